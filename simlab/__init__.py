@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from simlab.studies.engines.read_metrics import import_metrics
     from simlab.studies.engines.rules import engine_rules
     from simlab.studies.export.export import export
+    from simlab.studies.field.field import field
     from simlab.studies.inputs.trace import sample_trace
     from simlab.studies.inspect.inspect import inspect
     from simlab.studies.merge import merge
@@ -84,6 +85,7 @@ _MODULES = {
     "curves": "simlab.studies.curves",
     "engine_rules": "simlab.studies.engines.rules",
     "export": "simlab.studies.export.export",
+    "field": "simlab.studies.field.field",
     "hindsight_rounds": "simlab.sequence_replay",
     "hindsight_sequence": "simlab.sequence_replay",
     "import_metrics": "simlab.studies.engines.read_metrics",
@@ -137,6 +139,7 @@ __all__ = [
     "curves",
     "engine_rules",
     "export",
+    "field",
     "hindsight_rounds",
     "hindsight_sequence",
     "import_metrics",

@@ -59,6 +59,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Replay how vLLM and SGLang cut chains: what hindsight, fresh confidences or trees would add.",
     ),
     "confirm": ("simlab.cli.confirm", "Run policies on the real models, and compare with the prediction."),
+    "field": (
+        "simlab.cli.field",
+        "Hold every system side by side: same target, prompts and machine, run and replayed.",
+    ),
     "crosscheck": ("simlab.cli.crosscheck", "Does a live serving engine do what a trace foretells?"),
     "import-metrics": (
         "simlab.cli.import_metrics",

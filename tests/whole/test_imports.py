@@ -36,7 +36,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "simlab.studies.sparse",
         "simlab.studies.engines",
     ),
-    ("simlab.studies.demo",),
+    ("simlab.studies.demo", "simlab.studies.field"),
     ("simlab.cli",),
     ("simlab.__main__",),
 )

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simlab.errors import SimlabError, needing_models
-from simlab.studies.demo.steps import LiveParts, Part, announce
+from simlab.studies.demo.steps import LiveParts, Part
 from simlab.studies.inputs.models import DRAFTER, TARGET
+from simlab.studies.inputs.progress import announce
 from simlab.studies.replay.replay import replay
 from simlab.studies.report.report import report
 from simlab.traces.results.files import write_results

@@ -9,10 +9,11 @@ from simlab.real_runner.targets.token_text import load_decoder
 from simlab.studies.confirm.choice import prior_choice
 from simlab.studies.confirm.confirmation import Confirmation, SummaryContext
 from simlab.studies.confirm.run import run_confirmation
-from simlab.studies.demo.steps import LiveParts, Part, announce
+from simlab.studies.demo.steps import LiveParts, Part
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.priced_policies import with_references
 from simlab.studies.inputs.prices import prices_for_trace
+from simlab.studies.inputs.progress import announce
 from simlab.studies.optimize.optimize import OptimizeResult, optimize
 from simlab.studies.profile import ProfileTable, profile
 from simlab.studies.record import record

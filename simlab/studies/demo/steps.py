@@ -1,6 +1,5 @@
 """What the steps of the demo say and hand on."""
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,9 +35,3 @@ class LiveParts:
     cost: Path
     optimum: Path
     has_failed: bool
-
-
-def announce(line: str) -> None:
-    """Say on standard error what happens now, for the person who waits."""
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()

@@ -11,6 +11,12 @@ PATIENCE_S = 2.0
 """What is done sooner is done in silence."""
 
 
+def announce(line: str) -> None:
+    """Say on standard error what happens now, for the person who waits."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
 @contextmanager
 def step(task: str, what: str) -> Iterator[None]:
     """Say what a study is at: on a terminal at once, elsewhere if it takes more than two seconds.

@@ -18,8 +18,10 @@ PACKAGED: Mapping[str, str] = {
     "sample": "sample_prompts.jsonl",
     "demo": "demo_prompts.jsonl",
     "demo-dev": "demo_dev_prompts.jsonl",
+    "field": "field_prompts.jsonl",
+    "field-dev": "field_dev_prompts.jsonl",
 }
-"""Prompts that come with simlab: of the packaged trace, and of the demo."""
+"""Prompts that come with simlab: of the packaged trace, of the demo, and of the field."""
 
 NAMES = (*BENCHMARKS, *PACKAGED)
 """Everything that prompts can be made of."""

@@ -1,0 +1,108 @@
+"""What each system runs at each size: of its settings those that are predicted to be fastest on the dev prompts."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from simlab.analysis.table.summaries import summarise
+from simlab.errors import PolicyError
+from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.policy import Needs
+from simlab.studies.field.systems import FASTEST, NODES, SYSTEMS, System
+from simlab.studies.inputs.artefacts import TraceArtefacts
+from simlab.studies.inputs.prices import prices_for_trace
+from simlab.studies.replay.replay import replay
+from simlab.traces.reader import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A policy of the field.
+
+    Attributes:
+        system: the row.
+        size: drafted tokens as text, or `FASTEST`.
+        drafter: the draft set.
+        policy: as it is typed, one point.
+        chosen_from: how many settings it was chosen from, on dev.
+    """
+
+    system: str
+    size: str
+    drafter: str
+    policy: str
+    chosen_from: int
+
+    def to_json(self) -> dict[str, object]:
+        """Flat, as `entry_of` takes it."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def entry_of(found: Mapping[str, object]) -> Entry:
+    """The entry of a JSON object that `Entry.to_json` made."""
+    return Entry(**found)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    system: System
+    size: str
+    points: tuple[NamedPolicy, ...]
+
+
+def choose(dev: Trace, drafter: str, cost: Path) -> tuple[list[Entry], dict[str, str]]:
+    """The policies of all systems of a draft set, and why those are left out that cannot run on this recording.
+
+    Args:
+        dev: the recording of the dev prompts.
+        drafter: one of its draft sets.
+        cost: the latency profile of target and drafter.
+
+    Raises:
+        SimlabError: recording and profile do not fit each other.
+    """
+    artefacts = TraceArtefacts(prices_for_trace(cost, dev, drafter), dev, drafter)
+    asked: list[_Asked] = []
+    left_out: dict[str, str] = {}
+    for system in (one for one in SYSTEMS if one.drafter == drafter):
+        try:
+            sizes = list(_sizes(system, dev.manifest.draft_sets[drafter].depth, artefacts))
+        except PolicyError as error:
+            left_out[system.name] = str(error)
+            continue
+        missing = _missing_channels(dev, [point for one in sizes for point in one.points])
+        if missing:
+            left_out[system.name] = f"the channel {missing[0]} was not recorded"
+            continue
+        asked += sizes
+    labels = dict.fromkeys(point.label for one in asked for point in one.points)
+    table = replay(dev, list(labels), cost=cost, draft=drafter, progress=False)
+    speeds = _speeds(table.rows)
+    return [_fastest(one, speeds) for one in asked], left_out
+
+
+def _sizes(system: System, depth: int, artefacts: TraceArtefacts) -> Iterator[_Asked]:
+    for nodes in NODES:
+        typed = system.typed(nodes, depth)
+        if typed:
+            yield _Asked(system, str(nodes), tuple(parse_policies([typed], artefacts)))
+    yield _Asked(system, FASTEST, tuple(parse_policies(system.searched, artefacts)))
+
+
+def _missing_channels(trace: Trace, points: Sequence[NamedPolicy]) -> list[str]:
+    needs: list[Needs] = [point.policy.needs for point in points]
+    names = dict.fromkeys(channel.name for one in needs for channel in one.channels)
+    return [name for name in names if name not in trace.manifest.channels and name != "target"]
+
+
+def _speeds(rows: pl.DataFrame) -> dict[str, float]:
+    return {one.policy: np.nan_to_num(one.speed.tokens_per_s) for one in summarise(rows)}
+
+
+def _fastest(asked: _Asked, speeds: Mapping[str, float]) -> Entry:
+    """The fastest point; of equals the first."""
+    best = max(asked.points, key=lambda point: speeds[point.label])
+    return Entry(asked.system.name, asked.size, asked.system.drafter, best.label, len(asked.points))

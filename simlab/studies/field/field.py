@@ -1,0 +1,355 @@
+"""The field, from beginning to end: record, time, choose on dev prompts, predict, compose, confirm, one table."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import polars as pl
+
+from simlab.real_runner.profile.options import ProfileChannel
+from simlab.real_runner.profile.probe import plain_token_seconds
+from simlab.real_runner.record.prompts import read_prompts
+from simlab.studies.confirm.confirm import confirm
+from simlab.studies.field.choice import Entry, choose, entry_of
+from simlab.studies.field.folder import FieldFolder, open_folder
+from simlab.studies.field.models import FieldModels, packaged_models, read_models
+from simlab.studies.field.result import FieldResult
+from simlab.studies.field.rows import FieldRows, bound_rows, field_rows
+from simlab.studies.field.sizes import FieldSize, expected_seconds, sized
+from simlab.studies.field.systems import COMPOSED, COMPOSITION, FASTEST
+from simlab.studies.inputs.progress import announce
+from simlab.studies.optimize.optimize import optimize
+from simlab.studies.profile import profile
+from simlab.studies.record import add_channel, add_draft, record
+from simlab.studies.replay.replay import replay
+from simlab.traces.artefacts.cost import read_cost_file
+from simlab.traces.artefacts.optimum import read_optimum
+from simlab.traces.format.files import write_beside
+from simlab.traces.format.json_fields import json_fields
+from simlab.traces.reader import Trace, open_trace
+from simlab.traces.results.files import read_results, write_results
+
+DEV, EVALUATION = "dev", "eval"
+GPU_LIKE = "tile=64"
+"""A pass of up to 64 tokens takes as long as one of 64, autoregressive decoding's too."""
+
+_DATA = Path(str(files("simlab"))) / "data"
+_PROMPTS = {DEV: _DATA / "field_dev_prompts.jsonl", EVALUATION: _DATA / "field_prompts.jsonl"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """What all steps share."""
+
+    folder: FieldFolder
+    models: FieldModels
+    size: FieldSize
+    prompts: Mapping[str, Path]
+    limits: Mapping[str, int]
+
+    def path(self, name: str) -> Path:
+        return self.folder.path / name
+
+    def trace(self, side: str) -> Trace:
+        return open_trace(self.path(side))
+
+
+def field(
+    out: str | Path = "runs/field",
+    *,
+    quick: bool = False,
+    models: str | Path | None = None,
+    dev: str | Path | None = None,
+    prompts: str | Path | None = None,
+    dtype: str = "float32",
+    device: str = "cpu",
+    execution: str | None = None,
+    confirm_minutes: float | None = None,
+) -> FieldResult:
+    """Hold every system of the field side by side: the same target, prompts and machine.
+
+    Each step is announced on standard error, with about how long all of them take, and what an earlier run finished is
+    taken as it is. All figures are in ``out/field.json`` when this returns.
+
+    Args:
+        out: where recordings, latency profiles, choices, result rows and runs are kept.
+        quick: few prompts, short answers and brief measurements: to see that all goes through, not to report.
+        models: a JSON file that names target, drafters and channels; None: those that come with simlab.
+        dev: prompts that settings are chosen on; None: forty that come with simlab.
+        prompts: prompts that are reported; None: sixteen each of GSM8K, MBPP, HumanEval and MT-bench.
+        dtype: of the models' arithmetic.
+        device: as torch names it.
+        execution: how passes are started; None: one operation after the other.
+        confirm_minutes: of all runs of the real models together; None: as the size of the field has it.
+
+    Raises:
+        SimlabError: models, prompts or folder cannot be used; what was finished stays.
+    """
+    taken = (
+        packaged_models(dtype, device, execution)
+        if models is None
+        else read_models(Path(models), dtype, device, execution)
+    )
+    size = sized(quick, confirm_minutes)
+    asked = {
+        DEV: _PROMPTS[DEV] if dev is None else Path(dev),
+        EVALUATION: _PROMPTS[EVALUATION] if prompts is None else Path(prompts),
+    }
+    limits = {DEV: size.dev_prompts, EVALUATION: size.prompts}
+    wanted = {
+        "models": taken.to_json(),
+        "size": _without_minutes(size),
+        "prompts": {side: path.name for side, path in asked.items()},
+    }
+    here = _Field(open_folder(Path(out), wanted), taken, size, asked, limits)
+    _foretell(here)
+    for side in (EVALUATION, DEV):
+        _record(here, side)
+    for drafter in taken.drafters:
+        _profile(here, drafter)
+    entries, left_out = _entries(here)
+    rows = {drafter: _rows(here, drafter, entries) for drafter in taken.drafters}
+    has_failed = any(bool(_confirmation(here, drafter)["has_failed"]) for drafter in taken.drafters)
+    result = FieldResult(
+        facts=_facts(here),
+        rows=field_rows(entries, rows),
+        bounds=[row for one in rows.values() for row in bound_rows(one)],
+        left_out=left_out,
+        seconds=dict(here.folder.seconds),
+        has_failed=has_failed,
+    )
+    result.write(here.path("field.json"))
+    return result
+
+
+def _without_minutes(size: FieldSize) -> dict[str, object]:
+    """What a folder is of: the minutes of its runs may be asked for anew."""
+    return {key: value for key, value in size.to_json().items() if key != "confirm_minutes"}
+
+
+def _foretell(here: _Field) -> None:
+    """Say about how long what is left takes, from a few tokens of the target on this machine."""
+    if all(f"confirm {drafter}" in here.folder.seconds for drafter in here.models.drafters):
+        return
+    token_s = plain_token_seconds(here.models.target, here.models.dtype, here.models.device)
+    texts = {
+        side: sum(1 + len(one.later_turns) for one in read_prompts(path, here.limits[side]))
+        for side, path in here.prompts.items()
+    }
+    left = {
+        step: seconds
+        for step, seconds in expected_seconds(here.size, here.models, token_s, texts).items()
+        if step not in here.folder.seconds
+    }
+    minutes = sum(left.values()) / 60
+    announce(
+        f"The field takes about {minutes + here.size.confirm_minutes:.0f} minutes here, of which "
+        f"{here.size.confirm_minutes:g} are runs of the real models, and ends sooner where they have no prompts left. "
+        f"Interrupted, the same command goes on from what is in {here.folder.path}. Leave the machine alone meanwhile: "
+        "other work on it is measured too."
+    )
+
+
+def _record(here: _Field, side: str) -> None:
+    """Record the prompts of a side with the first drafter; then every other draft set and channel."""
+    models, path = here.models, here.path(side)
+    here.folder.once(
+        f"record {side}",
+        f"Recording the {side} prompts with {models.drafters[models.first]}",
+        lambda: record(
+            models.target,
+            models.drafters[models.first],
+            out=path,
+            prompts=here.prompts[side],
+            limit=here.limits[side],
+            max_new_tokens=here.size.max_new_tokens,
+            dtype=models.dtype,
+            device=models.device,
+            resume=path.exists(),
+        ),
+    )
+    for name, checkpoint in list(models.drafters.items())[1:]:
+        here.folder.once(
+            f"add {name} {side}",
+            f"Adding the draft set {name} to the {side} prompts",
+            lambda name=name, checkpoint=checkpoint: _add_draft(here, path, name, checkpoint),  # type: ignore[misc]
+        )
+    for name in models.channels:
+        here.folder.once(
+            f"add {name} {side}",
+            f"Adding the channel {name} to the {side} prompts",
+            lambda name=name: _add_channel(here, path, name),  # type: ignore[misc]
+        )
+
+
+def _add_draft(here: _Field, path: Path, name: str, checkpoint: str) -> None:
+    if name not in open_trace(path).manifest.draft_sets:
+        add_draft(path, name, checkpoint, device=here.models.device, resume=(path / "unfinished").exists())
+
+
+def _add_channel(here: _Field, path: Path, name: str) -> None:
+    one = here.models.channels[name]
+    if name in open_trace(path).manifest.channels:
+        return
+    add_channel(
+        path,
+        name,
+        one.checkpoint,
+        one.settings,
+        draft_set=one.drafter,
+        dtype=here.models.dtype,
+        device=here.models.device,
+        resume=(path / "unfinished" / f"channel-{name}.json").exists(),
+    )
+
+
+def _cost(here: _Field, drafter: str) -> Path:
+    return here.path(f"cost-{drafter}.json")
+
+
+def _profile(here: _Field, drafter: str) -> None:
+    """Time rounds of a drafter, and what its channels and a late reading take."""
+    models, size, out = here.models, here.size, _cost(here, drafter)
+    channels = {
+        name: ProfileChannel(one.checkpoint, dict(one.settings), one.units or None)
+        for name, one in models.channels_of(drafter).items()
+    }
+    here.folder.once(
+        f"profile {drafter}",
+        f"Timing rounds of {models.drafters[drafter]}",
+        lambda: profile(
+            models.target,
+            models.drafters[drafter],
+            out=out,
+            node_counts=(0, *size.node_counts),
+            contexts=size.contexts,
+            repeats=size.repeats,
+            dtype=models.dtype,
+            device=models.device,
+            execution=models.execution,
+            channels=channels,
+            catch_up=size.catch_up if drafter == models.first else None,
+            resume=out.exists(),
+        ),
+    )
+
+
+def _entries(here: _Field) -> tuple[list[Entry], dict[str, str]]:
+    """What every system runs, chosen on the dev prompts, and at last the best composition."""
+    path = here.path("chosen.json")
+
+    def work() -> None:
+        entries: list[Entry] = []
+        left_out: dict[str, str] = {}
+        for drafter in here.models.drafters:
+            found, without = choose(here.trace(DEV), drafter, _cost(here, drafter))
+            entries += [*found, *_composed(here, drafter)]
+            left_out |= without
+        text = json.dumps({"entries": [one.to_json() for one in entries], "left_out": left_out}, indent=1) + "\n"
+        write_beside(path, lambda file: file.write(text.encode()))
+
+    here.folder.once("choose", "Choosing settings on the dev prompts", work)
+    found = json_fields(path.read_bytes(), str(path))
+    return [entry_of(one.values) for one in found.objects("entries")], found.texts("left_out")
+
+
+def _composed(here: _Field, drafter: str) -> Iterator[Entry]:
+    """The fastest composition on the dev prompts; its search is kept beside, with its report on the other prompts."""
+    if drafter not in COMPOSED:
+        return
+    path = here.path(f"composition-{drafter}.json")
+    search = optimize(
+        here.trace(DEV),
+        COMPOSED[drafter],
+        report_on=here.trace(EVALUATION),
+        cost=_cost(here, drafter),
+        draft=drafter,
+        progress=False,
+    )
+    search.write(path)
+    best = read_optimum(path).best
+    yield Entry(COMPOSITION, FASTEST, drafter, best.policy, search.optimum.searched)
+
+
+def _rows(here: _Field, drafter: str, entries: Sequence[Entry]) -> FieldRows:
+    """Replay and run the policies of a draft set on the prompts that are reported."""
+    policies = list(dict.fromkeys(one.policy for one in entries if one.drafter == drafter))
+    out = here.path(f"predicted-{drafter}.parquet")
+
+    def predict() -> None:
+        table = replay(
+            here.trace(EVALUATION),
+            policies,
+            cost=_cost(here, drafter),
+            what_if=[GPU_LIKE],
+            draft=drafter,
+            progress=False,
+        )
+        write_results(out, table.rows, here.trace(EVALUATION).sequence_counts)
+
+    here.folder.once(f"predict {drafter}", f"Replaying the policies of {drafter} on the prompts of the report", predict)
+    share = len(policies) / len({(one.drafter, one.policy) for one in entries})
+    runs = here.path(f"confirm-{drafter}")
+    here.folder.once(
+        f"confirm {drafter}",
+        f"Running {len(policies)} policies of {drafter} on the real models",
+        lambda: confirm(
+            here.trace(EVALUATION),
+            policies,
+            cost=_cost(here, drafter),
+            target=here.models.target,
+            draft=here.models.drafters[drafter],
+            dtype=here.models.dtype,
+            device=here.models.device,
+            execution=here.models.execution,
+            repeats=1,
+            time_limit=here.size.confirm_minutes * share,
+            out=runs,
+            resume=runs.exists(),
+        ),
+    )
+    predicted, ran = read_results(out), read_results(runs / "results.parquet")
+    hypothetical = pl.col("cost_id").str.starts_with("what-if")
+    return FieldRows(
+        drafter,
+        predicted.filter(~hypothetical),
+        predicted.filter(hypothetical),
+        ran.filter(pl.col("kind") == "measured"),
+    )
+
+
+def _confirmation(here: _Field, drafter: str) -> Mapping[str, object]:
+    """What the runs of a draft set were judged to be."""
+    path = here.path(f"confirm-{drafter}") / "confirm.json"
+    found = json_fields(path.read_bytes(), str(path))
+    rows = [one.values for one in found.objects("rows")]
+    judged = [one for one in rows if one.get("lossless") is not None]
+    return {
+        "drafter": drafter,
+        "prediction": found.text("prediction"),
+        "policies": len(judged),
+        "texts": sum(int(str(one["num_texts"])) for one in judged),
+        "same_texts": sum(int(str(one["num_same_texts"])) for one in judged),
+        "rounds_equal_replay": all(one["counts_equal_replay"] for one in judged),
+        "has_failed": any(one["lossless"] == "failed" or not one["counts_equal_replay"] for one in judged),
+        "ran": dict(found.inner("ran").values),
+    }
+
+
+def _facts(here: _Field) -> dict[str, object]:
+    """What the figures are of."""
+    trace = here.trace(EVALUATION)
+    datasets: dict[str, set[str]] = {}
+    for one in trace.sequences():
+        datasets.setdefault(one.prompt.dataset, set()).add(one.prompt.prompt_id)
+    return {
+        "models": here.models.to_json(),
+        "size": here.size.to_json(),
+        "prompts": {name: len(ids) for name, ids in datasets.items()},
+        "text_id": trace.text_id,
+        "gpu_like": GPU_LIKE,
+        "costs": {drafter: read_cost_file(_cost(here, drafter)).device for drafter in here.models.drafters},
+        "confirmations": [_confirmation(here, drafter) for drafter in here.models.drafters],
+    }

@@ -1,0 +1,191 @@
+"""The table of the field: each policy's tokens, seconds and gains, predicted and measured, in all and by data set."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from simlab.analysis.compare.comparisons import Comparison, compare_runs
+from simlab.analysis.statistics.intervals import Interval
+from simlab.analysis.table.prompt_sums import PolicyRun, shared_runs
+from simlab.analysis.table.speeds import STAGE_COLUMNS
+from simlab.analysis.table.summaries import BASELINE as PLAIN
+from simlab.analysis.table.summaries import Summary, summarise
+from simlab.policies.parsing.describe import describe_policies
+from simlab.studies.field.choice import Entry
+from simlab.studies.field.systems import BASELINE
+
+DATASET, ALL = "dataset", "all"
+
+Row = Mapping[str, object]
+_DIGITS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRows:
+    """Result rows of one draft set.
+
+    Attributes:
+        drafter: the draft set.
+        predicted: at the measured latency profile.
+        gpu_like: the same rounds where a pass of up to 64 tokens takes as long as one of 64.
+        measured: of the runs of the real models; may be empty.
+    """
+
+    drafter: str
+    predicted: pl.DataFrame
+    gpu_like: pl.DataFrame
+    measured: pl.DataFrame
+
+
+def field_rows(entries: Sequence[Entry], found: Mapping[str, FieldRows]) -> list[Row]:
+    """A row for each policy on all prompts and on each data set, the baseline's among them.
+
+    Args:
+        entries: policies of all draft sets.
+        found: by draft set.
+    """
+    about = {one.name: one for one in describe_policies(sorted({_name(entry) for entry in entries}))}
+    tables = {drafter: _Table(one) for drafter, one in found.items()}
+    gains = _Gains(entries, found)
+    rows: list[Row] = []
+    for entry in entries:
+        table, info = tables[entry.drafter], about[_name(entry)]
+        for part in table.slices:
+            one = table.predicted[part, entry.policy]
+            rows.append(
+                {
+                    **entry.to_json(),
+                    "slice": part,
+                    "exactness": info.exactness,
+                    "source": info.source,
+                    "reconstruction": "reconstruction" in info.exactness,
+                    **_counts(one),
+                    **_stages(one),
+                    **_speed("predicted", one),
+                    **_speed("gpu_like", table.gpu_like.get((part, entry.policy))),
+                    **_speed("measured", table.measured.get((part, entry.policy))),
+                    "measured_prompts": _prompts(table.measured.get((part, entry.policy))),
+                    **gains.row(entry, part),
+                }
+            )
+    return rows
+
+
+def bound_rows(found: FieldRows) -> list[Row]:
+    """What no policy on this draft set can exceed, as the replay's bounds have it, in all and by data set."""
+    table = _Table(found)
+    return [
+        {"bound": policy, "drafter": found.drafter, "slice": part, **_counts(one), **_speed("predicted", one)}
+        for (part, policy), one in table.predicted.items()
+        if policy.startswith("hindsight")
+    ]
+
+
+class _Table:
+    """Summaries of one draft set by slice and policy."""
+
+    def __init__(self, rows: FieldRows) -> None:
+        self.predicted = _summaries(rows.predicted)
+        self.gpu_like = _summaries(rows.gpu_like)
+        self.measured = _summaries(rows.measured)
+        self.slices = list(dict.fromkeys(part for part, _ in self.predicted))
+
+
+def _summaries(rows: pl.DataFrame) -> dict[tuple[str, str], Summary]:
+    if not rows.height:
+        return {}
+    found = {(ALL, one.policy): one for one in summarise(rows)}
+    return found | {(str(one.slice), one.policy): one for one in summarise(rows, DATASET)}
+
+
+class _Gains:
+    """Each policy over the baseline of its size, on the same prompts, paired."""
+
+    def __init__(self, entries: Sequence[Entry], found: Mapping[str, FieldRows]) -> None:
+        self._found: dict[tuple[str, str, str, str, str], Comparison] = {}
+        bases = {one.size: one for one in entries if one.system == BASELINE}
+        for kind in ("predicted", "measured"):
+            for size, base in bases.items():
+                for one, comparison in _compared([one for one in entries if one.size == size], base, found, kind):
+                    part = ALL if comparison.slice is None else str(comparison.slice)
+                    self._found[kind, one.system, size, part, comparison.measure] = comparison
+
+    def row(self, entry: Entry, part: str) -> Row:
+        """The gains of a policy on one slice, as ratios less 1."""
+        row: dict[str, object] = {}
+        for kind, measure, name in (
+            ("predicted", "acceptance_length", "gain_tokens"),
+            ("predicted", "tokens_per_s", "gain_speed"),
+            ("measured", "tokens_per_s", "gain_measured"),
+        ):
+            one = self._found.get((kind, entry.system, entry.size, part, measure))
+            row[name] = None if one is None else _rounded(one.ratio - 1)
+            row |= _ends(name, None if one is None else one.ratio_interval, 1.0)
+            row[f"{name}_differs"] = None if one is None else one.differs
+        return row
+
+
+def _compared(
+    entries: Sequence[Entry], base: Entry, found: Mapping[str, FieldRows], kind: str
+) -> Iterator[tuple[Entry, Comparison]]:
+    others = [one for one in entries if one is not base]
+    runs = [_run(one, getattr(found[one.drafter], kind)) for one in (base, *others)]
+    there = [place for place, run in enumerate(runs) if run.rows.height]
+    if len(there) < 2 or there[0] != 0:
+        return
+    shared, _ = shared_runs([runs[place] for place in there])
+    compared = [(base, *others)[place] for place in there]
+    by_name = {run.name: entry for run, entry in zip(shared, compared, strict=True)}
+    for comparison in compare_runs(shared, [(place, 0) for place in range(1, len(shared))], DATASET):
+        yield by_name[comparison.first], comparison
+
+
+def _run(entry: Entry, rows: pl.DataFrame) -> PolicyRun:
+    name = f"{entry.system} {entry.drafter}"
+    if not rows.height:
+        return PolicyRun(name, rows, rows)
+    return PolicyRun(name, rows.filter(pl.col("policy") == entry.policy), rows.filter(pl.col("name") == PLAIN))
+
+
+def _name(entry: Entry) -> str:
+    return entry.policy.split(":")[0]
+
+
+def _counts(one: Summary) -> Row:
+    return {
+        "prompts": one.prompts,
+        "acceptance_length": _rounded(one.totals.acceptance_length),
+        **_ends("acceptance_length", one.interval),
+        "nodes_per_round": _rounded(one.totals.nodes_per_round),
+    }
+
+
+def _stages(one: Summary) -> Row:
+    """Milliseconds of each stage a round."""
+    seconds, rounds = one.speed.seconds, max(one.totals.rounds, 1)
+    return {
+        f"{name.removesuffix('_s')}_ms": None if seconds is None else _rounded(1000 * getattr(seconds, name) / rounds)
+        for name in STAGE_COLUMNS
+    }
+
+
+def _speed(kind: str, one: Summary | None) -> Row:
+    name = f"{kind}_speedup"
+    if one is None:
+        return {name: None, **_ends(name, None)}
+    return {name: _rounded(one.speed.speedup), **_ends(name, one.speed.interval)}
+
+
+def _prompts(one: Summary | None) -> int:
+    return 0 if one is None else one.prompts
+
+
+def _ends(name: str, interval: Interval | None, less: float = 0.0) -> Row:
+    low, high = (math.nan, math.nan) if interval is None else (interval.low, interval.high)
+    return {f"{name}_low": _rounded(low - less), f"{name}_high": _rounded(high - less)}
+
+
+def _rounded(value: float) -> float | None:
+    return round(value, _DIGITS) if math.isfinite(value) else None

@@ -1,0 +1,92 @@
+"""How large a field is: prompts, tokens, what is timed, how long it runs; and about how long all that takes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from simlab.studies.field.models import FieldModels
+
+_TOKENS_A_TEXT = 0.9
+"""Of the tokens that an answer may have, what answers have on the average: some stop earlier."""
+
+_RECORDED = 1.0
+_ADDED: Mapping[str, float] = {"eagle3": 0.7, "treeflash": 1.0, "taps": 0.7, "d2sd": 1.2, "jetspec": 3.5}
+_ADDED_ELSE = 0.7
+"""What a position takes in tokens of plain decoding: recording target and first drafter, and adding a channel or a
+draft set, by its name."""
+
+_TIMED_PASS = 4.0
+"""What one sample of a round takes at one context and number of nodes, likewise."""
+
+_LOADING_S = 6.0
+"""Of models, once a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSize:
+    """How much is measured.
+
+    Attributes:
+        dev_prompts: of the prompts that settings are chosen on, the first so many.
+        prompts: of those that are reported, likewise.
+        max_new_tokens: of an answer.
+        node_counts: that rounds are timed at.
+        contexts: likewise, tokens before the root.
+        repeats: samples of each.
+        catch_up: tokens that a drafter of a router may have missed, likewise.
+        confirm_minutes: of all runs of the real models together.
+    """
+
+    dev_prompts: int
+    prompts: int
+    max_new_tokens: int
+    node_counts: tuple[int, ...]
+    contexts: tuple[int, ...]
+    repeats: int
+    catch_up: tuple[int, ...]
+    confirm_minutes: float
+
+    def to_json(self) -> dict[str, object]:
+        """As the table of the field says it."""
+        return {
+            "dev_prompts": self.dev_prompts,
+            "prompts": self.prompts,
+            "max_new_tokens": self.max_new_tokens,
+            "node_counts": list(self.node_counts),
+            "contexts": list(self.contexts),
+            "repeats": self.repeats,
+            "confirm_minutes": self.confirm_minutes,
+        }
+
+
+FULL = FieldSize(40, 64, 96, (4, 7, 8, 12, 16, 24, 32, 48, 64), (64, 192, 384, 640), 7, (1, 16, 64, 256), 75.0)
+QUICK = FieldSize(4, 8, 32, (4, 7, 16, 64), (64, 640), 3, (1, 64), 2.0)
+
+
+def sized(quick: bool, confirm_minutes: float | None) -> FieldSize:
+    """The whole field, or one that ends in minutes; ``confirm_minutes`` in place of its own."""
+    size = QUICK if quick else FULL
+    return size if confirm_minutes is None else replace(size, confirm_minutes=confirm_minutes)
+
+
+def expected_seconds(
+    size: FieldSize, models: FieldModels, token_s: float, texts: Mapping[str, int]
+) -> dict[str, float]:
+    """About how long each step takes, by its name, the runs of the real models apart.
+
+    Args:
+        size: of the field.
+        models: that run.
+        token_s: of a token of plain decoding on this machine.
+        texts: of the prompts of ``dev`` and ``eval``: a prompt of two turns is two.
+    """
+    found: dict[str, float] = {}
+    for side, num in texts.items():
+        positions = num * size.max_new_tokens * _TOKENS_A_TEXT * token_s
+        found[f"record {side}"] = _LOADING_S + positions * _RECORDED
+        for name in (*list(models.drafters)[1:], *models.channels):
+            found[f"add {name} {side}"] = _LOADING_S + positions * _ADDED.get(name, _ADDED_ELSE)
+    for drafter in models.drafters:
+        units = sum(max(len(one.units), 1) for one in models.channels_of(drafter).values())
+        cells = (len(size.node_counts) + 2 + units + len(size.catch_up)) * len(size.contexts)
+        found[f"profile {drafter}"] = _LOADING_S + cells * size.repeats * _TIMED_PASS * token_s
+    return found
