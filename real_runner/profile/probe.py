@@ -23,7 +23,7 @@ def plain_token_seconds(target: str, dtype: str, device: str) -> float:
         ModelError: the target cannot be loaded.
     """
     loaded = load_target_alone(target, dtype, device)
-    prompt = Prompt("0", "probe", 0, 0, np.arange(1, _CONTEXT + 1, dtype=np.int32))
+    prompt = Prompt("0", "probe", 0, 0, np.arange(_CONTEXT, dtype=np.int32) % loaded.vocab_size)
     greedy = Sampling(temperature=0.0, top_k=0, top_p=1.0, seed=0)
     text = PlainDecoding(loaded, prompt, greedy, _TOKENS + _WARM_UP + 2, clock_of(loaded.device))
     seconds = [text.step() for _ in range(_TOKENS + _WARM_UP)]

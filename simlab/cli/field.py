@@ -25,7 +25,7 @@ All figures are in OUT/field.json. Exit code 1: a text is not the target's, or r
 
 --models names other models, as JSON:
   {"target": "ORG/TARGET", "drafters": {"dflash": "ORG/DRAFTER"},
-   "channels": {"eagle3": {"checkpoint": "ORG/HEAD", "drafter": "dflash", "settings": {"steps": 7}}}}"""
+   "channels": {"eagle3": {"checkpoint": "ORG/HEAD", "settings": {"steps": 7}}}}"""
 
 
 def add_arguments(parser: Parser) -> None:

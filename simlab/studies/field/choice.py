@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 
-from simlab.analysis.table.summaries import summarise
+from simlab.analysis.table.summaries import Summary, summarise
 from simlab.errors import PolicyError
-from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.policies.parsing.parse import LABELS, NamedPolicy, parse_policies
 from simlab.policy import Needs
 from simlab.studies.field.systems import FASTEST, NODES, SYSTEMS, System
 from simlab.studies.inputs.artefacts import TraceArtefacts
@@ -35,6 +34,11 @@ class Entry:
     drafter: str
     policy: str
     chosen_from: int
+
+    @property
+    def label(self) -> str:
+        """How result rows call the policy."""
+        return LABELS.get(self.policy, self.policy)
 
     def to_json(self) -> dict[str, object]:
         """Flat, as `entry_of` takes it."""
@@ -78,10 +82,11 @@ def choose(dev: Trace, drafter: str, cost: Path) -> tuple[list[Entry], dict[str,
             left_out[system.name] = f"the channel {missing[0]} was not recorded"
             continue
         asked += sizes
-    labels = dict.fromkeys(point.label for one in asked for point in one.points)
-    table = replay(dev, list(labels), cost=cost, draft=drafter, progress=False)
-    speeds = _speeds(table.rows)
-    return [_fastest(one, speeds) for one in asked], left_out
+    # A policy that two systems have is replayed once, under the first of its names.
+    labels = {point.policy_id: point.label for one in reversed(asked) for point in reversed(one.points)}
+    table = replay(dev, list(labels.values()), cost=cost, draft=drafter, progress=False)
+    found = {one.policy_id: one for one in summarise(table.rows)}
+    return [_fastest(one, found) for one in asked], left_out
 
 
 def _sizes(system: System, depth: int, artefacts: TraceArtefacts) -> Iterator[_Asked]:
@@ -98,11 +103,9 @@ def _missing_channels(trace: Trace, points: Sequence[NamedPolicy]) -> list[str]:
     return [name for name in names if name not in trace.manifest.channels and name != "target"]
 
 
-def _speeds(rows: pl.DataFrame) -> dict[str, float]:
-    return {one.policy: np.nan_to_num(one.speed.tokens_per_s) for one in summarise(rows)}
-
-
-def _fastest(asked: _Asked, speeds: Mapping[str, float]) -> Entry:
+def _fastest(asked: _Asked, found: Mapping[str, Summary]) -> Entry:
     """The fastest point; of equals the first."""
-    best = max(asked.points, key=lambda point: speeds[point.label])
-    return Entry(asked.system.name, asked.size, asked.system.drafter, best.label, len(asked.points))
+    best = max(
+        (found[point.policy_id] for point in asked.points), key=lambda one: np.nan_to_num(one.speed.tokens_per_s)
+    )
+    return Entry(asked.system.name, asked.size, asked.system.drafter, best.policy, len(asked.points))

@@ -15,13 +15,13 @@ class FieldChannel:
 
     Attributes:
         checkpoint: of its network: a name, folder or Hub id.
-        drafter: the draft set that it stands on.
+        drafter: the draft set that it stands on; None: it reads the target alone, and its policies run no drafter.
         settings: how far it is recorded.
         units: at which it is timed; empty: that of its settings.
     """
 
     checkpoint: str
-    drafter: str
+    drafter: str | None
     settings: Mapping[str, int] = field(default_factory=dict)
     units: tuple[int, ...] = ()
 
@@ -53,7 +53,7 @@ class FieldModels:
         if not self.drafters:
             raise ValueError("the field needs a drafter; got none")
         for name, one in self.channels.items():
-            if one.drafter not in self.drafters:
+            if one.drafter not in (None, *self.drafters):
                 raise ValueError(
                     f"the channel {name} stands on the draft set {one.drafter}; there are {', '.join(self.drafters)}"
                 )
@@ -64,8 +64,9 @@ class FieldModels:
         return next(iter(self.drafters))
 
     def channels_of(self, drafter: str) -> dict[str, FieldChannel]:
-        """The channels that stand on a draft set."""
-        return {name: one for name, one in self.channels.items() if one.drafter == drafter}
+        """The channels that are timed beside a drafter: those on its draft set; at the first also those on none."""
+        beside = (drafter, None) if drafter == self.first else (drafter,)
+        return {name: one for name, one in self.channels.items() if one.drafter in beside}
 
     def to_json(self) -> dict[str, object]:
         """As the file of `read_models` has it, and how it ran."""
@@ -91,7 +92,7 @@ class FieldModels:
 PACKAGED_DRAFTERS: Mapping[str, str] = {"dflash": DRAFTER, "jetspec": "jetspec-smollm2-135m"}
 
 PACKAGED_CHANNELS: Mapping[str, FieldChannel] = {
-    "eagle3": FieldChannel("eagle3-smollm2-135m", "dflash", {"steps": 7}, (1, 2, 3, 5, 7)),
+    "eagle3": FieldChannel("eagle3-smollm2-135m", None, {"steps": 7}, (1, 2, 3, 5, 7)),
     "treeflash": FieldChannel(
         "treeflash-smollm2-135m", "dflash", {"previous": 16, "top_k": 16, "candidates": 32}, (6, 16)
     ),
@@ -112,8 +113,8 @@ def read_models(path: Path, dtype: str, device: str, execution: str | None) -> F
     """The models that a file names.
 
     Args:
-        path: JSON: ``target``, ``drafters`` by draft set, and ``channels`` by name, each with ``checkpoint`` and
-            ``drafter``, and if need be ``settings`` and ``units``. Draft sets are called ``dflash``, ``jetspec`` and
+        path: JSON: ``target``, ``drafters`` by draft set, and ``channels`` by name, each with ``checkpoint``,
+            if need be ``drafter``, ``settings`` and ``units``. Draft sets are called ``dflash``, ``jetspec`` and
             ``self``, channels as the policies that read them have it.
         dtype: of the models' arithmetic.
         device: as torch names it.
@@ -141,4 +142,5 @@ def _channel(found: JsonFields) -> FieldChannel:
     settings = found.inner("settings") if "settings" in found.values else None
     units = found.integers("units") if "units" in found.values else ()
     whole = {} if settings is None else {key: settings.integer(key) for key in settings.values}
-    return FieldChannel(found.text("checkpoint"), found.text("drafter"), whole, units)
+    drafter = found.text("drafter") if "drafter" in found.values else None
+    return FieldChannel(found.text("checkpoint"), drafter, whole, units)

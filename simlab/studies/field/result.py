@@ -76,19 +76,20 @@ class FieldResult(StudyResult):
 
     def _of_size(self, size: str) -> str:
         title = "Each at its fastest setting on dev" if size == FASTEST else f"At most {size} drafted tokens a round"
-        head = ["system", "policy", "tokens", "gain %", "predicted", "measured", "GPU-like"]
+        what, gain = ("speed", "gain_speed") if size == FASTEST else ("tokens", "gain_tokens")
+        head = ["system", "policy", "tokens", f"{what}, gain %", "predicted", "measured", "GPU-like"]
         rows = [one for one in self.rows if one["size"] == size and one["slice"] == ALL]
-        cells = [head, *(_cells(one) for one in rows)]
+        cells = [head, *(_cells(one, gain) for one in rows)]
         return f"{title}\n{aligned(cells, [True, True, *[False] * 5])}"
 
 
-def _cells(one: Row) -> list[str]:
+def _cells(one: Row, gain: str) -> list[str]:
     mark = "*" if one["reconstruction"] else ""
     return [
         f"{one['system']}{mark}",
         str(one["policy"])[:60],
         _with_ends(one, "acceptance_length", 2),
-        _with_ends(one, "gain_tokens", 1, 100),
+        _with_ends(one, gain, 1, 100),
         _with_ends(one, "predicted_speedup", 2),
         _with_ends(one, "measured_speedup", 2),
         _with_ends(one, "gpu_like_speedup", 2),

@@ -53,7 +53,7 @@ def field_rows(entries: Sequence[Entry], found: Mapping[str, FieldRows]) -> list
     for entry in entries:
         table, info = tables[entry.drafter], about[_name(entry)]
         for part in table.slices:
-            one = table.predicted[part, entry.policy]
+            one = table.predicted[part, entry.label]
             rows.append(
                 {
                     **entry.to_json(),
@@ -64,9 +64,9 @@ def field_rows(entries: Sequence[Entry], found: Mapping[str, FieldRows]) -> list
                     **_counts(one),
                     **_stages(one),
                     **_speed("predicted", one),
-                    **_speed("gpu_like", table.gpu_like.get((part, entry.policy))),
-                    **_speed("measured", table.measured.get((part, entry.policy))),
-                    "measured_prompts": _prompts(table.measured.get((part, entry.policy))),
+                    **_speed("gpu_like", table.gpu_like.get((part, entry.label))),
+                    **_speed("measured", table.measured.get((part, entry.label))),
+                    "measured_prompts": _prompts(table.measured.get((part, entry.label))),
                     **gains.row(entry, part),
                 }
             )
@@ -106,7 +106,7 @@ class _Gains:
     def __init__(self, entries: Sequence[Entry], found: Mapping[str, FieldRows]) -> None:
         self._found: dict[tuple[str, str, str, str, str], Comparison] = {}
         bases = {one.size: one for one in entries if one.system == BASELINE}
-        for kind in ("predicted", "measured"):
+        for kind in ("predicted", "gpu_like", "measured"):
             for size, base in bases.items():
                 for one, comparison in _compared([one for one in entries if one.size == size], base, found, kind):
                     part = ALL if comparison.slice is None else str(comparison.slice)
@@ -118,6 +118,7 @@ class _Gains:
         for kind, measure, name in (
             ("predicted", "acceptance_length", "gain_tokens"),
             ("predicted", "tokens_per_s", "gain_speed"),
+            ("gpu_like", "tokens_per_s", "gain_gpu_like"),
             ("measured", "tokens_per_s", "gain_measured"),
         ):
             one = self._found.get((kind, entry.system, entry.size, part, measure))
@@ -146,7 +147,7 @@ def _run(entry: Entry, rows: pl.DataFrame) -> PolicyRun:
     name = f"{entry.system} {entry.drafter}"
     if not rows.height:
         return PolicyRun(name, rows, rows)
-    return PolicyRun(name, rows.filter(pl.col("policy") == entry.policy), rows.filter(pl.col("name") == PLAIN))
+    return PolicyRun(name, rows.filter(pl.col("policy") == entry.label), rows.filter(pl.col("name") == PLAIN))
 
 
 def _name(entry: Entry) -> str:

@@ -15,7 +15,7 @@ BASELINE = "ddtree"
 COMPOSITION = "composition"
 """The best that was found across edges, orders, rules and routes, which is no published system."""
 
-_BUDGETS = "4/6/8/12/16/24/32/48"
+_BUDGETS = "2/3/4/6/8/12/16/24/32/48"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ SYSTEMS: tuple[System, ...] = (
     System(
         "whiflash",
         "dflash",
-        'whiflash:entropy=0.25/0.5/1/2/3,sure="chain",unsure="eagle3:budget={nodes}"',
+        'whiflash:entropy=0.25/0.5/1/2/3,sure="chain:length={depth}",unsure="eagle3:budget={nodes}"',
         ('whiflash:entropy=0.25/0.5/1/2/3,sure="ddtree:budget=8",unsure="eagle3:budget=8,steps=2"',),
     ),
     System(
@@ -126,7 +126,7 @@ COMPOSED: Mapping[str, tuple[str, ...]] = {
         "tree:budget=4/6/8/12/16/24/32,edges=transitions,channel=treeflash,previous=6,top_k=6,ngram_weight=0/0.1/0.2",
         "tree:budget=8/16/24/32,edges=transitions,channel=treeflash,previous=16,top_k=16,ngram_weight=0/0.2",
         "tree:budget=8/16/24/32,edges=pool,channel=taps",
-        "tree:budget=64,ngram_weight=0/0.2,rule=price/ratio,renormalised=true",
+        "tree:budget=64,ngram_weight=0.2,rule=price/ratio,renormalised=true",
         "tree:budget=64,edges=calibrated,rule=price/ratio/survival",
         "tree:budget=64,edges=transitions,channel=treeflash,previous=6,top_k=6,rule=price/ratio",
         "tree:budget=8/12/16,order=gap/boundaries",

@@ -1,0 +1,72 @@
+"""What systems run: the setting that the dev prompts find fastest, looked for one policy at a time."""
+
+from pathlib import Path
+
+import pytest
+
+from simlab.analysis.table.summaries import summarise
+from simlab.policies.parsing.parse import parse_policies
+from simlab.studies.field import choice
+from simlab.studies.field.choice import Entry, choose, entry_of
+from simlab.studies.field.systems import FASTEST, System
+from simlab.studies.inputs.artefacts import TraceArtefacts
+from simlab.studies.inputs.prices import prices_for_trace
+from simlab.studies.inputs.trace import sample_trace
+from simlab.studies.replay.replay import replay
+from simlab.traces.artefacts.cost import find_packaged, write_cost_file
+
+SYSTEMS = (
+    System("chain", "dflash", "", ("chain:length=1/3/5",)),
+    System("ddtree", "dflash", "ddtree:budget={nodes}", ("ddtree:budget=2/8/16",)),
+    # At 16 nodes the same policy as the system above, under another name.
+    System("twin", "dflash", "ddtree:budget={nodes}", ("ddtree:budget=16/8",)),
+    System("absent", "dflash", "d2sd:budget={nodes}", ("d2sd:budget=8",)),
+    System("unknown", "dflash", "ddtree:nodes={nodes}", ("ddtree:budget=8",)),
+    System("elsewhere", "jetspec", "ddtree:budget={nodes}", ("ddtree:budget=8",)),
+)
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "SYSTEMS", SYSTEMS)
+    monkeypatch.setattr(choice, "NODES", (8, 16))
+
+
+def _cost(tmp_path: Path) -> Path:
+    """The packaged latency profile of the sample, as a file of one's own."""
+    trace = sample_trace()
+    name = trace.draft_name()
+    kept = trace.manifest.draft_sets[name]
+    file = find_packaged(trace.manifest.target, kept.model, kept.block_size, trace.manifest.dtype)
+    assert file is not None
+    path = tmp_path / "cost.json"
+    write_cost_file(path, file)
+    return path
+
+
+@pytest.mark.usefixtures("few")
+def test_the_fastest_setting_is_taken(tmp_path: Path) -> None:
+    trace, cost = sample_trace(), _cost(tmp_path)
+    name = trace.draft_name()
+    entries, left_out = choose(trace, name, cost)
+    assert [(one.system, one.size) for one in entries] == [
+        ("chain", FASTEST),
+        *[(system, size) for system in ("ddtree", "twin") for size in ("8", "16", FASTEST)],
+    ]
+    assert set(left_out) == {"absent", "unknown"}
+    assert left_out["absent"] == "the channel d2sd was not recorded"
+    artefacts = TraceArtefacts(prices_for_trace(cost, trace, name), trace, name)
+    for system in SYSTEMS[:3]:
+        speeds = {}
+        for point in parse_policies(system.searched, artefacts):
+            rows = replay(trace, [point.label], cost=cost, draft=name, progress=False).rows
+            found = {one.policy_id: one.speed.tokens_per_s for one in summarise(rows)}
+            speeds[point.label] = found[point.policy_id]
+        chosen = next(one for one in entries if one.system == system.name and one.size == FASTEST)
+        assert speeds[chosen.policy] == max(speeds.values())
+        assert chosen.chosen_from == len(speeds)
+
+
+def test_an_entry_is_read_as_it_is_written() -> None:
+    entry = Entry("ddtree", FASTEST, "dflash", "ddtree:budget=8", 3)
+    assert entry_of(entry.to_json()) == entry

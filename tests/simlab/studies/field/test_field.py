@@ -1,0 +1,108 @@
+"""The whole field on tiny models: every step once, a table of what ran, and nothing done twice."""
+
+import json
+from pathlib import Path
+
+import pytest
+from random_eagle3 import make_eagle3
+from tiny_models import make_pair, write_prompts
+
+from simlab.cli.main import main
+from simlab.studies.field import field as made
+from simlab.studies.field import sizes
+from simlab.studies.field.sizes import FieldSize, expected_seconds
+from simlab.studies.field.systems import FASTEST, System
+
+TINY = FieldSize(2, 3, 10, (3, 8, 16), (8, 200), 1, (1, 16), 1.0)
+SYSTEMS = (
+    System("chain", "dflash", "", ("chain:length=1/3",)),
+    System("ddtree", "dflash", "ddtree:budget={nodes}", ("ddtree:budget=2/4",)),
+    System("eagle3", "dflash", "eagle3:budget={nodes},steps=1", ("eagle3:budget=4,steps=1",)),
+    System("d2sd", "dflash", "d2sd:budget={nodes}", ("d2sd:budget=8",)),
+)
+COMPOSED = {"dflash": ("tree:budget=2/4/8", 'router:routes="ddtree:budget=4|ar",cuts=1')}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("field")
+    target, drafter = make_pair(folder)
+    head = make_eagle3(folder / "eagle3")
+    write_prompts(folder / "dev.jsonl", 2)
+    write_prompts(folder / "eval.jsonl", 5, num_turns=2)
+    lines = (folder / "eval.jsonl").read_text().splitlines()
+    (folder / "eval.jsonl").write_text("\n".join(lines[2:]) + "\n")
+    channels = {"eagle3": {"checkpoint": str(head), "settings": {"steps": 1}, "units": [1]}}
+    value = {"target": str(target), "drafters": {"dflash": str(drafter)}, "channels": channels}
+    (folder / "models.json").write_text(json.dumps(value))
+    return folder
+
+
+def _command(folder: Path, *more: str) -> list[str]:
+    paths = {"--models": "models.json", "--dev": "dev.jsonl", "--prompts": "eval.jsonl", "--out": "out"}
+    return ["field", *(part for name, path in paths.items() for part in (name, str(folder / path))), *more]
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizes, "FULL", TINY)
+    monkeypatch.setattr("simlab.studies.field.choice.SYSTEMS", SYSTEMS)
+    monkeypatch.setattr("simlab.studies.field.choice.NODES", (8, 16))
+    monkeypatch.setattr(made, "COMPOSED", COMPOSED)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_every_system_stands_in_one_table(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(_command(folder, "--json")) == 0
+    printed = capfd.readouterr()
+    assert "The field takes about" in printed.err
+    found = json.loads(printed.out)
+    assert found == json.loads((folder / "out" / "field.json").read_text())
+    assert found["left_out"] == {"d2sd": "the channel d2sd was not recorded"}
+    whole = [one for one in found["rows"] if one["slice"] == "all"]
+    assert [(one["system"], one["size"]) for one in whole] == [
+        ("chain", FASTEST),
+        *[(system, size) for system in ("ddtree", "eagle3") for size in ("8", "16", FASTEST)],
+        ("composition", FASTEST),
+    ]
+    for one in whole:
+        assert one["prompts"] == one["measured_prompts"] == 3
+        assert one["predicted_speedup"] > 0
+        assert one["measured_speedup"] > 0
+    assert [one["policies"] for one in found["confirmations"]] == [len({one["policy"] for one in whole} | {"chain"})]
+    assert found["confirmations"][0]["rounds_equal_replay"]
+    assert not found["has_failed"]
+    assert {one["bound"] for one in found["bounds"]} >= {"hindsight:budget=16"}
+
+
+@pytest.mark.usefixtures("tiny")
+def test_nothing_is_done_twice(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("*") if path.name != "field.json"}
+    assert before, "the test above leaves the folder"
+    assert main(_command(folder)) == 0
+    printed = capfd.readouterr()
+    assert "The field takes" not in printed.err
+    assert "Each at its fastest setting on dev" in printed.out
+    after = {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("*") if path.name != "field.json"}
+    assert after == before
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_folder_of_another_field_is_refused(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(_command(folder, "--quick")) == 2
+    assert "was begun with other size; ask for the same, or give another --out" in capfd.readouterr().err
+
+
+def test_durations_are_told_of_every_step_that_makes_something() -> None:
+    from simlab.studies.field.models import packaged_models
+
+    models = packaged_models("float32", "cpu", None)
+    found = expected_seconds(sizes.FULL, models, 0.05, {"dev": 40, "eval": 80})
+    made_by_models = (*list(models.drafters)[1:], *models.channels)
+    assert set(found) == {
+        *(f"record {side}" for side in ("dev", "eval")),
+        *(f"add {name} {side}" for name in made_by_models for side in ("dev", "eval")),
+        *(f"profile {name}" for name in models.drafters),
+    }
+    assert all(seconds > 0 for seconds in found.values())
+    assert found["record eval"] > found["record dev"]

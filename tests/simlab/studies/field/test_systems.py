@@ -1,0 +1,39 @@
+"""The systems of the field: every policy that they name can be made, and each row is one of its own."""
+
+import pytest
+
+from simlab.policies.parsing.parse import parse_policies
+from simlab.studies.field.systems import BASELINE, COMPOSED, NODES, SYSTEMS, System
+from simlab.studies.inputs.artefacts import TraceArtefacts
+from simlab.studies.inputs.prices import prices_for_trace
+from simlab.studies.inputs.trace import sample_trace
+
+DEPTH = 7
+
+
+@pytest.fixture(scope="module")
+def artefacts() -> TraceArtefacts:
+    trace = sample_trace()
+    name = trace.draft_name()
+    return TraceArtefacts(prices_for_trace(None, trace, name), trace, name)
+
+
+@pytest.mark.parametrize("system", SYSTEMS, ids=lambda one: one.name)
+def test_every_size_of_a_system_can_be_made(system: System, artefacts: TraceArtefacts) -> None:
+    for nodes in NODES:
+        typed = system.typed(nodes, DEPTH)
+        for point in parse_policies([typed] if typed else [], artefacts):
+            assert getattr(point.policy, "budget", nodes) <= nodes, point.label
+    assert parse_policies(system.searched, artefacts)
+
+
+@pytest.mark.parametrize("drafter", COMPOSED)
+def test_every_composition_can_be_made(drafter: str, artefacts: TraceArtefacts) -> None:
+    points = parse_policies(COMPOSED[drafter], artefacts)
+    assert len({point.policy_id for point in points}) == len(points) > 50
+
+
+def test_rows_are_one_of_their_own() -> None:
+    names = [one.name for one in SYSTEMS]
+    assert len(set(names)) == len(names)
+    assert BASELINE in names
