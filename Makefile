@@ -7,7 +7,7 @@ BIN := .venv/bin
 # Bytecode is made of what is imported; that of all packages takes a minute.
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --no-compile -c constraints.txt
 
-.PHONY: help demo test mypy pyright check attack bench coverage docs reference notebook findings report-pictures verify-real crosscheck mutants browser
+.PHONY: help demo test mypy pyright check attack bench coverage docs reference notebook findings field report-pictures verify-real crosscheck mutants browser
 
 help:
 	@echo "make demo         set up, then show the whole story on the packaged data"
@@ -20,6 +20,7 @@ help:
 	@echo "make docs         the site of the documentation, in build/site; a broken link fails"
 	@echo "make reference    what is generated from the code: pages of docs/reference, shell completion"
 	@echo "make notebook     the notebook of the tutorial, executed, and its page (needs Chromium or Chrome)"
+	@echo "make field        every system side by side: two and a half hours on two cores (FIELD=--quick: ten minutes)"
 	@echo "make findings     the figures of docs/explanation/findings.md (needs Chromium or Chrome)"
 	@echo "make verify-real  whether replay is the runner on the real models (over an hour)"
 	@echo "make crosscheck   a live vLLM beside its traces, in an environment of its own (3.5 GB, 15 minutes)"
@@ -84,6 +85,14 @@ notebook: .venv/ready-docs .venv/ready-test
 
 findings: .venv/ready-docs
 	$(BIN)/python docs/make_findings.py
+
+# Says beforehand how long it takes, and goes on where it was interrupted; then the tables and figures of
+# docs/explanation/field.md, unless it was quick. FIELD=--quick, FIELD='--device cuda'
+FIELD ?=
+FIELD_OUT ?= runs/field
+field: .venv/ready-docs .venv/ready-test
+	$(BIN)/simlab field --out $(FIELD_OUT)$(if $(findstring --quick,$(FIELD)),-quick) $(FIELD)
+	$(if $(FIELD),,$(BIN)/python docs/make_field.py $(FIELD_OUT)/field.json)
 
 # Pictures of the report of README's command; needs a Chromium (make browser).
 report-pictures: .venv/ready-test

@@ -1,5 +1,6 @@
 """The looks of figures: colours that colour-blind readers can tell apart, in light and in dark."""
 
+import re
 from collections.abc import Sequence
 
 import plotly.graph_objects as go
@@ -94,3 +95,17 @@ def on_page(figure: go.Figure) -> go.Figure:
         height=None,
     )
     return figure
+
+
+def svg_of(figure: go.Figure, name: str) -> str:
+    """A figure as the text of an SVG file, through kaleido and a Chromium that is installed.
+
+    Args:
+        figure: laid out by `on_white`.
+        name: of the picture. plotly draws some names within by chance; with this one in their place, equal results give
+            equal files.
+    """
+    svg = figure.to_image(format="svg").decode()
+    drawn = re.search('id="defs-([0-9a-f]{6})"', svg)
+    svg = svg if drawn is None else svg.replace(drawn[1], name)
+    return re.sub(r" trace[0-9a-f]{6}\b", "", svg) + "\n"

@@ -10,13 +10,13 @@ import argparse
 import contextlib
 import io
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
 
+from simlab.analysis.figure_style import svg_of
 from simlab.analysis.scoring.figures import (
     coverage_figure,
     first_candidates_figure,
@@ -76,12 +76,8 @@ def make_figures(found: Results, folder: Path) -> None:
     """Write each figure as SVG, through kaleido and a Chromium that is installed."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, make in FIGURES.items():
-        svg = make(found).to_image(format="svg").decode()
-        # plotly draws some names by chance; without them, equal results give equal files.
-        drawn = re.search('id="defs-([0-9a-f]{6})"', svg)
-        svg = svg if drawn is None else svg.replace(drawn[1], Path(name).stem)
-        svg = re.sub(r" trace[0-9a-f]{6}\b", "", svg)
-        (folder / name).write_text(svg + "\n")
+        svg = svg_of(make(found), Path(name).stem)
+        (folder / name).write_text(svg)
         print(f"{folder / name}: {len(svg) / 1000:.0f} kB", flush=True)
 
 

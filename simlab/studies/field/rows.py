@@ -66,6 +66,7 @@ def field_rows(entries: Sequence[Entry], found: Mapping[str, FieldRows]) -> list
                     **_speed("predicted", one),
                     **_speed("gpu_like", table.gpu_like.get((part, entry.label))),
                     **_speed("measured", table.measured.get((part, entry.label))),
+                    "predicted_on_measured": _value(table.on_measured.get((part, entry.label))),
                     "measured_prompts": _prompts(table.measured.get((part, entry.label))),
                     **gains.row(entry, part),
                 }
@@ -90,6 +91,8 @@ class _Table:
         self.predicted = _summaries(rows.predicted)
         self.gpu_like = _summaries(rows.gpu_like)
         self.measured = _summaries(rows.measured)
+        ran = pl.col("sequence").is_in(rows.measured["sequence"].unique().to_list())
+        self.on_measured = _summaries(rows.predicted.filter(ran))
         self.slices = list(dict.fromkeys(part for part, _ in self.predicted))
 
 
@@ -177,6 +180,10 @@ def _speed(kind: str, one: Summary | None) -> Row:
     if one is None:
         return {name: None, **_ends(name, None)}
     return {name: _rounded(one.speed.speedup), **_ends(name, one.speed.interval)}
+
+
+def _value(one: Summary | None) -> float | None:
+    return None if one is None else _rounded(one.speed.speedup)
 
 
 def _prompts(one: Summary | None) -> int:

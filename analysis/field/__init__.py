@@ -1,0 +1,1 @@
+"""Figures of the field: every system's gains at equal nodes, and its speed, predicted and measured."""

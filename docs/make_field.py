@@ -1,0 +1,223 @@
+"""Tables and figures of docs/explanation/field.md, out of the field.json of `simlab field`: `make field`.
+
+The page keeps its sentences; what stands between `<!-- table NAME -->` and `<!-- end -->` is written anew.
+
+    python docs/make_field.py runs/field/field.json
+"""
+
+import argparse
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+
+from simlab.analysis.field.figures import gains_figure, speeds_figure
+from simlab.analysis.figure_style import svg_of
+
+PAGE = Path("docs/explanation/field.md")
+DATA = Path("docs/measurements/field.json")
+FIGURES = Path("docs/figures")
+
+ALL, FASTEST, BASELINE = "all", "fastest", "ddtree"
+
+Field = Mapping[str, Any]
+Row = Mapping[str, Any]
+
+
+def rows_of(field: Field, size: str, part: str = ALL) -> list[Row]:
+    """The rows of a size on one data set, or on all prompts."""
+    return [row for row in field["rows"] if row["size"] == size and row["slice"] == part]
+
+
+def datasets(field: Field) -> list[str]:
+    """The data sets, in the order of the prompts."""
+    return list(field["prompts"])
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Lines of Markdown; all columns but the first end at the right."""
+    marks = ["---", *["--:"] * (len(head) - 1)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, marks, *rows))
+
+
+def with_ends(row: Row, name: str, digits: int, scale: float = 1) -> str:
+    """A figure and its interval; empty where it is not known."""
+    value, low, high = (row[key] for key in (name, f"{name}_low", f"{name}_high"))
+    if value is None:
+        return ""
+    ends = "" if low is None or high is None else f" [{scale * low:.{digits}f}, {scale * high:.{digits}f}]"
+    return f"{scale * value:.{digits}f}{ends}".replace("-", "−")
+
+
+def system(row: Row) -> str:
+    """The name of a row, marked where the policy is a reconstruction."""
+    return f"`{row['system']}`{' *' if row['reconstruction'] else ''}"
+
+
+def equal_nodes(size: str) -> Callable[[Field], str]:
+    """Tokens a round at equal nodes, and the gain on each data set."""
+
+    def made(field: Field) -> str:
+        names = datasets(field)
+        head = ["", "tokens a round", "gain over DDTree, %", *names]
+        rows = []
+        for row in rows_of(field, size):
+            parts = [
+                with_ends(one, "gain_tokens", 1, 100)
+                for name in names
+                for one in rows_of(field, size, name)
+                if one["system"] == row["system"]
+            ]
+            tokens, gain = with_ends(row, "acceptance_length", 2), with_ends(row, "gain_tokens", 1, 100)
+            rows.append([system(row), tokens, gain, *parts])
+        return table(head, rows)
+
+    return made
+
+
+def fastest(field: Field) -> str:
+    """Each system at its fastest setting on dev: seconds, predicted and measured."""
+    head = ["", "setting", "tokens a round", "predicted", "measured", "error, %", "measured over DDTree, %"]
+    return table(
+        head,
+        [
+            [
+                system(row),
+                f"`{row['policy']}`".replace("|", "\\|"),
+                f"{row['acceptance_length']:.2f}",
+                with_ends(row, "predicted_speedup", 2),
+                with_ends(row, "measured_speedup", 2),
+                _error(row),
+                with_ends(row, "gain_measured", 1, 100),
+            ]
+            for row in rows_of(field, FASTEST)
+        ],
+    )
+
+
+def _error(row: Row) -> str:
+    if row["measured_speedup"] is None or row["predicted_on_measured"] is None:
+        return ""
+    return f"{100 * (row['predicted_on_measured'] / row['measured_speedup'] - 1):+.1f}".replace("-", "−")
+
+
+def by_dataset(field: Field) -> str:
+    """Predicted speedups of each system's fastest setting, by data set."""
+    names = datasets(field)
+    rows = []
+    for row in rows_of(field, FASTEST):
+        parts = [
+            with_ends(one, "predicted_speedup", 2)
+            for name in names
+            for one in rows_of(field, FASTEST, name)
+            if one["system"] == row["system"]
+        ]
+        rows.append([system(row), *parts])
+    bounds = {(bound["drafter"], bound["bound"]): bound for bound in field["bounds"] if bound["slice"] == ALL}
+    for drafter, name in bounds:
+        parts = [
+            with_ends(one, "predicted_speedup", 2)
+            for part in names
+            for one in field["bounds"]
+            if (one["drafter"], one["bound"], one["slice"]) == (drafter, name, part)
+        ]
+        shown = name.replace("|", "\\|")
+        rows.append([f"`{shown}`, {drafter}", *parts])
+    return table(["", *names], rows)
+
+
+def stages(size: str) -> Callable[[Field], str]:
+    """Milliseconds of each stage a round, predicted."""
+
+    def made(field: Field) -> str:
+        names = ("draft", "channel", "select", "verify")
+        head = ["", "drafted tokens", *(f"{name}, ms" for name in names)]
+        return table(
+            head,
+            [
+                [
+                    system(row),
+                    f"{row['nodes_per_round']:.1f}",
+                    *("" if row[f"{name}_ms"] is None else f"{row[f'{name}_ms']:.1f}" for name in names),
+                ]
+                for row in rows_of(field, size)
+            ],
+        )
+
+    return made
+
+
+def gpu_like(size: str) -> Callable[[Field], str]:
+    """Speedups where a pass of up to 64 tokens takes as long as one of 64."""
+
+    def made(field: Field) -> str:
+        head = ["", "speedup, WHAT IF", "over DDTree, %"]
+        return table(
+            head,
+            [
+                [system(row), with_ends(row, "gpu_like_speedup", 2), with_ends(row, "gain_gpu_like", 1, 100)]
+                for row in rows_of(field, size)
+            ],
+        )
+
+    return made
+
+
+def durations(field: Field) -> str:
+    """Minutes of each kind of step."""
+    kinds: dict[str, float] = {}
+    for step, seconds in field["seconds"].items():
+        kind = step.split()[0]
+        kinds[kind] = kinds.get(kind, 0.0) + seconds
+    return table(["step", "minutes"], [[kind, f"{seconds / 60:.1f}"] for kind, seconds in kinds.items()])
+
+
+TABLES: Mapping[str, Callable[[Field], str]] = {
+    "tokens-16": equal_nodes("16"),
+    "tokens-64": equal_nodes("64"),
+    "fastest": fastest,
+    "by-dataset": by_dataset,
+    "stages-16": stages("16"),
+    "gpu-like-64": gpu_like("64"),
+    "durations": durations,
+}
+"""Every table that the page may ask for."""
+
+PICTURES: Mapping[str, Callable[[Field], go.Figure]] = {
+    "field_gains.svg": lambda field: gains_figure(
+        [row for row in field["rows"] if row["slice"] == ALL], ("16", "64"), BASELINE
+    ),
+    "field_speeds.svg": lambda field: speeds_figure([row for row in field["rows"] if row["slice"] == ALL], FASTEST),
+}
+
+_BLOCK = re.compile(r"(<!-- table ([a-z0-9-]+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
+
+
+def page_with_tables(page: str, field: Field) -> str:
+    """The page with its tables made anew.
+
+    Raises:
+        KeyError: it asks for a table that there is not.
+    """
+    return _BLOCK.sub(lambda found: f"{found[1]}{TABLES[found[2]](field)}{found[3]}", page)
+
+
+def draw(field: Field) -> None:
+    """Write the figures as SVG, through kaleido and a Chromium that is installed."""
+    for name, make in PICTURES.items():
+        (FIGURES / name).write_text(svg_of(make(field), Path(name).stem))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Write the tables and figures of docs/explanation/field.md.")
+    parser.add_argument("field", type=Path, help="field.json of `simlab field`")
+    options = parser.parse_args()
+    if options.field != DATA:
+        shutil.copyfile(options.field, DATA)
+    found = json.loads(DATA.read_text())
+    PAGE.write_text(page_with_tables(PAGE.read_text(), found))
+    draw(found)
