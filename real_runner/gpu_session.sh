@@ -17,6 +17,8 @@
 #   STEPS_LEFT_OUT                  "tests bench" leaves out both
 #   RECORD_OPTIONS, PROFILE_OPTIONS, OPTIMIZE_OPTIONS, CONFIRM_OPTIONS, REPORT_OPTIONS    more options of each
 #                                   command, split at blanks; RECORD_OPTIONS is by default what turns Qwen3's thinking off
+#   FIELD_MODELS, FIELD_OPTIONS     a file of `simlab field --models`: at last every system runs on these; "packaged" for those
+#                                   that come with simlab
 #   TRAIN_TEXT                      Parquet or JSON lines; where given a drafter is trained on it first, and used
 #   STEPS, SHORT_STEPS, DECAYS, BLOCK, TRAIN_OPTIONS    of training: a short run for each decay, the best goes on
 set -euo pipefail
@@ -175,3 +177,12 @@ for execution in $executions; do
     simlab report "$out/confirm_$execution" --trace "$out/trace" --cost "$out/cost_$execution.json" \
         --optimum "$out/optimize_$execution.json" --out "$out/report_$execution.html" ${REPORT_OPTIONS:-}
 done
+
+if [ -n "${FIELD_MODELS:-}" ]; then
+    step "every system, side by side"
+    models=()
+    if [ "$FIELD_MODELS" != packaged ]; then models=(--models "$FIELD_MODELS"); fi
+    # shellcheck disable=SC2086 # options, to be split
+    simlab field "${models[@]}" --device "$device" --dtype "$dtype" --confirm-minutes "$minutes" --out "$out/field" \
+        ${FIELD_OPTIONS:-} | tee "$out/field.txt"
+fi

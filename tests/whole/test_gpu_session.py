@@ -108,3 +108,15 @@ def test_options_are_handed_on(tmp_path: Path) -> None:
     for name, option in handed.items():
         assert len(of(commands, name)) == 2
         assert all(option in command for command in of(commands, name))
+
+
+def test_the_field_runs_where_it_is_asked_for(tmp_path: Path) -> None:
+    files = [str(tmp_path / name) for name in ("prompts.jsonl", "dev.jsonl")]
+    for file in files:
+        Path(file).write_text("{}\n")
+    assert not of(typed(tmp_path, *files), "field")
+    (packaged,) = of(typed(tmp_path, *files, FIELD_MODELS="packaged", FIELD_OPTIONS="--quick"), "field")
+    assert "--models" not in packaged
+    assert packaged[-1] == "--quick"
+    (own,) = of(typed(tmp_path, *files, FIELD_MODELS="mine.json"), "field")
+    assert own[own.index("--models") + 1] == "mine.json"

@@ -6,7 +6,7 @@
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
 _shtab_simlab_train_subparsers=(dflash treeflash taps eagle3 self calibration ranks price ngram)
-_shtab_simlab_subparsers=(demo prompts record replay merge compare optimize profile import-cost advise curves scoring sparse reproduce engine-rules confirm crosscheck import-metrics report train policies inspect export completion version help)
+_shtab_simlab_subparsers=(demo prompts record replay merge compare optimize profile import-cost advise curves scoring sparse reproduce engine-rules confirm field crosscheck import-metrics report train policies inspect export completion version help)
 
 _shtab_simlab_demo_option_strings=(-h --help --out)
 _shtab_simlab_prompts_option_strings=(-h --help --out --from --split --seed --skip --limit --json)
@@ -24,6 +24,7 @@ _shtab_simlab_sparse_option_strings=(-h --help --trace --draft --recorded -p --p
 _shtab_simlab_reproduce_option_strings=(-h --help --list --trace --dev-trace --draft --cost -p --policy --limit --json --progress --no-progress)
 _shtab_simlab_engine_rules_option_strings=(-h --help --trace --draft --cost --batch --limit --json --progress --no-progress)
 _shtab_simlab_confirm_option_strings=(-h --help -p --policy --from --trace --prompts --cost --reprice --limit --batch --by --out --resume --json --target --draft --channel --tap-offset --dtype --device --device-map --audit-device --execution --batch-invariant --threads --repeats --until-interval --time-limit --temperature --top-p --top-k --seed --max-new-tokens --chat-template-kwargs)
+_shtab_simlab_field_option_strings=(-h --help --out --quick --models --dev --prompts --confirm-minutes --json --dtype --device --execution)
 _shtab_simlab_crosscheck_option_strings=(-h --help --endpoint --answers --trace --draft --engine --model --limit --concurrency --max-new-tokens --exact-counters --first-of-block --shared-server --tie --time-limit --key-variable --out --json --progress --no-progress)
 _shtab_simlab_import_metrics_option_strings=(-h --help --trace --draft --before --same-prompts --max-new-tokens --first-of-block --limit --json)
 _shtab_simlab_report_option_strings=(-h --help --out --trace --draft --cost -p --policy --optimum --crosscheck --limit --texts --title)
@@ -47,7 +48,7 @@ _shtab_simlab_option_strings=(-h --help --version)
 
 
 
-_shtab_simlab_prompts_pos_0_choices=(gsm8k mbpp humaneval mt-bench sample demo demo-dev)
+_shtab_simlab_prompts_pos_0_choices=(gsm8k mbpp humaneval mt-bench sample demo demo-dev field field-dev)
 _shtab_simlab_prompts___split_choices=(test dev all)
 _shtab_simlab_record___tap_offset_choices=(auto 0 1)
 _shtab_simlab_record___dry_run_choices=(configs sample)
@@ -73,6 +74,8 @@ _shtab_simlab_confirm___tap_offset_choices=(auto 0 1)
 _shtab_simlab_confirm___dtype_choices=(float32 bfloat16 float16)
 _shtab_simlab_confirm___device_map_choices=(auto)
 _shtab_simlab_confirm___execution_choices=(eager compiled cuda_graphs)
+_shtab_simlab_field___dtype_choices=(float32 bfloat16 float16)
+_shtab_simlab_field___execution_choices=(eager compiled cuda_graphs)
 _shtab_simlab_crosscheck___engine_choices=(auto vllm sglang trtllm)
 _shtab_simlab_train_taps___labels_choices=(path law)
 _shtab_simlab_train_pos_0_choices=(dflash treeflash taps eagle3 self calibration ranks price ngram)
@@ -80,8 +83,8 @@ _shtab_simlab_inspect___schema_choices=(manifest cost optimum)
 _shtab_simlab_export___format_choices=(conformance vllm sglang tensorrt-llm modelopt sglang-sps vllm-curves sglang-sts latex markdown)
 _shtab_simlab_export___by_choices=(dataset context turn)
 _shtab_simlab_completion_pos_0_choices=(bash zsh)
-_shtab_simlab_help_pos_0_choices=(demo prompts record replay merge compare optimize profile import-cost advise curves scoring sparse reproduce engine-rules confirm crosscheck import-metrics report train policies inspect export completion)
-_shtab_simlab_pos_0_choices=(demo prompts record replay merge compare optimize profile import-cost advise curves scoring sparse reproduce engine-rules confirm crosscheck import-metrics report train policies inspect export completion version help)
+_shtab_simlab_help_pos_0_choices=(demo prompts record replay merge compare optimize profile import-cost advise curves scoring sparse reproduce engine-rules confirm field crosscheck import-metrics report train policies inspect export completion)
+_shtab_simlab_pos_0_choices=(demo prompts record replay merge compare optimize profile import-cost advise curves scoring sparse reproduce engine-rules confirm field crosscheck import-metrics report train policies inspect export completion version help)
 
 _shtab_simlab_demo__h_nargs=0
 _shtab_simlab_demo___help_nargs=0
@@ -155,6 +158,10 @@ _shtab_simlab_confirm___help_nargs=0
 _shtab_simlab_confirm___resume_nargs=0
 _shtab_simlab_confirm___json_nargs=0
 _shtab_simlab_confirm___batch_invariant_nargs=0
+_shtab_simlab_field__h_nargs=0
+_shtab_simlab_field___help_nargs=0
+_shtab_simlab_field___quick_nargs=0
+_shtab_simlab_field___json_nargs=0
 _shtab_simlab_crosscheck__h_nargs=0
 _shtab_simlab_crosscheck___help_nargs=0
 _shtab_simlab_crosscheck___exact_counters_nargs=0

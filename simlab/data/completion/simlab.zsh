@@ -19,6 +19,7 @@ _shtab_simlab_commands() {
     demo:'Run every step once: record, profile, replay, choose, confirm, report.'
     engine-rules:'Replay how vLLM and SGLang cut chains: what hindsight, fresh confidences or trees would add.'
     export:'Export policies and results for engines, papers and tests.'
+    field:'Hold every system side by side: same target, prompts and machine, run and replayed.'
     help:'Show what a command does, and its options.'
     import-cost:'Make a cost file from latencies measured elsewhere.'
     import-metrics:'Compare what an engine or a benchmark counted with a trace: the same, or other traffic?'
@@ -234,9 +235,26 @@ _shtab_simlab_export_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_simlab_export_defaults_added=0
 
+_shtab_simlab_field_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--out[where everything is kept (default runs\/field)]:DIR:"
+  "--quick[few prompts and brief measurements]"
+  "--models[target, drafters and channels (default\: packaged)]:FILE:"
+  "--dev[prompts to choose on (default\: 40 that are packaged)]:FILE:"
+  "--prompts[prompts to report on (default\: 64 that are packaged)]:FILE:"
+  "--confirm-minutes[minutes of all runs together (default 75\; --quick\: 2)]:N:"
+  "--json[print JSON]"
+  "--dtype[dtype of the models (default float32)]:dtype:(float32 bfloat16 float16)"
+  "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
+  "--execution[how the models\' operations are started. eager\: one operation after the other\; compiled\: torch.compile fuses those between two attentions, which takes a minute first and a C\+\+ compiler\; cuda_graphs\: on a GPU, passes of fixed sizes are captured once and replayed, a wait for the device each round (default eager)]:execution:(eager compiled cuda_graphs)"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_simlab_field_defaults_added=0
+
 _shtab_simlab_help_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  ":without it, the list:(demo prompts record replay merge compare optimize profile import-cost advise curves scoring sparse reproduce engine-rules confirm crosscheck import-metrics report train policies inspect export completion)"
+  ":without it, the list:(demo prompts record replay merge compare optimize profile import-cost advise curves scoring sparse reproduce engine-rules confirm field crosscheck import-metrics report train policies inspect export completion)"
   ":of a command that has kinds, such as train dflash:"
 )
 
@@ -375,7 +393,7 @@ _shtab_simlab_prompts_options=(
   "--skip[leave out the first N (default 0)]:N:"
   "--limit[N prompts, at most]:N:"
   "--json[print JSON]"
-  ":gsm8k, mbpp, humaneval, mt-bench, sample, demo, demo-dev:(gsm8k mbpp humaneval mt-bench sample demo demo-dev)"
+  ":gsm8k, mbpp, humaneval, mt-bench, sample, demo, demo-dev, field, field-dev:(gsm8k mbpp humaneval mt-bench sample demo demo-dev field field-dev)"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -771,6 +789,7 @@ _shtab_simlab() {
         demo) _arguments -C -s $_shtab_simlab_demo_options ;;
         engine-rules) _arguments -C -s $_shtab_simlab_engine_rules_options ;;
         export) _arguments -C -s $_shtab_simlab_export_options ;;
+        field) _arguments -C -s $_shtab_simlab_field_options ;;
         help) _arguments -C -s $_shtab_simlab_help_options ;;
         import-cost) _arguments -C -s $_shtab_simlab_import_cost_options ;;
         import-metrics) _arguments -C -s $_shtab_simlab_import_metrics_options ;;
