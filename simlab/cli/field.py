@@ -44,7 +44,10 @@ def add_arguments(parser: Parser) -> None:
         "--prompts", type=Path, metavar="FILE", help="prompts to report on (default: 64 that are packaged)"
     )
     parser.add_argument(
-        "--confirm-minutes", type=positive, metavar="N", help="minutes of all runs together (default 75; --quick: 2)"
+        "--confirm-minutes",
+        type=positive,
+        metavar="N",
+        help="minutes of all runs together (default 75; --quick: 2); of a finished field, more of them",
     )
     add_json(parser)
     running = parser.add_argument_group("running")

@@ -10,7 +10,7 @@ from simlab.analysis.table.summaries import Summary, summarise
 from simlab.errors import PolicyError
 from simlab.policies.parsing.parse import LABELS, NamedPolicy, parse_policies
 from simlab.policy import Needs
-from simlab.studies.field.systems import FASTEST, NODES, SYSTEMS, System
+from simlab.studies.field.systems import EQUAL, FASTEST, NODES, SYSTEMS, System
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import prices_for_trace
 from simlab.studies.replay.replay import replay
@@ -39,6 +39,11 @@ class Entry:
     def label(self) -> str:
         """How result rows call the policy."""
         return LABELS.get(self.policy, self.policy)
+
+    @property
+    def group(self) -> str:
+        """With what it runs: `EQUAL` or `FASTEST`."""
+        return FASTEST if self.size == FASTEST else EQUAL
 
     def to_json(self) -> dict[str, object]:
         """Flat, as `entry_of` takes it."""

@@ -18,12 +18,13 @@ from simlab.studies.field.models import FieldModels, packaged_models, read_model
 from simlab.studies.field.result import FieldResult
 from simlab.studies.field.rows import FieldRows, bound_rows, field_rows
 from simlab.studies.field.sizes import FieldSize, expected_seconds, sized
-from simlab.studies.field.systems import COMPOSED, COMPOSITION, FASTEST
+from simlab.studies.field.systems import COMPOSED, COMPOSITION, EQUAL, FASTEST
 from simlab.studies.inputs.progress import announce
 from simlab.studies.optimize.optimize import optimize
 from simlab.studies.profile import profile
 from simlab.studies.record import add_channel, add_draft, record
 from simlab.studies.replay.replay import replay
+from simlab.traces.artefacts.confirmation import read_confirmation
 from simlab.traces.artefacts.cost import read_cost_file
 from simlab.traces.artefacts.optimum import read_optimum
 from simlab.traces.format.files import write_beside
@@ -32,6 +33,7 @@ from simlab.traces.reader import Trace, open_trace
 from simlab.traces.results.files import read_results, write_results
 
 DEV, EVALUATION = "dev", "eval"
+_FASTEST_SHARE = 0.65
 GPU_LIKE = "tile=64"
 """A pass of up to 64 tokens takes as long as one of 64, autoregressive decoding's too."""
 
@@ -48,6 +50,7 @@ class _Field:
     size: FieldSize
     prompts: Mapping[str, Path]
     limits: Mapping[str, int]
+    more: bool
 
     def path(self, name: str) -> Path:
         return self.folder.path / name
@@ -82,7 +85,8 @@ def field(
         dtype: of the models' arithmetic.
         device: as torch names it.
         execution: how passes are started; None: one operation after the other.
-        confirm_minutes: of all runs of the real models together; None: as the size of the field has it.
+        confirm_minutes: of all runs of the real models together; None: as the size of the field has it. Given for a
+            field that is finished, so many minutes more.
 
     Raises:
         SimlabError: models, prompts or folder cannot be used; what was finished stays.
@@ -103,7 +107,7 @@ def field(
         "size": _without_minutes(size),
         "prompts": {side: path.name for side, path in asked.items()},
     }
-    here = _Field(open_folder(Path(out), wanted), taken, size, asked, limits)
+    here = _Field(open_folder(Path(out), wanted), taken, size, asked, limits, confirm_minutes is not None)
     _foretell(here)
     for side in (EVALUATION, DEV):
         _record(here, side)
@@ -111,14 +115,16 @@ def field(
         _profile(here, drafter)
     entries, left_out = _entries(here)
     rows = {drafter: _rows(here, drafter, entries) for drafter in taken.drafters}
-    has_failed = any(bool(_confirmation(here, drafter)["has_failed"]) for drafter in taken.drafters)
+    confirmations = [
+        _confirmation(here, drafter, group) for drafter in taken.drafters for group in _groups(entries, drafter)
+    ]
     result = FieldResult(
-        facts=_facts(here),
+        facts=_facts(here, confirmations),
         rows=field_rows(entries, rows),
         bounds=[row for one in rows.values() for row in bound_rows(one)],
         left_out=left_out,
         seconds=dict(here.folder.seconds),
-        has_failed=has_failed,
+        has_failed=any(bool(one["has_failed"]) for one in confirmations),
     )
     result.write(here.path("field.json"))
     return result
@@ -131,7 +137,8 @@ def _without_minutes(size: FieldSize) -> dict[str, object]:
 
 def _foretell(here: _Field) -> None:
     """Say about how long what is left takes, from a few tokens of the target on this machine."""
-    if all(f"confirm {drafter}" in here.folder.seconds for drafter in here.models.drafters):
+    steps = [f"confirm {drafter} {group}" for drafter in here.models.drafters for group in (FASTEST, EQUAL)]
+    if all(step in here.folder.seconds for step in steps) and not here.more:
         return
     token_s = plain_token_seconds(here.models.target, here.models.dtype, here.models.device)
     texts = {
@@ -275,26 +282,35 @@ def _composed(here: _Field, drafter: str) -> Iterator[Entry]:
 
 def _rows(here: _Field, drafter: str, entries: Sequence[Entry]) -> FieldRows:
     """Replay and run the policies of a draft set on the prompts that are reported."""
-    policies = list(dict.fromkeys(one.policy for one in entries if one.drafter == drafter))
+    own = [one for one in entries if one.drafter == drafter]
     out = here.path(f"predicted-{drafter}.parquet")
 
     def predict() -> None:
-        table = replay(
-            here.trace(EVALUATION),
-            policies,
-            cost=_cost(here, drafter),
-            what_if=[GPU_LIKE],
-            draft=drafter,
-            progress=False,
-        )
-        write_results(out, table.rows, here.trace(EVALUATION).sequence_counts)
+        policies = list(dict.fromkeys(one.policy for one in own))
+        cost, trace = _cost(here, drafter), here.trace(EVALUATION)
+        table = replay(trace, policies, cost=cost, what_if=[GPU_LIKE], draft=drafter, progress=False)
+        write_results(out, table.rows, trace.sequence_counts)
 
     here.folder.once(f"predict {drafter}", f"Replaying the policies of {drafter} on the prompts of the report", predict)
-    share = len(policies) / len({(one.drafter, one.policy) for one in entries})
-    runs = here.path(f"confirm-{drafter}")
+    predicted = read_results(out)
+    hypothetical = pl.col("cost_id").str.starts_with("what-if")
+    measured = {group: _measured(here, drafter, group, entries) for group in _groups(entries, drafter)}
+    return FieldRows(drafter, predicted.filter(~hypothetical), predicted.filter(hypothetical), measured)
+
+
+def _measured(here: _Field, drafter: str, group: str, entries: Sequence[Entry]) -> pl.DataFrame:
+    """Run policies of a draft set together on the real models; what was asked for in minutes is added to earlier runs.
+
+    Time is shared out by the number of policies, but those at their fastest get the larger part of it.
+    """
+    together = [one for one in entries if one.group == group]
+    policies = list(dict.fromkeys(one.policy for one in together if one.drafter == drafter))
+    share = len(policies) / len({(one.drafter, one.policy) for one in together})
+    minutes = here.size.confirm_minutes * share * (_FASTEST_SHARE if group == FASTEST else 1 - _FASTEST_SHARE)
+    out = _runs(here, drafter, group)
     here.folder.once(
-        f"confirm {drafter}",
-        f"Running {len(policies)} policies of {drafter} on the real models",
+        f"confirm {drafter} {group}",
+        f"Running {len(policies)} policies of {drafter} on the real models for {minutes:.0f} minutes at most",
         lambda: confirm(
             here.trace(EVALUATION),
             policies,
@@ -305,40 +321,46 @@ def _rows(here: _Field, drafter: str, entries: Sequence[Entry]) -> FieldRows:
             device=here.models.device,
             execution=here.models.execution,
             repeats=1,
-            time_limit=here.size.confirm_minutes * share,
-            out=runs,
-            resume=runs.exists(),
+            time_limit=minutes,
+            out=out,
+            resume=out.exists(),
         ),
+        again=here.more,
     )
-    predicted, ran = read_results(out), read_results(runs / "results.parquet")
-    hypothetical = pl.col("cost_id").str.starts_with("what-if")
-    return FieldRows(
-        drafter,
-        predicted.filter(~hypothetical),
-        predicted.filter(hypothetical),
-        ran.filter(pl.col("kind") == "measured"),
-    )
+    rows = read_results(out / "results.parquet")
+    return rows.filter(pl.col("kind") == "measured")
 
 
-def _confirmation(here: _Field, drafter: str) -> Mapping[str, object]:
+def _groups(entries: Sequence[Entry], drafter: str) -> list[str]:
+    """What runs together of a draft set, in turn."""
+    own = {one.group for one in entries if one.drafter == drafter}
+    return [group for group in (FASTEST, EQUAL) if group in own]
+
+
+def _runs(here: _Field, drafter: str, group: str) -> Path:
+    return here.path(f"confirm-{drafter}-{group}")
+
+
+def _confirmation(here: _Field, drafter: str, group: str) -> Mapping[str, object]:
     """What the runs of a draft set were judged to be."""
-    path = here.path(f"confirm-{drafter}") / "confirm.json"
-    found = json_fields(path.read_bytes(), str(path))
-    rows = [one.values for one in found.objects("rows")]
-    judged = [one for one in rows if one.get("lossless") is not None]
+    found = read_confirmation(_runs(here, drafter, group) / "confirm.json")
+    judged = [one for one in found.rows if one.get("lossless") is not None]
     return {
         "drafter": drafter,
-        "prediction": found.text("prediction"),
+        "group": group,
+        "prediction": found.prediction,
         "policies": len(judged),
+        "prompts": found.ran["prompts"],
         "texts": sum(int(str(one["num_texts"])) for one in judged),
         "same_texts": sum(int(str(one["num_same_texts"])) for one in judged),
         "rounds_equal_replay": all(one["counts_equal_replay"] for one in judged),
         "has_failed": any(one["lossless"] == "failed" or not one["counts_equal_replay"] for one in judged),
-        "ran": dict(found.inner("ran").values),
+        "ended": found.ran["ended"],
+        "versions": found.ran["versions"],
     }
 
 
-def _facts(here: _Field) -> dict[str, object]:
+def _facts(here: _Field, confirmations: Sequence[Mapping[str, object]]) -> dict[str, object]:
     """What the figures are of."""
     trace = here.trace(EVALUATION)
     datasets: dict[str, set[str]] = {}
@@ -351,5 +373,5 @@ def _facts(here: _Field) -> dict[str, object]:
         "text_id": trace.text_id,
         "gpu_like": GPU_LIKE,
         "costs": {drafter: read_cost_file(_cost(here, drafter)).device for drafter in here.models.drafters},
-        "confirmations": [_confirmation(here, drafter) for drafter in here.models.drafters],
+        "confirmations": confirmations,
     }

@@ -29,14 +29,21 @@ class FieldFolder:
     asked: Mapping[str, object]
     seconds: dict[str, float]
 
-    def once(self, step: str, title: str, work: Callable[[], object]) -> None:
-        """Do a step, unless an earlier run finished it; what it leaves is written before this is noted."""
-        if step in self.seconds:
+    def once(self, step: str, title: str, work: Callable[[], object], again: bool = False) -> None:
+        """Do a step, unless an earlier run finished it; what it leaves is written before this is noted.
+
+        Args:
+            step: its name, by which its seconds are kept.
+            title: what is said when it begins.
+            work: what it does.
+            again: do it even so; its seconds are added to the earlier ones.
+        """
+        if step in self.seconds and not again:
             return
         announce(title)
         begun = time.perf_counter()
         work()
-        self.seconds[step] = round(time.perf_counter() - begun, 1)
+        self.seconds[step] = round(self.seconds.get(step, 0.0) + time.perf_counter() - begun, 1)
         text = json.dumps({"asked": self.asked, "seconds": self.seconds}, indent=1) + "\n"
         write_beside(self.path / _STEPS, lambda file: file.write(text.encode()))
 

@@ -30,13 +30,19 @@ class FieldRows:
         drafter: the draft set.
         predicted: at the measured latency profile.
         gpu_like: the same rounds where a pass of up to 64 tokens takes as long as one of 64.
-        measured: of the runs of the real models; may be empty.
+        measured: of the runs of the real models, by what ran together: `Entry.group`; may be empty.
     """
 
     drafter: str
     predicted: pl.DataFrame
     gpu_like: pl.DataFrame
-    measured: pl.DataFrame
+    measured: Mapping[str, pl.DataFrame]
+
+    def of_kind(self, kind: str, group: str) -> pl.DataFrame:
+        """The rows of one kind, of what ran together."""
+        if kind == "measured":
+            return self.measured[group]
+        return self.gpu_like if kind == "gpu_like" else self.predicted
 
 
 def field_rows(entries: Sequence[Entry], found: Mapping[str, FieldRows]) -> list[Row]:
@@ -53,7 +59,8 @@ def field_rows(entries: Sequence[Entry], found: Mapping[str, FieldRows]) -> list
     for entry in entries:
         table, info = tables[entry.drafter], about[_name(entry)]
         for part in table.slices:
-            one = table.predicted[part, entry.label]
+            key = part, entry.label
+            one, ran = table.predicted[key], table.measured[entry.group].get(key)
             rows.append(
                 {
                     **entry.to_json(),
@@ -64,10 +71,10 @@ def field_rows(entries: Sequence[Entry], found: Mapping[str, FieldRows]) -> list
                     **_counts(one),
                     **_stages(one),
                     **_speed("predicted", one),
-                    **_speed("gpu_like", table.gpu_like.get((part, entry.label))),
-                    **_speed("measured", table.measured.get((part, entry.label))),
-                    "predicted_on_measured": _value(table.on_measured.get((part, entry.label))),
-                    "measured_prompts": _prompts(table.measured.get((part, entry.label))),
+                    **_speed("gpu_like", table.gpu_like.get(key)),
+                    **_speed("measured", ran),
+                    "predicted_on_measured": _value(table.on_measured[entry.group].get(key)),
+                    "measured_prompts": _prompts(ran),
                     **gains.row(entry, part),
                 }
             )
@@ -90,10 +97,14 @@ class _Table:
     def __init__(self, rows: FieldRows) -> None:
         self.predicted = _summaries(rows.predicted)
         self.gpu_like = _summaries(rows.gpu_like)
-        self.measured = _summaries(rows.measured)
-        ran = pl.col("sequence").is_in(rows.measured["sequence"].unique().to_list())
-        self.on_measured = _summaries(rows.predicted.filter(ran))
+        self.measured = {group: _summaries(ran) for group, ran in rows.measured.items()}
+        self.on_measured = {group: _summaries(_on(rows.predicted, ran)) for group, ran in rows.measured.items()}
         self.slices = list(dict.fromkeys(part for part, _ in self.predicted))
+
+
+def _on(predicted: pl.DataFrame, ran: pl.DataFrame) -> pl.DataFrame:
+    """What was predicted of the texts that ran."""
+    return predicted.filter(pl.col("sequence").is_in(ran["sequence"].unique().to_list()))
 
 
 def _summaries(rows: pl.DataFrame) -> dict[tuple[str, str], Summary]:
@@ -135,7 +146,7 @@ def _compared(
     entries: Sequence[Entry], base: Entry, found: Mapping[str, FieldRows], kind: str
 ) -> Iterator[tuple[Entry, Comparison]]:
     others = [one for one in entries if one is not base]
-    runs = [_run(one, getattr(found[one.drafter], kind)) for one in (base, *others)]
+    runs = [_run(one, found[one.drafter].of_kind(kind, one.group)) for one in (base, *others)]
     there = [place for place, run in enumerate(runs) if run.rows.height]
     if len(there) < 2 or there[0] != 0:
         return

@@ -9,6 +9,9 @@ NODES = (16, 64)
 FASTEST = "fastest"
 """In place of a number of nodes: whatever setting is predicted to be fastest on the dev prompts."""
 
+EQUAL = "equal"
+"""What runs together: systems at equal drafted tokens, or each at its fastest."""
+
 BASELINE = "ddtree"
 """The system that the others are held against, at as many nodes or at its own fastest setting."""
 

@@ -11,7 +11,7 @@ from simlab.cli.main import main
 from simlab.studies.field import field as made
 from simlab.studies.field import sizes
 from simlab.studies.field.sizes import FieldSize, expected_seconds
-from simlab.studies.field.systems import FASTEST, System
+from simlab.studies.field.systems import EQUAL, FASTEST, System
 
 TINY = FieldSize(2, 3, 10, (3, 8, 16), (8, 200), 1, (1, 16), 1.0)
 SYSTEMS = (
@@ -69,8 +69,12 @@ def test_every_system_stands_in_one_table(folder: Path, capfd: pytest.CaptureFix
         assert one["prompts"] == one["measured_prompts"] == 3
         assert one["predicted_speedup"] > 0
         assert one["measured_speedup"] > 0
-    assert [one["policies"] for one in found["confirmations"]] == [len({one["policy"] for one in whole} | {"chain"})]
-    assert found["confirmations"][0]["rounds_equal_replay"]
+    for one in found["confirmations"]:
+        together = [row for row in whole if (row["size"] == FASTEST) == (one["group"] == FASTEST)]
+        assert one["policies"] == len({row["policy"] for row in together} | {"ar", "chain"})
+        assert one["rounds_equal_replay"]
+        assert one["same_texts"] == one["texts"] > 0
+    assert [one["group"] for one in found["confirmations"]] == [FASTEST, EQUAL]
     assert not found["has_failed"]
     assert {one["bound"] for one in found["bounds"]} >= {"hindsight:budget=16"}
 
