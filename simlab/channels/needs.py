@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from simlab.channels.features import TRAINED_FOR
 from simlab.channels.rows import BRANCHES, EXACT_NODES, KINDS, POOL, WHOLE_CHAIN
 from simlab.errors import MissingChannelError, did_you_mean, enumerated
 from simlab.policy import AnyPolicy, ChannelNeed
@@ -115,6 +116,8 @@ def _reasons(need: ChannelNeed, found: HeldChannel, draft: str) -> Iterator[str]
     for key, value in need.equal:
         if found.settings.get(key) != value:
             yield f"it wants {key} {value} exactly, where {_said(found, key)}"
+    if need.trained_for and found.settings.get(TRAINED_FOR) != need.trained_for:
+        yield f"its routes are {need.trained_for}, where its network was trained for {found.settings.get(TRAINED_FOR)}"
     least = dict(need.least)
     for key, value in need.least:
         recorded = found.settings.get(key)

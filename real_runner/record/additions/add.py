@@ -304,7 +304,7 @@ def _channel_addition(
         info.extends,
         columns,
         lambda resume: ChannelAdder(folder_of(trace), options.name, info, resume),
-        lambda path, records, parts: write_frame(path, channel_frame(records, parts, info.kind, info.setting("depth"))),
+        lambda path, records, parts: write_frame(path, channel_frame(records, parts, info.kind, info.width)),
     )
 
 

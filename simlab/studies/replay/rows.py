@@ -96,7 +96,7 @@ def bound_rows(asked: PricedPolicies, exact_budget: int, depth: int, best_budget
         depth: of the draft set.
         best_budgets: whether the best budget in each round is wanted, where there are prices.
     """
-    channels = tuple(dict.fromkeys(need for one in asked.policies for need in one.policy.needs.made))
+    channels = tuple(dict.fromkeys(need for one in asked.policies for need in one.policy.needs.scored))
     budget = largest_budget(asked.policies, depth)
     lists = {"channels": repr(channels)} if channels else {}
     label = f"{HINDSIGHT}:budget={budget}"
