@@ -19,6 +19,7 @@ from simlab.real_runner.train.options import (
     Eagle3Options,
     HeadOptions,
     LossWeights,
+    RouterOptions,
     ScorerOptions,
     SelfOptions,
     TextOptions,
@@ -38,6 +39,10 @@ _HEAD_PLAN = TrainingPlan(
 )
 _SCORER_PLAN = TrainingPlan(
     steps=400, num_sequences=16, num_roots=16, learning_rate=3e-3, warmup_steps=20, weight_decay=1e-4, head_tokens=0
+)
+
+_ROUTER_PLAN = TrainingPlan(
+    steps=2000, num_sequences=32, num_roots=16, learning_rate=1e-3, warmup_steps=20, weight_decay=0.1, head_tokens=0
 )
 
 _SELF_PLAN = TrainingPlan(
@@ -122,6 +127,22 @@ held out. The checkpoint has the weights of the step at which the loss on them w
 on after an interruption. A first-order head on its masks: train treeflash --draft runs/self."""
 
 
+_ROUTER = """A router's network (after WhiFlash, arXiv 2606.07710) says of each root, before anything is drafted, how
+many tokens a round by each route would bring: from the target's last state at the token before the root,
+how sure it was, and the position. It learns from recordings of training prompts that hold all that the routes
+read; what each route brings at every root stands there already.
+
+  simlab record --prompts train.jsonl --out runs/train
+  simlab record --trace runs/train --add-channel eagle3=eagle3-smollm2-135m,steps=7
+  simlab train router --trace runs/train --routes "ddtree:budget=16|eagle3:budget=16,steps=3" --out runs/router
+  simlab record --trace runs/mine --add-channel router=runs/router
+  simlab replay --trace runs/mine -p 'router:routes="ddtree:budget=16|eagle3:budget=16,steps=3",by=network'
+
+Some texts are held out: the checkpoint has the weights of the step at which the loss on them was lowest.
+README.md in the folder says that loss beside those of each route's mean and of the entropy alone. What the
+target says along the texts is kept in the folder; --resume goes on with it after an interruption."""
+
+
 def add_arguments(parser: Parser) -> None:
     """Declare the kinds, each with its options."""
     kinds = parser.add_commands("kinds", "KIND", "kind")
@@ -199,6 +220,23 @@ def _add_eagle3(parser: Parser) -> None:
     said = "of the head below each root, each on the output of the one before (default 7)"
     loss.add_argument("--passes", type=positive, default=7, metavar="N", help=said)
     _add_decay(loss)
+
+
+def _add_router(parser: Parser) -> None:
+    said = "a recording of training prompts; repeats"
+    parser.add_argument("--trace", type=str, action="append", required=True, metavar="DIR", help=said)
+    said = "policies as they are typed, with | between them"
+    parser.add_argument("--routes", required=True, metavar="P|P", help=said)
+    parser.add_argument("--target", metavar="T", help="a Hugging Face id or a folder (default: as the trace names it)")
+    parser.add_argument("--draft-set", metavar="NAME", help="whose candidates the routes read (default: the only one)")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder of the run")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    add_device(parser)
+    said = "between the matrices of the network (default 128)"
+    parser.add_argument("--inner-size", type=positive, default=128, metavar="N", help=said)
+    plan = parser.add_argument_group("plan")
+    _add_network_plan(plan, _ROUTER_PLAN, eval_every=20, patience=10, held_out=0.2)
+    parser.set_defaults(head_tokens=0)
 
 
 def _add_self(parser: Parser) -> None:
@@ -461,6 +499,21 @@ def _run_self(options: argparse.Namespace) -> int:
     return _finished(chosen.out, lambda: f"The adapter is in {train_self(chosen)}")
 
 
+def _run_router(options: argparse.Namespace) -> int:
+    """Train a router's network, and say where it is."""
+    with needing_models("train"):
+        from simlab.real_runner.train.networks.router import train_router  # noqa: PLC0415 - loads torch
+    names = ("target", "draft_set", "out", "inner_size", "held_out", "patience", "eval_every", "resume", "device")
+    with at_the_door():
+        chosen = RouterOptions(
+            traces=tuple(options.trace),
+            routes=tuple(one.strip() for one in options.routes.split("|")),
+            plan=_plan(options, LossWeights(0.0, focal=0.0, chain=0.0), options.weight_decay),
+            **{name: getattr(options, name) for name in names},
+        )
+        return _finished(chosen.out, lambda: f"The network is in {train_router(chosen)}")
+
+
 def _finished(out: Path, trained: Callable[[], str]) -> int:
     """Train, and say where the result is; an interruption says how to go on."""
     keep(f"the same command with --resume goes on with {out}")
@@ -494,6 +547,7 @@ KINDS = {
     "treeflash": Kind("Train a first-order head for a drafter.", _TREEFLASH, _add_treeflash, _run_treeflash),
     "taps": Kind("Train a scorer of draft trees for a drafter.", _TAPS, _add_taps, _run_taps),
     "eagle3": Kind("Train an EAGLE-3 head, which needs no drafter.", _EAGLE3, _add_eagle3, _run_eagle3),
+    "router": Kind("Train what chooses among the policies of a router.", _ROUTER, _add_router, _run_router),
     "self": Kind("Train an adapter with which a target drafts for itself.", _SELF, _add_self, _run_self),
     **FITS,
 }
