@@ -97,8 +97,8 @@ def _foreseen(draft: Draft) -> Json:
     """The entropy of the target's law that the root was chosen from, and features, where the policy reads them."""
     law = draft.channels.get(TARGET)
     said: Json = {"target_entropy": law.entropy} if isinstance(law, TargetLaw) else {}
-    features = {name: one for name, one in draft.channels.items() if isinstance(one, Features)}
-    return said | ({"features": {name: _steps(one.values).tolist() for name, one in features.items()}} if features else {})
+    features = {name: _steps(one.values).tolist() for name, one in draft.channels.items() if isinstance(one, Features)}
+    return said | ({"features": features} if features else {})
 
 
 def _scored(draft: Draft) -> dict[str, ScoredTokens]:

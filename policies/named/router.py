@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from simlab.cost import CostTable
 from simlab.policies.artefacts import AUTO, Artefacts
+from simlab.policies.named.chain import most_drafted
 from simlab.policies.routing.cut_rule import ENTROPY, CutRule, parse_cuts
-from simlab.policies.routing.network_rule import NETWORK, NetworkRule, check_weights, route_seconds
+from simlab.policies.routing.network_rule import NETWORK, NetworkRule, RouteSeconds, check_weights, route_seconds
 from simlab.policies.routing.recipe import RoutedRecipe
 from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.policy import AnyPolicy
@@ -62,6 +64,16 @@ class Router(RoutedRecipe):
         if self.by != NETWORK:
             return RoutedPolicy(tuple(routes), CutRule(self.by, parse_cuts(self.cuts)), route_ids)
         cost, cost_id = artefacts.cost(self.cost)
-        seconds = route_seconds(cost, routes)
+        seconds = seconds_of_largest(cost, routes)
         rule = NetworkRule(self.channel, self.typed_routes, seconds, self.beta, self.rate)
         return RoutedPolicy(tuple(routes), rule, {**route_ids, "cost": cost_id})
+
+
+def seconds_of_largest(cost: CostTable, routes: Sequence[AnyPolicy]) -> RouteSeconds:
+    """What rounds of some routes take with trees as large as each may draft, a chain as deep as the timed block.
+
+    Raises:
+        ValueError: the prices end before such a tree.
+        CostError: a channel of a route has no price.
+    """
+    return route_seconds(cost, routes, [most_drafted(route.budget, cost.block_size - 1) for route in routes])

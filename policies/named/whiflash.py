@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simlab.policies.artefacts import AUTO, Artefacts
+from simlab.policies.named.router import seconds_of_largest
 from simlab.policies.routing.cut_rule import ENTROPY, CutRule
-from simlab.policies.routing.network_rule import NetworkRule, check_weights, route_seconds
+from simlab.policies.routing.network_rule import NetworkRule, check_weights
 from simlab.policies.routing.recipe import RoutedRecipe
 from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.policy import AnyPolicy
@@ -20,8 +21,8 @@ class WhiFlash(RoutedRecipe):
     they are typed: by default DFlash's chain and EAGLE-3's tree. The drafter that does not run catches up when it next
     does. With ``network``, the channel of a router's network for these two, the one of the larger A / T^``beta`` is
     taken in place of the cut, A the tokens that the network expects of it and T its seconds by the latency profile; a
-    ``rate`` in tokens per second takes that of the larger A - rate T, which is simlab's. Formulas, thresholds and network
-    were not published; choose all of these on prompts that you do not report.
+    ``rate`` in tokens per second takes that of the larger A - rate T, which is simlab's. Formulas, thresholds and
+    network were not published; choose all of these on prompts that you do not report.
     """
 
     entropy: float | None = None
@@ -59,5 +60,5 @@ class WhiFlash(RoutedRecipe):
         if self.entropy is not None:
             return RoutedPolicy(tuple(routes), CutRule(ENTROPY, (self.entropy,)), route_ids)
         cost, cost_id = artefacts.cost(self.cost)
-        rule = NetworkRule(self.network, self.typed_routes, route_seconds(cost, routes), self.beta, self.rate)
+        rule = NetworkRule(self.network, self.typed_routes, seconds_of_largest(cost, routes), self.beta, self.rate)
         return RoutedPolicy(tuple(routes), rule, {**route_ids, "cost": cost_id})

@@ -34,22 +34,22 @@ class RouteSeconds:
         return np.stack([np.interp(contexts, self.contexts, column) for column in self.seconds.T], axis=-1)
 
 
-def route_seconds(cost: CostTable, routes: Sequence[AnyPolicy]) -> RouteSeconds:
-    """What rounds of some routes take with trees as large as each may draft; no catching up.
+def route_seconds(cost: CostTable, routes: Sequence[AnyPolicy], sizes: Sequence[int]) -> RouteSeconds:
+    """What rounds of some routes take with so many drafted tokens; no catching up.
 
     Raises:
         ValueError: the prices end before such a tree.
         CostError: a channel of a route has no price.
     """
     columns = []
-    for route in routes:
-        if route.budget > cost.most_drafted:
+    for route, size in zip(routes, sizes, strict=True):
+        if size > cost.most_drafted:
             raise ValueError(
-                f"{route!r} drafts up to {route.budget} tokens and the latency profile ends at {cost.most_drafted}; "
+                f"{route!r} drafts up to {size} tokens and the latency profile ends at {cost.most_drafted}; "
                 "lower its budget, or measure more with `simlab profile --node-counts`"
             )
         charged, paid = cost.charged(route), STAGES if route.needs.draft else STAGES[1:]
-        columns.append(sum(charged.seconds[stage][:, route.budget] for stage in paid))
+        columns.append(sum(charged.seconds[stage][:, size] for stage in paid))
     return RouteSeconds(cost.contexts, read_only(np.stack(columns, axis=-1).astype(np.float64)))
 
 

@@ -18,8 +18,9 @@ from simlab.policies.engine.routed import RouteLayers
 from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.chain import Chain
 from simlab.policies.named.ddtree import DDTree
+from simlab.policies.named.router import seconds_of_largest
 from simlab.policies.parsing.parse import parse_policies
-from simlab.policies.routing.network_rule import NetworkRule, RouteSeconds, route_seconds
+from simlab.policies.routing.network_rule import NetworkRule, RouteSeconds
 from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.policy import AnyPolicy, ChannelNeed
 from simlab.recorded import RecordedSequence, RecordedTexts, texts_of
@@ -110,7 +111,7 @@ def test_equal_routes_give_equal_rounds(seed: int, rate: float | None) -> None:
 
 def test_seconds_are_those_of_whole_trees() -> None:
     cost = random_table(np.random.default_rng(3), 9, 200)
-    found = route_seconds(cost, ROUTES)
+    found = seconds_of_largest(cost, ROUTES)
     for row, context in enumerate(cost.contexts.tolist()):
         for column, route in enumerate(ROUTES):
             stages = ("draft", "select", "verify", "commit") if route.needs.draft else ("select", "verify", "commit")
@@ -118,7 +119,9 @@ def test_seconds_are_those_of_whole_trees() -> None:
             assert found.seconds[row, column] == pytest.approx(wanted)
     assert found.at(cost.contexts).tolist() == found.seconds.tolist()
     with pytest.raises(ValueError, match="the latency profile ends at 9"):
-        route_seconds(cost, [DDTree(10)])
+        seconds_of_largest(cost, [DDTree(10)])
+    deep = replace(cost, block_size=5)
+    assert seconds_of_largest(deep, [Chain()]).seconds.tolist() == seconds_of_largest(deep, [Chain(4)]).seconds.tolist()
 
 
 def test_a_router_as_typed() -> None:

@@ -244,7 +244,9 @@ def test_the_state_of_another_node_would_be_found(monkeypatch: pytest.MonkeyPatc
 
 def test_a_network_for_other_routes_is_refused() -> None:
     other = NetworkRule("router", ("ddtree", "chain"), NETWORK.seconds)
-    with pytest.raises(MissingChannelError, match=r"with routes ddtree\|chain, and its network makes it with ddtree\|eagle3"):
+    with pytest.raises(
+        MissingChannelError, match=r"with routes ddtree\|chain, and its network makes it with ddtree\|eagle3"
+    ):
         long_text(models_of(1), RoutedPolicy((DDTree(9), EAGLE), other))
 
 

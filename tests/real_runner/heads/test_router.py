@@ -107,7 +107,13 @@ def test_a_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_what_inspect_says(tmp_path: Path) -> None:
     save_router(made_up_router(target_of(), ROUTES).network, tmp_path)
     said = read_checkpoint(tmp_path).text()
-    for words in ("will run   yes", "a router's network", "route      ddtree:budget=16", "route      ar", "and no other"):
+    for words in (
+        "will run   yes",
+        "a router's network",
+        "route      ddtree:budget=16",
+        "route      ar",
+        "and no other",
+    ):
         assert words in said
 
 
