@@ -113,6 +113,11 @@ def _reasons(need: ChannelNeed, found: HeldChannel, draft: str) -> Iterator[str]
         yield f"it goes on from the draft set {found.extends}, where {draft} is replayed (choose with --draft)"
     if WHOLE_CHAIN in found.settings and WHOLE_CHAIN not in dict(need.equal):
         yield "it was recorded behind the whole chain alone"
+    yield from _reasons_of_settings(need, found)
+
+
+def _reasons_of_settings(need: ChannelNeed, found: HeldChannel) -> Iterator[str]:
+    """Why a channel of the right kind and place holds something else than is read."""
     for key, value in need.equal:
         if found.settings.get(key) != value:
             yield f"it wants {key} {value} exactly, where {_said(found, key)}"

@@ -171,7 +171,8 @@ def made_up_features(recorded: RecordedSequence, size: int) -> FeatureRows:
         recorded: a text.
         size: numbers of a root.
     """
-    mixed = _mixed(recorded.text[:-1])[:, np.newaxis] >> (np.arange(size, dtype=np.uint64) * np.uint64(4) % np.uint64(60))
+    shifts = np.arange(size, dtype=np.uint64) * np.uint64(4) % np.uint64(60)
+    mixed = _mixed(recorded.text[:-1])[:, np.newaxis] >> shifts
     return FeatureRows((1 + (mixed & np.uint64(15)).astype(np.float32) / 4).astype(np.float32))
 
 

@@ -142,8 +142,8 @@ def test_parts_of_a_shard_have_their_own_channels(folder: Path, most_roots: int)
             starts = rows.starts()
             for one, first, last in zip(texts.sequences, firsts, firsts[1:], strict=False):
                 part, whole = rows.part(int(first), int(last), starts), one.channels[name]
-                assert not isinstance(part, TargetLawRows)
-                assert not isinstance(whole, TargetLawRows)
+                assert not isinstance(part, TargetLawRows | FeatureRows)
+                assert not isinstance(whole, TargetLawRows | FeatureRows)
                 np.testing.assert_array_equal(part.log_probs, whole.log_probs)
 
 

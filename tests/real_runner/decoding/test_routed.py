@@ -143,8 +143,8 @@ def recorded_of(models: Models, decoded: DecodedText) -> RecordedSequence:
     laws = token_rows(models.target, hidden[start - 1 : -1], tokens[start:], GREEDY, key, start)
     router = models.channels["router"]
     assert isinstance(router, RouterProducer)
-    features = router.columns(forward_text(models.target, tokens, router.taps)[0], tokens, num - 1).rows
-    channels = {"eagle3": pools, "d2sd": branches, "router": features, TARGET: TargetLawRows(laws.entropy[:-1])}
+    foreseen = router.columns(forward_text(models.target, tokens, router.taps)[0], tokens, num - 1).rows
+    channels = {"eagle3": pools, "d2sd": branches, "router": foreseen, TARGET: TargetLawRows(laws.entropy[:-1])}
     return RecordedSequence(0, decoded.prompt, decoded.text, decoded.stop_reason, rows, channels)
 
 

@@ -1,5 +1,7 @@
 """Features of roots: any finite numbers on the grid, the same for one root and for many."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -23,7 +25,7 @@ def test_the_grid_is_the_nearest_multiple(number: float) -> None:
 def test_rows_taken_apart_and_joined_are_the_same(lengths: list[int], size: int, seed: int) -> None:
     values = features_to_grid(np.random.default_rng(seed).normal(size=(sum(lengths), size)))
     rows, ends = FeatureRows(values), np.cumsum([0, *lengths]).tolist()
-    parts = [rows.part(first, last, rows.starts()) for first, last in zip(ends[:-1], ends[1:], strict=True)]
+    parts = [rows.part(first, last, rows.starts()) for first, last in pairwise(ends)]
     joined = join_channels(parts)
     assert isinstance(joined, FeatureRows)
     assert np.array_equal(joined.values, values)

@@ -89,8 +89,8 @@ def priced(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     info = trace.manifest.channels["features"]
     kept = trace.manifest.draft_sets[DRAFT]
     channels = {"features": CostChannel(info.kind, info.producer, dict(info.settings))}
-    models = {"block_size": kept.block_size, "drafter": kept.model, "target": trace.manifest.target}
-    file = replace(EMPTY, visits=Visits(3, 3, paired=True), channels=channels, **models)
+    file = replace(EMPTY, block_size=kept.block_size, drafter=kept.model, target=trace.manifest.target)
+    file = replace(file, visits=Visits(3, 3, paired=True), channels=channels)
     write_cost_file(folder / "cost.json", filled(file))
     return str(folder / "trace"), str(folder / "cost.json")
 

@@ -1,4 +1,4 @@
-"""``simlab train router`` on tiny models: labels by hand, it learns, goes on, and what it made is recorded and replayed."""
+"""``simlab train router`` on tiny models: labels by hand, it learns, goes on, and what it made is recorded."""
 
 import json
 from pathlib import Path
