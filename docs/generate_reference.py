@@ -267,11 +267,11 @@ def columns_page() -> str:
         "tokens-NNNN.parquet": (tokens_schema(vocab_size=NUM_TOP), "A row for each emitted token of a trace."),
         "draft-NAME-NNNN.parquet": (draft_schema(depth=1), "A row for each root of a trace: the drafter's candidates."),
         "Transitions": (
-            channel_schema(TRANSITIONS, depth=1),
+            channel_schema(TRANSITIONS, width=1),
             "A row for each root, in `channel-NAME-NNNN.parquet`: scores of tokens after single tokens.",
         ),
         "Pools": (
-            channel_schema(POOL, depth=1),
+            channel_schema(POOL, width=1),
             "A row for each root, in `channel-NAME-NNNN.parquet`: scored nodes of a tree.",
         ),
         "Result rows": (results_schema(), "A row for each policy and text: `simlab replay --out`, `simlab confirm`."),

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from simlab.arrays import Floats, Longs
-from simlab.channels import BRANCHES, POOL, TARGET, TRANSITIONS, Branches, MadeChannel, Pool, TargetLaw
+from simlab.channels import BRANCHES, POOL, TARGET, TRANSITIONS, Branches, Features, Pool, ScoredTokens, TargetLaw
 from simlab.cost import CHANNEL, CostTable
 from simlab.draft import Draft, Marginals
 from simlab.errors import PolicyError
@@ -42,10 +42,10 @@ def conformance_rounds(policy: AnyPolicy, recorded: RecordedSequence) -> Iterato
         whole = staged(policy, draft_at(played.position), state)
         served = policy if played.route is None else routes_of(policy)[played.route]
         draft = whole if played.route is None else as_declared(whole, served.needs)
-        depth = max(drafted, *(one.depth for one in draft.channels.values() if not isinstance(one, TargetLaw)), 0)
+        depth = max(drafted, *(one.depth for one in _scored(draft).values()), 0)
         follows = recorded.text[played.position + 1 : played.position + depth + 2].tolist()
         text_ends = played.position + len(follows) == last
-        given = _given(served, draft) | _law(whole) | _memory(policy, state)
+        given = _given(served, draft) | _foreseen(whole) | _memory(policy, state)
         if played.route is not None:
             given["route"] = played.route
         yield given | _tree(played, prompt_length) | _verified(played, prompt_length, follows, text_ends)
@@ -72,9 +72,8 @@ def _given(policy: AnyPolicy, draft: Draft) -> Json:
         "ids": [ids for ids, _ in rows],
         "log_probs": [log_probs for _, log_probs in rows],
     }
-    made = {name: one for name, one in draft.channels.items() if not isinstance(one, TargetLaw)}
-    if made:
-        given["channels"] = {name: _channel(one, draft.root_token) for name, one in made.items()}
+    if scored := _scored(draft):
+        given["channels"] = {name: _channel(one, draft.root_token) for name, one in scored.items()}
     if policy.needs.entropies:
         given["entropies"] = draft.entropies().tolist()
     if _reads_text(policy):
@@ -94,13 +93,20 @@ def _row(marginals: Marginals, depth: int, width: int) -> tuple[list[int], list[
     return ids[:width].tolist(), _steps(log_probs[:width]).tolist()
 
 
-def _law(draft: Draft) -> Json:
-    """The entropy of the target's law that the root was chosen from, where the policy reads it."""
+def _foreseen(draft: Draft) -> Json:
+    """The entropy of the target's law that the root was chosen from, and features, where the policy reads them."""
     law = draft.channels.get(TARGET)
-    return {"target_entropy": law.entropy} if isinstance(law, TargetLaw) else {}
+    said: Json = {"target_entropy": law.entropy} if isinstance(law, TargetLaw) else {}
+    features = {name: _steps(one.values).tolist() for name, one in draft.channels.items() if isinstance(one, Features)}
+    return said | ({"features": features} if features else {})
 
 
-def _channel(channel: MadeChannel, root_token: int) -> Json:
+def _scored(draft: Draft) -> dict[str, ScoredTokens]:
+    """The channels that trees may be made of."""
+    return {name: one for name, one in draft.channels.items() if isinstance(one, ScoredTokens)}
+
+
+def _channel(channel: ScoredTokens, root_token: int) -> Json:
     """What a channel says at one root: a pool as it is, transitions depth by depth, branches one by one."""
     if isinstance(channel, Pool):
         return {
@@ -129,9 +135,9 @@ def _channel(channel: MadeChannel, root_token: int) -> Json:
     }
 
 
-def _steps(log_probs: Floats) -> Longs:
-    """Log-probabilities in grid steps, int64."""
-    return np.rint(log_probs.astype(np.float64) * STEPS_PER_NAT).astype(np.int64)
+def _steps(numbers: Floats) -> Longs:
+    """Log-probabilities or features in grid steps, int64."""
+    return np.rint(numbers.astype(np.float64) * STEPS_PER_NAT).astype(np.int64)
 
 
 def _tree(one: Round, prompt_length: int) -> Json:

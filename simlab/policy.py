@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from simlab.channels import BRANCHES, POOL, TARGET, TRANSITIONS, TargetLaw
+from simlab.channels import BRANCHES, FEATURES, POOL, TARGET, TRANSITIONS, Features, TargetLaw
 from simlab.channels.rows import EXACT_NODES, WHOLE_CHAIN
 from simlab.draft import Draft, Prompt
 from simlab.errors import PolicyError
@@ -19,6 +19,7 @@ CUT = {
     TRANSITIONS: ("previous", "top_k"),
     POOL: ("depth", "steps", EXACT_NODES),
     BRANCHES: ("branches", "top_k"),
+    FEATURES: (),
 }
 """Settings of which a recording with more holds all that one with fewer does, by the kind of the channel."""
 
@@ -27,6 +28,7 @@ MADE_WITH = {
     TRANSITIONS: ("previous", "top_k", "candidates"),
     POOL: ("beam", "extensions", "top_k", "steps"),
     BRANCHES: ("branches", "top_k", "block", WHOLE_CHAIN),
+    FEATURES: (),
 }
 """The settings that bound how much is made of a channel, by its kind: as typed behind the checkpoint of its network."""
 
@@ -58,11 +60,14 @@ class ChannelNeed:
 
     Attributes:
         name: of the channel in the trace.
-        kind: ``transitions``, ``pool`` or ``branches``; or ``target``, the target's own law, see `TARGET_LAW`.
+        kind: ``transitions``, ``pool``, ``branches`` or ``features``; or ``target``, the target's own law, see
+            `TARGET_LAW`.
         least: settings that the recording has at least.
         equal: settings that it has exactly.
         as_asked: whether a round pays for the branches that it asks for, which may be none; otherwise every round pays
             for as many as are declared.
+        trained_for: of features, the routes that their network says something of, as they are typed, with | between
+            them; empty: whatever it was trained for.
 
     Raises:
         ValueError: ``least`` names a setting of which more does not hold less, a setting stands there twice, or what
@@ -74,6 +79,7 @@ class ChannelNeed:
     least: Settings = ()
     equal: Settings = ()
     as_asked: bool = False
+    trained_for: str = ""
 
     def __post_init__(self) -> None:
         names = [key for key, _ in (*self.least, *self.equal)]
@@ -155,6 +161,16 @@ class Needs:
     def made(self) -> tuple[ChannelNeed, ...]:
         """The channels that some network makes: all but the target's own law."""
         return tuple(one for one in self.channels if one.kind != TARGET)
+
+    @property
+    def scored(self) -> tuple[ChannelNeed, ...]:
+        """Those of ``made`` that score tokens, and are made in or behind a round's draft."""
+        return tuple(one for one in self.made if one.kind != FEATURES)
+
+    @property
+    def foreseen(self) -> tuple[ChannelNeed, ...]:
+        """Those of ``made`` that are known before anything is drafted."""
+        return tuple(one for one in self.made if one.kind == FEATURES)
 
 
 def needs_together(several: Iterable[Needs]) -> Needs:
@@ -256,15 +272,16 @@ Asked: TypeAlias = Mapping[str, tuple[int, ...]]
 """Which branches a round wants, by the name of their channel: how many tokens of the chain each stands behind."""
 
 
-def before_networks(draft: Draft) -> Draft:
-    """A draft without the channels that networks make: the target's own law alone."""
-    return replace(draft, channels={name: one for name, one in draft.channels.items() if isinstance(one, TargetLaw)})
+def before_drafting(draft: Draft) -> Draft:
+    """A draft with those channels alone that are known before it is made: the target's own law, and features."""
+    known = {name: one for name, one in draft.channels.items() if isinstance(one, TargetLaw | Features)}
+    return replace(draft, channels=known)
 
 
 def branches_asked(policy: AnyPolicy, draft: Draft, state: object) -> Asked:
     """Which branches a policy asks for in a round, once it has seen the first drafter's candidates.
 
-    A policy says so by a method ``ask`` with the other two arguments. It sees no channel that a network makes, and of
+    A policy says so by a method ``ask`` with the other two arguments. It sees no channel that scores tokens, and of
     branches its ``select`` is then given those that it asked for, and no others; the runner makes no others. Of a
     policy that has no such method, or does not name a channel, every branch is made.
 
@@ -299,7 +316,8 @@ def routes_of(policy: object) -> tuple[AnyPolicy, ...]:
 def route_taken(policy: AnyPolicy, draft: Draft, state: object) -> int | None:
     """Which of its routes a router takes in a round, decided before anything is drafted; None: it is no router.
 
-    ``route`` sees the text, and the target's law where the router declares `TARGET_LAW`; no candidates, no channel.
+    ``route`` sees the text, and of what the router declares the target's law and features; no candidates, no other
+    channel.
 
     Raises:
         PolicyError: there is no such route.
@@ -307,7 +325,7 @@ def route_taken(policy: AnyPolicy, draft: Draft, state: object) -> int | None:
     own, routes = getattr(policy, "route", None), routes_of(policy)
     if own is None or not routes:
         return None
-    taken = int(own(replace(before_networks(draft), marginals=None), state))
+    taken = int(own(replace(before_drafting(draft), marginals=None), state))
     if not 0 <= taken < len(routes):
         raise PolicyError(f"{policy!r} takes route {taken}; its routes are 0 to {len(routes) - 1}")
     return taken

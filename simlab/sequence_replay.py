@@ -17,7 +17,7 @@ from simlab.policy import (
     ChannelNeed,
     Needs,
     Outcome,
-    before_networks,
+    before_drafting,
     branches_asked,
     modelled_s,
     route_taken,
@@ -131,7 +131,7 @@ def staged(policy: AnyPolicy, draft: Draft, state: object) -> Draft:
     """
     if not any(isinstance(one, Branches) for one in draft.channels.values()):
         return draft
-    asked, channels = branches_asked(policy, before_networks(draft), state), dict(draft.channels)
+    asked, channels = branches_asked(policy, before_drafting(draft), state), dict(draft.channels)
     for name, lengths in asked.items():
         whole = channels[name]
         assert isinstance(whole, Branches)

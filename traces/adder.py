@@ -177,7 +177,7 @@ class ChannelAdder:
             problem = find_channel_problem(recorded, columns, self._info, self._manifest)
             if problem is not None:
                 raise ValueError(problem)
-        self._files.write(shard, channel_frame(texts, parts, self._info.kind, self._info.setting("depth")))
+        self._files.write(shard, channel_frame(texts, parts, self._info.kind, self._info.width))
 
     def finish(self) -> None:
         """Write the manifest with the channel, its settings and its id.

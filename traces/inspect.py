@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from simlab.arrays import Longs
-from simlab.channels import POOL, PoolRows
+from simlab.channels import POOL, FeatureRows, PoolRows
 from simlab.channels.rows import EXACT_NODES, MOST_EXACT
 from simlab.errors import TraceError
 from simlab.traces.channels.checks import find_channel_problem
@@ -163,7 +163,7 @@ def _checked_channel(trace: Trace, name: str) -> ChannelReport:
             )
         digests.append(channel_digest(columns))
         num_rows += len(columns.rows)
-        num_scored += columns.rows.log_probs.size
+        num_scored += (rows.values if isinstance(rows := columns.rows, FeatureRows) else rows.log_probs).size
         if isinstance(columns.rows, PoolRows):
             exact = min(exact, columns.rows.exact_nodes(info.setting("depth")))
     if info.kind == POOL and info.setting(EXACT_NODES, -1) != exact:

@@ -226,7 +226,7 @@ def score_trace(
     edges = [EdgeTally(label, one, limits.width, num) for label, one in _edge_models(orders, limits.width)]
     places = PlaceTally(orders, limits.most, limits.caps, num)
     runs = [RunTally("chain", Chain(), cost, num)]
-    channels = tuple(dict.fromkeys(need for one in policies for need in one.policy.needs.made))
+    channels = tuple(dict.fromkeys(need for one in policies for need in one.policy.needs.scored))
     runs += [RunTally(one.label, one.policy, cost, num, channels) for one in policies]
     tallies: list[EdgeTally | PlaceTally | RunTally] = [*edges, places, *runs]
     for part in texts:

@@ -23,7 +23,7 @@ from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.lattice_sources import source_of, true_reaches
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.orders.walk import walk_layer
-from simlab.policies.routing.route_walk import RouteTrees, walk_routes
+from simlab.policies.routing.route_walk import RouteTrees, accepted_by, walk_routes
 from simlab.policy import AnyPolicy, ChannelNeed, caught_up
 from simlab.recorded import RecordedTexts
 
@@ -157,8 +157,7 @@ def best_routes_in_hindsight(texts: RecordedTexts, cost: CostTable, routes: Sequ
     """
     trees, firsts = RouteLayers(texts).trees(routes), texts.roots.firsts
     seconds = np.stack([_seconds_at(texts, cost, *one) for one in zip(routes, trees, strict=True)])
-    accepted = np.stack([(one.insertions <= one.num_drafted[:, None]).sum(axis=1) for one in trees]).astype(np.int64)
-    return walk_routes(trees, _best_routes(accepted, seconds, firsts)[:, None], firsts)
+    return walk_routes(trees, _best_routes(accepted_by(trees), seconds, firsts)[:, None], firsts)
 
 
 def _seconds_at(texts: RecordedTexts, cost: CostTable, route: AnyPolicy, trees: RouteTrees) -> Doubles:

@@ -259,7 +259,9 @@ def sums_of_policy(policy: AnyPolicy, played: TextRounds, texts: RecordedTexts, 
         own = played.of_route(place)
         if route.needs.paid_as_asked is None:
             own = replace(own, num_asked=None)
-        part = sums_of_rounds(own, texts, cost.charged(route), STAGES if route.needs.draft else STAGES[1:])
+        part = sums_of_rounds(
+            own, texts, cost.charged_route(policy, route), STAGES if route.needs.draft else STAGES[1:]
+        )
         sums.seconds[0] += np.nan_to_num(part.seconds[0])
         sums.draws_s[0] += part.draws_s[0]
     for stage, seconds, draws in catch_ups(routes, played, texts, cost):

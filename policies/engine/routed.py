@@ -40,7 +40,7 @@ class RouteLayers:
             MissingChannelError: the texts do not hold what a route or the rule reads.
         """
         trees = self.trees(policy.routes)
-        return walk_routes(trees, policy.rule.routes(self.texts, deepest_of(trees)), self.texts.roots.firsts)
+        return walk_routes(trees, policy.rule.routes_of(self.texts, deepest_of(trees)), self.texts.roots.firsts)
 
     def trees(self, routes: Sequence[AnyPolicy]) -> list[RouteTrees]:
         """What the trees of each route hold at each root.

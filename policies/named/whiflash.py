@@ -4,7 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from simlab.policies.artefacts import AUTO, Artefacts
+from simlab.policies.named.router import seconds_of_largest
 from simlab.policies.routing.cut_rule import ENTROPY, CutRule
+from simlab.policies.routing.network_rule import NetworkRule, check_weights
 from simlab.policies.routing.recipe import RoutedRecipe
 from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.policy import AnyPolicy
@@ -16,26 +19,46 @@ class WhiFlash(RoutedRecipe):
 
     Entropy is that of the target's law that the root was chosen from. ``sure`` and ``unsure`` are the two policies as
     they are typed: by default DFlash's chain and EAGLE-3's tree. The drafter that does not run catches up when it next
-    does. Formulas and thresholds were not published; choose ``entropy`` on prompts that you do not report.
+    does. With ``network``, the channel of a router's network for these two, the one of the larger A / T^``beta`` is
+    taken in place of the cut, A the tokens that the network expects of it and T its seconds by the latency profile; a
+    ``rate`` in tokens per second takes that of the larger A - rate T, which is simlab's. Formulas, thresholds and
+    network were not published; choose all of these on prompts that you do not report.
     """
 
-    entropy: float
+    entropy: float | None = None
+    network: str = ""
     sure: str = "chain"
     unsure: str = "eagle3:budget=59"
+    beta: float = 1.0
+    rate: float | None = None
+    cost: str = AUTO
 
     source: ClassVar[str] = "WhiFlash 2026, arXiv 2606.07710"
-    exactness: ClassVar[str] = "reconstruction (from the abstract; its entropy policy)"
-    reads: ClassVar[str] = "the target's rows, and what its two policies read"
+    exactness: ClassVar[str] = "reconstruction (from the abstract; its entropy policy and its network)"
+    reads: ClassVar[str] = (
+        "the target's rows or a network's channel and a latency profile, and what its two policies read"
+    )
     variants: ClassVar[tuple[str, ...]] = (
         'entropy=1.0,sure="ddtree:budget=16",unsure="eagle3:budget=16,steps=3"',
         'entropy=0.5,unsure="eagle3:budget=24"',
+        'network=router,beta=0.5,sure="ddtree:budget=16",unsure="eagle3:budget=16,steps=3"',
+        'network=router-chain,rate=40,unsure="eagle3:budget=24"',
     )
+
+    def __post_init__(self) -> None:
+        if (self.entropy is None) == (self.network == ""):
+            raise ValueError("give either entropy, in nats, or network, a channel")
+        check_weights(self.beta, self.rate)
 
     @property
     def typed_routes(self) -> tuple[str, ...]:
         """The policy of low entropy, then that of high."""
         return self.sure, self.unsure
 
-    def among(self, routes: Sequence[AnyPolicy], route_ids: Mapping[str, str]) -> RoutedPolicy:
-        """The rule of one cut."""
-        return RoutedPolicy(tuple(routes), CutRule(ENTROPY, (self.entropy,)), route_ids)
+    def among(self, routes: Sequence[AnyPolicy], route_ids: Mapping[str, str], artefacts: Artefacts) -> RoutedPolicy:
+        """The rule of one cut, or of a network."""
+        if self.entropy is not None:
+            return RoutedPolicy(tuple(routes), CutRule(ENTROPY, (self.entropy,)), route_ids)
+        cost, cost_id = artefacts.cost(self.cost)
+        rule = NetworkRule(self.network, self.typed_routes, seconds_of_largest(cost, routes), self.beta, self.rate)
+        return RoutedPolicy(tuple(routes), rule, {**route_ids, "cost": cost_id})

@@ -238,8 +238,8 @@ def _routed(label: str, recipe: RoutedRecipe, artefacts: Artefacts) -> RoutedPol
         routes += points
     route_ids = {f"route {place}": one.policy_id for place, one in enumerate(routes)}
     try:
-        return dataclasses.replace(recipe.among([one.policy for one in routes], route_ids), label=label)
-    except ValueError as error:
+        return dataclasses.replace(recipe.among([one.policy for one in routes], route_ids, artefacts), label=label)
+    except (CostError, PolicyError, ValueError) as error:
         raise PolicyError(f"`{label}`: {error}") from error
 
 

@@ -63,12 +63,17 @@ class CutRule:
             number = law.entropy
         return int(self._routes(np.array([number], np.float64))[0])
 
-    def routes(self, texts: RecordedTexts, most_accepted: int) -> Ints:
-        """The routes at all roots of some texts.
+    def check(self, num_routes: int) -> None:
+        """Refuse another number of routes than these cuts tell apart.
 
-        Returns:
-            int32 ``[R, A]``, by what the round before accepted, from `NO_ROUND` on: A is 1 where that is not read, else
-            ``most_accepted + 2``. ``[1, A]`` where all roots are alike.
+        Raises:
+            ValueError: see above.
+        """
+        if len(self.cuts) != num_routes - 1:
+            raise ValueError(f"{num_routes} routes are told apart by {num_routes - 1} cuts; got {len(self.cuts)}")
+
+    def routes_of(self, texts: RecordedTexts, most_accepted: int) -> Ints:
+        """The routes at all roots of some texts, as `simlab.policies.routing.routed_policy.RouteRule.routes_of`.
 
         Raises:
             MissingChannelError: the texts do not hold the target's law.
@@ -87,6 +92,11 @@ class CutRule:
 
     def _routes(self, numbers: Doubles) -> Ints:
         return np.searchsorted(np.array(self.cuts, np.float64), numbers, side="left").astype(np.int32)
+
+
+def some_rule(num_routes: int) -> CutRule:
+    """A rule among so many routes, for routers of which the routes alone matter."""
+    return CutRule(CONTEXT, tuple(map(float, range(1, num_routes))))
 
 
 def parse_cuts(text: str) -> tuple[float, ...]:

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, TypeAlias
 
+from simlab.policies.artefacts import Artefacts
 from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.policy import AnyPolicy
 
@@ -23,14 +24,16 @@ class RoutedRecipe(ABC):
         """The routes as they are typed, each one policy."""
 
     @abstractmethod
-    def among(self, routes: Sequence[AnyPolicy], route_ids: Mapping[str, str]) -> RoutedPolicy:
+    def among(self, routes: Sequence[AnyPolicy], route_ids: Mapping[str, str], artefacts: Artefacts) -> RoutedPolicy:
         """The router among its routes.
 
         Args:
             routes: those of ``typed_routes``, in their order.
             route_ids: the content id of each, by a name that its place makes.
+            artefacts: where it finds what it was measured with.
 
         Raises:
+            SimlabError: it wants prices, and there are none.
             ValueError: they cannot be routes of it.
         """
 

@@ -37,12 +37,17 @@ def deepest_of(trees: Sequence[RouteTrees]) -> int:
     return max(int(one.insertions.shape[1]) for one in trees)
 
 
+def accepted_by(trees: Sequence[RouteTrees]) -> Longs:
+    """How many tokens a round by each route accepts at each root, int64 ``[routes, R]``."""
+    return np.stack([(one.insertions <= one.num_drafted[:, None]).sum(axis=1) for one in trees]).astype(np.int64)
+
+
 def walk_routes(trees: Sequence[RouteTrees], routes: Ints, firsts: Longs) -> TextRounds:
     """The rounds of a router.
 
     Args:
         trees: of each route, of the same roots.
-        routes: int32 ``[R, A]``, as `simlab.policies.routing.cut_rule.CutRule.routes` gives them.
+        routes: int32 ``[R, A]``, as `simlab.policies.routing.routed_policy.RouteRule.routes_of` gives them.
         firsts: int64 ``[S + 1]``, the first root of each text, and R.
     """
     insertions = np.full((len(trees), int(firsts[-1]), deepest_of(trees)), NEVER, np.uint16)

@@ -6,16 +6,55 @@ remembers nothing: another drafter, a smaller tree, or no draft at all. A round 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 
+from simlab.arrays import Ints
 from simlab.channels import BRANCHES
 from simlab.draft import Draft, Prompt
 from simlab.policies.composition import shared_composition
-from simlab.policies.routing.cut_rule import NO_ROUND, CutRule
+from simlab.policies.routing.cut_rule import NO_ROUND
 from simlab.policy import AnyPolicy, Asked, Needs, Outcome, branches_asked, is_plain_decoding, needs_together, routes_of
+from simlab.recorded import RecordedTexts
 from simlab.sequence_replay import as_declared
 from simlab.tree import DraftTree
+
+
+class RouteRule(Protocol):
+    """What chooses a route: by a number and its cuts, or by what a network foresees."""
+
+    @property
+    def needs(self) -> Needs:
+        """What it reads; nothing that is made in or behind a draft."""
+        ...
+
+    def check(self, num_routes: int) -> None:
+        """Refuse so many routes with a ValueError where it chooses among others."""
+
+    def route(self, draft: Draft, accepted: int) -> int:
+        """The route of one round.
+
+        Args:
+            draft: of the round; no candidate is read.
+            accepted: drafted tokens that the round before accepted, or `NO_ROUND`.
+
+        Raises:
+            ValueError: the draft does not hold what it reads.
+        """
+        ...
+
+    def routes_of(self, texts: RecordedTexts, most_accepted: int) -> Ints:
+        """The routes at all roots of some texts.
+
+        Returns:
+            int32 ``[R, A]``, by what the round before accepted, from `NO_ROUND` on: A is 1 where that is not read, else
+            ``most_accepted + 2``. ``[1, A]`` where all roots are alike.
+
+        Raises:
+            MissingChannelError: the texts do not hold what it reads.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,26 +64,23 @@ class RoutedPolicy:
     Attributes:
         routes: at least one.
         rule: which of them serves a round.
-        artefacts: content ids of its routes, by name.
+        artefacts: content ids of its routes, by a name that their place makes, and of what its rule was measured with.
         label: what stands in messages.
         needs: what the rule and any of the routes read.
 
     Raises:
-        ValueError: there are not as many cuts as routes want, a route remembers something, serves a whole batch or is a
-            router itself, or two routes read a channel in ways that exclude each other.
+        ValueError: the rule chooses among another number of routes, a route remembers something, serves a whole batch
+            or is a router itself, or two routes read a channel in ways that exclude each other.
     """
 
     routes: tuple[AnyPolicy, ...]
-    rule: CutRule
+    rule: RouteRule
     artefacts: Mapping[str, str] = field(default_factory=dict)
     label: str = ""
     needs: Needs = field(init=False)
 
     def __post_init__(self) -> None:
-        if len(self.rule.cuts) != len(self.routes) - 1:
-            raise ValueError(
-                f"{len(self.routes)} routes are told apart by {len(self.routes) - 1} cuts; got {len(self.rule.cuts)}"
-            )
+        self.rule.check(len(self.routes))
         for route in self.routes:
             _check_route(route)
         needs = needs_together([self.rule.needs, *map(_bounded_needs, self.routes)])
@@ -68,6 +104,12 @@ class RoutedPolicy:
     def described_routes(self) -> str:
         """The routes with | between them."""
         return "|".join(self.route_labels)
+
+    @property
+    def route_ids(self) -> Mapping[str, str]:
+        """The content ids of its routes alone."""
+        names = [f"route {place}" for place in range(len(self.routes))]
+        return {name: self.artefacts[name] for name in names if name in self.artefacts}
 
     def start(self, prompt: Prompt) -> int:
         """What the round before accepted: there was none."""

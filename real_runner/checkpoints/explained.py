@@ -9,11 +9,11 @@ from simlab.real_runner.adapters.config import AdapterConfig
 from simlab.real_runner.checkpoints.headers import StoredTensor
 from simlab.real_runner.checkpoints.layouts import layout_of
 from simlab.real_runner.checkpoints.networks.taps import ScorerConfig
-from simlab.real_runner.checkpoints.networks.treeflash import HeadConfig
-from simlab.real_runner.checkpoints.parts import parts_of
+from simlab.real_runner.checkpoints.parts import AnyHead, parts_of
 from simlab.real_runner.checkpoints.tensor_names import EMBEDDING, HEAD
 from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.drafters.eagle3_config import Eagle3Config
+from simlab.real_runner.heads.router.config import RouterConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,13 @@ def explain_checkpoint(
     return CheckpointSummary(layout.name, config, problem, tuple(lines))
 
 
-def _head_lines(head: HeadConfig | ScorerConfig | Eagle3Config | AdapterConfig) -> list[tuple[str, str]]:
+def _head_lines(head: AnyHead) -> list[tuple[str, str]]:
     if isinstance(head, Eagle3Config):
         return _eagle3_lines(head)
     if isinstance(head, AdapterConfig):
         return _adapter_lines(head)
+    if isinstance(head, RouterConfig):
+        return _router_lines(head)
     extends = ("extends", f"the drafter whose files have the sha256 {head.extends}, and no other")
     if isinstance(head, ScorerConfig):
         reach = f"pools of a beam of {head.reach.beam}, extended by {head.reach.extensions} candidates"
@@ -88,6 +90,14 @@ def _eagle3_lines(head: Eagle3Config) -> list[tuple[str, str]]:
 def _adapter_lines(head: AdapterConfig) -> list[tuple[str, str]]:
     return [
         ("adapter", f"the target drafts for itself: {head.num_masks} masks behind a token; rank {head.rank}, gated"),
+        ("belongs to", f"the target of the digest {head.target_digest}, and no other"),
+    ]
+
+
+def _router_lines(head: RouterConfig) -> list[tuple[str, str]]:
+    return [
+        ("router", f"how many tokens a round by each of {len(head.routes)} routes would bring; it needs no drafter"),
+        *(("route", one) for one in head.routes),
         ("belongs to", f"the target of the digest {head.target_digest}, and no other"),
     ]
 

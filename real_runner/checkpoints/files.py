@@ -23,6 +23,7 @@ from simlab.real_runner.checkpoints.contents import (
 from simlab.real_runner.checkpoints.headers import StoredTensor
 from simlab.real_runner.checkpoints.networks.adapter import no_block_drafter
 from simlab.real_runner.checkpoints.networks.eagle3 import no_drafter
+from simlab.real_runner.checkpoints.networks.router import no_drafter_but_router
 from simlab.real_runner.checkpoints.networks.taps import ScorerConfig, scorer_to_json
 from simlab.real_runner.checkpoints.networks.treeflash import HEAD_PREFIX, HeadConfig, head_to_json
 from simlab.real_runner.checkpoints.parts import CheckpointParts, parts_of
@@ -33,6 +34,7 @@ from simlab.real_runner.drafters.dense import Outputs
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.eagle3_config import Eagle3Config
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
+from simlab.real_runner.heads.router.config import RouterConfig
 from simlab.real_runner.heads.taps import TapsScorer
 from simlab.real_runner.heads.taps_pool import PoolReach
 from simlab.real_runner.heads.treeflash import TreeFlashHead
@@ -112,6 +114,8 @@ def load_drafter(folder: Path, dtype: torch.dtype, device: str = "cpu", tap_offs
         no_drafter({})
     if isinstance(parts.head, AdapterConfig):
         no_block_drafter({})
+    if isinstance(parts.head, RouterConfig):
+        no_drafter_but_router({})
     if config is None:
         raise ModelError(
             f"{folder} holds a head or scorer alone, which drafts beside the drafter that it was trained for; name "

@@ -10,13 +10,14 @@ from simlab.errors import enumerated
 from simlab.real_runner.checkpoints.layout import Fields, Layout
 from simlab.real_runner.checkpoints.networks.adapter import ADAPTER
 from simlab.real_runner.checkpoints.networks.eagle3 import EAGLE3
+from simlab.real_runner.checkpoints.networks.router import ROUTER
 from simlab.real_runner.checkpoints.networks.taps import TAPS
 from simlab.real_runner.checkpoints.networks.treeflash import TREEFLASH
 from simlab.real_runner.checkpoints.speculators import SPECULATORS
 from simlab.real_runner.checkpoints.zlab import ZLAB
 from simlab.real_runner.drafters.config import DFlashConfig
 
-LAYOUTS: tuple[Layout, ...] = (SPECULATORS, TREEFLASH, TAPS, EAGLE3, ADAPTER, ZLAB)
+LAYOUTS: tuple[Layout, ...] = (SPECULATORS, TREEFLASH, TAPS, EAGLE3, ADAPTER, ROUTER, ZLAB)
 """The first that recognises a ``config.json`` reads it. z-lab's has no mark of its own, so it comes last."""
 
 _ANY_LAYOUT = ("block_size",)

@@ -1,4 +1,4 @@
-"""The parts of a checkpoint: a drafter, a head or scorer on a drafter's states, or drafter and head.
+"""The parts of a checkpoint: a drafter, a network beside a drafter or a target, or drafter and head.
 
 The loaders and `simlab inspect` take them apart and check them here; nothing here needs torch.
 """
@@ -6,6 +6,7 @@ The loaders and `simlab inspect` take them apart and check them here; nothing he
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from simlab.errors import ModelError
 from simlab.real_runner.adapters.config import AdapterConfig
@@ -14,18 +15,25 @@ from simlab.real_runner.checkpoints.layout import Fields
 from simlab.real_runner.checkpoints.layouts import layout_of
 from simlab.real_runner.checkpoints.networks.adapter import adapter_from_json
 from simlab.real_runner.checkpoints.networks.eagle3 import eagle3_from_json
+from simlab.real_runner.checkpoints.networks.router import router_from_json
 from simlab.real_runner.checkpoints.networks.taps import ScorerConfig, scorer_from_json
 from simlab.real_runner.checkpoints.networks.treeflash import HEAD_PREFIX, HeadConfig, head_from_json, is_head_alone
 from simlab.real_runner.checkpoints.weights import (
     check_adapter_weights,
     check_eagle3_weights,
     check_head_weights,
+    check_router_weights,
     check_weights,
 )
 from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.drafters.eagle3_config import Eagle3Config
+from simlab.real_runner.heads.router.config import RouterConfig
 
 Tensors = Mapping[str, StoredTensor]
+
+
+AnyHead: TypeAlias = HeadConfig | ScorerConfig | Eagle3Config | AdapterConfig | RouterConfig
+"""What a checkpoint may hold that is no drafter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +43,13 @@ class CheckpointParts:
     Attributes:
         drafter: None where it is a head alone.
         drafter_tensors: by the names that DFlash has for them.
-        head: or a scorer, or an adapter of a target; None where it is a drafter alone.
+        head: or a scorer, an adapter of a target or a router's network; None where it is a drafter alone.
         head_tensors: by the names within the head.
     """
 
     drafter: DFlashConfig | None
     drafter_tensors: Tensors
-    head: HeadConfig | ScorerConfig | Eagle3Config | AdapterConfig | None
+    head: AnyHead | None
     head_tensors: Tensors
 
     def check(self, place: object) -> None:
@@ -57,6 +65,8 @@ class CheckpointParts:
                 check_eagle3_weights(self.head, self.head_tensors, place)
             elif isinstance(self.head, AdapterConfig):
                 check_adapter_weights(self.head, self.head_tensors, place)
+            elif isinstance(self.head, RouterConfig):
+                check_router_weights(self.head, self.head_tensors, place)
             else:
                 check_head_weights(self.head, self.head_tensors, place)
 
@@ -71,11 +81,10 @@ def parts_of(fields: Fields, tensors: Tensors) -> CheckpointParts:
     Raises:
         ModelError: the configuration is none that simlab runs, or a tensor belongs to no part.
     """
-    scorer, eagle3, adapter = scorer_from_json(fields), eagle3_from_json(fields), adapter_from_json(fields)
-    if adapter is not None:
-        return CheckpointParts(None, {}, adapter, tensors)
-    if scorer is not None:
-        return CheckpointParts(None, {}, scorer, tensors)
+    eagle3 = eagle3_from_json(fields)
+    alone = scorer_from_json(fields) or adapter_from_json(fields) or router_from_json(fields)
+    if alone is not None:
+        return CheckpointParts(None, {}, alone, tensors)
     if eagle3 is not None:
         # Some releases number the only layer.
         renamed = {re.sub(r"^layers\.0\.", "midlayer.", name): one for name, one in tensors.items()}

@@ -13,6 +13,7 @@ from simlab.real_runner.adapters.config import AdapterConfig
 from simlab.real_runner.checkpoints.headers import StoredTensor
 from simlab.real_runner.checkpoints.networks.adapter import MASKS, adapter_tensor_names
 from simlab.real_runner.checkpoints.networks.eagle3 import eagle3_shapes
+from simlab.real_runner.checkpoints.networks.router import router_shapes
 from simlab.real_runner.checkpoints.networks.taps import ScorerConfig, scorer_shapes
 from simlab.real_runner.checkpoints.networks.treeflash import HeadConfig, head_shapes
 from simlab.real_runner.checkpoints.tensor_names import (
@@ -28,6 +29,7 @@ from simlab.real_runner.checkpoints.tensor_names import (
 from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.drafters.eagle3_config import Eagle3Config
 from simlab.real_runner.drafters.vocabulary import vocabulary_of
+from simlab.real_runner.heads.router.config import RouterConfig
 
 LARGEST = 65504.0
 """No weight is larger: float16 holds none, and what is far above it drafts no numbers."""
@@ -78,9 +80,21 @@ def check_head_weights(config: HeadConfig | ScorerConfig, tensors: Mapping[str, 
         ModelError: as `check_weights` does.
     """
     shapes = dict(head_shapes(config) if isinstance(config, HeadConfig) else scorer_shapes(config.sizes))
+    _check_own(shapes, tensors, f"head in {place}", place)
+
+
+def check_router_weights(config: RouterConfig, tensors: Mapping[str, StoredTensor], place: object) -> None:
+    """Likewise for a router's network; arguments and errors as of `check_head_weights`."""
+    _check_own(dict(router_shapes(config)), tensors, f"router's network in {place}", place)
+
+
+def _check_own(
+    shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, StoredTensor], what: str, place: object
+) -> None:
+    """Refuse other tensors than these, or what is no weight."""
     if wrong := sorted(set(shapes) ^ set(tensors)):
-        what = "lacks" if set(shapes) - set(tensors) else "holds, beside its own tensors,"
-        raise ModelError(f"the head in {place} {what} {', '.join(wrong[:3])}; fetch or train it again")
+        differs = "lacks" if set(shapes) - set(tensors) else "holds, beside its own tensors,"
+        raise ModelError(f"the {what} {differs} {', '.join(wrong[:3])}; fetch or train it again")
     _check_numbers(shapes, tensors, place)
 
 

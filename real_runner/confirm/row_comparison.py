@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simlab.arrays import Floats, Ints
-from simlab.channels import Branches, Channel, MadeChannel, Pool, TargetLaw, kind_of
+from simlab.channels import Branches, Channel, Features, Pool, ScoredTokens, TargetLaw, kind_of
 from simlab.draft import Marginals
 
 
@@ -123,11 +123,13 @@ def compare_channels(
         raise ValueError(f"the channel {name} is of another kind in the record")
     if isinstance(ran, TargetLaw) and isinstance(recorded, TargetLaw):
         return [], abs(ran.entropy - recorded.entropy)
+    if isinstance(ran, Features) and isinstance(recorded, Features):
+        return [], float(np.abs(ran.values - recorded.values).max(initial=0.0))
     if isinstance(ran, Branches) and isinstance(recorded, Branches):
         # A round makes those alone that its policy asks for.
         recorded = recorded.only(ran.lengths.tolist())
-    assert not isinstance(ran, TargetLaw)
-    assert not isinstance(recorded, TargetLaw)
+    assert isinstance(ran, ScoredTokens)
+    assert isinstance(recorded, ScoredTokens)
     here, there = _lists(ran), _lists(recorded)
     differences, largest = list[ChannelDifference](), 0.0
     for below in [*here, *(one for one in there if one not in here)]:
@@ -143,7 +145,7 @@ def compare_channels(
     return differences, largest
 
 
-def _lists(channel: MadeChannel) -> dict[str, tuple[Ints, Floats]]:
+def _lists(channel: ScoredTokens) -> dict[str, tuple[Ints, Floats]]:
     """Ids and log-probs of each list of a channel, by the tokens above it, in words."""
     if isinstance(channel, Pool):
         return _families(channel)

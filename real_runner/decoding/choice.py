@@ -1,4 +1,4 @@
-"""The target's choice after some of the tokens of a pass, and how sure it is."""
+"""The target's choice after some of the tokens of a pass."""
 
 from collections.abc import Callable
 
@@ -11,11 +11,6 @@ from simlab.sampling.choice import Sampling, choose
 
 Choose = Callable[[int, int], int]
 """From the row of a pass and the absolute position of the next token to that token."""
-
-
-def entropies_of(log_probs: Tensor) -> Tensor:
-    """The entropies of laws ``[..., V]``, in nats; a token of -inf has no share."""
-    return -(log_probs.exp() * log_probs.clamp(min=-1e4)).sum(-1)
 
 
 def chooser(target: Target, logits: Tensor, sampling: Sampling, key: int) -> Choose:

@@ -25,7 +25,7 @@ from simlab.real_runner.drafters.ranked import CandidatesRead
 from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.heads.eagle3.chain import LiveChain
 from simlab.real_runner.heads.eagle3.head import Eagle3Head
-from simlab.real_runner.heads.producer import AnyProducer, Drafted, StagedProducer, TextProducer
+from simlab.real_runner.heads.producer import AnyProducer, Drafted, RootProducer, StagedProducer, TextProducer
 from simlab.real_runner.models import Models
 from simlab.real_runner.targets.model import features_of
 
@@ -52,10 +52,11 @@ class Drafting:
             MissingChannelError: a channel that the policy reads is not made, or made otherwise.
         """
         self._needs, made = policy.needs, producers_of(models, policy)
+        self._before = {name: one for name, one in made.items() if isinstance(one, RootProducer)}
         staged = {name: one for name, one in made.items() if isinstance(one, StagedProducer)}
-        rest = {name: one for name, one in made.items() if name not in staged}
-        alone = {name: one for name, one in rest.items() if isinstance(one, TextProducer)}
-        self._beside = {name: one for name, one in rest.items() if not isinstance(one, TextProducer | StagedProducer)}
+        alone = {name: one for name, one in made.items() if isinstance(one, TextProducer)}
+        of_others = TextProducer | StagedProducer | RootProducer
+        self._beside = {name: one for name, one in made.items() if not isinstance(one, of_others)}
         self._alone = {name: one.begin() for name, one in alone.items()}
         self._staged = {name: one.begin_behind(room) for name, one in staged.items()}
         self._on_draft = {*self._beside, *staged}
@@ -94,6 +95,19 @@ class Drafting:
         if self.masks is not None:
             self.masks.rewind()
 
+    @property
+    def foresees(self) -> bool:
+        """Whether some channel is known before anything is drafted."""
+        return bool(self._before)
+
+    def foreseen(self, state: Tensor, logits: Tensor, position: int) -> dict[str, Channel]:
+        """The channels of a root that are known before anything is drafted; arguments as of `RootProducer.foresee`.
+
+        Raises:
+            ModelError: the numbers of a network are none.
+        """
+        return {name: one.foresee(state, logits, position) for name, one in self._before.items()}
+
     def draft(self, committed: Ints, served: Needs | None = None) -> None:
         """Draft below the last of the tokens of prompt and text, int32, all before it read.
 
@@ -107,7 +121,7 @@ class Drafting:
         """
         self._committed, self._served = committed, self._needs if served is None else served
         self._drafted = self._marginals = None
-        if not self._served.draft and not any(need.name in self._on_draft for need in self._served.made):
+        if not self._served.draft and not any(need.name in self._on_draft for need in self._served.scored):
             return
         if isinstance(self._drafter, LiveDrafter):
             self._drafted = self._drafter.drafted(int(committed[-1]), len(committed) - 1)
@@ -147,7 +161,7 @@ class Drafting:
         """
         if self.masks is not None and self._drafted is None:
             return {}
-        return {need.name: self._channel(need.name, asked) for need in self._served.made}
+        return {need.name: self._channel(need.name, asked) for need in self._served.scored}
 
     def _channel(self, name: str, asked: Asked) -> Channel:
         if name in self._alone:

@@ -8,6 +8,7 @@ import numpy as np
 from simlab.arrays import Floats
 from simlab.channels import (
     BRANCHES,
+    FEATURES,
     POOL,
     TARGET,
     TRANSITIONS,
@@ -15,6 +16,8 @@ from simlab.channels import (
     BranchRows,
     Channel,
     ChannelRows,
+    FeatureRows,
+    Features,
     Pool,
     PoolRows,
     TargetLaw,
@@ -133,6 +136,7 @@ _EMPTY: Mapping[str, Channel] = {
     TRANSITIONS: Transitions(np.ones(1, np.int32), _NONE[:, 0], _ONE, _LOWEST),
     POOL: Pool(_NONE[:, 0], _NONE[:, 0], _NO_PROB[:, 0], np.zeros(0, np.bool_)),
     BRANCHES: Branches(_NONE[:, 0], 1, _NONE, _NO_PROB),
+    FEATURES: Features(np.zeros(0, np.float32)),
     TARGET: TargetLaw(0.0),
 }
 """A row of each kind that says nothing."""
@@ -214,6 +218,8 @@ def _nothing_like(one: Channel) -> Channel:
         return one.only([])
     if isinstance(one, TargetLaw):
         return TargetLaw(0.0)
+    if isinstance(one, Features):
+        return Features(np.zeros_like(one.values))
     num_rows, shape = np.zeros(one.depth, np.int32), (1, one.ids.shape[1])
     num_rows[0] = 1
     return Transitions(num_rows, np.empty(0, np.int32), np.zeros(shape, np.int32), np.full(shape, LOWEST, np.float32))
@@ -227,4 +233,6 @@ def _one_row(one: Channel) -> ChannelRows:
         return BranchRows(one.lengths[None], one.depth, one.ids, one.log_probs)
     if isinstance(one, TargetLaw):
         return TargetLawRows(np.array([one.entropy], np.float32))
+    if isinstance(one, Features):
+        return FeatureRows(one.values[None])
     return TransitionRows(one.num_rows[None], one.previous, one.ids, one.log_probs)

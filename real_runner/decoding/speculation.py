@@ -36,7 +36,7 @@ from simlab.real_runner.adapters.masked import before_norm, mask_rows, with_mask
 from simlab.real_runner.adapters.rows import LiveMasks
 from simlab.real_runner.attention.batch_invariant import FixedPass, fixed_shape
 from simlab.real_runner.attention.packed import PackedPass
-from simlab.real_runner.decoding.choice import Choose, chooser, entropies_of
+from simlab.real_runner.decoding.choice import Choose, chooser
 from simlab.real_runner.decoding.decoded import DecodedRound
 from simlab.real_runner.decoding.drafting import Drafting, is_drafting
 from simlab.real_runner.decoding.timer import Clock
@@ -45,7 +45,7 @@ from simlab.real_runner.drafters.dense import BlockStates
 from simlab.real_runner.execution.batched_pass import trees_pass
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.models import Models
-from simlab.real_runner.targets.model import features_of, tapped
+from simlab.real_runner.targets.model import entropies_of, features_of, tapped
 from simlab.sampling.choice import Sampling, sequence_key
 from simlab.sequence_replay import Round, check_tree
 from simlab.tree import DraftTree
@@ -57,13 +57,17 @@ and below it one call is faster than two."""
 
 @dataclass(frozen=True, slots=True)
 class VerifiedTree:
-    """What the target said about a tree: accepted nodes, the tokens they and the bonus token add, and its law there."""
+    """What the target said about a tree: accepted nodes, the tokens they and the bonus token add, and its law there.
+
+    ``said`` is the state ``[H]`` at the last of these nodes and its logits ``[V]``, where a network goes on from them.
+    """
 
     path: tuple[int, ...]
     committed: tuple[int, ...]
     ended: bool
     features: Tensor | None
     law: TargetLaw | None = None
+    said: tuple[Tensor, Tensor] | None = None
 
 
 class Speculation:
@@ -99,7 +103,6 @@ class Speculation:
         self._cache = BufferCache(models.target, len(self._tokens) + most if rows or policy.budget < 1 << 15 else 0)
         self._mask = TreeMask(models.target)
         self._reads_law = TARGET_LAW in policy.needs.channels
-        self._law: TargetLaw | None = None
         self._state = policy.start(prompt)
         self._said = list[BlockStates]()
         self._read_prompt()
@@ -125,7 +128,9 @@ class Speculation:
         position = self._length - 1
         times = [self._clock()]
         committed = read_only(self._tokens[: self._length])
-        before = Draft(None, int(committed[-1]), committed, position, self._known())
+        before = Draft(None, int(committed[-1]), committed, position, self._known(position))
+        # A round of which nothing is foreseen has no such stage, either.
+        times.append(times[-1] if self._before_root is None else self._clock())
         route = route_taken(self._policy, before, self._state)
         served = self._policy if route is None else routes_of(self._policy)[route]
         if self._drafter is not None:
@@ -133,7 +138,7 @@ class Speculation:
         times.append(self._clock())
         draft = self._seen(before)
         # A round without channels has no such stage.
-        times.append(self._clock() if served.needs.made else times[-1])
+        times.append(self._clock() if served.needs.scored else times[-1])
         tree = self._policy.select(draft, self._state)
         times.append(self._clock())
         check_drafted(self._policy, tree, draft.root_token, self._models.target.vocab_size)
@@ -143,7 +148,10 @@ class Speculation:
         times.append(self._clock())
         clipped = len(verified.path) == len(verified.committed)
         ran = Round(position - self._start, tree, verified.path, len(verified.committed), clipped, route=route)
-        return DecodedRound(ran, draft.marginals, StageSeconds(*np.diff(times).tolist()), draft.channels)
+        foreseen_s, draft_s, channel_s, *rest_s = np.diff(times).tolist()
+        return DecodedRound(
+            ran, draft.marginals, StageSeconds(draft_s, foreseen_s + channel_s, *rest_s), draft.channels
+        )
 
     @torch.inference_mode()
     def rewind(self, context_length: int, root_token: int) -> None:
@@ -177,7 +185,7 @@ class Speculation:
         if self._masks is not None:
             self._masks.take(self._behind_prompt())
         logits = self._models.target.logits(states[:, -1])
-        self._law = self._law_of(logits[0])
+        self._law, self._before_root = self._law_of(logits[0]), self._kept(states[0, -1], logits[0])
         self._append((self._chooser(logits)(0, self._start),))
 
     def _behind_prompt(self) -> BlockStates:
@@ -217,9 +225,16 @@ class Speculation:
         """The law ``[V]`` of the next root, where the policy reads it."""
         return TargetLaw(float(entropies_of(logits.log_softmax(-1)))) if self._reads_law else None
 
-    def _known(self) -> dict[str, Channel]:
+    def _kept(self, state: Tensor, logits: Tensor) -> tuple[Tensor, Tensor] | None:
+        """What was said at the token before the next root, where something is foreseen from it."""
+        return (state, logits) if self._drafter is not None and self._drafter.foresees else None
+
+    def _known(self, position: int) -> dict[str, Channel]:
         """What is known before anything is drafted."""
-        return {} if self._law is None else {TARGET: self._law}
+        law: dict[str, Channel] = {} if self._law is None else {TARGET: self._law}
+        if self._drafter is None or self._before_root is None:
+            return law
+        return law | self._drafter.foreseen(*self._before_root, position)
 
     def _seen(self, before: Draft) -> Draft:
         """What the policy may know of the draft that was made."""
@@ -247,7 +262,9 @@ class Speculation:
         choose = self._chooser(logits)
         path, committed = follow(tree, choose, position, self._left, self._models.target.stop_token_ids)
         ended = self._stops(committed[-1]) or len(committed) == self._left
-        return VerifiedTree(path, committed, ended, features, self._law_of(logits[path[-1] if path else 0]))
+        last = path[-1] if path else 0
+        law, said = self._law_of(logits[last]), self._kept(states[0, last], logits[last])
+        return VerifiedTree(path, committed, ended, features, law, said)
 
     def _read_with_masks(self, tree: DraftTree, position: int) -> tuple[Tensor, Tensor | None]:
         """States of the nodes of a tree, and tapped ones; what its masks say is kept until one of them is the last."""
@@ -267,7 +284,8 @@ class Speculation:
             self._masks.take(self._said[last_node] if last_node < len(self._said) else None)
 
     def _commit(self, verified: VerifiedTree, position: int, num_drafted: int) -> None:
-        kept, self._law = torch.tensor((0, *verified.path)), verified.law
+        kept = torch.tensor((0, *verified.path))
+        self._law, self._before_root = verified.law, verified.said
         self._cache.compact(position, kept)
         self._take_draft(int(kept[-1]))
         if self._drafter is not None and verified.features is not None:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from simlab.arrays import Ints
 from simlab.channels import Channel
+from simlab.channels.features import TRAINED_FOR
 from simlab.draft import Marginals
 from simlab.errors import MissingChannelError
 from simlab.policy import ChannelNeed
@@ -183,6 +184,42 @@ class TextProducer(Protocol):
         ...
 
 
+@runtime_checkable
+class RootProducer(Protocol):
+    """A network that says of a root what is known before anything is drafted; rows are as those of a `Producer`."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of its channel, one of `simlab.channels.KINDS`."""
+        ...
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """The target's layers whose outputs it reads to be recorded: the last one."""
+        ...
+
+    def within(self, need: ChannelNeed) -> "RootProducer":
+        """This producer making no more than a policy reads; see `Producer.within`."""
+        ...
+
+    def foresee(self, state: Tensor, logits: Tensor, position: int) -> Channel:
+        """The channel at one root, in a round.
+
+        Args:
+            state: ``[H]``, of the target behind its last norm, at the token before the root.
+            logits: ``[V]``, of that state.
+            position: of the root, absolute.
+
+        Raises:
+            ModelError: the network's numbers are none.
+        """
+        ...
+
+    def columns(self, features: Tensor, tokens: Tensor, num_roots: int) -> ChannelColumns:
+        """The channel at every root of one text, to be recorded; as of `TextProducer.columns`."""
+        ...
+
+
 class StagedText(Protocol):
     """What a network that goes on from the drafter's chain keeps of one text that is being written."""
 
@@ -250,8 +287,8 @@ class StagedProducer(Protocol):
         ...
 
 
-AnyProducer: TypeAlias = Producer | TextProducer | StagedProducer
-"""What makes a channel: beside a drafter's pass, without a drafter, or behind the drafter's chain."""
+AnyProducer: TypeAlias = Producer | TextProducer | StagedProducer | RootProducer
+"""What makes a channel: beside a drafter's pass, without a drafter, behind the drafter's chain, or before any draft."""
 
 
 def check_makes(need: ChannelNeed, kind: str, settings: Mapping[str, object]) -> None:
@@ -260,11 +297,13 @@ def check_makes(need: ChannelNeed, kind: str, settings: Mapping[str, object]) ->
     Raises:
         MissingChannelError: the channel is of another kind, or has less than is read, or another setting.
     """
+    wanted: list[tuple[str, int | str, str]]
     wanted = [*((key, value, " at least") for key, value in need.least), *((*one, "") for one in need.equal)]
+    wanted += [(TRAINED_FOR, need.trained_for, "")] if need.trained_for else []
     unmet = [f"of the kind {need.kind}, and its network makes {kind}"] if need.kind != kind else []
     for key, value, at_least in wanted:
         made = settings.get(key)
-        is_met = isinstance(made, int) and made >= value if at_least else made == value
+        is_met = made == value or (bool(at_least) and isinstance(made, int) and made >= int(value))
         if not is_met:
             unmet.append(f"with {key} {value}{at_least}, and its network makes it with {made or 'no such setting'}")
     if unmet:

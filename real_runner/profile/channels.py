@@ -9,8 +9,12 @@ from simlab.errors import CostError, ModelError
 from simlab.policy import ChannelNeed, counted_setting
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields
 from simlab.real_runner.checkpoints.files import find_drafter
-from simlab.real_runner.checkpoints.networks.producers import load_text_producer, producer_on, reach_of
-from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
+from simlab.real_runner.checkpoints.networks.producers import (
+    ReachAlone,
+    load_text_producer,
+    producer_on,
+    reach_of,
+)
 from simlab.real_runner.heads.producer import AnyProducer
 from simlab.real_runner.models import Models
 from simlab.real_runner.profile.options import ProfileChannel
@@ -54,7 +58,7 @@ def _loaded(asked: ProfileChannel, models: Models) -> TimedChannel:
     files = find_drafter(asked.checkpoint)
     own_digest, digest = checkpoint_digest(files.folder), checkpoint_digest(models.draft_folder)
     reach = reach_of(read_fields(config_file(files.folder)), asked.settings, own_digest == digest)
-    settings = reach.settings if isinstance(reach, Eagle3Reach) else reach.settings(models.drafter.config.depth)
+    settings = reach.settings if isinstance(reach, ReachAlone) else reach.settings(models.drafter.config.depth)
     key = counted_setting(reach.kind, settings)
     units = asked.units or (_default_units(settings, key),)
     if key is None and units != (1,):
@@ -62,7 +66,7 @@ def _loaded(asked: ProfileChannel, models: Models) -> TimedChannel:
     widest = asked.settings if key is None else {**asked.settings, key: units[-1]}
     network = ModelInfo(repository_of(asked.checkpoint), files.revision, own_digest)
     entry = CostChannel(reach.kind, network, bounds_of(reach.kind, settings), units)
-    if isinstance(reach, Eagle3Reach):
+    if isinstance(reach, ReachAlone):
         return TimedChannel(entry, load_text_producer(files.folder, widest, models.target.dtype)(models.target), key)
     target = models.target
     return TimedChannel(entry, producer_on(files.folder, widest, models.first_stage, target, digest, target.dtype), key)

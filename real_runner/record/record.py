@@ -11,7 +11,6 @@ from torch import Tensor
 from simlab.arrays import Floats, Ints
 from simlab.real_runner.adapters.gated import GatedAdapter
 from simlab.real_runner.adapters.rows import mask_columns
-from simlab.real_runner.decoding.choice import entropies_of
 from simlab.real_runner.drafters.draft_rows import draft_columns
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.heads.eagle3.chain import chain_columns
@@ -35,7 +34,7 @@ from simlab.real_runner.record.sources import (
     render_turn,
 )
 from simlab.real_runner.tap_offset import AUTO, MOST_TEXTS, PromptAndText, parse_tap_offset, settle_tap_offset
-from simlab.real_runner.targets.model import Target, features_of, tapped
+from simlab.real_runner.targets.model import Target, entropies_of, features_of, tapped
 from simlab.sampling.candidates import top_candidates
 from simlab.sampling.choice import Sampling, choose_rows, sequence_key
 from simlab.traces.format.alone import writing_alone

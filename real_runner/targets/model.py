@@ -225,3 +225,8 @@ def _tap(target: Target, layer_id: int) -> nn.Module:
 def features_of(taken: dict[int, Tensor], layer_ids: Sequence[int]) -> Tensor:
     """The tapped states side by side, ``[S, L, taps x H]``, in the order of the ids."""
     return torch.cat([taken[i] for i in layer_ids], dim=-1)
+
+
+def entropies_of(log_probs: Tensor) -> Tensor:
+    """The entropies of laws ``[..., V]``, in nats; a token of -inf has no share."""
+    return -(log_probs.exp() * log_probs.clamp(min=-1e4)).sum(-1)

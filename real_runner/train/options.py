@@ -163,10 +163,41 @@ class NetworkOptions:
 
     def __post_init__(self) -> None:
         _check_positive(self, "eval_every")
-        if not 0 < self.held_out < 1:
-            raise ValueError(f"the held-out share must be between 0 and 1; got {self.held_out}")
-        if self.patience < 0:
-            raise ValueError(f"patience must not be negative; got {self.patience}")
+        _check_early_end(self.held_out, self.patience)
+
+
+@dataclass(frozen=True, slots=True)
+class RouterOptions:
+    """The run of a router's network, which learns from recordings.
+
+    Attributes:
+        traces: of training prompts, each with all that the routes read.
+        routes: policies as they are typed.
+        target: None: as the first trace names it.
+        draft_set: whose candidates the routes read; None: the only one of a trace.
+        inner_size: of the network.
+        held_out: share of the texts that are not learnt from, and choose the step that is kept.
+        patience: evaluations in a row without a better held-out loss that end the run; 0: none does.
+    """
+
+    traces: tuple[str, ...]
+    routes: tuple[str, ...]
+    out: Path
+    plan: TrainingPlan
+    target: str | None = None
+    draft_set: str | None = None
+    inner_size: int = 128
+    held_out: float = 0.2
+    patience: int = 10
+    eval_every: int = 20
+    resume: bool = False
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "inner_size", "eval_every")
+        _check_early_end(self.held_out, self.patience)
+        if not self.traces or len(self.routes) < 2:
+            raise ValueError("a router learns from one trace or more, for two routes or more with | between them")
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +294,18 @@ class SelfOptions(NetworkOptions):
         _check_positive(self, "masks", "rank")
         if not 0 <= self.consistency < math.inf:
             raise ValueError(f"consistency must be at least 0; got {self.consistency}")
+
+
+def _check_early_end(held_out: float, patience: int) -> None:
+    """Refuse a share of the texts, or a number of evaluations, that cannot be.
+
+    Raises:
+        ValueError: see above.
+    """
+    if not 0 < held_out < 1:
+        raise ValueError(f"the held-out share must be between 0 and 1; got {held_out}")
+    if patience < 0:
+        raise ValueError(f"patience must not be negative; got {patience}")
 
 
 def _check_positive(options: object, *names: str) -> None:

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from simlab.channels.features import TRAINED_FOR
 from simlab.channels.rows import BRANCHES, EXACT_NODES, KINDS, POOL, WHOLE_CHAIN
 from simlab.errors import MissingChannelError, did_you_mean, enumerated
 from simlab.policy import AnyPolicy, ChannelNeed
@@ -112,9 +113,16 @@ def _reasons(need: ChannelNeed, found: HeldChannel, draft: str) -> Iterator[str]
         yield f"it goes on from the draft set {found.extends}, where {draft} is replayed (choose with --draft)"
     if WHOLE_CHAIN in found.settings and WHOLE_CHAIN not in dict(need.equal):
         yield "it was recorded behind the whole chain alone"
+    yield from _reasons_of_settings(need, found)
+
+
+def _reasons_of_settings(need: ChannelNeed, found: HeldChannel) -> Iterator[str]:
+    """Why a channel of the right kind and place holds something else than is read."""
     for key, value in need.equal:
         if found.settings.get(key) != value:
             yield f"it wants {key} {value} exactly, where {_said(found, key)}"
+    if need.trained_for and found.settings.get(TRAINED_FOR) != need.trained_for:
+        yield f"its routes are {need.trained_for}, where its network was trained for {found.settings.get(TRAINED_FOR)}"
     least = dict(need.least)
     for key, value in need.least:
         recorded = found.settings.get(key)

@@ -1,4 +1,4 @@
-"""Transitions, pools and branches, at one root and at many, one root after the other."""
+"""Transitions and pools, at one root and at many, one root after the other; and all kinds of channels."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ import numpy.typing as npt
 
 from simlab.arrays import Bools, Floats, Ints, Longs, read_only
 from simlab.channels.branches import Branches, BranchRows, join_branches
+from simlab.channels.features import FeatureRows, Features, join_features
 from simlab.channels.law import TARGET, TargetLaw, TargetLawRows, join_laws
 from simlab.jit import kernel
 
-TRANSITIONS, POOL, BRANCHES = "transitions", "pool", "branches"
-KINDS = (TRANSITIONS, POOL, BRANCHES)
+TRANSITIONS, POOL, BRANCHES, FEATURES = KINDS = ("transitions", "pool", "branches", "features")
 
 EXACT_NODES = "exact_nodes"
 """The setting of a pool that is counted once all of it is recorded: see `PoolRows.exact_nodes`."""
@@ -205,10 +205,13 @@ class PoolRows:
         return int(_exact_nodes(self.sizes, self.parents, self.log_probs, self.expanded, depth))
 
 
-MadeChannel: TypeAlias = Transitions | Pool | Branches
+ScoredTokens: TypeAlias = Transitions | Pool | Branches
+"""What a channel says at one root that trees may be made of."""
+
+MadeChannel: TypeAlias = ScoredTokens | Features
 """What a channel that some network makes says at one root."""
 
-MadeRows: TypeAlias = TransitionRows | PoolRows | BranchRows
+MadeRows: TypeAlias = TransitionRows | PoolRows | BranchRows | FeatureRows
 """What a channel that some network makes says at some roots, as it is recorded."""
 
 Channel: TypeAlias = MadeChannel | TargetLaw
@@ -224,6 +227,8 @@ def kind_of(rows: ChannelRows | Channel) -> str:
         return BRANCHES
     if isinstance(rows, TargetLawRows | TargetLaw):
         return TARGET
+    if isinstance(rows, FeatureRows | Features):
+        return FEATURES
     return TRANSITIONS if isinstance(rows, TransitionRows | Transitions) else POOL
 
 
@@ -248,6 +253,9 @@ def join_channels(parts: Sequence[ChannelRows]) -> ChannelRows:
     branches = [one for one in parts if isinstance(one, BranchRows)]
     if branches and len(branches) == len(parts):
         return join_branches(branches)
+    features = [one for one in parts if isinstance(one, FeatureRows)]
+    if features and len(features) == len(parts):
+        return join_features(features)
     laws = [one for one in parts if isinstance(one, TargetLawRows)]
     if laws and len(laws) == len(parts):
         return join_laws(laws)

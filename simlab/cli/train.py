@@ -1,15 +1,15 @@
 """``simlab train``: a drafter for a target, and what policies are fitted with."""
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from simlab.cli.interruption import keep
 from simlab.cli.model_options import add_device
 from simlab.cli.options import Options, add_limit
-from simlab.cli.parser import Parser, add_command, not_negative, positive, seed
+from simlab.cli.parser import Parser, add_command, not_negative, positive
 from simlab.cli.train_fits import FITS, Kind
+from simlab.cli.train_plan import add_network_plan, add_plan, finished, plan_of
+from simlab.cli.train_router import ROUTER
 from simlab.errors import UsageError, at_the_door, needing_models
 from simlab.limits.typed_numbers import whole_number
 from simlab.real_runner.record.options import parse_template_kwargs
@@ -144,7 +144,7 @@ def _add_dflash(parser: Parser) -> None:
     )
     _add_answers(parser.add_argument_group("text"))
     _add_sizes(parser.add_argument_group("drafter"))
-    _add_plan(parser.add_argument_group("plan"), _DRAFTER_PLAN, eval_every=500)
+    add_plan(parser.add_argument_group("plan"), _DRAFTER_PLAN, eval_every=500)
     loss = parser.add_argument_group("loss")
     _add_loss(loss)
     loss.add_argument(
@@ -162,7 +162,7 @@ def _add_taps(parser: Parser) -> None:
     pools.add_argument("--beam", type=positive, default=48, metavar="N", help="nodes of each depth (default 48)")
     said = "the drafter's candidates of the next depth that are looked at below each (default 64)"
     pools.add_argument("--extensions", type=positive, default=64, metavar="N", help=said)
-    _add_network_plan(parser.add_argument_group("plan"), _SCORER_PLAN)
+    add_network_plan(parser.add_argument_group("plan"), _SCORER_PLAN)
     parser.set_defaults(head_tokens=_SCORER_PLAN.head_tokens)
     said = "of the loss on whole paths, beside that below single nodes (default 0.5)"
     loss = parser.add_argument_group("loss")
@@ -183,7 +183,7 @@ def _add_treeflash(parser: Parser) -> None:
     head.add_argument(
         "--dropout", type=float, default=0.1, metavar="X", help="share of its inputs that a step omits (default 0.1)"
     )
-    _add_network_plan(parser.add_argument_group("plan"), _HEAD_PLAN)
+    add_network_plan(parser.add_argument_group("plan"), _HEAD_PLAN)
     _add_decay(parser.add_argument_group("loss"))
 
 
@@ -194,7 +194,7 @@ def _add_eagle3(parser: Parser) -> None:
     said = "its own tokens: the commonest of the text and those that end one; 0: all of the target's (default 8192)"
     head.add_argument("--draft-vocab", type=not_negative, default=8192, metavar="N", dest="head_tokens", help=said)
     head.add_argument("--taps", metavar="I,J,...", help="target layers whose states are read (default: the release's)")
-    _add_network_plan(parser.add_argument_group("plan"), _EAGLE3_PLAN, eval_every=250, patience=0)
+    add_network_plan(parser.add_argument_group("plan"), _EAGLE3_PLAN, eval_every=250, patience=0)
     loss = parser.add_argument_group("loss")
     said = "of the head below each root, each on the output of the one before (default 7)"
     loss.add_argument("--passes", type=positive, default=7, metavar="N", help=said)
@@ -209,7 +209,7 @@ def _add_self(parser: Parser) -> None:
         "--masks", type=positive, default=4, metavar="N", help="tokens that are drafted behind one (default 4)"
     )
     adapter.add_argument("--rank", type=positive, default=16, metavar="N", help="of each change (default 16)")
-    _add_network_plan(parser.add_argument_group("plan"), _SELF_PLAN, eval_every=100, patience=0, held_out=0.01)
+    add_network_plan(parser.add_argument_group("plan"), _SELF_PLAN, eval_every=100, patience=0, held_out=0.01)
     loss = parser.add_argument_group("loss")
     said = "of the squared distance between a mask's state and that of the text's own row (default 0.1)"
     loss.add_argument("--consistency", type=float, default=0.1, metavar="X", help=said)
@@ -223,24 +223,6 @@ def _add_network(parser: Parser) -> None:
         "--draft", default=DRAFTER, metavar="D", help=f"the drafter: its name or folder (default {DRAFTER})"
     )
     _add_answers(parser.add_argument_group("text"))
-
-
-def _add_network_plan(
-    plan: Options, defaults: TrainingPlan, eval_every: int = 25, patience: int = 5, held_out: float = 0.1
-) -> None:
-    """Add the plan, and when it ends early."""
-    _add_plan(plan, defaults, eval_every)
-    said = f"of AdamW (default {defaults.weight_decay:g})"
-    plan.add_argument("--weight-decay", type=float, default=defaults.weight_decay, metavar="X", help=said)
-    said = f"of the texts, not learnt from (default {held_out:g})"
-    plan.add_argument("--held-out", type=float, default=held_out, metavar="SHARE", help=said)
-    plan.add_argument(
-        "--patience",
-        type=not_negative,
-        default=patience,
-        metavar="N",
-        help=f"evaluations in a row without a better held-out loss that end the run; 0: none (default {patience})",
-    )
 
 
 def _add_run(parser: Parser) -> None:
@@ -290,52 +272,6 @@ def _add_sizes(group: Options) -> None:
     )
 
 
-def _add_plan(group: Options, usual: TrainingPlan, eval_every: int) -> None:
-    numbers = (
-        ("--steps", usual.steps, "optimiser steps in all"),
-        ("--sequences", usual.num_sequences, "texts in a step"),
-        ("--roots", usual.num_roots, "random blocks in each of them"),
-    )
-    for option, default, what in numbers:
-        group.add_argument(option, type=positive, default=default, metavar="N", help=f"{what} (default {default})")
-    group.add_argument(
-        "--learning-rate",
-        type=float,
-        default=usual.learning_rate,
-        metavar="X",
-        help=f"at its highest (default {usual.learning_rate:g})",
-    )
-    group.add_argument(
-        "--warmup-steps",
-        type=not_negative,
-        default=usual.warmup_steps,
-        metavar="N",
-        help=f"steps of rising learning rate (default {usual.warmup_steps})",
-    )
-    if usual.head_tokens:
-        group.add_argument(
-            "--head-tokens",
-            type=not_negative,
-            default=usual.head_tokens,
-            metavar="N",
-            help=f"commonest tokens that the loss is taken over; 0: all (default {usual.head_tokens})",
-        )
-    group.add_argument(
-        "--seed",
-        type=seed,
-        default=0,
-        metavar="N",
-        help="of the order of texts, of the random blocks and of sampling (default 0)",
-    )
-    group.add_argument(
-        "--eval-every",
-        type=positive,
-        default=eval_every,
-        metavar="N",
-        help=f"steps between evaluations; each saves (default {eval_every})",
-    )
-
-
 def _add_loss(group: Options) -> None:
     _add_decay(group)
     group.add_argument(
@@ -368,20 +304,6 @@ def _texts(options: argparse.Namespace) -> TextOptions:
     )
 
 
-def _plan(options: argparse.Namespace, loss: LossWeights, weight_decay: float) -> TrainingPlan:
-    return TrainingPlan(
-        steps=options.steps,
-        seed=options.seed,
-        num_sequences=options.sequences,
-        num_roots=options.roots,
-        learning_rate=options.learning_rate,
-        warmup_steps=options.warmup_steps,
-        weight_decay=weight_decay,
-        head_tokens=options.head_tokens,
-        loss=loss,
-    )
-
-
 def _run_dflash(options: argparse.Namespace) -> int:
     """Train a drafter, and say where it is."""
     taps = _taps(options.taps)
@@ -392,7 +314,7 @@ def _run_dflash(options: argparse.Namespace) -> int:
         chosen = TrainOptions(
             target=options.target,
             out=options.out,
-            plan=_plan(options, loss, _DRAFTER_PLAN.weight_decay),
+            plan=plan_of(options, loss, _DRAFTER_PLAN.weight_decay),
             texts=_texts(options),
             dev=tuple(options.dev),
             dev_limit=options.dev_limit,
@@ -407,7 +329,7 @@ def _run_dflash(options: argparse.Namespace) -> int:
             resume=options.resume,
             device=options.device,
         )
-    return _finished(chosen.out, lambda: f"The drafter is in {train(chosen)}")
+    return finished(chosen.out, lambda: f"The drafter is in {train(chosen)}")
 
 
 def _run_treeflash(options: argparse.Namespace) -> int:
@@ -418,7 +340,7 @@ def _run_treeflash(options: argparse.Namespace) -> int:
         chosen = HeadOptions(
             **_beside_drafter(options, options.decay), inner_size=options.inner_size, dropout=options.dropout
         )
-    return _finished(chosen.out, lambda: f"The head is in {train_head(chosen)}")
+    return finished(chosen.out, lambda: f"The head is in {train_head(chosen)}")
 
 
 def _run_taps(options: argparse.Namespace) -> int:
@@ -434,7 +356,7 @@ def _run_taps(options: argparse.Namespace) -> int:
             labels=options.labels,
             law_roots=options.law_roots,
         )
-    return _finished(chosen.out, lambda: f"The scorer is in {train_scorer(chosen)}")
+    return finished(chosen.out, lambda: f"The scorer is in {train_scorer(chosen)}")
 
 
 def _run_eagle3(options: argparse.Namespace) -> int:
@@ -444,7 +366,7 @@ def _run_eagle3(options: argparse.Namespace) -> int:
         from simlab.real_runner.train.networks.eagle3 import train_eagle3  # noqa: PLC0415 - loads torch
     with at_the_door():
         chosen = Eagle3Options(**_of_network(options, options.decay), passes=options.passes, taps=taps)
-    return _finished(chosen.out, lambda: f"The head is in {train_eagle3(chosen)}")
+    return finished(chosen.out, lambda: f"The head is in {train_eagle3(chosen)}")
 
 
 def _run_self(options: argparse.Namespace) -> int:
@@ -458,20 +380,13 @@ def _run_self(options: argparse.Namespace) -> int:
             rank=options.rank,
             consistency=options.consistency,
         )
-    return _finished(chosen.out, lambda: f"The adapter is in {train_self(chosen)}")
-
-
-def _finished(out: Path, trained: Callable[[], str]) -> int:
-    """Train, and say where the result is; an interruption says how to go on."""
-    keep(f"the same command with --resume goes on with {out}")
-    print(trained())
-    return 0
+    return finished(chosen.out, lambda: f"The adapter is in {train_self(chosen)}")
 
 
 def _of_network(options: argparse.Namespace, decay: float) -> dict[str, Any]:
     """The settings that all networks have, checked where they are put together."""
     names = ("target", "out", "held_out", "patience", "eval_every", "resume", "device")
-    plan = _plan(options, LossWeights(decay, focal=0.0, chain=0.0), options.weight_decay)
+    plan = plan_of(options, LossWeights(decay, focal=0.0, chain=0.0), options.weight_decay)
     return {"plan": plan, "texts": _texts(options), **{name: getattr(options, name) for name in names}}
 
 
@@ -494,6 +409,7 @@ KINDS = {
     "treeflash": Kind("Train a first-order head for a drafter.", _TREEFLASH, _add_treeflash, _run_treeflash),
     "taps": Kind("Train a scorer of draft trees for a drafter.", _TAPS, _add_taps, _run_taps),
     "eagle3": Kind("Train an EAGLE-3 head, which needs no drafter.", _EAGLE3, _add_eagle3, _run_eagle3),
+    "router": ROUTER,
     "self": Kind("Train an adapter with which a target drafts for itself.", _SELF, _add_self, _run_self),
     **FITS,
 }

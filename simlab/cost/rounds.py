@@ -30,7 +30,7 @@ def price(policy: AnyPolicy, rounds: RoundColumns, prompt_length: int, cost: Cos
         for place, route in enumerate(routes):
             own = rounds.of_route(place)
             own = own if route.needs.paid_as_asked is not None else replace(own, num_asked=None)
-            total += price_rounds(own, prompt_length, cost.charged(route), route.needs.draft)
+            total += price_rounds(own, prompt_length, cost.charged_route(policy, route), route.needs.draft)
         return total
     if is_plain_decoding(policy):
         sums = cost.sums((PLAIN,), rounds.positions + prompt_length, rounds.num_drafted)

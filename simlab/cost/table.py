@@ -24,6 +24,13 @@ class ReadsChannels(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What reads these channels, and may be nobody's policy."""
+
+    needs: Needs
+
+
 class StageTable(NamedTuple):
     """Some stages of a `CostTable`, as kernels read them.
 
@@ -152,17 +159,29 @@ class CostTable:
         Of a channel that is paid as it is asked for, that stage has all that is declared, and ``as_asked`` each number.
         Where a channel is read and no drafter, drafting takes nothing. Where a policy says which nodes carry masks, a
         round verifies as many rows as that makes. Any other policy without channels has this table itself, and so has a
-        router, whose rounds pay for the route that they take: charge that.
+        router, whose rounds pay for the route that they take: see `charged_route`.
 
         Raises:
             CostError: a channel of the policy, or of one of its routes, has no price, or none of as many units.
         """
         routes = routes_of(policy)
         for route in routes:
-            self.charged(route)
+            self.charged_route(policy, route)
         needs = policy.needs
         table = _charged(self, needs.made, needs.draft) if needs.made and not routes else self
         return table if needs.masked is None else _masked(table, needs.masked, self.block_size - 1)
+
+    def charged_route(self, router: ReadsChannels, route: ReadsChannels) -> "CostTable":
+        """As `charged`, for those rounds of a router that one of its routes serves.
+
+        What the router reads before anything is drafted is made in each round, whatever route it then takes.
+
+        Raises:
+            CostError: a channel of either has no price, or none of as many units.
+        """
+        needs = route.needs
+        made = tuple(dict.fromkeys((*needs.made, *router.needs.foreseen)))
+        return self.charged(_Reading(replace(needs, channels=made))) if router.needs.foreseen else self.charged(route)
 
     def curve(self, stage: str, context: int, batch: int = 1) -> Doubles:
         """Seconds of a stage by the number of drafted tokens.

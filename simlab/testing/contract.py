@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from simlab.channels import Branches, Channel, MadeChannel, Pool, TargetLaw, Transitions
+from simlab.channels import Branches, Channel, Pool, ScoredTokens, Transitions
 from simlab.draft import Draft, Marginals
 from simlab.policy import AnyPolicy, Outcome, modelled_s
 from simlab.recorded import RecordedSequence
@@ -137,7 +137,7 @@ def _check_tokens(policy: AnyPolicy, draft: Draft, tree: DraftTree) -> None:
         if tree.num_drafted:
             _break(policy, "drafted tokens although it declares that it needs no drafter")
         return
-    channels = [one for one in draft.channels.values() if not isinstance(one, TargetLaw)]
+    channels = [one for one in draft.channels.values() if isinstance(one, ScoredTokens)]
     depths = [one.depth for one in (draft.marginals, *channels) if one is not None]
     deepest = max(depths, default=0)
     scored = [_scored_nodes(channel, tree) for channel in channels]
@@ -153,7 +153,7 @@ def _check_tokens(policy: AnyPolicy, draft: Draft, tree: DraftTree) -> None:
             )
 
 
-def _scored_nodes(channel: MadeChannel, tree: DraftTree) -> set[int]:
+def _scored_nodes(channel: ScoredTokens, tree: DraftTree) -> set[int]:
     """The nodes of a tree that a channel scored where they stand."""
     if isinstance(channel, Transitions):
         return _nodes_of_transitions(channel, tree)

@@ -12,11 +12,13 @@ import numpy as np
 from simlab.arrays import Bools, Doubles, Floats, Ints, Keys
 from simlab.channels import (
     BRANCHES,
+    FEATURES,
     POOL,
     TARGET,
     TRANSITIONS,
     BranchRows,
     ChannelRows,
+    FeatureRows,
     Pool,
     PoolRows,
     TargetLawRows,
@@ -64,6 +66,8 @@ def made_up_channel(need: ChannelNeed, recorded: RecordedSequence, vocab_size: i
         return made_up_branches(recorded, depth + deeper, top_k, vocab_size, tied)[0]
     if need.kind == TARGET:
         return TargetLawRows((recorded.text[:-1] * 37 % 16 / 8).astype(np.float32))
+    if need.kind == FEATURES:
+        return made_up_features(recorded, len(need.trained_for.split("|")))
     raise ValueError(f"{need.kind} cannot be made up; check the policy on a recorded text")
 
 
@@ -158,6 +162,18 @@ def made_up_branches(
     lengths = lengths[-1:] if is_whole else lengths
     rows = BranchRows(np.tile(lengths, (num_roots, 1)), depth, np.concatenate(ids), kept)
     return rows, _outside(kept)
+
+
+def made_up_features(recorded: RecordedSequence, size: int) -> FeatureRows:
+    """Numbers of each root that its token decides, from 1 on, many of them equal.
+
+    Args:
+        recorded: a text.
+        size: numbers of a root.
+    """
+    shifts = np.arange(size, dtype=np.uint64) * np.uint64(4) % np.uint64(60)
+    mixed = _mixed(recorded.text[:-1])[:, np.newaxis] >> shifts
+    return FeatureRows((1 + (mixed & np.uint64(15)).astype(np.float32) / 4).astype(np.float32))
 
 
 def _outside(kept: Floats) -> Floats:

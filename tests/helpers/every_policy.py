@@ -32,10 +32,12 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
         {"routes": "ar|chain|ddtree:budget=16", "by": "accepted", "cuts": "-1|1"},
         {"routes": "chain:length=2|eagle3:budget=5,beam=3,top_k=4,steps=2|entropy-width", "cuts": "0.5|1.2"},
         {"routes": "d2sd:budget=9,branches=2|ddtree:budget=3", "by": "context", "cuts": "5"},
+        {"routes": "ddtree:budget=9|chain:length=2|ar", "by": "network", "channel": "router-three", "beta": 0.5},
     ],
     "whiflash": [
         {"entropy": 0.9, "sure": "ddtree:budget=8", "unsure": "eagle3:budget=5,beam=3,top_k=4,steps=2"},
         {"entropy": 0.4, "unsure": "eagle3:budget=5,beam=3,top_k=4,steps=2"},
+        {"network": "router", "sure": "ddtree:budget=8", "unsure": "eagle3:budget=5,beam=3,top_k=4,steps=2", "rate": 9},
     ],
     "self": [{"masked": -1}, {"budget": 16, "masked": 2}, {"budget": 5, "masked": 5, "order": "chain"}],
 }

@@ -52,7 +52,8 @@ def channel_seconds(num_contexts: int) -> dict[str, ChannelSeconds]:
     rows: Doubles = np.outer(np.arange(1.0, num_contexts + 1.0), [0.01, 0.025]).astype(np.float64)
     heads, pools = ChannelSeconds(np.array([1, 32]), rows), ChannelSeconds(np.array([1]), rows[:, 1:])
     named = {"treeflash": heads, "taps": pools, "jetspec": pools, "eagle3": heads, "d2sd": heads}
-    return {**named, "extension": pools}
+    routers = dict.fromkeys(("router", "router-three", "router-chain"), pools)
+    return {**named, "extension": pools, **routers}
 
 
 class FullArtefacts(NoArtefacts):

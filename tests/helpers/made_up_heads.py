@@ -9,7 +9,7 @@ from channel_texts import joint_needs
 from random_eagle3 import random_eagle3_for
 from random_heads import random_scorer
 
-from simlab.channels import BRANCHES, POOL, TARGET
+from simlab.channels import BRANCHES, FEATURES, POOL, TARGET
 from simlab.channels.rows import WHOLE_CHAIN
 from simlab.policy import AnyPolicy
 from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
@@ -19,12 +19,16 @@ from simlab.real_runner.heads.path_producer import PathProducer
 from simlab.real_runner.heads.producer import AnyProducer
 from simlab.real_runner.heads.redraft_producer import RedraftProducer
 from simlab.real_runner.heads.redrafts import RedraftReach
+from simlab.real_runner.heads.router.config import RouterConfig
+from simlab.real_runner.heads.router.network import RouterNetwork
+from simlab.real_runner.heads.router.producer import RouterProducer
 from simlab.real_runner.heads.rows import HeadReach
 from simlab.real_runner.heads.taps_pool import PoolReach
 from simlab.real_runner.heads.taps_producer import TapsProducer
 from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.heads.treeflash_producer import TreeFlashProducer
 from simlab.real_runner.models import Models
+from simlab.real_runner.targets.model import Target
 
 INNER_SIZE = 16
 EXTENSIONS = 12
@@ -39,6 +43,16 @@ def made_up_head(hidden_size: int, seed: int = 0) -> TreeFlashHead:
     return head.eval().requires_grad_(False)
 
 
+def made_up_router(target: Target, routes: tuple[str, ...], seed: int = 0) -> RouterProducer:
+    """A router's network whose numbers differ a good deal from root to root."""
+    config = RouterConfig(target.config.hidden_size, routes, target.digest, INNER_SIZE)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        network = RouterNetwork(config)
+        torch.nn.init.normal_(network.outer.weight, std=1.0)
+    return RouterProducer(network.to(target.device).eval().requires_grad_(False), target)
+
+
 def with_producers(models: Models, policies: Iterable[AnyPolicy], seed: int = 0) -> Models:
     """Models that make the channels of some policies, each with all that the most demanding one declares."""
     drafter, target = models.block_drafter, models.target
@@ -46,6 +60,9 @@ def with_producers(models: Models, policies: Iterable[AnyPolicy], seed: int = 0)
     for need in joint_needs(policies):
         equal, least = dict(need.equal), dict(need.least)
         if need.kind == TARGET:
+            continue
+        if need.kind == FEATURES:
+            channels[need.name] = made_up_router(target, tuple(need.trained_for.split("|")), seed)
             continue
         if need.kind == BRANCHES:
             channels[need.name] = _redrafts(models, least["top_k"], is_whole=equal.get(WHOLE_CHAIN) == 1)

@@ -185,10 +185,10 @@ def test_a_channel_of_an_unknown_kind_cannot_be_made_up() -> None:
     @dataclass(frozen=True, slots=True)
     class Wants(Stateless):
         budget: int = 1
-        needs: Needs = field(default_factory=lambda: Needs(channels=(ChannelNeed("hidden", "features"),)))
+        needs: Needs = field(default_factory=lambda: Needs(channels=(ChannelNeed("hidden", "sketches"),)))
 
         def select(self, draft: Draft, state: None = None) -> DraftTree:
             return DraftTree.root_only(draft.root_token)
 
-    with pytest.raises(ValueError, match="features cannot be made up"):
+    with pytest.raises(ValueError, match="sketches cannot be made up"):
         check_policy(Wants())

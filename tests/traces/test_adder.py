@@ -17,9 +17,11 @@ from signed_files import signed
 from simlab import ChannelNeed, Draft, DraftTree, Needs, Stateless, check_needs, replay_sequence
 from simlab.channels import (
     BRANCHES,
+    FEATURES,
     POOL,
     TRANSITIONS,
     BranchRows,
+    FeatureRows,
     PoolRows,
     TargetLawRows,
     TransitionRows,
@@ -27,7 +29,12 @@ from simlab.channels import (
 )
 from simlab.errors import InUseError, MissingChannelError, TraceError
 from simlab.recorded import RecordedSequence
-from simlab.testing.made_up_channels import made_up_branches, made_up_pools, made_up_transitions
+from simlab.testing.made_up_channels import (
+    made_up_branches,
+    made_up_features,
+    made_up_pools,
+    made_up_transitions,
+)
 from simlab.traces.adder import ChannelAdder, DraftAdder, add_channel, add_draft
 from simlab.traces.channels.columns import ChannelColumns, PoolColumns, TransitionColumns
 from simlab.traces.channels.ids import channel_digest
@@ -135,8 +142,8 @@ def test_parts_of_a_shard_have_their_own_channels(folder: Path, most_roots: int)
             starts = rows.starts()
             for one, first, last in zip(texts.sequences, firsts, firsts[1:], strict=False):
                 part, whole = rows.part(int(first), int(last), starts), one.channels[name]
-                assert not isinstance(part, TargetLawRows)
-                assert not isinstance(whole, TargetLawRows)
+                assert not isinstance(part, TargetLawRows | FeatureRows)
+                assert not isinstance(whole, TargetLawRows | FeatureRows)
                 np.testing.assert_array_equal(part.log_probs, whole.log_probs)
 
 
@@ -162,8 +169,8 @@ def test_odd_shapes_are_whole(
     channels = replace(channels, top_k=min(channels.top_k, vocab_size))
     write_synthetic_trace(folder, seed, num_sequences, length, depth, 4, vocab_size, channels=channels)
     report = check_trace(folder)
-    assert list(report.channels) == [TRANSITIONS, POOL, BRANCHES]
-    names = [TRANSITIONS, POOL, BRANCHES]
+    names = [TRANSITIONS, POOL, BRANCHES, FEATURES]
+    assert list(report.channels) == names
     texts = [one for one in open_trace(folder).recorded(DRAFT, channels=names) if len(one.text) > 1]
     for one in texts:
         made, rows = made_up_branches(one, depth, channels.top_k, vocab_size)[0], one.channels[BRANCHES]
@@ -171,6 +178,9 @@ def test_odd_shapes_are_whole(
         assert rows.depth == made.depth
         for name in ("lengths", "ids", "log_probs"):
             np.testing.assert_array_equal(getattr(rows, name), getattr(made, name))
+        features = one.channels[FEATURES]
+        assert isinstance(features, FeatureRows)
+        np.testing.assert_array_equal(features.values, made_up_features(one, 2).values)
     assert all(isinstance(one.channels[POOL], PoolRows) for one in texts)
     assert all(isinstance(one.channels[TRANSITIONS], TransitionRows) for one in texts)
 
@@ -321,7 +331,7 @@ def test_rows_that_break_an_invariant_are_not_written(folder: Path) -> None:
         ({"extends_id": "another"}, "extends the draft set synthetic with another id"),
         ({"extends": "unknown"}, "extends the draft set unknown with another id"),
         ({"positions": {"every": 10, "seed": 0}}, "at all positions"),
-        ({"kind": "features"}, "of a kind that is known"),
+        ({"kind": "sketches"}, "of a kind that is known"),
     ],
     ids=str,
 )

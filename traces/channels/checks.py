@@ -9,7 +9,12 @@ from simlab.channels import TRANSITIONS, PoolRows, kind_of
 from simlab.channels.rows import node_depths
 from simlab.grid import LOWEST, to_grid
 from simlab.recorded import DraftRows, RecordedSequence
-from simlab.traces.channels.columns import BranchColumns, ChannelColumns, TransitionColumns
+from simlab.traces.channels.columns import (
+    BranchColumns,
+    ChannelColumns,
+    FeatureColumns,
+    TransitionColumns,
+)
 from simlab.traces.channels.row_checks import branches_of, transition_shape
 from simlab.traces.format.checks import MASS_TOLERANCE
 from simlab.traces.format.manifest import Manifest
@@ -48,6 +53,10 @@ def _problems(
         return
     if isinstance(columns, BranchColumns):
         yield from _branch_problems(columns, info, manifest)
+        return
+    if isinstance(columns, FeatureColumns):
+        if columns.rows.values.shape[1] != info.width:
+            yield f"every root has {info.width} features; got {columns.rows.values.shape[1]}"
         return
     labels = columns.target_log_probs
     if not ((labels >= LOWEST) & (labels <= 0)).all():

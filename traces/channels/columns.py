@@ -6,7 +6,7 @@ from typing import TypeAlias
 import numpy as np
 
 from simlab.arrays import Bools, Floats, read_only
-from simlab.channels import BranchRows, MadeRows, PoolRows, TransitionRows
+from simlab.channels import BranchRows, FeatureRows, MadeRows, PoolRows, TransitionRows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,12 +77,23 @@ class BranchColumns:
         object.__setattr__(self, "outside_log_mass", read_only(self.outside_log_mass))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class FeatureColumns:
+    """The features of one sequence, for each root ``t = 0 .. T-2``; a replay reads all of them.
+
+    Attributes:
+        rows: what a replay reads.
+    """
+
+    rows: FeatureRows
+
+
 def _check_outside(outside: Floats, num: int) -> None:
     if outside.dtype != np.float32 or outside.shape != (num,):
         raise ValueError(f"outside_log_mass must be float32 [{num}]; got {outside.dtype} {list(outside.shape)}")
 
 
-ChannelColumns: TypeAlias = TransitionColumns | PoolColumns | BranchColumns
+ChannelColumns: TypeAlias = TransitionColumns | PoolColumns | BranchColumns | FeatureColumns
 """All columns of a channel, of one sequence."""
 
 
@@ -97,5 +108,7 @@ def columns_part(columns: ChannelColumns, first: int, last: int) -> ChannelColum
     if isinstance(part, BranchRows):
         assert isinstance(columns, BranchColumns)
         return BranchColumns(part, columns.outside_log_mass[within])
+    if isinstance(part, FeatureRows):
+        return FeatureColumns(part)
     assert isinstance(columns, PoolColumns)
     return PoolColumns(part, columns.target_log_probs[within], columns.labelled[first:last])

@@ -6,15 +6,21 @@ import numpy as np
 import polars as pl
 
 from simlab.arrays import Bools, Floats, Ints, Longs, read_only
-from simlab.channels import BRANCHES, POOL, BranchRows, MadeRows, TransitionRows
-from simlab.traces.channels.columns import BranchColumns, ChannelColumns, PoolColumns, TransitionColumns
+from simlab.channels import BRANCHES, FEATURES, POOL, BranchRows, FeatureRows, MadeRows, TransitionRows
+from simlab.traces.channels.columns import (
+    BranchColumns,
+    ChannelColumns,
+    FeatureColumns,
+    PoolColumns,
+    TransitionColumns,
+)
 from simlab.traces.format.frames import column_of, floats_of, ints_of, key_columns, lists_of
 from simlab.traces.format.records import SequenceRecord
 from simlab.traces.format.schema import Schema, channel_schema
 
 
 def channel_frame(
-    texts: Sequence[SequenceRecord], parts: Sequence[ChannelColumns], kind: str, depth: int
+    texts: Sequence[SequenceRecord], parts: Sequence[ChannelColumns], kind: str, width: int
 ) -> pl.DataFrame:
     """The rows of ``channel-NAME-NNNN.parquet``.
 
@@ -22,12 +28,15 @@ def channel_frame(
         texts: of the shard.
         parts: the columns of each.
         kind: of the channel.
-        depth: its setting.
+        width: of its columns, as `ChannelInfo` has it.
     """
-    schema = channel_schema(kind, depth)
+    schema = channel_schema(kind, width)
     columns = key_columns(texts, [len(record.text) - 1 for record in texts], schema)
     if kind == POOL:
         columns += _pool_columns([one for one in parts if isinstance(one, PoolColumns)], schema)
+    elif kind == FEATURES:
+        values = [one.rows.values for one in parts if isinstance(one, FeatureColumns)]
+        columns.append(column_of("values", values, schema["values"]))
     elif kind == BRANCHES:
         columns += _branch_columns([one for one in parts if isinstance(one, BranchColumns)], schema)
     else:
@@ -135,6 +144,8 @@ def channel_columns_of(rows: pl.DataFrame, kept: MadeRows) -> ChannelColumns:
         return TransitionColumns(kept, floats_of(_flat(rows["outside_log_mass"])))
     if isinstance(kept, BranchRows):
         return BranchColumns(kept, floats_of(_flat(rows["outside_log_mass"])))
+    if isinstance(kept, FeatureRows):
+        return FeatureColumns(kept)
     labels = rows["target_log_probs"]
     labelled = labels.is_not_null().to_numpy()
     if (list_lengths(labels)[labelled] != kept.sizes[labelled]).any():

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 
-from simlab.channels import BranchRows, TransitionRows
+from simlab.channels import BranchRows, FeatureRows, TransitionRows
 from simlab.ids import content_id
 from simlab.traces.channels.columns import ChannelColumns
 from simlab.traces.format.manifest_entries import ChannelInfo
@@ -16,6 +16,7 @@ _POOL: tuple[_Names, _Names] = (
     ("target_log_probs", "labelled"),
 )
 _BRANCHES: tuple[_Names, _Names] = (("lengths", "ids", "log_probs"), ("outside_log_mass",))
+_FEATURES: tuple[_Names, _Names] = (("values",), ())
 """Arrays of the rows and of the columns, in the order in which they enter."""
 
 
@@ -27,6 +28,8 @@ def channel_digest(columns: ChannelColumns) -> str:
         of_rows, of_columns = _TRANSITIONS
     elif isinstance(rows, BranchRows):
         of_rows, of_columns = _BRANCHES
+    elif isinstance(rows, FeatureRows):
+        of_rows, of_columns = _FEATURES
     else:
         of_rows, of_columns = _POOL
     for name in of_rows:

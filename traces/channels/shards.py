@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from simlab.arrays import Longs
-from simlab.channels import BRANCHES, POOL, BranchRows, MadeRows, PoolRows, TransitionRows
+from simlab.arrays import Longs, read_only
+from simlab.channels import BRANCHES, FEATURES, POOL, BranchRows, FeatureRows, MadeRows, PoolRows, TransitionRows
 from simlab.errors import TraceError
 from simlab.recorded import DraftRows
 from simlab.traces.channels.columns import ChannelColumns, columns_part
@@ -20,7 +20,7 @@ from simlab.traces.channels.row_checks import (
     transition_shape,
 )
 from simlab.traces.format.files import channel_file
-from simlab.traces.format.frames import spans
+from simlab.traces.format.frames import floats_of, spans
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.records import SequenceRecord
 from simlab.traces.format.schema import Schema, channel_schema, replay_channel_schema
@@ -49,7 +49,7 @@ def read_channel_rows(
         TraceError: the file is missing, damaged, or of other texts.
     """
     info = manifest.channels[channel]
-    schema = replay_channel_schema(info.kind, info.setting("depth"))
+    schema = replay_channel_schema(info.kind, info.width)
     return _read(place, manifest, channel, shard, texts, schema, base)[1]
 
 
@@ -67,7 +67,7 @@ def read_channel_columns(
         TraceError: the file is missing, damaged, or of other texts.
     """
     info = manifest.channels[channel]
-    schema = channel_schema(info.kind, info.setting("depth"))
+    schema = channel_schema(info.kind, info.width)
     rows, kept = _read(place, manifest, channel, shard, texts, schema, base)
     with damage_named(place, channel_file(channel, shard)):
         columns = channel_columns_of(rows, kept)
@@ -94,6 +94,10 @@ def _read(
         check_pool_rows(flat, texts, info, manifest.vocab_size, where)
         with damage_named(place, name):
             return rows, PoolRows(*flat)
+    if info.kind == FEATURES:
+        rows = read_rows(place, manifest, name, schema, texts, lengths)
+        with damage_named(place, name):
+            return rows, FeatureRows(read_only(floats_of(rows["values"]).reshape(len(rows), info.width)))
     if info.kind == BRANCHES:
         return _read_branches(place, manifest, channel, shard, texts, schema)
     shape = transition_shape(info, manifest)

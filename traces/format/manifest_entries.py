@@ -4,7 +4,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from simlab.channels import BRANCHES, KINDS, POOL, TARGET, TRANSITIONS
+from simlab.channels import BRANCHES, FEATURES, KINDS, POOL, TARGET, TRANSITIONS
+from simlab.channels.features import MOST_FEATURES, TRAINED_FOR
 from simlab.channels.rows import WHOLE_CHAIN
 from simlab.limits.typed_numbers import MOST_COUNT
 from simlab.traces.format.json_fields import Json
@@ -21,6 +22,7 @@ _MOST = {
     TRANSITIONS: {"depth": MOST_DEPTH, "previous": 255, "top_k": MOST_KEPT},
     POOL: {"depth": MOST_DEPTH},
     BRANCHES: {"depth": 255, "branches": 255, "top_k": MOST_KEPT},
+    FEATURES: {"size": MOST_FEATURES},
 }
 """Settings that each channel of a kind has, and the largest value of each; ``previous`` and ``lengths`` are uint8."""
 
@@ -109,11 +111,12 @@ class ChannelInfo:
     """What one channel recorded, beside the draft sets.
 
     Attributes:
-        kind: ``transitions``, ``pool``, ``branches``, or one that this simlab does not read yet.
-        producer: the model that scored the tokens.
+        kind: ``transitions``, ``pool``, ``branches``, ``features``, or one that this simlab does not read yet.
+        producer: the model that made it.
         extends: the draft set whose candidates or states it goes on from; None: it stands for itself.
         extends_id: the id of that draft set.
-        settings: all that bounded it; names to integers, for the kinds that this simlab reads.
+        settings: all that bounded it; names to integers, for the kinds that this simlab reads, but for an ``order`` and
+            the ``routes`` that features were trained for.
         dtype: of the run that recorded it.
         positions: ``all``; otherwise, as a JSON object, which roots have a row.
     """
@@ -143,6 +146,11 @@ class ChannelInfo:
         """Whether this simlab reads it: it knows the kind, and every root has a row."""
         return self.kind in KINDS and self.positions == ALL
 
+    @property
+    def width(self) -> int:
+        """What its columns are as wide as: the numbers of a root where these are features, else its depth."""
+        return self.setting("size" if self.kind == FEATURES else "depth")
+
     def setting(self, name: str, default: int = 0) -> int:
         """The value of a setting; ``default`` where it is not set, or is no integer."""
         value = self.settings.get(name)
@@ -159,13 +167,21 @@ def _check_settings(kind: str, settings: Mapping[str, object]) -> None:
     if missing:
         raise ValueError(f"{kind} need the setting {missing[0]}; got {', '.join(settings) or 'none'}")
     for name, value in settings.items():
-        if kind == TRANSITIONS and name == "order":
+        if (kind, name) == (TRANSITIONS, "order"):
+            continue
+        if (kind, name) == (FEATURES, TRAINED_FOR):
+            _check_routes(value, settings)
             continue
         least, most = (1, _MOST[kind][name]) if name in _MOST[kind] else (0, MOST_COUNT)
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             raise ValueError(f"the setting {name} of {kind} must be an integer from {least} to {most:,}; got {value!r}")
     if kind == TRANSITIONS and settings.get("order") != BASE_RANK:
         raise ValueError(f"the setting order of transitions must be {BASE_RANK!r}; got {settings.get('order')!r}")
+
+
+def _check_routes(routes: object, settings: Mapping[str, object]) -> None:
+    if not isinstance(routes, str) or len(routes.split("|")) != settings.get("size"):
+        raise ValueError(f"the setting {TRAINED_FOR} of {FEATURES} must be as many routes as there are; got {routes!r}")
 
 
 def check_name(kind: str, name: str) -> None:

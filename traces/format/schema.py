@@ -5,7 +5,7 @@
 
 import polars as pl
 
-from simlab.channels import BRANCHES, POOL
+from simlab.channels import BRANCHES, FEATURES, POOL
 
 NUM_TOP = 16
 """Ids and log-probs of the target that a tokens row keeps (fewer in a smaller vocabulary)."""
@@ -59,8 +59,8 @@ def draft_schema(depth: int) -> Schema:
     }
 
 
-def channel_schema(kind: str, depth: int) -> Schema:
-    """``channel-NAME-NNNN.parquet``: a row for each root, ``t = 0 .. T-2``."""
+def channel_schema(kind: str, width: int) -> Schema:
+    """``channel-NAME-NNNN.parquet``: a row for each root, ``t = 0 .. T-2``; ``width`` as `ChannelInfo` has it."""
     keys: Schema = {"sequence": pl.Int32(), "position": pl.Int32()}
     if kind == POOL:
         return keys | {
@@ -77,8 +77,10 @@ def channel_schema(kind: str, depth: int) -> Schema:
             "log_probs": pl.List(pl.Float32()),
             "outside_log_mass": pl.List(pl.Float32()),
         }
+    if kind == FEATURES:
+        return keys | {"values": pl.Array(pl.Float32(), width)}
     return keys | {
-        "num_previous": pl.Array(pl.UInt8(), depth),
+        "num_previous": pl.Array(pl.UInt8(), width),
         "previous": pl.List(pl.Int32()),
         "ids": pl.List(pl.Int32()),
         "log_probs": pl.List(pl.Float32()),
@@ -101,6 +103,6 @@ def replay_schema(depth: int) -> Schema:
     return {name: dtype for name, dtype in draft_schema(depth).items() if name in REPLAY_COLUMNS}
 
 
-def replay_channel_schema(kind: str, depth: int) -> Schema:
+def replay_channel_schema(kind: str, width: int) -> Schema:
     """The part of a channel's columns that a replay reads."""
-    return {name: dtype for name, dtype in channel_schema(kind, depth).items() if name not in UNREAD}
+    return {name: dtype for name, dtype in channel_schema(kind, width).items() if name not in UNREAD}

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 
@@ -18,6 +19,8 @@ from simlab.real_runner.checkpoints.layouts import read_config
 from simlab.real_runner.checkpoints.networks.adapter import is_adapter
 from simlab.real_runner.checkpoints.networks.eagle3 import is_eagle3
 from simlab.real_runner.checkpoints.networks.eagle3_files import load_eagle3
+from simlab.real_runner.checkpoints.networks.router import is_router, router_from_json
+from simlab.real_runner.checkpoints.networks.router_files import load_router
 from simlab.real_runner.checkpoints.networks.taps import is_scorer, scorer_from_json
 from simlab.real_runner.checkpoints.networks.treeflash import head_from_json
 from simlab.real_runner.drafters.config import check_sizes
@@ -26,9 +29,11 @@ from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
 from simlab.real_runner.heads.eagle3.producer import eagle3_producer
 from simlab.real_runner.heads.path_pool import PathReach
 from simlab.real_runner.heads.path_producer import PathProducer
-from simlab.real_runner.heads.producer import Producer, Reach, StagedProducer, TextProducer
+from simlab.real_runner.heads.producer import Producer, Reach, RootProducer, StagedProducer, TextProducer
 from simlab.real_runner.heads.redraft_producer import RedraftProducer
 from simlab.real_runner.heads.redrafts import RedraftReach
+from simlab.real_runner.heads.router.config import RouterConfig
+from simlab.real_runner.heads.router.producer import RouterProducer
 from simlab.real_runner.heads.rows import HeadReach
 from simlab.real_runner.heads.taps_pool import PoolReach
 from simlab.real_runner.heads.taps_producer import TapsProducer
@@ -38,8 +43,11 @@ from simlab.real_runner.targets.model import Target
 WithModels = Callable[[DFlashDrafter, Target], Producer | StagedProducer]
 """From a drafter and a target, on the device where they run, to the producer there."""
 
-WithTarget = Callable[[Target], TextProducer]
+WithTarget = Callable[[Target], TextProducer | RootProducer]
 """Likewise, of a network that needs no drafter."""
+
+ReachAlone: TypeAlias = Eagle3Reach | RouterConfig
+"""What the channel of a network holds that needs no drafter."""
 
 _OF_DRAFTERS = ("depth", "order", EXACT_NODES)
 """Settings in a manifest that a network does not choose."""
@@ -57,6 +65,11 @@ def load_text_producer(place: Path, settings: Mapping[str, object], dtype: torch
         ModelError: the checkpoint is damaged, or the settings are not its own; the second also where the head was made
             for another target.
     """
+    fields = read_fields(config_file(place))
+    if is_router(fields):
+        router_reach(fields, settings)
+        network = load_router(place)
+        return lambda target: RouterProducer(network.to(target.device), target)
     head, reach = load_eagle3(place, dtype), eagle3_reach(settings)
     return lambda target: eagle3_producer(head.to(target.device), target, reach)
 
@@ -160,7 +173,7 @@ def check_own_rows(checkpoint: str, settings: Mapping[str, object], is_base: boo
         )
 
 
-def reach_of(fields: Fields, settings: Mapping[str, object], is_base: bool) -> Reach | Eagle3Reach:
+def reach_of(fields: Fields, settings: Mapping[str, object], is_base: bool) -> Reach | ReachAlone:
     """How far a channel of a checkpoint reaches, without loading it.
 
     Args:
@@ -178,6 +191,8 @@ def reach_of(fields: Fields, settings: Mapping[str, object], is_base: bool) -> R
         )
     if is_eagle3(fields):
         return eagle3_reach(settings)
+    if is_router(fields):
+        return router_reach(fields, settings)
     if is_drafter_alone(fields):
         is_second = makes_redrafts(settings, is_base)
         return redraft_reach(fields, settings) if is_second else path_reach(settings)
@@ -186,7 +201,8 @@ def reach_of(fields: Fields, settings: Mapping[str, object], is_base: bool) -> R
 
 def is_drafter_alone(fields: Fields) -> bool:
     """Whether a ``config.json`` is of a drafter with no network beside it: it makes pools of its own paths."""
-    return not is_eagle3(fields) and not is_scorer(fields) and head_from_json(fields) is None
+    others = is_eagle3(fields) or is_router(fields) or is_scorer(fields)
+    return not others and head_from_json(fields) is None
 
 
 def path_reach(settings: Mapping[str, object]) -> PathReach:
@@ -237,6 +253,27 @@ def _redraft_producer(
             f"the second drafter was asked for {reach.top_k} tokens a row, and has {num_tokens}; give a smaller top_k"
         )
     return RedraftProducer(second.to(target.device), target, first.config.depth, reach)
+
+
+def needs_no_drafter(fields: Fields) -> bool:
+    """Whether a ``config.json`` is of a network that reads the target alone."""
+    return is_eagle3(fields) or is_router(fields)
+
+
+def router_reach(fields: Fields, settings: Mapping[str, object]) -> RouterConfig:
+    """What a router's network says, which no setting changes.
+
+    Raises:
+        ModelError: there is a setting, or its ``config.json`` is damaged.
+    """
+    config = router_from_json(fields)
+    assert config is not None
+    for key, value in settings.items():
+        if config.settings.get(key) != value:
+            raise ModelError(
+                f"a router's network has no settings, and says as much as it was trained for; leave {key} out"
+            )
+    return config
 
 
 def eagle3_reach(settings: Mapping[str, object]) -> Eagle3Reach:

@@ -21,16 +21,17 @@ from simlab.real_runner.checkpoints.files import find_drafter, load_drafter
 from simlab.real_runner.checkpoints.layout import Fields
 from simlab.real_runner.checkpoints.networks.eagle3 import is_eagle3
 from simlab.real_runner.checkpoints.networks.producers import (
+    ReachAlone,
     check_own_rows,
     is_drafter_alone,
     load_producer,
     load_text_producer,
+    needs_no_drafter,
     producer_on,
     reach_of,
 )
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.execution.executions import check_device_map
-from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
 from simlab.real_runner.heads.producer import Producer, Reach, StagedProducer
 from simlab.real_runner.models import Models, dtype_of, load_models, load_target_alone, within_memory
 from simlab.real_runner.record.manifests import draft_set_of
@@ -214,7 +215,7 @@ def load_channel(options: ChannelOptions) -> Addition[ChannelColumns]:
     trace, place = opened(options), find_drafter(options.checkpoint)
     model = ModelInfo(repository_of(options.checkpoint), place.revision, checkpoint_digest(place.folder))
     reach = checked_reach(options, trace, read_fields(config_file(place.folder)), model.digest)
-    if isinstance(reach, Eagle3Reach):
+    if isinstance(reach, ReachAlone):
         return _without_drafter(options, trace, place.folder, model, reach)
     return _on_drafter(options, trace, place.folder, model, reach)
 
@@ -279,7 +280,7 @@ def _along_rows(
 
 
 def _without_drafter(
-    options: ChannelOptions, trace: Trace, place: Path, model: ModelInfo, reach: Eagle3Reach
+    options: ChannelOptions, trace: Trace, place: Path, model: ModelInfo, reach: ReachAlone
 ) -> Addition[ChannelColumns]:
     """A channel that reads nothing but the target's states."""
     dtype = options.dtype or trace.manifest.dtype
@@ -304,7 +305,7 @@ def _channel_addition(
         info.extends,
         columns,
         lambda resume: ChannelAdder(folder_of(trace), options.name, info, resume),
-        lambda path, records, parts: write_frame(path, channel_frame(records, parts, info.kind, info.setting("depth"))),
+        lambda path, records, parts: write_frame(path, channel_frame(records, parts, info.kind, info.width)),
     )
 
 
@@ -338,7 +339,7 @@ def load_draft(options: DraftOptions) -> Addition[DraftColumns]:
     )
 
 
-def checked_reach(options: ChannelOptions, trace: Trace, fields: Fields, digest: str | None) -> Reach | Eagle3Reach:
+def checked_reach(options: ChannelOptions, trace: Trace, fields: Fields, digest: str | None) -> Reach | ReachAlone:
     """How far a channel will reach, which the draft set that it extends allows.
 
     Args:
@@ -351,17 +352,18 @@ def checked_reach(options: ChannelOptions, trace: Trace, fields: Fields, digest:
         ModelError: the settings are none of the network's.
         TraceError: it would read more candidates than the draft set keeps, or a draft set was named and it reads none.
     """
-    if is_eagle3(fields):
+    if needs_no_drafter(fields):
         given = [name for name, one in (("--draft", options.draft), ("--draft-set", options.draft_set)) if one]
         if given:
-            raise TraceError(f"an EAGLE-3 head reads the target alone, and no drafter; leave {' and '.join(given)} out")
+            what = "an EAGLE-3 head" if is_eagle3(fields) else "a router's network"
+            raise TraceError(f"{what} reads the target alone, and no drafter; leave {' and '.join(given)} out")
         return reach_of(fields, options.settings, is_base=False)
     base = trace.manifest.draft_sets[base_name(trace, options)]
     is_base = repository_of(options.checkpoint) == base.model.name if digest is None else digest == base.model.digest
     if is_drafter_alone(fields):
         check_own_rows(options.checkpoint, options.settings, is_base)
     reach = reach_of(fields, options.settings, is_base)
-    assert not isinstance(reach, Eagle3Reach)
+    assert not isinstance(reach, ReachAlone)
     wanted = min(reach.width, base.num_proposable)
     if wanted > base.min_width:
         raise TraceError(

@@ -7,6 +7,7 @@ from pathlib import Path
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, checkpoint_files
 from simlab.real_runner.checkpoints.files import find_drafter
 from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
+from simlab.real_runner.heads.router.config import RouterConfig
 from simlab.real_runner.models import within_memory
 from simlab.real_runner.record.additions.add import (
     Addition,
@@ -37,9 +38,8 @@ def foresee_addition(options: ChannelOptions | DraftOptions) -> str:
     trace = opened(options)
     num_roots = _num_roots(trace)
     if isinstance(options, ChannelOptions):
-        num_scores, bytes_of_root = _sizes(options, trace)
+        held, bytes_of_root = _sizes(options, trace)
         num_bytes = round(num_roots * bytes_of_root)
-        held = f"{num_scores} scored tokens at each"
     else:
         depth = drafter_config(options.checkpoint, options.tap_offset, options.block).depth
         num_bytes = draft_bytes(num_roots, depth, options.min_width)
@@ -55,14 +55,20 @@ def foresee_addition(options: ChannelOptions | DraftOptions) -> str:
     )
 
 
-def _sizes(options: ChannelOptions, trace: Trace) -> tuple[int, float]:
-    """Tokens that a channel scores at each root, and bytes that they take."""
+def _sizes(options: ChannelOptions, trace: Trace) -> tuple[str, float]:
+    """What a channel holds at each root, in words, and bytes that it takes."""
     reach = checked_reach(options, trace, config_fields(options.checkpoint), _digest(options.checkpoint))
     if isinstance(reach, Eagle3Reach):
-        return reach.num_nodes, reach.disk_bytes
+        return _scored(reach.num_nodes), reach.disk_bytes
+    if isinstance(reach, RouterConfig):
+        return f"{len(reach.routes)} numbers at each", reach.disk_bytes
     base = trace.manifest.draft_sets[base_name(trace, options)]
     own = reach.within(base.num_proposable)
-    return own.num_scores(base.depth), own.disk_bytes(base.depth)
+    return _scored(own.num_scores(base.depth)), own.disk_bytes(base.depth)
+
+
+def _scored(num: int) -> str:
+    return f"{num} scored tokens at each"
 
 
 def _digest(checkpoint: str) -> str | None:

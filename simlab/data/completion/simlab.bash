@@ -5,7 +5,7 @@
 #    source ~/.local/share/bash_completion/simlab
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
-_shtab_simlab_train_subparsers=(dflash treeflash taps eagle3 self calibration ranks price ngram)
+_shtab_simlab_train_subparsers=(dflash treeflash taps eagle3 router self calibration ranks price ngram)
 _shtab_simlab_subparsers=(demo prompts record replay merge compare optimize profile import-cost advise curves scoring sparse reproduce engine-rules confirm field crosscheck import-metrics report train policies inspect export completion version help)
 
 _shtab_simlab_demo_option_strings=(-h --help --out)
@@ -32,6 +32,7 @@ _shtab_simlab_train_dflash_option_strings=(-h --help --target --text --prompts -
 _shtab_simlab_train_treeflash_option_strings=(-h --help --target --text --prompts --out --resume --limit --device --draft --temperature --max-new-tokens --chat-template-kwargs --max-tokens --inner-size --dropout --steps --sequences --roots --learning-rate --warmup-steps --head-tokens --seed --eval-every --weight-decay --held-out --patience --decay)
 _shtab_simlab_train_taps_option_strings=(-h --help --target --text --prompts --out --resume --limit --device --draft --temperature --max-new-tokens --chat-template-kwargs --max-tokens --beam --extensions --steps --sequences --roots --learning-rate --warmup-steps --seed --eval-every --weight-decay --held-out --patience --reach-weight --labels --law-roots)
 _shtab_simlab_train_eagle3_option_strings=(-h --help --target --text --prompts --out --resume --limit --device --temperature --max-new-tokens --chat-template-kwargs --max-tokens --draft-vocab --taps --steps --sequences --roots --learning-rate --warmup-steps --seed --eval-every --weight-decay --held-out --patience --passes --decay)
+_shtab_simlab_train_router_option_strings=(-h --help --trace --routes --target --draft-set --out --resume --device --inner-size --steps --sequences --roots --learning-rate --warmup-steps --seed --eval-every --weight-decay --held-out --patience)
 _shtab_simlab_train_self_option_strings=(-h --help --target --text --prompts --out --resume --limit --device --temperature --max-new-tokens --chat-template-kwargs --max-tokens --masks --rank --steps --sequences --roots --learning-rate --warmup-steps --head-tokens --seed --eval-every --weight-decay --held-out --patience --consistency --decay)
 _shtab_simlab_train_calibration_option_strings=(-h --help --trace --draft --limit --json --out --top-k)
 _shtab_simlab_train_ranks_option_strings=(-h --help --trace --draft --limit --json --out --top-k)
@@ -78,7 +79,7 @@ _shtab_simlab_field___dtype_choices=(float32 bfloat16 float16)
 _shtab_simlab_field___execution_choices=(eager compiled cuda_graphs)
 _shtab_simlab_crosscheck___engine_choices=(auto vllm sglang trtllm)
 _shtab_simlab_train_taps___labels_choices=(path law)
-_shtab_simlab_train_pos_0_choices=(dflash treeflash taps eagle3 self calibration ranks price ngram)
+_shtab_simlab_train_pos_0_choices=(dflash treeflash taps eagle3 router self calibration ranks price ngram)
 _shtab_simlab_inspect___schema_choices=(manifest cost optimum)
 _shtab_simlab_export___format_choices=(conformance vllm sglang tensorrt-llm modelopt sglang-sps vllm-curves sglang-sts latex markdown)
 _shtab_simlab_export___by_choices=(dataset context turn)
@@ -192,6 +193,9 @@ _shtab_simlab_train_taps___resume_nargs=0
 _shtab_simlab_train_eagle3__h_nargs=0
 _shtab_simlab_train_eagle3___help_nargs=0
 _shtab_simlab_train_eagle3___resume_nargs=0
+_shtab_simlab_train_router__h_nargs=0
+_shtab_simlab_train_router___help_nargs=0
+_shtab_simlab_train_router___resume_nargs=0
 _shtab_simlab_train_self__h_nargs=0
 _shtab_simlab_train_self___help_nargs=0
 _shtab_simlab_train_self___resume_nargs=0

@@ -49,6 +49,7 @@ _shtab_simlab_train_commands() {
     ngram:'Count a 3-gram of the target'"'"'s texts.'
     price:'Find the rate at which a policy should exchange seconds for tokens.'
     ranks:'Count how often a drafter'"'"'s candidate of each rank is right.'
+    router:'Train what chooses among the policies of a router.'
     self:'Train an adapter with which a target drafts for itself.'
     taps:'Train a scorer of draft trees for a drafter.'
     treeflash:'Train a first-order head for a drafter.'
@@ -242,7 +243,7 @@ _shtab_simlab_field_options=(
   "--models[target, drafters and channels (default\: packaged)]:FILE:"
   "--dev[prompts to choose on (default\: 40 that are packaged)]:FILE:"
   "--prompts[prompts to report on (default\: 64 that are packaged)]:FILE:"
-  "--confirm-minutes[minutes of all runs together (default 75\; --quick\: 2)]:N:"
+  "--confirm-minutes[minutes of all runs together (default 75\; --quick\: 2)\; of a finished field, more of them]:N:"
   "--json[print JSON]"
   "--dtype[dtype of the models (default float32)]:dtype:(float32 bfloat16 float16)"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
@@ -654,6 +655,31 @@ _shtab_simlab_train_ranks_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_simlab_train_ranks_defaults_added=0
 
+_shtab_simlab_train_router_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "*--trace[a recording of training prompts\; repeats]:DIR:"
+  "--routes[policies as they are typed, with \| between them]:P|P:"
+  "--target[a Hugging Face id or a folder (default\: as the trace names it)]:T:"
+  "--draft-set[whose candidates the routes read (default\: the only one)]:NAME:"
+  "--out[the folder of the run]:DIR:"
+  "--resume[go on with the run in --out]"
+  "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
+  "--inner-size[between the matrices of the network (default 128)]:N:"
+  "--steps[optimiser steps in all (default 2000)]:N:"
+  "--sequences[texts in a step (default 32)]:N:"
+  "--roots[random blocks in each of them (default 16)]:N:"
+  "--learning-rate[at its highest (default 0.001)]:X:"
+  "--warmup-steps[steps of rising learning rate (default 20)]:N:"
+  "--seed[of the order of texts, of the random blocks and of sampling (default 0)]:N:"
+  "--eval-every[steps between evaluations\; each saves (default 20)]:N:"
+  "--weight-decay[of AdamW (default 0.1)]:X:"
+  "--held-out[of the texts, not learnt from (default 0.2)]:SHARE:"
+  "--patience[evaluations in a row without a better held-out loss that end the run\; 0\: none (default 10)]:N:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_simlab_train_router_defaults_added=0
+
 _shtab_simlab_train_self_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default)]:T:"
@@ -835,6 +861,7 @@ _shtab_simlab_train() {
         ngram) _arguments -C -s $_shtab_simlab_train_ngram_options ;;
         price) _arguments -C -s $_shtab_simlab_train_price_options ;;
         ranks) _arguments -C -s $_shtab_simlab_train_ranks_options ;;
+        router) _arguments -C -s $_shtab_simlab_train_router_options ;;
         self) _arguments -C -s $_shtab_simlab_train_self_options ;;
         taps) _arguments -C -s $_shtab_simlab_train_taps_options ;;
         treeflash) _arguments -C -s $_shtab_simlab_train_treeflash_options ;;

@@ -27,7 +27,7 @@ def endings(needs: Needs, found: RoundColumns, recorded: RecordedSequence) -> Lo
         found: its rounds.
         recorded: the text.
     """
-    if needs.made:
+    if needs.scored:
         return _endings_on_channels(needs, found, recorded)
     rows = recorded.rows if needs.draft else None
     if rows is None or rows.counts.shape[1] == 0:
@@ -45,7 +45,7 @@ def endings(needs: Needs, found: RoundColumns, recorded: RecordedSequence) -> Lo
 def _endings_on_channels(needs: Needs, found: RoundColumns, recorded: RecordedSequence) -> Longs:
     """`endings` of trees on the lists of channels: a token is kept where a list on its true path holds it."""
     texts = texts_of([recorded])
-    sources = [source_of(need) for need in needs.made]
+    sources = [source_of(need) for need in needs.scored]
     reaches = np.max([true_reaches(source, texts) for source in sources], axis=0)[found.positions]
     deepest = max(source.at_roots(texts).num_depths() for source in sources)
     why = np.where(found.num_accepted < reaches, NOT_IN_TREE, NOT_KEPT)

@@ -19,6 +19,7 @@ from simlab.policies.engine.hindsight import (
 from simlab.policies.engine.replay import Replay, ReplaySums, empty_replay_sums, sums_of_policy, sums_of_rounds
 from simlab.policies.engine.routed import can_walk
 from simlab.policies.parsing.parse import NamedPolicy
+from simlab.policies.routing.cut_rule import some_rule
 from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.policy import AnyPolicy, ChannelNeed
 from simlab.recorded import RecordedSequence, RecordedTexts
@@ -96,7 +97,7 @@ def bound_rows(asked: PricedPolicies, exact_budget: int, depth: int, best_budget
         depth: of the draft set.
         best_budgets: whether the best budget in each round is wanted, where there are prices.
     """
-    channels = tuple(dict.fromkeys(need for one in asked.policies for need in one.policy.needs.made))
+    channels = tuple(dict.fromkeys(need for one in asked.policies for need in one.policy.needs.scored))
     budget = largest_budget(asked.policies, depth)
     lists = {"channels": repr(channels)} if channels else {}
     label = f"{HINDSIGHT}:budget={budget}"
@@ -117,13 +118,15 @@ def _route_bounds(asked: PricedPolicies) -> Iterator[ReplayRow]:
         router = one.policy
         if cost is None or not isinstance(router, RoutedPolicy) or not can_walk(router):
             continue
-        ids = tuple(router.artefacts.values())
+        ids = tuple(router.route_ids.values())
         if ids in seen or asked.prices.why_unpriced(router):
             continue
         seen.add(ids)
         label = f"{HINDSIGHT}:routes={router.described_routes}"
-        found = _bound(BEST_ROUTES, label, {"routes": router.described_routes}, dict(router.artefacts), asked.prices, 0)
-        yield replace(found, channels=router.needs.made, router=router)
+        found = _bound(BEST_ROUTES, label, {"routes": router.described_routes}, dict(router.route_ids), asked.prices, 0)
+        # No bound pays for what only a rule reads.
+        free = replace(router, rule=some_rule(len(router.routes)))
+        yield replace(found, channels=free.needs.made, router=free)
 
 
 def _bound(

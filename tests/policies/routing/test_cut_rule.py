@@ -37,7 +37,7 @@ def test_routes_of_all_roots_are_those_of_each(by: str, cuts: list[float], seed:
     rule, texts = CutRule(by, tuple(cuts)), texts_with_law(seed)
     law, contexts = texts.channels[TARGET], texts.contexts.tolist()
     assert isinstance(law, TargetLawRows)
-    found = rule.routes(texts, most)
+    found = rule.routes_of(texts, most)
     for root, context in enumerate(contexts):
         draft = Draft(None, 0, np.zeros(context + 1, np.int32), context, {TARGET: law.row(root, root)})
         for accepted in range(NO_ROUND, most + 1):
@@ -57,7 +57,7 @@ def test_cuts_at_the_ends_of_the_line_take_one_route() -> None:
 def test_a_law_that_was_not_read_is_missed() -> None:
     texts = texts_of([random_sequence(np.random.default_rng(3), 4)])
     with pytest.raises(MissingChannelError, match="read them with it|read it with them"):
-        CutRule("entropy", (1.0,)).routes(texts, 3)
+        CutRule("entropy", (1.0,)).routes_of(texts, 3)
 
 
 @pytest.mark.parametrize("typed", ["0.5|2", "", "1", "-inf|3|inf"])

@@ -186,7 +186,7 @@ def test_a_tree_above_its_budget_or_below_another_root_is_refused() -> None:
 
 def test_a_policy_that_reads_channels_is_refused() -> None:
     with pytest.raises(MissingChannelError, match="the channel hidden"):
-        run(_Tree((), needs=Needs(channels=(ChannelNeed("hidden", "features"),))))
+        run(_Tree((), needs=Needs(channels=(ChannelNeed("hidden", "pool"),))))
 
 
 @pytest.mark.parametrize("policy", [Chain(), EVERY_POLICY[0]], ids=repr)

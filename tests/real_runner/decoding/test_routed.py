@@ -11,23 +11,25 @@ import pytest
 import random_trees
 import torch
 from lossless_checks import check_rounds, check_text
+from made_up_heads import made_up_router
 from random_eagle3 import random_eagle3_for
 from random_redrafts import random_redrafts
 
 from simlab.arrays import Floats
-from simlab.channels import TARGET, Channel, TargetLaw, TargetLawRows
+from simlab.channels import TARGET, Channel, Features, TargetLaw, TargetLawRows
 from simlab.draft import Prompt
-from simlab.errors import PolicyError
+from simlab.errors import MissingChannelError, PolicyError
 from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.chain import Chain
 from simlab.policies.named.d2sd import D2SD
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.eagle3 import Eagle3
 from simlab.policies.routing.cut_rule import CutRule
-from simlab.policies.routing.routed_policy import RoutedPolicy
+from simlab.policies.routing.network_rule import NetworkRule, RouteSeconds
+from simlab.policies.routing.routed_policy import RoutedPolicy, RouteRule
 from simlab.policy import AnyPolicy
 from simlab.real_runner.confirm.record_comparison import compare_with_record
-from simlab.real_runner.decoding import choice, speculation
+from simlab.real_runner.decoding import speculation
 from simlab.real_runner.decoding.batched_decode import decode_batch
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
@@ -38,8 +40,10 @@ from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
 from simlab.real_runner.heads.eagle3.producer import Eagle3Producer, Eagle3Text, eagle3_producer
 from simlab.real_runner.heads.producer import AnyProducer, StagedProducer
+from simlab.real_runner.heads.router.producer import RouterProducer
 from simlab.real_runner.models import Models
 from simlab.real_runner.record.record import forward_text, token_rows
+from simlab.real_runner.targets import model as target_model
 from simlab.recorded import DraftRows, RecordedSequence
 from simlab.sampling.choice import Sampling, sequence_key
 
@@ -49,7 +53,9 @@ VOCAB_SIZE, MOST = 12, 40
 REACH = Eagle3Reach(beam=4, top_k=5, steps=3)
 CLOSE = 1e-3
 EAGLE = Eagle3(9, beam=4, top_k=5, steps=3)
-NAMES = ("ddtree, eagle3", "three", "by accepted", "by context", "ar, d2sd")
+NAMES = ("ddtree, eagle3", "three", "by accepted", "by context", "ar, d2sd", "by network")
+ROUTED = ("ddtree", "eagle3")
+NETWORK = NetworkRule("router", ROUTED, RouteSeconds(np.array([8]), np.ones((1, 2))))
 EVERY = pytest.mark.parametrize("name", NAMES)
 
 
@@ -59,6 +65,7 @@ def models_of(seed: int = 0, family: str = "qwen3") -> Models:
     made: dict[str, AnyProducer] = {
         "eagle3": eagle3_producer(head, models.target, REACH),
         "d2sd": random_redrafts(models, seed, top_k=5),
+        "router": made_up_router(models.target, ROUTED, seed),
     }
     return replace(models, channels=made)
 
@@ -76,15 +83,16 @@ def entropies_of(seed: int, family: str = "qwen3") -> Floats:
 def router_of(name: str, seed: int, family: str = "qwen3") -> RoutedPolicy:
     """A router whose cuts lie among the entropies of this target."""
     third, half, most = (float(np.quantile(entropies_of(seed, family), share)) for share in (0.33, 0.5, 0.66))
-    routers = {
+    routers: dict[str, tuple[tuple[AnyPolicy, ...], RouteRule]] = {
         "ddtree, eagle3": ((DDTree(9), EAGLE), CutRule("entropy", (half,))),
         "three": ((Autoregressive(), Chain(), EAGLE), CutRule("entropy", (third, most))),
         "by accepted": ((Autoregressive(), DDTree(5)), CutRule("accepted", (-0.5,))),
         "by context": ((D2SD(12, branches=2), EAGLE, Chain(2)), CutRule("context", (8.0, 12.0))),
         "ar, d2sd": ((Autoregressive(), D2SD(12, branches=2)), CutRule("entropy", (half,))),
+        "by network": ((DDTree(9), EAGLE), NETWORK),
     }
     routes, rule = routers[name]
-    return RoutedPolicy(tuple(routes), rule, label=name)
+    return RoutedPolicy(routes, rule, label=name)
 
 
 def prompts_for(seed: int, num: int = 2) -> list[Prompt]:
@@ -133,7 +141,10 @@ def recorded_of(models: Models, decoded: DecodedText) -> RecordedSequence:
     branches = redrafts.columns(forward_text(models.target, tokens, redrafts.taps)[0], tokens, rows).rows
     key = sequence_key(GREEDY, decoded.prompt)
     laws = token_rows(models.target, hidden[start - 1 : -1], tokens[start:], GREEDY, key, start)
-    channels = {"eagle3": pools, "d2sd": branches, TARGET: TargetLawRows(laws.entropy[:-1])}
+    router = models.channels["router"]
+    assert isinstance(router, RouterProducer)
+    foreseen = router.columns(forward_text(models.target, tokens, router.taps)[0], tokens, num - 1).rows
+    channels = {"eagle3": pools, "d2sd": branches, "router": foreseen, TARGET: TargetLawRows(laws.entropy[:-1])}
     return RecordedSequence(0, decoded.prompt, decoded.text, decoded.stop_reason, rows, channels)
 
 
@@ -169,7 +180,7 @@ def test_what_is_read_late_and_wrong_would_be_found(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_law_of_another_node_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    router, models, whole = router_of("ddtree, eagle3", 2), models_of(2), choice.entropies_of
+    router, models, whole = router_of("ddtree, eagle3", 2), models_of(2), target_model.entropies_of
 
     def shifted(log_probs: torch.Tensor) -> torch.Tensor:
         return whole(log_probs) + 0.5
@@ -202,6 +213,41 @@ def test_what_a_route_does_not_read_does_not_run(monkeypatch: pytest.MonkeyPatch
         assert (ran.marginals is not None) == (ran.round.route == 1)
         assert set(ran.channels) == ({TARGET, "eagle3"} if ran.round.route == 2 else {TARGET})
         assert (ran.seconds.channel_s > 0) == (ran.round.route == 2)
+
+
+def test_a_network_is_asked_once_a_round_before_anything_is_drafted(monkeypatch: pytest.MonkeyPatch) -> None:
+    router, counts = router_of("by network", 1), Counter[str]()
+    counting(monkeypatch, RouterProducer, "foresee", counts)
+    counting(monkeypatch, LiveDrafter, "drafted", counts)
+    decoded = long_text(models_of(1), router)
+    routes = Counter(ran.round.route for ran in decoded.rounds)
+    assert counts == {"RouterProducer": len(decoded.rounds), "LiveDrafter": routes[0]}
+    for ran in decoded.rounds:
+        assert isinstance(ran.channels["router"], Features)
+        assert ran.seconds.channel_s > 0
+
+
+def test_the_state_of_another_node_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network that always reads the root's own node says otherwise than the record."""
+    models, router, whole = models_of(2), router_of("by network", 2), speculation.Speculation._kept
+
+    def shifted(
+        self: speculation.Speculation, state: torch.Tensor, logits: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        return whole(self, state + 1.0, logits)
+
+    monkeypatch.setattr(speculation.Speculation, "_kept", shifted)
+    decoded = long_text(models, router)
+    monkeypatch.undo()
+    assert compare_with_record(router, decoded, recorded_of(models, decoded)).largest_channel_size > CLOSE
+
+
+def test_a_network_for_other_routes_is_refused() -> None:
+    other = NetworkRule("router", ("ddtree", "chain"), NETWORK.seconds)
+    with pytest.raises(
+        MissingChannelError, match=r"with routes ddtree\|chain, and its network makes it with ddtree\|eagle3"
+    ):
+        long_text(models_of(1), RoutedPolicy((DDTree(9), EAGLE), other))
 
 
 def test_a_router_whose_other_route_was_never_taken_replays() -> None:

@@ -25,7 +25,8 @@ HELD = Held(
         "flash": HeldChannel("transitions", "dflash", TRANSITIONS),
         "eagle": HeldChannel("pool", None, POOL),
         "some": HeldChannel("pool", None, POOL, is_dense=False),
-        "states": HeldChannel("features", None, {"size": 64}),
+        "states": HeldChannel("sketches", None, {"size": 64}),
+        "whi": HeldChannel("features", None, {"size": 2, "routes": "chain|ar"}),
     },
     draft="dflash",
     place="a trace",
@@ -56,6 +57,8 @@ def settings(**values: int) -> tuple[tuple[str, int], ...]:
 @pytest.mark.parametrize(
     "need",
     [
+        ChannelNeed("whi", "features"),
+        ChannelNeed("whi", "features", trained_for="chain|ar"),
         ChannelNeed("flash", "transitions", settings(previous=16, top_k=8)),
         ChannelNeed("flash", "transitions", settings(previous=3), settings(top_k=8)),
         ChannelNeed("flash", "transitions"),
@@ -103,9 +106,14 @@ def test_what_the_recording_determines_is_replayed(need: ChannelNeed) -> None:
         ),
         (ChannelNeed("some", "pool"), "recorded at some positions only", "some-2=CHECKPOINT"),
         (ChannelNeed("eagel", "pool"), "none of that name; did you mean `eagle`?", "eagel=CHECKPOINT"),
-        (ChannelNeed("other", "pool"), "it holds flash, eagle, some, states", "other=CHECKPOINT"),
-        (ChannelNeed("states", "features"), "reads transitions, pool and branches", "states=CHECKPOINT"),
-        (ChannelNeed("states", "pool"), "declared as pool and recorded as features", "states-2=CHECKPOINT"),
+        (ChannelNeed("other", "pool"), "it holds flash, eagle, some, states, whi", "other=CHECKPOINT"),
+        (ChannelNeed("states", "sketches"), "reads transitions, pool, branches and features", "states=CHECKPOINT"),
+        (ChannelNeed("states", "pool"), "declared as pool and recorded as sketches", "states-2=CHECKPOINT"),
+        (
+            ChannelNeed("whi", "features", trained_for="ar|chain"),
+            "its routes are ar|chain, where its network was trained for chain|ar",
+            "whi-2=CHECKPOINT",
+        ),
     ],
     ids=str,
 )

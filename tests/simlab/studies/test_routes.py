@@ -1,15 +1,22 @@
 """Routers through the command line: shares of routes, hindsight over them, rounds in files, and refusals."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
+from made_up_costs import EMPTY, filled
 
 from simlab.cli.main import main
+from simlab.cost import Visits
 from simlab.policies.parsing.parse import parse_policies
 from simlab.sequence_replay import rounds
+from simlab.traces.artefacts.cost import write_cost_file
+from simlab.traces.artefacts.cost_channel import CostChannel
 from simlab.traces.reader import open_trace, packaged_trace
+from simlab.traces.synthetic import DRAFT, write_synthetic_trace
+from simlab.traces.synthetic_channels import SyntheticChannels
 
 ROUTER = 'router:routes="ddtree:budget=8|ar|chain:length=2",cuts="0.5|2"'
 ASKED = ("replay", "--limit", "3", "-p", ROUTER, "-p", "ddtree:budget=8")
@@ -70,7 +77,48 @@ def test_policies_says_what_they_are(capsys: pytest.CaptureFixture[str]) -> None
     assert main(["policies", "router", "whiflash"]) == 0
     out = capsys.readouterr().out
     assert "WhiFlash 2026, arXiv 2606.07710" in out
-    assert "reconstruction (from the abstract; its entropy policy)" in out
+    assert "reconstruction (from the abstract; its entropy policy and its network)" in out
+
+
+@pytest.fixture(scope="module")
+def priced(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A made-up trace with features of two routes, and latencies of all that is in it."""
+    folder = tmp_path_factory.mktemp("network")
+    write_synthetic_trace(folder / "trace", 0, 6, 20, channels=SyntheticChannels())
+    trace = open_trace(folder / "trace")
+    info = trace.manifest.channels["features"]
+    kept = trace.manifest.draft_sets[DRAFT]
+    channels = {"features": CostChannel(info.kind, info.producer, dict(info.settings))}
+    file = replace(EMPTY, block_size=kept.block_size, drafter=kept.model, target=trace.manifest.target)
+    file = replace(file, visits=Visits(3, 3, paired=True), channels=channels)
+    write_cost_file(folder / "cost.json", filled(file))
+    return str(folder / "trace"), str(folder / "cost.json")
+
+
+NETWORK = 'router:routes="ddtree:budget=16|chain",by=network,channel=features'
+
+
+def test_a_network_is_paid_in_every_round_but_not_by_hindsight(
+    priced: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace, cost = priced
+    typed = ["replay", "--trace", trace, "--cost", cost, "-p", NETWORK, "-p", "ddtree:budget=16", "--json"]
+    assert main(typed) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert min(printed["route_shares"][NETWORK].values()) > 0
+    rows = {row["policy"]: row for row in printed["rows"]}
+    bound, alone = rows["hindsight:routes=ddtree:budget=16|chain"], rows["ddtree:budget=16"]
+    assert rows[NETWORK]["channel_s"] > 0
+    assert bound["channel_s"] == alone["channel_s"] == 0
+    assert bound["tokens_per_s"] >= max(rows[NETWORK]["tokens_per_s"], alone["tokens_per_s"])
+
+
+def test_a_network_for_other_routes_is_refused(priced: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    trace, cost = priced
+    assert main(["replay", "--trace", trace, "--cost", cost, "-p", NETWORK.replace("|chain", "|ar")]) == 2
+    said = capsys.readouterr().err
+    assert "its routes are ddtree:budget=16|ar, where its network was trained for ddtree:budget=16|chain" in said
+    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", ["compare", "optimize"])

@@ -43,7 +43,7 @@ def manifest_values() -> dict[str, Any]:
     of_rows = {"depth": draft_set.depth, "previous": 2, "top_k": 3, "order": "base-rank"}
     flash = ChannelInfo("transitions", manifest.target, name, draft_ids[name], of_rows, "float32")
     eagle = ChannelInfo("pool", manifest.target, None, None, {"depth": 2, "beam": 3, "exact_nodes": 4}, "float32")
-    new = ChannelInfo("features", manifest.target, None, None, {"lengths": [0, 1]}, "float32", {"every": 10, "seed": 0})
+    new = ChannelInfo("sketches", manifest.target, None, None, {"lengths": [0, 1]}, "float32", {"every": 10, "seed": 0})
     kept = replace(
         manifest,
         hidden_states=DumpedInfo((1, 2), "float32"),

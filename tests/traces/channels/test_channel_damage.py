@@ -19,8 +19,13 @@ from simlab.traces.reader import open_trace
 from simlab.traces.synthetic import DRAFT, write_synthetic_trace
 from simlab.traces.synthetic_channels import SyntheticChannels
 
-FILES = ["channel-transitions-0000.parquet", "channel-pool-0001.parquet", "channel-branches-0000.parquet"]
-CHANNELS = ["transitions", "pool", "branches"]
+FILES = [
+    "channel-transitions-0000.parquet",
+    "channel-pool-0001.parquet",
+    "channel-branches-0000.parquet",
+    "channel-features-0000.parquet",
+]
+CHANNELS = ["transitions", "pool", "branches", "features"]
 SMALL = SyntheticChannels(previous=3, top_k=3, beam=2)
 
 
@@ -142,6 +147,9 @@ def turned(values: list[object]) -> list[object]:
         ("branches", "ids", lambda values: [*values, 3], "expected at most"),
         ("branches", "lengths", lambda values: [1, *values[1:]], "lengths must be 0 to 2 in each row"),
         ("branches", "lengths", lambda values: values[1:], "the lists of lengths are not as long as they must be"),
+        ("features", "values", lambda values: [float("nan"), *values[1:]], "features must be finite numbers"),
+        ("features", "values", lambda values: [1e-7, *values[1:]], "features must lie on the grid of 2**-16"),
+        ("features", "values", lambda values: [None, *values[1:]], "the column values must not be null"),
         ("pool", "tokens", lambda values: [values[1], *values[1:]], "the same id is listed twice"),
         ("pool", "tokens", lambda values: [-1, *values[1:]], "an id lies outside the vocabulary"),
         ("pool", "parents", lambda values: [999, *values[1:]], "parents must stand before"),
@@ -235,6 +243,22 @@ def test_branches_that_cannot_be(folder: Path, settings: dict[str, int], words: 
     values["channels"]["branches"]["settings"] |= {"branches": 3, "top_k": 3, "depth": 3}
     path.write_text(json.dumps(signed(values)))
     assert "branches extend a draft set, behind whose chain they stand" in told_by_inspect(folder)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"size": 65}, "the setting size of features must be an integer from 1 to 64"),
+        ({"routes": "chain"}, "the setting routes of features must be as many routes as there are; got 'chain'"),
+        ({"routes": 2}, "the setting routes of features must be as many routes as there are; got 2"),
+    ],
+)
+def test_features_that_cannot_be(folder: Path, settings: dict[str, object], words: str) -> None:
+    path = folder / "manifest.json"
+    values = json.loads(path.read_text())
+    values["channels"]["features"]["settings"] |= settings
+    path.write_text(json.dumps(signed(values)))
+    assert words in told_by_inspect(folder)
 
 
 def test_more_exact_nodes_than_there_are(folder: Path) -> None:

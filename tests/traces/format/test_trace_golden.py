@@ -111,8 +111,8 @@ def test_the_page_lists_every_column_with_its_type() -> None:
         "sequences.parquet": sequences_schema(),
         "tokens-NNNN.parquet": tokens_schema(vocab_size=1000),
         "draft-NAME-NNNN.parquet": draft_schema(depth=7),
-        "Transitions": channel_schema(TRANSITIONS, depth=7),
-        "Pools": channel_schema(POOL, depth=7),
+        "Transitions": channel_schema(TRANSITIONS, width=7),
+        "Pools": channel_schema(POOL, width=7),
         "Result files": results_schema(),
     }
     for title, schema in tables.items():
