@@ -98,6 +98,7 @@ PACKAGED_CHANNELS: Mapping[str, FieldChannel] = {
     ),
     "taps": FieldChannel("taps-smollm2-135m", "dflash"),
     "d2sd": FieldChannel("d2sd-smollm2-135m", "dflash", {"top_k": 8}, (1, 2, 4)),
+    "router": FieldChannel("router-smollm2-135m", None),
     "extension": FieldChannel("jetspec-smollm2-135m", "jetspec", {"block": 15, "whole": 1}, (1,)),
     "jetspec": FieldChannel("jetspec-smollm2-135m", "jetspec", {"beam": 10, "top_k": 7}),
 }

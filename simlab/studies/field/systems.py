@@ -92,6 +92,12 @@ SYSTEMS: tuple[System, ...] = (
         ('whiflash:entropy=0.25/0.5/1/2/3,sure="ddtree:budget=8",unsure="eagle3:budget=8,steps=2"',),
     ),
     System(
+        "whiflash, network",
+        "dflash",
+        "",
+        ('whiflash:network=router,beta=0/0.25/0.5/0.75/1,sure="ddtree:budget=16",unsure="eagle3:budget=16,steps=3"',),
+    ),
+    System(
         "router",
         "dflash",
         'router:routes="ddtree:budget={nodes}|ar",cuts=0.5/1/1.5/2/3',
