@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from simlab.cli.interruption import keep
-from simlab.cli.model_options import add_device, add_dtype, add_execution
+from simlab.cli.model_options import add_device, add_dtype, add_execution, named_checkpoint
 from simlab.cli.options import add_json
 from simlab.cli.parser import Parser, positive
 from simlab.errors import needing_models
@@ -39,6 +39,14 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--quick", action="store_true", help="few prompts and brief measurements")
     parser.add_argument("--models", type=Path, metavar="FILE", help="target, drafters and channels (default: packaged)")
+    parser.add_argument(
+        "--add-draft",
+        type=named_checkpoint,
+        action="append",
+        default=[],
+        metavar="NAME=CHECKPOINT",
+        help="another draft set beside these, such as self=ADAPTER; may be repeated",
+    )
     parser.add_argument("--dev", type=Path, metavar="FILE", help="prompts to choose on (default: 40 that are packaged)")
     parser.add_argument(
         "--prompts", type=Path, metavar="FILE", help="prompts to report on (default: 64 that are packaged)"
@@ -65,6 +73,7 @@ def run(options: argparse.Namespace) -> int:
         options.out,
         quick=options.quick,
         models=options.models,
+        add_drafts=dict(options.add_draft),
         dev=options.dev,
         prompts=options.prompts,
         dtype=options.dtype,

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
@@ -64,6 +65,7 @@ def field(
     *,
     quick: bool = False,
     models: str | Path | None = None,
+    add_drafts: Mapping[str, str] | None = None,
     dev: str | Path | None = None,
     prompts: str | Path | None = None,
     dtype: str = "float32",
@@ -80,6 +82,7 @@ def field(
         out: where recordings, latency profiles, choices, result rows and runs are kept.
         quick: few prompts, short answers and brief measurements: to see that all goes through, not to report.
         models: a JSON file that names target, drafters and channels; None: those that come with simlab.
+        add_drafts: checkpoints of further draft sets, by name: ``{"self": "runs/self"}``.
         dev: prompts that settings are chosen on; None: forty that come with simlab.
         prompts: prompts that are reported; None: sixteen each of GSM8K, MBPP, HumanEval and MT-bench.
         dtype: of the models' arithmetic.
@@ -91,11 +94,8 @@ def field(
     Raises:
         SimlabError: models, prompts or folder cannot be used; what was finished stays.
     """
-    taken = (
-        packaged_models(dtype, device, execution)
-        if models is None
-        else read_models(Path(models), dtype, device, execution)
-    )
+    named = packaged_models if models is None else partial(read_models, Path(models))
+    taken = named(dtype, device, execution).with_drafts(add_drafts or {})
     size = sized(quick, confirm_minutes)
     asked = {
         DEV: _PROMPTS[DEV] if dev is None else Path(dev),

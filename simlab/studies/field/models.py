@@ -1,7 +1,7 @@
 """The models of the field: a target, the drafters of its draft sets, and the networks of its channels."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from simlab.errors import TraceError, UsageError
@@ -67,6 +67,10 @@ class FieldModels:
         """The channels that are timed beside a drafter: those on its draft set; at the first also those on none."""
         beside = (drafter, None) if drafter == self.first else (drafter,)
         return {name: one for name, one in self.channels.items() if one.drafter in beside}
+
+    def with_drafts(self, drafters: Mapping[str, str]) -> "FieldModels":
+        """These models and further draft sets."""
+        return replace(self, drafters={**self.drafters, **drafters})
 
     def to_json(self) -> dict[str, object]:
         """As the file of `read_models` has it, and how it ran."""

@@ -67,3 +67,11 @@ def test_units_and_settings_are_read(tmp_path: Path) -> None:
         None,
     )
     assert found.channels == {"d2sd": FieldChannel("c", "dflash", {"top_k": 8}, (1, 2))}
+
+
+def test_draft_sets_are_added(tmp_path: Path) -> None:
+    packaged = packaged_models("float32", "cpu", None)
+    found = packaged.with_drafts({"self": "runs/self"})
+    assert list(found.drafters) == [*packaged.drafters, "self"]
+    assert found.first == packaged.first
+    assert found.channels_of("self") == {}
