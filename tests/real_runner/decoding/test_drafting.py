@@ -23,7 +23,7 @@ from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence, replays_equal
 from simlab.real_runner.drafters.draft_rows import draft_columns
 from simlab.real_runner.drafters.kept import KeptCandidates
-from simlab.real_runner.heads.producer import Drafted, Producer, StagedProducer, TextProducer
+from simlab.real_runner.heads.producer import Drafted, Producer, RootProducer, StagedProducer, TextProducer
 from simlab.real_runner.heads.rows import HeadReach
 from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.heads.treeflash_producer import TreeFlashProducer
@@ -162,7 +162,7 @@ def recorded_of(models: Models, decoded: DecodedText) -> RecordedSequence:
     found = draft_columns(models.block_drafter, models.target, features, tokens, len(decoded.prompt.token_ids), kept)
     rows = DraftRows(found.ids, found.log_probs, found.counts, found.true_rank)
     producer = models.channels[FLASH]
-    assert not isinstance(producer, TextProducer)
+    assert not isinstance(producer, TextProducer | RootProducer)
     channel = producer.columns(features, tokens, rows).rows
     return RecordedSequence(0, decoded.prompt, decoded.text, decoded.stop_reason, rows, {FLASH: channel})
 
@@ -240,7 +240,7 @@ FAULTS: dict[str, dict[str, Any]] = {
 def test_a_producer_that_is_another_in_rounds_is_found_in_the_record(fault: str) -> None:
     models, policy = models_of(1), flash_policy(8)
     producer = models.channels[FLASH]
-    assert not isinstance(producer, TextProducer | StagedProducer)
+    assert not isinstance(producer, TextProducer | StagedProducer | RootProducer)
     spoilt = Spoilt(producer, **FAULTS[fault])
     decoded = long_text(replace(models, channels={FLASH: spoilt}), policy)
     assert decoded.text.tolist() == long_text(models, DDTree(4)).text.tolist(), "a fault in a draft changes no text"
