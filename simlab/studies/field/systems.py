@@ -115,12 +115,17 @@ SYSTEMS: tuple[System, ...] = (
     ),
     _by_budget("jetspec", "jetspec"),
     _by_budget("jetspec", "jetspec", "order=best-first", row="jetspec, best-first"),
-    System("self", "self", "self:budget={nodes},masked=0", ("self:budget=1/2/3/4/6/8/12,masked=-1/0/1/2/4",)),
+    System(
+        "self",
+        "self",
+        "self:budget={nodes},masked=-1/0/1/2/4/{nodes}",
+        ("self:budget=1/2/3/4/6/8/12,masked=-1/0/1/2/4/12",),
+    ),
     System(
         "self, presto",
         "self",
-        "tree:budget={nodes},masked=0,ngram_weight=0.2",
-        ("tree:budget=1/2/3/4/6/8/12,masked=0/1/2/4,ngram_weight=0.2",),
+        "tree:budget={nodes},masked=-1/0/1/2/4/{nodes},ngram_weight=0.2",
+        ("tree:budget=1/2/3/4/6/8/12,masked=-1/0/1/2/4/12,ngram_weight=0.2",),
     ),
 )
 """Rows in the order in which they are printed. ``joint`` and ``joint-throughput`` share a budget among texts: of one
