@@ -69,7 +69,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Compare what an engine or a benchmark counted with a trace: the same, or other traffic?",
     ),
     "report": ("simlab.cli.report", "Make one self-contained HTML file of results."),
-    "train": ("simlab.cli.train", "Train a drafter for a target, or fit what policies read."),
+    "train": ("simlab.cli.training.train", "Train a drafter for a target, or fit what policies read."),
     "policies": ("simlab.cli.policies", "List the policies, their settings and their sources."),
     "inspect": ("simlab.cli.inspect", "Show what a trace, checkpoint, cost file, fitted table or result file holds."),
     "export": ("simlab.cli.export", "Export policies and results for engines, papers and tests."),

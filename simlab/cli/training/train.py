@@ -7,9 +7,9 @@ from typing import Any
 from simlab.cli.model_options import add_device
 from simlab.cli.options import Options, add_limit
 from simlab.cli.parser import Parser, add_command, not_negative, positive
-from simlab.cli.train_fits import FITS, Kind
-from simlab.cli.train_plan import add_network_plan, add_plan, finished, plan_of
-from simlab.cli.train_router import ROUTER
+from simlab.cli.training.fits import FITS, Kind
+from simlab.cli.training.plan import add_network_plan, add_plan, finished, plan_of
+from simlab.cli.training.router import ROUTER
 from simlab.errors import UsageError, at_the_door, needing_models
 from simlab.limits.typed_numbers import whole_number
 from simlab.real_runner.record.options import parse_template_kwargs

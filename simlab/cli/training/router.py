@@ -5,8 +5,8 @@ from pathlib import Path
 
 from simlab.cli.model_options import add_device
 from simlab.cli.parser import Parser, positive
-from simlab.cli.train_fits import Kind
-from simlab.cli.train_plan import add_network_plan, finished, plan_of
+from simlab.cli.training.fits import Kind
+from simlab.cli.training.plan import add_network_plan, finished, plan_of
 from simlab.errors import at_the_door, needing_models
 from simlab.real_runner.train.options import LossWeights, RouterOptions, TrainingPlan
 

@@ -1,0 +1,1 @@
+"""The command `simlab train`: networks, and what is fitted without any, a kind each."""
