@@ -19,14 +19,14 @@ class WhiFlash(RoutedRecipe):
 
     Entropy is that of the target's law that the root was chosen from. ``sure`` and ``unsure`` are the two policies as
     they are typed: by default DFlash's chain and EAGLE-3's tree. The drafter that does not run catches up when it next
-    does. With ``network``, the channel of a router's network for these two, the one of the larger A / T^``beta`` is
-    taken in place of the cut, A the tokens that the network expects of it and T its seconds by the latency profile; a
-    ``rate`` in tokens per second takes that of the larger A - rate T, which is simlab's. Formulas, thresholds and
+    does. Without ``entropy`` the channel ``network`` decides, of a router's network for these two: it takes the one of
+    the larger A / T^``beta``, A the tokens that the network expects of it and T its seconds by the latency profile;
+    with a ``rate`` in tokens per second that of the larger A - rate T, which is simlab's. Formulas, thresholds and
     network were not published; choose all of these on prompts that you do not report.
     """
 
     entropy: float | None = None
-    network: str = ""
+    network: str = "router"
     sure: str = "chain"
     unsure: str = "eagle3:budget=59"
     beta: float = 1.0
@@ -41,13 +41,11 @@ class WhiFlash(RoutedRecipe):
     variants: ClassVar[tuple[str, ...]] = (
         'entropy=1.0,sure="ddtree:budget=16",unsure="eagle3:budget=16,steps=3"',
         'entropy=0.5,unsure="eagle3:budget=24"',
-        'network=router,beta=0.5,sure="ddtree:budget=16",unsure="eagle3:budget=16,steps=3"',
-        'network=router-chain,rate=40,unsure="eagle3:budget=24"',
+        'network=router,beta=0.5,sure="ddtree:budget=16",unsure="ddtree:budget=4"',
+        'network=router-chain,rate=40,unsure="ddtree:budget=8"',
     )
 
     def __post_init__(self) -> None:
-        if (self.entropy is None) == (self.network == ""):
-            raise ValueError("give either entropy, in nats, or network, a channel")
         check_weights(self.beta, self.rate)
 
     @property

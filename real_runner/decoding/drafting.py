@@ -55,8 +55,9 @@ class Drafting:
         self._before = {name: one for name, one in made.items() if isinstance(one, RootProducer)}
         staged = {name: one for name, one in made.items() if isinstance(one, StagedProducer)}
         alone = {name: one for name, one in made.items() if isinstance(one, TextProducer)}
-        of_others = TextProducer | StagedProducer | RootProducer
-        self._beside = {name: one for name, one in made.items() if not isinstance(one, of_others)}
+        self._beside = {
+            name: one for name, one in made.items() if not isinstance(one, TextProducer | StagedProducer | RootProducer)
+        }
         self._alone = {name: one.begin() for name, one in alone.items()}
         self._staged = {name: one.begin_behind(room) for name, one in staged.items()}
         self._on_draft = {*self._beside, *staged}

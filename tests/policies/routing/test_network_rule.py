@@ -20,6 +20,7 @@ from simlab.policies.named.chain import Chain
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.router import seconds_of_largest
 from simlab.policies.parsing.parse import parse_policies
+from simlab.policies.routing.cut_rule import CutRule
 from simlab.policies.routing.network_rule import NetworkRule, RouteSeconds
 from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.policy import AnyPolicy, ChannelNeed
@@ -142,7 +143,6 @@ def test_a_router_as_typed() -> None:
         ('router:routes="chain|ar",by=network,cuts=1', "by=network has no cuts"),
         ('router:routes="chain|ar",by=network,beta=2', "beta is from 0"),
         ('router:routes="chain|ar",by=network,rate=-1', "rate must be tokens per second"),
-        ("whiflash:entropy=1,network=router", "give either entropy"),
         ("whiflash:network=router,beta=-1", "beta is from 0"),
     ],
 )
@@ -151,6 +151,15 @@ def test_what_is_refused_in_a_sentence(typed: str, says: str) -> None:
         parse_policies([typed], FullArtefacts())
     assert says in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_whiflash_goes_by_its_network_where_no_entropy_is_given() -> None:
+    cut, foreseen = parse_policies(["whiflash:entropy=1", "whiflash:network=mine"], FullArtefacts())
+    assert isinstance(cut.policy, RoutedPolicy)
+    assert isinstance(foreseen.policy, RoutedPolicy)
+    assert cut.policy.rule == CutRule("entropy", (1.0,))
+    assert set(cut.policy.artefacts) == {"route 0", "route 1"}
+    assert foreseen.policy.needs.foreseen == (ChannelNeed("mine", "features", trained_for="chain|eagle3:budget=59"),)
 
 
 def test_without_prices_there_is_no_such_rule() -> None:

@@ -146,7 +146,7 @@ def test_needs_of_several() -> None:
         ('router:routes="chain",by=weather', "by=weather"),
         ('router:routes="chain|router:routes=ar",cuts=1', "is a router"),
         ("router:routes=chain,cuts=high", "such as 0.5|2; got high"),
-        ("whiflash", "give either entropy, in nats, or network"),
+        ("whiflash:beta=2", "beta is from 0"),
         ('whiflash:entropy=1,sure="chain|ar"', "chain|ar"),
     ],
 )
