@@ -14,7 +14,7 @@ from simlab.real_runner.profile.probe import plain_token_seconds
 from simlab.real_runner.record.prompts import read_prompts
 from simlab.studies.confirm.confirm import confirm
 from simlab.studies.field.choice import Entry, choose, entry_of
-from simlab.studies.field.folder import FieldFolder, open_folder
+from simlab.studies.field.folder import STEPS, FieldFolder, open_folder
 from simlab.studies.field.models import FieldModels, packaged_models, read_models
 from simlab.studies.field.result import FieldResult
 from simlab.studies.field.rows import FieldRows, bound_rows, field_rows
@@ -28,15 +28,18 @@ from simlab.studies.replay.replay import replay
 from simlab.traces.artefacts.confirmation import read_confirmation
 from simlab.traces.artefacts.cost import read_cost_file
 from simlab.traces.artefacts.optimum import read_optimum
+from simlab.traces.format.alone import writing_alone
 from simlab.traces.format.files import write_beside
 from simlab.traces.format.json_fields import json_fields
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.results.files import read_results, write_results
 
 DEV, EVALUATION = "dev", "eval"
-_FASTEST_SHARE = 0.65
 GPU_LIKE = "tile=64"
 """A pass of up to 64 tokens takes as long as one of 64, autoregressive decoding's too."""
+
+_FASTEST_SHARE = 0.65
+"""Of the minutes of runs: speeds are what systems at their fastest are about, tokens what those at equal nodes are."""
 
 _DATA = Path(str(files("simlab"))) / "data"
 _PROMPTS = {DEV: _DATA / "field_dev_prompts.jsonl", EVALUATION: _DATA / "field_prompts.jsonl"}
@@ -107,17 +110,22 @@ def field(
         "size": _without_minutes(size),
         "prompts": {side: path.name for side, path in asked.items()},
     }
-    here = _Field(open_folder(Path(out), wanted), taken, size, asked, limits, confirm_minutes is not None)
+    with writing_alone(Path(out) / STEPS):
+        folder = open_folder(Path(out), wanted)
+        return _made(_Field(folder, taken, size, asked, limits, confirm_minutes is not None))
+
+
+def _made(here: _Field) -> FieldResult:
+    """Go through all steps, and write the table."""
+    drafters = list(here.models.drafters)
     _foretell(here)
     for side in (EVALUATION, DEV):
         _record(here, side)
-    for drafter in taken.drafters:
+    for drafter in drafters:
         _profile(here, drafter)
     entries, left_out = _entries(here)
-    rows = {drafter: _rows(here, drafter, entries) for drafter in taken.drafters}
-    confirmations = [
-        _confirmation(here, drafter, group) for drafter in taken.drafters for group in _groups(entries, drafter)
-    ]
+    rows = {drafter: _rows(here, drafter, entries) for drafter in drafters}
+    confirmations = [_confirmation(here, drafter, group) for drafter in drafters for group in _groups(entries, drafter)]
     result = FieldResult(
         facts=_facts(here, confirmations),
         rows=field_rows(entries, rows),

@@ -12,7 +12,8 @@ from simlab.traces.format.files import write_beside
 from simlab.traces.format.json_fields import json_fields
 from simlab.untrusted.json_text import parse_json
 
-_STEPS = "steps.json"
+STEPS = "steps.json"
+"""The file that says which steps are done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class FieldFolder:
         work()
         self.seconds[step] = round(self.seconds.get(step, 0.0) + time.perf_counter() - begun, 1)
         text = json.dumps({"asked": self.asked, "seconds": self.seconds}, indent=1) + "\n"
-        write_beside(self.path / _STEPS, lambda file: file.write(text.encode()))
+        write_beside(self.path / STEPS, lambda file: file.write(text.encode()))
 
 
 def open_folder(path: Path, asked: Mapping[str, object]) -> FieldFolder:
@@ -55,7 +56,7 @@ def open_folder(path: Path, asked: Mapping[str, object]) -> FieldFolder:
         UsageError: it holds a field of something else, or its file of steps is damaged.
     """
     path.mkdir(parents=True, exist_ok=True)
-    steps = path / _STEPS
+    steps = path / STEPS
     if not steps.exists():
         return FieldFolder(path, asked, {})
     try:
