@@ -7,7 +7,7 @@ from pathlib import Path
 from simlab.cli.interruption import keep
 from simlab.cli.model_options import add_device, add_dtype, add_execution, named_checkpoint
 from simlab.cli.options import add_json
-from simlab.cli.parser import Parser, positive
+from simlab.cli.parser import Parser, not_negative
 from simlab.errors import needing_models
 
 FAILED = 1
@@ -53,9 +53,9 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument(
         "--confirm-minutes",
-        type=positive,
+        type=not_negative,
         metavar="N",
-        help="minutes of all runs together (default 75; --quick: 2); of a finished field, more of them",
+        help="minutes of all runs together (default 75; --quick: 2); of a finished field, more of them; 0: none",
     )
     add_json(parser)
     running = parser.add_argument_group("running")

@@ -92,7 +92,8 @@ def field(
         device: as torch names it.
         execution: how passes are started; None: one operation after the other.
         confirm_minutes: of all runs of the real models together; None: as the size of the field has it. Given for a
-            field that is finished, so many minutes more.
+            field that is finished, so many minutes more. 0: nothing is run, and nothing measured is in the table but
+            what earlier runs left.
 
     Raises:
         SimlabError: models, prompts or folder cannot be used; what was finished stays.
@@ -125,7 +126,8 @@ def _made(here: _Field) -> FieldResult:
         _profile(here, drafter)
     entries, left_out = _entries(here)
     rows = {drafter: _rows(here, drafter, entries) for drafter in drafters}
-    confirmations = [_confirmation(here, drafter, group) for drafter in drafters for group in _groups(entries, drafter)]
+    ran = [(drafter, group) for drafter in drafters for group in _groups(entries, drafter)]
+    confirmations = [_confirmation(here, *one) for one in ran if _has_run(here, *one)]
     result = FieldResult(
         facts=_facts(here, confirmations),
         rows=field_rows(entries, rows),
@@ -145,19 +147,16 @@ def _without_minutes(size: FieldSize) -> dict[str, object]:
 
 def _foretell(here: _Field) -> None:
     """Say about how long what is left takes, from a few tokens of the target on this machine."""
-    steps = [f"confirm {drafter} {group}" for drafter in here.models.drafters for group in (FASTEST, EQUAL)]
-    if all(step in here.folder.seconds for step in steps) and not here.more:
+    confirms = [f"confirm {drafter} {group}" for drafter in here.models.drafters for group in (FASTEST, EQUAL)]
+    if all(step in here.folder.seconds for step in confirms) and not here.more:
         return
     token_s = plain_token_seconds(here.models.target, here.models.dtype, here.models.device)
     texts = {
         side: sum(1 + len(one.later_turns) for one in read_prompts(path, here.limits[side]))
         for side, path in here.prompts.items()
     }
-    left = {
-        step: seconds
-        for step, seconds in expected_seconds(here.size, here.models, token_s, texts).items()
-        if step not in here.folder.seconds
-    }
+    expected = expected_seconds(here.size, here.models, token_s, texts)
+    left = {step: seconds for step, seconds in expected.items() if step not in here.folder.seconds}
     minutes = sum(left.values()) / 60
     announce(
         f"The field takes about {minutes + here.size.confirm_minutes:.0f} minutes here, of which "
@@ -302,12 +301,14 @@ def _rows(here: _Field, drafter: str, entries: Sequence[Entry]) -> FieldRows:
     here.folder.once(f"predict {drafter}", f"Replaying the policies of {drafter} on the prompts of the report", predict)
     predicted = read_results(out)
     hypothetical = pl.col("cost_id").str.starts_with("what-if")
-    measured = {group: _measured(here, drafter, group, entries) for group in _groups(entries, drafter)}
+    ran = {group: _measured(here, drafter, group, entries) for group in _groups(entries, drafter)}
+    none = predicted.clear()
+    measured = {group: none if rows is None else rows for group, rows in ran.items()}
     return FieldRows(drafter, predicted.filter(~hypothetical), predicted.filter(hypothetical), measured)
 
 
-def _measured(here: _Field, drafter: str, group: str, entries: Sequence[Entry]) -> pl.DataFrame:
-    """Run policies of a draft set together on the real models; what was asked for in minutes is added to earlier runs.
+def _measured(here: _Field, drafter: str, group: str, entries: Sequence[Entry]) -> pl.DataFrame | None:
+    """Run policies of a draft set together on the real models; None where nothing ran, now or earlier.
 
     Time is shared out by the number of policies, but those at their fastest get the larger part of it.
     """
@@ -316,25 +317,28 @@ def _measured(here: _Field, drafter: str, group: str, entries: Sequence[Entry]) 
     share = len(policies) / len({(one.drafter, one.policy) for one in together})
     minutes = here.size.confirm_minutes * share * (_FASTEST_SHARE if group == FASTEST else 1 - _FASTEST_SHARE)
     out = _runs(here, drafter, group)
-    here.folder.once(
-        f"confirm {drafter} {group}",
-        f"Running {len(policies)} policies of {drafter} on the real models for {minutes:.0f} minutes at most",
-        lambda: confirm(
-            here.trace(EVALUATION),
-            policies,
-            cost=_cost(here, drafter),
-            target=here.models.target,
-            draft=here.models.drafters[drafter],
-            dtype=here.models.dtype,
-            device=here.models.device,
-            execution=here.models.execution,
-            repeats=1,
-            time_limit=minutes,
-            out=out,
-            resume=out.exists(),
-        ),
-        again=here.more,
-    )
+    if minutes:
+        here.folder.once(
+            f"confirm {drafter} {group}",
+            f"Running {len(policies)} policies of {drafter} on the real models for {minutes:.0f} minutes at most",
+            lambda: confirm(
+                here.trace(EVALUATION),
+                policies,
+                cost=_cost(here, drafter),
+                target=here.models.target,
+                draft=here.models.drafters[drafter],
+                dtype=here.models.dtype,
+                device=here.models.device,
+                execution=here.models.execution,
+                repeats=1,
+                time_limit=minutes,
+                out=out,
+                resume=out.exists(),
+            ),
+            again=here.more,
+        )
+    if not _has_run(here, drafter, group):
+        return None
     rows = read_results(out / "results.parquet")
     return rows.filter(pl.col("kind") == "measured")
 
@@ -347,6 +351,11 @@ def _groups(entries: Sequence[Entry], drafter: str) -> list[str]:
 
 def _runs(here: _Field, drafter: str, group: str) -> Path:
     return here.path(f"confirm-{drafter}-{group}")
+
+
+def _has_run(here: _Field, drafter: str, group: str) -> bool:
+    """Whether an earlier run came to its end, or this one did."""
+    return (_runs(here, drafter, group) / "confirm.json").is_file()
 
 
 def _confirmation(here: _Field, drafter: str, group: str) -> Mapping[str, object]:

@@ -92,6 +92,28 @@ def test_nothing_is_done_twice(folder: Path, capfd: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.usefixtures("tiny")
+def test_minutes_are_added_to_earlier_runs(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    log = folder / "out" / "confirm-dflash-fastest" / "log.jsonl"
+    before = log.read_bytes()
+    assert main(_command(folder, "--confirm-minutes", "0", "--json")) == 0
+    nothing = json.loads(capfd.readouterr().out)
+    assert log.read_bytes() == before
+    assert all(one["measured_speedup"] for one in nothing["rows"] if one["slice"] == "all")
+    assert main(_command(folder, "--confirm-minutes", "1", "--json")) == 0
+    assert log.read_bytes().startswith(before)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_field_without_runs_is_a_prediction(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    again = _command(folder, "--confirm-minutes", "0", "--json")
+    again[again.index("--out") + 1] = str(folder / "predicted")
+    assert main(again) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert found["confirmations"] == []
+    assert all(one["measured_speedup"] is None and one["predicted_speedup"] for one in found["rows"])
+
+
+@pytest.mark.usefixtures("tiny")
 def test_a_folder_of_another_field_is_refused(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(_command(folder, "--quick")) == 2
     assert "was begun with other size; ask for the same, or give another --out" in capfd.readouterr().err
