@@ -81,7 +81,17 @@ def equal_nodes(size: str) -> Callable[[Field], str]:
 
 def fastest(field: Field) -> str:
     """Each system at its fastest setting on dev: seconds, predicted and measured."""
-    head = ["", "setting", "tokens a round", "predicted", "measured", "error, %", "measured over DDTree, %"]
+    head = [
+        "",
+        "setting",
+        "tokens a round",
+        "predicted",
+        "by prices",
+        "over DDTree, %",
+        "measured",
+        "over DDTree, %",
+        "error, %",
+    ]
     return table(
         head,
         [
@@ -90,13 +100,20 @@ def fastest(field: Field) -> str:
                 f"`{row['policy']}`".replace("|", "\\|"),
                 f"{row['acceptance_length']:.2f}",
                 with_ends(row, "predicted_speedup", 2),
+                _prices(row),
+                with_ends(row, "gain_speed", 1, 100),
                 with_ends(row, "measured_speedup", 2),
-                _error(row),
                 with_ends(row, "gain_measured", 1, 100),
+                _error(row),
             ]
             for row in rows_of(field, FASTEST)
         ],
     )
+
+
+def _prices(row: Row) -> str:
+    ends = (row["predicted_speedup_price_low"], row["predicted_speedup_price_high"])
+    return "" if None in ends else f"[{ends[0]:.2f}, {ends[1]:.2f}]"
 
 
 def _error(row: Row) -> str:
@@ -167,15 +184,6 @@ def gpu_like(size: str) -> Callable[[Field], str]:
     return made
 
 
-def durations(field: Field) -> str:
-    """Minutes of each kind of step."""
-    kinds: dict[str, float] = {}
-    for step, seconds in field["seconds"].items():
-        kind = step.split()[0]
-        kinds[kind] = kinds.get(kind, 0.0) + seconds
-    return table(["step", "minutes"], [[kind, f"{seconds / 60:.1f}"] for kind, seconds in kinds.items()])
-
-
 TABLES: Mapping[str, Callable[[Field], str]] = {
     "tokens-16": equal_nodes("16"),
     "tokens-64": equal_nodes("64"),
@@ -183,7 +191,6 @@ TABLES: Mapping[str, Callable[[Field], str]] = {
     "by-dataset": by_dataset,
     "stages-16": stages("16"),
     "gpu-like-64": gpu_like("64"),
-    "durations": durations,
 }
 """Every table that the page may ask for."""
 
@@ -194,7 +201,7 @@ PICTURES: Mapping[str, Callable[[Field], go.Figure]] = {
     "field_speeds.svg": lambda field: speeds_figure([row for row in field["rows"] if row["slice"] == ALL], FASTEST),
 }
 
-_BLOCK = re.compile(r"(<!-- table ([a-z0-9-]+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
+_BLOCK = re.compile(r"(<!-- table ([a-z0-9-]+) -->\n\n).*?(\n\n<!-- end -->)", re.DOTALL)
 
 
 def page_with_tables(page: str, field: Field) -> str:

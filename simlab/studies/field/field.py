@@ -17,7 +17,7 @@ from simlab.studies.field.choice import Entry, choose, entry_of
 from simlab.studies.field.folder import STEPS, FieldFolder, open_folder
 from simlab.studies.field.models import FieldModels, packaged_models, read_models
 from simlab.studies.field.result import FieldResult
-from simlab.studies.field.rows import FieldRows, bound_rows, field_rows
+from simlab.studies.field.rows import FieldRows, bound_rows, field_rows, sources
 from simlab.studies.field.sizes import FieldSize, expected_seconds, sized
 from simlab.studies.field.systems import COMPOSED, COMPOSITION, EQUAL, FASTEST
 from simlab.studies.inputs.progress import announce
@@ -129,7 +129,7 @@ def _made(here: _Field) -> FieldResult:
     ran = [(drafter, group) for drafter in drafters for group in _groups(entries, drafter)]
     confirmations = [_confirmation(here, *one) for one in ran if _has_run(here, *one)]
     result = FieldResult(
-        facts=_facts(here, confirmations),
+        facts={**_facts(here, confirmations), "systems": sources(entries)},
         rows=field_rows(entries, rows),
         bounds=[row for one in rows.values() for row in bound_rows(one)],
         left_out=left_out,
@@ -148,7 +148,8 @@ def _without_minutes(size: FieldSize) -> dict[str, object]:
 def _foretell(here: _Field) -> None:
     """Say about how long what is left takes, from a few tokens of the target on this machine."""
     confirms = [f"confirm {drafter} {group}" for drafter in here.models.drafters for group in (FASTEST, EQUAL)]
-    if all(step in here.folder.seconds for step in confirms) and not here.more:
+    have_run = all(step in here.folder.seconds for step in confirms)
+    if "choose" in here.folder.seconds and (not here.size.confirm_minutes or (have_run and not here.more)):
         return
     token_s = plain_token_seconds(here.models.target, here.models.dtype, here.models.device)
     texts = {

@@ -52,12 +52,12 @@ def field_rows(entries: Sequence[Entry], found: Mapping[str, FieldRows]) -> list
         entries: policies of all draft sets.
         found: by draft set.
     """
-    about = {one.name: one for one in describe_policies(sorted({_name(entry) for entry in entries}))}
+    about = sources(entries)
     tables = {drafter: _Table(one) for drafter, one in found.items()}
     gains = _Gains(entries, found)
     rows: list[Row] = []
     for entry in entries:
-        table, info = tables[entry.drafter], about[_name(entry)]
+        table = tables[entry.drafter]
         for part in table.slices:
             key = part, entry.label
             one, ran = table.predicted[key], table.measured[entry.group].get(key)
@@ -65,12 +65,11 @@ def field_rows(entries: Sequence[Entry], found: Mapping[str, FieldRows]) -> list
                 {
                     **entry.to_json(),
                     "slice": part,
-                    "exactness": info.exactness,
-                    "source": info.source,
-                    "reconstruction": "reconstruction" in info.exactness,
+                    "reconstruction": "reconstruction" in about[entry.system]["exactness"],
                     **_counts(one),
                     **_stages(one),
                     **_speed("predicted", one),
+                    **_ends("predicted_speedup_price", one.speed.price_interval),
                     **_speed("gpu_like", table.gpu_like.get(key)),
                     **_speed("measured", ran),
                     "predicted_on_measured": _value(table.on_measured[entry.group].get(key)),
@@ -79,6 +78,15 @@ def field_rows(entries: Sequence[Entry], found: Mapping[str, FieldRows]) -> list
                 }
             )
     return rows
+
+
+def sources(entries: Sequence[Entry]) -> dict[str, Mapping[str, str]]:
+    """How exact the policy of each system is, and where it comes from."""
+    about = {one.name: one for one in describe_policies(sorted({_name(entry) for entry in entries}))}
+    return {
+        entry.system: {"exactness": about[_name(entry)].exactness, "source": about[_name(entry)].source}
+        for entry in entries
+    }
 
 
 def bound_rows(found: FieldRows) -> list[Row]:
@@ -115,11 +123,17 @@ def _summaries(rows: pl.DataFrame) -> dict[tuple[str, str], Summary]:
 
 
 class _Gains:
-    """Each policy over the baseline of its size, on the same prompts, paired."""
+    """Each policy over the baseline of its size, on the same prompts, paired.
+
+    Speeds are over plain decoding, each policy's over that of its own profile or run. Two latency profiles were
+    measured one after the other, and differ by more than policies do: predicted speeds are compared within a draft set
+    alone.
+    """
 
     def __init__(self, entries: Sequence[Entry], found: Mapping[str, FieldRows]) -> None:
         self._found: dict[tuple[str, str, str, str, str], Comparison] = {}
         bases = {one.size: one for one in entries if one.system == BASELINE}
+        self._baseline = next((one.drafter for one in bases.values()), None)
         for kind in ("predicted", "gpu_like", "measured"):
             for size, base in bases.items():
                 for one, comparison in _compared([one for one in entries if one.size == size], base, found, kind):
@@ -131,11 +145,13 @@ class _Gains:
         row: dict[str, object] = {}
         for kind, measure, name in (
             ("predicted", "acceptance_length", "gain_tokens"),
-            ("predicted", "tokens_per_s", "gain_speed"),
-            ("gpu_like", "tokens_per_s", "gain_gpu_like"),
-            ("measured", "tokens_per_s", "gain_measured"),
+            ("predicted", "speedup", "gain_speed"),
+            ("gpu_like", "speedup", "gain_gpu_like"),
+            ("measured", "speedup", "gain_measured"),
         ):
             one = self._found.get((kind, entry.system, entry.size, part, measure))
+            if measure == "speedup" and kind != "measured" and entry.drafter != self._baseline:
+                one = None
             row[name] = None if one is None else _rounded(one.ratio - 1)
             row |= _ends(name, None if one is None else one.ratio_interval, 1.0)
             row[f"{name}_differs"] = None if one is None else one.differs
