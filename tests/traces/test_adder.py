@@ -364,7 +364,8 @@ def test_kinds_of_a_newer_simlab_are_left_alone(folder: Path) -> None:
         next(trace.recorded(DRAFT, channels=["eagle"]))
     with pytest.raises(MissingChannelError, match="was declared as pool and recorded as routes"):
         check_needs(Wanting(("eagle", "pool")), trace.holds(DRAFT))
-    with pytest.raises(MissingChannelError, match="'routes', and this simlab reads transitions, pool, branches and features"):
+    known = "'routes', and this simlab reads transitions, pool, branches and features"
+    with pytest.raises(MissingChannelError, match=known):
         check_needs(Wanting(("eagle", "routes")), trace.holds(DRAFT))
     (folder / "channel-eagle-0000.parquet").write_bytes(b"PAR1 nonsense")
     with pytest.raises(TraceError, match="cut short"):
