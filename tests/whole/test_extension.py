@@ -133,7 +133,11 @@ EXTENSIONS: dict[str, tuple[Touch, ...]] = {
             "from simlab.real_runner.checkpoints.layout import",
             "from simlab.real_runner.checkpoints.boxed import BOXED\n",
         ),
-        Touch("real_runner/checkpoints/layouts.py", "SPECULATORS, TREEFLASH, TAPS, EAGLE3, ADAPTER, ZLAB)", "BOXED, "),
+        Touch(
+            "real_runner/checkpoints/layouts.py",
+            "SPECULATORS, TREEFLASH, TAPS, EAGLE3, ADAPTER, ROUTER, ZLAB)",
+            "BOXED, ",
+        ),
     ),
     "command": (
         Touch("simlab/cli/greet.py", "", COMMAND),

@@ -10,7 +10,7 @@ from simlab.policies.parsing.describe import describe
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.parsing.search_space import parse_entry
 
-REQUIRED = {"int": "8", "float": "0.5"}
+REQUIRED = {"int": "8", "float": "0.5", "str": "ar"}
 SETTINGS = [
     (name, one.name, kind)
     for name, policy in POLICIES.items()

@@ -35,6 +35,7 @@ def test_every_configuration_has_a_layout_and_other_models_are_no_drafters() -> 
     assert drafter_fields() == (
         "dflash_config",
         "draft_vocab_size",
+        "router_config",
         "simlab_gated",
         "speculators_model_type",
         "taps_config",

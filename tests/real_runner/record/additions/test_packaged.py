@@ -13,6 +13,7 @@ EXPECTED = {
     "dflash-smollm2-135m": "z-lab",
     "eagle3-smollm2-135m": "EAGLE-3",
     "jetspec-smollm2-135m": "causal",
+    "router-smollm2-135m": "a router's network",
     "taps-smollm2-135m": "TAPS",
     "treeflash-smollm2-135m": "TreeFlash",
 }

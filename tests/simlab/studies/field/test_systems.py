@@ -1,25 +1,21 @@
 """The systems of the field: every policy that they name can be made, and each row is one of its own."""
 
 import pytest
+from made_up_artefacts import FullArtefacts
 
 from simlab.policies.parsing.parse import parse_policies
 from simlab.studies.field.systems import BASELINE, COMPOSED, NODES, SYSTEMS, System
-from simlab.studies.inputs.artefacts import TraceArtefacts
-from simlab.studies.inputs.prices import prices_for_trace
-from simlab.studies.inputs.trace import sample_trace
 
 DEPTH = 7
 
 
 @pytest.fixture(scope="module")
-def artefacts() -> TraceArtefacts:
-    trace = sample_trace()
-    name = trace.draft_name()
-    return TraceArtefacts(prices_for_trace(None, trace, name), trace, name)
+def artefacts() -> FullArtefacts:
+    return FullArtefacts()
 
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda one: one.name)
-def test_every_size_of_a_system_can_be_made(system: System, artefacts: TraceArtefacts) -> None:
+def test_every_size_of_a_system_can_be_made(system: System, artefacts: FullArtefacts) -> None:
     for nodes in NODES:
         typed = system.typed(nodes, DEPTH)
         for point in parse_policies([typed] if typed else [], artefacts):
@@ -28,7 +24,7 @@ def test_every_size_of_a_system_can_be_made(system: System, artefacts: TraceArte
 
 
 @pytest.mark.parametrize("drafter", COMPOSED)
-def test_every_composition_can_be_made(drafter: str, artefacts: TraceArtefacts) -> None:
+def test_every_composition_can_be_made(drafter: str, artefacts: FullArtefacts) -> None:
     points = parse_policies(COMPOSED[drafter], artefacts)
     assert len({point.policy_id for point in points}) == len(points) > 50
 
