@@ -25,16 +25,18 @@ ROWS = (
 
 def test_gains_have_a_panel_for_each_size() -> None:
     figure = gains_figure(ROWS, ("16", "64"), "ddtree")
-    assert [list(one.x) for one in figure.data] == [[5.0], [8.0]]
-    assert [list(one.y) for one in figure.data] == [["presto*"], ["presto*"]]
-    assert figure.data[0].error_x.array[0] == 20.0
-    assert figure.data[0].error_x.arrayminus[0] == 10.0
-    assert list(figure.layout.yaxis.categoryarray) == ["presto*", "ddtree"]
+    drawn = figure.to_dict()
+    marks = drawn["data"]
+    assert [list(one["x"]) for one in marks] == [[5.0], [8.0]]
+    assert [list(one["y"]) for one in marks] == [["presto*"], ["presto*"]]
+    assert list(marks[0]["error_x"]["array"]) == [20.0]
+    assert list(marks[0]["error_x"]["arrayminus"]) == [10.0]
+    assert list(drawn["layout"]["yaxis"]["categoryarray"]) == ["presto*", "ddtree"]
 
 
 def test_speeds_leave_out_what_was_not_measured() -> None:
     figure = speeds_figure(ROWS, "16")
-    marks = {one.name: (list(one.x), list(one.y)) for one in figure.data}
+    marks = {one["name"]: (list(one["x"]), list(one["y"])) for one in figure.to_dict()["data"]}
     assert marks["predicted"] == ([1.5, 1.6], ["ddtree", "presto*"])
     assert marks["measured"] == ([1.4], ["ddtree"])
     assert marks["GPU-like prices, not measured"][0] == [3.0, 3.0]
