@@ -20,7 +20,7 @@ help:
 	@echo "make docs         the site of the documentation, in build/site; a broken link fails"
 	@echo "make reference    what is generated from the code: pages of docs/reference, shell completion"
 	@echo "make notebook     the notebook of the tutorial, executed, and its page (needs Chromium or Chrome)"
-	@echo "make field        every system side by side: two and a half hours on two cores (FIELD=--quick: ten minutes)"
+	@echo "make field        every system side by side; says how long it takes, hours (FIELD=--quick: minutes)"
 	@echo "make findings     the figures of docs/explanation/findings.md (needs Chromium or Chrome)"
 	@echo "make verify-real  whether replay is the runner on the real models (over an hour)"
 	@echo "make crosscheck   a live vLLM beside its traces, in an environment of its own (3.5 GB, 15 minutes)"

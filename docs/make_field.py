@@ -17,6 +17,7 @@ import plotly.graph_objects as go
 
 from simlab.analysis.field.figures import gains_figure, speeds_figure
 from simlab.analysis.figure_style import svg_of
+from simlab.studies.field.result import with_ends as field_figure
 
 PAGE = Path("docs/explanation/field.md")
 DATA = Path("docs/measurements/field.json")
@@ -45,12 +46,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def with_ends(row: Row, name: str, digits: int, scale: float = 1) -> str:
-    """A figure and its interval; empty where it is not known."""
-    value, low, high = (row[key] for key in (name, f"{name}_low", f"{name}_high"))
-    if value is None:
-        return ""
-    ends = "" if low is None or high is None else f" [{scale * low:.{digits}f}, {scale * high:.{digits}f}]"
-    return f"{scale * value:.{digits}f}{ends}".replace("-", "−")
+    """As the command prints it, with the sign of a minus."""
+    return field_figure(row, name, digits, scale).replace("-", "\u2212")
 
 
 def system(row: Row) -> str:

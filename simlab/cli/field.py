@@ -9,6 +9,8 @@ from simlab.cli.model_options import add_device, add_dtype, add_execution, named
 from simlab.cli.options import add_json
 from simlab.cli.parser import Parser, not_negative
 from simlab.errors import needing_models
+from simlab.real_runner.execution.executions import EAGER
+from simlab.studies.inputs.models import value_or
 
 FAILED = 1
 
@@ -78,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
         prompts=options.prompts,
         dtype=options.dtype,
         device=options.device,
-        execution=options.execution,
+        execution=value_or(options.execution, EAGER),
         confirm_minutes=options.confirm_minutes,
     )
     if options.json:

@@ -1,5 +1,6 @@
 """What each system runs at each size: of its settings those that are predicted to be fastest on the dev prompts."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,8 +9,8 @@ import numpy as np
 
 from simlab.analysis.table.summaries import Summary, summarise
 from simlab.errors import PolicyError
+from simlab.policies import POLICIES
 from simlab.policies.parsing.parse import LABELS, NamedPolicy, parse_policies
-from simlab.policy import Needs
 from simlab.studies.field.systems import EQUAL, FASTEST, NODES, SYSTEMS, System
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import prices_for_trace
@@ -45,14 +46,14 @@ class Entry:
         """With what it runs: `EQUAL` or `FASTEST`."""
         return FASTEST if self.size == FASTEST else EQUAL
 
-    def to_json(self) -> dict[str, object]:
-        """Flat, as `entry_of` takes it."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
-def entry_of(found: Mapping[str, object]) -> Entry:
-    """The entry of a JSON object that `Entry.to_json` made."""
-    return Entry(**found)  # type: ignore[arg-type]
+    @property
+    def parts(self) -> list[str]:
+        """Whose ideas it is made of: its own policy, those of its routes, and those that a ``tree`` takes parts of."""
+        words = re.split(r'[:=,|"]', self.policy)
+        found = [word for word in words if word in POLICIES]
+        found += ["presto"] if re.search(r"ngram_weight=(?!0(?:\.0*)?(?:,|$))", self.policy) else []
+        found += ["self"] if "masked=" in self.policy else []
+        return list(dict.fromkeys(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +104,8 @@ def _sizes(system: System, depth: int, artefacts: TraceArtefacts) -> Iterator[_A
 
 
 def _missing_channels(trace: Trace, points: Sequence[NamedPolicy]) -> list[str]:
-    needs: list[Needs] = [point.policy.needs for point in points]
-    names = dict.fromkeys(channel.name for one in needs for channel in one.channels)
-    return [name for name in names if name not in trace.manifest.channels and name != "target"]
+    names = dict.fromkeys(channel.name for point in points for channel in point.policy.needs.made)
+    return [name for name in names if name not in trace.manifest.channels]
 
 
 def _fastest(asked: _Asked, found: Mapping[str, Summary]) -> Entry:

@@ -1,19 +1,23 @@
 """The field, from beginning to end: record, time, choose on dev prompts, predict, compose, confirm, one table."""
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
 import polars as pl
 
+from simlab.analysis.confirm.table import FAILED
+from simlab.errors import PromptError
+from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.profile.options import ProfileChannel
 from simlab.real_runner.profile.probe import plain_token_seconds
 from simlab.real_runner.record.prompts import read_prompts
 from simlab.studies.confirm.confirm import confirm
-from simlab.studies.field.choice import Entry, choose, entry_of
+from simlab.studies.field.choice import Entry, choose
 from simlab.studies.field.folder import STEPS, FieldFolder, open_folder
 from simlab.studies.field.models import FieldModels, packaged_models, read_models
 from simlab.studies.field.result import FieldResult
@@ -27,7 +31,6 @@ from simlab.studies.record import add_channel, add_draft, record
 from simlab.studies.replay.replay import replay
 from simlab.traces.artefacts.confirmation import read_confirmation
 from simlab.traces.artefacts.cost import read_cost_file
-from simlab.traces.artefacts.optimum import read_optimum
 from simlab.traces.format.alone import writing_alone
 from simlab.traces.format.files import write_beside
 from simlab.traces.format.json_fields import json_fields
@@ -73,7 +76,7 @@ def field(
     prompts: str | Path | None = None,
     dtype: str = "float32",
     device: str = "cpu",
-    execution: str | None = None,
+    execution: str = EAGER,
     confirm_minutes: float | None = None,
 ) -> FieldResult:
     """Hold every system of the field side by side: the same target, prompts and machine.
@@ -90,7 +93,7 @@ def field(
         prompts: prompts that are reported; None: sixteen each of GSM8K, MBPP, HumanEval and MT-bench.
         dtype: of the models' arithmetic.
         device: as torch names it.
-        execution: how passes are started; None: one operation after the other.
+        execution: how passes are started: one of `simlab.real_runner.execution.executions.EXECUTIONS`.
         confirm_minutes: of all runs of the real models together; None: as the size of the field has it. Given for a
             field that is finished, so many minutes more. 0: nothing is run, and nothing measured is in the table but
             what earlier runs left.
@@ -107,9 +110,10 @@ def field(
     }
     limits = {DEV: size.dev_prompts, EVALUATION: size.prompts}
     wanted = {
-        "models": taken.to_json(),
-        "size": _without_minutes(size),
-        "prompts": {side: path.name for side, path in asked.items()},
+        "models": asdict(taken),
+        # The minutes of runs may be asked for anew.
+        "size": {key: value for key, value in asdict(size).items() if key != "confirm_minutes"},
+        "prompts": {side: _digest(path) for side, path in asked.items()},
     }
     with writing_alone(Path(out) / STEPS):
         folder = open_folder(Path(out), wanted)
@@ -140,9 +144,16 @@ def _made(here: _Field) -> FieldResult:
     return result
 
 
-def _without_minutes(size: FieldSize) -> dict[str, object]:
-    """What a folder is of: the minutes of its runs may be asked for anew."""
-    return {key: value for key, value in size.to_json().items() if key != "confirm_minutes"}
+def _digest(prompts: Path) -> str:
+    """What a file of prompts holds, sha256.
+
+    Raises:
+        PromptError: it cannot be read.
+    """
+    try:
+        return hashlib.sha256(prompts.read_bytes()).hexdigest()
+    except OSError as error:
+        raise PromptError(f"{prompts} cannot be read: {error}; give a file of prompts, JSON lines") from error
 
 
 def _foretell(here: _Field) -> None:
@@ -262,19 +273,28 @@ def _entries(here: _Field) -> tuple[list[Entry], dict[str, str]]:
             found, without = choose(here.trace(DEV), drafter, _cost(here, drafter))
             entries += [*found, *_composed(here, drafter)]
             left_out |= without
-        text = json.dumps({"entries": [one.to_json() for one in entries], "left_out": left_out}, indent=1) + "\n"
+        text = json.dumps({"entries": [asdict(one) for one in entries], "left_out": left_out}, indent=1) + "\n"
         write_beside(path, lambda file: file.write(text.encode()))
 
     here.folder.once("choose", "Choosing settings on the dev prompts", work)
     found = json_fields(path.read_bytes(), str(path))
-    return [entry_of(one.values) for one in found.objects("entries")], found.texts("left_out")
+    entries = [
+        Entry(
+            system=one.text("system"),
+            size=one.text("size"),
+            drafter=one.text("drafter"),
+            policy=one.text("policy"),
+            chosen_from=one.integer("chosen_from"),
+        )
+        for one in found.objects("entries")
+    ]
+    return entries, found.texts("left_out")
 
 
 def _composed(here: _Field, drafter: str) -> Iterator[Entry]:
     """The fastest composition on the dev prompts; its search is kept beside, with its report on the other prompts."""
     if drafter not in COMPOSED:
         return
-    path = here.path(f"composition-{drafter}.json")
     search = optimize(
         here.trace(DEV),
         COMPOSED[drafter],
@@ -283,9 +303,8 @@ def _composed(here: _Field, drafter: str) -> Iterator[Entry]:
         draft=drafter,
         progress=False,
     )
-    search.write(path)
-    best = read_optimum(path).best
-    yield Entry(COMPOSITION, FASTEST, drafter, best.policy, search.optimum.searched)
+    search.write(here.path(f"composition-{drafter}.json"))
+    yield Entry(COMPOSITION, FASTEST, drafter, search.optimum.best.policy, search.optimum.searched)
 
 
 def _rows(here: _Field, drafter: str, entries: Sequence[Entry]) -> FieldRows:
@@ -372,7 +391,7 @@ def _confirmation(here: _Field, drafter: str, group: str) -> Mapping[str, object
         "texts": sum(int(str(one["num_texts"])) for one in judged),
         "same_texts": sum(int(str(one["num_same_texts"])) for one in judged),
         "rounds_equal_replay": all(one["counts_equal_replay"] for one in judged),
-        "has_failed": any(one["lossless"] == "failed" or not one["counts_equal_replay"] for one in judged),
+        "has_failed": any(one["lossless"] == FAILED or not one["counts_equal_replay"] for one in judged),
         "ended": found.ran["ended"],
         "versions": found.ran["versions"],
     }
@@ -385,8 +404,8 @@ def _facts(here: _Field, confirmations: Sequence[Mapping[str, object]]) -> dict[
     for one in trace.sequences():
         datasets.setdefault(one.prompt.dataset, set()).add(one.prompt.prompt_id)
     return {
-        "models": here.models.to_json(),
-        "size": here.size.to_json(),
+        "models": asdict(here.models),
+        "size": asdict(here.size),
         "prompts": {name: len(ids) for name, ids in datasets.items()},
         "text_id": trace.text_id,
         "gpu_like": GPU_LIKE,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from simlab.errors import TraceError, UsageError
+from simlab.real_runner.execution.executions import EAGER
 from simlab.studies.inputs.models import DRAFTER, TARGET
 from simlab.traces.format.json_fields import JsonFields, json_fields
 
@@ -36,7 +37,7 @@ class FieldModels:
         channels: by their names.
         dtype: of the models' arithmetic.
         device: as torch names it.
-        execution: how passes are started, eager if None.
+        execution: how passes are started.
 
     Raises:
         ValueError: there is no drafter, or a channel stands on a draft set that is not there.
@@ -47,7 +48,7 @@ class FieldModels:
     channels: Mapping[str, FieldChannel]
     dtype: str = "float32"
     device: str = "cpu"
-    execution: str | None = None
+    execution: str = EAGER
 
     def __post_init__(self) -> None:
         if not self.drafters:
@@ -72,26 +73,6 @@ class FieldModels:
         """These models and further draft sets."""
         return replace(self, drafters={**self.drafters, **drafters})
 
-    def to_json(self) -> dict[str, object]:
-        """As the file of `read_models` has it, and how it ran."""
-        channels = {
-            name: {
-                "checkpoint": one.checkpoint,
-                "drafter": one.drafter,
-                "settings": dict(one.settings),
-                "units": list(one.units),
-            }
-            for name, one in self.channels.items()
-        }
-        return {
-            "target": self.target,
-            "drafters": dict(self.drafters),
-            "channels": channels,
-            "dtype": self.dtype,
-            "device": self.device,
-            "execution": self.execution or "eager",
-        }
-
 
 PACKAGED_DRAFTERS: Mapping[str, str] = {"dflash": DRAFTER, "jetspec": "jetspec-smollm2-135m"}
 
@@ -109,12 +90,12 @@ PACKAGED_CHANNELS: Mapping[str, FieldChannel] = {
 """What comes with simlab; its head scores a row over the drafter's own 32 first candidates, simlab's variant."""
 
 
-def packaged_models(dtype: str, device: str, execution: str | None) -> FieldModels:
+def packaged_models(dtype: str, device: str, execution: str) -> FieldModels:
     """The models that come with simlab."""
     return FieldModels(TARGET, PACKAGED_DRAFTERS, PACKAGED_CHANNELS, dtype, device, execution)
 
 
-def read_models(path: Path, dtype: str, device: str, execution: str | None) -> FieldModels:
+def read_models(path: Path, dtype: str, device: str, execution: str) -> FieldModels:
     """The models that a file names.
 
     Args:

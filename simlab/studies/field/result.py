@@ -89,21 +89,20 @@ def _cells(one: Row, gain: str) -> list[str]:
     return [
         f"{one['system']}{mark}",
         str(one["policy"])[:60],
-        _with_ends(one, "acceptance_length", 2),
-        _with_ends(one, gain, 1, 100),
-        _with_ends(one, "predicted_speedup", 2),
-        _with_ends(one, "measured_speedup", 2),
-        _with_ends(one, "gpu_like_speedup", 2),
+        with_ends(one, "acceptance_length", 2),
+        with_ends(one, gain, 1, 100),
+        with_ends(one, "predicted_speedup", 2),
+        with_ends(one, "measured_speedup", 2),
+        with_ends(one, "gpu_like_speedup", 2),
     ]
 
 
-def _with_ends(one: Row, name: str, digits: int, scale: float = 1) -> str:
+def with_ends(one: Row, name: str, digits: int, scale: float = 1) -> str:
+    """A figure of a row and its 95 % interval, with so many decimals; empty where it is not known."""
     value, low, high = (one[key] for key in (name, f"{name}_low", f"{name}_high"))
     if not isinstance(value, float):
         return ""
-    ends = (
-        ""
-        if not (isinstance(low, float) and isinstance(high, float))
-        else (f" [{scale * low:.{digits}f}, {scale * high:.{digits}f}]")
-    )
-    return f"{scale * value:.{digits}f}{ends}"
+    text = f"{scale * value:.{digits}f}"
+    if not isinstance(low, float) or not isinstance(high, float):
+        return text
+    return f"{text} [{scale * low:.{digits}f}, {scale * high:.{digits}f}]"

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import polars as pl
 
@@ -63,9 +63,9 @@ def field_rows(entries: Sequence[Entry], found: Mapping[str, FieldRows]) -> list
             one, ran = table.predicted[key], table.measured[entry.group].get(key)
             rows.append(
                 {
-                    **entry.to_json(),
+                    **asdict(entry),
                     "slice": part,
-                    "reconstruction": "reconstruction" in about[entry.system]["exactness"],
+                    "reconstruction": any("reconstruction" in one["exactness"] for one in about[entry.system].values()),
                     **_counts(one),
                     **_stages(one),
                     **_speed("predicted", one),
@@ -80,22 +80,24 @@ def field_rows(entries: Sequence[Entry], found: Mapping[str, FieldRows]) -> list
     return rows
 
 
-def sources(entries: Sequence[Entry]) -> dict[str, Mapping[str, str]]:
-    """How exact the policy of each system is, and where it comes from."""
-    about = {one.name: one for one in describe_policies(sorted({_name(entry) for entry in entries}))}
-    return {
-        entry.system: {"exactness": about[_name(entry)].exactness, "source": about[_name(entry)].source}
-        for entry in entries
-    }
+def sources(entries: Sequence[Entry]) -> dict[str, dict[str, dict[str, str]]]:
+    """How exact the policies are that each system is made of, and where they come from, by system and policy."""
+    names = sorted({name for entry in entries for name in entry.parts})
+    about = {one.name: {"exactness": one.exactness, "source": one.source} for one in describe_policies(names)}
+    found: dict[str, dict[str, dict[str, str]]] = {}
+    for entry in entries:
+        found.setdefault(entry.system, {}).update({name: about[name] for name in entry.parts})
+    return found
 
 
 def bound_rows(found: FieldRows) -> list[Row]:
-    """What no policy on this draft set can exceed, as the replay's bounds have it, in all and by data set."""
-    table = _Table(found)
+    """The replay's bounds in hindsight on this draft set: of all its trees, and of routers; in all and by data set."""
+    is_bound = pl.col("policy").str.starts_with("hindsight")
+    summaries = _summaries(found.predicted.filter(is_bound | (pl.col("name") == PLAIN)))
     return [
         {"bound": policy, "drafter": found.drafter, "slice": part, **_counts(one), **_speed("predicted", one)}
-        for (part, policy), one in table.predicted.items()
-        if policy.startswith("hindsight")
+        for (part, policy), one in summaries.items()
+        if one.name != PLAIN
     ]
 
 
@@ -178,10 +180,6 @@ def _run(entry: Entry, rows: pl.DataFrame) -> PolicyRun:
     if not rows.height:
         return PolicyRun(name, rows, rows)
     return PolicyRun(name, rows.filter(pl.col("policy") == entry.label), rows.filter(pl.col("name") == PLAIN))
-
-
-def _name(entry: Entry) -> str:
-    return entry.policy.split(":")[0]
 
 
 def _counts(one: Summary) -> Row:

@@ -14,8 +14,11 @@ _ADDED_ELSE = 0.7
 """What a position takes in tokens of plain decoding: recording target and first drafter, and adding a channel or a
 draft set, by its name."""
 
-_TIMED_PASS = 4.0
+_TIMED_PASS = 10.0
 """What one sample of a round takes at one context and number of nodes, likewise."""
+
+_CHOOSING_S = 75.0
+"""Of the replays and the search on the dev prompts, on two cores."""
 
 _LOADING_S = 6.0
 """Of models, once a step."""
@@ -44,18 +47,6 @@ class FieldSize:
     repeats: int
     catch_up: tuple[int, ...]
     confirm_minutes: float
-
-    def to_json(self) -> dict[str, object]:
-        """As the table of the field says it."""
-        return {
-            "dev_prompts": self.dev_prompts,
-            "prompts": self.prompts,
-            "max_new_tokens": self.max_new_tokens,
-            "node_counts": list(self.node_counts),
-            "contexts": list(self.contexts),
-            "repeats": self.repeats,
-            "confirm_minutes": self.confirm_minutes,
-        }
 
 
 FULL = FieldSize(40, 64, 96, (4, 7, 8, 12, 16, 24, 32, 48, 64), (64, 192, 384, 640), 7, (1, 16, 64, 256), 75.0)
@@ -87,6 +78,8 @@ def expected_seconds(
             found[f"add {name} {side}"] = _LOADING_S + positions * _ADDED.get(name, _ADDED_ELSE)
     for drafter in models.drafters:
         units = sum(max(len(one.units), 1) for one in models.channels_of(drafter).values())
-        cells = (len(size.node_counts) + 2 + units + len(size.catch_up)) * len(size.contexts)
+        late = len(size.catch_up) if drafter == models.first else 0
+        cells = (len(size.node_counts) + 2 + units + late) * len(size.contexts)
         found[f"profile {drafter}"] = _LOADING_S + cells * size.repeats * _TIMED_PASS * token_s
+    found["choose"] = _CHOOSING_S
     return found

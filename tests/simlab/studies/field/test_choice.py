@@ -7,7 +7,7 @@ import pytest
 from simlab.analysis.table.summaries import summarise
 from simlab.policies.parsing.parse import parse_policies
 from simlab.studies.field import choice
-from simlab.studies.field.choice import Entry, choose, entry_of
+from simlab.studies.field.choice import Entry, choose
 from simlab.studies.field.systems import FASTEST, System
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import prices_for_trace
@@ -67,6 +67,16 @@ def test_the_fastest_setting_is_taken(tmp_path: Path) -> None:
         assert chosen.chosen_from == len(speeds)
 
 
-def test_an_entry_is_read_as_it_is_written() -> None:
-    entry = Entry("ddtree", FASTEST, "dflash", "ddtree:budget=8", 3)
-    assert entry_of(entry.to_json()) == entry
+@pytest.mark.parametrize(
+    ("policy", "parts"),
+    [
+        ("ddtree:budget=8", ["ddtree"]),
+        ("tree:budget=8,ngram_weight=0.2", ["tree", "presto"]),
+        ("tree:budget=8,ngram_weight=0,edges=pool,channel=taps", ["tree", "taps"]),
+        ("tree:budget=4,masked=-1,ngram_weight=0.0", ["tree", "self"]),
+        ('whiflash:entropy=1,sure="chain:length=7",unsure="eagle3:budget=8"', ["whiflash", "chain", "eagle3"]),
+        ('router:routes="presto:budget=6|ar",cuts="0.5"', ["router", "presto", "ar"]),
+    ],
+)
+def test_an_entry_says_whose_ideas_it_is_made_of(policy: str, parts: list[str]) -> None:
+    assert Entry("row", FASTEST, "dflash", policy, 3).parts == parts

@@ -1,17 +1,21 @@
 """The whole field on tiny models: every step once, a table of what ran, and nothing done twice."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from random_eagle3 import make_eagle3
 from tiny_models import make_pair, write_prompts
 
+from simlab.analysis.confirm.table import FAILED
 from simlab.cli.main import main
+from simlab.real_runner.execution.executions import EAGER
 from simlab.studies.field import field as made
 from simlab.studies.field import sizes
 from simlab.studies.field.sizes import FieldSize, expected_seconds
 from simlab.studies.field.systems import EQUAL, FASTEST, System
+from simlab.traces.artefacts.confirmation import Confirmation, read_confirmation
 
 TINY = FieldSize(2, 3, 10, (3, 8, 16), (8, 200), 1, (1, 16), 1.0)
 SYSTEMS = (
@@ -104,6 +108,21 @@ def test_minutes_are_added_to_earlier_runs(folder: Path, capfd: pytest.CaptureFi
 
 
 @pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("fault", [{"lossless": FAILED}, {"counts_equal_replay": False}], ids=str)
+def test_a_text_or_a_round_that_is_another_is_a_failure(
+    fault: dict[str, object], folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def spoilt(place: Path) -> Confirmation:
+        found = read_confirmation(place)
+        ran = next(one for one in found.rows if one.get("lossless") is not None)
+        return replace(found, rows=tuple({**one, **fault} if one is ran else one for one in found.rows))
+
+    monkeypatch.setattr(made, "read_confirmation", spoilt)
+    assert main(_command(folder, "--confirm-minutes", "0", "--json")) == 1
+    assert json.loads(capfd.readouterr().out)["has_failed"]
+
+
+@pytest.mark.usefixtures("tiny")
 def test_a_field_without_runs_is_a_prediction(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     again = _command(folder, "--confirm-minutes", "0", "--json")
     again[again.index("--out") + 1] = str(folder / "predicted")
@@ -122,13 +141,14 @@ def test_a_folder_of_another_field_is_refused(folder: Path, capfd: pytest.Captur
 def test_durations_are_told_of_every_step_that_makes_something() -> None:
     from simlab.studies.field.models import packaged_models
 
-    models = packaged_models("float32", "cpu", None)
+    models = packaged_models("float32", "cpu", EAGER)
     found = expected_seconds(sizes.FULL, models, 0.05, {"dev": 40, "eval": 80})
     made_by_models = (*list(models.drafters)[1:], *models.channels)
     assert set(found) == {
         *(f"record {side}" for side in ("dev", "eval")),
         *(f"add {name} {side}" for name in made_by_models for side in ("dev", "eval")),
         *(f"profile {name}" for name in models.drafters),
+        "choose",
     }
     assert all(seconds > 0 for seconds in found.values())
     assert found["record eval"] > found["record dev"]
