@@ -18,7 +18,7 @@ DETAILS = """Records the prompts with every drafter, head and scorer, times thes
 each system on dev prompts, replays all of them on other prompts at equal drafted tokens (16 and 64) and at their
 fastest, searches the best composition of their parts, and runs everything on the real models.
 Says beforehand about how long it takes, and goes on where it was interrupted. With --quick it takes about ten minutes
-on two cores, and its figures are worth no more than that.
+on two cores, runs systems at their fastest alone, and its figures are worth no more than that.
 All figures are in OUT/field.json. Exit code 1: a text is not the target's, or rounds are not those of their replay.
 
   simlab field --quick --out runs/quick
@@ -57,7 +57,7 @@ def add_arguments(parser: Parser) -> None:
         "--confirm-minutes",
         type=not_negative,
         metavar="N",
-        help="minutes of all runs together (default 75; --quick: 2); of a finished field, more of them; 0: none",
+        help="minutes of all runs together (default 75; --quick: 1); of a finished field, more of them; 0: none",
     )
     add_json(parser)
     running = parser.add_argument_group("running")

@@ -244,7 +244,7 @@ _shtab_simlab_field_options=(
   "*--add-draft[another draft set beside these, such as self\=ADAPTER\; may be repeated]:NAME=CHECKPOINT:"
   "--dev[prompts to choose on (default\: 40 that are packaged)]:FILE:"
   "--prompts[prompts to report on (default\: 64 that are packaged)]:FILE:"
-  "--confirm-minutes[minutes of all runs together (default 75\; --quick\: 2)\; of a finished field, more of them\; 0\: none]:N:"
+  "--confirm-minutes[minutes of all runs together (default 75\; --quick\: 1)\; of a finished field, more of them\; 0\: none]:N:"
   "--json[print JSON]"
   "--dtype[dtype of the models (default float32)]:dtype:(float32 bfloat16 float16)"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"

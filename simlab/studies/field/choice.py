@@ -88,6 +88,8 @@ def choose(dev: Trace, drafter: str, cost: Path) -> tuple[list[Entry], dict[str,
             left_out[system.name] = f"the channel {missing[0]} was not recorded"
             continue
         asked += sizes
+    if not asked:
+        return [], left_out
     # A policy that two systems have is replayed once, under the first of its names.
     labels = {point.policy_id: point.label for one in reversed(asked) for point in reversed(one.points)}
     table = replay(dev, list(labels.values()), cost=cost, draft=drafter, progress=False)

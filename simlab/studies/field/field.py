@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from simlab.analysis.confirm.table import FAILED
-from simlab.errors import PromptError
+from simlab.errors import PromptError, UsageError
 from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.profile.options import ProfileChannel
 from simlab.real_runner.profile.probe import plain_token_seconds
@@ -19,11 +19,11 @@ from simlab.real_runner.record.prompts import read_prompts
 from simlab.studies.confirm.confirm import confirm
 from simlab.studies.field.choice import Entry, choose
 from simlab.studies.field.folder import STEPS, FieldFolder, open_folder
-from simlab.studies.field.models import FieldModels, packaged_models, read_models
+from simlab.studies.field.models import CHANNEL, FieldModels, packaged_models, read_models
 from simlab.studies.field.result import FieldResult
 from simlab.studies.field.rows import FieldRows, bound_rows, field_rows, sources
 from simlab.studies.field.sizes import FieldSize, expected_seconds, sized
-from simlab.studies.field.systems import COMPOSED, COMPOSITION, EQUAL, FASTEST
+from simlab.studies.field.systems import COMPOSED, COMPOSITION, EQUAL, FASTEST, SYSTEMS
 from simlab.studies.inputs.progress import announce
 from simlab.studies.optimize.optimize import optimize
 from simlab.studies.profile import profile
@@ -40,9 +40,6 @@ from simlab.traces.results.files import read_results, write_results
 DEV, EVALUATION = "dev", "eval"
 GPU_LIKE = "tile=64"
 """A pass of up to 64 tokens takes as long as one of 64, autoregressive decoding's too."""
-
-_FASTEST_SHARE = 0.65
-"""Of the minutes of runs: speeds are what systems at their fastest are about, tokens what those at equal nodes are."""
 
 _DATA = Path(str(files("simlab"))) / "data"
 _PROMPTS = {DEV: _DATA / "field_dev_prompts.jsonl", EVALUATION: _DATA / "field_prompts.jsonl"}
@@ -103,6 +100,10 @@ def field(
     """
     named = packaged_models if models is None else partial(read_models, Path(models))
     taken = named(dtype, device, execution).with_drafts(add_drafts or {})
+    known = dict.fromkeys(one.drafter for one in SYSTEMS)
+    unread = [name for name in taken.drafters if name not in known]
+    if unread:
+        raise UsageError(f"no system reads a draft set {unread[0]}; they are called {', '.join(known)}")
     size = sized(quick, confirm_minutes)
     asked = {
         DEV: _PROMPTS[DEV] if dev is None else Path(dev),
@@ -122,13 +123,13 @@ def field(
 
 def _made(here: _Field) -> FieldResult:
     """Go through all steps, and write the table."""
-    drafters = list(here.models.drafters)
     _foretell(here)
     for side in (EVALUATION, DEV):
         _record(here, side)
-    for drafter in drafters:
+    for drafter in here.models.drafters:
         _profile(here, drafter)
     entries, left_out = _entries(here)
+    drafters = list(dict.fromkeys(one.drafter for one in entries))
     rows = {drafter: _rows(here, drafter, entries) for drafter in drafters}
     ran = [(drafter, group) for drafter in drafters for group in _groups(entries, drafter)]
     confirmations = [_confirmation(here, *one) for one in ran if _has_run(here, *one)]
@@ -158,9 +159,9 @@ def _digest(prompts: Path) -> str:
 
 def _foretell(here: _Field) -> None:
     """Say about how long what is left takes, from a few tokens of the target on this machine."""
-    confirms = [f"confirm {drafter} {group}" for drafter in here.models.drafters for group in (FASTEST, EQUAL)]
-    have_run = all(step in here.folder.seconds for step in confirms)
-    if "choose" in here.folder.seconds and (not here.size.confirm_minutes or (have_run and not here.more)):
+    done = here.folder.seconds
+    have_run = all(any(step.startswith(f"confirm {drafter} ") for step in done) for drafter in here.models.drafters)
+    if "choose" in done and (not here.size.confirm_minutes or (have_run and not here.more)):
         return
     token_s = plain_token_seconds(here.models.target, here.models.dtype, here.models.device)
     texts = {
@@ -168,7 +169,7 @@ def _foretell(here: _Field) -> None:
         for side, path in here.prompts.items()
     }
     expected = expected_seconds(here.size, here.models, token_s, texts)
-    left = {step: seconds for step, seconds in expected.items() if step not in here.folder.seconds}
+    left = {step: seconds for step, seconds in expected.items() if step not in done}
     minutes = sum(left.values()) / 60
     announce(
         f"The field takes about {minutes + here.size.confirm_minutes:.0f} minutes here, of which "
@@ -196,23 +197,15 @@ def _record(here: _Field, side: str) -> None:
             resume=path.exists(),
         ),
     )
-    for name, checkpoint in list(models.drafters.items())[1:]:
-        here.folder.once(
-            f"add {name} {side}",
-            f"Adding the draft set {name} to the {side} prompts",
-            lambda name=name, checkpoint=checkpoint: _add_draft(here, path, name, checkpoint),  # type: ignore[misc]
-        )
-    for name in models.channels:
-        here.folder.once(
-            f"add {name} {side}",
-            f"Adding the channel {name} to the {side} prompts",
-            lambda name=name: _add_channel(here, path, name),  # type: ignore[misc]
-        )
+    for kind, name in models.additions:
+        add = partial(_add_channel if kind == CHANNEL else _add_draft, here, path, name)
+        here.folder.once(f"add {kind} {name} {side}", f"Adding the {kind} {name} to the {side} prompts", add)
 
 
-def _add_draft(here: _Field, path: Path, name: str, checkpoint: str) -> None:
+def _add_draft(here: _Field, path: Path, name: str) -> None:
     if name not in open_trace(path).manifest.draft_sets:
-        add_draft(path, name, checkpoint, device=here.models.device, resume=(path / "unfinished").exists())
+        resume = (path / "unfinished").exists()
+        add_draft(path, name, here.models.drafters[name], device=here.models.device, resume=resume)
 
 
 def _add_channel(here: _Field, path: Path, name: str) -> None:
@@ -330,12 +323,12 @@ def _rows(here: _Field, drafter: str, entries: Sequence[Entry]) -> FieldRows:
 def _measured(here: _Field, drafter: str, group: str, entries: Sequence[Entry]) -> pl.DataFrame | None:
     """Run policies of a draft set together on the real models; None where nothing ran, now or earlier.
 
-    Time is shared out by the number of policies, but those at their fastest get the larger part of it.
+    Time is shared out by the number of policies within a group, and among groups as the size of the field has it.
     """
     together = [one for one in entries if one.group == group]
     policies = list(dict.fromkeys(one.policy for one in together if one.drafter == drafter))
     share = len(policies) / len({(one.drafter, one.policy) for one in together})
-    minutes = here.size.confirm_minutes * share * (_FASTEST_SHARE if group == FASTEST else 1 - _FASTEST_SHARE)
+    minutes = here.size.confirm_minutes * share * here.size.share_of(group)
     out = _runs(here, drafter, group)
     if minutes:
         here.folder.once(

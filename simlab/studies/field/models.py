@@ -9,6 +9,8 @@ from simlab.real_runner.execution.executions import EAGER
 from simlab.studies.inputs.models import DRAFTER, TARGET
 from simlab.traces.format.json_fields import JsonFields, json_fields
 
+DRAFT, CHANNEL = "draft", "channel"
+
 
 @dataclass(frozen=True, slots=True)
 class FieldChannel:
@@ -68,6 +70,11 @@ class FieldModels:
         """The channels that are timed beside a drafter: those on its draft set; at the first also those on none."""
         beside = (drafter, None) if drafter == self.first else (drafter,)
         return {name: one for name, one in self.channels.items() if one.drafter in beside}
+
+    @property
+    def additions(self) -> list[tuple[str, str]]:
+        """What is added to the first recording, in turn: `DRAFT` or `CHANNEL`, and a name, which both may have."""
+        return [*((DRAFT, name) for name in list(self.drafters)[1:]), *((CHANNEL, name) for name in self.channels)]
 
     def with_drafts(self, drafters: Mapping[str, str]) -> "FieldModels":
         """These models and further draft sets."""

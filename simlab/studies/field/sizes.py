@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from simlab.studies.field.models import FieldModels
+from simlab.studies.field.models import CHANNEL, FieldModels
+from simlab.studies.field.systems import EQUAL
 
 _TOKENS_A_TEXT = 0.9
 """Of the tokens that an answer may have, what answers have on the average: some stop earlier."""
@@ -37,6 +38,8 @@ class FieldSize:
         repeats: samples of each.
         catch_up: tokens that a drafter of a router may have missed, likewise.
         confirm_minutes: of all runs of the real models together.
+        equal_share: of these minutes, for systems at equal nodes, where tokens are what one looks at; 0: only those at
+            their fastest run.
     """
 
     dev_prompts: int
@@ -47,10 +50,15 @@ class FieldSize:
     repeats: int
     catch_up: tuple[int, ...]
     confirm_minutes: float
+    equal_share: float
+
+    def share_of(self, group: str) -> float:
+        """The share of the minutes of runs that a group of systems has: `EQUAL` or `FASTEST`."""
+        return self.equal_share if group == EQUAL else 1 - self.equal_share
 
 
-FULL = FieldSize(40, 64, 96, (4, 7, 8, 12, 16, 24, 32, 48, 64), (64, 192, 384, 640), 7, (1, 16, 64, 256), 75.0)
-QUICK = FieldSize(4, 8, 32, (4, 7, 16, 64), (64, 640), 3, (1, 64), 2.0)
+FULL = FieldSize(40, 64, 96, (4, 7, 8, 12, 16, 24, 32, 48, 64), (64, 192, 384, 640), 7, (1, 16, 64, 256), 75.0, 0.35)
+QUICK = FieldSize(4, 4, 32, (4, 7, 16, 64), (64, 640), 3, (1, 64), 1.0, 0.0)
 
 
 def sized(quick: bool, confirm_minutes: float | None) -> FieldSize:
@@ -74,8 +82,9 @@ def expected_seconds(
     for side, num in texts.items():
         positions = num * size.max_new_tokens * _TOKENS_A_TEXT * token_s
         found[f"record {side}"] = _LOADING_S + positions * _RECORDED
-        for name in (*list(models.drafters)[1:], *models.channels):
-            found[f"add {name} {side}"] = _LOADING_S + positions * _ADDED.get(name, _ADDED_ELSE)
+        for kind, name in models.additions:
+            share = _ADDED.get(name, _ADDED_ELSE) if kind == CHANNEL else _ADDED_ELSE
+            found[f"add {kind} {name} {side}"] = _LOADING_S + positions * share
     for drafter in models.drafters:
         units = sum(max(len(one.units), 1) for one in models.channels_of(drafter).values())
         late = len(size.catch_up) if drafter == models.first else 0

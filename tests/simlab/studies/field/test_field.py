@@ -15,14 +15,16 @@ from simlab.studies.field import field as made
 from simlab.studies.field import sizes
 from simlab.studies.field.sizes import FieldSize, expected_seconds
 from simlab.studies.field.systems import EQUAL, FASTEST, System
-from simlab.traces.artefacts.confirmation import Confirmation, read_confirmation
+from simlab.traces.artefacts.confirmation import Confirmation, Scalar, read_confirmation
+from simlab.traces.reader import open_trace
 
-TINY = FieldSize(2, 3, 10, (3, 8, 16), (8, 200), 1, (1, 16), 1.0)
+TINY = FieldSize(2, 3, 10, (3, 8, 16), (8, 200), 1, (1, 16), 1.0, 0.4)
 SYSTEMS = (
     System("chain", "dflash", "", ("chain:length=1/3",)),
     System("ddtree", "dflash", "ddtree:budget={nodes}", ("ddtree:budget=2/4",)),
     System("eagle3", "dflash", "eagle3:budget={nodes},steps=1", ("eagle3:budget=4,steps=1",)),
     System("d2sd", "dflash", "d2sd:budget={nodes}", ("d2sd:budget=8",)),
+    System("its chain", "eagle3", "", ("chain:length=1/2",)),
 )
 COMPOSED = {"dflash": ("tree:budget=2/4/8", 'router:routes="ddtree:budget=4|ar",cuts=1')}
 
@@ -44,7 +46,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _command(folder: Path, *more: str) -> list[str]:
     paths = {"--models": "models.json", "--dev": "dev.jsonl", "--prompts": "eval.jsonl", "--out": "out"}
-    return ["field", *(part for name, path in paths.items() for part in (name, str(folder / path))), *more]
+    # A draft set and a channel of one name.
+    added = ["--add-draft", f"eagle3={folder / 'eagle3'}"]
+    return ["field", *(part for name, path in paths.items() for part in (name, str(folder / path))), *added, *more]
 
 
 @pytest.fixture
@@ -53,6 +57,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simlab.studies.field.choice.SYSTEMS", SYSTEMS)
     monkeypatch.setattr("simlab.studies.field.choice.NODES", (8, 16))
     monkeypatch.setattr(made, "COMPOSED", COMPOSED)
+    monkeypatch.setattr(made, "SYSTEMS", SYSTEMS)
 
 
 @pytest.mark.usefixtures("tiny")
@@ -68,18 +73,24 @@ def test_every_system_stands_in_one_table(folder: Path, capfd: pytest.CaptureFix
         ("chain", FASTEST),
         *[(system, size) for system in ("ddtree", "eagle3") for size in ("8", "16", FASTEST)],
         ("composition", FASTEST),
+        ("its chain", FASTEST),
     ]
     for one in whole:
         assert one["prompts"] == one["measured_prompts"] == 3
         assert one["predicted_speedup"] > 0
         assert one["measured_speedup"] > 0
     for one in found["confirmations"]:
-        together = [row for row in whole if (row["size"] == FASTEST) == (one["group"] == FASTEST)]
+        own = [row for row in whole if row["drafter"] == one["drafter"]]
+        together = [row for row in own if (row["size"] == FASTEST) == (one["group"] == FASTEST)]
         assert one["policies"] == len({row["policy"] for row in together} | {"ar", "chain"})
         assert one["rounds_equal_replay"]
         assert one["same_texts"] == one["texts"] > 0
-    assert [one["group"] for one in found["confirmations"]] == [FASTEST, EQUAL]
+    ran = [(one["drafter"], one["group"]) for one in found["confirmations"]]
+    assert ran == [("dflash", FASTEST), ("dflash", EQUAL), ("eagle3", FASTEST)]
     assert not found["has_failed"]
+    manifest = open_trace(folder / "out" / "eval").manifest
+    assert set(manifest.draft_sets) == {"dflash", "eagle3"}
+    assert set(manifest.channels) == {"eagle3"}
     assert {one["bound"] for one in found["bounds"]} >= {"hindsight:budget=16"}
 
 
@@ -110,12 +121,12 @@ def test_minutes_are_added_to_earlier_runs(folder: Path, capfd: pytest.CaptureFi
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("fault", [{"lossless": FAILED}, {"counts_equal_replay": False}], ids=str)
 def test_a_text_or_a_round_that_is_another_is_a_failure(
-    fault: dict[str, object], folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    fault: dict[str, Scalar], folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def spoilt(place: Path) -> Confirmation:
         found = read_confirmation(place)
         ran = next(one for one in found.rows if one.get("lossless") is not None)
-        return replace(found, rows=tuple({**one, **fault} if one is ran else one for one in found.rows))
+        return replace(found, rows=tuple({**one, **fault} if one is ran else dict(one) for one in found.rows))
 
     monkeypatch.setattr(made, "read_confirmation", spoilt)
     assert main(_command(folder, "--confirm-minutes", "0", "--json")) == 1
@@ -138,15 +149,21 @@ def test_a_folder_of_another_field_is_refused(folder: Path, capfd: pytest.Captur
     assert "was begun with other size; ask for the same, or give another --out" in capfd.readouterr().err
 
 
+@pytest.mark.usefixtures("tiny")
+def test_a_draft_set_that_no_system_reads_is_refused(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(_command(folder, "--add-draft", "other=somewhere")) == 2
+    assert "no system reads a draft set other; they are called dflash, eagle3" in capfd.readouterr().err
+
+
 def test_durations_are_told_of_every_step_that_makes_something() -> None:
     from simlab.studies.field.models import packaged_models
 
     models = packaged_models("float32", "cpu", EAGER)
     found = expected_seconds(sizes.FULL, models, 0.05, {"dev": 40, "eval": 80})
-    made_by_models = (*list(models.drafters)[1:], *models.channels)
     assert set(found) == {
         *(f"record {side}" for side in ("dev", "eval")),
-        *(f"add {name} {side}" for name in made_by_models for side in ("dev", "eval")),
+        *(f"add draft jetspec {side}" for side in ("dev", "eval")),
+        *(f"add channel {name} {side}" for name in models.channels for side in ("dev", "eval")),
         *(f"profile {name}" for name in models.drafters),
         "choose",
     }
