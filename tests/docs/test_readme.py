@@ -29,21 +29,22 @@ def figures_of(text: str) -> list[str]:
     return FIGURE.findall(plain)
 
 
-def answers() -> dict[str, str]:
-    """The commands of the table of questions, as they are typed, and what README says that they answer."""
+def answers() -> dict[tuple[str, str], str]:
+    """The commands of the table of questions, as they are typed, their pages, and what README says that they answer."""
     table = README.partition("## What it answers")[2].partition("\n## ")[0]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("|")]
     found = {}
     for _, command, answer in rows[2:]:
-        typed = re.search(r"`([^`]+)`", command)
+        typed = re.search(r"`([^`]+)`\]\(([^)#]+)", command)
         assert typed, command
-        found[typed[1]] = answer
+        found[typed[1], typed[2]] = answer
     return found
 
 
-def measured_answers() -> list[tuple[str, str]]:
-    """Those that hold a figure."""
-    return [(command, answer) for command, answer in answers().items() if figures_of(answer)]
+def measured_answers(start: str) -> list[tuple[str, str, str]]:
+    """Those that hold a figure, of commands that begin so."""
+    rows = [(command, page, answer) for (command, page), answer in answers().items()]
+    return [row for row in rows if row[0].startswith(start) and figures_of(row[2])]
 
 
 def options_of(command: str) -> frozenset[str]:
@@ -60,13 +61,26 @@ def test_the_first_table_is_what_the_first_command_prints(capsys: pytest.Capture
     assert [line for line in table.splitlines() if line not in printed] == []
 
 
-@pytest.mark.parametrize(("command", "answer"), measured_answers(), ids=[one for one, _ in measured_answers()])
+@pytest.mark.parametrize(
+    ("command", "answer"),
+    [(command, answer) for command, _, answer in measured_answers("simlab ")],
+    ids=[command for command, _, _ in measured_answers("simlab ")],
+)
 def test_every_figure_of_an_answer_is_printed_by_the_command_beside_it(
     command: str, answer: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(shlex.split(command)[1:]) == 0
     printed = set(figures_of(capsys.readouterr().out))
     assert [figure for figure in figures_of(answer) if figure not in printed] == []
+
+
+def test_a_figure_of_an_answer_that_takes_hours_is_on_its_page() -> None:
+    """What such a command made is on the page, and the page's own test holds it to the command's file."""
+    rows = measured_answers("make ")
+    assert {command for command, _, _ in rows} == {"make field"}
+    for _, page, answer in rows:
+        said = set(figures_of((REPOSITORY / page).read_text(encoding="utf-8")))
+        assert [figure for figure in figures_of(answer) if figure not in said] == []
 
 
 def test_the_report_has_the_latency_profile_of_the_table_above_it(

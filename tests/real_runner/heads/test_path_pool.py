@@ -1,5 +1,8 @@
 """Pools of a drafter that runs again behind each path: against one block a path, and against its own rows."""
 
+import copy
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -25,9 +28,12 @@ REACHES = [PathReach(3, 4), PathReach(1, 1), PathReach(1, 5), PathReach(6, 2), P
 
 def models_of(causal: bool, dtype: torch.dtype = torch.float64) -> Models:
     models = random_models("qwen3", 1, VOCAB_SIZE, dtype)
-    if causal:
-        models.block_drafter.config = models.block_drafter.config.as_causal_head()
-    return models
+    if not causal:
+        return models
+    # Other tests are given the same random models.
+    drafter = copy.copy(models.block_drafter)
+    drafter.config = drafter.config.as_causal_head()
+    return replace(models, drafter=drafter)
 
 
 def context_of(models: Models) -> DrafterContext:
@@ -111,6 +117,8 @@ def test_dense_pools_are_those_of_one_root(reach: PathReach, causal: bool) -> No
 def test_a_head_that_cannot_tell_tokens_from_masks_has_the_trees_of_its_rows() -> None:
     """With one embedding for all, a filled slot is a mask, and pools as wide as the tree are best-first on the rows."""
     models, reach = models_of(causal=True), PathReach(12, 12)
+    # Other tests are given the same random models.
+    models = replace(models, target=replace(models.target, model=copy.deepcopy(models.target.model)))
     with torch.no_grad():
         models.target.embedding.weight[:] = models.target.embedding.weight[0].clone()
     _, marginals, roots = drafted(models)

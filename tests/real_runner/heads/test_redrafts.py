@@ -26,11 +26,8 @@ from simlab.traces.channels.columns import BranchColumns
 TOP_K = 4
 
 
-def models_of(causal: bool = False) -> Models:
-    models = random_models("qwen3", 1, VOCAB_SIZE, torch.float64)
-    if causal:
-        models.block_drafter.config = models.block_drafter.config.as_causal_head()
-    return models
+def models_of() -> Models:
+    return random_models("qwen3", 1, VOCAB_SIZE, torch.float64)
 
 
 def rows_of(models: Models) -> DraftRows:
