@@ -58,7 +58,7 @@ class FieldSize:
 
 
 FULL = FieldSize(40, 64, 96, (4, 7, 8, 12, 16, 24, 32, 48, 64), (64, 192, 384, 640), 7, (1, 16, 64, 256), 75.0, 0.35)
-QUICK = FieldSize(4, 4, 32, (4, 7, 16, 64), (64, 640), 3, (1, 64), 1.0, 0.0)
+QUICK = FieldSize(4, 4, 32, (4, 7, 16, 64), (64, 640), 2, (1, 64), 1.0, 0.0)
 
 
 def sized(quick: bool, confirm_minutes: float | None) -> FieldSize:
