@@ -165,6 +165,21 @@ def stages(size: str) -> Callable[[Field], str]:
     return made
 
 
+def verification(field: Field) -> str:
+    """What verification took in the runs of the real models, and what the profile says of the same texts."""
+    rows = [
+        [
+            system(row),
+            f"{row['nodes_per_round']:.1f}",
+            f"{row['predicted_verify_ms_on_measured']:.1f}",
+            f"{row['measured_verify_ms']:.1f}",
+        ]
+        for row in rows_of(field, FASTEST)
+        if row["measured_verify_ms"] is not None
+    ]
+    return table(["", "drafted tokens", "predicted, ms", "measured, ms"], rows)
+
+
 def gpu_like(size: str) -> Callable[[Field], str]:
     """Speedups where a pass of up to 64 tokens takes as long as one of 64."""
 
@@ -187,6 +202,7 @@ TABLES: Mapping[str, Callable[[Field], str]] = {
     "fastest": fastest,
     "by-dataset": by_dataset,
     "stages-16": stages("16"),
+    "verification": verification,
     "gpu-like-64": gpu_like("64"),
 }
 """Every table that the page may ask for."""

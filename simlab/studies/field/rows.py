@@ -73,6 +73,8 @@ def field_rows(entries: Sequence[Entry], found: Mapping[str, FieldRows]) -> list
                     **_speed("gpu_like", table.gpu_like.get(key)),
                     **_speed("measured", ran),
                     "predicted_on_measured": _value(table.on_measured[entry.group].get(key)),
+                    "predicted_verify_ms_on_measured": _verify_ms(table.on_measured[entry.group].get(key)),
+                    "measured_verify_ms": _verify_ms(ran),
                     "measured_prompts": _prompts(ran),
                     **gains.row(entry, part),
                 }
@@ -198,6 +200,11 @@ def _stages(one: Summary) -> Row:
         f"{name.removesuffix('_s')}_ms": None if seconds is None else _rounded(1000 * getattr(seconds, name) / rounds)
         for name in STAGE_COLUMNS
     }
+
+
+def _verify_ms(one: Summary | None) -> object:
+    """Milliseconds of verification a round, of what ran."""
+    return None if one is None else _stages(one)["verify_ms"]
 
 
 def _speed(kind: str, one: Summary | None) -> Row:

@@ -65,6 +65,11 @@ def test_what_did_not_run_has_no_measured_speed(found: FieldRows) -> None:
     # A tenth slower, as is plain decoding: the same speedups, and the same gains.
     assert rows[1]["measured_speedup"] == pytest.approx(rows[1]["predicted_speedup"], abs=1e-3)
     assert rows[1]["gain_measured"] == pytest.approx(rows[1]["gain_speed"], abs=1e-3)
+    assert [row["measured_verify_ms"] is None for row in rows] == [False, False, False, True]
+    for row in rows[:3]:
+        predicted, measured = row["predicted_verify_ms_on_measured"], row["measured_verify_ms"]
+        assert isinstance(predicted, float)
+        assert measured == pytest.approx(1.1 * predicted, rel=0.01)
     none = FieldRows(
         "dflash",
         found.predicted,
