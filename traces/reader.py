@@ -178,6 +178,27 @@ class Trace:
                     yield RecordedTexts(tuple(some), together, beside.part(firsts[begin], firsts[end]))
                 begin = max(end, begin + 1)
 
+    def runs(self, indices: Collection[int], most_roots: int = 1 << 40) -> Iterator[tuple[int, ...]]:
+        """Sequences of one shard each, in order: what is read together.
+
+        Args:
+            indices: the sequences.
+            most_roots: in a run of more than one.
+        """
+        for _, texts in self._shards(self._wanted(indices)):
+            run: list[int] = []
+            roots = 0
+            for record in texts:
+                if record.index not in indices:
+                    continue
+                if run and roots + len(record.text) - 1 > most_roots:
+                    yield tuple(run)
+                    run, roots = [], 0
+                run.append(record.index)
+                roots += len(record.text) - 1
+            if run:
+                yield tuple(run)
+
     def _check_is_read(self, channel: str) -> None:
         info = self.manifest.channels.get(channel)
         if channel == TARGET:

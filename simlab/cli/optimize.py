@@ -10,6 +10,7 @@ from simlab.cli.options import (
     add_json,
     add_policies,
     add_progress,
+    add_ray,
     add_threads,
     check_file_to_write,
 )
@@ -55,6 +56,7 @@ def add_arguments(parser: Parser) -> None:
         help="drop policies that are clearly worse after a part of the prompts (default: where there are many)",
     )
     add_threads(parser)
+    add_ray(parser)
     add_json(parser)
     add_progress(parser)
     ranges = parser.add_argument_group("ranges")
@@ -93,6 +95,8 @@ def run(options: argparse.Namespace) -> int:
         seed=options.seed,
         storage=options.storage,
         threads=options.threads,
+        ray=options.ray,
+        workers=options.workers,
         progress=options.progress,
     )
     if options.results is not None:

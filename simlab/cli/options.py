@@ -72,6 +72,18 @@ def add_threads(parser: Options) -> None:
     parser.add_argument("--threads", type=threads, metavar="N", help="CPU threads (default: all cores)")
 
 
+def add_ray(parser: Options) -> None:
+    """Add ``--ray`` and ``--workers``: work on many processes and machines."""
+    parser.add_argument(
+        "--ray",
+        metavar="local|ADDRESS",
+        help="work on a local Ray, or on that of a cluster (HOST:PORT; on one of its machines: auto)",
+    )
+    parser.add_argument(
+        "--workers", type=positive, metavar="N", help="workers of --ray (default: as many as it has room for)"
+    )
+
+
 def add_json(parser: Options) -> None:
     """Add ``--json``: output for scripts."""
     parser.add_argument("--json", action="store_true", help="print JSON")

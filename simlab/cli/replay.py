@@ -12,6 +12,7 @@ from simlab.cli.options import (
     add_limit,
     add_policies,
     add_progress,
+    add_ray,
     add_threads,
     add_trace,
     check_file_to_write,
@@ -59,6 +60,7 @@ def add_arguments(parser: Parser) -> None:
     add_by(parser)
     add_limit(parser)
     add_threads(parser)
+    add_ray(parser)
     add_json(parser)
     add_progress(parser)
     files = parser.add_argument_group("files")
@@ -91,6 +93,8 @@ def run(options: argparse.Namespace) -> int:
         by=options.by,
         limit=options.limit,
         threads=options.threads,
+        ray=options.ray,
+        workers=options.workers,
         progress=options.progress,
         out=options.out,
         resume=options.resume,

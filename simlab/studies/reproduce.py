@@ -285,7 +285,9 @@ def _replayed(
     if not any(len(record.text) > 1 for record in trace.sequences()):
         raise TraceError(f"{trace.place} holds no rounds, so there is nothing to reproduce")
     asked = PricedPolicies(no_prices() if prices is None else prices, tuple(policies))
-    return replay_trace(trace, draft, [asked], options.limit, ReplayOptions(None, options.progress, best_budgets=False))
+    return replay_trace(
+        trace, draft, [asked], options.limit, ReplayOptions(progress=options.progress, best_budgets=False)
+    )
 
 
 def _checks(one: PublishedStudy, trace: Trace, draft: str, limit: int | None) -> list[SetupCheck]:

@@ -19,6 +19,7 @@ from simlab.studies.replay.run import ReplayOptions, replay_trace
 from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
 from simlab.traces.results.rows import HINDSIGHT, Results, results_at
+from simlab.workers.threads import Threads
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _BUDGETS = (2, 4, 8, 16, 32, 64, 128)
@@ -117,7 +118,7 @@ def advise(
     judged = opened(trace)
     chosen_on = judged if choose_on is None else opened(choose_on)
     notes: list[str] = []
-    options = ReplayOptions(threads, progress, best_budgets=False)
+    options = ReplayOptions(Threads(threads), progress, best_budgets=False)
     name = judged.draft_name(draft)
     machines = _machines(judged, name, policies, [Path(one) for one in cost], batches, limit, notes)
     wanted = set(first_prompts(judged, limit))

@@ -1,8 +1,11 @@
 """The trace that a study reads: as it was opened, by its place, or the sample that comes with simlab."""
 
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
-from simlab.errors import UsageError
+from simlab.errors import TraceError, UsageError
+from simlab.traces.format.files import local_folder
 from simlab.traces.reader import Trace, open_trace, packaged_trace
 
 TraceSource = Trace | str | Path
@@ -64,3 +67,41 @@ def longest_context(trace: Trace, limit: int | None) -> int:
     wanted = set(first_prompts(trace, limit))
     texts = [record for record in trace.sequences() if record.index in wanted and len(record.text) > 1]
     return max((len(record.prompt.token_ids) + len(record.text) - 2 for record in texts), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class TracePlace:
+    """Where a trace is, for a worker that opens it itself.
+
+    Attributes:
+        place: an absolute path or an address.
+        text_id: of the trace that is meant.
+    """
+
+    place: str
+    text_id: str
+
+    @classmethod
+    def of(cls, trace: Trace) -> "TracePlace":
+        """Where a trace that is open here is."""
+        folder = local_folder(trace.place)
+        return cls(trace.place if folder is None else str(folder), trace.text_id)
+
+    def open(self) -> Trace:
+        """Open it; in one process once.
+
+        Raises:
+            TraceError: it is not there, or is another one by now.
+        """
+        return _opened_once(self)
+
+
+@lru_cache(maxsize=2)
+def _opened_once(where: TracePlace) -> Trace:
+    found = open_trace(where.place)
+    if found.text_id != where.text_id:
+        raise TraceError(
+            f"{where.place} holds the text {found.text_id} on a worker, and {where.text_id} where the command was "
+            "given; all machines must see the same files"
+        )
+    return found

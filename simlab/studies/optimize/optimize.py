@@ -17,6 +17,7 @@ from simlab.studies.result import StudyResult
 from simlab.traces.artefacts.optimum import Optimum, write_optimum
 from simlab.traces.results.files import write_results
 from simlab.traces.results.rows import Results
+from simlab.workers.on_ray import ray_options, workers_on
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -131,6 +132,8 @@ def optimize(
     seed: int | None = None,
     storage: str | None = None,
     threads: int | None = None,
+    ray: str | None = None,
+    workers: int | None = None,
     progress: bool | None = None,
 ) -> OptimizeResult:
     """Choose a policy and its settings on the prompts of one trace, and report the choice on those of another.
@@ -148,18 +151,23 @@ def optimize(
         seed: of the trials; None: 0.
         storage: keep the trials, and go on with earlier ones: ``sqlite:///FILE``.
         threads: of the CPU; None: all cores.
+        ray: ``local``, or the address of a Ray cluster, whose workers replay in place of threads.
+        workers: of Ray; None: as many as it has room for.
         progress: whether bars are shown; None: on a terminal.
 
     Raises:
         SimlabError: something is not there, or does not fit the rest.
     """
     costs = [Path(cost)] if isinstance(cost, str | Path) else [Path(one) for one in cost]
+    on_ray = ray_options(ray, workers)
     inputs = search_inputs(opened(trace), report_on, costs, draft, objective, node_cap)
     space = search_space_of(policies, inputs)
-    plan, options = plan_of(trials, seed, storage, space), SearchOptions(threads, progress)
-    points, num_tried = run_trials(space, inputs, plan, options)
-    dev = search(space, points, inputs.dev, inputs.objective, halving, options)
-    best = dev.best(inputs.objective)
-    evaluation = search(space, [*points, best], inputs.evaluation, inputs.objective, halving, options)
-    choice = report_choice(inputs, dev, evaluation, len(space.points) + num_tried, options)
+    plan = plan_of(trials, seed, storage, space)
+    with workers_on(on_ray, threads) as what:
+        options = SearchOptions(what, progress)
+        points, num_tried = run_trials(space, inputs, plan, options)
+        dev = search(space, points, inputs.dev, inputs.objective, halving, options)
+        best = dev.best(inputs.objective)
+        evaluation = search(space, [*points, best], inputs.evaluation, inputs.objective, halving, options)
+        choice = report_choice(inputs, dev, evaluation, len(space.points) + num_tried, options)
     return OptimizeResult(inputs, space, tuple(points), choice, dev.steps)

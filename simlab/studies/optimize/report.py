@@ -119,7 +119,7 @@ def _rows(side: PromptSet, finalists: Sequence[SearchPoint], options: SearchOpti
         in_sample += artefacts.in_sample(policies)
         asked.append(PricedPolicies(prices, policies))
     rows = replay_trace(
-        side.trace, side.draft, asked, None, ReplayOptions(options.threads, options.progress, best_budgets=False)
+        side.trace, side.draft, asked, None, ReplayOptions(options.workers, options.progress, best_budgets=False)
     )
     wanted = side.sequences()
     return rows.filter(rows["sequence"].is_in(list(wanted))), tuple(dict.fromkeys(in_sample))

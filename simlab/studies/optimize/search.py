@@ -7,18 +7,22 @@ import numpy as np
 
 from simlab.analysis.optimize.candidate_sums import CandidateSums, best_places, objective_figures
 from simlab.analysis.optimize.halving import halve_candidates, mixed_order
-from simlab.arrays import Longs
+from simlab.arrays import Doubles, Longs
 from simlab.channels.needs import channels_read
 from simlab.policies.composition import order_key, rule_of
-from simlab.policies.engine.replay import PricedPolicy, Replay, ReplaySums
+from simlab.policies.engine.replay import PricedPolicy, Replay
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.rules.budgets import FixedBudget
 from simlab.recorded import RecordedTexts
 from simlab.studies.inputs.progress import progress_bar
+from simlab.studies.inputs.trace import TracePlace
 from simlab.studies.optimize.inputs import PromptSet
 from simlab.studies.optimize.space import SearchPoint, SearchSpace, is_reference
-from simlab.studies.replay.run import ROOTS_AT_ONCE, ROWS_AT_ONCE, in_order, num_cores
+from simlab.studies.replay.run import ROOTS_A_UNIT, ROOTS_AT_ONCE, ROWS_AT_ONCE
 from simlab.totals import DRAFTED, ROUNDS
+from simlab.traces.reader import Trace
+from simlab.workers.job import Report, Workers, not_told
+from simlab.workers.threads import Threads
 
 HALVING_FROM = 20_000
 """From so many policies that are worked out apart times prompts, about a minute of a core, a search drops the worse."""
@@ -29,11 +33,11 @@ class SearchOptions:
     """How a search is run; what it finds is the same in any options.
 
     Attributes:
-        threads: None: as many as there are cores.
+        workers: what replays: threads of this process, or Ray.
         progress: whether bars are shown; None: on a terminal.
     """
 
-    threads: int | None = None
+    workers: Workers = Threads()
     progress: bool | None = None
 
 
@@ -43,11 +47,11 @@ class SumsOfPolicies:
     Args:
         points: the policies.
         side: the prompts.
-        options: threads and bar.
+        options: workers and bar.
     """
 
     def __init__(self, points: Sequence[SearchPoint], side: PromptSet, options: SearchOptions) -> None:
-        self._points, self._side, self._threads = points, side, options.threads or num_cores()
+        self._points, self._side, self._workers = points, side, options.workers
         self._progress = options.progress
 
     def __call__(self, places: Sequence[int], prompts: Sequence[int]) -> CandidateSums:
@@ -56,13 +60,12 @@ class SumsOfPolicies:
         sums = np.zeros((3, len(priced), len(prompts)))
         committed = np.zeros(len(prompts))
         sequences = side.sequences(prompts)
-        for texts, which, found in self._found(priced, list(sequences)):
-            for number, one in enumerate(texts.sequences):
-                at = sequences[one.index]
-                sums[0, which, at] += found.counts[:, number, ROUNDS]
-                sums[1, which, at] += found.counts[:, number, DRAFTED]
-                sums[2, which, at] += found.seconds[:, number].sum(axis=1)
-                committed[at] += (len(one.text) - 1) if which[0] == 0 else 0
+        lengths = {record.index: len(record.text) for record in side.trace.sequences()}
+        for found in self._found(priced, list(sequences)):
+            for number, index in enumerate(found.sequences):
+                at = sequences[index]
+                sums[:, found.which, at] += found.sums[:, :, number]
+                committed[at] += (lengths[index] - 1) if found.which[0] == 0 else 0
         machines = len(side.prices)
         rounds, drafted, seconds = sums.reshape(3, machines, len(places) + 1, len(prompts))
         names = tuple(side.prompts[place] for place in prompts)
@@ -77,32 +80,98 @@ class SumsOfPolicies:
             found += [(one.policy, prices.cost_of(one.policy)) for one in named]
         return found
 
-    def _found(
-        self, priced: list[PricedPolicy], sequences: list[int]
-    ) -> Iterator[tuple[RecordedTexts, Longs, ReplaySums]]:
+    def _found(self, priced: list[PricedPolicy], sequences: list[int]) -> "Iterator[_Sums]":
         """Sums of some of the policies on some of the texts; the first of all is in the first of each texts."""
         orders: dict[str, int] = {}
         near = sorted(range(len(priced)), key=lambda place: orders.setdefault(order_key(priced[place][0]), len(orders)))
-        chunks = [np.array(near[at : at + ROWS_AT_ONCE], np.int64) for at in range(0, len(near), ROWS_AT_ONCE)]
-        ready = [(which, Replay([priced[place] for place in which])) for which in chunks]
-        lengths = {record.index: len(record.text) for record in self._side.trace.sequences()}
-
-        channels = channels_read(policy for policy, _ in priced)
-
-        def units() -> Iterator[tuple[RecordedTexts, tuple[Longs, Replay]]]:
-            for texts in self._side.trace.recorded_texts(self._side.draft, sequences, ROOTS_AT_ONCE, channels):
-                yield from ((texts, one) for one in ready)
-
-        def work(unit: tuple[RecordedTexts, tuple[Longs, Replay]]) -> tuple[RecordedTexts, Longs, ReplaySums]:
-            texts, (which, replay) = unit
-            return texts, which, replay.sums(texts)
-
+        chunks = tuple(np.array(near[at : at + ROWS_AT_ONCE], np.int64) for at in range(0, len(near), ROWS_AT_ONCE))
+        side, lengths = self._side, {record.index: len(record.text) for record in self._side.trace.sequences()}
+        if self._workers.shares_memory:
+            job, units = _SumsJob(side.trace, side.draft, tuple(priced), chunks), iter([_Unit(tuple(sequences))])
+        else:
+            job = _SumsJob(TracePlace.of(side.trace), side.draft, tuple(priced), chunks)
+            runs = side.trace.runs(frozenset(sequences), ROOTS_A_UNIT)
+            units = (_Unit(run, chunk) for run in runs for chunk in range(len(chunks)))
         total = sum(lengths[index] for index in sequences) * len(priced)
-        name = f"search on {self._side.name}"
-        with progress_bar(self._progress, name, "token", total, unit_scale=True) as bar:
-            for texts, which, found in in_order(units(), work, self._threads):
-                yield texts, which, found
-                bar.update(sum(len(one.text) for one in texts.sequences) * len(which))
+        with progress_bar(self._progress, f"search on {side.name}", "token", total, unit_scale=True) as bar:
+            for found in self._workers.results(job, units, not_told):
+                yield found
+                bar.update(sum(lengths[index] for index in found.sequences) * len(found.which))
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """What a worker is given: sequences, and a chunk of the policies, or all of them."""
+
+    sequences: tuple[int, ...]
+    chunk: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sums:
+    """Sums of some policies on some texts.
+
+    Attributes:
+        sequences: the texts.
+        which: int64 ``[P]``, places of the policies.
+        sums: float64 ``[3, P, S]``: rounds, drafted tokens, seconds.
+    """
+
+    sequences: tuple[int, ...]
+    which: Longs
+    sums: Doubles
+
+
+class _OpenedSums:
+    """Sums in one process.
+
+    Args:
+        trace: the recording.
+        draft: the draft set.
+        priced: the policies.
+        chunks: places of those that are worked out together.
+    """
+
+    def __init__(self, trace: Trace, draft: str, priced: Sequence[PricedPolicy], chunks: Sequence[Longs]) -> None:
+        self._trace, self._draft = trace, draft
+        self._channels = channels_read(policy for policy, _ in priced)
+        self._ready = [(which, Replay([priced[place] for place in which])) for which in chunks]
+
+    def parts(self, unit: _Unit) -> Iterator[tuple[RecordedTexts, Longs, Replay]]:
+        """The texts of a unit, some at a time, under each chunk."""
+        ready = self._ready if unit.chunk is None else [self._ready[unit.chunk]]
+        for texts in self._trace.recorded_texts(self._draft, unit.sequences, ROOTS_AT_ONCE, self._channels):
+            yield from ((texts, *one) for one in ready)
+
+    def work(self, part: tuple[RecordedTexts, Longs, Replay]) -> _Sums:
+        """The sums of a part."""
+        texts, which, replay = part
+        found = replay.sums(texts)
+        counts = found.counts.astype(np.float64)
+        sums = np.stack([counts[:, :, ROUNDS], counts[:, :, DRAFTED], found.seconds.sum(axis=2)])
+        return _Sums(tuple(one.index for one in texts.sequences), which, sums)
+
+
+@dataclass(frozen=True, slots=True)
+class _SumsJob:
+    """Sums of policies, for any process.
+
+    Attributes:
+        trace: as it is open here, or where it is.
+        draft: the draft set.
+        priced: the policies.
+        chunks: int64, places of those that are worked out together.
+    """
+
+    trace: Trace | TracePlace
+    draft: str
+    priced: tuple[PricedPolicy, ...]
+    chunks: tuple[Longs, ...]
+
+    def open(self, _report: Report) -> _OpenedSums:
+        """Open the trace."""
+        trace = self.trace.open() if isinstance(self.trace, TracePlace) else self.trace
+        return _OpenedSums(trace, self.draft, self.priced, self.chunks)
 
 
 def units_of(points: Sequence[SearchPoint]) -> Longs:
@@ -151,7 +220,7 @@ def search(
         side: the prompts.
         objective: what is to be large.
         halving: whether worse policies are dropped on the way; None: where there are many.
-        options: threads and bar.
+        options: workers and bar.
     """
     kept = {one.typed: one for one in (*filter(is_reference, space.points), *more)}
     points = [one for one in space.points if one.typed not in kept]
@@ -164,7 +233,7 @@ def search(
     order, entries = mixed_order(side.prompts), np.array([one.entry for one in points], np.int64)
     left, found, steps = halve_candidates(SumsOfPolicies(points, side, options), units, entries, order, objective)
     always = list(kept.values())
-    own = SumsOfPolicies(always, side, SearchOptions(options.threads, False))(range(len(always)), range(num_prompts))
+    own = SumsOfPolicies(always, side, SearchOptions(options.workers, False))(range(len(always)), range(num_prompts))
     in_order_of_trace = np.argsort(order).tolist()
     sums = own.beside(found.on(in_order_of_trace))
     return SearchOutcome((*always, *(points[place] for place in left)), sums, tuple(steps))

@@ -129,7 +129,7 @@ def _trials(
 
     done = (optuna.trial.TrialState.COMPLETE,)
     whole = _whole_settings(entry, points)
-    quiet = SearchOptions(options.threads, False)
+    quiet = SearchOptions(options.workers, False)
     start = min(len(study.get_trials(deepcopy=False, states=done)), plan.trials)
     with progress_bar(options.progress, "trials", "it", plan.trials, initial=start) as bar:
         for number in range(start, plan.trials):

@@ -1,8 +1,8 @@
 """``simlab replay --batch N``: texts that are served N at a time, each round a round of all of them."""
 
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from tqdm import tqdm
 
@@ -15,11 +15,12 @@ from simlab.policies.parsing.parse import NamedPolicy
 from simlab.recorded import RecordedTexts, texts_of
 from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.priced_policies import PricedPolicies
-from simlab.studies.inputs.trace import first_prompts
+from simlab.studies.inputs.trace import TracePlace, first_prompts
 from simlab.studies.replay.rows import ReplayRow, policy_row, results_of
-from simlab.studies.replay.run import ReplayOptions, in_order, num_cores
+from simlab.studies.replay.run import ReplayOptions
 from simlab.traces.reader import Trace
 from simlab.traces.results.rows import Results, joined_results, rows_in_order
+from simlab.workers.job import Report, not_told
 
 
 def replay_batches(
@@ -33,7 +34,7 @@ def replay_batches(
         asked: policies, and prices of ``batch`` texts at a time.
         limit: the first so many prompts only.
         batch: texts at a time; they come in the order of the trace.
-        options: threads and progress; nothing is kept before the end.
+        options: workers and progress; nothing is kept before the end.
 
     Raises:
         MissingChannelError: the trace does not hold what a policy reads; nothing was replayed.
@@ -46,19 +47,59 @@ def replay_batches(
     rows = [policy_row(one, each.prices) for each in asked for one in policies_at(each.policies, batch)]
     wanted = first_prompts(trace, limit)
     channels = channels_read(one.policy for each in asked for one in each.policies)
-    texts = texts_of(list(trace.recorded(draft, wanted, channels)))
+    shared = options.workers.shares_memory
+    job = _BatchJob(trace if shared else TracePlace.of(trace), draft, tuple(rows), tuple(wanted), channels, batch)
     shown = sys.stderr.isatty() if options.progress is None else options.progress
-
-    def work(row: ReplayRow) -> Results:
-        return results_of([row], _sums(row, texts, batch), texts, trace, draft)
-
     with tqdm(total=len(rows), desc="replay", unit="policy", delay=2, disable=not shown) as bar:
         found = []
-        for results in in_order(iter(rows), work, options.threads or num_cores()):
+        for results in options.workers.results(job, range(len(rows)), not_told):
             found.append(results)
             bar.update()
     order = [(row.prices.cost_id, row.policy_id, row.identity["policy"]) for row in rows]
     return rows_in_order(joined_results(found), order, wanted)
+
+
+class _OpenedBatch:
+    """A replay in batches, in one process, with all texts in memory."""
+
+    def __init__(self, job: "_BatchJob") -> None:
+        self._job = job
+        self._trace = job.trace.open() if isinstance(job.trace, TracePlace) else job.trace
+        self._texts = texts_of(list(self._trace.recorded(job.draft, job.wanted, job.channels)))
+
+    def parts(self, unit: int) -> Iterator[ReplayRow]:
+        """The row of that number."""
+        yield self._job.rows[unit]
+
+    def work(self, part: ReplayRow) -> Results:
+        """One policy on all texts."""
+        sums = _sums(part, self._texts, self._job.batch)
+        return results_of([part], sums, self._texts, self._trace, self._job.draft)
+
+
+@dataclass(frozen=True, slots=True)
+class _BatchJob:
+    """A replay in batches, for any process; a unit is the number of a row.
+
+    Attributes:
+        trace: as it is open here, or where it is.
+        draft: the draft set.
+        rows: one for each policy and machine.
+        wanted: the sequences, in the order of the trace.
+        channels: that are read.
+        batch: texts at a time.
+    """
+
+    trace: Trace | TracePlace
+    draft: str
+    rows: tuple[ReplayRow, ...]
+    wanted: tuple[int, ...]
+    channels: tuple[str, ...]
+    batch: int
+
+    def open(self, _report: Report) -> _OpenedBatch:
+        """Open the trace and read the texts."""
+        return _OpenedBatch(self)
 
 
 def policies_at(policies: Sequence[NamedPolicy], batch: int) -> tuple[NamedPolicy, ...]:

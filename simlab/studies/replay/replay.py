@@ -22,6 +22,7 @@ from simlab.traces.reader import Trace
 from simlab.traces.results.rounds_file import RoundsFile
 from simlab.traces.results.rows import Results, results_at
 from simlab.traces.results.store import ResultStore
+from simlab.workers.on_ray import ray_options, workers_on
 
 WITHOUT_CHOICE = ("ddtree:budget=16/64",)
 """What is replayed where no policy is named, besides autoregressive decoding, the chain and the bounds."""
@@ -101,6 +102,8 @@ def replay(
     by: str | None = None,
     limit: int | None = None,
     threads: int | None = None,
+    ray: str | None = None,
+    workers: int | None = None,
     progress: bool | None = None,
     out: str | Path | None = None,
     resume: bool = False,
@@ -121,6 +124,8 @@ def replay(
         by: cut the tables by ``dataset``, ``context`` or ``turn``.
         limit: the first so many prompts only.
         threads: of the CPU; None: all cores.
+        ray: ``local``, or the address of a Ray cluster, whose workers replay in place of threads.
+        workers: of Ray; None: as many as it has room for.
         progress: whether a bar is shown; None: on a terminal.
         out: a Parquet file for the result rows, which are written as they come.
         resume: go on with ``out``, and with ``rounds`` where it is given: what is there is not made again.
@@ -146,11 +151,12 @@ def replay(
             raise TraceError(f"{recording.place} holds no sequences, so there is nothing to replay")
         store = None if result_file is None else ResultStore(result_file, resume)
         file_of_rounds = None if rounds_file is None else RoundsFile(rounds_file, resume)
-        options = ReplayOptions(threads, progress, store, file_of_rounds)
-        if batch is None:
-            rows = replay_trace(recording, draft, machines, limit, options)
-        else:
-            rows = replay_batches(recording, draft, machines, limit, batch, options)
+        with workers_on(ray_options(ray, workers), threads) as what:
+            options = ReplayOptions(what, progress, store, file_of_rounds)
+            if batch is None:
+                rows = replay_trace(recording, draft, machines, limit, options)
+            else:
+                rows = replay_batches(recording, draft, machines, limit, batch, options)
         if store is not None:
             store.finish(rows, recording.sequence_counts)
         if file_of_rounds is not None:

@@ -1,13 +1,10 @@
-"""Replays of many policies on a trace: threads, progress, and going on after a kill."""
+"""Replays of many policies on a trace: workers, progress, and going on after a kill."""
 
-import os
 import sys
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import cache
 
 from tqdm import tqdm
 
@@ -16,7 +13,7 @@ from simlab.policies.parsing.parse import NamedPolicy
 from simlab.recorded import RecordedTexts
 from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.priced_policies import PricedPolicies
-from simlab.studies.inputs.trace import first_prompts
+from simlab.studies.inputs.trace import TracePlace, first_prompts
 from simlab.studies.replay.rounds import rows_of_texts
 from simlab.studies.replay.rows import ReadyRows, ReplayRow, bound_rows, policy_row, results_of, simlab_version
 from simlab.traces.reader import Trace
@@ -24,6 +21,8 @@ from simlab.traces.results.rounds import RoundRows, joined_rounds
 from simlab.traces.results.rounds_file import RoundsFile
 from simlab.traces.results.rows import Results, joined_results, rows_in_order
 from simlab.traces.results.store import ResultStore
+from simlab.workers.job import Report, Workers, not_told
+from simlab.workers.threads import Threads
 
 ROWS_AT_ONCE = 4096
 """As many result rows of a text are made at a time, so that memory stays small."""
@@ -31,11 +30,11 @@ ROWS_AT_ONCE = 4096
 ROOTS_AT_ONCE = 1024
 """Texts of as many positions are replayed at a time: enough for a kernel to be worth its call, and few in memory."""
 
-KEEP_EVERY_S, KEEP_EVERY_ROWS = 10.0, 50_000
-"""Finished rows are written after so many seconds or rows."""
+ROOTS_A_UNIT = 8192
+"""Another process is given texts of one shard of as many positions."""
 
-Value = TypeVar("Value")
-Work = TypeVar("Work")
+KEEP_EVERY_S, KEEP_EVERY_ROWS = 10.0, 250_000
+"""Finished rows are written after so many seconds or rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +42,14 @@ class ReplayOptions:
     """How a replay is run; its rows are the same under any options.
 
     Attributes:
-        threads: None: as many as there are cores.
+        workers: what replays: threads of this process, or Ray.
         progress: whether a bar is shown; None: on a terminal.
         store: where finished rows are kept, and earlier ones found; None: nowhere.
         rounds: where rows of single rounds go; None: nowhere.
         best_budgets: whether the best budgets in hindsight stand among the rows, where there are prices.
     """
 
-    threads: int | None = None
+    workers: Workers = Threads()
     progress: bool | None = None
     store: ResultStore | None = None
     rounds: RoundsFile | None = None
@@ -67,11 +66,29 @@ class _Task:
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
+    """What a worker is given: sequences of which the same is missing, and of their groups of rows one, or all."""
+
+    alike: int
+    sequences: tuple[int, ...]
+    group: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
     """Some texts under some policies or bounds, and those of the policies whose rounds are wanted."""
 
     texts: RecordedTexts
     ready: ReadyRows
     in_rounds: tuple[NamedPolicy, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Replayed:
+    """Result rows, the rounds that are wanted, and how many tokens times rows were replayed for them."""
+
+    results: Results
+    rounds: RoundRows | None
+    tokens: int
 
 
 def replay_trace(
@@ -150,7 +167,10 @@ def _missing(
             if task.with_rounds or (row.prices.cost_id, row.policy_id) not in rows_there:
                 yield task
 
-    missing = {index: list(left(index)) for index in wanted}
+    # Where nothing is there, as in most replays, all sequences share one list.
+    everything = [whole for _, whole in tasks]
+    untouched = {index for index in wanted if index not in done and index not in (rounds_done or {})}
+    missing = {index: everything if index in untouched else list(left(index)) for index in wanted}
     return {index: some for index, some in missing.items() if some}
 
 
@@ -160,32 +180,98 @@ def _replayed(trace: Trace, draft: str, missing: dict[int, list[_Task]], options
     shown = sys.stderr.isatty() if options.progress is None else options.progress
     total = sum(lengths[index] * len(some) for index, some in missing.items())
     keeper = _Keeper(options.store, options.rounds)
-
-    def units() -> Iterator[_Unit]:
-        for some, indices in _alike(missing):
-            ready = [(ReadyRows([task.row for task in group]), _policies_in_rounds(group)) for group in _groups(some)]
-            channels = dict.fromkeys(name for task in some for name in task.row.channels_read)
-            for texts in trace.recorded_texts(draft, indices, ROOTS_AT_ONCE, tuple(channels)):
-                yield from (_Unit(texts, *group) for group in ready)
-
-    def work(unit: _Unit) -> tuple[_Unit, Results, RoundRows | None]:
-        return unit, *_unit_rows(trace, draft, unit)
-
+    alike = _alike(missing)
     found = []
+    tasks = tuple(_groups(some) for some, _ in alike)
+    if options.workers.shares_memory:
+        job = _ReplayJob(trace, draft, tasks)
+        units = (_Unit(place, tuple(indices)) for place, (_, indices) in enumerate(alike))
+    else:
+        job, units = _ReplayJob(TracePlace.of(trace), draft, tasks), _pieces(trace, alike, tasks)
     with tqdm(total=total, desc="replay", unit="token", unit_scale=True, delay=2, disable=not shown) as bar:
-        for unit, results, rounds in in_order(units(), work, options.threads or num_cores()):
-            found.append(results)
-            keeper.keep(results, rounds)
-            bar.update(sum(len(one.text) for one in unit.texts.sequences) * len(unit.ready.rows))
+        for one in options.workers.results(job, units, not_told):
+            found.append(one.results)
+            keeper.keep(one.results, one.rounds)
+            bar.update(one.tokens)
     keeper.write()
     return found
 
 
+def _pieces(
+    trace: Trace, alike: list[tuple[list[_Task], list[int]]], tasks: Sequence[Sequence[object]]
+) -> Iterator[_Unit]:
+    """Units for other processes: what lies in one shard, under some policies."""
+    for place, (_, indices) in enumerate(alike):
+        for run in trace.runs(frozenset(indices), ROOTS_A_UNIT):
+            for group in range(len(tasks[place])):
+                yield _Unit(place, run, group)
+
+
+class _OpenedReplay:
+    """A replay in one process.
+
+    Args:
+        trace: the recording.
+        draft: the draft set.
+        tasks: as those of `_ReplayJob`.
+    """
+
+    def __init__(self, trace: Trace, draft: str, tasks: "Sequence[Sequence[tuple[_Task, ...]]]") -> None:
+        self._trace, self._draft, self._tasks = trace, draft, tasks
+        self._ready = cache(self._made_ready)
+
+    def parts(self, unit: _Unit) -> Iterator[_Part]:
+        """The texts of a unit, some at a time, under each group of rows."""
+        wanted = self._tasks[unit.alike]
+        numbers = range(len(wanted)) if unit.group is None else [unit.group]
+        ready = [self._ready(unit.alike, number) for number in numbers]
+        rows = [task.row for number in numbers for task in wanted[number]]
+        channels = tuple(dict.fromkeys(name for row in rows for name in row.channels_read))
+        for texts in self._trace.recorded_texts(self._draft, unit.sequences, ROOTS_AT_ONCE, channels):
+            yield from (_Part(texts, *group) for group in ready)
+
+    def work(self, part: _Part) -> _Replayed:
+        """Result rows of some texts, and the rounds that are wanted."""
+        trace, draft, texts = self._trace, self._draft, part.texts
+        results = results_of(part.ready.rows, part.ready.sums(texts), texts, trace, draft)
+        rounds = rows_of_texts(part.in_rounds, texts, trace, draft) if part.in_rounds else None
+        tokens = sum(len(one.text) for one in texts.sequences) * len(part.ready.rows)
+        return _Replayed(results, rounds, tokens)
+
+    def _made_ready(self, alike: int, number: int) -> tuple[ReadyRows, tuple[NamedPolicy, ...]]:
+        group = self._tasks[alike][number]
+        return ReadyRows([task.row for task in group]), _policies_in_rounds(group)
+
+
+@dataclass(frozen=True, slots=True)
+class _ReplayJob:
+    """A replay, for any process.
+
+    Attributes:
+        trace: as it is open here, or where it is.
+        draft: the draft set.
+        tasks: groups of rows that are made together; of each set of sequences of which the same is missing.
+    """
+
+    trace: Trace | TracePlace
+    draft: str
+    tasks: tuple[list[tuple[_Task, ...]], ...]
+
+    def open(self, _report: Report) -> _OpenedReplay:
+        """Open the trace."""
+        trace = self.trace.open() if isinstance(self.trace, TracePlace) else self.trace
+        return _OpenedReplay(trace, self.draft, self.tasks)
+
+
 def _alike(missing: dict[int, list[_Task]]) -> list[tuple[list[_Task], list[int]]]:
-    """Sequences of which the same is missing, together."""
+    """Sequences of which the same is missing, together; where it is one list, it is the same at a look."""
     found: dict[tuple[tuple[str | None, str, bool], ...], tuple[list[_Task], list[int]]] = {}
+    known: dict[int, tuple[tuple[str | None, str, bool], ...]] = {}
     for index, some in missing.items():
-        key = tuple((task.row.prices.cost_id, task.row.policy_id, task.with_rounds) for task in some)
+        key = known.get(id(some))
+        if key is None:
+            key = tuple((task.row.prices.cost_id, task.row.policy_id, task.with_rounds) for task in some)
+            known[id(some)] = key
         found.setdefault(key, (some, []))[1].append(index)
     return list(found.values())
 
@@ -204,14 +290,6 @@ def _order_key(row: ReplayRow) -> str:
 
 def _policies_in_rounds(tasks: Sequence[_Task]) -> tuple[NamedPolicy, ...]:
     return tuple(task.row.policy for task in tasks if task.with_rounds and task.row.policy is not None)
-
-
-def _unit_rows(trace: Trace, draft: str, unit: _Unit) -> tuple[Results, RoundRows | None]:
-    """Result rows of some texts, and the rounds that are wanted."""
-    results = results_of(unit.ready.rows, unit.ready.sums(unit.texts), unit.texts, trace, draft)
-    if not unit.in_rounds:
-        return results, None
-    return results, rows_of_texts(unit.in_rounds, unit.texts, trace, draft)
 
 
 class _Keeper:
@@ -240,24 +318,3 @@ class _Keeper:
         if self._rounds is not None and self._rows:
             self._rounds.add(joined_rounds(self._rows))
         self._results, self._rows, self._num, self._since = [], [], 0, time.monotonic()
-
-
-def in_order(units: Iterator[Work], work: Callable[[Work], Value], threads: int) -> Iterator[Value]:
-    """What work makes of each unit, in their order; as few units as keep the threads busy are held at a time."""
-    with ThreadPoolExecutor(threads) as pool:
-        waiting: deque[Future[Value]] = deque()
-        try:
-            for unit in units:
-                waiting.append(pool.submit(work, unit))
-                if len(waiting) > 2 * threads:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def num_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

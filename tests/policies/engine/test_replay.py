@@ -41,6 +41,7 @@ from simlab.traces.format.manifest_entries import BASE_RANK, ChannelInfo, ModelI
 from simlab.traces.reader import Trace, open_trace, packaged_trace
 from simlab.traces.results.rows import BOUNDS, channel_ids_text
 from simlab.traces.synthetic import write_synthetic_trace
+from simlab.workers.threads import Threads
 
 # Settings under which each policy is replayed; a policy that is not here is so with its defaults.
 SETTINGS: dict[str, list[str]] = {
@@ -241,7 +242,7 @@ def test_any_number_of_threads_gives_the_same_rows(trace: Trace) -> None:
         fitting = [one for one in policies if prices.cost is None or one.policy.budget <= cost.most_drafted]
         asked = [PricedPolicies(prices, tuple(fitting))]
         first, *others = (
-            replay_trace(trace, "synthetic", asked, None, ReplayOptions(threads)) for threads in (1, 2, 3)
+            replay_trace(trace, "synthetic", asked, None, ReplayOptions(Threads(threads))) for threads in (1, 2, 3)
         )
         assert all(first.equals(other) for other in others)
         # Beside channels there is no bound of best budgets on the marginals.

@@ -1,0 +1,444 @@
+"""Work on Ray: workers on this machine or on all machines of a cluster.
+
+The driver, the process that was started by hand, hands out units and takes in values; it alone writes manifests and
+result files. A unit whose worker is lost, with its machine or alone, is done again by another one.
+"""
+
+import logging
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic
+
+from simlab.errors import SimlabError, UsageError
+from simlab.limits.typed_numbers import shown
+from simlab.workers.job import Job, Part, Report, Unit, Value, Workers
+from simlab.workers.kinds import Kind, difference, kind_of_this_process
+from simlab.workers.threads import Threads
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
+    from ray.actor import ActorHandle
+
+    from simlab.workers.ray_worker import RayWorker
+
+LOCAL = "local"
+"""In place of an address: a Ray of its own on this machine, ended with the command."""
+
+MOST_LOSSES = 10
+"""A unit that lost so many workers is given up: it is what ends them, by its need of memory for instance."""
+
+UNITS_AHEAD = 2
+"""Units that a worker has at a time, so that it never waits for the driver."""
+
+_UNITS_BEFORE = 4
+"""Times the number of workers: units that may be done before an earlier one is."""
+
+_SECONDS_BETWEEN_LOOKS = 0.5
+_SECONDS_TO_WAIT_IN_SILENCE = 20.0
+_STORE_BYTES = 512 << 20
+
+
+class WorkerError(SimlabError):
+    """Workers that cannot be had, differ from the driver, or end again and again."""
+
+
+@dataclass(frozen=True, slots=True)
+class RayOptions:
+    """Which Ray does the work, and how many workers there are.
+
+    Attributes:
+        address: ``local``, or that of a running cluster: ``auto``, ``HOST:PORT``, ``ray://HOST:PORT``.
+        workers: None: as many as there are cores, or GPUs where a worker needs some.
+        gpus: that one worker needs; they are of one machine.
+        visible_gpus: those that a local Ray may use, as ``CUDA_VISIBLE_DEVICES`` names them; None: all.
+    """
+
+    address: str = LOCAL
+    workers: int | None = None
+    gpus: int = 0
+    visible_gpus: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.address or self.address != self.address.strip():
+            raise UsageError(f"expected --ray local or an address such as HOST:6379; got {shown(self.address)}")
+        if self.workers is not None and self.workers < 1:
+            raise UsageError(f"expected at least one worker; got {self.workers}")
+
+
+def ray_options(ray: str | None, workers: int | None) -> RayOptions | None:
+    """What was asked for: ``local``, an address, or None, where threads do the work.
+
+    Raises:
+        UsageError: workers were asked for without Ray.
+    """
+    if ray is None and workers is not None:
+        raise UsageError(f"--workers {workers} are workers of Ray; add --ray local, or leave it out")
+    return None if ray is None else RayOptions(ray, workers)
+
+
+@contextmanager
+def workers_on(options: RayOptions | None, threads: int | None = None) -> Iterator[Workers]:
+    """What does the work: workers of Ray, or where none was asked for the threads of this process.
+
+    Raises:
+        SimlabError: Ray is not installed, or cannot be reached, or has too little for one worker.
+    """
+    if options is None:
+        yield Threads(threads)
+        return
+    with _connected(options):
+        workers = RayWorkers(options)
+        try:
+            yield workers
+        finally:
+            workers.close()
+
+
+@contextmanager
+def _connected(options: RayOptions) -> Iterator[None]:
+    # Ray tells its makers how it is used, unless it is told not to.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Where a worker needs no GPU it sees none, and Ray warns of it otherwise.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray  # noqa: PLC0415 - an extra of its own
+    except ModuleNotFoundError as error:
+        raise SimlabError(
+            f'--ray needs the package {error.name}, which is not installed; install it with: pip install "simlab[ray]"'
+        ) from error
+    if ray.is_initialized():
+        yield
+        return
+    _begin(options)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _begin(options: RayOptions) -> None:
+    """Begin a Ray of this command's own, or join a cluster."""
+    import ray  # noqa: PLC0415 - an extra of its own
+
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    try:
+        if options.address != LOCAL:
+            ray.init(address=options.address, **quiet)
+            return
+        # A worker takes a core of Ray's count, so there may be more of them than there are cores.
+        cores = max(Threads().num or 0, os.cpu_count() or 1, options.workers or 0)
+        with _visible(options.visible_gpus):
+            ray.init(
+                address=LOCAL,
+                num_cpus=cores,
+                include_dashboard=False,
+                object_store_memory=_STORE_BYTES,
+                **quiet,
+            )
+    except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        what = "a local Ray could not be started" if options.address == LOCAL else f"no Ray at {options.address}"
+        raise WorkerError(
+            f"{what} ({reason}); give --ray local, or the address of a running cluster (`ray start --head` on its "
+            "first machine prints it)"
+        ) from error
+
+
+@contextmanager
+def _visible(gpus: tuple[str, ...] | None) -> Iterator[None]:
+    """What is begun within sees these GPUs only."""
+    if gpus is None:
+        yield
+        return
+    name = "CUDA_VISIBLE_DEVICES"
+    before = os.environ.get(name)
+    os.environ[name] = ",".join(gpus)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+class RayWorkers:
+    """Workers of the Ray that this process is connected to; begun when the first job comes, and kept for the next.
+
+    Args:
+        options: how many, and what each needs.
+    """
+
+    def __init__(self, options: RayOptions) -> None:
+        self._options = options
+        self._kind = kind_of_this_process()
+        self._idle: list[_Worker] = []
+        self._num_jobs = 0
+        self._wanted = _num_workers(options)
+
+    @property
+    def shares_memory(self) -> bool:
+        """False: a job is sent to other processes."""
+        return False
+
+    @property
+    def num(self) -> int:
+        """How many workers there are to be."""
+        return self._wanted
+
+    def results(
+        self, job: Job[Unit, Part, Value], units: Iterable[Unit], told: Report, ahead: int = UNITS_AHEAD
+    ) -> Iterator[Value]:
+        """The values of all parts, in the order of the units.
+
+        Raises:
+            WorkerError: workers differ from this process, or end again and again.
+            SimlabError: as the job raises it.
+        """
+        import ray  # noqa: PLC0415 - an extra of its own
+
+        self._num_jobs += 1
+        run = _Run(self._start, self._kind, (self._num_jobs, [ray.put(job)]), told, ahead, self._wanted, self._idle)
+        try:
+            yield from run.results(iter(units))
+        finally:
+            self._idle = run.left()
+
+    def close(self) -> None:
+        """End all workers."""
+        import ray  # noqa: PLC0415 - an extra of its own
+
+        for worker in self._idle:
+            with suppress(Exception):
+                ray.kill(worker.handle)
+        self._idle = []
+
+    def _start(self) -> "_Worker":
+        import ray  # noqa: PLC0415 - an extra of its own
+
+        from simlab.workers.ray_worker import RayWorker  # noqa: PLC0415 - imports ray
+
+        # A lost worker is replaced by the driver, which knows what it was at; Ray would wait for its old place.
+        limits = {"num_cpus": 1, "num_gpus": self._options.gpus, "max_restarts": 0}
+        actor = ray.remote(concurrency_groups={"reports": 1}, **limits)(RayWorker)
+        handle = actor.remote()
+        return _Worker(handle, handle.kind.remote())
+
+
+def _num_workers(options: RayOptions) -> int:
+    """As many as were asked for, or as the cluster has room for.
+
+    Raises:
+        WorkerError: it has none for a single one.
+    """
+    import ray  # noqa: PLC0415 - an extra of its own
+
+    there = ray.cluster_resources()
+    room = int(there.get("CPU", 0))
+    if options.gpus:
+        room = min(room, int(there.get("GPU", 0)) // options.gpus)
+    if room < 1:
+        raise WorkerError(
+            f"a worker needs 1 core and {options.gpus} GPUs, and Ray has {int(there.get('CPU', 0))} cores and "
+            f"{int(there.get('GPU', 0))} GPUs; add machines to the cluster, or give another --device"
+        )
+    return options.workers or room
+
+
+@dataclass(slots=True, eq=False)
+class _Worker:
+    """A worker, as the driver knows it.
+
+    Attributes:
+        handle: of Ray's actor.
+        kind: what it will answer first of all.
+        is_ready: whether it has.
+        asked: a question for its reports that is still open.
+    """
+
+    handle: "ActorHandle[RayWorker[object, object, object]]"
+    kind: "ObjectRef[Kind]"
+    is_ready: bool = False
+    asked: "ObjectRef[dict[str, int]] | None" = None
+
+
+@dataclass(slots=True, eq=False)
+class _Task(Generic[Unit]):
+    """A unit that is to be done or is being done, and how many workers were lost over it."""
+
+    number: int
+    unit: Unit
+    losses: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Run(Generic[Unit, Value]):
+    """One job on all workers: which units are where.
+
+    Attributes:
+        start: begins one more worker.
+        driver: what this process runs on; no worker may differ.
+        job: its number, and where it is.
+        told: hears what workers report.
+        ahead: units that a worker has at a time.
+        wanted: how many workers there are to be.
+        workers: those that are there.
+    """
+
+    start: Callable[[], _Worker]
+    driver: Kind
+    job: tuple[int, "list[ObjectRef[object]]"]
+    told: Report
+    ahead: int
+    wanted: int
+    workers: list[_Worker]
+    _waiting: "deque[_Task[Unit]]" = field(default_factory=deque)
+    _running: "dict[ObjectRef[list[Value]], tuple[_Task[Unit], _Worker]]" = field(default_factory=dict)
+    _done: dict[int, list[Value]] = field(default_factory=dict)
+    _num_taken: int = 0
+    _next: int = 0
+    _deaths_at_start: int = 0
+    _looked: float = field(default_factory=time.monotonic)
+    _stirred: float = field(default_factory=time.monotonic)
+
+    def results(self, units: Iterator[Unit]) -> Iterator[Value]:
+        """The values, in the order of the units."""
+        while True:
+            self._take(units)
+            if not self._waiting and not self._running:
+                return
+            self._begin_workers()
+            self._hand_out()
+            self._wait()
+            while self._next in self._done:
+                yield from self._done.pop(self._next)
+                self._next += 1
+
+    def left(self) -> list[_Worker]:
+        """Workers for another job; one that is still at a unit of this one is ended."""
+        import ray  # noqa: PLC0415 - an extra of its own
+
+        busy = [worker for _, worker in self._running.values()]
+        for worker in busy:
+            with suppress(Exception):
+                ray.kill(worker.handle)
+        return [worker for worker in self.workers if worker not in busy]
+
+    def _take(self, units: Iterator[Unit]) -> None:
+        """As many units as may be done next; lost ones wait before them."""
+        while len(self._waiting) <= self.wanted and self._num_taken - self._next < _UNITS_BEFORE * self.wanted:
+            try:
+                unit = next(units)
+            except StopIteration:
+                return
+            self._waiting.append(_Task(self._num_taken, unit))
+            self._num_taken += 1
+
+    def _begin_workers(self) -> None:
+        """No more than there are units for."""
+        while len(self.workers) < min(self.wanted, len(self._waiting) + len(self._running)):
+            self.workers.append(self.start())
+
+    def _hand_out(self) -> None:
+        """To workers that do nothing first; ahead only where units are left for those that are beginning."""
+        counts = {id(worker): 0 for worker in self.workers if worker.is_ready}
+        for _, worker in self._running.values():
+            counts[id(worker)] += 1
+        beginning = len(self.workers) - len(counts)
+        for load in range(self.ahead):
+            for worker in self.workers:
+                idle = counts.get(id(worker)) == load
+                if idle and len(self._waiting) > (beginning if load else 0):
+                    task = self._waiting.popleft()
+                    number, job = self.job
+                    self._running[worker.handle.do.remote(number, job, task.unit)] = task, worker
+                    counts[id(worker)] += 1
+
+    def _wait(self) -> None:
+        """Until something ends or begins, or it is time to look at what workers report."""
+        import ray  # noqa: PLC0415 - an extra of its own
+
+        beginning = {worker.kind: worker for worker in self.workers if not worker.is_ready}
+        found, _ = ray.wait([*self._running, *beginning], num_returns=1, timeout=_SECONDS_BETWEEN_LOOKS)
+        for ref in found:
+            self._stirred = time.monotonic()
+            if ref in beginning:
+                self._meet(beginning[ref])
+            else:
+                self._take_in(ref)
+        now = time.monotonic()
+        if now - self._looked > _SECONDS_BETWEEN_LOOKS:
+            self._looked = now
+            self._hear()
+            self._say_what_is_waited_for(now, len(beginning))
+
+    def _meet(self, worker: _Worker) -> None:
+        """A worker has begun, or failed to."""
+        import ray  # noqa: PLC0415 - an extra of its own
+
+        try:
+            other = difference(self.driver, ray.get(worker.kind))
+        except ray.exceptions.RayError as error:
+            self.workers.remove(worker)
+            self._deaths_at_start += 1
+            if self._deaths_at_start > MOST_LOSSES:
+                raise WorkerError(f"{MOST_LOSSES} workers in a row ended while they began: {_reason(error)}") from error
+            return
+        if other is not None:
+            raise WorkerError(f"a worker has {other}, so its results might differ; install the same on all machines")
+        worker.is_ready, self._deaths_at_start = True, 0
+
+    def _take_in(self, ref: "ObjectRef[list[Value]]") -> None:
+        """A unit is done, or its worker is lost."""
+        import ray  # noqa: PLC0415 - an extra of its own
+
+        task, worker = self._running.pop(ref)
+        try:
+            self._done[task.number] = ray.get(ref)
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, SimlabError):
+                raise error.cause from None
+            raise
+        except ray.exceptions.RayError as error:
+            if worker in self.workers:
+                self.workers.remove(worker)
+            task.losses += 1
+            if task.losses > MOST_LOSSES:
+                raise WorkerError(
+                    f"{MOST_LOSSES} workers ended one after the other while they did the same unit of work: "
+                    f"{_reason(error)}; finished units are kept"
+                ) from error
+            self._waiting.appendleft(task)
+
+    def _hear(self) -> None:
+        """What workers report; the question is not asked twice."""
+        import ray  # noqa: PLC0415 - an extra of its own
+
+        for worker in self.workers:
+            if not worker.is_ready:
+                continue
+            if worker.asked is not None:
+                found, _ = ray.wait([worker.asked], timeout=0)
+                if not found:
+                    continue
+                with suppress(ray.exceptions.RayError):
+                    for what, number in ray.get(worker.asked).items():
+                        self.told(what, number)
+            worker.asked = worker.handle.reports.remote()
+
+    def _say_what_is_waited_for(self, now: float, beginning: int) -> None:
+        """Where nothing runs for long: a cluster may have lost the machines that had room for a worker."""
+        if not self._running and now - self._stirred > _SECONDS_TO_WAIT_IN_SILENCE:
+            self._stirred = now
+            sys.stderr.write(f"waiting for Ray to begin {beginning} workers; is there room on the cluster?\n")
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of what Ray says of a loss."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0].rstrip(".") if lines else type(error).__name__
