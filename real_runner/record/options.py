@@ -1,7 +1,7 @@
 """What a person asks of a recording. Nothing here imports torch, so that the command line can read it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from simlab.errors import PromptError
@@ -10,6 +10,7 @@ from simlab.real_runner.execution.executions import check_device_map
 from simlab.sampling.choice import Sampling
 from simlab.traces.format.manifest_entries import check_kept
 from simlab.untrusted.json_text import parse_json
+from simlab.workers.on_ray import LOCAL, RayOptions
 
 _SET_HERE = {"conversation", "conversations", "messages", "add_generation_prompt", "continue_final_message", "tokenize"}
 _SET_HERE |= {"tokenizer_kwargs", "padding", "truncation", "max_length", "return_tensors", "return_dict"}
@@ -28,7 +29,11 @@ class RecordOptions:
             then never run here.
         hidden_layers: which states each of these files holds, as the engine was asked for them.
         text_from: a trace whose texts are used again, for another drafter.
-        more_devices: a process more for each; they share the shards with the first device.
+        more_devices: a worker more for each; they share the shards with the first device.
+        ray: ``local``, or the address of a Ray cluster, whose workers record; None: this process does, or with
+            ``more_devices`` a local Ray.
+        workers: of Ray; None: as many as it has room for.
+        gpus_per_worker: where ``device_map`` spreads a target; None: 1 on a GPU.
         device_map: ``auto`` spreads the target over devices; None: one has it.
         batch_size: prompts that are decoded as one batch and written as one shard.
         limit: at most so many prompts; None takes all.
@@ -56,6 +61,9 @@ class RecordOptions:
     dtype: str = "float32"
     device: str = "cpu"
     more_devices: tuple[str, ...] = ()
+    ray: str | None = None
+    workers: int | None = None
+    gpus_per_worker: int | None = None
     device_map: str | None = None
     batch_size: int = 32
     min_width: int = 64
@@ -81,11 +89,38 @@ class RecordOptions:
             },
         )
         check_kept(self.min_width, self.exact_budget)
+        self._check_ray()
+
+    def _check_ray(self) -> None:
+        if self.ray is None and self.workers is not None:
+            raise ValueError(f"--workers {self.workers} are workers of Ray; add --ray local, or leave it out")
+        if self.ray is not None and self.more_devices:
+            raise ValueError("--ray places the workers itself; give --device cuda or --device cpu, and --workers N")
+        if self.gpus_per_worker is not None and (self.ray is None or self.device_map is None):
+            raise ValueError("--gpus-per-worker is read with --ray and --device-map auto; leave it out")
 
     @property
     def devices(self) -> tuple[str, ...]:
         """All devices, the first first."""
         return (self.device, *self.more_devices)
+
+    @property
+    def on_ray(self) -> RayOptions | None:
+        """The workers that record; None: this process does."""
+        if self.ray is None and not self.more_devices:
+            return None
+        on_gpu = self.device.startswith("cuda")
+        gpus = (self.gpus_per_worker or 1) if on_gpu else 0
+        if self.ray is not None:
+            return RayOptions(self.ray, self.workers, gpus, units_ahead=1)
+        visible = tuple(device.partition(":")[2] or "0" for device in self.devices) if on_gpu else None
+        return RayOptions(LOCAL, len(self.devices), gpus, visible, units_ahead=1)
+
+    @property
+    def of_a_worker(self) -> "RecordOptions":
+        """What a worker records with: Ray shows it the GPUs that are its own."""
+        device = "cuda" if self.device.startswith("cuda") else self.device
+        return replace(self, device=device, more_devices=(), ray=None, workers=None, gpus_per_worker=None)
 
     @property
     def sampling(self) -> Sampling:

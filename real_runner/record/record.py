@@ -1,25 +1,27 @@
 """Recording: the target's text, its law along it, and what a drafter proposes at every position."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from simlab.arrays import Floats, Ints
+from simlab.errors import ModelError
 from simlab.real_runner.adapters.gated import GatedAdapter
 from simlab.real_runner.adapters.rows import mask_columns
 from simlab.real_runner.drafters.draft_rows import draft_columns
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.heads.eagle3.chain import chain_columns
 from simlab.real_runner.heads.eagle3.head import Eagle3Head
-from simlab.real_runner.models import Models, load_models, within_memory
+from simlab.real_runner.models import Models, check_device, load_models, within_memory
 from simlab.real_runner.record.answers import answers_of, check_positions
-from simlab.real_runner.record.devices import OtherDevices, check_devices
 from simlab.real_runner.record.dumped_models import check_dumped, dumped_text, load_dumped_models
-from simlab.real_runner.record.manifests import draft_name, manifest_of, recording_info
+from simlab.real_runner.record.manifests import device_name, draft_name, manifest_of, recording_info
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.progress import ProgressReporter, RecordingProgress
 from simlab.real_runner.record.prompts import PromptRecord
@@ -39,9 +41,13 @@ from simlab.sampling.candidates import top_candidates
 from simlab.sampling.choice import Sampling, choose_rows, sequence_key
 from simlab.traces.format.alone import writing_alone
 from simlab.traces.format.files import MANIFEST
+from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.records import DraftColumns, SequenceRecord, TokenRows
 from simlab.traces.format.schema import NUM_TOP
 from simlab.traces.writer import TraceWriter, check_output_folder
+from simlab.workers.job import Report, Workers, not_told
+from simlab.workers.on_ray import LOCAL, RayOptions, workers_on
+from simlab.workers.threads import num_cores
 
 _DECODING_SHARE = 0.5
 
@@ -56,23 +62,217 @@ def record(options: RecordOptions) -> Path:
     Raises:
         SimlabError: models, prompts or folder cannot be used; nothing half written is left.
     """
-    # The processes of other devices write into the folder too, for this one.
+    # Workers write into the folder too, for this process.
     with writing_alone(options.out / MANIFEST):
         check_output_folder(options.out, options.resume)
         return _record(options)
 
 
 def _record(options: RecordOptions) -> Path:
+    if options.on_ray is not None:
+        if options.ray is None:
+            check_devices(options.devices)
+        _warn_of_threads(options.on_ray, options.devices)
+        with workers_on(options.on_ray) as workers:
+            return _record_on(workers, options)
     models, sources = load(options)
-    if options.tap_offset == AUTO:
-        # Processes of other devices load the drafter anew, and read the same layers.
-        options = replace(options, tap_offset=str(models.block_drafter.config.tap_offset))
-    shards = shards_of(options, sources)
-    writer = TraceWriter(options.out, manifest_of(options, models, sources), len(shards), options.resume)
+    plan = plan_of(options, models, sources)
+    writer = TraceWriter(options.out, plan.manifest, len(plan.texts), options.resume)
     if not writer.is_complete:
         check_devices(options.devices)
-        _record_all(options, models, shards, writer)
+        shards = shards_of(options, sources)
+        missing = _missing(writer, plan)
+        with _progress(options, plan, missing) as progress:
+            for number in missing:
+                writer.write(number, record_batch(options, models, shards[number], sum(plan.texts[:number]), progress))
+        writer.finish(_info(options, plan, missing, progress))
     return options.out
+
+
+def _record_on(workers: Workers, options: RecordOptions) -> Path:
+    """Record with workers, of which one says first what there is to be recorded: this process loads no model."""
+    (plan,) = workers.results(_PlanningJob(options), [None], not_told)
+    options = replace(options, tap_offset=plan.tap_offset)
+    writer = TraceWriter(options.out, plan.manifest, len(plan.texts), options.resume)
+    if writer.is_complete:
+        return options.out
+    missing = _missing(writer, plan)
+    with _progress(options, plan, missing) as progress:
+
+        def told(_what: str, num_tokens: int) -> None:
+            progress.decoded(num_tokens)
+
+        job = _RecordingJob(options, writer, torch.get_num_threads())
+        for lengths in workers.results(job, missing, told):
+            for length in lengths:
+                progress.recorded(length)
+    writer.finish(_info(options, plan, missing, progress))
+    return options.out
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingPlan:
+    """What there is to be recorded, known once the models are loaded.
+
+    Attributes:
+        manifest: of the trace.
+        texts: how many each shard holds.
+        tap_offset: which layers the drafter reads, where that was to be found out.
+    """
+
+    manifest: Manifest
+    texts: tuple[int, ...]
+    tap_offset: str | None
+
+
+def plan_of(options: RecordOptions, models: Models, sources: Sources) -> RecordingPlan:
+    """What there is to be recorded of these sources."""
+    offset = options.tap_offset
+    if offset == AUTO:
+        # Other workers load the drafter anew, and read the same layers.
+        offset = str(models.block_drafter.config.tap_offset)
+    texts = tuple(sum(map(num_turns, shard)) for shard in shards_of(options, sources))
+    return RecordingPlan(manifest_of(options, models, sources), texts, offset)
+
+
+def _missing(writer: TraceWriter, plan: RecordingPlan) -> list[int]:
+    """The shards that are still to be recorded."""
+    return [number for number in range(len(plan.texts)) if not writer.is_done(number)]
+
+
+def _progress(options: RecordOptions, plan: RecordingPlan, missing: Sequence[int]) -> RecordingProgress:
+    """The bar over all texts."""
+    num_texts = sum(plan.texts)
+    num_done = num_texts - sum(plan.texts[number] for number in missing)
+    return RecordingProgress("recording", num_texts, num_done, _DECODING_SHARE / options.max_new_tokens)
+
+
+def _info(
+    options: RecordOptions, plan: RecordingPlan, missing: Sequence[int], progress: RecordingProgress
+) -> dict[str, object]:
+    """What is true of this run alone."""
+    num_done = len(plan.texts) - len(missing)
+    return recording_info(progress.seconds, progress.positions, num_done, options.devices)
+
+
+class _Loaded:
+    """Models and sources in the process of a worker, kept from one job to the next."""
+
+    options: ClassVar[RecordOptions | None] = None
+    found: ClassVar[tuple[Models, Sources] | None] = None
+
+    @classmethod
+    def of(cls, options: RecordOptions) -> tuple[Models, Sources]:
+        """Load them, or take those that are loaded."""
+        if cls.found is None or cls.options != options:
+            cls.found = None
+            cls.found = load(options)
+            offset = plan_of(options, *cls.found).tap_offset
+            cls.options = replace(options, tap_offset=offset)
+        return cls.found
+
+
+@dataclass(frozen=True, slots=True)
+class _PlanningJob:
+    """Loads the models, and says what there is to be recorded; its one unit is None."""
+
+    options: RecordOptions
+
+    def open(self, _report: Report) -> "_PlanningJob":
+        """Nothing is read before there is a unit."""
+        return self
+
+    def parts(self, unit: None) -> list[None]:
+        """One part."""
+        return [unit]
+
+    @within_memory()
+    def work(self, _part: None) -> RecordingPlan:
+        """Load, and look."""
+        own = self.options.of_a_worker
+        return plan_of(own, *_Loaded.of(own))
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordingJob:
+    """Records shards by their numbers.
+
+    Attributes:
+        options: with the drafter's layers settled.
+        writer: of the trace, as the driver began it.
+        num_threads: of torch; the last bits of a matrix product depend on them.
+    """
+
+    options: RecordOptions
+    writer: TraceWriter
+    num_threads: int
+
+    @within_memory()
+    def open(self, report: Report) -> "_OpenedRecording":
+        """Load the models."""
+        torch.set_num_threads(self.num_threads)
+        own = self.options.of_a_worker
+        models, sources = _Loaded.of(own)
+        self.writer.check_same(manifest_of(own, models, sources))
+        return _OpenedRecording(own, models, shards_of(own, sources), self.writer, report)
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenedRecording:
+    """A recording in the process of a worker."""
+
+    options: RecordOptions
+    models: Models
+    shards: Sequence[Sequence[Source]]
+    writer: TraceWriter
+    report: Report
+
+    def parts(self, unit: int) -> list[int]:
+        """A shard is one part."""
+        return [unit]
+
+    @within_memory()
+    def work(self, part: int) -> list[int]:
+        """Record a shard and write it, unless a worker that was lost did so; how long each of its texts is."""
+        if self.writer.is_done(part):
+            return [len(one.text) for one in self.writer.read_back(part)]
+        first = sum(sum(map(num_turns, shard)) for shard in self.shards[:part])
+        records = record_batch(self.options, self.models, self.shards[part], first, self)
+        self.writer.write(part, records)
+        return [len(one.text) for one in records]
+
+    def decoded(self, num_tokens: int) -> None:
+        """The target wrote so many tokens."""
+        self.report("decoded", num_tokens)
+
+    def recorded(self, num_positions: int) -> None:
+        """Texts are counted by shards, when they are written."""
+
+
+def check_devices(devices: Sequence[str]) -> None:
+    """Refuse devices that are not there, or that would not compute the same bits.
+
+    Raises:
+        ModelError: one is not there, or they are not of one kind.
+    """
+    for device in devices:
+        check_device(device)
+    kinds = {device_name(device): device for device in devices}
+    if len(kinds) > 1:
+        named = ", ".join(f"{device} is {kind}" for kind, device in kinds.items())
+        raise ModelError(
+            f"the devices of a recording must be of one kind, or its shards would differ in their last bits; {named}"
+        )
+
+
+def _warn_of_threads(ray: RayOptions, devices: Sequence[str]) -> None:
+    """Say when the threads of several workers share too few cores, which makes each many times slower."""
+    num, threads, cores = ray.workers or 1, torch.get_num_threads(), num_cores()
+    if ray.address == LOCAL and devices[0] == "cpu" and num * threads > cores:
+        sys.stderr.write(
+            f"{num} workers of {threads} threads each share {cores} cores; OMP_NUM_THREADS={max(cores // num, 1)} "
+            "would be faster\n"
+        )
 
 
 def load(options: RecordOptions) -> tuple[Models, Sources]:
@@ -119,50 +319,6 @@ def _samples(options: RecordOptions, models: Models, sources: Sources) -> list[P
 def shards_of(options: RecordOptions, sources: Sources) -> list[Sequence[Source]]:
     """Consecutive prompts that are decoded as one batch and written as one shard."""
     return [sources.items[i : i + options.batch_size] for i in range(0, len(sources.items), options.batch_size)]
-
-
-def _record_all(
-    options: RecordOptions, models: Models, shards: Sequence[Sequence[Source]], writer: TraceWriter
-) -> None:
-    done = [number for number in range(len(shards)) if writer.is_done(number)]
-    missing = [number for number in range(len(shards)) if number not in done]
-    num_texts, num_done = (sum(num_turns(source) for n in some for source in shards[n]) for some in (missing, done))
-    worth = _DECODING_SHARE / options.max_new_tokens
-    with RecordingProgress("recording", num_texts + num_done, num_done, worth) as progress:
-        if options.more_devices:
-            with OtherDevices(options, writer, missing, record_on_device, progress) as others:
-                _record_shards(options, models, shards, writer, others.taken(), others)
-                others.wait()
-        else:
-            _record_shards(options, models, shards, writer, missing, progress)
-    writer.finish(recording_info(progress.seconds, progress.positions, len(done), options.devices))
-
-
-@within_memory()
-def record_on_device(
-    options: RecordOptions, writer: TraceWriter, numbers: Iterable[int], progress: ProgressReporter
-) -> None:
-    """Record some shards of a recording that another process began.
-
-    Raises:
-        SimlabError: models or prompts cannot be used, or have become others since.
-    """
-    models, sources = load(options)
-    writer.check_same(manifest_of(options, models, sources))
-    _record_shards(options, models, shards_of(options, sources), writer, numbers, progress)
-
-
-def _record_shards(
-    options: RecordOptions,
-    models: Models,
-    shards: Sequence[Sequence[Source]],
-    writer: TraceWriter,
-    numbers: Iterable[int],
-    progress: ProgressReporter,
-) -> None:
-    turns = [sum(map(num_turns, shard)) for shard in shards]
-    for number in numbers:
-        writer.write(number, record_batch(options, models, shards[number], sum(turns[:number]), progress))
 
 
 def record_batch(

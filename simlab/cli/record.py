@@ -14,7 +14,7 @@ from simlab.cli.model_options import (
     add_tap_offset,
     named_checkpoint,
 )
-from simlab.cli.options import add_limit
+from simlab.cli.options import add_limit, add_ray
 from simlab.cli.parser import Parser, not_negative, positive
 from simlab.errors import UsageError, named_or_listed, needing_models
 from simlab.limits.typed_numbers import shown
@@ -45,6 +45,9 @@ _OF_TEXTS = (
     "max_new_tokens",
     "chat_template_kwargs",
     "batch_size",
+    "ray",
+    "workers",
+    "gpus_per_worker",
 )
 """Options that say which texts are recorded, where and how."""
 
@@ -123,9 +126,13 @@ def _add_running(group: argparse._ArgumentGroup) -> None:
         type=_devices,
         default=("cpu",),
         metavar="NAME[,NAME...]",
-        help="cpu, cuda, cuda:1, ...; of several, each gets a process and some of the batches (default cpu)",
+        help="cpu, cuda, cuda:1, ...; of several, each gets a worker and some of the batches (default cpu)",
     )
     add_device_map(group)
+    add_ray(group)
+    group.add_argument(
+        "--gpus-per-worker", type=positive, metavar="N", help="with --device-map auto: GPUs of one worker (default 1)"
+    )
     group.add_argument("--batch-size", type=positive, metavar="N", help="prompts in a batch and a shard (default 32)")
 
 
@@ -306,6 +313,9 @@ def _record(options: argparse.Namespace) -> int:
         dtype=value_or(options.dtype, "float32"),
         device=options.device,
         device_map=options.device_map,
+        ray=options.ray,
+        workers=options.workers,
+        gpus_per_worker=options.gpus_per_worker,
         batch_size=value_or(options.batch_size, 32),
         min_width=value_or(options.min_width, 64),
         exact_budget=value_or(options.exact_budget, 512),

@@ -36,6 +36,9 @@ def record(
     dtype: str = "float32",
     device: str | Sequence[str] = "cpu",
     device_map: str | None = None,
+    ray: str | None = None,
+    workers: int | None = None,
+    gpus_per_worker: int | None = None,
     batch_size: int = 32,
     min_width: int = 64,
     exact_budget: int = 512,
@@ -66,8 +69,11 @@ def record(
         max_new_tokens: of an answer; None: 256.
         chat_template_kwargs: arguments of the tokenizer's chat template; None: none.
         dtype: of the models' arithmetic.
-        device: as torch names it; of several, each gets a process and some of the batches.
+        device: as torch names it; of several, each gets a worker of a local Ray and some of the batches.
         device_map: ``auto`` spreads a target over devices that is too large for one.
+        ray: ``local``, or the address of a Ray cluster, whose workers record.
+        workers: of Ray; None: as many as it has room for.
+        gpus_per_worker: over how many ``device_map`` spreads the target of a worker; None: 1.
         batch_size: prompts in a batch and a shard.
         min_width: candidates that are kept at each depth, at least.
         exact_budget: the largest tree of the best-first order that a replay builds exactly.
@@ -97,6 +103,9 @@ def record(
         dtype=dtype,
         device=device,
         device_map=device_map,
+        ray=ray,
+        workers=workers,
+        gpus_per_worker=gpus_per_worker,
         batch_size=batch_size,
         min_width=min_width,
         exact_budget=exact_budget,
@@ -127,6 +136,9 @@ def record_options(
     dtype: str = "float32",
     device: str | Sequence[str] = "cpu",
     device_map: str | None = None,
+    ray: str | None = None,
+    workers: int | None = None,
+    gpus_per_worker: int | None = None,
     batch_size: int = 32,
     min_width: int = 64,
     exact_budget: int = 512,
@@ -164,6 +176,9 @@ def record_options(
             device=first,
             more_devices=tuple(others),
             device_map=device_map,
+            ray=ray,
+            workers=workers,
+            gpus_per_worker=gpus_per_worker,
             batch_size=batch_size,
             min_width=min_width,
             exact_budget=exact_budget,

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Generic
 
 from simlab.errors import SimlabError, UsageError
@@ -31,9 +32,6 @@ LOCAL = "local"
 
 MOST_LOSSES = 10
 """A unit that lost so many workers is given up: it is what ends them, by its need of memory for instance."""
-
-UNITS_AHEAD = 2
-"""Units that a worker has at a time, so that it never waits for the driver."""
 
 _UNITS_BEFORE = 4
 """Times the number of workers: units that may be done before an earlier one is."""
@@ -56,12 +54,14 @@ class RayOptions:
         workers: None: as many as there are cores, or GPUs where a worker needs some.
         gpus: that one worker needs; they are of one machine.
         visible_gpus: those that a local Ray may use, as ``CUDA_VISIBLE_DEVICES`` names them; None: all.
+        units_ahead: units that a worker has at a time; with 2 it never waits for the driver.
     """
 
     address: str = LOCAL
     workers: int | None = None
     gpus: int = 0
     visible_gpus: tuple[str, ...] | None = None
+    units_ahead: int = 2
 
     def __post_init__(self) -> None:
         if not self.address or self.address != self.address.strip():
@@ -191,9 +191,7 @@ class RayWorkers:
         """How many workers there are to be."""
         return self._wanted
 
-    def results(
-        self, job: Job[Unit, Part, Value], units: Iterable[Unit], told: Report, ahead: int = UNITS_AHEAD
-    ) -> Iterator[Value]:
+    def results(self, job: Job[Unit, Part, Value], units: Iterable[Unit], told: Report) -> Iterator[Value]:
         """The values of all parts, in the order of the units.
 
         Raises:
@@ -203,7 +201,15 @@ class RayWorkers:
         import ray  # noqa: PLC0415 - an extra of its own
 
         self._num_jobs += 1
-        run = _Run(self._start, self._kind, (self._num_jobs, [ray.put(job)]), told, ahead, self._wanted, self._idle)
+        run = _Run(
+            self._start,
+            self._kind,
+            (self._num_jobs, [ray.put(job)]),
+            told,
+            self._options.units_ahead,
+            self._wanted,
+            self._idle,
+        )
         try:
             yield from run.results(iter(units))
         finally:
@@ -226,7 +232,7 @@ class RayWorkers:
         # A lost worker is replaced by the driver, which knows what it was at; Ray would wait for its old place.
         limits = {"num_cpus": 1, "num_gpus": self._options.gpus, "max_restarts": 0}
         actor = ray.remote(concurrency_groups={"reports": 1}, **limits)(RayWorker)
-        handle = actor.remote()
+        handle = actor.remote(str(Path.cwd()))
         return _Worker(handle, handle.kind.remote())
 
 

@@ -9,6 +9,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Generic
 
 import ray
@@ -20,7 +21,10 @@ from simlab.workers.kinds import Kind, kind_of_this_process
 class RayWorker(Generic[Unit, Part, Value]):
     """What runs in the process of a worker."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str) -> None:
+        """Go to the folder that the driver is in, where this machine has it: paths may be relative to it."""
+        with suppress(OSError):
+            os.chdir(folder)
         self._number = -1
         self._opened: Opened[Unit, Part, Value] | None = None
         self._reports: Counter[str] = Counter()
