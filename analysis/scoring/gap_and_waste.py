@@ -1,7 +1,7 @@
 """How much of the way from the chain to the hindsight bound a policy goes, and what its nodes are spent on."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,6 +33,11 @@ class RoundSums:
     budget: int
     sums: Doubles
 
+    @staticmethod
+    def joined(parts: "Sequence[RoundSums]") -> "RoundSums":
+        """One policy on different prompts, one behind the other."""
+        return replace(parts[0], sums=np.concatenate([one.sums for one in parts]))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoredRounds:
@@ -47,6 +52,15 @@ class ScoredRounds:
     chain: RoundSums
     policies: tuple[RoundSums, ...]
     bounds: tuple[RoundSums, ...]
+
+    @staticmethod
+    def joined(parts: "Sequence[ScoredRounds]") -> "ScoredRounds":
+        """The rounds of all of them on different prompts, one behind the other."""
+        return ScoredRounds(
+            RoundSums.joined([one.chain for one in parts]),
+            tuple(map(RoundSums.joined, zip(*(one.policies for one in parts), strict=True))),
+            tuple(map(RoundSums.joined, zip(*(one.bounds for one in parts), strict=True))),
+        )
 
     def take(self, prompts: Longs) -> "ScoredRounds":
         """The rounds of all of them on some prompts."""

@@ -29,6 +29,17 @@ class OrderPlaces:
     available: Ints
     expected: Doubles | None
 
+    @staticmethod
+    def joined(parts: "Sequence[OrderPlaces]") -> "OrderPlaces":
+        """One order at different roots, one behind the other."""
+        expected = [one.expected for one in parts if one.expected is not None]
+        return OrderPlaces(
+            parts[0].label,
+            np.concatenate([one.insertions for one in parts]),
+            np.concatenate([one.available for one in parts]),
+            np.concatenate(expected) if expected else None,
+        )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TruePlaces:
@@ -49,6 +60,19 @@ class TruePlaces:
     prompts: Longs
     left: Longs
     orders: tuple[OrderPlaces, ...]
+
+    @staticmethod
+    def joined(parts: "Sequence[TruePlaces]") -> "TruePlaces":
+        """Places at the roots of different prompts, one behind the other."""
+        first = np.cumsum([0, *(one.num_prompts for one in parts)])
+        return TruePlaces(
+            most=parts[0].most,
+            caps=parts[0].caps,
+            num_prompts=int(first[-1]),
+            prompts=np.concatenate([one.prompts + before for one, before in zip(parts, first, strict=False)]),
+            left=np.concatenate([one.left for one in parts]),
+            orders=tuple(map(OrderPlaces.joined, zip(*(one.orders for one in parts), strict=True))),
+        )
 
     def take(self, prompts: Longs) -> "TruePlaces":
         """Places at the roots of some prompts, which are renumbered in the order given."""

@@ -1,7 +1,7 @@
 """Are candidates as often right as an edge model says? Reliability curves and calibration errors, slice by slice."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -50,6 +50,12 @@ class ScoredEdges:
         """The sums of this edge model over some prompts."""
         sums = EdgeSums(*(one[prompts] for one in self.sums))
         return ScoredEdges(self.label, self.has_probabilities, self.reads_prefix, sums)
+
+    @staticmethod
+    def joined(parts: "Sequence[ScoredEdges]") -> "ScoredEdges":
+        """One edge model over different prompts, one behind the other."""
+        sums = EdgeSums(*map(np.concatenate, zip(*(one.sums for one in parts), strict=True)))
+        return replace(parts[0], sums=sums)
 
     @property
     def places(self) -> tuple[str, ...]:

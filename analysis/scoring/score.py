@@ -87,7 +87,7 @@ class PlaceTally:
 
     def scored(self) -> TruePlaces:
         """All of it; there was at least one text."""
-        orders = tuple(_joined(parts) for parts in self._parts)
+        orders = tuple(OrderPlaces.joined(parts) for parts in self._parts)
         prompts, left = np.concatenate(self._prompts), np.concatenate(self._left)
         return TruePlaces(
             most=self._most, caps=self._caps, num_prompts=self._num_prompts, prompts=prompts, left=left, orders=orders
@@ -143,16 +143,6 @@ def _sums(sums: ReplaySums) -> Doubles:
     return np.column_stack([counts, np.zeros(len(counts)), seconds, means, has_rounds])
 
 
-def _joined(parts: Sequence[OrderPlaces]) -> OrderPlaces:
-    expected = [one.expected for one in parts if one.expected is not None]
-    return OrderPlaces(
-        parts[0].label,
-        np.concatenate([one.insertions for one in parts]),
-        np.concatenate([one.available for one in parts]),
-        np.concatenate(expected) if expected else None,
-    )
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Scoring:
     """All that figures are made of, prompt by prompt.
@@ -176,6 +166,18 @@ class Scoring:
             tuple(one.take(prompts) for one in self.edges),
             None if self.places is None else self.places.take(prompts),
             self.rounds.take(prompts),
+        )
+
+    @staticmethod
+    def joined(parts: "Sequence[Scoring]") -> "Scoring":
+        """Scorings of different prompts under the same policies and limits, one behind the other."""
+        first = parts[0]
+        places = [one.places for one in parts if one.places is not None]
+        return Scoring(
+            tuple(prompt for one in parts for prompt in one.prompts),
+            tuple(map(ScoredEdges.joined, zip(*(one.edges for one in parts), strict=True))),
+            None if first.places is None else TruePlaces.joined(places),
+            ScoredRounds.joined([one.rounds for one in parts]),
         )
 
     def by_dataset(self) -> "list[tuple[str, Scoring]]":

@@ -268,10 +268,10 @@ def check_devices(devices: Sequence[str]) -> None:
 def _warn_of_threads(ray: RayOptions, devices: Sequence[str]) -> None:
     """Say when the threads of several workers share too few cores, which makes each many times slower."""
     num, threads, cores = ray.workers or 1, torch.get_num_threads(), num_cores()
-    if ray.address == LOCAL and devices[0] == "cpu" and num * threads > cores:
+    enough = max(cores // num, 1)
+    if ray.address == LOCAL and devices[0] == "cpu" and threads > enough:
         sys.stderr.write(
-            f"{num} workers of {threads} threads each share {cores} cores; OMP_NUM_THREADS={max(cores // num, 1)} "
-            "would be faster\n"
+            f"{num} workers of {threads} threads each share {cores} cores; OMP_NUM_THREADS={enough} would be faster\n"
         )
 
 

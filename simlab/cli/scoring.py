@@ -11,6 +11,7 @@ from simlab.cli.options import (
     add_limit,
     add_policies,
     add_progress,
+    add_ray,
     add_trace,
     check_file_to_write,
 )
@@ -45,6 +46,7 @@ def add_arguments(parser: Parser) -> None:
     )
     add_by(parser, ("dataset",), "tables for each dataset, and those of all")
     add_limit(parser)
+    add_ray(parser)
     add_json(parser)
     add_progress(parser)
     parser.add_argument(
@@ -63,6 +65,8 @@ def run(options: argparse.Namespace) -> int:
         nodes=options.nodes,
         by_dataset=options.by is not None,
         limit=options.limit,
+        ray=options.ray,
+        workers=options.workers,
         progress=options.progress,
     )
     if options.out is not None:

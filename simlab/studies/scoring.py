@@ -1,7 +1,8 @@
 """Are edge probabilities right, where is the true path in a policy's order of nodes, and what does that bring?"""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import ClassVar
@@ -11,18 +12,20 @@ from simlab.analysis.scoring.score import Prompt, Scoring, ScoringLimits, score_
 from simlab.analysis.scoring.text import scoring_notes, scoring_text
 from simlab.analysis.table.text import within_width
 from simlab.channels.needs import channels_read
+from simlab.cost import CostTable
 from simlab.errors import MissingChannelError, PolicyError, TraceError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
-from simlab.recorded import RecordedTexts
 from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.inputs.priced_policies import largest_budget
 from simlab.studies.inputs.prices import Prices, prices_for_trace
 from simlab.studies.inputs.progress import progress_bar
-from simlab.studies.inputs.trace import TraceSource, first_prompts, opened
+from simlab.studies.inputs.trace import TracePlace, TraceSource, first_prompts, opened, prompt_of, whole_prompts
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
+from simlab.workers.job import Report
+from simlab.workers.on_ray import ray_options, workers_on
 
 WITHOUT_CHOICE = (
     "ddtree:budget=16/64",
@@ -64,10 +67,9 @@ class ScoringInputs:
     in_sample: tuple[str, ...]
     without: tuple[str, ...]
 
-    def texts(self) -> Iterator[RecordedTexts]:
-        """The recorded texts, some at a time."""
-        channels = channels_read(one.policy for one in self.policies)
-        return self.trace.recorded_texts(self.draft, self.wanted, ROOTS_AT_ONCE, channels)
+    def job(self, trace: Trace | TracePlace) -> "_ScoringJob":
+        """The same on some sequences of a trace, as it is open here or where it is."""
+        return _ScoringJob(trace, self.draft, tuple(self.policies), self.limits, self.prices.cost)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -146,6 +148,8 @@ def scoring(
     nodes: int | None = None,
     by_dataset: bool = False,
     limit: int | None = None,
+    ray: str | None = None,
+    workers: int | None = None,
     progress: bool | None = None,
 ) -> ScoringTable:
     """Score edge models and orders of nodes at every root of a recorded trace.
@@ -159,17 +163,74 @@ def scoring(
         nodes: so many nodes of an order are looked at; None: 512, or as many as the trace is exact for.
         by_dataset: score each dataset as well.
         limit: the first so many prompts only.
+        ray: ``local``, or the address of a Ray cluster, whose workers score; None: this process does.
+        workers: of Ray; None: as many as it has room for.
         progress: whether a bar is shown; None: on a terminal.
 
     Raises:
         SimlabError: something is not there, or does not fit the rest.
     """
+    on_ray = ray_options(ray, workers)
     inputs = _inputs(opened(trace), policies, None if cost is None else Path(cost), draft, nodes, limit)
-    with progress_bar(progress, "scoring", "root", inputs.num_roots, unit_scale=True) as bar:
-        whole = score_trace(
-            inputs.policies, inputs.prompts, inputs.texts(), inputs.limits, inputs.prices.cost, bar.update
-        )
+    with (
+        workers_on(on_ray, threads=1) as what,
+        progress_bar(progress, "scoring", "root", inputs.num_roots, unit_scale=True) as bar,
+    ):
+
+        def told(_what: str, num_roots: int) -> None:
+            bar.update(num_roots)
+
+        if what.shares_memory:
+            job, units = inputs.job(inputs.trace), [tuple(inputs.wanted)]
+        else:
+            job, units = inputs.job(TracePlace.of(inputs.trace)), whole_prompts(inputs.trace, inputs.wanted)
+        whole = Scoring.joined(list(what.results(job, units, told)))
     return ScoringTable(inputs, (*(whole.by_dataset() if by_dataset else ()), (None, whole)))
+
+
+@dataclass(frozen=True, slots=True)
+class _ScoringJob:
+    """A scoring, for any process; a unit are the sequences of whole prompts.
+
+    Attributes:
+        trace: as it is open here, or where it is.
+        draft: the draft set.
+        policies: to be scored.
+        limits: how far one looks.
+        cost: what rounds cost; None: nothing is priced.
+    """
+
+    trace: Trace | TracePlace
+    draft: str
+    policies: tuple[NamedPolicy, ...]
+    limits: ScoringLimits
+    cost: CostTable | None
+
+    def open(self, report: Report) -> "_OpenedScoring":
+        """Open the trace."""
+        trace = self.trace.open() if isinstance(self.trace, TracePlace) else self.trace
+        return _OpenedScoring(self, trace, report)
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenedScoring:
+    """A scoring in one process."""
+
+    job: _ScoringJob
+    trace: Trace
+    report: Report
+
+    def parts(self, unit: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """All texts of a unit go together."""
+        return [unit]
+
+    def work(self, part: tuple[int, ...]) -> Scoring:
+        """Score policies on these sequences."""
+        job = self.job
+        channels = channels_read(one.policy for one in job.policies)
+        texts = self.trace.recorded_texts(job.draft, part, ROOTS_AT_ONCE, channels)
+        prompts = list(dict.fromkeys(map(prompt_of, (self.trace.sequences()[index] for index in part))))
+        return score_trace(job.policies, prompts, texts, job.limits, job.cost, partial(self.report, "roots"))
 
 
 def _inputs(
@@ -200,7 +261,7 @@ def _inputs(
         trace=trace,
         draft=draft,
         wanted=wanted,
-        prompts=list(dict.fromkeys((record.prompt.dataset, record.prompt.prompt_id) for record in records)),
+        prompts=list(dict.fromkeys(map(prompt_of, records))),
         num_roots=num_roots,
         policies=policies,
         prices=prices.reaching(largest_budget(policies, kept.depth)),

@@ -1,11 +1,13 @@
 """The trace that a study reads: as it was opened, by its place, or the sample that comes with simlab."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from simlab.errors import TraceError, UsageError
 from simlab.traces.format.files import local_folder
+from simlab.traces.format.records import SequenceRecord
 from simlab.traces.reader import Trace, open_trace, packaged_trace
 
 TraceSource = Trace | str | Path
@@ -60,6 +62,32 @@ def first_prompts(trace: Trace, limit: int | None) -> list[int]:
             prompts[key] = None
             wanted.append(record.index)
     return wanted
+
+
+def prompt_of(record: SequenceRecord) -> tuple[str, str]:
+    """Dataset and name of the prompt of a sequence."""
+    return record.prompt.dataset, record.prompt.prompt_id
+
+
+def whole_prompts(trace: Trace, wanted: Sequence[int]) -> list[tuple[int, ...]]:
+    """Sequences in parts of whole shards, of which none splits a prompt.
+
+    Args:
+        trace: the recording.
+        wanted: the sequences.
+    """
+    runs = list(trace.runs(frozenset(wanted)))
+    records = trace.sequences()
+    last = {prompt_of(records[index]): place for place, run in enumerate(runs) for index in run}
+    found: list[tuple[int, ...]] = []
+    open_until = -1
+    for place, run in enumerate(runs):
+        if place <= open_until:
+            found[-1] += run
+        else:
+            found.append(run)
+        open_until = max(open_until, *(last[prompt_of(records[index])] for index in run))
+    return found
 
 
 def longest_context(trace: Trace, limit: int | None) -> int:
