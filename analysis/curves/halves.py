@@ -29,29 +29,31 @@ class SplitHalves:
     deep_again: float
 
 
-class HalvesTally:
-    """The curves by each half of the samples, part after part."""
+def scan_halves(halves: tuple[RoundCosts, ...], part: RootPart) -> Doubles:
+    """Sums over some roots, float64 ``[8]``; the last is how many roots there are.
 
-    def __init__(self, halves: tuple[RoundCosts, ...]) -> None:
-        """The seconds of a round by each of two halves."""
-        self._one, self._other = halves
-        self._sums: Doubles = np.zeros(7)
-        self._roots = 0
+    Args:
+        halves: the seconds of a round by each of two halves.
+        part: the roots.
+    """
+    one, other = halves
+    found = []
+    for costs in (one, other):
+        maxima = scan_curves(part.scores, part.contexts, costs, NOTABLE_SHARE)
+        found += [maxima[:, MAXIMA] > 1, maxima[:, DEEP_MAXIMA] > 1]
+    again = sum(
+        kept_valleys(part.scores, part.contexts, costs, there.seconds[None], NOTABLE_SHARE) / 2
+        for costs, there in ((one, other), (other, one))
+    )
+    shares = [*(each.sum() for each in found), (found[1] & found[3]).sum(), *np.sum(again, axis=0)]
+    return np.array([*shares, len(part.contexts)], np.float64)
 
-    def scan(self, part: RootPart) -> None:
-        """Look at some more roots."""
-        one, other, found = self._one, self._other, []
-        for costs in (one, other):
-            maxima = scan_curves(part.scores, part.contexts, costs, NOTABLE_SHARE)
-            found += [maxima[:, MAXIMA] > 1, maxima[:, DEEP_MAXIMA] > 1]
-        again = sum(
-            kept_valleys(part.scores, part.contexts, costs, there.seconds[None], NOTABLE_SHARE) / 2
-            for costs, there in ((one, other), (other, one))
-        )
-        self._sums += [*(shares.sum() for shares in found), (found[1] & found[3]).sum(), *np.sum(again, axis=0)]
-        self._roots += len(part.contexts)
 
-    def result(self) -> SplitHalves:
-        """Shares of all roots so far."""
-        several, deep, other_several, other_deep, twice, found, again = (self._sums / self._roots).tolist()
-        return SplitHalves((several, other_several), (deep, other_deep), twice, found, again)
+def split_halves(sums: Doubles) -> SplitHalves:
+    """Shares of all roots.
+
+    Args:
+        sums: float64 ``[8]``, those of `scan_halves` added up.
+    """
+    several, deep, other_several, other_deep, twice, found, again = (sums[:-1] / sums[-1]).tolist()
+    return SplitHalves((several, other_several), (deep, other_deep), twice, found, again)

@@ -7,12 +7,12 @@ to other roots; that is what a replay is for. Here rules are held against each o
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import polars as pl
 
-from simlab.analysis.curves.halves import HalvesTally, SplitHalves
+from simlab.analysis.curves.halves import SplitHalves, scan_halves, split_halves
 from simlab.analysis.curves.machines import FIRST, CurveMachine
 from simlab.analysis.curves.tallies import (
     FIXED,
@@ -21,15 +21,23 @@ from simlab.analysis.curves.tallies import (
     SCAN,
     RootNumbers,
     RootPart,
+    Scanned,
+    Taken,
     Tally,
     TextSums,
+    best_rates,
+    price_part,
     regret_shares,
+    scan_part,
+    sums_of_texts,
 )
 from simlab.arrays import Doubles, Ints, Longs
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.rules.ratio_curves import AVAILABLE, DEEP_MAXIMA, MAXIMA, kept_valleys
 from simlab.recorded import RecordedTexts
 from simlab.traces.format.files import write_frame
+
+Found = TypeVar("Found")
 
 CurveRows: TypeAlias = pl.DataFrame
 """Rows of curves, for those who hand them on without looking inside."""
@@ -98,9 +106,27 @@ class CurveSetting:
     halves: SplitHalves | None = None
 
 
+Look: TypeAlias = Callable[[RootPart], Found]
+"""What is asked of some roots; it can be pickled, and what it finds too."""
+
+
+class Roots(Protocol):
+    """The roots at which rules decide on a tree's size, looked at as often as is asked."""
+
+    def each(self, order: BestFirst, most: int, look: Look[Found]) -> Iterator[tuple[pl.DataFrame, Found]]:
+        """Where some roots are and what is found there, in the same parts each time.
+
+        Args:
+            order: of nodes.
+            most: nodes that are looked at.
+            look: what is asked.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class CurveRoots:
-    """The roots at which rules decide on a tree's size.
+    """Roots of texts that are read in this process.
 
     Attributes:
         texts: reads them anew each time, in the same parts.
@@ -112,13 +138,38 @@ class CurveRoots:
     chosen: Callable[[RecordedTexts], Longs] | None = None
     advance: Callable[[int], object] = int
 
-    def of(self, texts: RecordedTexts) -> Longs:
-        """Those of some texts that count."""
-        return np.arange(len(texts.roots.places)) if self.chosen is None else self.chosen(texts)
+    def each(self, order: BestFirst, most: int, look: Look[Found]) -> Iterator[tuple[pl.DataFrame, Found]]:
+        """Some roots after the other."""
+        for texts in self.texts():
+            yield look_at(texts, self.chosen, order, most, look)
+            self.advance(len(texts.roots.places))
+
+
+def look_at(
+    texts: RecordedTexts,
+    chosen: Callable[[RecordedTexts], Longs] | None,
+    order: BestFirst,
+    most: int,
+    look: Look[Found],
+) -> tuple[pl.DataFrame, Found]:
+    """Where the roots of some texts are that count, and what is found there.
+
+    Args:
+        texts: with draft rows.
+        chosen: which roots count, int64; None: all.
+        order: of nodes.
+        most: nodes that are looked at.
+        look: what is asked.
+    """
+    counted = np.arange(len(texts.roots.places)) if chosen is None else chosen(texts)
+    where = _where(texts, counted)
+    scores = order.layer(texts, most, with_scores=True).score_rows[counted]
+    part = RootPart(scores, texts.contexts[counted], where["sequence"].to_numpy().astype(np.int64))
+    return where, look(part)
 
 
 def curve_rows(
-    orders: Mapping[str, BestFirst], machines: Sequence[CurveMachine], roots: CurveRoots, most: int
+    orders: Mapping[str, BestFirst], machines: Sequence[CurveMachine], roots: Roots, most: int
 ) -> tuple[CurveRows, list[CurveSetting]]:
     """A row for each edge model, machine, rule and root.
 
@@ -134,18 +185,93 @@ def curve_rows(
     Raises:
         ValueError: there is no root.
     """
-    frames, settings = [], []
+    frames, settings, kinds = [], [], tuple(machines)
     for name, order in orders.items():
-        found = [_Machine(machine) for machine in machines]
-        where = _scan(found, order, roots, most)
-        tallies = [tally for one in found for tally in one.tallies]
-        for tally in tallies:
-            tally.start()
-        while not all(tally.settled for tally in tallies):
-            _price([tally for tally in tallies if not tally.settled], order, roots, most)
-        frames += [one.frame(name, order.edge.key, where) for one in found]
+        found = [_Machine(machine) for machine in kinds]
+        wheres = []
+        for where, looks in roots.each(order, most, _ScanLook(kinds)):
+            wheres.append(where)
+            for one, first in zip(found, looks, strict=True):
+                one.scanned(first)
+        if not any(where.height for where in wheres):
+            raise ValueError("there are no rounds, so there is no curve")
+        for one in found:
+            one.start()
+        while any(any(one.asked) for one in found):
+            for _, again in roots.each(order, most, _PriceLook(kinds, tuple(one.asked for one in found))):
+                for one, more in zip(found, again, strict=True):
+                    one.priced(more)
+            for one in found:
+                one.step()
+        frames += [one.frame(name, order.edge.key, pl.concat(wheres)) for one in found]
         settings += [one.setting(name) for one in found]
     return pl.concat(frames), settings
+
+
+class _FirstLook(NamedTuple):
+    """What one machine comes to at some roots, looked at for the first time.
+
+    Attributes:
+        sequences: int64 ``[R]``, the text of each root.
+        measured: at the prices as measured.
+        drawn: at each draw of them: sums of fixed budgets, and of each rule by text.
+        kept: float64 ``[R, 2]``, the shares of draws that keep a valley; None: there are no draws.
+        halves: those of `scan_halves`; None: there are no halves.
+    """
+
+    sequences: Longs
+    measured: Scanned
+    drawn: list[tuple[Doubles, Mapping[str, Doubles]]]
+    kept: Doubles | None
+    halves: Doubles | None
+
+
+class _NextLook(NamedTuple):
+    """What one machine's rules take at the budgets and rates that were asked for; None: nothing was."""
+
+    measured: Mapping[str, Taken] | None
+    drawn: list[Mapping[str, Doubles] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _ScanLook:
+    """Asks everything that needs no other roots, of each machine."""
+
+    machines: tuple[CurveMachine, ...]
+
+    def __call__(self, part: RootPart) -> list[_FirstLook]:
+        return [self._of(machine, part) for machine in self.machines]
+
+    def _of(self, machine: CurveMachine, part: RootPart) -> _FirstLook:
+        drawn = []
+        for draw in machine.draws:
+            scanned = scan_part(draw, part)
+            best = scanned.taken[SCAN]
+            drawn.append((scanned.fixed, sums_of_texts(scanned.taken, best.tokens / best.seconds, part.sequences)))
+        kept = None
+        if machine.draws:
+            kept = kept_valleys(part.scores, part.contexts, machine.costs, machine.drawn_s, NOTABLE_SHARE)
+        halves = scan_halves(machine.halves, part) if machine.halves else None
+        return _FirstLook(part.sequences, scan_part(machine, part), drawn, kept, halves)
+
+
+@dataclass(frozen=True, slots=True)
+class _PriceLook:
+    """Asks what rules take at budgets and rates: of each machine as measured, and at each draw."""
+
+    machines: tuple[CurveMachine, ...]
+    asked: tuple[list[tuple[int, float] | None], ...]
+
+    def __call__(self, part: RootPart) -> list[_NextLook]:
+        return [self._of(machine, asked, part) for machine, asked in zip(self.machines, self.asked, strict=True)]
+
+    def _of(self, machine: CurveMachine, asked: list[tuple[int, float] | None], part: RootPart) -> _NextLook:
+        first, *others = asked
+        drawn = [
+            None if one is None else sums_of_texts(price_part(draw, part, *one), best_rates(draw, part), part.sequences)
+            for draw, one in zip(machine.draws, others, strict=True)
+        ]
+        return _NextLook(None if first is None else price_part(machine, part, *first), drawn)
 
 
 class _Machine:
@@ -155,25 +281,51 @@ class _Machine:
         self._machine = machine
         self._roots, self._texts = RootNumbers(), [TextSums() for _ in machine.draws]
         self._measured = Tally(machine, self._roots)
-        drawn = (Tally(draw, kept) for draw, kept in zip(machine.draws, self._texts, strict=True))
-        self.tallies = [self._measured, *drawn]
-        self._halves = HalvesTally(machine.halves) if machine.halves else None
+        self._drawn_tallies = [Tally(draw, kept) for draw, kept in zip(machine.draws, self._texts, strict=True)]
+        self._halves: Doubles | None = None
         self._scanned: list[Ints] = []
         self._kept: list[Doubles] = []
         self._sequences: list[Longs] = []
 
-    def scan(self, part: RootPart) -> None:
-        """Look at some more roots, which needs no others."""
-        machine = self._machine
-        self._scanned.append(self._measured.scan(part)[:, [AVAILABLE, MAXIMA, DEEP_MAXIMA]])
-        self._sequences.append(part.sequences)
-        for tally in self.tallies[1:]:
-            tally.scan(part)
-        if machine.draws:
-            kept = kept_valleys(part.scores, part.contexts, machine.costs, machine.drawn_s, NOTABLE_SHARE)
-            self._kept.append(kept)
-        if self._halves is not None:
-            self._halves.scan(part)
+    @property
+    def _tallies(self) -> "list[Tally[Taken] | Tally[Doubles]]":
+        return [self._measured, *self._drawn_tallies]
+
+    def scanned(self, found: _FirstLook) -> None:
+        """Some more roots were looked at for the first time."""
+        self._scanned.append(found.measured.found[:, [AVAILABLE, MAXIMA, DEEP_MAXIMA]])
+        self._sequences.append(found.sequences)
+        self._measured.scanned(found.measured.fixed, found.measured.taken)
+        for tally, (fixed, taken) in zip(self._drawn_tallies, found.drawn, strict=True):
+            tally.scanned(fixed, taken)
+        if found.kept is not None:
+            self._kept.append(found.kept)
+        if found.halves is not None:
+            self._halves = found.halves + (0.0 if self._halves is None else self._halves)
+
+    def start(self) -> None:
+        """All roots were looked at once."""
+        for tally in self._tallies:
+            tally.start()
+
+    @property
+    def asked(self) -> list[tuple[int, float] | None]:
+        """Budget and rate of the next pass, as measured and at each draw; None where there is no next."""
+        return [tally.asked for tally in self._tallies]
+
+    def priced(self, found: _NextLook) -> None:
+        """Some more roots were looked at again."""
+        if found.measured is not None:
+            self._measured.priced(found.measured)
+        for tally, taken in zip(self._drawn_tallies, found.drawn, strict=True):
+            if taken is not None:
+                tally.priced(taken)
+
+    def step(self) -> None:
+        """All roots were looked at once more."""
+        for tally in self._tallies:
+            if not tally.settled:
+                tally.step()
 
     def frame(self, edges: str, edges_key: str, where: pl.DataFrame) -> pl.DataFrame:
         """The rows of this edge model and machine, rule after rule."""
@@ -194,7 +346,7 @@ class _Machine:
 
     def setting(self, edges: str) -> CurveSetting:
         """The budget and the rate that were chosen, and what is known of noise."""
-        tally, halves = self._measured, None if self._halves is None else self._halves.result()
+        tally, halves = self._measured, None if self._halves is None else split_halves(self._halves)
         curve, cost_id = tally.budget_curve, self._machine.cost_id
         return CurveSetting(edges, cost_id, tally.budget, tally.rate, curve, self._drawn(), halves)
 
@@ -218,37 +370,6 @@ def write_rows(path: Path, rows: CurveRows, ids: Mapping[str, str | None]) -> No
         TraceError: it cannot be written.
     """
     write_frame(path, rows.with_columns(**{name: pl.lit(value, pl.String) for name, value in ids.items()}))
-
-
-def _scan(found: Sequence[_Machine], order: BestFirst, roots: CurveRoots, most: int) -> pl.DataFrame:
-    """The first pass over all roots; says where they are."""
-    wheres = []
-    for part, where in _parts(order, roots, most):
-        wheres.append(where)
-        for one in found:
-            one.scan(part)
-    if not any(where.height for where in wheres):
-        raise ValueError("there are no rounds, so there is no curve")
-    return pl.concat(wheres)
-
-
-def _price(tallies: Sequence[Tally], order: BestFirst, roots: CurveRoots, most: int) -> None:
-    """One more pass, and a step of each tally."""
-    for part, _ in _parts(order, roots, most):
-        for tally in tallies:
-            tally.price(part)
-    for tally in tallies:
-        tally.step()
-
-
-def _parts(order: BestFirst, roots: CurveRoots, most: int) -> Iterator[tuple[RootPart, pl.DataFrame]]:
-    """Some roots after the other, and where they are."""
-    for texts in roots.texts():
-        chosen = roots.of(texts)
-        where = _where(texts, chosen)
-        scores = order.layer(texts, most, with_scores=True).score_rows[chosen]
-        yield RootPart(scores, texts.contexts[chosen], where["sequence"].to_numpy().astype(np.int64)), where
-        roots.advance(len(texts.roots.places))
 
 
 def _where(texts: RecordedTexts, chosen: Longs) -> pl.DataFrame:

@@ -10,6 +10,8 @@ from simlab.cli.options import (
     add_json,
     add_limit,
     add_progress,
+    add_ray,
+    add_threads,
     add_trace,
     check_file_to_write,
 )
@@ -60,6 +62,8 @@ def add_arguments(parser: Parser) -> None:
     )
     add_by(parser)
     add_limit(parser)
+    add_threads(parser)
+    add_ray(parser)
     add_json(parser)
     add_progress(parser)
     parser.add_argument("--out", type=Path, metavar="FILE", help="write a Parquet: a row for each rule at each root")
@@ -78,6 +82,9 @@ def run(options: argparse.Namespace) -> int:
         policy=options.policy,
         by=options.by,
         limit=options.limit,
+        threads=options.threads,
+        ray=options.ray,
+        workers=options.workers,
         progress=options.progress,
     )
     if options.out is not None:

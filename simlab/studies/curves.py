@@ -1,15 +1,18 @@
 """Expected tokens per second by the size of the tree, at each root, and what rules lose that stop on the way."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
+from typing import Generic
+
+import polars as pl
 
 from simlab.analysis.curves.examples import worst_example
 from simlab.analysis.curves.machines import CurveMachine, curve_machine
-from simlab.analysis.curves.rows import CurveRoots, CurveRows, CurveSetting, curve_rows, write_rows
+from simlab.analysis.curves.rows import CurveRows, CurveSetting, Found, Look, curve_rows, look_at, write_rows
 from simlab.analysis.curves.summaries import curve_summaries
 from simlab.analysis.curves.text import curves_text
 from simlab.arrays import Longs
@@ -22,16 +25,19 @@ from simlab.policies.costs.price_noise import fewest_samples, half_samples
 from simlab.policies.engine.replay import Replay
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedTexts
 from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.inputs.price_noise import told_apart
 from simlab.studies.inputs.prices import Prices, prices_for_trace
 from simlab.studies.inputs.progress import progress_bar
-from simlab.studies.inputs.trace import TraceSource, first_prompts, opened
+from simlab.studies.inputs.trace import TracePlace, TraceSource, first_prompts, opened
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
+from simlab.workers.job import Report, Workers, not_told
+from simlab.workers.on_ray import ray_options, workers_on
 
 RAW, CALIBRATED = "raw", "calibrated"
 
@@ -82,29 +88,101 @@ class CurveInputs:
 
     def text(self, sequence: int) -> RecordedTexts:
         """The recorded text of one sequence."""
-        return next(self.trace.recorded_texts(self.draft, [sequence], channels=self._channels()))
+        return next(self.trace.recorded_texts(self.draft, [sequence], channels=self.channels))
 
-    def _channels(self) -> tuple[str, ...]:
+    @cached_property
+    def channels(self) -> tuple[str, ...]:
+        """Those that are read."""
         policies = [*self.named.values(), *(() if self.visits is None else (self.visits,))]
         return channels_read(one.policy for one in policies)
 
-    def roots(self, advance: Callable[[int, int], None]) -> CurveRoots:
-        """Those that count; ``advance`` is told how many more were looked at, and how many there are."""
+    def num_roots(self) -> int:
+        """How many roots are looked at in each pass.
+
+        Raises:
+            TraceError: there are none.
+        """
         lengths = {record.index: len(record.text) - 1 for record in self.trace.sequences()}
         total = sum(lengths[index] for index in self.wanted)
         if total == 0:
             raise TraceError(f"{self.trace.place} holds no rounds, so there are no curves")
-        replay = None if self.visits is None else Replay([(self.visits.policy, None)])
+        return total
 
-        def chosen(texts: RecordedTexts) -> Longs:
-            assert replay is not None
-            return replay.rounds(texts)[0].roots
 
-        return CurveRoots(
-            lambda: self.trace.recorded_texts(self.draft, self.wanted, ROOTS_AT_ONCE, self._channels()),
-            None if replay is None else chosen,
-            lambda number: advance(number, total),
-        )
+@dataclass(frozen=True)
+class _CurveRoots:
+    """The roots that count, looked at by workers.
+
+    Attributes:
+        inputs: which.
+        workers: who looks.
+        advance: is told how many were looked at.
+    """
+
+    inputs: CurveInputs
+    workers: Workers
+    advance: Callable[[int], None]
+
+    def each(self, order: BestFirst, most: int, look: Look[Found]) -> Iterator[tuple[pl.DataFrame, Found]]:
+        """Where some roots are and what is found there."""
+        inputs, shared = self.inputs, self.workers.shares_memory
+        trace = inputs.trace if shared else TracePlace.of(inputs.trace)
+        visits = None if inputs.visits is None else inputs.visits.policy
+        job = _LookingJob(trace, inputs.draft, inputs.channels, visits, order, most, look)
+        runs = [tuple(inputs.wanted)] if shared else inputs.trace.runs(frozenset(inputs.wanted))
+        for where, found, num_roots in self.workers.results(job, runs, not_told):
+            yield where, found
+            self.advance(num_roots)
+
+
+@dataclass(frozen=True, slots=True)
+class _LookingJob(Generic[Found]):
+    """A look at roots, for any process; a unit are sequences of whole shards, so that parts are the same everywhere.
+
+    Attributes:
+        trace: as it is open here, or where it is.
+        draft: the draft set.
+        channels: that are read.
+        visits: the policy whose rounds count; None: every root.
+        order: of nodes.
+        most: nodes that are looked at.
+        look: what is asked.
+    """
+
+    trace: Trace | TracePlace
+    draft: str
+    channels: tuple[str, ...]
+    visits: AnyPolicy | None
+    order: BestFirst
+    most: int
+    look: Look[Found]
+
+    def open(self, _report: Report) -> "_OpenedLook[Found]":
+        """Open the trace."""
+        trace = self.trace.open() if isinstance(self.trace, TracePlace) else self.trace
+        return _OpenedLook(self, trace, None if self.visits is None else Replay([(self.visits, None)]))
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenedLook(Generic[Found]):
+    """A look at roots in one process."""
+
+    job: _LookingJob[Found]
+    trace: Trace
+    replay: Replay | None
+
+    def parts(self, unit: tuple[int, ...]) -> Iterator[RecordedTexts]:
+        """The texts of a unit, some at a time."""
+        return self.trace.recorded_texts(self.job.draft, unit, ROOTS_AT_ONCE, self.job.channels)
+
+    def work(self, part: RecordedTexts) -> tuple[pl.DataFrame, Found, int]:
+        """Where the roots are that count, what is found there, and how many were looked at."""
+        job, chosen = self.job, None if self.replay is None else self._visited
+        return *look_at(part, chosen, job.order, job.most, job.look), len(part.roots.places)
+
+    def _visited(self, texts: RecordedTexts) -> Longs:
+        assert self.replay is not None
+        return self.replay.rounds(texts)[0].roots
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -190,6 +268,9 @@ def curves(
     policy: str | None = None,
     by: str | None = None,
     limit: int | None = None,
+    threads: int | None = None,
+    ray: str | None = None,
+    workers: int | None = None,
     progress: bool | None = None,
 ) -> CurveTable:
     """Expected tokens per second by tree size at each root, and what stopping rules lose.
@@ -204,6 +285,9 @@ def curves(
         policy: only where rounds of this policy start; None: at every root.
         by: cut the summaries by ``dataset``, ``context`` or ``turn``.
         limit: the first so many prompts only.
+        threads: of the CPU; None: all cores.
+        ray: ``local``, or the address of a Ray cluster, whose workers look in place of threads.
+        workers: of Ray; None: as many as it has room for.
         progress: whether a bar is shown; None: on a terminal.
 
     Raises:
@@ -214,14 +298,15 @@ def curves(
     costs = [Path(cost)] if isinstance(cost, str | Path) else [Path(one) for one in cost]
     table = None if calibration is None else Path(calibration)
     inputs = _inputs(opened(trace), costs, draft, budget, edges, table, policy, limit)
-    with progress_bar(progress, "curves", "root", unit_scale=True) as bar:
+    once, on_ray = inputs.num_roots(), ray_options(ray, workers)
+    with workers_on(on_ray, threads) as what, progress_bar(progress, "curves", "root", unit_scale=True) as bar:
 
-        def advance(number: int, once: int) -> None:
-            """Count some more roots; each is looked at a few times, and there are ``once`` of them."""
+        def advance(number: int) -> None:
+            """Count some more roots; each is looked at a few times."""
             bar.total = -(-(bar.n + number) // once) * once
             bar.update(number)
 
-        rows, settings = curve_rows(inputs.orders, inputs.machines, inputs.roots(advance), inputs.most)
+        rows, settings = curve_rows(inputs.orders, inputs.machines, _CurveRoots(inputs, what, advance), inputs.most)
     return CurveTable(inputs, rows, settings, by)
 
 

@@ -10,7 +10,7 @@ from curve_oracles import curve_by_hand, kept_by_hand
 from curve_texts import made_up_texts, two_at_a_time
 from made_up_costs import random_table
 
-from simlab.analysis.curves.halves import HalvesTally
+from simlab.analysis.curves.halves import scan_halves, split_halves
 from simlab.analysis.curves.machines import CONVEX, FIRST, CurveMachine, curve_machine
 from simlab.analysis.curves.price_noise import drawn_behind_price, drawn_regrets, with_price_noise
 from simlab.analysis.curves.rows import CurveRoots, CurveRows, CurveSetting, curve_rows
@@ -172,11 +172,11 @@ def test_noise_widens_and_what_it_adds_is_taken_off_below() -> None:
 def test_halves_are_the_listing_both_ways() -> None:
     texts = made_up_texts(3, 6)
     halves = [profiled(STAIRS, 0.15, 1, seed) for seed in (1, 2)]
-    tally = HalvesTally(tuple(round_costs(one, ALL_STAGES, MOST) for one in halves))
-    found = []
+    costs = tuple(round_costs(one, ALL_STAGES, MOST) for one in halves)
+    sums, found = np.zeros(8), []
     for part in two_at_a_time(texts):
         scores = BestFirst(Marginal()).layer(part, MOST, with_scores=True).score_rows
-        tally.scan(RootPart(scores, part.contexts, np.zeros(len(scores), np.int64)))
+        sums += scan_halves(costs, RootPart(scores, part.contexts, np.zeros(len(scores), np.int64)))
         for row, context in zip(scores, part.contexts.tolist(), strict=True):
             weights = [Fraction(float(path_weight(one))) for one in row[1:] if one > -math.inf]
             one, other = (curve_by_hand(weights, [Fraction(s) for s in seconds_at(half, context)]) for half in halves)
@@ -184,7 +184,7 @@ def test_halves_are_the_listing_both_ways() -> None:
             own = [kept_by_hand(curve, [curve], *shares) for curve in (one, other)]
             crossed = [kept_by_hand(*pair, *shares) for pair in ((one, [other]), (other, [one]))]
             found.append([*own[0], *own[1], own[0][1] * own[1][1], *np.mean(crossed, axis=0)])
-    result, mean = tally.result(), np.mean(found, axis=0).tolist()
+    result, mean = split_halves(sums), np.mean(found, axis=0).tolist()
     assert (*result.several, *result.deep) == pytest.approx((mean[0], mean[2], mean[1], mean[3]))
     assert (result.deep_twice, result.found_again, result.deep_again) == pytest.approx(mean[4:])
 
