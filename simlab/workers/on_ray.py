@@ -10,7 +10,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic
@@ -91,7 +91,8 @@ def workers_on(options: RayOptions | None, threads: int | None = None) -> Iterat
     if options is None:
         yield Threads(threads)
         return
-    with _connected(options):
+    # Ray says on standard output that a worker was lost; that is where results go.
+    with _connected(options), redirect_stdout(sys.stderr):
         workers = RayWorkers(options)
         try:
             yield workers
@@ -354,8 +355,9 @@ class _Run(Generic[Unit, Value]):
         """To workers that do nothing first; ahead only where units are left for those that are beginning."""
         counts = {id(worker): 0 for worker in self.workers if worker.is_ready}
         for _, worker in self._running.values():
-            counts[id(worker)] += 1
-        beginning = len(self.workers) - len(counts)
+            # One that was lost may have more to answer for.
+            counts[id(worker)] = counts.get(id(worker), 0) + 1
+        beginning = sum(not worker.is_ready for worker in self.workers)
         for load in range(self.ahead):
             for worker in self.workers:
                 idle = counts.get(id(worker)) == load

@@ -1,0 +1,92 @@
+"""Jobs for workers of Ray, which import them by name; and a Ray of a few tests' own."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from simlab.errors import SimlabError
+from simlab.workers.job import Report
+
+
+@dataclass(frozen=True, slots=True)
+class Squares:
+    """Squares of the numbers up to each unit; a part is a number.
+
+    Attributes:
+        folder: where marks are left.
+        dies_at: units at which a worker ends itself, once each.
+        always: whether it does so each time.
+        fails_at: a part at which it says what is wrong.
+        breaks_at: a part at which it raises what nobody expected.
+        wait_s: seconds a part takes.
+    """
+
+    folder: Path
+    dies_at: tuple[int, ...] = ()
+    always: bool = False
+    fails_at: int | None = None
+    breaks_at: int | None = None
+    wait_s: float = 0.0
+
+    def open(self, report: Report) -> "OpenedSquares":
+        """Leave a mark for each process that opens the job."""
+        (self.folder / f"opened-{os.getpid()}").touch()
+        return OpenedSquares(self, report)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSquares:
+    """The job in one process."""
+
+    job: Squares
+    report: Report
+
+    def parts(self, unit: int) -> Iterator[int]:
+        """The numbers below a unit, and it."""
+        mark = self.job.folder / f"died-{unit}"
+        if unit in self.job.dies_at and (self.job.always or not mark.exists()):
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield from range(unit + 1)
+
+    def work(self, part: int) -> int:
+        """The square of a number."""
+        if part == self.job.fails_at:
+            raise SimlabError(f"no square of {part}")
+        if part == self.job.breaks_at:
+            raise ZeroDivisionError(f"at {part}")
+        time.sleep(self.job.wait_s)
+        self.report("squares", 1)
+        return part * part
+
+
+@contextmanager
+def ray_of_tests(num_cpus: int) -> Iterator[None]:
+    """A local Ray whose workers find what the tests import, used by all commands within."""
+    ray = pytest.importorskip("ray")
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(one for one in sys.path if one)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        ray.init(
+            address="local",
+            num_cpus=num_cpus,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+            object_store_memory=256 << 20,
+        )
+        yield
+    finally:
+        ray.shutdown()
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
