@@ -1,14 +1,17 @@
 """Jobs for workers of Ray, which import them by name; and a Ray of a few tests' own."""
 
 import os
+import random
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from simlab.errors import SimlabError
@@ -90,3 +93,40 @@ def ray_of_tests(num_cpus: int) -> Iterator[None]:
             del os.environ["PYTHONPATH"]
         else:
             os.environ["PYTHONPATH"] = before
+
+
+def worker_ids() -> list[int]:
+    """The process ids of the workers of Rays that this process has started."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if process.name().startswith("ray::RayWorker"):
+                found.append(process.pid)
+    return found
+
+
+@contextmanager
+def random_kills(seed: int, most: int, seconds: float) -> Iterator[list[int]]:
+    """Workers are killed by signal 9 while this is entered; gives whom it killed.
+
+    Args:
+        seed: of the choice of worker and moment.
+        most: kills at most.
+        seconds: between kills, in the mean.
+    """
+    chance, ended, killed = random.Random(seed), threading.Event(), list[int]()
+
+    def kill() -> None:
+        while len(killed) < most and not ended.wait(seconds * (0.5 + chance.random())):
+            if there := worker_ids():
+                with suppress(ProcessLookupError):
+                    os.kill(one := chance.choice(there), signal.SIGKILL)
+                    killed.append(one)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        ended.set()
+        thread.join()

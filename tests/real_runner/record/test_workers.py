@@ -1,0 +1,207 @@
+"""A recording by several workers has the bytes of one by one process, whoever is killed, and says what went wrong."""
+
+import json
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pytest
+import tiny_models
+import torch
+from forked_processes import forked_processes
+from ray_jobs import random_kills, ray_of_tests
+
+from simlab.cli.main import main
+from simlab.errors import ModelError, TraceError
+from simlab.real_runner.record import record as module
+from simlab.real_runner.record.options import RecordOptions
+from simlab.real_runner.record.record import check_devices, load, plan_of, record
+from simlab.traces.inspect import check_trace
+from simlab.traces.writer import TraceWriter
+from simlab.workers.job import not_told
+from simlab.workers.on_ray import RayOptions
+
+NUM_SHARDS = 12
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Workers take as many threads as this process; those of several workers would fight for the cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def ray(one_thread: None) -> Iterator[None]:
+    with ray_of_tests(4):
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("workers")
+    tiny_models.make_pair(made)
+    tiny_models.write_prompts(made / "prompts.jsonl", 2 * NUM_SHARDS, num_turns=2)
+    record(options_of(made, made / "one"))
+    return made
+
+
+def options_of(folder: Path, out: Path) -> RecordOptions:
+    """Shards of two prompts, two turns each, some decided by noise."""
+    return RecordOptions(
+        target=str(folder / "target"),
+        draft=str(folder / "drafter"),
+        prompts=folder / "prompts.jsonl",
+        out=out,
+        max_new_tokens=32,
+        temperature=0.8,
+        batch_size=2,
+        resume=True,
+    )
+
+
+def command(folder: Path, out: Path, *more: str) -> list[str]:
+    """The same recording, typed."""
+    models = ["--target", str(folder / "target"), "--draft", str(folder / "drafter")]
+    text = ["--prompts", str(folder / "prompts.jsonl"), "--max-new-tokens", "32", "--temperature", "0.8"]
+    return ["record", *models, *text, "--out", str(out), "--batch-size", "2", "--resume", *more]
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    files.pop("recording.json")
+    return files
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_workers_write_the_same_bytes(workers: int, ray: None, folder: Path, tmp_path: Path) -> None:
+    options = replace(options_of(folder, tmp_path / "many"), ray="local", workers=workers)
+    check_trace(record(options))
+    assert bytes_of(options.out) == bytes_of(folder / "one")
+    said = json.loads((options.out / "recording.json").read_text())
+    alone = json.loads((folder / "one" / "recording.json").read_text())
+    assert said["positions"] == alone["positions"] > 0
+    assert said["positions_per_s"] == pytest.approx(said["positions"] / said["seconds"], rel=0.01)
+
+
+def test_the_command_takes_several_devices(
+    ray: None, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command(folder, tmp_path / "two", "--device", "cpu,cpu")) == 0
+    assert bytes_of(tmp_path / "two") == bytes_of(folder / "one")
+    assert "positions/s)" in capsys.readouterr().out
+    assert json.loads((tmp_path / "two" / "recording.json").read_text())["devices"] == ["cpu", "cpu"]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_workers_killed_at_random_lose_nothing(seed: int, ray: None, folder: Path, tmp_path: Path) -> None:
+    options = replace(options_of(folder, tmp_path / "killed"), ray="local", workers=2)
+    with random_kills(seed, most=4, seconds=2.0) as killed:
+        record(options)
+    assert killed
+    assert bytes_of(options.out) == bytes_of(folder / "one")
+
+
+@pytest.mark.parametrize("more", [(), ("--ray", "local", "--workers", "2")])
+def test_a_killed_driver_takes_its_workers_along_and_is_resumed(
+    more: tuple[str, ...], folder: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "trace"
+    typed = command(folder, out, "--ray", "local", "--workers", "2")
+    process = forked_processes().Process(target=tiny_models.run_simlab, args=(typed,))
+    process.start()
+    wait_for(out / "unfinished" / f"sequences-{random.Random(str(more)).randrange(4):04d}.parquet", process)
+    process.kill()
+    process.join()
+    left = still(out)
+    assert "manifest.json" not in {path.name for path in out.iterdir()}
+    time.sleep(1.0)
+    assert left == sorted(path.name for path in out.rglob("*"))
+    assert main(command(folder, out, *more)) == 0
+    assert bytes_of(out) == bytes_of(folder / "one")
+    assert json.loads((out / "recording.json").read_text())["shards_from_an_earlier_run"] >= 1
+
+
+def wait_for(path: Path, process: BaseProcess) -> None:
+    while not path.exists():
+        assert process.is_alive(), f"the recording ended before {path} was there"
+        time.sleep(0.001)
+
+
+def still(out: Path) -> list[str]:
+    """The names of all files, once no more are written."""
+    before: list[str] = []
+    for _ in range(60):
+        now = sorted(path.name for path in out.rglob("*"))
+        if now == before:
+            return now
+        before = now
+        time.sleep(1.0)
+    pytest.fail("workers go on without their driver")
+
+
+def test_a_worker_that_finds_other_prompts_refuses(folder: Path, tmp_path: Path) -> None:
+    """Workers read the prompts themselves, and see that they are those that the recording began with."""
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_bytes((folder / "prompts.jsonl").read_bytes())
+    options = replace(options_of(folder, tmp_path / "trace"), prompts=prompts)
+    plan = plan_of(options, *load(options))
+    writer = TraceWriter(options.out, plan.manifest, len(plan.texts), resume=False)
+    prompts.write_text(prompts.read_text().replace("draft", "tree"))
+    with pytest.raises(TraceError, match="holds a recording with another prompts_digest"):
+        module._RecordingJob(options, writer, 1).open(not_told)
+
+
+def test_a_shard_that_a_lost_worker_had_written_is_not_recorded_again(folder: Path, tmp_path: Path) -> None:
+    options = options_of(folder, tmp_path / "trace")
+    plan = plan_of(options, *load(options))
+    writer = TraceWriter(options.out, plan.manifest, len(plan.texts), resume=False)
+    opened = module._RecordingJob(options, writer, 1).open(not_told)
+    lengths = opened.work(3)
+    written = {path: path.stat().st_mtime_ns for path in options.out.rglob("*.parquet")}
+    assert opened.work(3) == lengths
+    assert written == {path: path.stat().st_mtime_ns for path in options.out.rglob("*.parquet")}
+
+
+def test_devices_of_two_kinds_are_refused() -> None:
+    check_devices(("cpu", "cpu"))
+    with pytest.raises(ModelError, match="must be of one kind, or its shards .* cpu is cpu, meta is meta"):
+        check_devices(("cpu", "meta"))
+
+
+def test_what_each_worker_needs(folder: Path) -> None:
+    options = options_of(folder, folder / "none")
+    assert options.on_ray is None
+    on_two = replace(options, device="cuda:1", more_devices=("cuda:3",))
+    assert on_two.on_ray == RayOptions("local", 2, 1, ("1", "3"), units_ahead=1)
+    spread = replace(options, device="cuda", ray="auto", device_map="auto", gpus_per_worker=4)
+    assert spread.on_ray == RayOptions("auto", None, 4, None, units_ahead=1)
+    assert spread.of_a_worker == replace(options, device="cuda", device_map="auto")
+
+
+def test_options_of_workers_that_say_nothing_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for more, said in (
+        (("--workers", "2"), "--workers 2 are workers of Ray; add --ray local"),
+        (("--ray", "local", "--device", "cpu,cpu"), "--ray places the workers itself"),
+        (("--ray", "local", "--gpus-per-worker", "2"), "--gpus-per-worker is read with --ray and --device-map auto"),
+    ):
+        assert main(command(folder, folder / "none", *more)) == 2
+        assert said in capsys.readouterr().err
+    assert not (folder / "none").exists()
+
+
+def test_threads_that_share_too_few_cores_are_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "num_cores", lambda: 4)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    module._warn_of_threads(RayOptions(workers=2), ["cpu"])
+    module._warn_of_threads(RayOptions("10.0.0.1:6379", workers=4), ["cpu"])
+    assert capsys.readouterr().err == ""
+    module._warn_of_threads(RayOptions(workers=4), ["cpu"])
+    assert "4 workers of 2 threads each share 4 cores; OMP_NUM_THREADS=1 would be faster" in capsys.readouterr().err
