@@ -6,6 +6,7 @@ result files. A unit whose worker is lost, with its machine or alone, is done ag
 
 import logging
 import os
+import socket
 import sys
 import time
 from collections import deque
@@ -38,6 +39,7 @@ _UNITS_BEFORE = 4
 
 _SECONDS_BETWEEN_LOOKS = 0.5
 _SECONDS_TO_WAIT_IN_SILENCE = 20.0
+_SECONDS_TO_ANSWER = 10.0
 _STORE_BYTES = 512 << 20
 
 
@@ -126,6 +128,7 @@ def _begin(options: RayOptions) -> None:
     """Begin a Ray of this command's own, or join a cluster."""
     import ray  # noqa: PLC0415 - an extra of its own
 
+    _check_there(options.address)
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         if options.address != LOCAL:
@@ -142,12 +145,32 @@ def _begin(options: RayOptions) -> None:
                 **quiet,
             )
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         what = "a local Ray could not be started" if options.address == LOCAL else f"no Ray at {options.address}"
-        raise WorkerError(
-            f"{what} ({reason}); give --ray local, or the address of a running cluster (`ray start --head` on its "
-            "first machine prints it)"
-        ) from error
+        raise WorkerError(_no_ray(what, error)) from error
+
+
+def _check_there(address: str) -> None:
+    """Refuse an address at which nothing answers; Ray itself would ask there for minutes.
+
+    Raises:
+        WorkerError: nothing does.
+    """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS_TO_ANSWER).close()
+    except OSError as error:
+        raise WorkerError(_no_ray(f"no Ray at {address}", error)) from error
+
+
+def _no_ray(what: str, error: Exception) -> str:
+
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return (
+        f"{what} ({reason}); give --ray local, or the address of a running cluster (`ray start --head` on its first "
+        "machine prints it)"
+    )
 
 
 @contextmanager

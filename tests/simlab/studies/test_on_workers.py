@@ -1,0 +1,145 @@
+"""What workers of Ray find is what threads of one process find, byte for byte."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ray_jobs import random_kills, ray_of_tests
+
+import simlab
+from simlab.cli.main import main
+from simlab.errors import TraceError
+from simlab.studies.inputs.trace import TracePlace, sample_trace, whole_prompts
+from simlab.studies.optimize.optimize import OptimizeResult
+from simlab.traces.synthetic import write_synthetic_trace
+
+POLICIES = ("ddtree:budget=4/16", "presto:budget=8", "calibrated:budget=8", "caddtree:budget=32")
+PRICES = "smollm2-135m-epyc-float32"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ray() -> Iterator[None]:
+    with ray_of_tests(4):
+        yield
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A replay by threads: result rows and rounds."""
+    made = tmp_path_factory.mktemp("alone")
+    replayed(made)
+    return made
+
+
+def replayed(folder: Path, **more: object) -> None:
+    files = {"out": folder / "results.parquet", "rounds": folder / "rounds.parquet"}
+    simlab.replay(policies=POLICIES, cost=PRICES, **files, **more)  # type: ignore[arg-type]
+
+
+def same(one: Path, other: Path) -> bool:
+    return all(
+        (one / name).read_bytes() == (other / name).read_bytes() for name in ("results.parquet", "rounds.parquet")
+    )
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_replay_with_workers_writes_the_same_bytes(workers: int, alone: Path, tmp_path: Path) -> None:
+    replayed(tmp_path, ray="local", workers=workers)
+    assert same(tmp_path, alone)
+
+
+def test_replay_with_killed_workers_writes_the_same_bytes(alone: Path, tmp_path: Path) -> None:
+    with random_kills(5, most=3, seconds=0.7) as killed:
+        replayed(tmp_path, ray="local", workers=2)
+    assert killed
+    assert same(tmp_path, alone)
+
+
+def test_a_replay_that_was_begun_by_threads_goes_on_with_workers(alone: Path, tmp_path: Path) -> None:
+    files = {"out": tmp_path / "results.parquet", "rounds": tmp_path / "rounds.parquet"}
+    simlab.replay(policies=POLICIES, cost=PRICES, limit=7, **files)  # type: ignore[arg-type]
+    replayed(tmp_path, ray="local", workers=2, resume=True)
+    assert same(tmp_path, alone)
+
+
+def test_policies_in_several_groups(alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More policies than a worker is given at a time, and shards in pieces."""
+    monkeypatch.setattr("simlab.studies.replay.run.ROWS_AT_ONCE", 3)
+    monkeypatch.setattr("simlab.studies.replay.run.ROOTS_A_UNIT", 300)
+    replayed(tmp_path, ray="local", workers=2)
+    assert same(tmp_path, alone)
+
+
+def test_batches_with_workers(capsys: pytest.CaptureFixture[str]) -> None:
+    typed = ["replay", "--batch", "4", "-p", "ddtree:budget=8", "-p", "joint:budget=32", "--limit", "8", "--json"]
+    found = []
+    for more in ([], ["--ray", "local", "--workers", "2"]):
+        assert main([*typed, *more]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("halving", [False, True])
+def test_optimize_with_workers_writes_the_same_bytes(halving: bool, tmp_path: Path) -> None:
+    policies = ("ddtree:budget=1..24", "presto:budget=4/8", "presto:ngram_weight=0.1~0.4,budget=8")
+
+    def found(**more: object) -> OptimizeResult:
+        return simlab.optimize(policies=policies, cost=PRICES, halving=halving, trials=3, **more)  # type: ignore[arg-type]
+
+    found().write(tmp_path / "threads.json")
+    result = found(ray="local", workers=2)
+    result.write(tmp_path / "workers.json")
+    assert (tmp_path / "threads.json").read_bytes() == (tmp_path / "workers.json").read_bytes()
+
+
+def test_curves_with_workers_write_the_same_bytes(tmp_path: Path) -> None:
+    found = []
+    for name, more in (("threads", {}), ("workers", {"ray": "local", "workers": 2})):
+        table = simlab.curves(cost=PRICES, policy="ddtree:budget=16", limit=6, **more)  # type: ignore[arg-type]
+        table.write(tmp_path / f"{name}.parquet")
+        found.append(table.to_json())
+    assert found[0] == found[1]
+    assert (tmp_path / "threads.parquet").read_bytes() == (tmp_path / "workers.parquet").read_bytes()
+
+
+def test_scoring_with_workers_says_the_same(tmp_path: Path) -> None:
+    found = []
+    for name, more in (("threads", {}), ("workers", {"ray": "local", "workers": 2})):
+        table = simlab.scoring(policies=POLICIES[:3], cost=PRICES, limit=9, by_dataset=True, **more)  # type: ignore[arg-type]
+        table.write(tmp_path / f"{name}.parquet")
+        found.append(table.to_json())
+    assert found[0] == found[1]
+    assert (tmp_path / "threads.parquet").read_bytes() == (tmp_path / "workers.parquet").read_bytes()
+
+
+def test_units_of_whole_prompts_hold_every_sequence_once() -> None:
+    trace = sample_trace()
+    units = whole_prompts(trace, range(len(trace.sequences())))
+    assert [index for unit in units for index in unit] == list(range(len(trace.sequences())))
+    prompts = [{trace.sequences()[index].prompt.prompt_id for index in unit} for unit in units]
+    assert sum(map(len, prompts)) == len(set().union(*prompts))
+
+
+def test_a_worker_that_finds_another_trace_refuses(tmp_path: Path) -> None:
+    write_synthetic_trace(tmp_path / "one", num_sequences=2)
+    where = TracePlace.of(sample_trace())
+    with pytest.raises(TraceError, match="on a worker, and .* all machines must see the same files"):
+        TracePlace(str(tmp_path / "one"), where.text_id).open()
+
+
+@pytest.mark.parametrize("command", ["replay", "optimize", "curves", "scoring"])
+def test_workers_without_ray_are_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--workers", "2"]) == 2
+    assert "--workers 2 are workers of Ray; add --ray local" in capsys.readouterr().err
+
+
+def test_an_address_where_no_ray_is_gets_a_sentence(tmp_path: Path) -> None:
+    """In a process that is connected to none."""
+    typed = [sys.executable, "-m", "simlab", "replay", "--ray", "127.0.0.1:9", "-p", "chain"]
+    ended = subprocess.run(typed, capture_output=True, text=True, check=False, timeout=240)
+    assert ended.returncode == 2
+    assert "no Ray at 127.0.0.1:9" in ended.stderr
+    assert "Traceback" not in ended.stderr
