@@ -11,7 +11,7 @@ from source_files import FOLDERS, source_files
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("core",),
-    ("simlab.sampling", "simlab.testing", "simlab.untrusted"),
+    ("simlab.sampling", "simlab.testing", "simlab.untrusted", "simlab.workers"),
     ("simlab.traces", "simlab.policies"),
     ("simlab.analysis", "simlab.real_runner"),
     ("simlab.studies.result", "simlab.studies.inputs"),
@@ -124,6 +124,7 @@ HOMES: dict[str, set[str]] = {
     "huggingface_hub": {"simlab.real_runner"},
     "fsspec": {"simlab.traces"},
     "prometheus_client": {"simlab.analysis"},
+    "ray": {"simlab.workers"},
 }
 
 MOST_INSIDE_FUNCTIONS = 40
