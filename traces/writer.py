@@ -27,7 +27,7 @@ from simlab.traces.format.files import (
     write_frame,
 )
 from simlab.traces.format.frames import draft_frame, sequences_frame, tokens_frame
-from simlab.traces.format.json_fields import Json, json_fields
+from simlab.traces.format.json_fields import first_difference, json_fields
 from simlab.traces.format.manifest import Manifest, TraceContents, file_info, manifest_from_text, read_manifest
 from simlab.traces.format.records import SequenceRecord, draft_digest, draft_id, text_digest, text_id
 from simlab.traces.format.schema import sequences_schema
@@ -228,24 +228,6 @@ def check_output_folder(folder: Path, resume: bool) -> None:
             raise TraceError(f"{folder} holds an unfinished recording; add --resume to go on, or choose another --out.")
     elif folder.exists() and any(path.name not in _OF_A_BEGINNING for path in folder.iterdir()):
         raise TraceError(f"{folder} is not empty and holds no recording; choose another --out, or empty it first.")
-
-
-def first_difference(found: Json, wanted: Json) -> str | None:
-    """The first key in which two JSON objects differ, with both values; None where they agree."""
-    for key in [*found, *(key for key in wanted if key not in found)]:
-        one, other = found.get(key), wanted.get(key)
-        if isinstance(one, dict) and isinstance(other, dict):
-            inner = first_difference(one, other)
-            if inner is not None:
-                return f"{key}.{inner}"
-        elif one != other:
-            return f"{key} ({_shown(one)} there, {_shown(other)} here)"
-    return None
-
-
-def _shown(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:60]} ..."
 
 
 def _through_json(manifest: Manifest) -> Manifest:

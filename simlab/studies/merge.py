@@ -9,7 +9,8 @@ import polars as pl
 from simlab.errors import UsageError
 from simlab.traces.format.alone import writing_alone
 from simlab.traces.results.checks import KEYS, find_missing_rows
-from simlab.traces.results.files import SequenceCounts, read_unfinished_results, write_results
+from simlab.traces.results.files import SequenceCounts, read_unfinished_results, results_part, write_results
+from simlab.traces.results.parts import NotedPart, check_together
 from simlab.traces.results.rows import Results, joined_results
 
 
@@ -56,16 +57,52 @@ def merge(paths: Sequence[str | Path], out: str | Path) -> MergedResults:
 def _merged(paths: Sequence[str | Path]) -> tuple[Results, int, SequenceCounts]:
     """The rows of all files, how many of them were there again, and how many sequences the traces hold."""
     parts: list[Results] = []
+    noted: list[NotedPart | None] = []
     sequences: dict[str, int] = {}
     for path in paths:
         rows, known = read_unfinished_results(path)
+        noted.append(results_part(path))
         _check_same_traces(path, sequences, known)
         sequences |= known
         parts.append(rows.with_columns(file=pl.lit(len(parts), pl.Int32)))
     together = pl.concat(parts)
     once = together.unique([name for name in together.columns if name != "file"], keep="first", maintain_order=True)
     _check_contradictions(once, paths)
+    if any(noted):
+        _check_parts(paths, noted, once)
+        once = once.sort("sequence", maintain_order=True)
     return joined_results([once.drop("file")]), together.height - once.height, sequences
+
+
+def _check_parts(paths: Sequence[str | Path], noted: Sequence[NotedPart | None], once: Results) -> None:
+    """Refuse parts of a replay that are not all there, or of which one was made with other policies or not finished."""
+    check_together(paths, noted)
+    policies: dict[int, list[tuple[str, ...]]] = {}
+    for file, *policy in (
+        once.select("file", "policy", "policy_id", "cost_id", "channel_ids").unique(maintain_order=True).iter_rows()
+    ):
+        policies.setdefault(file, []).append(tuple(policy))
+    (first, wanted), *others = policies.items() or [(0, [])]
+    for file, found in others:
+        if found != wanted:
+            raise UsageError(
+                f"{paths[first]} and {paths[file]} are parts of different replays: {_differing(wanted, found)}"
+            )
+    unfinished = find_missing_rows(once.drop("file"))
+    asked = noted[0].of.get("sequences") if noted[0] is not None else None
+    if unfinished is None and once["sequence"].n_unique() != asked:
+        unfinished = f"the parts hold {once['sequence'].n_unique()} sequences of {asked}"
+    if unfinished is not None:
+        raise UsageError(f"a part is not finished: {unfinished}; finish it with --resume")
+
+
+def _differing(wanted: Sequence[tuple[str, ...]], found: Sequence[tuple[str, ...]]) -> str:
+    """In which policy two lists of policies differ."""
+    for one in (*wanted, *found):
+        if one not in wanted or one not in found:
+            where = "first" if one in wanted else "second"
+            return f"{one[0]} ({one[1]}, latency profile {one[2]}) is in the {where} alone"
+    return "their policies stand in another order"
 
 
 def _check_same_traces(path: str | Path, before: SequenceCounts, known: SequenceCounts) -> None:

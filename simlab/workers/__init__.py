@@ -1,0 +1,1 @@
+"""Work that is shared out over processes and machines. Begin with parts."""
