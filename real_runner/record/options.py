@@ -10,6 +10,7 @@ from simlab.real_runner.execution.executions import check_device_map
 from simlab.sampling.choice import Sampling
 from simlab.traces.format.manifest_entries import check_kept
 from simlab.untrusted.json_text import parse_json
+from simlab.workers.parts import Part
 
 _SET_HERE = {"conversation", "conversations", "messages", "add_generation_prompt", "continue_final_message", "tokenize"}
 _SET_HERE |= {"tokenizer_kwargs", "padding", "truncation", "max_length", "return_tensors", "return_dict"}
@@ -35,6 +36,7 @@ class RecordOptions:
         resume: keep the finished shards of a recording that was interrupted.
         tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the drafter's format has it.
         block: slots of the drafter's block, the root's counted; None: as the checkpoint has it.
+        part: of the shards, for one of several machines; None: all of them.
     """
 
     target: str
@@ -62,6 +64,7 @@ class RecordOptions:
     exact_budget: int = 512
     tap_offset: str | None = None
     block: int | None = None
+    part: Part | None = None
 
     def __post_init__(self) -> None:
         given = [source for source in (self.prompts, self.completions, self.text_from) if source is not None]

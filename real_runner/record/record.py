@@ -41,6 +41,7 @@ from simlab.traces.format.alone import writing_alone
 from simlab.traces.format.files import MANIFEST
 from simlab.traces.format.records import DraftColumns, SequenceRecord, TokenRows
 from simlab.traces.format.schema import NUM_TOP
+from simlab.traces.parts import begin_part, finish_part, name_of_part
 from simlab.traces.writer import TraceWriter, check_output_folder
 
 _DECODING_SHARE = 0.5
@@ -51,14 +52,14 @@ def record(options: RecordOptions) -> Path:
     """Record a trace; finished shards of an interrupted run are kept with ``resume``.
 
     Returns:
-        The trace's folder.
+        The trace's folder. After a part of a recording the trace may lack other parts.
 
     Raises:
         SimlabError: models, prompts or folder cannot be used; nothing half written is left.
     """
     # The processes of other devices write into the folder too, for this one.
-    with writing_alone(options.out / MANIFEST):
-        check_output_folder(options.out, options.resume)
+    with writing_alone(options.out / (MANIFEST if options.part is None else name_of_part(options.part))):
+        check_output_folder(options.out, options.resume or options.part is not None)
         return _record(options)
 
 
@@ -68,7 +69,11 @@ def _record(options: RecordOptions) -> Path:
         # Processes of other devices load the drafter anew, and read the same layers.
         options = replace(options, tap_offset=str(models.block_drafter.config.tap_offset))
     shards = shards_of(options, sources)
-    writer = TraceWriter(options.out, manifest_of(options, models, sources), len(shards), options.resume)
+    manifest = manifest_of(options, models, sources)
+    if options.part is None:
+        writer = TraceWriter(options.out, manifest, len(shards), options.resume)
+    else:
+        writer = begin_part(options.part, options.out, manifest, len(shards), options.resume)
     if not writer.is_complete:
         check_devices(options.devices)
         _record_all(options, models, shards, writer)
@@ -124,8 +129,9 @@ def shards_of(options: RecordOptions, sources: Sources) -> list[Sequence[Source]
 def _record_all(
     options: RecordOptions, models: Models, shards: Sequence[Sequence[Source]], writer: TraceWriter
 ) -> None:
-    done = [number for number in range(len(shards)) if writer.is_done(number)]
-    missing = [number for number in range(len(shards)) if number not in done]
+    numbers = range(len(shards)) if options.part is None else options.part.strided(len(shards))
+    done = [number for number in numbers if writer.is_done(number)]
+    missing = [number for number in numbers if number not in done]
     num_texts, num_done = (sum(num_turns(source) for n in some for source in shards[n]) for some in (missing, done))
     worth = _DECODING_SHARE / options.max_new_tokens
     with RecordingProgress("recording", num_texts + num_done, num_done, worth) as progress:
@@ -135,7 +141,11 @@ def _record_all(
                 others.wait()
         else:
             _record_shards(options, models, shards, writer, missing, progress)
-    writer.finish(recording_info(progress.seconds, progress.positions, len(done), options.devices))
+    info = recording_info(progress.seconds, progress.positions, len(done), options.devices)
+    if options.part is None:
+        writer.finish(info)
+    else:
+        finish_part(options.part, writer, len(shards), info)
 
 
 @within_memory()

@@ -1,4 +1,4 @@
-"""Several result files in one, refused where they contradict each other."""
+"""Several result files, or the parts of a recording, in one; refused where they contradict each other."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,10 @@ from pathlib import Path
 import polars as pl
 
 from simlab.errors import UsageError
+from simlab.studies.inputs.progress import progress_bar
 from simlab.traces.format.alone import writing_alone
+from simlab.traces.format.manifest import read_manifest
+from simlab.traces.parts import merge_recordings
 from simlab.traces.results.checks import KEYS, find_missing_rows
 from simlab.traces.results.files import SequenceCounts, read_unfinished_results, results_part, write_results
 from simlab.traces.results.parts import NotedPart, check_together
@@ -15,35 +18,88 @@ from simlab.traces.results.rows import Results, joined_results
 
 
 @dataclass(frozen=True, slots=True)
+class MergedTrace:
+    """A trace that several machines recorded.
+
+    Attributes:
+        place: its folder.
+        num_shards: how many shards it has.
+    """
+
+    place: Path
+    num_shards: int
+
+    def to_json(self) -> dict[str, object]:
+        """The value of ``simlab merge --json``."""
+        return {"path": str(self.place), "shards": self.num_shards}
+
+    def text(self) -> str:
+        """What ``simlab merge`` prints."""
+        return f"{self.num_shards:,} shards: {self.place}"
+
+
+@dataclass(frozen=True, slots=True)
 class MergedResults:
     """Rows of several result files.
 
     Attributes:
+        paths: of the files.
+        out: the file that was written.
         rows: in the order of the files.
         repeated: how many rows were in more than one file, and stand here once.
         unfinished: which policy lacks texts that others have, in words; None where all have the same.
     """
 
+    paths: tuple[str | Path, ...]
+    out: Path
     rows: Results
     repeated: int
     unfinished: str | None
 
+    def to_json(self) -> dict[str, object]:
+        """The value of ``simlab merge --json``."""
+        value = {"path": str(self.out), "rows": self.rows.height, "repeated": self.repeated}
+        return value | {"unfinished": self.unfinished}
 
-def merge(paths: Sequence[str | Path], out: str | Path) -> MergedResults:
-    """Put the rows of several result files into one file.
+    def text(self) -> str:
+        """What ``simlab merge`` prints."""
+        lines = [f"{self.rows.height:,} rows of {len(self.paths)} files: {self.out}"]
+        if self.repeated:
+            lines.append(f"{self.repeated:,} rows were in more than one file, and stand there once.")
+        if self.unfinished is not None:
+            lines.append(
+                f"Not finished: {self.unfinished}. Merge the rest too, or replay it with --resume; no table is made "
+                "before."
+            )
+        return "\n".join(lines)
+
+
+def merge(
+    paths: Sequence[str | Path], out: str | Path | None = None, *, progress: bool | None = None
+) -> MergedResults | MergedTrace:
+    """Put several result files into one, or the parts of a recording into one trace.
+
+    What was made with ``--shard`` is put together to the bytes that one process would have written.
 
     A row that is in several files, in all its columns the same, is taken once: every replay brings the rows of
     autoregressive decoding, the chain and the bounds.
 
     Args:
-        paths: two or more result files, such as replays of other policies, or of other prompts of one trace.
-        out: the file to write; it may not be there yet.
+        paths: two or more result files, such as replays of other policies, or of other prompts of one trace; or the
+            folders of the parts of a recording, of which there may be one, that all parts are in.
+        out: the file or folder to write; it may not be there yet. None: the one folder.
+        progress: whether a bar over shards is shown; None: on a terminal.
 
     Raises:
         UsageError: fewer than two files, ``out`` is there, or two files say different things of one policy, text and
-            latency profile.
+            latency profile; parts are missing, or of different works.
         TraceError: a file cannot be read or written, or is damaged.
     """
+    folders = [Path(path) for path in paths if Path(path).is_dir()]
+    if folders:
+        return _merged_trace(paths, folders, out, progress)
+    if out is None:
+        raise UsageError("result files are merged into another; name it with --out FILE")
     if len(paths) < 2:
         raise UsageError("a merge takes two or more result files")
     with writing_alone(Path(out)):
@@ -51,7 +107,20 @@ def merge(paths: Sequence[str | Path], out: str | Path) -> MergedResults:
             raise UsageError(f"{out} is there already; give another --out")
         merged, repeated, sequences = _merged(paths)
         write_results(Path(out), merged, sequences)
-    return MergedResults(merged, repeated, find_missing_rows(merged))
+    return MergedResults(tuple(paths), Path(out), merged, repeated, find_missing_rows(merged))
+
+
+def _merged_trace(
+    paths: Sequence[str | Path], folders: Sequence[Path], out: str | Path | None, progress: bool | None
+) -> MergedTrace:
+    others = [path for path in paths if Path(path) not in folders]
+    if others:
+        raise UsageError(
+            f"{folders[0]} is a folder and {others[0]} is none; merge parts of recordings, or result files"
+        )
+    with progress_bar(progress, "merge", "shard") as bar:
+        place = merge_recordings(folders, None if out is None else Path(out), bar.update)
+    return MergedTrace(place, len(read_manifest(place).held().shards))
 
 
 def _merged(paths: Sequence[str | Path]) -> tuple[Results, int, SequenceCounts]:
