@@ -1,4 +1,4 @@
-"""Several result files, or the parts of a recording, in one; refused where they contradict each other."""
+"""Several result files in one, or the parts of one work; refused where they contradict each other."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ import polars as pl
 
 from simlab.errors import UsageError
 from simlab.studies.inputs.progress import progress_bar
+from simlab.traces.artefacts.kinds import format_of
 from simlab.traces.format.alone import writing_alone
 from simlab.traces.format.manifest import read_manifest
 from simlab.traces.parts import merge_recordings
@@ -15,6 +16,8 @@ from simlab.traces.results.checks import KEYS, find_missing_rows
 from simlab.traces.results.files import SequenceCounts, read_unfinished_results, results_part, write_results
 from simlab.traces.results.parts import NotedPart, check_together
 from simlab.traces.results.rows import Results, joined_results
+from simlab.traces.results.sums import FORMAT as SUMS
+from simlab.traces.results.sums import SumRows, merge_sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,29 @@ class MergedTrace:
     def text(self) -> str:
         """What ``simlab merge`` prints."""
         return f"{self.num_shards:,} shards: {self.place}"
+
+
+@dataclass(frozen=True, slots=True)
+class MergedSums:
+    """The sums of all parts of a search.
+
+    Attributes:
+        paths: of the parts.
+        out: the file that was written.
+        rows: of sums.
+    """
+
+    paths: tuple[str | Path, ...]
+    out: Path
+    rows: SumRows
+
+    def to_json(self) -> dict[str, object]:
+        """The value of ``simlab merge --json``."""
+        return {"path": str(self.out), "sums": self.rows.height}
+
+    def text(self) -> str:
+        """What ``simlab merge`` prints."""
+        return f"{self.rows.height:,} sums of {len(self.paths)} parts: {self.out}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +102,7 @@ class MergedResults:
 
 def merge(
     paths: Sequence[str | Path], out: str | Path | None = None, *, progress: bool | None = None
-) -> MergedResults | MergedTrace:
+) -> MergedResults | MergedTrace | MergedSums:
     """Put several result files into one, or the parts of a recording into one trace.
 
     What was made with ``--shard`` is put together to the bytes that one process would have written.
@@ -105,6 +131,8 @@ def merge(
     with writing_alone(Path(out)):
         if Path(out).exists():
             raise UsageError(f"{out} is there already; give another --out")
+        if any(format_of(Path(path)) == SUMS for path in paths):
+            return MergedSums(tuple(paths), Path(out), merge_sums(paths, Path(out)))
         merged, repeated, sequences = _merged(paths)
         write_results(Path(out), merged, sequences)
     return MergedResults(tuple(paths), Path(out), merged, repeated, find_missing_rows(merged))
