@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -131,7 +132,7 @@ class TraceWriter:
         for name in [tokens_file(shard), *drafts, f"{UNFINISHED}/{sequences_file(shard)}"]:
             try:
                 with (folder / name).open("rb") as source:
-                    write_beside(self._folder / name, lambda file, source=source: shutil.copyfileobj(source, file))
+                    write_beside(self._folder / name, partial(shutil.copyfileobj, source))
             except OSError as error:
                 raise unreadable(folder, name, error) from error
 
