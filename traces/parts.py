@@ -129,10 +129,13 @@ def merge_recordings(folders: Sequence[Path], out: Path | None, step: Callable[[
     with writing_alone(out / MANIFEST):
         writer = TraceWriter(out, first.manifest, first.num_shards, resume=True)
         for shard in range(first.num_shards):
-            if not writer.is_done(shard):
+            if holders[shard] != out:
                 writer.take(shard, holders[shard])
             step()
-        writer.finish(_joined_notes(folders))
+        try:
+            writer.finish(_joined_notes(folders))
+        except ValueError as error:
+            raise TraceError(f"the parts do not fit together ({error}); record them again") from error
         _remove_free_locks(out)
     return out
 
@@ -153,6 +156,8 @@ def _begun(folder: Path) -> _Begun:
     if not (folder / UNFINISHED / MANIFEST).is_file():
         raise TraceError(f"{folder} holds no recording; give the folders that `simlab record --shard` recorded")
     manifest, num_shards = read_beginning(folder)
+    if num_shards < 1:
+        raise TraceError(f"the recording in {folder} says that it has {num_shards} shards: it is damaged; record again")
     there = (_SHARD.fullmatch(path.name) for path in (folder / UNFINISHED).iterdir())
     numbers = {int(found[1]) for found in there if found}
     return _Begun(folder, manifest, num_shards, frozenset(one for one in numbers if one < num_shards))

@@ -29,7 +29,7 @@ def add_arguments(parser: Parser) -> None:
         "parts",
         nargs="+",
         metavar="FILE|DIR",
-        help="result files of replay, optimize or confirm; or folders of recordings in parts",
+        help="result files of replay, optimize or confirm; parts of rounds or sums; or folders of recordings in parts",
     )
     parser.add_argument("--out", type=Path, metavar="FILE|DIR", help="what to write; not needed for one folder")
     add_json(parser)

@@ -15,9 +15,11 @@ from simlab.traces.parts import merge_recordings
 from simlab.traces.results.checks import KEYS, find_missing_rows
 from simlab.traces.results.files import SequenceCounts, read_unfinished_results, results_part, write_results
 from simlab.traces.results.parts import NotedPart, check_together
+from simlab.traces.results.rounds_file import FORMAT as ROUNDS
+from simlab.traces.results.rounds_file import merge_rounds
 from simlab.traces.results.rows import Results, joined_results
 from simlab.traces.results.sums import FORMAT as SUMS
-from simlab.traces.results.sums import SumRows, merge_sums
+from simlab.traces.results.sums import merge_sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,26 +44,28 @@ class MergedTrace:
 
 
 @dataclass(frozen=True, slots=True)
-class MergedSums:
-    """The sums of all parts of a search.
+class MergedParts:
+    """The sums of all parts of a search, or the rounds of all parts of a replay.
 
     Attributes:
         paths: of the parts.
         out: the file that was written.
-        rows: of sums.
+        what: ``sums`` or ``rounds``.
+        num_rows: how many there are.
     """
 
     paths: tuple[str | Path, ...]
     out: Path
-    rows: SumRows
+    what: str
+    num_rows: int
 
     def to_json(self) -> dict[str, object]:
         """The value of ``simlab merge --json``."""
-        return {"path": str(self.out), "sums": self.rows.height}
+        return {"path": str(self.out), self.what: self.num_rows}
 
     def text(self) -> str:
         """What ``simlab merge`` prints."""
-        return f"{self.rows.height:,} sums of {len(self.paths)} parts: {self.out}"
+        return f"{self.num_rows:,} {self.what} of {len(self.paths)} parts: {self.out}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,7 @@ class MergedResults:
 
 def merge(
     paths: Sequence[str | Path], out: str | Path | None = None, *, progress: bool | None = None
-) -> MergedResults | MergedTrace | MergedSums:
+) -> MergedResults | MergedTrace | MergedParts:
     """Put several result files into one, or the parts of a recording into one trace.
 
     What was made with ``--shard`` is put together to the bytes that one process would have written.
@@ -131,8 +135,11 @@ def merge(
     with writing_alone(Path(out)):
         if Path(out).exists():
             raise UsageError(f"{out} is there already; give another --out")
-        if any(format_of(Path(path)) == SUMS for path in paths):
-            return MergedSums(tuple(paths), Path(out), merge_sums(paths, Path(out)))
+        formats = {format_of(Path(path)) for path in paths}
+        if SUMS in formats:
+            return MergedParts(tuple(paths), Path(out), "sums", merge_sums(paths, Path(out)).height)
+        if ROUNDS in formats:
+            return MergedParts(tuple(paths), Path(out), "rounds", merge_rounds(paths, Path(out)))
         merged, repeated, sequences = _merged(paths)
         write_results(Path(out), merged, sequences)
     return MergedResults(tuple(paths), Path(out), merged, repeated, find_missing_rows(merged))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from simlab.errors import TraceError, UsageError, enumerated
@@ -83,6 +84,18 @@ def check_together(paths: Sequence[str | Path], noted: Sequence[NotedPart | None
     if lacking:
         names = enumerated([str(one) for one in lacking[:9]] + ([f"{len(lacking) - 9} more"] if lacking[9:] else []))
         raise UsageError(f"{names} {'is' if len(lacking) == 1 else 'are'} missing; merge takes all parts at once")
+
+
+def check_once(paths: Sequence[str | Path], noted: Sequence[NotedPart | None]) -> None:
+    """Refuse a part that is named twice; arguments as of `check_together`.
+
+    Raises:
+        UsageError: one is.
+    """
+    parts = sorted((one.part, place) for place, one in enumerate(noted) if one is not None)
+    for (part, place), (other, another) in pairwise(parts):
+        if part == other:
+            raise UsageError(f"{paths[place]} and {paths[another]} are both part {part}; give each part once")
 
 
 def _check_same_work(

@@ -1,7 +1,6 @@
 """Sums of many policies on each prompt, as a search over policies adds them up: files that parts of it leave."""
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
 
@@ -11,7 +10,7 @@ from simlab.errors import TraceError, UsageError
 from simlab.traces.format.json_fields import JsonFields
 from simlab.traces.format.schema import Schema
 from simlab.traces.format.tables import read_table, write_table
-from simlab.traces.results.parts import NotedPart, check_together, noted_part
+from simlab.traces.results.parts import NotedPart, check_once, check_together, noted_part
 
 FORMAT = "simlab-sums"
 FORMAT_VERSION = 1
@@ -81,10 +80,8 @@ def merge_sums(paths: Sequence[str | Path], out: Path) -> SumRows:
     if all(noted is None for _, noted, _ in found):
         raise UsageError(f"{paths[0]} is whole, so there is nothing to merge; go on with `simlab optimize --sums`")
     check_together(paths, [noted for _, noted, _ in found])
+    check_once(paths, [noted for _, noted, _ in found])
     parts = sorted((noted.part, place) for place, (_, noted, _) in enumerate(found) if noted is not None)
-    for (part, place), (other, another) in pairwise(parts):
-        if part == other:
-            raise UsageError(f"{paths[place]} and {paths[another]} are both part {part}; give each part once")
     tables = [(paths[place], found[place][0]) for _, place in parts]
     _check_policies(tables)
     sides = pl.concat([rows for _, rows in tables]).partition_by("side", maintain_order=True)

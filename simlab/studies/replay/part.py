@@ -21,18 +21,16 @@ def own_part(shard: str | Part | None) -> Part | None:
     return None if part is None or part.is_whole else part
 
 
-def check_can_be_split(part: Part | None, batch: int | None, out: str | Path | None, rounds: str | Path | None) -> None:
+def check_can_be_split(part: Part | None, batch: int | None, out: str | Path | None) -> None:
     """Refuse a part where there is none.
 
     Raises:
-        UsageError: the options ask for more than a part of the result rows, or for no file of them.
+        UsageError: all texts are replayed together, or there is no file of result rows.
     """
     if part is None:
         return
     if batch is not None:
         raise UsageError("--batch replays all texts together, so it takes no --shard")
-    if rounds is not None:
-        raise UsageError("--shard splits result rows alone; leave out --rounds, or make the rounds without --shard")
     if out is None:
         raise UsageError("--shard makes one part of a result file; name it with --out FILE")
 

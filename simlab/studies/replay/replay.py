@@ -144,7 +144,7 @@ def replay(
     if batch is not None and (resume or rounds is not None):
         raise UsageError("--batch replays all texts together; it takes neither --resume nor --rounds")
     part = own_part(shard)
-    check_can_be_split(part, batch, out, rounds)
+    check_can_be_split(part, batch, out)
     result_file, rounds_file = (None if path is None else Path(path) for path in (out, rounds))
     if result_file is not None and rounds_file is not None and result_file.resolve() == rounds_file.resolve():
         raise UsageError(f"--out and --rounds both name {result_file}; give two files")
@@ -157,7 +157,7 @@ def replay(
             raise TraceError(f"{recording.place} holds no sequences, so there is nothing to replay")
         noted = None if part is None else replayed_part(part, recording, draft, limit)
         store = None if result_file is None else ResultStore(result_file, resume, noted)
-        file_of_rounds = None if rounds_file is None else RoundsFile(rounds_file, resume)
+        file_of_rounds = None if rounds_file is None else RoundsFile(rounds_file, resume, noted)
         options = ReplayOptions(threads, progress, store, file_of_rounds, part=part)
         if batch is None:
             rows = replay_trace(recording, draft, machines, limit, options)

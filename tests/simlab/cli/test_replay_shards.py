@@ -15,6 +15,7 @@ from simlab.recorded import RecordedTexts
 from simlab.studies.replay import run as replay_run
 from simlab.traces.results.files import read_unfinished_results, results_part, write_results
 from simlab.traces.results.parts import NotedPart
+from simlab.traces.results.rounds_file import write_rounds
 from simlab.traces.synthetic import write_synthetic_trace
 from simlab.workers.parts import Part
 
@@ -211,7 +212,6 @@ def test_the_same_part_with_other_outcomes_is_refused(
         (["--shard", "one", "--out", "x.parquet"], "counted from 0: 0/4 to 3/4; got 'one'"),
         (["--shard", "1/4"], "--shard makes one part of a result file; name it with --out FILE"),
         (["--shard", "1/4", "--out", "x.parquet", "--batch", "2"], "--batch replays all texts together"),
-        (["--shard", "1/4", "--out", "x.parquet", "--rounds", "r.parquet"], "--shard splits result rows alone"),
     ],
 )
 def test_usage(
@@ -233,3 +233,40 @@ def test_in_python(trace: Path, tmp_path: Path) -> None:
     assert table.part == Part(1, 3)
     with pytest.raises(UsageError, match="0/3 to 2/3; got 3/3"):
         simlab.replay(trace, shard="3/3", out=tmp_path / "3.parquet")
+
+
+def with_rounds(trace: Path, folder: Path, name: str, *more: str) -> Path:
+    replayed(trace, folder / f"{name}.parquet", "--rounds", str(folder / f"{name}-rounds.parquet"), *more)
+    return folder / f"{name}-rounds.parquet"
+
+
+@pytest.mark.parametrize(("count", "order"), [(2, [1, 0]), (4, [2, 0, 3, 1]), (12, list(range(11, -1, -1)))])
+def test_the_rounds_of_the_parts_are_those_of_the_whole(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int, order: list[int]
+) -> None:
+    one = with_rounds(trace, tmp_path, "one")
+    parts = [with_rounds(trace, tmp_path, str(n), "--shard", f"{n}/{count}") for n in range(count)]
+    # A part whose rounds were there already, and are gone on with.
+    with_rounds(trace, tmp_path, "0", "--shard", f"0/{count}", "--resume")
+    capsys.readouterr()
+    out = tmp_path / "all-rounds.parquet"
+    assert main(["merge", *(str(parts[n]) for n in order), "--out", str(out)]) == 0
+    rows = pl.read_parquet(one).height
+    assert capsys.readouterr().out == f"{rows:,} rounds of {count} parts: {out}\n"
+    assert out.read_bytes() == one.read_bytes()
+
+
+def test_merge_names_what_is_wrong_with_rounds(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, one = tmp_path / "all.parquet", with_rounds(trace, tmp_path, "one")
+    first, second = (with_rounds(trace, tmp_path, str(n), "--shard", f"{n}/2") for n in range(2))
+    assert "1/2 is missing" in merge_refusal(capsys, out, first, first)
+    assert f"{first} and {first} are both part 0/2" in merge_refusal(capsys, out, first, first, second)
+    assert f"{first} is a part and {one} is none" in merge_refusal(capsys, out, first, one)
+    assert f"{one} is no part; of rounds, merge takes the parts" in merge_refusal(capsys, out, one, one)
+    results = tmp_path / "0.parquet"
+    assert f"{results} is not a table of rounds" in merge_refusal(capsys, out, first, results)
+    rows = pl.read_parquet(second)
+    noted = results_part(tmp_path / "1.parquet")
+    both = pl.concat([rows, pl.read_parquet(first)])
+    write_rounds(second, lambda: iter([both]), noted)
+    assert "two parts hold rounds of " in merge_refusal(capsys, out, first, second)
