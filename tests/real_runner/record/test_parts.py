@@ -195,6 +195,18 @@ def test_another_recording_is_not_joined(folder: Path, tmp_path: Path, capsys: p
     assert "holds a recording with another sampling.seed (0 there, 1 here)" in capsys.readouterr().err
 
 
+def changed(part: Path, copy: Path, values: dict[str, object]) -> Path:
+    """A copy of a part whose manifest says something else."""
+    shutil.copytree(part, copy)
+    path = copy / "unfinished" / "manifest.json"
+    there = json.loads(path.read_text())
+    for key, value in values.items():
+        there[key] = there[key] | value if isinstance(value, dict) else value
+    del there["digest"]
+    path.write_text(json.dumps(with_digest(there)))
+    return copy
+
+
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
@@ -212,13 +224,7 @@ def test_parts_of_different_recordings_are_refused_by_name(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str, value: object, said: str
 ) -> None:
     first, second = begun(folder, 0, 1)
-    other = tmp_path / "other"
-    shutil.copytree(second, other)
-    path = other / "unfinished" / "manifest.json"
-    values = json.loads(path.read_text())
-    values[key] = values[key] | value if isinstance(value, dict) else value
-    del values["digest"]
-    path.write_text(json.dumps(with_digest(values)))
+    other = changed(second, tmp_path / "other", {key: value})
     capsys.readouterr()
     assert merged(first, other, "--out", tmp_path / "all") == 2
     error = capsys.readouterr().err
@@ -260,6 +266,32 @@ def test_merge_names_what_is_missing_doubled_or_none(
     (copy / "tokens-0001.parquet").unlink()
     assert merged(first, copy, "--out", tmp_path / "damaged") == 2
     assert f"tokens-0001.parquet is missing from the trace {copy}" in capsys.readouterr().err
+
+
+def test_merge_refuses_damage_and_goes_on_when_it_is_mended(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = begun(folder, 0, 1)
+    out = tmp_path / "all"
+    none = [changed(part, tmp_path / part.name, {"num_shards": 0}) for part in (first, second)]
+    capsys.readouterr()
+    assert merged(*none, "--out", out) == 2
+    assert f"the recording in {none[0]} says that it has 0 shards" in capsys.readouterr().err
+    copy = tmp_path / "copy"
+    shutil.copytree(second, copy)
+    for damaged in ("draft-dflash-0003.parquet", "unfinished/sequences-0003.parquet"):
+        whole = (copy / damaged).read_bytes()
+        (copy / damaged).write_bytes(whole[:-100])
+        assert merged(first, copy, "--out", out) == 2
+        assert "is damaged" in capsys.readouterr().err
+        assert not (out / "manifest.json").exists()
+        (copy / damaged).write_bytes(whole)
+    other = "unfinished/sequences-0005.parquet"
+    (copy / "unfinished" / "sequences-0003.parquet").write_bytes((copy / other).read_bytes())
+    assert merged(first, copy, "--out", out) == 2
+    assert "the parts do not fit together (the sequences of the shards" in capsys.readouterr().err
+    assert merged(first, second, "--out", out) == 0
+    assert bytes_of(out) == bytes_of(folder / "one")
 
 
 def test_locks_that_killed_parts_left_are_gone_at_the_end(folder: Path, tmp_path: Path) -> None:
