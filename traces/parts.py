@@ -202,7 +202,7 @@ def _first_told(begun: _Begun) -> dict[str, object]:
 
 
 def _of_parts(parts: Sequence[_Begun], shards: Sequence[int]) -> str:
-    """Of which parts some shards are, where the finished parts are of one split; empty where that is not known."""
+    """The parts that some shards are of, where the finished parts are of one split; empty where that is not known."""
     counts = {part.count for begun in parts for part, _ in _notes(begun.folder)}
     if len(counts) != 1:
         return ""

@@ -79,7 +79,7 @@ def read_unfinished_results(path: str | Path) -> tuple[Results, SequenceCounts]:
 
 
 def results_part(path: str | Path) -> NotedPart | None:
-    """Of what a result file that was read is a part; None: of nothing.
+    """What a result file that was read says of its part; None: it is whole.
 
     Raises:
         TraceError: the file cannot be read, or what it says of its part is damaged.

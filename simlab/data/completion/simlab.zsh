@@ -317,7 +317,7 @@ _shtab_simlab_merge_options=(
   "--out[what to write\; not needed for one folder]:FILE|DIR:"
   "--json[print JSON]"
   {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
-  "(*):result files of replay, optimize or confirm\; or folders of recordings in parts:"
+  "(*):result files of replay, optimize or confirm\; parts of rounds or sums\; or folders of recordings in parts:"
 )
 
 # guard to ensure default positional specs are added only once per session
