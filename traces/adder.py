@@ -36,13 +36,12 @@ from simlab.traces.format.files import (
     write_frame,
 )
 from simlab.traces.format.frames import draft_frame, parts_of, spans
-from simlab.traces.format.json_fields import Json, json_fields
+from simlab.traces.format.json_fields import Json, first_difference, json_fields
 from simlab.traces.format.manifest import Manifest, file_info, read_manifest
 from simlab.traces.format.manifest_entries import ChannelInfo, DraftSet
 from simlab.traces.format.records import DraftColumns, SequenceRecord, draft_digest, draft_id
 from simlab.traces.format.shards import read_draft_columns, read_draft_rows
 from simlab.traces.reader import Trace, open_trace
-from simlab.traces.writer import first_difference
 
 Columns = TypeVar("Columns")
 Columns_contra = TypeVar("Columns_contra", contravariant=True)

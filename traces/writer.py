@@ -2,8 +2,11 @@
 
 import contextlib
 import json
+import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -23,11 +26,12 @@ from simlab.traces.format.files import (
     remove_leftovers,
     sequences_file,
     tokens_file,
+    unreadable,
     write_beside,
     write_frame,
 )
 from simlab.traces.format.frames import draft_frame, sequences_frame, tokens_frame
-from simlab.traces.format.json_fields import Json, json_fields
+from simlab.traces.format.json_fields import first_difference, json_fields
 from simlab.traces.format.manifest import Manifest, TraceContents, file_info, manifest_from_text, read_manifest
 from simlab.traces.format.records import SequenceRecord, draft_digest, draft_id, text_digest, text_id
 from simlab.traces.format.schema import sequences_schema
@@ -35,6 +39,13 @@ from simlab.traces.format.shards import read_records, read_sequences
 
 _OF_A_BEGINNING = (UNFINISHED, lock_file(Path(MANIFEST)).name)
 """What a recording that was killed at once leaves, or one that begins has."""
+
+_LOCK_OF_A_PART = re.compile(r"\.part-[0-9]+-of-[0-9]+\.lock")
+"""The lock of another process that begins a part of the recording at the same time."""
+
+
+NOTES_OF_PARTS = "recording-*-of-*.json"
+"""What parts of the recording say of their runs, in ``unfinished/``; see `simlab.traces.parts`."""
 
 
 class TraceWriter:
@@ -72,6 +83,11 @@ class TraceWriter:
             self._begin()
 
     @property
+    def folder(self) -> Path:
+        """Where the trace is to be."""
+        return self._folder
+
+    @property
     def is_complete(self) -> bool:
         """Whether the trace is finished; then there is nothing left to write."""
         return self._complete
@@ -106,6 +122,20 @@ class TraceWriter:
             write_frame(self._folder / draft_file(name, shard), draft_frame(records, name, draft_set.depth))
         write_frame(self._unfinished / sequences_file(shard), sequences_frame(records))
 
+    def take(self, shard: int, folder: Path) -> None:
+        """Copy a shard that lies in the folder of another unfinished recording, of the same manifest.
+
+        Raises:
+            TraceError: the files cannot be read or written.
+        """
+        drafts = [draft_file(name, shard) for name in self._manifest.draft_sets]
+        for name in [tokens_file(shard), *drafts, f"{UNFINISHED}/{sequences_file(shard)}"]:
+            try:
+                with (folder / name).open("rb") as source:
+                    write_beside(self._folder / name, partial(shutil.copyfileobj, source))
+            except OSError as error:
+                raise unreadable(folder, name, error) from error
+
     def read_back(self, shard: int) -> list[SequenceRecord]:
         """The texts of a finished shard of a recording that goes on."""
         return read_sequences(self._unfinished, sequences_file(shard))
@@ -120,6 +150,9 @@ class TraceWriter:
             TraceError: the files cannot be written.
             ValueError: a shard is not done, or the sequences do not count up from 0.
         """
+        if not self._complete and (self._folder / MANIFEST).exists():
+            # Another process that recorded a part was faster.
+            self._meet_complete()
         if self._complete:
             return
         texts = self._all_texts()
@@ -175,9 +208,8 @@ class TraceWriter:
         write_beside(self._unfinished / MANIFEST, lambda file: file.write(text.encode()))
 
     def _meet_unfinished(self) -> None:
-        text = read_text(self._unfinished, MANIFEST)
-        self._must_agree(manifest_from_text(text, f"{UNFINISHED}/{MANIFEST} in {self._folder}", self._folder))
-        found = json_fields(text, MANIFEST).integer("num_shards")
+        manifest, found = read_beginning(self._folder)
+        self._must_agree(manifest)
         if found != self._num_shards:
             raise TraceError(
                 f"{self._folder} holds a recording in {found} shards; this one has "
@@ -205,7 +237,8 @@ class TraceWriter:
     def _clean(self) -> None:
         """Remove what is left of the recording; what is being added to the trace has its own files there."""
         remove_leftovers(self._unfinished)
-        for path in [self._unfinished / MANIFEST, *self._unfinished.glob("sequences-*.parquet")]:
+        notes = self._unfinished.glob(NOTES_OF_PARTS)
+        for path in [self._unfinished / MANIFEST, *self._unfinished.glob("sequences-*.parquet"), *notes]:
             path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._unfinished.rmdir()
@@ -226,26 +259,22 @@ def check_output_folder(folder: Path, resume: bool) -> None:
     elif (folder / UNFINISHED / MANIFEST).exists():
         if not resume:
             raise TraceError(f"{folder} holds an unfinished recording; add --resume to go on, or choose another --out.")
-    elif folder.exists() and any(path.name not in _OF_A_BEGINNING for path in folder.iterdir()):
+    elif folder.exists() and not all(map(_is_of_a_beginning, folder.iterdir())):
         raise TraceError(f"{folder} is not empty and holds no recording; choose another --out, or empty it first.")
 
 
-def first_difference(found: Json, wanted: Json) -> str | None:
-    """The first key in which two JSON objects differ, with both values; None where they agree."""
-    for key in [*found, *(key for key in wanted if key not in found)]:
-        one, other = found.get(key), wanted.get(key)
-        if isinstance(one, dict) and isinstance(other, dict):
-            inner = first_difference(one, other)
-            if inner is not None:
-                return f"{key}.{inner}"
-        elif one != other:
-            return f"{key} ({_shown(one)} there, {_shown(other)} here)"
-    return None
+def _is_of_a_beginning(path: Path) -> bool:
+    return path.name in _OF_A_BEGINNING or _LOCK_OF_A_PART.fullmatch(path.name) is not None
 
 
-def _shown(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:60]} ..."
+def read_beginning(folder: Path) -> tuple[Manifest, int]:
+    """The manifest of an unfinished recording, and in how many shards it will be.
+
+    Raises:
+        TraceError: there is none, or it is damaged.
+    """
+    text, where = read_text(folder / UNFINISHED, MANIFEST), f"{UNFINISHED}/{MANIFEST} in {folder}"
+    return manifest_from_text(text, where, folder), json_fields(text, where).integer("num_shards")
 
 
 def _through_json(manifest: Manifest) -> Manifest:

@@ -11,6 +11,7 @@ from simlab.sampling.choice import Sampling
 from simlab.traces.format.manifest_entries import check_kept
 from simlab.untrusted.json_text import parse_json
 from simlab.workers.on_ray import LOCAL, RayOptions
+from simlab.workers.parts import Part
 
 _SET_HERE = {"conversation", "conversations", "messages", "add_generation_prompt", "continue_final_message", "tokenize"}
 _SET_HERE |= {"tokenizer_kwargs", "padding", "truncation", "max_length", "return_tensors", "return_dict"}
@@ -40,6 +41,7 @@ class RecordOptions:
         resume: keep the finished shards of a recording that was interrupted.
         tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the drafter's format has it.
         block: slots of the drafter's block, the root's counted; None: as the checkpoint has it.
+        part: of the shards, for one of several machines; None: all of them.
     """
 
     target: str
@@ -70,6 +72,7 @@ class RecordOptions:
     exact_budget: int = 512
     tap_offset: str | None = None
     block: int | None = None
+    part: Part | None = None
 
     def __post_init__(self) -> None:
         given = [source for source in (self.prompts, self.completions, self.text_from) if source is not None]

@@ -44,6 +44,7 @@ from simlab.traces.format.files import MANIFEST
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.records import DraftColumns, SequenceRecord, TokenRows
 from simlab.traces.format.schema import NUM_TOP
+from simlab.traces.parts import begin_part, finish_part, name_of_part
 from simlab.traces.writer import TraceWriter, check_output_folder
 from simlab.workers.job import Report, Workers, not_told
 from simlab.workers.on_ray import LOCAL, RayOptions, workers_on
@@ -57,14 +58,14 @@ def record(options: RecordOptions) -> Path:
     """Record a trace; finished shards of an interrupted run are kept with ``resume``.
 
     Returns:
-        The trace's folder.
+        The trace's folder. After a part of a recording the trace may lack other parts.
 
     Raises:
         SimlabError: models, prompts or folder cannot be used; nothing half written is left.
     """
     # Workers write into the folder too, for this process.
-    with writing_alone(options.out / MANIFEST):
-        check_output_folder(options.out, options.resume)
+    with writing_alone(options.out / (MANIFEST if options.part is None else name_of_part(options.part))):
+        check_output_folder(options.out, options.resume or options.part is not None)
         return _record(options)
 
 
@@ -77,15 +78,15 @@ def _record(options: RecordOptions) -> Path:
             return _record_on(workers, options)
     models, sources = load(options)
     plan = plan_of(options, models, sources)
-    writer = TraceWriter(options.out, plan.manifest, len(plan.texts), options.resume)
+    writer = _begun(options, plan)
     if not writer.is_complete:
         check_devices(options.devices)
         shards = shards_of(options, sources)
-        missing = _missing(writer, plan)
+        missing = _missing(options, writer, plan)
         with _progress(options, plan, missing) as progress:
             for number in missing:
                 writer.write(number, record_batch(options, models, shards[number], sum(plan.texts[:number]), progress))
-        writer.finish(_info(options, plan, missing, progress))
+        _finish(options, writer, plan, missing, progress)
     return options.out
 
 
@@ -93,10 +94,10 @@ def _record_on(workers: Workers, options: RecordOptions) -> Path:
     """Record with workers, of which one says first what there is to be recorded: this process loads no model."""
     (plan,) = workers.results(_PlanningJob(options), [None], not_told)
     options = replace(options, tap_offset=plan.tap_offset)
-    writer = TraceWriter(options.out, plan.manifest, len(plan.texts), options.resume)
+    writer = _begun(options, plan)
     if writer.is_complete:
         return options.out
-    missing = _missing(writer, plan)
+    missing = _missing(options, writer, plan)
     with _progress(options, plan, missing) as progress:
 
         def told(_what: str, num_tokens: int) -> None:
@@ -106,7 +107,7 @@ def _record_on(workers: Workers, options: RecordOptions) -> Path:
         for lengths in workers.results(job, missing, told):
             for length in lengths:
                 progress.recorded(length)
-    writer.finish(_info(options, plan, missing, progress))
+    _finish(options, writer, plan, missing, progress)
     return options.out
 
 
@@ -135,24 +136,45 @@ def plan_of(options: RecordOptions, models: Models, sources: Sources) -> Recordi
     return RecordingPlan(manifest_of(options, models, sources), texts, offset)
 
 
-def _missing(writer: TraceWriter, plan: RecordingPlan) -> list[int]:
+def _begun(options: RecordOptions, plan: RecordingPlan) -> TraceWriter:
+    """The writer of the trace, or of a part of it."""
+    if options.part is None:
+        return TraceWriter(options.out, plan.manifest, len(plan.texts), options.resume)
+    return begin_part(options.part, options.out, plan.manifest, len(plan.texts), options.resume)
+
+
+def _numbers(options: RecordOptions, plan: RecordingPlan) -> Sequence[int]:
+    """The shards of this recording, or of its part."""
+    num = len(plan.texts)
+    return range(num) if options.part is None else options.part.strided(num)
+
+
+def _missing(options: RecordOptions, writer: TraceWriter, plan: RecordingPlan) -> list[int]:
     """The shards that are still to be recorded."""
-    return [number for number in range(len(plan.texts)) if not writer.is_done(number)]
+    return [number for number in _numbers(options, plan) if not writer.is_done(number)]
 
 
 def _progress(options: RecordOptions, plan: RecordingPlan, missing: Sequence[int]) -> RecordingProgress:
     """The bar over all texts."""
-    num_texts = sum(plan.texts)
+    num_texts = sum(plan.texts[number] for number in _numbers(options, plan))
     num_done = num_texts - sum(plan.texts[number] for number in missing)
     return RecordingProgress("recording", num_texts, num_done, _DECODING_SHARE / options.max_new_tokens)
 
 
-def _info(
-    options: RecordOptions, plan: RecordingPlan, missing: Sequence[int], progress: RecordingProgress
-) -> dict[str, object]:
-    """What is true of this run alone."""
-    num_done = len(plan.texts) - len(missing)
-    return recording_info(progress.seconds, progress.positions, num_done, options.devices)
+def _finish(
+    options: RecordOptions,
+    writer: TraceWriter,
+    plan: RecordingPlan,
+    missing: Sequence[int],
+    progress: RecordingProgress,
+) -> None:
+    """Write what is true of the whole, or of the part, and of this run alone."""
+    num_done = len(_numbers(options, plan)) - len(missing)
+    info = recording_info(progress.seconds, progress.positions, num_done, options.devices)
+    if options.part is None:
+        writer.finish(info)
+    else:
+        finish_part(options.part, writer, len(plan.texts), info)
 
 
 class _Loaded:

@@ -1,10 +1,10 @@
-"""``simlab merge``: several result files in one."""
+"""``simlab merge``: several result files in one, or the parts of a recording."""
 
 import argparse
 import json
 from pathlib import Path
 
-from simlab.cli.options import add_json, check_file_to_write
+from simlab.cli.options import add_json, add_progress, check_file_to_write
 from simlab.cli.parser import Parser
 from simlab.studies.merge import merge
 
@@ -12,30 +12,34 @@ DETAILS = """Files of other policies, latency profiles, prompts or traces. Rows 
 as those of autoregressive decoding, are taken once; files that say different things of one policy and text are
 refused.
 
-  simlab merge monday.parquet tuesday.parquet --out all.parquet"""
+  simlab merge monday.parquet tuesday.parquet --out all.parquet
+
+What several machines made with --shard is put together, in any order, to the bytes that one would have written.
+Missing parts, and parts of different works, are refused by name. Parts that were recorded into one folder need no
+--out.
+
+  simlab merge part0.parquet part1.parquet part2.parquet part3.parquet --out all.parquet
+  simlab merge runs/part0 runs/part1 --out runs/mine
+  simlab merge runs/shared"""
 
 
 def add_arguments(parser: Parser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("results", nargs="+", metavar="FILE", help="result files of replay, optimize or confirm")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file to write")
+    parser.add_argument(
+        "parts",
+        nargs="+",
+        metavar="FILE|DIR",
+        help="result files of replay, optimize or confirm; parts of rounds or sums; or folders of recordings in parts",
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE|DIR", help="what to write; not needed for one folder")
     add_json(parser)
+    add_progress(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Merge, and say what came of it."""
-    check_file_to_write("--out", options.out, "results.parquet")
-    found = merge(options.results, options.out)
-    if options.json:
-        value = {"path": str(options.out), "rows": found.rows.height, "repeated": found.repeated}
-        print(json.dumps(value | {"unfinished": found.unfinished}, indent=1))
-        return 0
-    print(f"{found.rows.height:,} rows of {len(options.results)} files: {options.out}")
-    if found.repeated:
-        print(f"{found.repeated:,} rows were in more than one file, and stand there once.")
-    if found.unfinished is not None:
-        print(
-            f"Not finished: {found.unfinished}. Merge the rest too, or replay it with --resume; no table is made "
-            "before."
-        )
+    if not any(Path(part).is_dir() for part in options.parts):
+        check_file_to_write("--out", options.out, "results.parquet")
+    found = merge(options.parts, options.out, progress=options.progress)
+    print(json.dumps(found.to_json(), indent=1) if options.json else found.text())
     return 0

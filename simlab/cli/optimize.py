@@ -11,12 +11,14 @@ from simlab.cli.options import (
     add_policies,
     add_progress,
     add_ray,
+    add_shard,
     add_threads,
     check_file_to_write,
 )
 from simlab.cli.parser import Parser, positive, seed
+from simlab.errors import UsageError
 from simlab.studies.optimize.inputs import OBJECTIVES
-from simlab.studies.optimize.optimize import optimize
+from simlab.studies.optimize.optimize import optimize, sum_part
 from simlab.studies.optimize.trials import SEED, TRIALS
 
 DETAILS = """Every policy of -p (without -p all built-in policies) is replayed on the prompts of --trace. The best
@@ -33,7 +35,13 @@ docs/how_to/optimize.md says how to read the report.
   simlab optimize --trace runs/dev --report-on runs/test -p ddtree:budget=1..512 -p caddtree
   simlab optimize --trace runs/dev -p presto:ngram_weight=0.0~1.0,budget=8/16/32 --storage sqlite:///optimize.db
   simlab optimize --trace runs/dev --objective acceptance_length --node-cap 16
-  simlab confirm --from optimize.json"""
+  simlab confirm --from optimize.json
+
+Several machines sum up a part of the prompts each; whoever has all sums chooses (docs/how_to/many_machines.md):
+
+  simlab optimize --trace runs/dev -p ddtree:budget=1..512 --shard 0/4 --sums part0.parquet
+  simlab merge part0.parquet part1.parquet part2.parquet part3.parquet --out sums.parquet
+  simlab optimize --trace runs/dev -p ddtree:budget=1..512 --sums sums.parquet --out optimize.json"""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -69,6 +77,14 @@ def add_arguments(parser: Parser) -> None:
         metavar="URL",
         help="keep the trials, and go on with earlier ones: sqlite:///FILE, which optuna-dashboard shows",
     )
+    parts = parser.add_argument_group("several machines")
+    add_shard(parts, "sum up one part of the prompts into --sums, on each machine another")
+    parts.add_argument(
+        "--sums",
+        type=Path,
+        metavar="FILE",
+        help="with --shard the file to write; without it, merged sums of the same search, which are not made again",
+    )
     files = parser.add_argument_group("files")
     files.add_argument("--out", type=Path, metavar="FILE", help="write the choice, for `simlab confirm --from`")
     files.add_argument(
@@ -82,6 +98,8 @@ def run(options: argparse.Namespace) -> int:
     check_file_to_write("--results", options.results, "results.parquet")
     if options.storage is not None:
         keep(f"the trials are in {options.storage}: the same command goes on")
+    if options.shard is not None:
+        return _sum_part(options)
     result = optimize(
         options.trace,
         options.policy,
@@ -98,6 +116,7 @@ def run(options: argparse.Namespace) -> int:
         ray=options.ray,
         workers=options.workers,
         progress=options.progress,
+        sums=options.sums,
     )
     if options.results is not None:
         result.write_results(options.results)
@@ -110,4 +129,34 @@ def run(options: argparse.Namespace) -> int:
     for what, path in (("Choice", options.out), ("Result rows", options.results)):
         if path is not None:
             print(f"{what}: {path}")
+    return 0
+
+
+def _sum_part(options: argparse.Namespace) -> int:
+    """Sum up one part of the prompts, and say where the sums are."""
+    if options.sums is None:
+        raise UsageError("--shard makes one part of the sums of a search; name their file with --sums FILE")
+    for name in ("out", "results", "trials", "seed", "storage"):
+        if getattr(options, name) is not None:
+            raise UsageError(
+                f"--{name} belongs to the choice, and --shard only sums up; give it with --sums afterwards"
+            )
+    check_file_to_write("--sums", options.sums, "sums.parquet")
+    found = sum_part(
+        options.shard,
+        options.sums,
+        options.trace,
+        options.policy,
+        report_on=options.report_on,
+        cost=options.cost,
+        draft=options.draft,
+        objective=options.objective,
+        node_cap=options.node_cap,
+        halving=options.halving,
+        threads=options.threads,
+        ray=options.ray,
+        workers=options.workers,
+        progress=options.progress,
+    )
+    print(json.dumps(found.to_json(), indent=1) if options.json else found.text())
     return 0

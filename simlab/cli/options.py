@@ -5,6 +5,7 @@ from pathlib import Path
 
 from simlab.cli.parser import positive, threads
 from simlab.errors import UsageError
+from simlab.workers.parts import Part, parse_part
 
 SLICES = ("dataset", "context", "turn")
 """What ``--by`` cuts results by; as `simlab.analysis.statistics.slices.SLICES`."""
@@ -82,6 +83,24 @@ def add_ray(parser: Options) -> None:
     parser.add_argument(
         "--workers", type=positive, metavar="N", help="workers of --ray (default: as many as it has room for)"
     )
+
+
+def add_shard(parser: Options, explained: str) -> None:
+    """Add ``--shard I/N``: one part of the work, for one of several machines.
+
+    Args:
+        parser: to which it is added.
+        explained: its help; `simlab merge` is said behind it.
+    """
+    help_text = f"{explained}; `simlab merge` puts them together"
+    parser.add_argument("--shard", type=_part, metavar="I/N", help=help_text)
+
+
+def _part(text: str) -> Part:
+    try:
+        return parse_part(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def add_json(parser: Options) -> None:

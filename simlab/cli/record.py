@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,12 +15,13 @@ from simlab.cli.model_options import (
     add_tap_offset,
     named_checkpoint,
 )
-from simlab.cli.options import add_limit, add_ray
+from simlab.cli.options import add_limit, add_ray, add_shard
 from simlab.cli.parser import Parser, not_negative, positive
 from simlab.errors import UsageError, named_or_listed, needing_models
 from simlab.limits.typed_numbers import shown
 from simlab.policy import MADE_WITH
 from simlab.studies.inputs.models import DRAFTER, TARGET, AnswerOptions, value_or
+from simlab.workers.parts import Part
 
 if TYPE_CHECKING:
     from simlab.real_runner.record.additions.add import ChannelOptions, DraftOptions
@@ -48,6 +50,7 @@ _OF_TEXTS = (
     "ray",
     "workers",
     "gpus_per_worker",
+    "shard",
 )
 """Options that say which texts are recorded, where and how."""
 
@@ -70,7 +73,10 @@ adapter with which a target drafts for itself: what it says at its own masks bec
 A head of TreeFlash, a scorer of TAPS, or another drafter, is added to a finished trace along its own texts:
 
   simlab record --trace runs/mine --add-channel treeflash=runs/head,previous=16,top_k=16
-  simlab record --trace runs/mine --add-draft other=runs/drafter"""
+  simlab record --trace runs/mine --add-draft other=runs/drafter
+
+Several machines record a part each: with --shard 0/4 to 3/4, into one folder that they share, or each into its own
+(docs/how_to/many_machines.md)."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -133,6 +139,7 @@ def _add_running(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--gpus-per-worker", type=positive, metavar="N", help="with --device-map auto: GPUs of one worker (default 1)"
     )
+    add_shard(group, "record one part of the batches, on each machine another, into one folder or each its own")
     group.add_argument("--batch-size", type=positive, metavar="N", help="prompts in a batch and a shard (default 32)")
 
 
@@ -290,7 +297,12 @@ def _record(options: argparse.Namespace) -> int:
     with needing_models("record"):
         from simlab.real_runner.record.dry_run import dry_run  # noqa: PLC0415 - loads torch
         from simlab.real_runner.record.static_estimate import foresee  # noqa: PLC0415 - loads torch
-        from simlab.studies.record import record_options, record_with, recording_speed  # noqa: PLC0415 - loads torch
+        from simlab.studies.record import (  # noqa: PLC0415 - loads torch
+            record_options,
+            record_part,
+            record_with,
+            recording_speed,
+        )
     wanted = record_options(
         value_or(options.target, TARGET),
         value_or(options.draft, DRAFTER),
@@ -319,15 +331,31 @@ def _record(options: argparse.Namespace) -> int:
         batch_size=value_or(options.batch_size, 32),
         min_width=value_or(options.min_width, 64),
         exact_budget=value_or(options.exact_budget, 512),
+        shard=options.shard,
     )
     if options.dry_run is not None:
+        if options.shard is not None:
+            raise UsageError("--dry-run foresees a whole recording; leave out --shard")
         print(foresee(wanted) if options.dry_run == _CONFIGS else dry_run(wanted))
         return 0
     keep(f"finished batches are in {options.out}: add --resume to go on")
+    if options.shard is not None:
+        return _tell_part(options.out, options.shard, record_part(wanted))
     trace = record_with(wanted)
     speed = recording_speed(options.out)
     print(f"Recorded: {options.out}{f' ({speed})' if speed else ''}")
     kinds = {("chain" if one.is_chain else "drafter", one.root_seen) for one in trace.manifest.draft_sets.values()}
     policies = _TO_REPLAY.get(kinds.pop(), _OF_DRAFTER) if len(kinds) == 1 else _OF_DRAFTER
     print(f"Replay it with `simlab replay --trace {shlex.quote(str(options.out))} {policies}`.")
+    return 0
+
+
+def _tell_part(out: Path, part: Part, missing: Sequence[int]) -> int:
+    """Say what a part of a recording lacks to be a trace, and how it becomes one."""
+    place = shlex.quote(str(out))
+    if missing:
+        print(f"Recorded: part {part} in {out}; it lacks {len(missing):,} batches of other parts.")
+        print("When all are recorded, in folders of their own: `simlab merge FOLDER FOLDER ... --out TRACE`.")
+    else:
+        print(f"Recorded: part {part}, and with it all of {out}; see `simlab inspect {place}`.")
     return 0

@@ -13,6 +13,7 @@ from simlab.cli.options import (
     add_policies,
     add_progress,
     add_ray,
+    add_shard,
     add_threads,
     add_trace,
     check_file_to_write,
@@ -41,7 +42,8 @@ how many, up to B. The latencies of N texts are worked out from those of one tex
   simlab replay --trace runs/mine -p ddtree:budget=1..512 -p caddtree --cost a.json --cost b.json
     --out results.parquet --resume
   simlab replay -p ddtree:budget=16..256 --what-if "verify*0.5" --what-if verify*0.5,tile=64
-  simlab replay --batch 4 -p ddtree:budget=8/16 -p joint:budget=32/64"""
+  simlab replay --batch 4 -p ddtree:budget=8/16 -p joint:budget=32/64
+  simlab replay --trace runs/mine -p ddtree:budget=1..512 --shard 0/4 --out part0.parquet"""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -75,6 +77,7 @@ def add_arguments(parser: Parser) -> None:
     files.add_argument(
         "--rounds", type=Path, metavar="FILE", help="write a row for each round of each policy, and why it ended"
     )
+    add_shard(files, "replay one part of the prompts into --out, on each machine another: 0/4 to 3/4")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -99,6 +102,7 @@ def run(options: argparse.Namespace) -> int:
         out=options.out,
         resume=options.resume,
         rounds=options.rounds,
+        shard=options.shard,
     )
     if options.json:
         print(json.dumps(table.to_json(), indent=1, allow_nan=False))

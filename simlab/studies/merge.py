@@ -1,4 +1,4 @@
-"""Several result files in one, refused where they contradict each other."""
+"""Several result files in one, or the parts of one work; refused where they contradict each other."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,10 +7,65 @@ from pathlib import Path
 import polars as pl
 
 from simlab.errors import UsageError
+from simlab.studies.inputs.progress import progress_bar
+from simlab.traces.artefacts.kinds import format_of
 from simlab.traces.format.alone import writing_alone
+from simlab.traces.format.manifest import read_manifest
+from simlab.traces.parts import merge_recordings
 from simlab.traces.results.checks import KEYS, find_missing_rows
-from simlab.traces.results.files import SequenceCounts, read_unfinished_results, write_results
+from simlab.traces.results.files import SequenceCounts, read_unfinished_results, results_part, write_results
+from simlab.traces.results.parts import NotedPart, check_together
+from simlab.traces.results.rounds_file import FORMAT as ROUNDS
+from simlab.traces.results.rounds_file import merge_rounds
 from simlab.traces.results.rows import Results, joined_results
+from simlab.traces.results.sums import FORMAT as SUMS
+from simlab.traces.results.sums import merge_sums
+
+
+@dataclass(frozen=True, slots=True)
+class MergedTrace:
+    """A trace that several machines recorded.
+
+    Attributes:
+        place: its folder.
+        num_shards: how many shards it has.
+    """
+
+    place: Path
+    num_shards: int
+
+    def to_json(self) -> dict[str, object]:
+        """The value of ``simlab merge --json``."""
+        return {"path": str(self.place), "shards": self.num_shards}
+
+    def text(self) -> str:
+        """What ``simlab merge`` prints."""
+        return f"{self.num_shards:,} shards: {self.place}"
+
+
+@dataclass(frozen=True, slots=True)
+class MergedParts:
+    """The sums of all parts of a search, or the rounds of all parts of a replay.
+
+    Attributes:
+        paths: of the parts.
+        out: the file that was written.
+        what: ``sums`` or ``rounds``.
+        num_rows: how many there are.
+    """
+
+    paths: tuple[str | Path, ...]
+    out: Path
+    what: str
+    num_rows: int
+
+    def to_json(self) -> dict[str, object]:
+        """The value of ``simlab merge --json``."""
+        return {"path": str(self.out), self.what: self.num_rows}
+
+    def text(self) -> str:
+        """What ``simlab merge`` prints."""
+        return f"{self.num_rows:,} {self.what} of {len(self.paths)} parts: {self.out}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,54 +73,140 @@ class MergedResults:
     """Rows of several result files.
 
     Attributes:
+        paths: of the files.
+        out: the file that was written.
         rows: in the order of the files.
         repeated: how many rows were in more than one file, and stand here once.
         unfinished: which policy lacks texts that others have, in words; None where all have the same.
     """
 
+    paths: tuple[str | Path, ...]
+    out: Path
     rows: Results
     repeated: int
     unfinished: str | None
 
+    def to_json(self) -> dict[str, object]:
+        """The value of ``simlab merge --json``."""
+        value = {"path": str(self.out), "rows": self.rows.height, "repeated": self.repeated}
+        return value | {"unfinished": self.unfinished}
 
-def merge(paths: Sequence[str | Path], out: str | Path) -> MergedResults:
-    """Put the rows of several result files into one file.
+    def text(self) -> str:
+        """What ``simlab merge`` prints."""
+        lines = [f"{self.rows.height:,} rows of {len(self.paths)} files: {self.out}"]
+        if self.repeated:
+            lines.append(f"{self.repeated:,} rows were in more than one file, and stand there once.")
+        if self.unfinished is not None:
+            lines.append(
+                f"Not finished: {self.unfinished}. Merge the rest too, or replay it with --resume; no table is made "
+                "before."
+            )
+        return "\n".join(lines)
+
+
+def merge(
+    paths: Sequence[str | Path], out: str | Path | None = None, *, progress: bool | None = None
+) -> MergedResults | MergedTrace | MergedParts:
+    """Put several result files into one, or the parts of a recording into one trace.
+
+    What was made with ``--shard`` is put together to the bytes that one process would have written.
 
     A row that is in several files, in all its columns the same, is taken once: every replay brings the rows of
     autoregressive decoding, the chain and the bounds.
 
     Args:
-        paths: two or more result files, such as replays of other policies, or of other prompts of one trace.
-        out: the file to write; it may not be there yet.
+        paths: two or more result files, such as replays of other policies, or of other prompts of one trace; or the
+            folders of the parts of a recording, of which there may be one, that all parts are in.
+        out: the file or folder to write; it may not be there yet. None: the one folder.
+        progress: whether a bar over shards is shown; None: on a terminal.
 
     Raises:
         UsageError: fewer than two files, ``out`` is there, or two files say different things of one policy, text and
-            latency profile.
+            latency profile; parts are missing, or of different works.
         TraceError: a file cannot be read or written, or is damaged.
     """
+    folders = [Path(path) for path in paths if Path(path).is_dir()]
+    if folders:
+        return _merged_trace(paths, folders, out, progress)
+    if out is None:
+        raise UsageError("result files are merged into another; name it with --out FILE")
     if len(paths) < 2:
         raise UsageError("a merge takes two or more result files")
     with writing_alone(Path(out)):
         if Path(out).exists():
             raise UsageError(f"{out} is there already; give another --out")
+        formats = {format_of(Path(path)) for path in paths}
+        if SUMS in formats:
+            return MergedParts(tuple(paths), Path(out), "sums", merge_sums(paths, Path(out)).height)
+        if ROUNDS in formats:
+            return MergedParts(tuple(paths), Path(out), "rounds", merge_rounds(paths, Path(out)))
         merged, repeated, sequences = _merged(paths)
         write_results(Path(out), merged, sequences)
-    return MergedResults(merged, repeated, find_missing_rows(merged))
+    return MergedResults(tuple(paths), Path(out), merged, repeated, find_missing_rows(merged))
+
+
+def _merged_trace(
+    paths: Sequence[str | Path], folders: Sequence[Path], out: str | Path | None, progress: bool | None
+) -> MergedTrace:
+    others = [path for path in paths if Path(path) not in folders]
+    if others:
+        raise UsageError(
+            f"{folders[0]} is a folder and {others[0]} is none; merge parts of recordings, or result files"
+        )
+    with progress_bar(progress, "merge", "shard") as bar:
+        place = merge_recordings(folders, None if out is None else Path(out), bar.update)
+    return MergedTrace(place, len(read_manifest(place).held().shards))
 
 
 def _merged(paths: Sequence[str | Path]) -> tuple[Results, int, SequenceCounts]:
     """The rows of all files, how many of them were there again, and how many sequences the traces hold."""
     parts: list[Results] = []
+    noted: list[NotedPart | None] = []
     sequences: dict[str, int] = {}
     for path in paths:
         rows, known = read_unfinished_results(path)
+        noted.append(results_part(path))
         _check_same_traces(path, sequences, known)
         sequences |= known
         parts.append(rows.with_columns(file=pl.lit(len(parts), pl.Int32)))
     together = pl.concat(parts)
     once = together.unique([name for name in together.columns if name != "file"], keep="first", maintain_order=True)
     _check_contradictions(once, paths)
+    if any(noted):
+        _check_parts(paths, noted, once)
+        once = once.sort("sequence", maintain_order=True)
     return joined_results([once.drop("file")]), together.height - once.height, sequences
+
+
+def _check_parts(paths: Sequence[str | Path], noted: Sequence[NotedPart | None], once: Results) -> None:
+    """Refuse parts of a replay that are not all there, or of which one was made with other policies or not finished."""
+    check_together(paths, noted)
+    policies: dict[int, list[tuple[str, ...]]] = {}
+    for file, *policy in (
+        once.select("file", "policy", "policy_id", "cost_id", "channel_ids").unique(maintain_order=True).iter_rows()
+    ):
+        policies.setdefault(file, []).append(tuple(policy))
+    (first, wanted), *others = policies.items() or [(0, [])]
+    for file, found in others:
+        if found != wanted:
+            raise UsageError(
+                f"{paths[first]} and {paths[file]} are parts of different replays: {_differing(wanted, found)}"
+            )
+    unfinished = find_missing_rows(once.drop("file"))
+    asked = noted[0].of.get("sequences") if noted[0] is not None else None
+    if unfinished is None and once["sequence"].n_unique() != asked:
+        unfinished = f"the parts hold {once['sequence'].n_unique()} sequences of {asked}"
+    if unfinished is not None:
+        raise UsageError(f"a part is not finished: {unfinished}; finish it with --resume")
+
+
+def _differing(wanted: Sequence[tuple[str, ...]], found: Sequence[tuple[str, ...]]) -> str:
+    """In which policy two lists of policies differ."""
+    for one in (*wanted, *found):
+        if one not in wanted or one not in found:
+            where = "first" if one in wanted else "second"
+            return f"{one[0]} ({one[1]}, latency profile {one[2]}) is in the {where} alone"
+    return "their policies stand in another order"
 
 
 def _check_same_traces(path: str | Path, before: SequenceCounts, known: SequenceCounts) -> None:

@@ -10,7 +10,9 @@ from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record as write_recording
 from simlab.studies.inputs.models import DRAFTER, TARGET, AnswerOptions
 from simlab.traces.format.json_fields import json_fields
+from simlab.traces.parts import missing_shards
 from simlab.traces.reader import Trace, open_trace
+from simlab.workers.parts import Part
 
 
 def record(
@@ -142,11 +144,12 @@ def record_options(
     batch_size: int = 32,
     min_width: int = 64,
     exact_budget: int = 512,
+    shard: Part | None = None,
 ) -> RecordOptions:
-    """Check what is to be recorded; `record` explains the arguments.
+    """Check what is to be recorded; `record` explains the arguments, and ``shard`` is the part that is recorded.
 
-    What this gives back goes to `record_with`, to `simlab.real_runner.record.static_estimate.foresee` or to
-    `simlab.real_runner.record.dry_run.dry_run`.
+    What this gives back goes to `record_with`, with a ``shard`` to `record_part`, to
+    `simlab.real_runner.record.static_estimate.foresee` or to `simlab.real_runner.record.dry_run.dry_run`.
 
     Raises:
         UsageError: a value is out of its range, or can change nothing.
@@ -184,7 +187,23 @@ def record_options(
             exact_budget=exact_budget,
             tap_offset=tap_offset,
             block=block,
+            part=shard,
         )
+
+
+def record_part(options: RecordOptions) -> list[int]:
+    """Record one part of the shards, for one of several machines.
+
+    The trace is finished where the folder then holds all parts; else `simlab.merge` does that. The trees of an EAGLE-3
+    head are added to the finished trace, with `add_channel`.
+
+    Returns:
+        The shards that the folder still lacks.
+
+    Raises:
+        SimlabError: models, text or folder cannot be used; what was finished stays.
+    """
+    return missing_shards(write_recording(options))
 
 
 def record_with(options: RecordOptions) -> Trace:

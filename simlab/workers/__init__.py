@@ -1,1 +1,1 @@
-"""Where work runs: on the threads of this process, or on workers of Ray. Read `simlab.workers.job` first."""
+"""Where work runs: on threads, on workers of Ray, or in parts. Read `simlab.workers.job` first."""

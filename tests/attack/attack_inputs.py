@@ -82,6 +82,17 @@ def _optimum(path: Path) -> None:
     _simlab("optimize", *named, "-p", "ddtree:budget=4/8", "--no-halving", "--out", path, "--json")
 
 
+def _sums(path: Path) -> None:
+    make_missing(path.parent, ["trace", "cost.json"])
+    named = ("--trace", path.parent / "trace", "--cost", path.parent / "cost.json")
+    _simlab("optimize", *named, "-p", "ddtree:budget=4/8", "--shard", "1/2", "--sums", path)
+
+
+def _part(path: Path) -> None:
+    make_missing(path.parent, ["trace"])
+    _simlab("replay", "--trace", path.parent / "trace", "-p", "ddtree:budget=4", "--shard", "1/2", "--out", path)
+
+
 def _texts(path: Path) -> None:
     rows = [([1 + i, 2], [(i * 7 + k * k) % 150 for k in range(10 + i)]) for i in range(6)]
     table = pl.DataFrame({"prompt_ids": [row[0] for row in rows], "text_ids": [row[1] for row in rows]})
@@ -251,6 +262,8 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "ranks.json": _ranks,
     "ngram.parquet": _ngram,
     "optimum.json": _optimum,
+    "sums.parquet": _sums,
+    "part.parquet": _part,
     "texts.parquet": _texts,
     "texts.jsonl": _texts,
     "timings.csv": _timings,

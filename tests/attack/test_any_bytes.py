@@ -22,7 +22,8 @@ from simlab.traces.artefacts.optimum import read_optimum
 from simlab.traces.artefacts.table import read_table_file
 from simlab.traces.format.tables import rows_digest
 from simlab.traces.reader import open_trace
-from simlab.traces.results.files import read_results
+from simlab.traces.results.files import read_results, read_unfinished_results, results_part
+from simlab.traces.results.sums import read_sums
 from simlab.traces.texts import read_text_lines, read_text_table
 
 
@@ -42,12 +43,20 @@ def texts_of(path: Path) -> object:
     return list((read_text_lines if path.suffix == ".jsonl" else read_text_table)(path))
 
 
+def part_of(path: Path) -> object:
+    """What merge reads of a part of a replay."""
+    noted = results_part(path)
+    return read_unfinished_results(path)[0], noted and noted.facts()
+
+
 VOUCHED: Mapping[str, Callable[[Path], object]] = {
     "cost.json": read_cost_file,
     "results.parquet": read_results,
     "calibration.json": read_table_file,
     "ngram.parquet": read_ngram_file,
     "optimum.json": read_optimum,
+    "sums.parquet": read_sums,
+    "part.parquet": part_of,
     "trace/manifest.json": recorded,
     "trace/sequences.parquet": recorded,
     "trace/tokens-0000.parquet": recorded,

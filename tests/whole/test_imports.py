@@ -55,7 +55,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("results", "artefacts"),
         ("texts",),
         ("reader", "writer"),
-        ("adder",),
+        ("adder", "parts"),
         ("synthetic_channels",),
         ("inspect", "synthetic", "token_texts"),
     ),

@@ -19,7 +19,7 @@ def lock_file(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def writing_alone(path: Path | None, option: str = "--out") -> Iterator[None]:
+def writing_alone(path: Path | None, option: str = "--out", patience_s: float = _PATIENCE_S) -> Iterator[None]:
     """Hold a file, so that no other simlab writes it meanwhile, on this machine or, in a shared folder, on another.
 
     A folder is held by its most telling file, whether or not that is there yet. The lock is the system's: that of a
@@ -29,6 +29,7 @@ def writing_alone(path: Path | None, option: str = "--out") -> Iterator[None]:
     Args:
         path: of the file; its folder is made. None: nothing is held.
         option: under which it was named.
+        patience_s: how long another simlab is waited for.
 
     Raises:
         InUseError: another simlab holds it.
@@ -43,7 +44,7 @@ def writing_alone(path: Path | None, option: str = "--out") -> Iterator[None]:
     ids: list[os.stat_result] = []
     lock = FileLock(
         lock_file(path),
-        timeout=_PATIENCE_S,
+        timeout=patience_s,
         fallback_to_soft=False,
         on_acquired=lambda number: ids.append(os.fstat(number)),
     )

@@ -1,5 +1,6 @@
 """Typed values out of a JSON object that somebody else may have written."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -120,3 +121,21 @@ def json_fields(text: str | bytes, where: str) -> JsonFields:
     if not isinstance(value, dict):
         raise ValueError("it is no JSON object")
     return JsonFields(value, where)
+
+
+def first_difference(found: Mapping[str, object], wanted: Mapping[str, object]) -> str | None:
+    """The first key in which two JSON objects differ, with both values; None where they agree."""
+    for key in [*found, *(key for key in wanted if key not in found)]:
+        one, other = found.get(key), wanted.get(key)
+        if isinstance(one, dict) and isinstance(other, dict):
+            inner = first_difference(one, other)
+            if inner is not None:
+                return f"{key}.{inner}"
+        elif one != other:
+            return f"{key} ({_shown(one)} there, {_shown(other)} here)"
+    return None
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:60]} ..."

@@ -185,7 +185,10 @@ def _check_place(place: str | Path) -> None:
     if not folder.is_dir():
         raise TraceError(f"expected a trace folder; {place} is a file. Give the folder that `simlab record` wrote.")
     if (folder / UNFINISHED).is_dir():
-        raise TraceError(f"the recording in {place} is not finished; finish it with `simlab record ... --resume`.")
+        raise TraceError(
+            f"the recording in {place} is not finished; finish it with `simlab record ... --resume`, or put its parts "
+            "together with `simlab merge`."
+        )
     raise TraceError(f"{place} holds no {MANIFEST}, so it is no trace; give the folder that `simlab record` wrote.")
 
 

@@ -7,8 +7,9 @@ from typing import TypeAlias
 
 from simlab.errors import TraceError
 from simlab.traces.format.json_fields import JsonFields
-from simlab.traces.format.tables import read_table, write_table
+from simlab.traces.format.tables import read_table, table_facts, write_table
 from simlab.traces.results.checks import find_missing_rows, find_row_problem
+from simlab.traces.results.parts import NotedPart, check_whole, noted_part
 from simlab.traces.results.rows import ADDED, Results, checked_results, results_schema
 
 FORMAT = "simlab-results"
@@ -19,20 +20,23 @@ SequenceCounts: TypeAlias = Mapping[str, int]
 """How many sequences the trace of each ``text_id`` holds; a result may have rows of fewer, after ``--limit``."""
 
 
-def write_results(path: Path, rows: Results, sequences: SequenceCounts | None = None) -> None:
+def write_results(
+    path: Path, rows: Results, sequences: SequenceCounts | None = None, part: NotedPart | None = None
+) -> None:
     """Write a result file beside and rename it; `simlab merge` puts several together.
 
     Args:
         path: of the file.
         rows: result rows.
         sequences: of the traces that they are of; None: not known.
+        part: of what the rows are a part; None: of nothing.
 
     Raises:
         TraceError: the file cannot be written.
         ValueError: a row does not fit the columns.
     """
     facts = {"format": FORMAT, "format_version": FORMAT_VERSION, "sequences": dict(sequences or {})}
-    write_table(path, checked_results(rows), facts)
+    write_table(path, checked_results(rows), facts | ({} if part is None else part.facts()))
 
 
 def read_results(path: str | Path) -> Results:
@@ -40,9 +44,10 @@ def read_results(path: str | Path) -> Results:
 
     Raises:
         TraceError: the file is missing, damaged, was changed, or holds something else; a row says what cannot be, or
-            a policy lacks texts that others have.
+            a policy lacks texts that others have; or it is a part of a replay.
     """
     rows, _ = read_unfinished_results(path)
+    check_whole(path, results_part(path))
     missing = find_missing_rows(rows)
     if missing is not None:
         raise TraceError(
@@ -71,6 +76,15 @@ def read_unfinished_results(path: str | Path) -> tuple[Results, SequenceCounts]:
     if problem is not None:
         raise TraceError(f"{path} holds what no replay and no run gives: {problem}; {_again(path)}.")
     return rows, sequences
+
+
+def results_part(path: str | Path) -> NotedPart | None:
+    """What a result file that was read says of its part; None: it is whole.
+
+    Raises:
+        TraceError: the file cannot be read, or what it says of its part is damaged.
+    """
+    return noted_part(table_facts(Path(path)))
 
 
 def _again(path: str | Path) -> str:

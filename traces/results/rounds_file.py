@@ -1,19 +1,20 @@
 """A file of single rounds that grows beside its result file: what a killed replay kept of both is gone on with."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from simlab.errors import TraceError
+from simlab.errors import TraceError, UsageError
 from simlab.ids import content_digest
 from simlab.traces.format.documents import DIGEST
 from simlab.traces.format.files import FAILURES, write_beside
 from simlab.traces.format.tables import ENTRY, read_table, rows_digest, table_facts
 from simlab.traces.parquet.sizes import parquet_sizes
+from simlab.traces.results.parts import NotedPart, check_once, check_together, noted_part
 from simlab.traces.results.rounds import RoundRows, rounds_schema
 from simlab.traces.results.rows import Results
 from simlab.traces.results.store import PiecesFolder
@@ -58,13 +59,14 @@ class RoundsFile:
     Args:
         path: the file.
         resume: whether what is there is gone on with; if not, it is replaced at the end.
+        part: of what the rounds will be a part; None: of nothing.
 
     Raises:
         TraceError: its folder of pieces is a link.
     """
 
-    def __init__(self, path: Path, resume: bool) -> None:
-        self._path, self._parts = path, PiecesFolder(path, rounds_schema())
+    def __init__(self, path: Path, resume: bool, part: NotedPart | None = None) -> None:
+        self._path, self._parts, self._part = path, PiecesFolder(path, rounds_schema()), part
         self._sources: list[_Source] = []
         if not resume:
             self._parts.remove()
@@ -101,6 +103,19 @@ class RoundsFile:
         keys = rows.group_by(_KEYS).agg(pl.len().cast(pl.Int64).alias("rounds"))
         self._sources.append(_Source(path, keys))
 
+    def take(self, path: Path) -> pl.DataFrame:
+        """Take all rounds of a finished file in.
+
+        Returns:
+            for each policy on each text, in the order of the file, what `finish` reads of a result row.
+
+        Raises:
+            TraceError: the file is not a table of rounds, or was changed.
+        """
+        self._sources.append(_Source(path, _finished_sums(path).select(*_KEYS, "rounds")))
+        rows = _scanned(path).select(*_KEYS, "policy").unique(_KEYS, keep="first", maintain_order=True)
+        return rows.collect()
+
     def finish(self, rows: Results) -> None:
         """Write the file, without having all of it in memory: what others left first, then the rounds of these rows.
 
@@ -118,7 +133,7 @@ class RoundsFile:
             for some in self._batches(order):
                 yield self._in_order(some)
 
-        write_rounds(self._path, parts)
+        write_rounds(self._path, parts, self._part)
         self._parts.remove()
 
     def _batches(self, order: pl.DataFrame) -> Iterator[pl.DataFrame]:
@@ -143,17 +158,45 @@ class RoundsFile:
         return joined.join(order, on=_KEYS).sort("place", "position").select(list(rounds_schema()))
 
 
-def write_rounds(path: Path, parts: Callable[[], Iterator[RoundRows]]) -> None:
+def merge_rounds(paths: Sequence[str | Path], out: Path) -> int:
+    """Put the rounds of all parts of a replay into one file, as one process would have written it.
+
+    Returns:
+        how many rounds it holds.
+
+    Raises:
+        UsageError: files are not all the parts of one replay, or a part is there twice.
+        TraceError: a file cannot be read or written, or is not a table of rounds.
+    """
+    # Reading all first proves that each is a table of rounds, and is what its metadata say.
+    merged = RoundsFile(out, resume=False)
+    rows = [merged.take(Path(path)) for path in paths]
+    noted = [noted_part(table_facts(Path(path))) for path in paths]
+    if not any(noted):
+        raise UsageError(f"{paths[0]} is no part; of rounds, merge takes the parts that `simlab replay --shard` wrote")
+    check_together(paths, noted)
+    check_once(paths, noted)
+    together = pl.concat(rows)
+    doubled = together.filter(pl.struct(_KEYS).is_duplicated())
+    if not doubled.is_empty():
+        raise UsageError(f"two parts hold rounds of {doubled['policy'][0]} on sequence {doubled['sequence'][0]}")
+    merged.finish(together.sort("sequence", maintain_order=True))
+    return int(_scanned(out).select(pl.len()).collect().item())
+
+
+def write_rounds(path: Path, parts: Callable[[], Iterator[RoundRows]], part: NotedPart | None = None) -> None:
     """Write a table of rounds and the digest of its rows, which are made twice and never all in memory.
 
     Args:
         path: of the file.
         parts: makes the rows, some at a time, the same each time.
+        part: of what the rounds are a part; None: of nothing.
 
     Raises:
         TraceError: it cannot be written.
     """
-    metadata = {ENTRY: json.dumps({"format": FORMAT, "format_version": FORMAT_VERSION, DIGEST: _digest(parts())})}
+    facts = {"format": FORMAT, "format_version": FORMAT_VERSION, DIGEST: _digest(parts())}
+    metadata = {ENTRY: json.dumps(facts | ({} if part is None else part.facts()))}
     table = register_io_source(lambda *_: parts(), schema=rounds_schema())
     write_beside(
         path,

@@ -9,7 +9,8 @@ from simlab.errors import TraceError
 from simlab.traces.format.files import remove_leftovers
 from simlab.traces.format.schema import Schema
 from simlab.traces.format.tables import read_table, write_table
-from simlab.traces.results.files import SequenceCounts, read_unfinished_results, write_results
+from simlab.traces.results.files import SequenceCounts, read_unfinished_results, results_part, write_results
+from simlab.traces.results.parts import NotedPart
 from simlab.traces.results.rows import ADDED, Results, joined_results, results_schema
 
 _WHAT = ("policy_id", "draft_id", "text_id", "cost_id", "sequence")
@@ -78,13 +79,14 @@ class ResultStore:
     Args:
         path: the file; it may be there already only with ``resume``.
         resume: whether to go on with what is there.
+        part: of what the rows will be a part; None: of nothing.
 
     Raises:
-        TraceError: there is something and ``resume`` is not set, or it holds no result rows.
+        TraceError: there is something and ``resume`` is not set, or it holds no result rows, or another part.
     """
 
-    def __init__(self, path: Path, resume: bool) -> None:
-        self._path, self._parts = path, PiecesFolder(path, results_schema())
+    def __init__(self, path: Path, resume: bool, part: NotedPart | None = None) -> None:
+        self._path, self._parts, self._part = path, PiecesFolder(path, results_schema()), part
         earlier = [path] if path.is_file() else []
         if (earlier or self._parts.files()) and not resume:
             state = "is there already" if earlier else "was begun already"
@@ -92,6 +94,8 @@ class ResultStore:
         read = [read_unfinished_results(one) for one in earlier]
         self._sequences = {text_id: number for _, known in read for text_id, number in known.items()}
         self._before = joined_results([rows for rows, _ in read] + self._parts.read())
+        if part is not None and earlier:
+            self._check_part(part, results_part(path))
 
     def done(self, given: Mapping[str, str], channel_ids: Mapping[str, str]) -> Results:
         """Predicted rows that are there already.
@@ -102,6 +106,36 @@ class ResultStore:
         """
         there = _predicted(self._before).filter(_of_channels(channel_ids), **given)
         return there.unique([*_WHAT, "simlab_version"], maintain_order=True)
+
+    def check_alone(self, asked: Collection[tuple[str | None, str]], sequences: Collection[int]) -> None:
+        """Refuse to leave other rows in the file of a part, which holds those of one replay.
+
+        Args:
+            asked: cost id and policy id of each policy that is replayed.
+            sequences: of the part.
+
+        Raises:
+            TraceError: other rows are there.
+        """
+        if self._part is None:
+            return
+        of = pl.all_horizontal(pl.col(name) == self._part.of[name] for name in ("text_id", "draft_id"))
+        known = pl.struct(pl.col("cost_id").fill_null(""), "policy_id").is_in(
+            [{"cost_id": cost_id or "", "policy_id": policy_id} for cost_id, policy_id in asked]
+        )
+        own = pl.all_horizontal(of, known, pl.col("sequence").is_in(list(sequences)), pl.col("kind") == "predicted")
+        others = self._before.filter(~own.fill_null(value=False))
+        if not others.is_empty():
+            policy, sequence = others.select("policy", "sequence").row(0)
+            raise TraceError(
+                f"{self._path} holds {policy} on sequence {sequence}, which is not of part {self._part.part} of this "
+                "replay, and the file of a part holds nothing else; give another --out"
+            )
+
+    def _check_part(self, part: NotedPart, found: NotedPart | None) -> None:
+        if found is None or found.part != part.part:
+            there = "a whole replay" if found is None else f"part {found.part}"
+            raise TraceError(f"{self._path} holds {there}, and this is part {part.part}; give another --out")
 
     def check_channels(
         self, given: Mapping[str, str], channel_ids: Mapping[str, str], sequences: Collection[int]
@@ -160,7 +194,8 @@ class ResultStore:
         same = [pl.col(name).cast(pl.String).fill_null("") for name in _WHAT]
         others = old.join(rows, on=same, how="anti")
         measured = self._before.filter(pl.col("kind") != "predicted")
-        write_results(self._path, joined_results([measured, others, rows]), {**self._sequences, **sequences})
+        together = joined_results([measured, others, rows])
+        write_results(self._path, together, {**self._sequences, **sequences}, self._part)
         self._parts.remove()
 
 

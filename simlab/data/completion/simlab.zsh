@@ -314,9 +314,10 @@ _shtab_simlab_inspect_defaults_added=0
 
 _shtab_simlab_merge_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--out[the file to write]:FILE:"
+  "--out[what to write\; not needed for one folder]:FILE|DIR:"
   "--json[print JSON]"
-  "(*):result files of replay, optimize or confirm:"
+  {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
+  "(*):result files of replay, optimize or confirm\; parts of rounds or sums\; or folders of recordings in parts:"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -338,6 +339,8 @@ _shtab_simlab_optimize_options=(
   "--trials[trials of each -p with a range (default\: 50)]:N:"
   "--seed[random seed of the trials (default\: 0)]:N:"
   "--storage[keep the trials, and go on with earlier ones\: sqlite\:\/\/\/FILE, which optuna-dashboard shows]:URL:"
+  "--shard[sum up one part of the prompts into --sums, on each machine another\; \`simlab merge\` puts them together]:I/N:"
+  "--sums[with --shard the file to write\; without it, merged sums of the same search, which are not made again]:FILE:"
   "--out[write the choice, for \`simlab confirm --from\`]:FILE:"
   "--results[write the finalists\' result rows on the prompts of the report]:FILE:"
 )
@@ -426,6 +429,7 @@ _shtab_simlab_record_options=(
   "--dtype[dtype of the models (default float32\; with --trace that of the trace)]:dtype:(float32 bfloat16 float16)"
   "--device[cpu, cuda, cuda\:1, ...\; of several, each gets a process and some of the batches (default cpu)]:NAME[,NAME...]:"
   "--device-map[auto\: a target too large for one device is spread over all GPUs and, where these are full, the machine\'s memory]:device_map:(auto)"
+  "--shard[record one part of the batches, on each machine another, into one folder or each its own\; \`simlab merge\` puts them together]:I/N:"
   "--batch-size[prompts in a batch and a shard (default 32)]:N:"
   "--min-width[candidates per depth (default 64)]:N:"
   "--exact-budget[the largest exact best-first tree (default 512)]:N:"
@@ -453,6 +457,7 @@ _shtab_simlab_replay_options=(
   "--out[write the result rows, one per policy, sequence and cost file]:FILE:"
   "--resume[continue with --out, and with --rounds\: what is finished is kept and not made again]"
   "--rounds[write a row for each round of each policy, and why it ended]:FILE:"
+  "--shard[replay one part of the prompts into --out, on each machine another\: 0\/4 to 3\/4\; \`simlab merge\` puts them together]:I/N:"
 )
 
 # guard to ensure default positional specs are added only once per session

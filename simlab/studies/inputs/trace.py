@@ -9,6 +9,7 @@ from simlab.errors import TraceError, UsageError
 from simlab.traces.format.files import local_folder
 from simlab.traces.format.records import SequenceRecord
 from simlab.traces.reader import Trace, open_trace, packaged_trace
+from simlab.workers.parts import Part
 
 TraceSource = Trace | str | Path
 """A trace, or where one is: a folder, or an address such as ``hf://...``."""
@@ -47,21 +48,22 @@ def draft_set_named(trace: Trace, name: str | None) -> str:
     return trace.draft_name(name)
 
 
-def first_prompts(trace: Trace, limit: int | None) -> list[int]:
+def first_prompts(trace: Trace, limit: int | None, part: Part | None = None) -> list[int]:
     """Indices of the sequences of the first prompts; turns and samples of a prompt stay together.
 
     Args:
         trace: the recording.
         limit: so many prompts; None: all.
+        part: of these prompts, neighbours; None: all.
     """
-    prompts: dict[tuple[str, str], None] = {}
+    prompts: dict[tuple[str, str], int] = {}
     wanted = []
     for record in trace.sequences():
         key = (record.prompt.dataset, record.prompt.prompt_id)
         if limit is None or key in prompts or len(prompts) < limit:
-            prompts[key] = None
-            wanted.append(record.index)
-    return wanted
+            wanted.append((record.index, prompts.setdefault(key, len(prompts))))
+    own = range(len(prompts)) if part is None else part.neighbours(len(prompts))
+    return [index for index, place in wanted if place in own]
 
 
 def prompt_of(record: SequenceRecord) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from simlab.traces.format.files import MANIFEST, local_folder, write_beside
 from simlab.traces.format.json_fields import Json, json_fields
 from simlab.traces.format.tables import read_columns, table_facts
 from simlab.traces.results.files import FORMAT, read_results, write_results
+from simlab.traces.results.parts import noted_part
 from simlab.traces.results.rows import ADDED, results_schema
 
 SIGNABLE = "the folder of a trace, a cost file, a fitted table, a choice, the summary of a confirmation, or results"
@@ -112,7 +113,7 @@ def _write_results(source: Path, path: Path) -> None:
     known = facts.inner("sequences") if "sequences" in facts.values else None
     sequences = {} if known is None else {text_id: known.integer(text_id) for text_id in known.values}
     rows, _ = read_columns(source, results_schema(), ADDED)
-    write_results(path, rows, sequences)
+    write_results(path, rows, sequences, noted_part(facts))
 
 
 def _write(path: Path, text: str) -> None:

@@ -4,20 +4,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import polars as pl
+
 from simlab.analysis.optimize.text import finalist_table, optimism_text, price_text
 from simlab.analysis.table.text import summary_notes, summary_table, within_width
+from simlab.errors import at_the_door
 from simlab.studies.inputs.artefacts import in_sample_note
 from simlab.studies.inputs.trace import TraceSource, opened
 from simlab.studies.optimize.inputs import SearchInputs, search_inputs
 from simlab.studies.optimize.report import PolicyChoice, report_choice
-from simlab.studies.optimize.search import SearchOptions, at_the_ends, search
+from simlab.studies.optimize.search import SearchOptions, SumsOfPolicies, at_the_ends, search
 from simlab.studies.optimize.space import SearchPoint, SearchSpace, search_space_of
+from simlab.studies.optimize.sums import check_one_step, known_sums, searched_part, sum_rows
 from simlab.studies.optimize.trials import plan_of, run_trials
 from simlab.studies.result import StudyResult
 from simlab.traces.artefacts.optimum import Optimum, write_optimum
 from simlab.traces.results.files import write_results
 from simlab.traces.results.rows import Results
+from simlab.traces.results.sums import write_sums
 from simlab.workers.on_ray import ray_options, workers_on
+from simlab.workers.parts import Part, parse_part
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -135,6 +141,7 @@ def optimize(
     ray: str | None = None,
     workers: int | None = None,
     progress: bool | None = None,
+    sums: str | Path | None = None,
 ) -> OptimizeResult:
     """Choose a policy and its settings on the prompts of one trace, and report the choice on those of another.
 
@@ -154,6 +161,8 @@ def optimize(
         ray: ``local``, or the address of a Ray cluster, whose workers replay in place of threads.
         workers: of Ray; None: as many as it has room for.
         progress: whether bars are shown; None: on a terminal.
+        sums: a file of the sums of all policies, which `sum_part` and `simlab.merge` made of the same search; None:
+            they are worked out here.
 
     Raises:
         SimlabError: something is not there, or does not fit the rest.
@@ -162,12 +171,99 @@ def optimize(
     on_ray = ray_options(ray, workers)
     inputs = search_inputs(opened(trace), report_on, costs, draft, objective, node_cap)
     space = search_space_of(policies, inputs)
-    plan = plan_of(trials, seed, storage, space)
+    plan, known = plan_of(trials, seed, storage, space), None
+    if sums is not None:
+        check_one_step(space, halving, "--sums")
+        known = known_sums(Path(sums), inputs)
     with workers_on(on_ray, threads) as what:
         options = SearchOptions(what, progress)
         points, num_tried = run_trials(space, inputs, plan, options)
-        dev = search(space, points, inputs.dev, inputs.objective, halving, options)
+        dev = search(space, points, inputs.dev, inputs.objective, halving, options, known)
         best = dev.best(inputs.objective)
-        evaluation = search(space, [*points, best], inputs.evaluation, inputs.objective, halving, options)
+        evaluation = search(space, [*points, best], inputs.evaluation, inputs.objective, halving, options, known)
         choice = report_choice(inputs, dev, evaluation, len(space.points) + num_tried, options)
     return OptimizeResult(inputs, space, tuple(points), choice, dev.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class SummedPart:
+    """What one machine did of a search.
+
+    Attributes:
+        path: of the file of sums.
+        part: which part of the prompts.
+        policies: how many were searched.
+        prompts: how many prompts of both sides this part has.
+    """
+
+    path: Path
+    part: Part
+    policies: int
+    prompts: int
+
+    def to_json(self) -> dict[str, object]:
+        """The value of ``simlab optimize --shard --json``."""
+        return {"path": str(self.path), "part": str(self.part), "policies": self.policies, "prompts": self.prompts}
+
+    def text(self) -> str:
+        """What ``simlab optimize --shard`` prints."""
+        lines = [f"Sums of {self.policies:,} policies on {self.prompts:,} prompts, part {self.part}: {self.path}"]
+        if not self.part.is_whole:
+            lines.append("Put all parts together with `simlab merge PART PART ... --out SUMS`.")
+        lines.append("Then choose: the same `simlab optimize`, with --sums SUMS in place of --shard.")
+        return "\n".join(lines)
+
+
+def sum_part(
+    shard: str | Part,
+    sums: str | Path,
+    trace: TraceSource | None = None,
+    policies: Sequence[str] = (),
+    *,
+    report_on: TraceSource | None = None,
+    cost: str | Path | Sequence[str | Path] = (),
+    draft: str | None = None,
+    objective: str | None = None,
+    node_cap: int | None = None,
+    halving: bool | None = None,
+    threads: int | None = None,
+    ray: str | None = None,
+    workers: int | None = None,
+    progress: bool | None = None,
+) -> SummedPart:
+    """Do one machine's part of a search: what all policies come to on some of the prompts of both sides.
+
+    Args:
+        shard: ``"1/4"``: the second of four parts of the prompts.
+        sums: the file to write.
+        trace: as for `optimize`, and all that follows.
+        policies: likewise, without ranges.
+        report_on: likewise.
+        cost: likewise.
+        draft: likewise.
+        objective: likewise.
+        node_cap: likewise.
+        halving: likewise, but no policies are dropped here.
+        threads: likewise.
+        ray: likewise.
+        workers: likewise.
+        progress: likewise.
+
+    Raises:
+        SimlabError: something is not there, or does not fit the rest.
+    """
+    with at_the_door():
+        part = parse_part(shard) if isinstance(shard, str) else shard
+    costs = [Path(cost)] if isinstance(cost, str | Path) else [Path(one) for one in cost]
+    inputs = search_inputs(opened(trace), report_on, costs, draft, objective, node_cap)
+    space, on_ray = search_space_of(policies, inputs), ray_options(ray, workers)
+    check_one_step(space, halving, "--shard")
+    everything, rows, num_prompts = range(len(space.points)), [], 0
+    with workers_on(on_ray, threads) as what:
+        for side in (inputs.dev, inputs.evaluation):
+            own = part.neighbours(len(side.prompts))
+            found = SumsOfPolicies(space.points, side, SearchOptions(what, progress))(everything, own)
+            rows.append(sum_rows(side, space.points, found))
+            num_prompts += len(own)
+    write_sums(Path(sums), pl.concat(rows), searched_part(part, inputs))
+    return SummedPart(Path(sums), part, len(space.points), num_prompts)

@@ -18,6 +18,7 @@ from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import TracePlace
 from simlab.studies.optimize.inputs import PromptSet
 from simlab.studies.optimize.space import SearchPoint, SearchSpace, is_reference
+from simlab.studies.optimize.sums import KnownSums
 from simlab.studies.replay.run import ROOTS_A_UNIT, ROOTS_AT_ONCE, ROWS_AT_ONCE
 from simlab.totals import DRAFTED, ROUNDS
 from simlab.traces.reader import Trace
@@ -211,6 +212,7 @@ def search(
     objective: str,
     halving: bool | None,
     options: SearchOptions,
+    known: KnownSums | None = None,
 ) -> SearchOutcome:
     """The points of a search on all prompts, or where there are many the better ones only.
 
@@ -221,11 +223,15 @@ def search(
         objective: what is to be large.
         halving: whether worse policies are dropped on the way; None: where there are many.
         options: workers and bar.
+        known: sums that were worked out before, in which nothing was dropped; None: none were.
     """
     kept = {one.typed: one for one in (*filter(is_reference, space.points), *more)}
     points = [one for one in space.points if one.typed not in kept]
     units, num_prompts = units_of(points), len(side.prompts)
     many = len(set(units.tolist())) * num_prompts >= HALVING_FROM
+    if known is not None:
+        everything = [*kept.values(), *points]
+        return SearchOutcome(tuple(everything), known.on(side, everything), ((len(everything), num_prompts),))
     if not points or not (many if halving is None else halving):
         everything = [*kept.values(), *points]
         found = SumsOfPolicies(everything, side, options)(range(len(everything)), range(num_prompts))

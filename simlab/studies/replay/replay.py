@@ -13,6 +13,7 @@ from simlab.studies.inputs.priced_policies import PricedPolicies, priced_policie
 from simlab.studies.inputs.prices import Prices
 from simlab.studies.inputs.trace import TraceSource, draft_set_named, opened
 from simlab.studies.replay.batch import batch_note, replay_batches
+from simlab.studies.replay.part import check_can_be_split, own_part, part_note, replayed_part
 from simlab.studies.replay.routes import route_shares, routes_text
 from simlab.studies.replay.run import ReplayOptions, replay_trace
 from simlab.studies.replay.text import heading, json_value, tables_text
@@ -23,6 +24,7 @@ from simlab.traces.results.rounds_file import RoundsFile
 from simlab.traces.results.rows import Results, results_at
 from simlab.traces.results.store import ResultStore
 from simlab.workers.on_ray import ray_options, workers_on
+from simlab.workers.parts import Part
 
 WITHOUT_CHOICE = ("ddtree:budget=16/64",)
 """What is replayed where no policy is named, besides autoregressive decoding, the chain and the bounds."""
@@ -40,6 +42,7 @@ class ReplayTable(StudyResult):
         by: what the tables are cut by: ``dataset``, ``context`` or ``turn``; None: one table of all.
         batch: texts at a time; None: each alone.
         routes: of each router, the share of its rounds that each route served.
+        part: which part of the prompts; None: all of them.
     """
 
     trace: Trace
@@ -49,6 +52,7 @@ class ReplayTable(StudyResult):
     by: str | None = None
     batch: int | None = None
     routes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    part: Part | None = None
 
     @property
     def prices(self) -> tuple[Prices, ...]:
@@ -68,13 +72,16 @@ class ReplayTable(StudyResult):
     def to_json(self) -> dict[str, object]:
         """The value that ``simlab replay --json`` prints."""
         found = json_value(self.trace, self.draft, self.rows, self.by, *self.prices, in_sample=self.in_sample)
+        found |= {} if self.part is None else {"part": str(self.part)}
         found |= {"route_shares": {label: dict(shares) for label, shares in self.routes.items()}} if self.routes else {}
         return found | {"unpriced": {label: why for one in self.machines for label, why in one.unpriced.items()}}
 
     def text(self) -> str:
         """The tables as ``simlab replay`` prints them."""
         first = heading(self.trace, self.draft, self.rows, *self.prices)
-        parts = [within_width(first), tables_text(self.rows, self.prices, self.by)]
+        parts = [within_width(first)]
+        parts += [] if self.part is None else [part_note(self.part)]
+        parts += [tables_text(self.rows, self.prices, self.by)] if self.rows.height else []
         parts += [] if self.batch is None else [batch_note(self.batch)]
         parts += [routes_text(self.routes)] if self.routes else []
         parts += [in_sample_note(self.in_sample)] if self.in_sample else []
@@ -108,6 +115,7 @@ def replay(
     out: str | Path | None = None,
     resume: bool = False,
     rounds: str | Path | None = None,
+    shard: str | Part | None = None,
 ) -> ReplayTable:
     """Replay policies on a recorded trace, exactly.
 
@@ -130,6 +138,7 @@ def replay(
         out: a Parquet file for the result rows, which are written as they come.
         resume: go on with ``out``, and with ``rounds`` where it is given: what is there is not made again.
         rounds: a Parquet file with a row for each round.
+        shard: ``"1/4"``: the second of four parts of the prompts, for `simlab.merge`; None: all prompts.
 
     Raises:
         SimlabError: a policy cannot be made, or trace, latency profile and options do not fit each other; nothing was
@@ -139,6 +148,8 @@ def replay(
         raise UsageError("--resume goes on with a result file; name it with --out FILE")
     if batch is not None and (resume or rounds is not None):
         raise UsageError("--batch replays all texts together; it takes neither --resume nor --rounds")
+    part = own_part(shard)
+    check_can_be_split(part, batch, out)
     result_file, rounds_file = (None if path is None else Path(path) for path in (out, rounds))
     if result_file is not None and rounds_file is not None and result_file.resolve() == rounds_file.resolve():
         raise UsageError(f"--out and --rounds both name {result_file}; give two files")
@@ -149,10 +160,11 @@ def replay(
         machines = priced_policies(policies or WITHOUT_CHOICE, costs, recording, draft, limit, what_if, batch)
         if not recording.sequences():
             raise TraceError(f"{recording.place} holds no sequences, so there is nothing to replay")
-        store = None if result_file is None else ResultStore(result_file, resume)
-        file_of_rounds = None if rounds_file is None else RoundsFile(rounds_file, resume)
+        noted = None if part is None else replayed_part(part, recording, draft, limit)
+        store = None if result_file is None else ResultStore(result_file, resume, noted)
+        file_of_rounds = None if rounds_file is None else RoundsFile(rounds_file, resume, noted)
         with workers_on(ray_options(ray, workers), threads) as what:
-            options = ReplayOptions(what, progress, store, file_of_rounds)
+            options = ReplayOptions(what, progress, store, file_of_rounds, part=part)
             if batch is None:
                 rows = replay_trace(recording, draft, machines, limit, options)
             else:
@@ -163,4 +175,4 @@ def replay(
             file_of_rounds.finish(rows)
         every = {one.label: one for machine in machines for one in machine.policies}
         routes = route_shares(recording, draft, every.values(), sorted(set(rows["sequence"])))
-    return ReplayTable(recording, draft, tuple(machines), rows, by, batch, routes)
+    return ReplayTable(recording, draft, tuple(machines), rows, by, batch, routes, part)

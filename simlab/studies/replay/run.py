@@ -22,6 +22,7 @@ from simlab.traces.results.rounds_file import RoundsFile
 from simlab.traces.results.rows import Results, joined_results, rows_in_order
 from simlab.traces.results.store import ResultStore
 from simlab.workers.job import Report, Workers, not_told
+from simlab.workers.parts import Part
 from simlab.workers.threads import Threads
 
 ROWS_AT_ONCE = 4096
@@ -47,6 +48,7 @@ class ReplayOptions:
         store: where finished rows are kept, and earlier ones found; None: nowhere.
         rounds: where rows of single rounds go; None: nowhere.
         best_budgets: whether the best budgets in hindsight stand among the rows, where there are prices.
+        part: of the prompts; None: all.
     """
 
     workers: Workers = Threads()
@@ -54,6 +56,7 @@ class ReplayOptions:
     store: ResultStore | None = None
     rounds: RoundsFile | None = None
     best_budgets: bool = True
+    part: Part | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +112,10 @@ def replay_trace(
     for each in asked:
         rows += [policy_row(one, each.prices) for one in each.policies]
         rows += bound_rows(each, kept.exact_budget, kept.depth, options.best_budgets)
-    wanted = first_prompts(trace, limit)
+    wanted = first_prompts(trace, limit, options.part)
     channel_ids = {row.policy_id: row.channel_ids(trace) for row in rows}
     if options.store is not None:
+        options.store.check_alone([(row.prices.cost_id, row.policy_id) for row in rows], wanted)
         options.store.check_channels(_which(trace, draft), channel_ids, wanted)
     earlier = joined_results([] if options.store is None else [options.store.done(_which(trace, draft), channel_ids)])
     missing = _missing(earlier, _rounds_done(trace, draft, earlier, channel_ids, wanted, options), rows, wanted)

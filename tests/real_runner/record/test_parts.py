@@ -1,0 +1,326 @@
+"""`simlab record --shard I/N`: parts in one folder or in several are the trace of one process, whoever was killed."""
+
+import json
+import shutil
+import time
+from dataclasses import replace
+from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pytest
+import tiny_models
+from forked_processes import forked_processes
+from recording_processes import options_of
+
+from simlab.cli.main import main
+from simlab.real_runner.record.record import record
+from simlab.traces.format.alone import writing_alone
+from simlab.traces.format.documents import with_digest
+from simlab.traces.inspect import check_trace
+
+NUM_SHARDS = 12
+
+
+@pytest.fixture(scope="module")
+def processes() -> ForkServerContext:
+    return forked_processes()
+
+
+@pytest.fixture(scope="module")
+def folder(processes: ForkServerContext, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("parts")
+    tiny_models.make_pair(made)
+    tiny_models.write_prompts(made / "prompts.jsonl", 24, num_turns=2)
+    record(options_of(made, made / "one"))
+    return made
+
+
+def command(folder: Path, out: Path, part: str, *more: str) -> list[str]:
+    models = ["--target", str(folder / "target"), "--draft", str(folder / "drafter")]
+    text = ["--prompts", str(folder / "prompts.jsonl"), "--max-new-tokens", "32", "--temperature", "0.8"]
+    return ["record", *models, *text, "--out", str(out), "--batch-size", "2", "--shard", part, *more]
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    files.pop("recording.json")
+    return files
+
+
+def names_of(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def merged(*arguments: object) -> int:
+    return main(["merge", *map(str, arguments)])
+
+
+def begun(folder: Path, *parts: int, count: int = 2) -> list[Path]:
+    """Folders of parts, as a part leaves them, made of the recording of one process."""
+    return [part_folder(folder, number, count) for number in parts]
+
+
+def part_folder(folder: Path, number: int, count: int) -> Path:
+    out = folder / f"part-{number}-of-{count}"
+    if not out.exists():
+        assert main(command(folder, out, f"{number}/{count}")) == 0
+    return out
+
+
+@pytest.mark.parametrize(("count", "order"), [(1, [0]), (2, [1, 0]), (4, [2, 0, 3, 1])])
+def test_folders_of_their_own(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int, order: list[int]
+) -> None:
+    parts = [tmp_path / str(number) for number in range(count)]
+    for number, part in enumerate(parts):
+        assert main(command(folder, part, f"{number}/{count}")) == 0
+        said = capsys.readouterr().out
+        assert ("it lacks" in said) == (count > 1), said
+    out = tmp_path / "all"
+    if count == 1:
+        out = parts[0]
+        assert merged(out) == 0, "a complete trace needs no merging, and that is no fault"
+    else:
+        assert merged(*(parts[number] for number in order), "--out", out) == 0
+    assert f"{NUM_SHARDS} shards: {out}" in capsys.readouterr().out
+    assert bytes_of(out) == bytes_of(folder / "one")
+    assert "unfinished" not in names_of(out)
+    check_trace(out)
+    said = json.loads((out / "recording.json").read_text())
+    assert set(said["parts"]) == {f"{number}/{count}" for number in range(count)}
+    assert said["positions"] == json.loads((folder / "one" / "recording.json").read_text())["positions"]
+
+
+@pytest.mark.parametrize("count", [2, 4, 16])
+def test_one_folder_after_the_other(folder: Path, tmp_path: Path, count: int) -> None:
+    """The last part finishes the trace; with sixteen parts of twelve shards some have nothing to record."""
+    out = tmp_path / "shared"
+    for number in reversed(range(count)):
+        assert not (out / "manifest.json").exists() or number >= NUM_SHARDS or number == 0
+        assert main(command(folder, out, f"{number}/{count}")) == 0
+    assert bytes_of(out) == bytes_of(folder / "one")
+
+
+def test_one_folder_at_the_same_time(
+    processes: ForkServerContext, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "shared"
+    started = [start(processes, command(folder, out, f"{number}/3")) for number in range(3)]
+    for process in started:
+        process.join()
+    assert [process.exitcode for process in started] == [0, 0, 0]
+    assert bytes_of(out) == bytes_of(folder / "one")
+    assert names_of(out) == names_of(folder / "one")
+
+
+def start(processes: ForkServerContext, arguments: list[str]) -> BaseProcess:
+    process = processes.Process(target=tiny_models.run_simlab, args=(arguments,))
+    process.start()
+    return process
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_a_killed_part_goes_on(
+    processes: ForkServerContext, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], is_shared: bool
+) -> None:
+    first, second = (tmp_path / "0", tmp_path / ("0" if is_shared else "1"))
+    process = start(processes, command(folder, first, "0/2"))
+    while not (first / "unfinished" / "sequences-0004.parquet").exists():
+        assert process.is_alive()
+        time.sleep(0.001)
+    process.kill()
+    process.join()
+    assert main(command(folder, second, "1/2")) == 0
+    capsys.readouterr()
+    assert main(command(folder, first, "0/2")) == 2
+    assert "of the 6 shards of part 0/2 already; add --resume" in capsys.readouterr().err
+    if not is_shared:
+        assert merged(first, second, "--out", tmp_path / "all") == 2
+        assert "are not in " in capsys.readouterr().err
+    assert main(command(folder, first, "0/2", "--resume")) == 0
+    out = first if is_shared else tmp_path / "all"
+    assert is_shared or merged(second, first, "--out", out) == 0
+    assert bytes_of(out) == bytes_of(folder / "one")
+
+
+def test_a_merge_that_was_killed_goes_on(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts, out = begun(folder, 0, 1), tmp_path / "all"
+    real, calls = shutil.copyfileobj, 0
+
+    def copy(source: object, target: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 10:
+            raise KeyboardInterrupt
+        real(source, target)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfileobj", copy)
+        assert merged(*parts, "--out", out) == 130
+    assert (out / "unfinished").exists()
+    assert merged(*parts, "--out", out) == 0
+    assert bytes_of(out) == bytes_of(folder / "one")
+
+
+def test_the_last_look_may_be_a_merge(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two that end at once may both leave the trace to the other; then it is merged where it lies."""
+    out = tmp_path / "shared"
+    assert main(command(folder, out, "0/2")) == 0
+    assert merged(out) == 2
+    assert f"of 12 are not in {out}, of part 1/2; record the rest, or finish it" in capsys.readouterr().err
+    shutil.copytree(part_folder(folder, 1, 2), tmp_path / "1")
+    for path in (tmp_path / "1").rglob("*.parquet"):
+        shutil.copy(path, out / path.relative_to(tmp_path / "1"))
+    assert merged(out, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"path": str(out), "shards": NUM_SHARDS}
+    assert bytes_of(out) == bytes_of(folder / "one")
+
+
+def test_the_same_part_twice_at_once_is_refused(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "shared"
+    with writing_alone(out / "part-0-of-2"):
+        assert main(command(folder, out, "0/2")) == 2
+        assert "another simlab is writing" in capsys.readouterr().err
+        assert main(command(folder, out, "1/2")) == 0
+
+
+def test_another_recording_is_not_joined(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "shared"
+    assert main(command(folder, out, "0/2")) == 0
+    capsys.readouterr()
+    assert main(command(folder, out, "1/2", "--seed", "1")) == 2
+    assert "holds a recording with another sampling.seed (0 there, 1 here)" in capsys.readouterr().err
+
+
+def changed(part: Path, copy: Path, values: dict[str, object]) -> Path:
+    """A copy of a part whose manifest says something else."""
+    shutil.copytree(part, copy)
+    path = copy / "unfinished" / "manifest.json"
+    there = json.loads(path.read_text())
+    for key, value in values.items():
+        there[key] = there[key] | value if isinstance(value, dict) else value
+    del there["digest"]
+    path.write_text(json.dumps(with_digest(there)))
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("dtype", "bfloat16", 'dtype ("float32" in '),
+        ("device", "NVIDIA H100", 'device ("cpu" in '),
+        ("versions", {"torch": "1.0"}, "versions.torch ("),
+        ("versions", {"simlab": "0.0.1"}, "versions.simlab ("),
+        ("max_new_tokens", 64, "max_new_tokens (32 in "),
+        ("prompts_digest", "another", "prompts_digest ("),
+        ("target", {"digest": "another"}, "target.digest ("),
+        ("num_shards", 13, "num_shards (12 in "),
+    ],
+)
+def test_parts_of_different_recordings_are_refused_by_name(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str, value: object, said: str
+) -> None:
+    first, second = begun(folder, 0, 1)
+    other = changed(second, tmp_path / "other", {key: value})
+    capsys.readouterr()
+    assert merged(first, other, "--out", tmp_path / "all") == 2
+    error = capsys.readouterr().err
+    assert f"{first} and {other} are parts of different recordings: they differ in {said}" in error
+    assert not (tmp_path / "all").exists()
+
+
+def test_merge_names_what_is_missing_doubled_or_none(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = begun(folder, 0, 1)
+    (quarter,) = begun(folder, 3, count=4)
+    out, whole = tmp_path / "all", folder / "one"
+    capsys.readouterr()
+
+    def refusal(*parts: object) -> str:
+        assert merged(*parts, "--out", out) == 2
+        assert not out.exists()
+        return capsys.readouterr().err
+
+    assert f"of 12 are not in {first}, of part 1/2; record the rest" in refusal(first)
+    said = refusal(first, quarter)
+    assert f"shard 1, shard 5 and shard 9 of 12 are not in {first} and {quarter}; record the rest" in said
+    assert f"{first} and {first} both hold shard 0" in refusal(first, second, first)
+    assert f"{second} and {quarter} both hold shard 3" in refusal(first, second, quarter)
+    assert f"{whole} is a whole trace, and no part" in refusal(first, whole)
+    (tmp_path / "none").mkdir()
+    assert "none holds no recording" in refusal(first, tmp_path / "none")
+    file = tmp_path / "results.parquet"
+    file.write_bytes(b"")
+    assert f"{first} is a folder and {file} is none" in refusal(first, file)
+    assert merged(first, second) == 2
+    assert "several folders are merged into another; name it with --out" in capsys.readouterr().err
+    for there in (first, whole):
+        assert merged(first, second, "--out", there) == 2
+        assert f"{there} is there already; give another --out" in capsys.readouterr().err
+    copy = tmp_path / "copy"
+    shutil.copytree(second, copy)
+    (copy / "tokens-0001.parquet").unlink()
+    assert merged(first, copy, "--out", tmp_path / "damaged") == 2
+    assert f"tokens-0001.parquet is missing from the trace {copy}" in capsys.readouterr().err
+
+
+def test_merge_refuses_damage_and_goes_on_when_it_is_mended(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = begun(folder, 0, 1)
+    out = tmp_path / "all"
+    none = [changed(part, tmp_path / part.name, {"num_shards": 0}) for part in (first, second)]
+    capsys.readouterr()
+    assert merged(*none, "--out", out) == 2
+    assert f"the recording in {none[0]} says that it has 0 shards" in capsys.readouterr().err
+    copy = tmp_path / "copy"
+    shutil.copytree(second, copy)
+    for damaged in ("draft-dflash-0003.parquet", "unfinished/sequences-0003.parquet"):
+        whole = (copy / damaged).read_bytes()
+        (copy / damaged).write_bytes(whole[:-100])
+        assert merged(first, copy, "--out", out) == 2
+        assert "is damaged" in capsys.readouterr().err
+        assert not (out / "manifest.json").exists()
+        (copy / damaged).write_bytes(whole)
+    other = "unfinished/sequences-0005.parquet"
+    (copy / "unfinished" / "sequences-0003.parquet").write_bytes((copy / other).read_bytes())
+    assert merged(first, copy, "--out", out) == 2
+    assert "the parts do not fit together (the sequences of the shards" in capsys.readouterr().err
+    assert merged(first, second, "--out", out) == 0
+    assert bytes_of(out) == bytes_of(folder / "one")
+
+
+def test_locks_that_killed_parts_left_are_gone_at_the_end(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "shared"
+    out.mkdir()
+    (out / ".part-5-of-8.lock").touch()
+    record(replace(options_of(folder, out), part=None, resume=True))
+    assert bytes_of(out).keys() - bytes_of(folder / "one").keys() == {".part-5-of-8.lock"}
+    shutil.rmtree(out)
+    out.mkdir()
+    (out / ".part-5-of-8.lock").touch()
+    for number in range(2):
+        assert main(command(folder, out, f"{number}/2")) == 0
+    assert bytes_of(out) == bytes_of(folder / "one")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--dry-run"], "--dry-run foresees a whole recording; leave out --shard"),
+        (["--shard", "2/2"], "counted from 0: 0/2 to 1/2; got 2/2"),
+    ],
+)
+def test_usage(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], said: str) -> None:
+    assert main(command(folder, tmp_path / "x", "0/2", *more)) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
+
+
+def test_an_addition_takes_no_part(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["record", "--trace", "x", "--add-draft", "a=b", "--shard", "0/2"]) == 2
+    assert "--shard can change nothing about --add-draft" in capsys.readouterr().err
