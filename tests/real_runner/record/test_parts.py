@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import tiny_models
 from forked_processes import forked_processes
-from recording_processes import options_of
+from tiny_recordings import options_of
 
 from simlab.cli.main import main
 from simlab.real_runner.record.record import record

@@ -13,11 +13,11 @@ import tiny_models
 import torch
 from forked_processes import forked_processes
 from ray_jobs import random_kills, ray_of_tests
+from tiny_recordings import bytes_of, options_of
 
 from simlab.cli.main import main
 from simlab.errors import ModelError, TraceError
 from simlab.real_runner.record import record as module
-from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import check_devices, load, plan_of, record
 from simlab.traces.inspect import check_trace
 from simlab.traces.writer import TraceWriter
@@ -51,31 +51,11 @@ def folder(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def options_of(folder: Path, out: Path) -> RecordOptions:
-    """Shards of two prompts, two turns each, some decided by noise."""
-    return RecordOptions(
-        target=str(folder / "target"),
-        draft=str(folder / "drafter"),
-        prompts=folder / "prompts.jsonl",
-        out=out,
-        max_new_tokens=32,
-        temperature=0.8,
-        batch_size=2,
-        resume=True,
-    )
-
-
 def command(folder: Path, out: Path, *more: str) -> list[str]:
     """The same recording, typed."""
     models = ["--target", str(folder / "target"), "--draft", str(folder / "drafter")]
     text = ["--prompts", str(folder / "prompts.jsonl"), "--max-new-tokens", "32", "--temperature", "0.8"]
     return ["record", *models, *text, "--out", str(out), "--batch-size", "2", "--resume", *more]
-
-
-def bytes_of(folder: Path) -> dict[str, bytes]:
-    files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    files.pop("recording.json")
-    return files
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])

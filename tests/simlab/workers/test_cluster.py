@@ -14,8 +14,8 @@ import tiny_models
 import torch
 from ray.cluster_utils import Cluster
 from ray_jobs import Squares
+from tiny_recordings import bytes_of, options_of
 
-from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record
 from simlab.workers.job import not_told
 from simlab.workers.on_ray import RayOptions, workers_on
@@ -62,15 +62,7 @@ def test_a_recording_goes_on_without_the_node(cluster: tuple[Cluster, object], t
     try:
         tiny_models.make_pair(tmp_path)
         tiny_models.write_prompts(tmp_path / "prompts.jsonl", 2 * NUM_SHARDS, num_turns=2)
-        options = RecordOptions(
-            target=str(tmp_path / "target"),
-            draft=str(tmp_path / "drafter"),
-            prompts=tmp_path / "prompts.jsonl",
-            out=tmp_path / "one",
-            max_new_tokens=32,
-            temperature=0.8,
-            batch_size=2,
-        )
+        options = options_of(tmp_path, tmp_path / "one")
         record(options)
         nodes, second = cluster
         out, removed = tmp_path / "two", threading.Event()
@@ -93,9 +85,3 @@ def test_a_recording_goes_on_without_the_node(cluster: tuple[Cluster, object], t
     finally:
         torch.set_num_threads(before)
     assert bytes_of(tmp_path / "two") == bytes_of(tmp_path / "one")
-
-
-def bytes_of(folder: Path) -> dict[str, bytes]:
-    files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    files.pop("recording.json")
-    return files
