@@ -221,7 +221,7 @@ class _FirstLook(NamedTuple):
 
     sequences: Longs
     measured: Scanned
-    drawn: list[tuple[Doubles, Mapping[str, Doubles]]]
+    drawn: Sequence[tuple[Doubles, Mapping[str, Doubles]]]
     kept: Doubles | None
     halves: Doubles | None
 
@@ -230,7 +230,7 @@ class _NextLook(NamedTuple):
     """What one machine's rules take at the budgets and rates that were asked for; None: nothing was."""
 
     measured: Mapping[str, Taken] | None
-    drawn: list[Mapping[str, Doubles] | None]
+    drawn: Sequence[Mapping[str, Doubles] | None]
 
 
 @dataclass(frozen=True, slots=True)

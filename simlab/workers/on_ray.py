@@ -20,7 +20,7 @@ from simlab.errors import SimlabError, UsageError
 from simlab.limits.typed_numbers import shown
 from simlab.workers.job import Job, Part, Report, Unit, Value, Workers
 from simlab.workers.kinds import Kind, difference, kind_of_this_process
-from simlab.workers.threads import Threads
+from simlab.workers.threads import Threads, num_cores
 
 if TYPE_CHECKING:
     from ray import ObjectRef
@@ -129,20 +129,20 @@ def _begin(options: RayOptions) -> None:
     import ray  # noqa: PLC0415 - an extra of its own
 
     _check_there(options.address)
-    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         if options.address != LOCAL:
-            ray.init(address=options.address, **quiet)
+            ray.init(address=options.address, log_to_driver=False, logging_level=logging.ERROR)
             return
         # A worker takes a core of Ray's count, so there may be more of them than there are cores.
-        cores = max(Threads().num or 0, os.cpu_count() or 1, options.workers or 0)
+        cores = max(num_cores(), options.workers or 0)
         with _visible(options.visible_gpus):
             ray.init(
                 address=LOCAL,
                 num_cpus=cores,
                 include_dashboard=False,
                 object_store_memory=_STORE_BYTES,
-                **quiet,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
             )
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
         what = "a local Ray could not be started" if options.address == LOCAL else f"no Ray at {options.address}"
@@ -225,7 +225,7 @@ class RayWorkers:
         import ray  # noqa: PLC0415 - an extra of its own
 
         self._num_jobs += 1
-        run = _Run(
+        run: _Run[Unit, Value] = _Run(
             self._start,
             self._kind,
             (self._num_jobs, [ray.put(job)]),
@@ -254,8 +254,9 @@ class RayWorkers:
         from simlab.workers.ray_worker import RayWorker  # noqa: PLC0415 - imports ray
 
         # A lost worker is replaced by the driver, which knows what it was at; Ray would wait for its old place.
-        limits = {"num_cpus": 1, "num_gpus": self._options.gpus, "max_restarts": 0}
-        actor = ray.remote(concurrency_groups={"reports": 1}, **limits)(RayWorker)
+        actor = ray.remote(  # type: ignore[call-overload]  # Ray's types know no groups of methods
+            num_cpus=1, num_gpus=self._options.gpus, max_restarts=0, concurrency_groups={"reports": 1}
+        )(RayWorker)
         handle = actor.remote(str(Path.cwd()))
         return _Worker(handle, handle.kind.remote())
 

@@ -1,5 +1,6 @@
 """Jobs for workers of Ray, which import them by name; and a Ray of a few tests' own."""
 
+import logging
 import os
 import random
 import signal
@@ -83,7 +84,7 @@ def ray_of_tests(num_cpus: int) -> Iterator[None]:
             num_cpus=num_cpus,
             include_dashboard=False,
             log_to_driver=False,
-            logging_level="ERROR",
+            logging_level=logging.ERROR,
             object_store_memory=256 << 20,
         )
         yield

@@ -189,7 +189,7 @@ def _replayed(trace: Trace, draft: str, missing: dict[int, list[_Task]], options
     tasks = tuple(_groups(some) for some, _ in alike)
     if options.workers.shares_memory:
         job = _ReplayJob(trace, draft, tasks)
-        units = (_Unit(place, tuple(indices)) for place, (_, indices) in enumerate(alike))
+        units = iter([_Unit(place, tuple(indices)) for place, (_, indices) in enumerate(alike)])
     else:
         job, units = _ReplayJob(TracePlace.of(trace), draft, tasks), _pieces(trace, alike, tasks)
     with tqdm(total=total, desc="replay", unit="token", unit_scale=True, delay=2, disable=not shown) as bar:

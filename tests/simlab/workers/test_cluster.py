@@ -1,5 +1,6 @@
 """A cluster of several nodes on this machine: one of them is removed in the middle, and nothing is lost."""
 
+import logging
 import os
 import sys
 import threading
@@ -12,6 +13,7 @@ import pytest
 import ray
 import tiny_models
 import torch
+from ray._private.node import Node
 from ray.cluster_utils import Cluster
 from ray_jobs import Squares
 from tiny_recordings import bytes_of, options_of
@@ -24,14 +26,14 @@ NUM_SHARDS = 12
 
 
 @contextmanager
-def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, object]]:
+def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, Node]]:
     """A head without cores, and two nodes with one core each, of which the second may be removed."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(one for one in sys.path if one))
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     try:
         cluster.add_node(num_cpus=1)
         second = cluster.add_node(num_cpus=1)
-        ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+        ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
         yield cluster, second
     finally:
         ray.shutdown()
@@ -39,12 +41,12 @@ def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, object
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, object]]:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, Node]]:
     with two_nodes(monkeypatch) as found:
         yield found
 
 
-def test_a_job_goes_on_without_the_node(cluster: tuple[Cluster, object], tmp_path: Path) -> None:
+def test_a_job_goes_on_without_the_node(cluster: tuple[Cluster, Node], tmp_path: Path) -> None:
     nodes, second = cluster
     with workers_on(RayOptions(nodes.address, workers=2)) as workers:
         values = workers.results(Squares(tmp_path, wait_s=0.05), range(30), not_told)
@@ -56,7 +58,7 @@ def test_a_job_goes_on_without_the_node(cluster: tuple[Cluster, object], tmp_pat
     assert found == [number * number for unit in range(30) for number in range(unit + 1)]
 
 
-def test_a_recording_goes_on_without_the_node(cluster: tuple[Cluster, object], tmp_path: Path) -> None:
+def test_a_recording_goes_on_without_the_node(cluster: tuple[Cluster, Node], tmp_path: Path) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

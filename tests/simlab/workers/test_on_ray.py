@@ -11,6 +11,7 @@ from ray_jobs import Squares, ray_of_tests
 from simlab.errors import SimlabError, UsageError
 from simlab.workers import on_ray
 from simlab.workers.job import Workers, not_told
+from simlab.workers.kinds import kind_of_this_process
 from simlab.workers.on_ray import MOST_LOSSES, RayOptions, RayWorkers, WorkerError, ray_options, workers_on
 from simlab.workers.threads import Threads
 
@@ -104,7 +105,7 @@ def test_no_units_begin_no_worker(tmp_path: Path) -> None:
 
 
 def test_a_worker_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = dict(on_ray.kind_of_this_process())
+    here = dict(kind_of_this_process())
     monkeypatch.setattr(on_ray, "kind_of_this_process", lambda: here | {"numba": "0.1"})
     with (
         workers_on(RayOptions(workers=1)) as workers,

@@ -1,0 +1,90 @@
+"""A large replay by workers of Ray: how many times as fast are two as one, and how much memory does each take?
+
+    PYTHONPATH=tests/helpers python tests/bench/bench_workers.py --trace runs/large --workers 1,2
+
+Without --trace a synthetic one of a million positions is made first. Each replay is a whole command, in a process of
+its own: start, reading, replaying, result rows, tables. Nothing may run beside it.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import psutil
+
+from simlab.traces.reader import open_trace
+from simlab.traces.synthetic import write_synthetic_trace
+
+
+def peak_of(process: subprocess.Popen[bytes], ended: threading.Event, peaks: dict[str, int]) -> None:
+    """The largest resident memory of the driver and of any worker, bytes."""
+    while not ended.is_set():
+        try:
+            driver = psutil.Process(process.pid)
+            peaks["driver"] = max(peaks.get("driver", 0), driver.memory_info().rss)
+            for one in driver.children(recursive=True):
+                if one.name().startswith("ray::RayWorker"):
+                    peaks["worker"] = max(peaks.get("worker", 0), one.memory_info().rss)
+        except psutil.NoSuchProcess:
+            pass
+        ended.wait(0.2)
+
+
+def timed(arguments: list[str]) -> tuple[float, dict[str, int]]:
+    """Seconds and peaks of a command."""
+    begun, peaks, ended = time.perf_counter(), dict[str, int](), threading.Event()
+    process = subprocess.Popen([sys.executable, "-m", "simlab", *arguments], stdout=subprocess.DEVNULL)
+    watch = threading.Thread(target=peak_of, args=(process, ended, peaks))
+    watch.start()
+    code = process.wait()
+    seconds = time.perf_counter() - begun
+    ended.set()
+    watch.join()
+    if code != 0:
+        raise SystemExit(f"a replay ended with exit code {code}")
+    return seconds, peaks
+
+
+def policies(num: int) -> list[str]:
+    """So many policies, as they are typed: budgets of trees, and of trees corrected by a 3-gram at several weights."""
+    typed, left = [], num
+    for weight in (None, *(round(0.02 * step, 2) for step in range(1, 100))):
+        budgets = min(left, 64)
+        if budgets < 1:
+            break
+        name = f"ddtree:budget=1..{budgets}" if weight is None else f"presto:ngram_weight={weight},budget=1..{budgets}"
+        typed += ["-p", name]
+        left -= budgets
+    return typed
+
+
+def ask() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trace", type=Path)
+    parser.add_argument("--workers", default="1,2", help="numbers of workers; 0: threads of one process")
+    parser.add_argument("--policies", type=int, default=1000)
+    parser.add_argument("--out", action="store_true", help="write result rows too")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="simlab-workers-") as folder:
+        trace = options.trace or write_synthetic_trace(
+            Path(folder) / "trace", num_sequences=2680, length=512, prompts_per_shard=16
+        )
+        positions = sum(len(one.text) - 1 for one in open_trace(trace).sequences())
+        print(f"{positions:,} positions, {options.policies:,} policies", flush=True)
+        first = None
+        for workers in map(int, options.workers.split(",")):
+            out = ["--out", str(Path(folder) / f"{workers}.parquet")] if options.out else []
+            ray = ["--ray", "local", "--workers", str(workers)] if workers else []
+            typed = ["replay", "--trace", str(trace), *policies(options.policies), "--no-progress", *out, *ray]
+            seconds, peaks = timed(typed)
+            first = seconds if first is None else first
+            memory = ", ".join(f"{name} {peak / 1e6:,.0f} MB" for name, peak in peaks.items())
+            print(f"workers {workers}: {seconds:.1f} s, {first / seconds:.2f} x the first; {memory}", flush=True)
+
+
+if __name__ == "__main__":
+    ask()
