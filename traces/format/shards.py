@@ -1,5 +1,6 @@
 """Reading the rows of one shard, and refusing what does not fit the sequences."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,6 +14,7 @@ from simlab.channels import TargetLawRows
 from simlab.errors import TraceError
 from simlab.recorded import DraftRows
 from simlab.traces.fetching.fetched import fetched_file
+from simlab.traces.format.decoded import decoded_shard
 from simlab.traces.format.files import (
     SEQUENCES,
     draft_file,
@@ -96,13 +98,23 @@ def read_target_law(
 def read_draft_rows(
     place: str | Path, manifest: Manifest, draft: str, shard: int, texts: Sequence[SequenceRecord]
 ) -> DraftRows:
-    """What a replay reads of a draft set, for all texts of a shard.
+    """What a replay reads of a draft set, for all texts of a shard; decoded once, where `simlab.traces.format.decoded`
+    keeps it.
 
     Raises:
         TraceError: the file is missing, damaged, or of other texts.
     """
     schema = replay_schema(manifest.draft_sets[draft].depth)
-    return _read_draft(place, manifest, draft, shard, texts, schema)[1]
+    num_roots = sum(len(record.text) - 1 for record in texts)
+    kept = decoded_shard(place, manifest, draft, shard, num_roots)
+    if kept is None:
+        return _read_draft(place, manifest, draft, shard, texts, schema)[1]
+    path, about = found_file(place, manifest, draft_file(draft, shard))
+    rows = kept.mapped(path)
+    if rows is None:
+        rows = _read_draft(place, manifest, draft, shard, texts, schema)[1]
+        kept.keep(rows, path, about)
+    return rows
 
 
 def read_draft_columns(
@@ -155,6 +167,20 @@ def checked_file(place: str | Path, manifest: Manifest, name: str) -> Path:
     except OSError as error:
         raise unreadable(place, name, error) from error
     return folder / name
+
+
+def found_file(place: str | Path, manifest: Manifest, name: str) -> tuple[Path, os.stat_result]:
+    """A file of a finished trace on this machine, fetched if need be, and its size and times; it is not read.
+
+    Raises:
+        TraceError: it is missing.
+    """
+    folder = local_folder(place)
+    path = checked_file(place, manifest, name) if folder is None else folder / name
+    try:
+        return path, path.stat()
+    except OSError as error:
+        raise unreadable(place, name, error) from error
 
 
 def _read_draft(
