@@ -13,7 +13,9 @@ from simlab.traces.format.alone import lock_file
 from simlab.traces.format.checks import find_problem
 from simlab.traces.format.documents import with_digest
 from simlab.traces.format.files import (
+    COMPRESSION_LEVEL,
     MANIFEST,
+    QUICK_LEVEL,
     RECORDING,
     SEQUENCES,
     UNFINISHED,
@@ -36,6 +38,9 @@ from simlab.traces.format.shards import read_records, read_sequences
 _OF_A_BEGINNING = (UNFINISHED, lock_file(Path(MANIFEST)).name)
 """What a recording that was killed at once leaves, or one that begins has."""
 
+_Digests = tuple[str, Mapping[str, str]]
+"""Of one sequence: of its text, and of its rows of each draft set by name."""
+
 
 class TraceWriter:
     """A recording in a folder. Shards may be written in any order, each whole or not at all.
@@ -44,7 +49,7 @@ class TraceWriter:
     the trace is complete once ``manifest.json`` is there.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest, num_shards: int, resume: bool) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, num_shards: int, resume: bool, is_made_up: bool = False) -> None:
         """Begin or go on.
 
         Args:
@@ -52,6 +57,8 @@ class TraceWriter:
             manifest: without contents; on resuming it must be the one the recording began with.
             num_shards: how many shards there will be.
             resume: go on with what the folder holds instead of refusing it; nothing there is fine too.
+            is_made_up: whether nothing is lost with the rows: they are compressed lightly, and those that this writer
+                wrote itself are not read back for the ids.
 
         Raises:
             TraceError: the folder holds another recording, or one that was not to be resumed.
@@ -62,6 +69,9 @@ class TraceWriter:
         self._unfinished = folder / UNFINISHED
         self._manifest = _through_json(manifest)
         self._num_shards = num_shards
+        self._level = QUICK_LEVEL if is_made_up else COMPRESSION_LEVEL
+        self._is_made_up = is_made_up
+        self._digests: dict[int, list[_Digests]] = {}
         self._complete = False
         check_output_folder(folder, resume)
         if (folder / MANIFEST).exists():
@@ -101,9 +111,13 @@ class TraceWriter:
             problem = find_problem(record, self._manifest)
             if problem is not None:
                 raise ValueError(problem)
-        write_frame(self._folder / tokens_file(shard), tokens_frame(records, self._manifest.vocab_size))
+        frame = tokens_frame(records, self._manifest.vocab_size)
+        write_frame(self._folder / tokens_file(shard), frame, level=self._level)
         for name, draft_set in self._manifest.draft_sets.items():
-            write_frame(self._folder / draft_file(name, shard), draft_frame(records, name, draft_set.depth))
+            frame = draft_frame(records, name, draft_set.depth)
+            write_frame(self._folder / draft_file(name, shard), frame, level=self._level)
+        if self._is_made_up:
+            self._digests[shard] = [_digests(record) for record in records]
         write_frame(self._unfinished / sequences_file(shard), sequences_frame(records))
 
     def read_back(self, shard: int) -> list[SequenceRecord]:
@@ -146,15 +160,20 @@ class TraceWriter:
         return read_frame(self._unfinished, sequences_file(shard), sequences_schema())
 
     def _contents(self, texts: Sequence[Sequence[SequenceRecord]]) -> TraceContents:
-        """Read everything back, shard by shard, and make the ids of what is really there."""
+        """Read everything back, shard by shard, and make the ids of what is really there; of made-up rows, of those
+        that were written.
+        """
         names = list(self._manifest.draft_sets)
         of_texts: list[str] = []
         of_drafts: dict[str, list[str]] = {name: [] for name in names}
         for shard, part in enumerate(texts):
-            for record in read_records(self._folder, self._manifest, names, shard, part):
-                of_texts.append(text_digest(record))
-                for name, draft in record.drafts.items():
-                    of_drafts[name].append(draft_digest(draft))
+            written = self._digests.get(shard)
+            if written is None:
+                written = [_digests(one) for one in read_records(self._folder, self._manifest, names, shard, part)]
+            for of_text, drafts in written:
+                of_texts.append(of_text)
+                for name, digest in drafts.items():
+                    of_drafts[name].append(digest)
         text = text_id(of_texts)
         producers = {name: self._manifest.draft_sets[name].model.digest for name in names}
         return TraceContents(
@@ -210,6 +229,10 @@ class TraceWriter:
         with contextlib.suppress(OSError):
             self._unfinished.rmdir()
         remove_leftovers(self._folder)
+
+
+def _digests(record: SequenceRecord) -> _Digests:
+    return text_digest(record), {name: draft_digest(draft) for name, draft in record.drafts.items()}
 
 
 def check_output_folder(folder: Path, resume: bool) -> None:
