@@ -128,7 +128,7 @@ def lists_of(name: str, parts: Sequence[tuple[npt.NDArray[np.generic], Ints]], d
     if lengths.min() == 0:
         # A group without a value would be left out.
         return pl.Series(name, np.split(values, np.cumsum(lengths)[:-1]), dtype=dtype).cast(dtype)
-    row = pl.Series("row", np.repeat(np.arange(len(lengths)), lengths)).set_sorted()
+    row = pl.Series("row", np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)).set_sorted()
     grouped = pl.DataFrame([row, pl.Series(name, values)]).group_by("row", maintain_order=True).agg(name)
     return grouped[name].cast(dtype)
 
