@@ -26,6 +26,7 @@ from simlab.traces.format.schema import sequences_schema
 from simlab.traces.format.shards import (
     check_holds,
     checked_file,
+    decoded_bytes,
     read_draft_rows,
     read_records,
     read_sequences,
@@ -280,6 +281,15 @@ class Trace:
             TraceError: the file is missing or damaged.
         """
         return read_token_texts(self.place, self.manifest)
+
+    def decoded_bytes(self, draft: str) -> int:
+        """Bytes of a draft set's rows that are kept decoded, in files that are no part of the trace.
+
+        Raises:
+            TraceError: a file of the draft set is missing.
+        """
+        shards = self._shards(self._wanted(None))
+        return sum(decoded_bytes(self.place, self.manifest, draft, shard, texts) for shard, texts in shards)
 
     def _wanted(self, indices: Collection[int] | None) -> frozenset[int]:
         everything = frozenset(range(len(self.texts)))
