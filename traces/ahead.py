@@ -14,9 +14,7 @@ _MOST_THREADS = 4
 """More do not read faster than one replay takes in, and hold more in memory."""
 
 
-def work_ahead(
-    pieces: Iterable[tuple[Work, int]], work: Callable[[Work], Value], most_weight: int
-) -> Iterator[Value]:
+def work_ahead(pieces: Iterable[tuple[Work, int]], work: Callable[[Work], Value], most_weight: int) -> Iterator[Value]:
     """What work makes of each piece, in their order, while whoever takes it is still at the one before.
 
     Args:

@@ -16,6 +16,7 @@ from simlab.recorded import DraftRows, RecordedSequence, RecordedTexts
 from simlab.traces.ahead import work_ahead
 from simlab.traces.channels.columns import ChannelColumns
 from simlab.traces.channels.shards import read_channel_columns, read_channel_rows
+from simlab.traces.decoded import decoded_bytes, kept_draft_rows
 from simlab.traces.format.files import SEQUENCES, draft_file, tokens_file, unreadable
 from simlab.traces.format.frames import parts_of
 from simlab.traces.format.manifest import Manifest, read_manifest
@@ -26,8 +27,6 @@ from simlab.traces.format.schema import sequences_schema
 from simlab.traces.format.shards import (
     check_holds,
     checked_file,
-    decoded_bytes,
-    read_draft_rows,
     read_records,
     read_sequences,
     read_target_law,
@@ -39,7 +38,7 @@ from simlab.untrusted.visible import visible_html
 
 _CANDIDATE_BYTES = 8
 _MOST_AHEAD_BYTES = 1 << 27
-"""Shards whose candidates take more together are not read ahead; while one is decoded it takes about three times that."""
+"""Shards whose candidates take more together are not read ahead; one that is decoded takes three times as much."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -171,7 +170,7 @@ class Trace:
 
         def read(shard: tuple[int, tuple[SequenceRecord, ...]]) -> tuple[Sequence[SequenceRecord], DraftRows, _Beside]:
             number, texts = shard
-            rows = read_draft_rows(self.place, self.manifest, name, number, texts)
+            rows = kept_draft_rows(self.place, self.manifest, name, number, texts)
             found = {channel: self._channel_rows(channel, number, texts, name, rows) for channel in channels}
             return texts, rows, _Beside(found)
 
@@ -247,7 +246,7 @@ class Trace:
         extends = self.manifest.channels[name].extends
         for shard, texts in self._shards(self._wanted(None)):
             lengths = [len(record.text) - 1 for record in texts]
-            rows = None if extends is None else read_draft_rows(self.place, self.manifest, extends, shard, texts)
+            rows = None if extends is None else kept_draft_rows(self.place, self.manifest, extends, shard, texts)
             parts = [None] * len(texts) if rows is None else list(parts_of(rows, lengths))
             columns = read_channel_columns(self.place, self.manifest, name, shard, texts, rows)
             for record, part, found in zip(texts, parts, columns, strict=True):

@@ -157,8 +157,14 @@ def shards_of(records: Iterable[SequenceRecord], prompts_per_shard: int) -> Iter
 
 
 def _sequence(
-    rng: np.random.Generator, index: int, length: int, depth: int, kept: int, vocab_size: int, strides: Longs,
-    heads: SyntheticHeads
+    rng: np.random.Generator,
+    index: int,
+    length: int,
+    depth: int,
+    kept: int,
+    vocab_size: int,
+    strides: Longs,
+    heads: SyntheticHeads,
 ) -> SequenceRecord:
     stops = index % 2 == 1
     num = int(rng.integers(1, length + 1)) if stops else length

@@ -49,7 +49,9 @@ class TraceWriter:
     the trace is complete once ``manifest.json`` is there.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest, num_shards: int, resume: bool, is_made_up: bool = False) -> None:
+    def __init__(
+        self, folder: Path, manifest: Manifest, num_shards: int, resume: bool, is_made_up: bool = False
+    ) -> None:
         """Begin or go on.
 
         Args:
@@ -160,9 +162,7 @@ class TraceWriter:
         return read_frame(self._unfinished, sequences_file(shard), sequences_schema())
 
     def _contents(self, texts: Sequence[Sequence[SequenceRecord]]) -> TraceContents:
-        """Read everything back, shard by shard, and make the ids of what is really there; of made-up rows, of those
-        that were written.
-        """
+        """The ids of what is really there, which is read back shard by shard; of made-up rows, of what was written."""
         names = list(self._manifest.draft_sets)
         of_texts: list[str] = []
         of_drafts: dict[str, list[str]] = {name: [] for name in names}

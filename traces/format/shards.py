@@ -14,7 +14,6 @@ from simlab.channels import TargetLawRows
 from simlab.errors import TraceError
 from simlab.recorded import DraftRows
 from simlab.traces.fetching.fetched import fetched_file
-from simlab.traces.format.decoded import decoded_shard
 from simlab.traces.format.files import (
     SEQUENCES,
     draft_file,
@@ -98,34 +97,13 @@ def read_target_law(
 def read_draft_rows(
     place: str | Path, manifest: Manifest, draft: str, shard: int, texts: Sequence[SequenceRecord]
 ) -> DraftRows:
-    """What a replay reads of a draft set, for all texts of a shard; decoded once, where `simlab.traces.format.decoded`
-    keeps it.
+    """What a replay reads of a draft set, for all texts of a shard.
 
     Raises:
         TraceError: the file is missing, damaged, or of other texts.
     """
     schema = replay_schema(manifest.draft_sets[draft].depth)
-    kept = decoded_shard(place, manifest, draft, shard, _num_roots(texts))
-    if kept is None:
-        return _read_draft(place, manifest, draft, shard, texts, schema)[1]
-    path, about = _found_file(place, manifest, draft_file(draft, shard))
-    rows = kept.mapped(path)
-    if rows is None:
-        rows = _read_draft(place, manifest, draft, shard, texts, schema)[1]
-        kept.keep(rows, path, about)
-    return rows
-
-
-def decoded_bytes(
-    place: str | Path, manifest: Manifest, draft: str, shard: int, texts: Sequence[SequenceRecord]
-) -> int:
-    """Bytes of the rows of a shard that are kept decoded.
-
-    Raises:
-        TraceError: the file of the shard is missing.
-    """
-    kept = decoded_shard(place, manifest, draft, shard, _num_roots(texts))
-    return 0 if kept is None else kept.num_bytes(_found_file(place, manifest, draft_file(draft, shard))[0])
+    return _read_draft(place, manifest, draft, shard, texts, schema)[1]
 
 
 def read_draft_columns(
@@ -180,11 +158,7 @@ def checked_file(place: str | Path, manifest: Manifest, name: str) -> Path:
     return folder / name
 
 
-def _num_roots(texts: Sequence[SequenceRecord]) -> int:
-    return sum(len(record.text) - 1 for record in texts)
-
-
-def _found_file(place: str | Path, manifest: Manifest, name: str) -> tuple[Path, os.stat_result]:
+def found_file(place: str | Path, manifest: Manifest, name: str) -> tuple[Path, os.stat_result]:
     """A file of a finished trace on this machine, fetched if need be, and its size and times; it is not read.
 
     Raises:

@@ -20,8 +20,9 @@ from killed_writers import Killed, kill_after
 import simlab
 from simlab.errors import TraceError
 from simlab.recorded import DraftRows
+from simlab.traces import decoded
 from simlab.traces.fetching.cache import stamp_of
-from simlab.traces.format import decoded
+from simlab.traces.format import shards
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import open_trace, packaged_trace
 from simlab.traces.synthetic import DRAFT, SyntheticHeads, write_synthetic_trace
@@ -68,8 +69,6 @@ def assert_same(found: list[DraftRows], expected: list[DraftRows]) -> None:
 
 def decodes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """How many Parquet files of drafts have been decoded since."""
-    from simlab.traces.format import shards  # noqa: PLC0415
-
     count, read = 0, shards.draft_rows_of
 
     def counted(rows: pl.DataFrame) -> object:
@@ -246,7 +245,7 @@ def test_rows_of_another_shard_or_another_manifest_are_not_used(folder: Path, mo
 
 _READ = """
 import sys
-from simlab.traces.format import decoded
+from simlab.traces import decoded
 from simlab.traces.reader import open_trace
 decoded._LEAST_BYTES = 0
 for _ in range(int(sys.argv[2])):

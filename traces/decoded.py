@@ -10,6 +10,7 @@ import mmap
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
@@ -23,12 +24,16 @@ from simlab.recorded import DraftRows
 from simlab.traces.fetching.cache import cache_dir, stamp_of
 from simlab.traces.format.files import SEQUENCES, draft_file, local_folder, write_beside
 from simlab.traces.format.manifest import Manifest
+from simlab.traces.format.records import SequenceRecord
+from simlab.traces.format.shards import found_file, read_draft_rows
 
 FOLDER = ".decoded"
 SWITCH = "SIMLAB_DECODED"
 """The environment variable that, as ``off``, has every shard decoded each time."""
 
 _VERSION = 1
+"""Of the layout, and of what rows are checked for: rows of another version are not used."""
+
 _NUMBER_BYTES = 4
 _ROW_ARRAYS = 3
 _LEAST_BYTES = 1 << 18
@@ -37,12 +42,12 @@ _LEAST_BYTES = 1 << 18
 _FREE_BYTES = 1 << 30
 """So much of a disk stays free."""
 
-_PACKAGED = Path(__file__).resolve().parents[1]
+_PACKAGED = Path(__file__).resolve().parent
 _NO_BACKUP = "Signature: 8a477f597d28d172789f06886806bc55\n# Decoded rows of simlab, safe to delete.\n"
 
 
 @dataclass(frozen=True, slots=True)
-class DecodedShard:
+class _DecodedShard:
     """Where the decoded rows of one shard of a draft set are looked for, and what they must be of.
 
     Attributes:
@@ -102,12 +107,12 @@ class DecodedShard:
 
     def _open(self, folder: Path) -> IO[bytes]:
         """The file of the rows, where it is none of somebody else's choice: no link is followed, no pipe waited for."""
-        return open(self._rows(folder), "rb", opener=_unlinked)  # noqa: PTH123 - Path.open takes no opener
+        return open(self._rows(folder), "rb", opener=_unlinked)
 
     def _is_of(self, shard: Path, rows: IO[bytes], folder: Path) -> bool:
         """Whether the stamp has the key, and both files as they are now."""
         now = f"{self.key} {stamp_of(shard.stat())} {stamp_of(os.fstat(rows.fileno()))}\n"
-        with open(folder / f"{self.name}.stamp", "rb", opener=_unlinked) as file:  # noqa: PTH123
+        with open(folder / f"{self.name}.stamp", "rb", opener=_unlinked) as file:
             return file.read(len(now) + 1) == now.encode()
 
     def _map(self, numbers: mmap.mmap) -> DraftRows:
@@ -142,23 +147,46 @@ class DecodedShard:
         write_beside(self._rows(folder), write)
         about = self._rows(folder).lstat()
         if [about.st_ino] == inodes:
-            text = f"{of} {stamp_of(about)}\n".encode()
-            write_beside(folder / f"{self.name}.stamp", lambda file: file.write(text))
+            _write_text(folder / f"{self.name}.stamp", f"{of} {stamp_of(about)}\n")
         return True
 
 
-def decoded_shard(
-    place: str | Path, manifest: Manifest, draft: str, shard: int, num_roots: int
-) -> DecodedShard | None:
-    """Where the decoded rows of a shard are, or would be; None where none are kept.
+def kept_draft_rows(
+    place: str | Path, manifest: Manifest, draft: str, shard: int, texts: Sequence[SequenceRecord]
+) -> DraftRows:
+    """What a replay reads of a draft set, for all texts of a shard: mapped if it was kept, else decoded and kept.
 
-    Args:
-        place: a folder, or its address.
-        manifest: of the trace.
-        draft: the draft set.
-        shard: its number.
-        num_roots: rows that it has.
+    Raises:
+        TraceError: the file is missing, damaged, or of other texts.
     """
+    kept = _decoded_shard(place, manifest, draft, shard, texts)
+    if kept is None:
+        return read_draft_rows(place, manifest, draft, shard, texts)
+    path, about = found_file(place, manifest, draft_file(draft, shard))
+    rows = kept.mapped(path)
+    if rows is None:
+        rows = read_draft_rows(place, manifest, draft, shard, texts)
+        kept.keep(rows, path, about)
+    return rows
+
+
+def decoded_bytes(
+    place: str | Path, manifest: Manifest, draft: str, shard: int, texts: Sequence[SequenceRecord]
+) -> int:
+    """Bytes of the rows of a shard that are kept decoded.
+
+    Raises:
+        TraceError: the file of the shard is missing.
+    """
+    kept = _decoded_shard(place, manifest, draft, shard, texts)
+    return 0 if kept is None else kept.num_bytes(found_file(place, manifest, draft_file(draft, shard))[0])
+
+
+def _decoded_shard(
+    place: str | Path, manifest: Manifest, draft: str, shard: int, texts: Sequence[SequenceRecord]
+) -> _DecodedShard | None:
+    """Where the decoded rows of a shard are, or would be; None where none are kept."""
+    num_roots = sum(len(record.text) - 1 for record in texts)
     contents, name = manifest.contents, draft_file(draft, shard)
     if contents is None or name not in contents.files or num_roots == 0 or os.environ.get(SWITCH) == "off":
         return None
@@ -178,7 +206,7 @@ def decoded_shard(
     folder = local_folder(place)
     is_beside = folder is not None and not folder.is_relative_to(_PACKAGED)
     folders = (folder / FOLDER, in_cache) if is_beside and folder is not None else (in_cache,)
-    return DecodedShard(key, folders, Path(name).stem, num_roots, draft_set.depth)
+    return _DecodedShard(key, folders, Path(name).stem, num_roots, draft_set.depth)
 
 
 def _unlinked(path: str, flags: int) -> int:
@@ -196,4 +224,8 @@ def _mark(folder: Path) -> None:
     """Keep a folder out of backups and out of version control."""
     for name, text in (("CACHEDIR.TAG", _NO_BACKUP), (".gitignore", "*\n")):
         if not (folder / name).exists():
-            write_beside(folder / name, lambda file, text=text: file.write(text.encode()))  # type: ignore[misc]
+            _write_text(folder / name, text)
+
+
+def _write_text(path: Path, text: str) -> None:
+    write_beside(path, lambda file: file.write(text.encode()))
