@@ -2,7 +2,7 @@
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice
 from typing import TypeVar
@@ -14,7 +14,7 @@ _MOST_THREADS = 4
 """More do not read faster than one replay takes in, and hold more in memory."""
 
 
-def work_ahead(pieces: Iterable[tuple[Work, int]], work: Callable[[Work], Value], most_weight: int) -> Iterator[Value]:
+def work_ahead(pieces: Iterable[tuple[Work, int]], work: Callable[[Work], Value], most_weight: int) -> Generator[Value]:
     """What work makes of each piece, in their order, while whoever takes it is still at the one before.
 
     Args:

@@ -216,8 +216,9 @@ def _unlinked(path: str, flags: int) -> int:
 def _arrays(rows: DraftRows) -> tuple[Ints | Floats, ...]:
     """What is written, in the order of the file."""
     assert rows.entropies is not None
-    found = (rows.counts, rows.true_ranks, rows.entropies, rows.ids, rows.log_probs)
-    return tuple(np.ascontiguousarray(array) for array in found)
+    ints = [np.ascontiguousarray(array) for array in (rows.counts, rows.true_ranks, rows.ids)]
+    floats = [np.ascontiguousarray(array) for array in (rows.entropies, rows.log_probs)]
+    return ints[0], ints[1], floats[0], ints[2], floats[1]
 
 
 def _mark(folder: Path) -> None:

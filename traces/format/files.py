@@ -28,7 +28,6 @@ UNFINISHED = "unfinished"
 COMPRESSION_LEVEL = 9
 QUICK_LEVEL = 1
 _ROWS_PER_GROUP = 4096
-_CHUNK_BYTES = 1 << 20
 
 _RANDOM_BYTES = 6
 _PART = r"\.{}(\.[0-9a-f]{{12}})?\.part"
@@ -249,8 +248,5 @@ def _remove_if_free(part: Path) -> None:
 
 def file_sha256(path: Path) -> str:
     """sha256 of a file's bytes, read in chunks."""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
