@@ -12,7 +12,8 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -48,59 +49,81 @@ def read_by_simlab(trace: Trace) -> int:
     return sum(len(texts.rows.counts) for texts in trace.recorded_texts(DRAFT, None, ROOTS_AT_ONCE) if texts.rows)
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """Of one call."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """Of one call, or the medians of several: on the wall, and of the processor in all threads."""
+
+    wall: float
+    cpu: float
+
+    @classmethod
+    def of(cls, work: Callable[[], object]) -> "Seconds":
+        """Of one call."""
+        wall, cpu = time.perf_counter(), time.process_time()
+        work()
+        return cls(time.perf_counter() - wall, time.process_time() - cpu)
+
+    @classmethod
+    def median(cls, found: Sequence["Seconds"]) -> "Seconds":
+        """The medians of several."""
+        return cls(statistics.median(one.wall for one in found), statistics.median(one.cpu for one in found))
+
+    def __str__(self) -> str:
+        return f"{self.wall:7.3f} s, {self.cpu:7.3f} s of the processor"
+
+    def beside(self, base: "Seconds") -> str:
+        """How many times as fast as another."""
+        return f"{base.wall / self.wall:.2f} by the wall, {base.cpu / self.cpu:.2f} by the processor"
 
 
-def replayed(folder: Path, switch: str) -> float:
-    """Seconds of one replay of one policy."""
-    os.environ[SWITCH] = switch
-    return seconds(lambda: simlab.replay(folder, [POLICY], progress=False))
+def in_turn(works: Mapping[str, Callable[[], object]], runs: int) -> dict[str, Seconds]:
+    """Medians of some runs of each, in turn, after one that warms up."""
+    found: dict[str, list[Seconds]] = {name: [] for name in works}
+    for _ in range(runs + 1):
+        for name, work in works.items():
+            found[name].append(Seconds.of(work))
+    return {name: Seconds.median(measured[1:]) for name, measured in found.items()}
 
 
-def compare_reading(trace: Trace, num_positions: int, runs: int) -> None:
+def compare_reading(trace: Trace, runs: int) -> None:
     """Print how fast simlab decodes beside polars."""
     os.environ[SWITCH] = "off"
     paths = [Path(trace.place) / draft_file(DRAFT, shard) for shard in range(len(trace.manifest.held().shards))]
-    works: dict[str, Callable[[], int]] = {
-        "polars alone, file by file": lambda: decoded_by_polars(paths),
-        "polars alone, files in threads": lambda: decoded_by_polars_ahead(paths),
-        "simlab, decoding": lambda: read_by_simlab(trace),
-    }
-    measured: dict[str, list[float]] = {name: [] for name in works}
-    for number in range(runs + 1):
-        for name, work in works.items():
-            took = seconds(lambda work=work: _expect(work(), num_positions))  # type: ignore[misc]
-            if number:  # the first warms up
-                measured[name].append(took)
-    medians = {name: statistics.median(found) for name, found in measured.items()}
+    num_rows = read_by_simlab(trace)
+    if decoded_by_polars(paths) != num_rows:
+        raise ValueError("polars and simlab must read the same rows")
+    medians = in_turn(
+        {
+            "polars alone, file by file": lambda: decoded_by_polars(paths),
+            "polars alone, files in threads": lambda: decoded_by_polars_ahead(paths),
+            "simlab, decoding": lambda: read_by_simlab(trace),
+        },
+        runs,
+    )
     for name, median in medians.items():
-        print(f"{name:32} {median:7.3f} s  {num_positions / median:12,.0f} positions a second")
-    *polars_alone, mine = medians.values()
-    for name, base in zip(works, polars_alone, strict=False):
-        print(f"  simlab's speed / {name}: {base / mine:.2f} (wanted: at least 0.7)")
+        print(f"{name:32} {median} {num_rows / median.wall:10,.0f} positions a second")
+    *polars_alone, mine = medians.items()
+    for name, base in polars_alone:
+        print(f"  simlab's speed / {name}: {mine[1].beside(base)} (wanted: at least 0.7)")
 
 
-def _expect(found: int, expected: int) -> None:
-    if found != expected:
-        raise ValueError(f"expected {expected} rows; read {found}")
+def replayed(folder: Path, switch: str) -> None:
+    """One replay of one policy."""
+    os.environ[SWITCH] = switch
+    simlab.replay(folder, [POLICY], progress=False)
 
 
 def compare_replays(folder: Path, runs: int) -> None:
     """Print how long a replay takes with rows kept decoded, beside one that decodes."""
     replayed(folder, "off")  # loads what is compiled
     shutil.rmtree(folder / FOLDER, ignore_errors=True)
-    making = replayed(folder, "on")
-    pairs = [(replayed(folder, "off"), replayed(folder, "on")) for _ in range(runs)]
-    decoding, mapped = (statistics.median(found) for found in zip(*pairs, strict=True))
+    first = Seconds.of(lambda: replayed(folder, "on"))
     kept = sum(path.stat().st_size for path in (folder / FOLDER).iterdir())
-    print(f"replay of {POLICY}, decoding       {decoding:7.3f} s")
-    print(f"replay of {POLICY}, first, keeping {making:7.3f} s ({kept / 1e6:,.0f} MB kept)")
-    print(f"replay of {POLICY}, mapped         {mapped:7.3f} s")
-    print(f"  decoding / mapped: {decoding / mapped:.1f} (wanted: at least 5)")
+    medians = in_turn({"decoding": lambda: replayed(folder, "off"), "mapped": lambda: replayed(folder, "on")}, runs)
+    print(f"replay of {POLICY}, first    {first} ({kept / 1e6:,.0f} MB kept)")
+    for name, median in medians.items():
+        print(f"replay of {POLICY}, {name:8} {median}")
+    print(f"  mapped beside decoding: {medians['mapped'].beside(medians['decoding'])} (wanted: at least 5)")
 
 
 def main() -> None:
@@ -111,19 +134,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "trace"
         write_synthetic_trace(Path(name) / "small")  # loads what is compiled
-        took = seconds(
-            lambda: write_synthetic_trace(
-                folder, num_sequences=arguments.positions // MEAN_POSITIONS, length=LENGTH, prompts_per_shard=8
-            )
+        num_sequences = arguments.positions // MEAN_POSITIONS
+        took = Seconds.of(
+            lambda: write_synthetic_trace(folder, num_sequences=num_sequences, length=LENGTH, prompts_per_shard=8)
         )
         trace = open_trace(folder)
         num_positions = sum(len(record.text) - 1 for record in trace.sequences())
-        print(
-            f"{num_positions:,} positions of depth {trace.manifest.draft_sets[DRAFT].depth} in "
-            f"{len(trace.manifest.held().shards)} shards, written in {took:.1f} s "
-            f"({took / num_positions * 1e6:.0f} s a million)"
-        )
-        compare_reading(trace, num_positions, arguments.runs)
+        print(f"{num_positions:,} positions of depth {trace.manifest.draft_sets[DRAFT].depth} written in {took}")
+        compare_reading(trace, arguments.runs)
         compare_replays(folder, arguments.runs)
     print(
         f"at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB in memory, {os.cpu_count()} cores"

@@ -22,7 +22,7 @@ from simlab.errors import TraceError
 from simlab.recorded import DraftRows
 from simlab.traces import decoded
 from simlab.traces.fetching.cache import stamp_of
-from simlab.traces.format import shards
+from simlab.traces.format import frames, shards
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import open_trace, packaged_trace
 from simlab.traces.synthetic import DRAFT, SyntheticHeads, write_synthetic_trace
@@ -69,7 +69,7 @@ def assert_same(found: list[DraftRows], expected: list[DraftRows]) -> None:
 
 def decodes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """How many Parquet files of drafts have been decoded since."""
-    count, read = 0, shards.draft_rows_of
+    count, read = 0, frames.draft_rows_of
 
     def counted(rows: pl.DataFrame) -> object:
         nonlocal count
