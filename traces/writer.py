@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from simlab.errors import TraceError
+from simlab.traces.decoded import FOLDER
 from simlab.traces.format.alone import lock_file
 from simlab.traces.format.checks import find_problem
 from simlab.traces.format.documents import with_digest
@@ -35,8 +36,8 @@ from simlab.traces.format.records import SequenceRecord, draft_digest, draft_id,
 from simlab.traces.format.schema import sequences_schema
 from simlab.traces.format.shards import read_records, read_sequences
 
-_OF_A_BEGINNING = (UNFINISHED, lock_file(Path(MANIFEST)).name)
-"""What a recording that was killed at once leaves, or one that begins has."""
+_OF_A_BEGINNING = (UNFINISHED, lock_file(Path(MANIFEST)).name, FOLDER)
+"""What a recording that was killed at once leaves, or one that begins has; and what a deleted trace left decoded."""
 
 _Digests = tuple[str, Mapping[str, str]]
 """Of one sequence: of its text, and of its rows of each draft set by name."""

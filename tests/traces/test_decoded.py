@@ -376,3 +376,19 @@ def test_inspect_says_how_much_they_take(folder: Path) -> None:
     shutil.rmtree(folder / ".decoded")
     assert check_trace(folder).text_id == report.text_id
     assert simlab.replay(folder, ["ddtree:budget=8"]).rows.equals(before)
+
+
+def test_inspect_prints_how_much_they_take(folder: Path) -> None:
+    assert "kept decoded" not in simlab.inspect(str(folder)).text()
+    rows_of(folder)
+    num_bytes = sum(one.stat().st_size for one in folder.rglob("*.rows"))
+    assert f"  {num_bytes:,} bytes kept decoded for replays, no part of the trace" in simlab.inspect(str(folder)).text()
+
+
+def test_a_trace_can_be_written_where_one_was_deleted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows_of(folder)
+    for path in folder.iterdir():
+        if path.name != ".decoded":
+            path.unlink()
+    write_synthetic_trace(folder, seed=1, num_sequences=8, length=30, kept=8, prompts_per_shard=2)
+    assert_same(rows_of(folder), undecoded(folder, monkeypatch))
