@@ -28,6 +28,7 @@ class DraftReport:
     Attributes:
         num_candidates: kept candidates over all rows and depths.
         true_first_share: per depth, how often rank 0 was the true token.
+        decoded_bytes: of the rows that are kept decoded for replays, and are no part of the trace.
     """
 
     draft_id: str
@@ -35,6 +36,7 @@ class DraftReport:
     num_candidates: int
     num_bytes: int
     true_first_share: tuple[float, ...]
+    decoded_bytes: int
 
     @property
     def bytes_per_row(self) -> float:
@@ -203,6 +205,7 @@ def _report(trace: Trace, tallies: Mapping[str, _DraftTally], channels: Mapping[
                 num_candidates=tally.num_candidates,
                 num_bytes=_num_bytes(trace, f"draft-{name}-"),
                 true_first_share=tally.first_share(),
+                decoded_bytes=trace.decoded_bytes(name),
             )
             for name, tally in tallies.items()
         },

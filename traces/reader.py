@@ -13,8 +13,10 @@ from simlab.channels import KINDS, TARGET, ChannelRows
 from simlab.channels.needs import Held, HeldChannel
 from simlab.errors import MissingChannelError, TraceError, enumerated, named_or_listed
 from simlab.recorded import DraftRows, RecordedSequence, RecordedTexts
+from simlab.traces.ahead import work_ahead
 from simlab.traces.channels.columns import ChannelColumns
 from simlab.traces.channels.shards import read_channel_columns, read_channel_rows
+from simlab.traces.decoded import decoded_bytes, kept_draft_rows
 from simlab.traces.format.files import SEQUENCES, draft_file, tokens_file, unreadable
 from simlab.traces.format.frames import parts_of
 from simlab.traces.format.manifest import Manifest, read_manifest
@@ -25,7 +27,6 @@ from simlab.traces.format.schema import sequences_schema
 from simlab.traces.format.shards import (
     check_holds,
     checked_file,
-    read_draft_rows,
     read_records,
     read_sequences,
     read_target_law,
@@ -35,12 +36,16 @@ from simlab.traces.format.token_texts import read_token_texts
 from simlab.traces.parquet.checks import MOST_LISTED, check_size
 from simlab.untrusted.visible import visible_html
 
+_CANDIDATE_BYTES = 8
+_MOST_AHEAD_BYTES = 1 << 27
+"""Shards whose candidates take more together are not read ahead; one that is decoded takes three times as much."""
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Trace:
     """A finished trace. Texts are in memory; every other row is read when it is asked for.
 
-    Not more than one shard of one file set is decoded at a time.
+    A few shards are decoded at a time, in threads, ahead of whoever replays them; one of them however large it is.
     """
 
     place: str
@@ -157,9 +162,19 @@ class Trace:
         wanted, name = self._wanted(indices), self.draft_name(draft)
         for channel in channels:
             self._check_is_read(channel)
-        for shard, texts in self._shards(wanted):
-            rows = read_draft_rows(self.place, self.manifest, name, shard, texts)
-            beside = _Beside({channel: self._channel_rows(channel, shard, texts, name, rows) for channel in channels})
+        kept = self.manifest.draft_sets[name]
+        root_bytes = _CANDIDATE_BYTES * kept.depth * kept.min_width
+        shards = (
+            (shard, sum(len(record.text) - 1 for record in shard[1]) * root_bytes) for shard in self._shards(wanted)
+        )
+
+        def read(shard: tuple[int, tuple[SequenceRecord, ...]]) -> tuple[Sequence[SequenceRecord], DraftRows, _Beside]:
+            number, texts = shard
+            rows = kept_draft_rows(self.place, self.manifest, name, number, texts)
+            found = {channel: self._channel_rows(channel, number, texts, name, rows) for channel in channels}
+            return texts, rows, _Beside(found)
+
+        for texts, rows, beside in work_ahead(shards, read, _MOST_AHEAD_BYTES):
             firsts = np.cumsum([0, *(len(record.text) - 1 for record in texts)]).tolist()
             starts, begin = rows.starts(), 0
             while begin < len(texts):
@@ -252,7 +267,7 @@ class Trace:
         extends = self.manifest.channels[name].extends
         for shard, texts in self._shards(self._wanted(None)):
             lengths = [len(record.text) - 1 for record in texts]
-            rows = None if extends is None else read_draft_rows(self.place, self.manifest, extends, shard, texts)
+            rows = None if extends is None else kept_draft_rows(self.place, self.manifest, extends, shard, texts)
             parts = [None] * len(texts) if rows is None else list(parts_of(rows, lengths))
             columns = read_channel_columns(self.place, self.manifest, name, shard, texts, rows)
             for record, part, found in zip(texts, parts, columns, strict=True):
@@ -286,6 +301,15 @@ class Trace:
             TraceError: the file is missing or damaged.
         """
         return read_token_texts(self.place, self.manifest)
+
+    def decoded_bytes(self, draft: str) -> int:
+        """Bytes of a draft set's rows that are kept decoded, in files that are no part of the trace.
+
+        Raises:
+            TraceError: a file of the draft set is missing.
+        """
+        shards = self._shards(self._wanted(None))
+        return sum(decoded_bytes(self.place, self.manifest, draft, shard, texts) for shard, texts in shards)
 
     def _wanted(self, indices: Collection[int] | None) -> frozenset[int]:
         everything = frozenset(range(len(self.texts)))

@@ -1,16 +1,18 @@
 """Traces without models: made-up texts and drafts in the real format, for tests and benchmarks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 
 import numpy as np
 
 from simlab.arrays import Bools, Doubles, Floats, Ints, Longs
 from simlab.draft import Prompt
-from simlab.grid import to_grid
+from simlab.grid import LOWEST, to_grid
+from simlab.jit import borrowing_kernel
 from simlab.sampling.choice import Sampling
+from simlab.traces.ahead import work_ahead
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.manifest_entries import DraftSet, ModelInfo
 from simlab.traces.format.records import DraftColumns, SequenceRecord, TokenRows
@@ -20,6 +22,9 @@ from simlab.traces.writer import TraceWriter
 
 DRAFT = "synthetic"
 STOP_TOKEN = 0
+
+_MOST_AHEAD = 1 << 25
+"""Candidates that are made ahead of those that are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +69,18 @@ def synthetic_sequences(
     >>> [len(record.text) for record in synthetic_sequences(num_sequences=4, length=10)][::2]
     [10, 10]
     """
+    return list(_sequences(seed, num_sequences, length, depth, kept, vocab_size, heads))
+
+
+def _sequences(
+    seed: int, num_sequences: int, length: int, depth: int, kept: int, vocab_size: int, heads: SyntheticHeads
+) -> Iterator[SequenceRecord]:
     if not 1 <= kept <= vocab_size or vocab_size < 2 or length < 1:
         raise ValueError("expected 1 <= kept <= vocab_size, vocab_size >= 2 and length >= 1")
     rng = np.random.default_rng(seed)
-    return [_sequence(rng, index, length, depth, kept, vocab_size, heads) for index in range(num_sequences)]
+    strides = np.flatnonzero(np.gcd(np.arange(vocab_size), vocab_size) == 1)
+    for index in range(num_sequences):
+        yield _sequence(rng, index, length, depth, kept, vocab_size, strides, heads)
 
 
 def synthetic_manifest(
@@ -121,27 +134,37 @@ def write_synthetic_trace(
     channels: SyntheticChannels | None = None,
 ) -> Path:
     """Write a made-up trace and give back its folder; see ``synthetic_sequences``. ``channels`` None: without any."""
-    records = synthetic_sequences(seed, num_sequences, length, depth, kept, vocab_size, heads)
-    shards = list(shards_of(records, prompts_per_shard))
+    records = _sequences(seed, num_sequences, length, depth, kept, vocab_size, heads)
+    num_prompts = len({_prompt_number(index) for index in range(num_sequences)})
+    num_shards = max(-(-num_prompts // prompts_per_shard), 1)
     manifest = synthetic_manifest(length, depth, kept, vocab_size, seed)
-    writer = TraceWriter(folder, manifest, max(len(shards), 1), resume=False)
-    for shard, part in enumerate(shards or [[]]):
-        writer.write(shard, part)
+    writer = TraceWriter(folder, manifest, num_shards, resume=False, is_made_up=True)
+    shards = enumerate(shards_of(records, prompts_per_shard) if num_sequences else iter([[]]))
+    weighed = ((one, sum(len(record.text) for record in one[1]) * depth * kept) for one in shards)
+    for _ in work_ahead(weighed, lambda one: writer.write(*one), _MOST_AHEAD):
+        pass
     writer.finish({})
     if channels is not None:
         add_synthetic_channels(folder, channels)
     return folder
 
 
-def shards_of(records: list[SequenceRecord], prompts_per_shard: int) -> Iterator[list[SequenceRecord]]:
+def shards_of(records: Iterable[SequenceRecord], prompts_per_shard: int) -> Iterator[list[SequenceRecord]]:
     """Runs of consecutive prompts; turns and samples of a prompt stay together."""
-    by_prompt = [list(group) for _, group in groupby(records, key=lambda record: record.prompt.prompt_id)]
-    for start in range(0, len(by_prompt), prompts_per_shard):
-        yield [record for group in by_prompt[start : start + prompts_per_shard] for record in group]
+    by_prompt = (list(group) for _, group in groupby(records, key=lambda record: record.prompt.prompt_id))
+    while groups := list(islice(by_prompt, prompts_per_shard)):
+        yield [record for group in groups for record in group]
 
 
 def _sequence(
-    rng: np.random.Generator, index: int, length: int, depth: int, kept: int, vocab_size: int, heads: SyntheticHeads
+    rng: np.random.Generator,
+    index: int,
+    length: int,
+    depth: int,
+    kept: int,
+    vocab_size: int,
+    strides: Longs,
+    heads: SyntheticHeads,
 ) -> SequenceRecord:
     stops = index % 2 == 1
     num = int(rng.integers(1, length + 1)) if stops else length
@@ -156,16 +179,20 @@ def _sequence(
         text=text,
         stop_reason="stop" if stops else "length",
         tokens=_token_rows(rng, text, vocab_size),
-        drafts={DRAFT: _draft(rng, text, len(prompt.token_ids), depth, kept, vocab_size, heads)},
+        drafts={DRAFT: _draft(rng, text, len(prompt.token_ids), depth, kept, vocab_size, strides, heads)},
     )
 
 
 def _prompt(rng: np.random.Generator, index: int, vocab_size: int) -> Prompt:
     place = index % 4
     dataset = ("math", "code", "chat", "chat")[place]
-    number = index - place + min(place, 2)
+    number = _prompt_number(index)
     token_ids = rng.integers(1, vocab_size, int(rng.integers(3, 9))).astype(np.int32)
     return Prompt(f"{dataset}-{number}", dataset, turn=int(place == 3), sample=0, token_ids=token_ids)
+
+
+def _prompt_number(index: int) -> int:
+    return index - index % 4 + min(index % 4, 2)
 
 
 def _token_rows(rng: np.random.Generator, text: Ints, vocab_size: int) -> TokenRows:
@@ -190,6 +217,7 @@ def _draft(
     depth: int,
     kept: int,
     vocab_size: int,
+    strides: Longs,
     heads: SyntheticHeads,
 ) -> DraftColumns:
     num = len(text) - 1
@@ -202,27 +230,22 @@ def _draft(
     log_probs = _log_probs(rng, there, outside, heads)
     places = _places_of_truth(rng, counts, vocab_size, heads)
     truth = text[np.minimum(ahead, len(text) - 1)]
-    ids = _ids(rng, truth, places, most, vocab_size)
-    segment = np.repeat(np.arange(num * depth), counts.ravel())
-    order = np.lexsort((ids[there], -log_probs[there], segment))
-    flat_ids, flat_log_probs = ids[there][order], log_probs[there][order]
-    kept_at = np.flatnonzero(flat_ids == truth.ravel()[segment])
-    starts = np.cumsum(counts.ravel()) - counts.ravel()
-    ranks = places.ravel().copy()
-    ranks[segment[kept_at]] = kept_at - starts[segment[kept_at]]
-    true_log_prob = np.full(num * depth, -255.0, np.float32)
-    true_log_prob[segment[kept_at]] = flat_log_probs[kept_at]
+    stride = rng.choice(strides, truth.shape)
+    num_listed = int(counts.sum())
+    ids, scores = np.empty(num_listed, np.int32), np.empty(num_listed, np.float32)
+    ranks, true_log_prob = places.astype(np.int32), np.full(counts.shape, LOWEST, np.float32)
+    _list_in_order(log_probs, counts, places, truth, stride, vocab_size, ids, scores, ranks, true_log_prob)
     with np.errstate(divide="ignore"):
         outside_log_mass = to_grid(np.log(outside))
     return DraftColumns(
         context_length=(prompt_length + np.arange(num)).astype(np.int32),
         counts=counts.astype(np.int32),
-        ids=flat_ids.astype(np.int32),
-        log_probs=flat_log_probs,
+        ids=ids,
+        log_probs=scores,
         outside_log_mass=outside_log_mass,
         entropy=_entropy(log_probs, there),
-        true_rank=ranks.reshape(num, depth).astype(np.int32),
-        true_log_prob=true_log_prob.reshape(num, depth),
+        true_rank=ranks,
+        true_log_prob=true_log_prob,
         valid=valid,
     )
 
@@ -247,13 +270,53 @@ def _places_of_truth(rng: np.random.Generator, counts: Longs, vocab_size: int, h
     return np.where(rng.random(counts.shape) < chance, 0, wrong).astype(np.int64)
 
 
-def _ids(rng: np.random.Generator, truth: Ints, places: Longs, most: int, vocab_size: int) -> Longs:
-    """Distinct ids ``[T - 1, D, most]``: steps round the vocabulary that meet the truth at its place."""
-    strides = np.flatnonzero(np.gcd(np.arange(vocab_size), vocab_size) == 1)
-    stride = rng.choice(strides, truth.shape)
-    steps = np.arange(most) - places[:, :, np.newaxis]
-    ids: Longs = (truth[:, :, np.newaxis] + steps * stride[:, :, np.newaxis]) % vocab_size
-    return ids
+@borrowing_kernel
+def _list_in_order(
+    log_probs: Floats,
+    counts: Longs,
+    places: Longs,
+    truth: Ints,
+    strides: Longs,
+    vocab_size: int,
+    ids: Ints,
+    scores: Floats,
+    ranks: Ints,
+    true_log_probs: Floats,
+) -> None:
+    """List the candidates of each root and depth by log-prob descending, then id, one after the other.
+
+    Ids are distinct steps round the vocabulary that meet the true token at its place. Most stand in order already.
+
+    Args:
+        log_probs: float32 ``[T - 1, D, most]``.
+        counts: int64 ``[T - 1, D]``, how many of these there are.
+        places: int64 ``[T - 1, D]``, where among them the true token stands.
+        truth: int32 ``[T - 1, D]``.
+        strides: int64 ``[T - 1, D]``.
+        vocab_size: of the drafter.
+        ids: filled in, int32 ``[sum of counts]``.
+        scores: filled in, float32, likewise.
+        ranks: int32 ``[T - 1, D]``; those of listed tokens are filled in.
+        true_log_probs: float32 ``[T - 1, D]``, likewise.
+    """
+    begin = 0
+    for row in range(counts.shape[0]):
+        for depth in range(counts.shape[1]):
+            count, true_id = counts[row, depth], np.int64(truth[row, depth])
+            for rank in range(count):
+                one = (true_id + (rank - places[row, depth]) * strides[row, depth]) % vocab_size
+                score = log_probs[row, depth, rank]
+                at = begin + rank
+                while at > begin and (
+                    scores[at - 1] < score or (scores[at - 1] == score and np.int64(ids[at - 1]) > one)
+                ):
+                    scores[at], ids[at] = scores[at - 1], ids[at - 1]
+                    at -= 1
+                scores[at], ids[at] = score, one
+            for rank in range(count):
+                if np.int64(ids[begin + rank]) == true_id:
+                    ranks[row, depth], true_log_probs[row, depth] = rank, scores[begin + rank]
+            begin += count
 
 
 def _entropy(log_probs: Floats, there: Bools) -> Floats:

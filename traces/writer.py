@@ -12,11 +12,14 @@ from pathlib import Path
 import polars as pl
 
 from simlab.errors import TraceError
+from simlab.traces.decoded import FOLDER
 from simlab.traces.format.alone import lock_file
 from simlab.traces.format.checks import find_problem
 from simlab.traces.format.documents import with_digest
 from simlab.traces.format.files import (
+    COMPRESSION_LEVEL,
     MANIFEST,
+    QUICK_LEVEL,
     RECORDING,
     SEQUENCES,
     UNFINISHED,
@@ -37,8 +40,11 @@ from simlab.traces.format.records import SequenceRecord, draft_digest, draft_id,
 from simlab.traces.format.schema import sequences_schema
 from simlab.traces.format.shards import read_records, read_sequences
 
-_OF_A_BEGINNING = (UNFINISHED, lock_file(Path(MANIFEST)).name)
-"""What a recording that was killed at once leaves, or one that begins has."""
+_OF_A_BEGINNING = (UNFINISHED, lock_file(Path(MANIFEST)).name, FOLDER)
+"""What a recording that was killed at once leaves, or one that begins has; and what a deleted trace left decoded."""
+
+_Digests = tuple[str, Mapping[str, str]]
+"""Of one sequence: of its text, and of its rows of each draft set by name."""
 
 _LOCK_OF_A_PART = re.compile(r"\.part-[0-9]+-of-[0-9]+\.lock")
 """The lock of another process that begins a part of the recording at the same time."""
@@ -55,7 +61,9 @@ class TraceWriter:
     the trace is complete once ``manifest.json`` is there.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest, num_shards: int, resume: bool) -> None:
+    def __init__(
+        self, folder: Path, manifest: Manifest, num_shards: int, resume: bool, is_made_up: bool = False
+    ) -> None:
         """Begin or go on.
 
         Args:
@@ -63,6 +71,8 @@ class TraceWriter:
             manifest: without contents; on resuming it must be the one the recording began with.
             num_shards: how many shards there will be.
             resume: go on with what the folder holds instead of refusing it; nothing there is fine too.
+            is_made_up: whether nothing is lost with the rows: they are compressed lightly, and those that this writer
+                wrote itself are not read back for the ids.
 
         Raises:
             TraceError: the folder holds another recording, or one that was not to be resumed.
@@ -73,6 +83,9 @@ class TraceWriter:
         self._unfinished = folder / UNFINISHED
         self._manifest = _through_json(manifest)
         self._num_shards = num_shards
+        self._level = QUICK_LEVEL if is_made_up else COMPRESSION_LEVEL
+        self._is_made_up = is_made_up
+        self._digests: dict[int, list[_Digests]] = {}
         self._complete = False
         check_output_folder(folder, resume)
         if (folder / MANIFEST).exists():
@@ -117,9 +130,13 @@ class TraceWriter:
             problem = find_problem(record, self._manifest)
             if problem is not None:
                 raise ValueError(problem)
-        write_frame(self._folder / tokens_file(shard), tokens_frame(records, self._manifest.vocab_size))
+        frame = tokens_frame(records, self._manifest.vocab_size)
+        write_frame(self._folder / tokens_file(shard), frame, level=self._level)
         for name, draft_set in self._manifest.draft_sets.items():
-            write_frame(self._folder / draft_file(name, shard), draft_frame(records, name, draft_set.depth))
+            frame = draft_frame(records, name, draft_set.depth)
+            write_frame(self._folder / draft_file(name, shard), frame, level=self._level)
+        if self._is_made_up:
+            self._digests[shard] = [_digests(record) for record in records]
         write_frame(self._unfinished / sequences_file(shard), sequences_frame(records))
 
     def take(self, shard: int, folder: Path) -> None:
@@ -179,15 +196,18 @@ class TraceWriter:
         return read_frame(self._unfinished, sequences_file(shard), sequences_schema())
 
     def _contents(self, texts: Sequence[Sequence[SequenceRecord]]) -> TraceContents:
-        """Read everything back, shard by shard, and make the ids of what is really there."""
+        """The ids of what is really there, which is read back shard by shard; of made-up rows, of what was written."""
         names = list(self._manifest.draft_sets)
         of_texts: list[str] = []
         of_drafts: dict[str, list[str]] = {name: [] for name in names}
         for shard, part in enumerate(texts):
-            for record in read_records(self._folder, self._manifest, names, shard, part):
-                of_texts.append(text_digest(record))
-                for name, draft in record.drafts.items():
-                    of_drafts[name].append(draft_digest(draft))
+            written = self._digests.get(shard)
+            if written is None:
+                written = [_digests(one) for one in read_records(self._folder, self._manifest, names, shard, part)]
+            for of_text, drafts in written:
+                of_texts.append(of_text)
+                for name, digest in drafts.items():
+                    of_drafts[name].append(digest)
         text = text_id(of_texts)
         producers = {name: self._manifest.draft_sets[name].model.digest for name in names}
         return TraceContents(
@@ -243,6 +263,10 @@ class TraceWriter:
         with contextlib.suppress(OSError):
             self._unfinished.rmdir()
         remove_leftovers(self._folder)
+
+
+def _digests(record: SequenceRecord) -> _Digests:
+    return text_digest(record), {name: draft_digest(draft) for name, draft in record.drafts.items()}
 
 
 def check_output_folder(folder: Path, resume: bool) -> None:

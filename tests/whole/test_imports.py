@@ -49,11 +49,11 @@ under them. The face of the package, `simlab.__init__`, names all studies and lo
 
 FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     "traces": (
-        ("fetching", "parquet"),
+        ("fetching", "parquet", "ahead"),
         ("format",),
         ("channels",),
         ("results", "artefacts"),
-        ("texts",),
+        ("texts", "decoded"),
         ("reader", "writer"),
         ("adder", "parts"),
         ("synthetic_channels",),

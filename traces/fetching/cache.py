@@ -24,6 +24,11 @@ def alone(lock: Path) -> Iterator[None]:
         yield
 
 
+def stamp_of(about: os.stat_result) -> str:
+    """Size, times of the last change, and inode of a file, which change whenever anybody writes it."""
+    return f"{about.st_size} {about.st_mtime_ns} {about.st_ctime_ns} {about.st_ino}"
+
+
 def is_intact(path: Path, sha256: str) -> bool:
     """Whether a file is there and has this digest; read whole once, then only if its stamp has changed.
 
@@ -34,8 +39,7 @@ def is_intact(path: Path, sha256: str) -> bool:
     """
     stamp = path.with_name(f".{path.name}.checked")
     try:
-        about = path.stat()
-        now = f"{sha256} {about.st_size} {about.st_mtime_ns} {about.st_ctime_ns} {about.st_ino}\n"
+        now = f"{sha256} {stamp_of(path.stat())}\n"
         if stamp.is_file() and stamp.read_bytes() == now.encode():
             return True
         with path.open("rb") as file:

@@ -6,6 +6,7 @@ import numpy as np
 
 from simlab.arrays import Bools, Ints, Longs
 from simlab.grid import LOWEST, to_grid
+from simlab.jit import borrowing_kernel
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.manifest_entries import DraftSet
 from simlab.traces.format.records import DraftColumns, SequenceRecord, TokenRows
@@ -113,8 +114,9 @@ def _order_problems(draft: DraftColumns, segment: Longs, vocab_size: int) -> Ite
     step = np.diff(draft.log_probs)
     if (same & ((step > 0) | ((step == 0) & (np.diff(draft.ids) <= 0)))).any():
         yield "candidates must stand in the order of log-prob descending, then id"
-    keys = segment * vocab_size + draft.ids
-    if len(np.unique(keys)) != len(keys):
+    # An id outside the vocabulary was found already.
+    is_inside = draft.ids.min() >= 0 and draft.ids.max() < vocab_size
+    if is_inside and _listed_twice(draft.ids, segment, np.full(vocab_size, -1)):
         yield "a depth lists the same candidate twice"
 
 
@@ -158,3 +160,13 @@ def _truth_problems(draft: DraftColumns, segment: Longs, truth: Ints, draft_set:
     last = draft.log_probs[starts + counts - 1]
     if (log_probs[known & ~kept] > last[known & ~kept]).any():
         yield "true_log_prob of a token that is not kept lies above the last kept one"
+
+
+@borrowing_kernel
+def _listed_twice(ids: Ints, segment: Longs, seen: Longs) -> bool:
+    """Whether an id stands twice in a segment; ``seen`` has for each id the last segment that it was in."""
+    for place in range(ids.size):
+        if seen[ids[place]] == segment[place]:
+            return True
+        seen[ids[place]] = segment[place]
+    return False

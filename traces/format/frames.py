@@ -121,11 +121,16 @@ def column_of(name: str, parts: Sequence[npt.NDArray[np.generic]], dtype: pl.Dat
 
 def lists_of(name: str, parts: Sequence[tuple[npt.NDArray[np.generic], Ints]], dtype: pl.DataType) -> pl.Series:
     """A column of lists, from flat parts with the lengths of what each row lists, ``[rows, any]``."""
-    lists: list[npt.NDArray[np.generic]] = []
-    for flat, counts in parts:
-        if len(counts):
-            lists += np.split(flat, np.cumsum(counts.sum(axis=1, dtype=np.int64))[:-1])
-    return pl.Series(name, lists, dtype=dtype).cast(dtype)
+    lengths = np.concatenate([np.empty(0, np.int64), *(counts.sum(axis=1, dtype=np.int64) for _, counts in parts)])
+    if len(lengths) == 0:
+        return pl.Series(name, [], dtype=dtype)
+    values = np.concatenate([flat for flat, _ in parts])
+    if lengths.min() == 0:
+        # A group without a value would be left out.
+        return pl.Series(name, np.split(values, np.cumsum(lengths)[:-1]), dtype=dtype).cast(dtype)
+    row = pl.Series("row", np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)).set_sorted()
+    grouped = pl.DataFrame([row, pl.Series(name, values)]).group_by("row", maintain_order=True).agg(name)
+    return grouped[name].cast(dtype)
 
 
 def _with_nulls(

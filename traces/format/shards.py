@@ -1,5 +1,6 @@
 """Reading the rows of one shard, and refusing what does not fit the sequences."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -155,6 +156,20 @@ def checked_file(place: str | Path, manifest: Manifest, name: str) -> Path:
     except OSError as error:
         raise unreadable(place, name, error) from error
     return folder / name
+
+
+def found_file(place: str | Path, manifest: Manifest, name: str) -> tuple[Path, os.stat_result]:
+    """A file of a finished trace on this machine, fetched if need be, and its size and times; it is not read.
+
+    Raises:
+        TraceError: it is missing.
+    """
+    folder = local_folder(place)
+    path = checked_file(place, manifest, name) if folder is None else folder / name
+    try:
+        return path, path.stat()
+    except OSError as error:
+        raise unreadable(place, name, error) from error
 
 
 def _read_draft(

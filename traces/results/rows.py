@@ -98,29 +98,29 @@ def results_of_texts(
     ones = [name for name in schema if not any(name in some for some in (policies, texts, sums))]
     num_policies, num_texts = next(iter(sums.values())).shape
     by_policy, by_text = np.repeat(np.arange(num_policies), num_texts), np.tile(np.arange(num_texts), num_policies)
+    alike = {**policies, **{name: [shared.get(name)] * num_policies for name in ones}}
     try:
         # Whole tables at once: an operation on a column by itself takes as long as one on all of them.
         parts = (
-            pl.DataFrame(policies, schema={name: schema[name] for name in policies})[by_policy],
+            pl.DataFrame(alike, schema={name: schema[name] for name in alike})[by_policy],
             pl.DataFrame(texts, schema={name: schema[name] for name in texts})[by_text],
-            pl.DataFrame([_flat(name, values).cast(schema[name]) for name, values in sums.items()]),
-            pl.DataFrame({name: [shared.get(name)] for name in ones}, schema={name: schema[name] for name in ones})[
-                np.zeros(len(by_policy), np.int64)
-            ],
+            pl.DataFrame([_flat(name, values, schema[name]) for name, values in sums.items()]),
         )
-        table = pl.concat(parts, how="horizontal")
-        return table.select(pl.col(name).fill_nan(None) if schema[name].is_float() else name for name in schema)
+        return pl.concat(parts, how="horizontal").select(list(schema))
     except (TypeError, pl.exceptions.PolarsError) as error:
         raise ValueError(f"a column of result rows has values of another type: {error}") from error
 
 
-def _flat(name: str, values: Longs | Doubles) -> pl.Series:
-    """Values of policies and texts as one column; of a list that begins with NaN there is none."""
+def _flat(name: str, values: Longs | Doubles, dtype: pl.DataType) -> pl.Series:
+    """Values of policies and texts as one column; NaN, and a list that begins with NaN, is null."""
     if values.ndim == 2:
-        return pl.Series(name, values.ravel())
+        column = pl.Series(name, values.ravel(), nan_to_null=dtype.is_float())
+        return column if column.dtype == dtype else column.cast(dtype)
     lists = values.reshape(-1, values.shape[2]).astype(np.float32)
     known = ~np.isnan(lists[:, 0]) if lists.shape[1] else np.zeros(len(lists), np.bool_)
-    column = pl.Series(name, lists).cast(pl.List(pl.Float32))
+    column = pl.Series(name, lists).cast(dtype)
+    if known.all():
+        return column
     return column.to_frame().select(pl.when(pl.Series(known)).then(pl.col(name)).alias(name)).to_series()
 
 

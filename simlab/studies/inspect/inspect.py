@@ -164,6 +164,8 @@ def _trace_text(report: TraceReport) -> str:
             f"  {draft.num_rows:,} rows, {draft.num_candidates:,} candidates, {draft.bytes_per_row:.0f} bytes per row",
             f"  first candidate right, % per depth: {shares}",
         ]
+        if draft.decoded_bytes:
+            lines.append(f"  {draft.decoded_bytes:,} bytes kept decoded for replays, no part of the trace")
     lines += [line for name in report.channels for line in _channel_lines(report, name)]
     return "\n".join([*lines, "whole: every file, invariant and id was checked"])
 

@@ -170,7 +170,7 @@ def test_prices_of_another_batch_are_refused(
 def test_texts_are_read_once_for_a_prediction_and_once_for_each_repeat(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reads = {"read_draft_rows": 0, "read_records": 0}
+    reads = {"kept_draft_rows": 0, "read_records": 0}
 
     def counted(name: str) -> None:
         read = getattr(reader, name)
@@ -185,7 +185,7 @@ def test_texts_are_read_once_for_a_prediction_and_once_for_each_repeat(
         counted(name)
     confirmed(made, ConfirmOptions(tmp_path / "out", batch=2, repeats=2), ASKED)
     assert len(made.trace.manifest.held().shards) == 1
-    assert reads == {"read_draft_rows": 1, "read_records": 2}
+    assert reads == {"kept_draft_rows": 1, "read_records": 2}
 
 
 def test_a_report_says_how_texts_were_served_and_mixes_nothing(

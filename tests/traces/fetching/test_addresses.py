@@ -59,7 +59,8 @@ def told(place: str) -> str:
 def kept(cache: Path) -> dict[str, bytes]:
     """The files of traces in the cache by name, with their bytes; what is not whole counts too."""
     hidden = (".lock", ".checked")
-    return {one.name: one.read_bytes() for one in cache.rglob("*") if one.is_file() and not one.name.endswith(hidden)}
+    found = [one for one in (cache / "traces").rglob("*") if one.is_file() and not one.name.endswith(hidden)]
+    return {one.name: one.read_bytes() for one in found}
 
 
 def change(served: FileServer, content: bytes, name: str = NAME) -> None:

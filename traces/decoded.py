@@ -1,0 +1,232 @@
+"""Rows of a draft set that were decoded and checked once, in files beside the trace that are mapped into memory.
+
+They lie in ``.decoded`` in the trace's folder or, where that cannot be written, in the cache: for each shard ``.rows``
+with the arrays one after the other, and ``.stamp``, which says what they are of. They are no part of the trace, may be
+deleted at any time, and are made again when the shard, the manifest's words on it, or this format is another.
+"""
+
+import contextlib
+import mmap
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from simlab.arrays import Floats, Ints
+from simlab.errors import SimlabError
+from simlab.ids import content_digest
+from simlab.recorded import DraftRows
+from simlab.traces.fetching.cache import cache_dir, stamp_of
+from simlab.traces.format.files import SEQUENCES, draft_file, local_folder, write_beside
+from simlab.traces.format.manifest import Manifest
+from simlab.traces.format.records import SequenceRecord
+from simlab.traces.format.shards import found_file, read_draft_rows
+
+FOLDER = ".decoded"
+SWITCH = "SIMLAB_DECODED"
+"""The environment variable that, as ``off``, has every shard decoded each time."""
+
+_VERSION = 1
+"""Of the layout, and of what rows are checked for: rows of another version are not used."""
+
+_NUMBER_BYTES = 4
+_ROW_ARRAYS = 3
+_LEAST_BYTES = 1 << 18
+"""Rows that take less are decoded in less time than it takes to find a file."""
+
+_FREE_BYTES = 1 << 30
+"""So much of a disk stays free."""
+
+_PACKAGED = Path(__file__).resolve().parent
+_NO_BACKUP = "Signature: 8a477f597d28d172789f06886806bc55\n# Decoded rows of simlab, safe to delete.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _DecodedShard:
+    """Where the decoded rows of one shard of a draft set are looked for, and what they must be of.
+
+    Attributes:
+        key: a content id of all that the rows depend on.
+        folders: where they may lie, the best first.
+        name: of the files, without their ends.
+        num_roots: rows that the shard has.
+        depth: of the draft set.
+    """
+
+    key: str
+    folders: tuple[Path, ...]
+    name: str
+    num_roots: int
+    depth: int
+
+    def mapped(self, shard: Path) -> DraftRows | None:
+        """The rows, read-only and read from the disk as they are used; None where there are none of this shard.
+
+        Args:
+            shard: the Parquet file. It is not read: its size, times and inode must be those that the stamp has.
+        """
+        for folder in self.folders:
+            # Files that are not as they were written are left alone, whatever they are.
+            with contextlib.suppress(OSError, ValueError), self._open(folder) as file:
+                if self._is_of(shard, file, folder):
+                    return self._map(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        return None
+
+    def keep(self, rows: DraftRows, shard: Path, about: os.stat_result) -> None:
+        """Write the rows for whoever reads this shard next; without a place or room for them, nothing.
+
+        Args:
+            rows: as they were decoded and checked.
+            shard: the Parquet file.
+            about: of that file, from before it was read.
+        """
+        arrays = _arrays(rows)
+        num_bytes = sum(array.nbytes for array in arrays)
+        if num_bytes < _LEAST_BYTES:
+            return
+        for folder in self.folders:
+            with contextlib.suppress(OSError, SimlabError):
+                if self._write(folder, arrays, num_bytes, f"{self.key} {stamp_of(about)}"):
+                    return
+
+    def num_bytes(self, shard: Path) -> int:
+        """Bytes of the files if they are there and of this shard, else 0."""
+        for folder in self.folders:
+            with contextlib.suppress(OSError), self._open(folder) as file:
+                if self._is_of(shard, file, folder):
+                    return os.fstat(file.fileno()).st_size
+        return 0
+
+    def _rows(self, folder: Path) -> Path:
+        return folder / f"{self.name}.rows"
+
+    def _open(self, folder: Path) -> IO[bytes]:
+        """The file of the rows, where it is none of somebody else's choice: no link is followed, no pipe waited for."""
+        return open(self._rows(folder), "rb", opener=_unlinked)
+
+    def _is_of(self, shard: Path, rows: IO[bytes], folder: Path) -> bool:
+        """Whether the stamp has the key, and both files as they are now."""
+        now = f"{self.key} {stamp_of(shard.stat())} {stamp_of(os.fstat(rows.fileno()))}\n"
+        with open(folder / f"{self.name}.stamp", "rb", opener=_unlinked) as file:
+            return file.read(len(now) + 1) == now.encode()
+
+    def _map(self, numbers: mmap.mmap) -> DraftRows:
+        shape = (self.num_roots, self.depth)
+        size = self.num_roots * self.depth
+        listed = (len(numbers) // _NUMBER_BYTES - _ROW_ARRAYS * size) // 2
+        at = np.cumsum([0, size, size, size, listed]) * _NUMBER_BYTES
+        counts, ranks, ids = (
+            np.frombuffer(numbers, np.int32, num, start)
+            for num, start in ((size, at[0]), (size, at[1]), (listed, at[3]))
+        )
+        entropies, log_probs = (
+            np.frombuffer(numbers, np.float32, num, start) for num, start in ((size, at[2]), (listed, at[4]))
+        )
+        return DraftRows(ids, log_probs, counts.reshape(shape), ranks.reshape(shape), entropies.reshape(shape))
+
+    def _write(self, folder: Path, arrays: tuple[Ints | Floats, ...], num_bytes: int, of: str) -> bool:
+        """Whether the rows are there now; the stamp is written last, and only if these rows are still in place."""
+        if folder.is_symlink():
+            return False
+        folder.mkdir(parents=True, exist_ok=True)
+        if shutil.disk_usage(folder).free < num_bytes + _FREE_BYTES:
+            return False
+        _mark(folder)
+        inodes: list[int] = []
+
+        def write(file: IO[bytes]) -> None:
+            inodes.append(os.fstat(file.fileno()).st_ino)
+            for array in arrays:
+                file.write(array.data)
+
+        write_beside(self._rows(folder), write)
+        about = self._rows(folder).lstat()
+        if [about.st_ino] == inodes:
+            _write_text(folder / f"{self.name}.stamp", f"{of} {stamp_of(about)}\n")
+        return True
+
+
+def kept_draft_rows(
+    place: str | Path, manifest: Manifest, draft: str, shard: int, texts: Sequence[SequenceRecord]
+) -> DraftRows:
+    """What a replay reads of a draft set, for all texts of a shard: mapped if it was kept, else decoded and kept.
+
+    Raises:
+        TraceError: the file is missing, damaged, or of other texts.
+    """
+    kept = _decoded_shard(place, manifest, draft, shard, texts)
+    if kept is None:
+        return read_draft_rows(place, manifest, draft, shard, texts)
+    path, about = found_file(place, manifest, draft_file(draft, shard))
+    rows = kept.mapped(path)
+    if rows is None:
+        rows = read_draft_rows(place, manifest, draft, shard, texts)
+        kept.keep(rows, path, about)
+    return rows
+
+
+def decoded_bytes(
+    place: str | Path, manifest: Manifest, draft: str, shard: int, texts: Sequence[SequenceRecord]
+) -> int:
+    """Bytes of the rows of a shard that are kept decoded.
+
+    Raises:
+        TraceError: the file of the shard is missing.
+    """
+    kept = _decoded_shard(place, manifest, draft, shard, texts)
+    return 0 if kept is None else kept.num_bytes(found_file(place, manifest, draft_file(draft, shard))[0])
+
+
+def _decoded_shard(
+    place: str | Path, manifest: Manifest, draft: str, shard: int, texts: Sequence[SequenceRecord]
+) -> _DecodedShard | None:
+    """Where the decoded rows of a shard are, or would be; None where none are kept."""
+    num_roots = sum(len(record.text) - 1 for record in texts)
+    contents, name = manifest.contents, draft_file(draft, shard)
+    if contents is None or name not in contents.files or num_roots == 0 or os.environ.get(SWITCH) == "off":
+        return None
+    sha256, draft_set = contents.files[name].sha256, manifest.draft_sets[draft]
+    facts = {
+        "version": _VERSION,
+        "byte_order": sys.byteorder,
+        "sha256": sha256,
+        "sequences": contents.files[SEQUENCES].sha256,
+        "shards": list(contents.shards),
+        "shard": shard,
+        "draft_set": asdict(draft_set),
+        "vocab_size": manifest.vocab_size,
+    }
+    key = content_digest(facts)
+    in_cache = cache_dir() / "decoded" / key
+    folder = local_folder(place)
+    is_beside = folder is not None and not folder.is_relative_to(_PACKAGED)
+    folders = (folder / FOLDER, in_cache) if is_beside and folder is not None else (in_cache,)
+    return _DecodedShard(key, folders, Path(name).stem, num_roots, draft_set.depth)
+
+
+def _unlinked(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def _arrays(rows: DraftRows) -> tuple[Ints | Floats, ...]:
+    """What is written, in the order of the file."""
+    assert rows.entropies is not None
+    ints = [np.ascontiguousarray(array) for array in (rows.counts, rows.true_ranks, rows.ids)]
+    floats = [np.ascontiguousarray(array) for array in (rows.entropies, rows.log_probs)]
+    return ints[0], ints[1], floats[0], ints[2], floats[1]
+
+
+def _mark(folder: Path) -> None:
+    """Keep a folder out of backups and out of version control."""
+    for name, text in (("CACHEDIR.TAG", _NO_BACKUP), (".gitignore", "*\n")):
+        if not (folder / name).exists():
+            _write_text(folder / name, text)
+
+
+def _write_text(path: Path, text: str) -> None:
+    write_beside(path, lambda file: file.write(text.encode()))
