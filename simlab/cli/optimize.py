@@ -11,6 +11,7 @@ from simlab.cli.options import (
     add_policies,
     add_progress,
     add_threads,
+    add_track,
     check_file_to_write,
 )
 from simlab.cli.parser import Parser, positive, seed
@@ -57,6 +58,7 @@ def add_arguments(parser: Parser) -> None:
     add_threads(parser)
     add_json(parser)
     add_progress(parser)
+    add_track(parser)
     ranges = parser.add_argument_group("ranges")
     ranges.add_argument(
         "--trials", type=positive, metavar="N", help=f"trials of each -p with a range (default: {TRIALS})"
@@ -94,6 +96,7 @@ def run(options: argparse.Namespace) -> int:
         storage=options.storage,
         threads=options.threads,
         progress=options.progress,
+        track=options.track,
     )
     if options.results is not None:
         result.write_results(options.results)

@@ -1,8 +1,11 @@
 """A policy and its settings, chosen on some prompts and reported once on others."""
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from simlab.analysis.optimize.text import finalist_table, optimism_text, price_text
 from simlab.analysis.table.text import summary_notes, summary_table, within_width
@@ -17,6 +20,7 @@ from simlab.studies.result import StudyResult
 from simlab.traces.artefacts.optimum import Optimum, write_optimum
 from simlab.traces.results.files import write_results
 from simlab.traces.results.rows import Results
+from simlab.tracking.tracker import Tracker, check_trackers, tracking
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -132,6 +136,7 @@ def optimize(
     storage: str | None = None,
     threads: int | None = None,
     progress: bool | None = None,
+    track: Sequence[str] = (),
 ) -> OptimizeResult:
     """Choose a policy and its settings on the prompts of one trace, and report the choice on those of another.
 
@@ -149,17 +154,57 @@ def optimize(
         storage: keep the trials, and go on with earlier ones: ``sqlite:///FILE``.
         threads: of the CPU; None: all cores.
         progress: whether bars are shown; None: on a terminal.
+        track: experiment trackers that get the search and the choice; see `simlab.tracking.tracker.TRACKERS`.
 
     Raises:
         SimlabError: something is not there, or does not fit the rest.
     """
+    check_trackers(track)
     costs = [Path(cost)] if isinstance(cost, str | Path) else [Path(one) for one in cost]
     inputs = search_inputs(opened(trace), report_on, costs, draft, objective, node_cap)
     space = search_space_of(policies, inputs)
     plan, options = plan_of(trials, seed, storage, space), SearchOptions(threads, progress)
-    points, num_tried = run_trials(space, inputs, plan, options)
-    dev = search(space, points, inputs.dev, inputs.objective, halving, options)
-    best = dev.best(inputs.objective)
-    evaluation = search(space, [*points, best], inputs.evaluation, inputs.objective, halving, options)
-    choice = report_choice(inputs, dev, evaluation, len(space.points) + num_tried, options)
-    return OptimizeResult(inputs, space, tuple(points), choice, dev.steps)
+    asked = {"policies": list(policies), "halving": halving, "trials": plan.trials, "seed": plan.seed}
+    with tracking(track, "optimize", lambda: asked | _tracked_settings(inputs)) as tracker:
+        steps = itertools.count()
+        noted = replace(options, note=lambda numbers: tracker.numbers(numbers, next(steps)))
+        points, num_tried = run_trials(space, inputs, plan, noted)
+        dev = search(space, points, inputs.dev, inputs.objective, halving, noted)
+        best = dev.best(inputs.objective)
+        evaluation = search(space, [*points, best], inputs.evaluation, inputs.objective, halving, options)
+        choice = report_choice(inputs, dev, evaluation, len(space.points) + num_tried, options)
+        result = OptimizeResult(inputs, space, tuple(points), choice, dev.steps)
+        _track(result, tracker)
+    return result
+
+
+def _tracked_settings(inputs: SearchInputs) -> dict[str, object]:
+    """Everything that trackers are told of a search at its start: what it reads, by ids, and versions."""
+    sides = {
+        side.name: {
+            "trace": side.trace.place,
+            "text_id": side.trace.text_id,
+            "draft_set": side.draft,
+            "draft_id": side.trace.draft_ids[side.draft],
+            "prompts": len(side.prompts),
+        }
+        for side in (inputs.dev, inputs.evaluation)
+    }
+    return sides | {
+        "objective": inputs.objective,
+        "node_cap": inputs.node_cap,
+        "cost_ids": [one.cost_id for one in inputs.dev.prices],
+        "versions": {"simlab": metadata.version("simlab")},
+    }
+
+
+def _track(result: OptimizeResult, tracker: Tracker) -> None:
+    """Give trackers the figures of the finalists, and the files that `OptimizeResult` writes."""
+    if not tracker.is_asked:
+        return
+    tracker.results({"searched": result.optimum.searched, "rows": result.to_json()["rows"]})
+    with TemporaryDirectory() as folder:
+        choice, rows = Path(folder) / "optimize.json", Path(folder) / "results.parquet"
+        result.write(choice)
+        result.write_results(rows)
+        tracker.files(choice, rows)
