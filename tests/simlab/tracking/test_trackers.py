@@ -102,7 +102,19 @@ def test_a_search_in_mlflow(trace: Path, mlflow_runs: Runs, capsys: pytest.Captu
 
 def test_trials_and_halving_in_mlflow(tmp_path: Path, mlflow_runs: Runs) -> None:
     trace = write_synthetic_trace(tmp_path / "many", num_sequences=96, length=12, prompts_per_shard=100)
-    typed = ["optimize", *CAP, "-p", "ddtree:budget=1..8", "-p", RANGE, "--trials", "3", "--threads", "1", "--halving"]
+    typed = [
+        "optimize",
+        *CAP,
+        "-p",
+        "spine-gap:budget=1..8",
+        "-p",
+        RANGE,
+        "--trials",
+        "3",
+        "--threads",
+        "1",
+        "--halving",
+    ]
     assert main([*typed, "--trace", str(trace), "--track", "mlflow"]) == 0
     (run,) = mlflow_runs()
     tried = [value for _, value in run["numbers"]["trials/objective"]]
