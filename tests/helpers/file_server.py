@@ -89,7 +89,6 @@ class _Handler(BaseHTTPRequestHandler):
         while name in self.served.stalled:
             time.sleep(0.05)
 
-
     def _start(self) -> int:
         """The first byte that is wanted, where the server knows of such things."""
         wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
