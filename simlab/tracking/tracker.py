@@ -4,6 +4,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -39,7 +40,7 @@ class Tracker:
         self._writers: dict[str, Writer] = {}
         flat = flat_settings(settings)
         for name in dict.fromkeys(names):
-            self._guarded(name, lambda name=name: self._open(name, job, flat))
+            self._guarded(name, partial(self._open, name, job, flat))
         self.is_asked = bool(self._writers)
 
     def numbers(self, values: Mapping[str, float | None], step: int) -> None:
@@ -70,7 +71,7 @@ class Tracker:
 
     def _to_all(self, call: Callable[[Writer], None]) -> None:
         for name, writer in list(self._writers.items()):
-            self._guarded(name, lambda writer=writer: call(writer))
+            self._guarded(name, partial(call, writer))
 
     def _guarded(self, name: str, call: Callable[[], None]) -> None:
         try:

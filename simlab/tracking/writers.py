@@ -103,7 +103,7 @@ class MlflowRun:
         params = [entities.Param(_mlflow_name(key), str(value)) for key, value in settings.items()]
         for first in range(0, len(params), _MOST_SETTINGS_AT_ONCE):
             self._client.log_batch(self._id, params=params[first : first + _MOST_SETTINGS_AT_ONCE])
-        self._waiting: list[object] = []
+        self._waiting: list[entities.Metric] = []
         self._sent = time.monotonic()
 
     def numbers(self, values: Mapping[str, float], step: int) -> None:
@@ -139,7 +139,7 @@ class TrackioRun:
         with redirect_stdout(sys.stderr):
             import trackio  # noqa: PLC0415 - an extra of its own
 
-            self._trackio = trackio
+            self._finish: Callable[[], None] = trackio.finish
             self._run = trackio.init(
                 project=os.environ.get("TRACKIO_PROJECT", PROJECT),
                 group=job,
@@ -162,7 +162,7 @@ class TrackioRun:
 
     def end(self, has_failed: bool) -> None:
         with redirect_stdout(sys.stderr):
-            self._trackio.finish()  # not the run's own, which is then closed again, and said to be, at exit
+            self._finish()  # not the run's own, which is then closed again, and said to be, at exit
 
 
 WRITERS: Mapping[str, Callable[[str, Mapping[str, Scalar]], Writer]] = {

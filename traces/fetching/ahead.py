@@ -48,7 +48,7 @@ class _Fetchers:
         self._num = 0
 
     def submit(self, fetch: Fetch) -> Future[object]:
-        """Have something fetched."""
+        """Have something fetched by a thread that is free."""
         if self._num < THREADS:
             self._num += 1
             threading.Thread(target=self._work, name="simlab-fetch", daemon=True).start()
@@ -57,7 +57,7 @@ class _Fetchers:
         return future
 
     def stop(self) -> None:
-        """Begin nothing more."""
+        """Begin nothing more, and end the threads."""
         while not self._asked.empty():
             self._asked.get()
         for _ in range(self._num):

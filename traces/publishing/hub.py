@@ -48,11 +48,8 @@ class HubRepository:
             api = HfApi(endpoint=hub_endpoint(), library_name="simlab")
             self._make(api)
             before = f"{self.folder}/" if self.folder else ""
-            contents = files | {name: text.encode() for name, text in texts.items()}
-            operations = [
-                CommitOperationAdd(f"{before}{name}", content if isinstance(content, bytes) else str(content))
-                for name, content in contents.items()
-            ]
+            operations = [CommitOperationAdd(f"{before}{name}", str(path)) for name, path in files.items()]
+            operations += [CommitOperationAdd(f"{before}{name}", text.encode()) for name, text in texts.items()]
             api.create_commit(
                 self.repository,
                 operations,

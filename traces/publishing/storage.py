@@ -28,7 +28,7 @@ class Storage:
     address: str
 
     def described(self) -> str:
-        """Name the place."""
+        """Name the place, in a line."""
         return f"{self.address}: whoever may read there"
 
     def send(self, files: Mapping[str, Path], texts: Mapping[str, str]) -> str:

@@ -120,7 +120,7 @@ def test_the_next_shards_are_fetched_while_one_is_read_and_no_more(served: FileS
     while shard_of(trace, next(reading).index) == 0:
         pass
     assert eventually(2 + ITEMS_AHEAD, served) == 2 + ITEMS_AHEAD
-    reading.close()
+    del reading
     assert eventually(2 + ITEMS_AHEAD, served) == 2 + ITEMS_AHEAD
 
 
