@@ -116,7 +116,8 @@ def _entries(root: Path) -> Iterator[_Entry]:
 
 
 def _contents(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.iterdir() if path.name not in (_WRITING, _READING))
+    """Every file of a folder, however deep, but its locks."""
+    return (path for path in folder.rglob("*") if path.is_file() and path.name not in (_WRITING, _READING))
 
 
 def _last_used_ns(folder: Path) -> int:
@@ -134,6 +135,6 @@ def _is_removed(folder: Path) -> bool:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return False
-        for path in _contents(folder):
+        for path in list(_contents(folder)):
             path.unlink()
     return True
