@@ -1,8 +1,9 @@
 """Opening a trace, from a folder or an address, and streaming it shard by shard."""
 
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
@@ -17,7 +18,15 @@ from simlab.traces.ahead import work_ahead
 from simlab.traces.channels.columns import ChannelColumns
 from simlab.traces.channels.shards import read_channel_columns, read_channel_rows
 from simlab.traces.decoded import decoded_bytes, kept_draft_rows
-from simlab.traces.format.files import SEQUENCES, draft_file, tokens_file, unreadable
+from simlab.traces.fetching.ahead import fetched_ahead
+from simlab.traces.format.files import (
+    SEQUENCES,
+    channel_file,
+    draft_file,
+    local_folder,
+    tokens_file,
+    unreadable,
+)
 from simlab.traces.format.frames import parts_of
 from simlab.traces.format.manifest import Manifest, read_manifest
 from simlab.traces.format.manifest_entries import ALL
@@ -39,6 +48,8 @@ from simlab.untrusted.visible import visible_html
 _CANDIDATE_BYTES = 8
 _MOST_AHEAD_BYTES = 1 << 27
 """Shards whose candidates take more together are not read ahead; one that is decoded takes three times as much."""
+_SCANNED: list[Path] = []
+"""Files that polars reads whenever it is asked to: what was fetched of them is kept until this process ends."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -162,10 +173,12 @@ class Trace:
         wanted, name = self._wanted(indices), self.draft_name(draft)
         for channel in channels:
             self._check_is_read(channel)
+        beside_draft = [tokens_file if one == TARGET else partial(channel_file, one) for one in channels]
         kept = self.manifest.draft_sets[name]
         root_bytes = _CANDIDATE_BYTES * kept.depth * kept.min_width
         shards = (
-            (shard, sum(len(record.text) - 1 for record in shard[1]) * root_bytes) for shard in self._shards(wanted)
+            (shard, sum(len(record.text) - 1 for record in shard[1]) * root_bytes)
+            for shard in self._shards(wanted, partial(draft_file, name), *beside_draft)
         )
 
         def read(shard: tuple[int, tuple[SequenceRecord, ...]]) -> tuple[Sequence[SequenceRecord], DraftRows, _Beside]:
@@ -242,7 +255,7 @@ class Trace:
     def token_rows(self, indices: Collection[int] | None = None) -> Iterator[tuple[int, TokenRows]]:
         """The target's rows, each with the index of its sequence."""
         wanted = self._wanted(indices)
-        for shard, texts in self._shards(wanted):
+        for shard, texts in self._shards(wanted, tokens_file):
             rows = read_token_rows(self.place, self.manifest, shard, texts)
             for record, part in zip(texts, rows, strict=True):
                 if record.index in wanted:
@@ -252,7 +265,7 @@ class Trace:
         """Everything recorded: texts, the target's rows, all columns of the named draft sets."""
         wanted = self._wanted(indices)
         names = [self.draft_name(name) for name in drafts]
-        for shard, texts in self._shards(wanted):
+        for shard, texts in self._shards(wanted, tokens_file, *(partial(draft_file, name) for name in names)):
             for record in read_records(self.place, self.manifest, names, shard, texts):
                 if record.index in wanted:
                     yield record
@@ -265,7 +278,8 @@ class Trace:
         """
         self._check_is_read(name)
         extends = self.manifest.channels[name].extends
-        for shard, texts in self._shards(self._wanted(None)):
+        files = [partial(channel_file, name), *([] if extends is None else [partial(draft_file, extends)])]
+        for shard, texts in self._shards(self._wanted(None), *files):
             lengths = [len(record.text) - 1 for record in texts]
             rows = None if extends is None else kept_draft_rows(self.place, self.manifest, extends, shard, texts)
             parts = [None] * len(texts) if rows is None else list(parts_of(rows, lengths))
@@ -287,6 +301,7 @@ class Trace:
         else:
             names = [draft_file(self.draft_name(table), shard) for shard in range(num_shards)]
         paths = [checked_file(self.place, self.manifest, name) for name in names]
+        _SCANNED.extend(paths)
         for path in paths:
             try:
                 check_size(path)
@@ -318,14 +333,23 @@ class Trace:
             raise ValueError(f"the trace has sequences 0 ... {len(self.texts) - 1}; got {sorted(wanted - everything)}")
         return wanted
 
-    def _shards(self, wanted: frozenset[int]) -> Iterator[tuple[int, tuple[SequenceRecord, ...]]]:
-        """Each shard that holds a wanted sequence, with all its texts."""
-        start = 0
+    def _shards(
+        self, wanted: frozenset[int], *files: Callable[[int], str]
+    ) -> Iterator[tuple[int, tuple[SequenceRecord, ...]]]:
+        """Each shard that holds a wanted sequence, with all its texts.
+
+        From an address its files, named by ``files``, are here then, and those of the next shards are being fetched.
+        """
+        start, found = 0, []
         for shard, num in enumerate(self.manifest.held().shards):
             texts = self.texts[start : start + num]
             start += num
             if any(record.index in wanted for record in texts):
-                yield shard, texts
+                found.append((shard, texts))
+        if local_folder(self.place) is not None:
+            return iter(found)
+        fetch = partial(checked_file, self.place, self.manifest)
+        return fetched_ahead(found, lambda one: [partial(fetch, name(one[0])) for name in files])
 
 
 class _Beside:

@@ -45,7 +45,12 @@ def halving_steps(num_prompts: int) -> list[int]:
 
 
 def halve_candidates(
-    measure: Measure, units: Longs, entries: Longs, order: Sequence[int], objective: str
+    measure: Measure,
+    units: Longs,
+    entries: Longs,
+    order: Sequence[int],
+    objective: str,
+    note: Callable[[int, CandidateSums], object] = lambda _num, _found: None,
 ) -> tuple[list[int], CandidateSums, list[tuple[int, int]]]:
     """The policies that are left, and their sums on all prompts.
 
@@ -60,6 +65,7 @@ def halve_candidates(
         entries: int64 ``[P]``, which of the things that were asked for it belongs to.
         order: places of all prompts, as `mixed_order` gives them.
         objective: as for `simlab.analysis.optimize.candidate_sums.objective_figures`.
+        note: is told how many policies a step measured, and their sums on all prompts so far.
 
     Returns:
         places of the policies that are left; their sums on all prompts; policies and prompts of each step.
@@ -71,6 +77,7 @@ def halve_candidates(
         more = measure(left.tolist(), order[start:end])
         found = more if found is None else found.followed_by(more)
         done.append((len(left), end))
+        note(len(left), found)
         start = end
         if end < len(order):
             kept = _kept(found, units[left], entries[left], objective)

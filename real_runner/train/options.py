@@ -112,6 +112,7 @@ class TrainOptions:
         mask_token: text of the token that stands for "not yet known"; None takes one that no text contains.
         causal: whether no slot of a block sees a later one: JetSpec's head; a causal one stays so.
         variable_prefix: blocks begin with l true tokens, l as likely as this number to the power l; None: with none.
+        track: experiment trackers that get the run; see `simlab.tracking.tracker.TRACKERS`.
     """
 
     target: str
@@ -130,6 +131,7 @@ class TrainOptions:
     eval_every: int = 500
     resume: bool = False
     device: str = "cpu"
+    track: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_positive(self, "dev_limit", "eval_every")
@@ -149,6 +151,7 @@ class NetworkOptions:
     Attributes:
         held_out: share of the texts that are not learnt from, and choose the step that is kept.
         patience: evaluations in a row without a better held-out loss that end the run; 0: none does.
+        track: experiment trackers that get the run.
     """
 
     target: str
@@ -160,6 +163,7 @@ class NetworkOptions:
     eval_every: int = 25
     resume: bool = False
     device: str = "cpu"
+    track: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_positive(self, "eval_every")
@@ -178,6 +182,7 @@ class RouterOptions:
         inner_size: of the network.
         held_out: share of the texts that are not learnt from, and choose the step that is kept.
         patience: evaluations in a row without a better held-out loss that end the run; 0: none does.
+        track: experiment trackers that get the run.
     """
 
     traces: tuple[str, ...]
@@ -192,6 +197,7 @@ class RouterOptions:
     eval_every: int = 20
     resume: bool = False
     device: str = "cpu"
+    track: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_positive(self, "inner_size", "eval_every")

@@ -1,8 +1,9 @@
 """What a training run begins with: a drafter to train, and hidden states to learn from."""
 
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from importlib import metadata
 from pathlib import Path
 
 import torch
@@ -19,7 +20,7 @@ from simlab.real_runner.train.data import FeatureStore
 from simlab.real_runner.train.features import TrainingText, read_features
 from simlab.real_runner.train.initialise import config_for, from_target
 from simlab.real_runner.train.model_card import TrainingData
-from simlab.real_runner.train.options import TextOptions, TrainOptions
+from simlab.real_runner.train.options import NetworkOptions, RouterOptions, TextOptions, TrainOptions
 from simlab.real_runner.train.state import STATE, take_over
 from simlab.real_runner.train.text import PromptSelection, claim, given_texts, own_texts, shuffled
 from simlab.real_runner.train.trainer import Trainer
@@ -195,3 +196,23 @@ def _read(
             "is nothing to learn from or to score; give longer texts or raise --max-tokens"
         )
     return store
+
+
+TRACKED_FILES = ("curve.json", "README.md", "config.json")
+"""What trackers keep of a run's folder; weights stay where they are."""
+
+
+def tracked_settings(
+    options: TrainOptions | NetworkOptions | RouterOptions, target: Target, more: Mapping[str, object]
+) -> dict[str, object]:
+    """Everything that trackers are told of a run at its start: its settings, the target, versions.
+
+    Args:
+        options: of the run.
+        target: which it is for.
+        more: settings that were worked out.
+    """
+    asked = asdict(options)
+    del asked["track"]
+    versions = {name: metadata.version(name) for name in ("simlab", "torch", "transformers")}
+    return asked | {"target_digest": target.digest, "run": dict(more), "versions": versions}

@@ -19,17 +19,20 @@ from simlab.real_runner.train.dflash import DrafterLoss
 from simlab.real_runner.train.model_card import CardFacts, model_card
 from simlab.real_runner.train.options import TrainOptions
 from simlab.real_runner.train.setup import (
+    TRACKED_FILES,
     check_start,
     dev_stores,
     drafter_of,
     start_from_earlier,
     start_of,
     store_of,
+    tracked_settings,
     training_data,
 )
 from simlab.real_runner.train.state import STATE, load_state, save_state
-from simlab.real_runner.train.trainer import Trainer, train_through, training_dtype
+from simlab.real_runner.train.trainer import Trainer, note_evaluation, train_through, training_dtype
 from simlab.traces.format.alone import writing_alone
+from simlab.tracking.tracker import check_trackers, tracking
 
 __all__ = ["TrainOptions", "scores_of", "train"]
 
@@ -40,6 +43,7 @@ def train(options: TrainOptions) -> Path:
     Raises:
         SimlabError: text, models or folder cannot be used.
     """
+    check_trackers(options.track)
     with writing_alone(options.out / STATE):
         check_start(options.out, options.texts.files + options.dev, options.device, options.resume)
         return _trained(options)
@@ -68,13 +72,16 @@ def _trained(options: TrainOptions) -> Path:
         write_json(options.out / "curve.json", [row_of(point) for point in curve])
         return {name: score.acceptance_length for name, score in curve[-1].dev.items()}
 
-    if not curve:
-        # The start is scored and saved too: whatever is wrong with scoring or disk shows at once.
-        evaluate(None)
-    train_through(trainer, options.out, options.eval_every, evaluate)
-    save_drafter(drafter, options.out)
-    write_json(options.out / "curve.json", [row_of(point) for point in curve])
-    write_text(options.out / "README.md", model_card(_facts(options, drafter, store, curve)))
+    with tracking(options.track, "train dflash", lambda: tracked_settings(options, target, settings)) as tracker:
+        if not curve:
+            # The start is scored and saved too: whatever is wrong with scoring or disk shows at once.
+            note_evaluation(evaluate(None), trainer, tracker)
+        train_through(trainer, options.out, options.eval_every, evaluate, tracker)
+        save_drafter(drafter, options.out)
+        write_json(options.out / "curve.json", [row_of(point) for point in curve])
+        write_text(options.out / "README.md", model_card(_facts(options, drafter, store, curve)))
+        tracker.results({"final": row_of(curve[-1])})
+        tracker.files(*(options.out / name for name in TRACKED_FILES))
     return options.out
 
 

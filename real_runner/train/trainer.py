@@ -6,6 +6,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from tqdm import tqdm
 from simlab.errors import ModelError
 from simlab.real_runner.train.data import FeatureStore
 from simlab.real_runner.train.options import TrainingPlan
+from simlab.tracking.tracker import Tracker
 
 
 class Trainer:
@@ -46,8 +48,8 @@ class Trainer:
         )
         self.step = 0
 
-    def run(self, until: int, on_step: Callable[[], object] = lambda: None) -> float:
-        """Train up to a step; the mean loss of the steps taken.
+    def run(self, until: int, on_step: Callable[[float], object] = lambda _: None) -> float:
+        """Train up to a step; the mean loss of the steps taken. Each step's own is told to ``on_step``.
 
         Raises:
             ModelError: the loss is no longer a finite number.
@@ -65,7 +67,7 @@ class Trainer:
             if not math.isfinite(losses[-1]):
                 raise ModelError(f"the loss of step {step + 1} is {losses[-1]}; start over with a lower learning rate")
             self.step = step + 1
-            on_step()
+            on_step(losses[-1])
         return sum(losses) / max(1, len(losses))
 
 
@@ -74,6 +76,7 @@ def train_through(
     folder: Path,
     every: int,
     evaluate: Callable[[float | None], Mapping[str, float]],
+    tracker: Tracker,
     is_over: Callable[[], bool] = lambda: False,
 ) -> None:
     """Train to the last step of the plan, with an evaluation every so many steps.
@@ -83,14 +86,29 @@ def train_through(
         folder: of the run, which gets the seconds.
         every: steps between evaluations.
         evaluate: is told the mean loss since the evaluation before; saves, and says what the bar shows.
+        tracker: gets the loss of each step, and what each evaluation says.
         is_over: whether to end before the last step; asked after each evaluation.
     """
     with tqdm(total=trainer.plan.steps, initial=trainer.step, unit="step", desc="training") as bar:
         while trainer.step < trainer.plan.steps and not is_over():
             started, before = time.perf_counter(), trainer.step
-            loss = trainer.run(min(trainer.plan.steps, before - before % every + every), bar.update)
+            until = min(trainer.plan.steps, before - before % every + every)
+            loss = trainer.run(until, lambda loss: note_step(loss, trainer, bar, tracker))
             _note_time(folder, trainer.step, trainer.step - before, time.perf_counter() - started)
-            bar.set_postfix(evaluate(round(loss, 6)))
+            found = evaluate(round(loss, 6))
+            bar.set_postfix(found)
+            note_evaluation(found, trainer, tracker)
+
+
+def note_step(loss: float, trainer: Trainer, bar: "tqdm[NoReturn]", tracker: Tracker) -> None:
+    """Show that a step was taken, and track its loss."""
+    bar.update()
+    tracker.numbers({"loss": loss, "learning_rate": learning_rate(trainer.plan, trainer.step - 1)}, trainer.step)
+
+
+def note_evaluation(found: Mapping[str, float], trainer: Trainer, tracker: Tracker) -> None:
+    """Track what an evaluation found at the step that was reached."""
+    tracker.numbers({f"evaluation/{name}": value for name, value in found.items()}, trainer.step)
 
 
 def _note_time(folder: Path, step: int, num_steps: int, seconds: float) -> None:

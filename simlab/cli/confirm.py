@@ -15,7 +15,7 @@ from simlab.cli.model_options import (
     add_tap_offset,
     named_checkpoint,
 )
-from simlab.cli.options import Options, add_by, add_json, add_limit, add_policies
+from simlab.cli.options import Options, add_by, add_json, add_limit, add_policies, add_track
 from simlab.cli.parser import Parser, positive
 from simlab.errors import needing_models
 from simlab.studies.inputs.models import AnswerOptions
@@ -78,6 +78,7 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--resume", action="store_true", help="continue where an interrupted run stopped")
     add_json(parser)
+    add_track(parser)
     _add_running(parser.add_argument_group("running"))
     add_sampling(parser.add_argument_group("sampling, with --prompts; a trace brings its own"))
 
@@ -179,6 +180,7 @@ def run(options: argparse.Namespace) -> int:
         seed=options.seed,
         max_new_tokens=options.max_new_tokens,
         chat_template_kwargs=options.chat_template_kwargs,
+        track=options.track,
     )
     if options.json:
         print(json.dumps(confirmation.to_json(), indent=1, allow_nan=False))

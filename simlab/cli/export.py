@@ -9,10 +9,15 @@ from simlab.cli.parser import Parser, between, positive
 from simlab.errors import UsageError
 from simlab.studies.export.engines import MOST_DRAFT_TOKENS
 from simlab.studies.export.export import FORMATS, export
+from simlab.studies.export.push import check_alone, prepared
 from simlab.traces.format.files import write_beside
 from simlab.untrusted.visible import visible
 
 _MOST_MADE_UP = 10_000
+_WITH_FORMAT = (
+    *("policy", "draft", "cost", "limit", "batches", "block_trace", "draft_tokens", "rounds", "made_up", "progress"),
+    *("results", "by", "out"),
+)
 
 DETAILS = """Without --out the export goes to standard output, and what to know about it to standard error.
 
@@ -28,6 +33,8 @@ modelopt: speculation_profile.json of NVIDIA's Model-Optimizer, predicted; exper
 sglang-sps, vllm-curves: cost tables of the engines' schedulers, from cost files, one of each batch size.
 sglang-sts: a temperature for each position of a block, fitted on the trace.
 latex, markdown: the table of a result file, ready for a paper or a page.
+--push sends a finished trace with a card, README.md: its own files, each checked before. A repository on the hub is
+  private unless --public is given; --dry-run prints the files and the card, and asks nobody.
 docs/how_to/export.md says what each field is, where it was read, and what cannot be expressed.
 
   simlab export --format conformance -p ddtree:budget=16 --limit 2 --out ddtree.jsonl
@@ -35,12 +42,19 @@ docs/how_to/export.md says what each field is, where it was read, and what canno
   simlab export --format sglang -p chain --out sglang.yaml
   simlab export --format tensorrt-llm -p chain --cost one.json --cost eight.json --out extra.yaml
   simlab export --format sglang-sps --cost one.json --cost eight.json --out dspark_sps.json
-  simlab export --format latex --results results.parquet --by dataset --out table.tex"""
+  simlab export --format latex --results results.parquet --by dataset --out table.tex
+  simlab export --push hf://datasets/ORG/NAME --trace runs/mine --license apache-2.0 --dry-run"""
 
 
 def add_arguments(parser: Parser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("--format", required=True, choices=FORMATS, help="what to write")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--format", choices=FORMATS, help="what to write")
+    what.add_argument(
+        "--push",
+        metavar="PLACE",
+        help="send --trace with a card: hf://datasets/OWNER/NAME[@REVISION][/FOLDER], s3://BUCKET/PREFIX, or a folder",
+    )
     parser.add_argument("--out", type=Path, metavar="FILE", help="the file to write (default: standard output)")
     rounds = parser.add_argument_group("of a policy on a trace")
     rounds.add_argument("--trace", metavar="DIR", help="a recorded trace (default: the packaged one)")
@@ -84,13 +98,22 @@ def add_arguments(parser: Parser) -> None:
         help="conformance: also rounds of N short synthetic texts, many with exact ties",
     )
     add_progress(rounds)
+    pushed = parser.add_argument_group("with --push")
+    pushed.add_argument("--public", action="store_true", help="a repository that is made may be seen by everybody")
+    pushed.add_argument("--license", metavar="ID", help="of the texts, as the hub names it, such as apache-2.0")
+    pushed.add_argument("--dry-run", action="store_true", help="print what would be sent, and send nothing")
     tables = parser.add_argument_group("of results")
     tables.add_argument("--results", type=Path, metavar="FILE", help="a file of `simlab replay --out` or of a run")
     add_by(tables)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make the file, and write or print it."""
+    """Make the file, and write or print it; or send a trace."""
+    if options.push is not None:
+        return _push(options)
+    for name in ("public", "license", "dry_run"):
+        if getattr(options, name):
+            raise UsageError(f"--{name.replace('_', '-')} is read with --push, not with --format {options.format}")
     if options.out is not None and options.out.is_dir():
         raise UsageError(f"--out names the folder {options.out}; expected a file, such as {options.out / 'out.json'}")
     made = export(
@@ -117,4 +140,19 @@ def run(options: argparse.Namespace) -> int:
         print(f"{made.summary}: {options.out}")
     for note in made.notes:
         print(visible(note), file=sys.stderr)
+    return 0
+
+
+def _push(options: argparse.Namespace) -> int:
+    """Send a trace, or print what would be sent."""
+    check_alone({name: getattr(options, name) for name in _WITH_FORMAT})
+    if options.trace is None:
+        raise UsageError("--push sends the trace of --trace DIR; name one")
+    made = prepared(options.push, options.trace, options.license, options.public)
+    if options.dry_run:
+        print(visible(made.text()))
+        print("\nNothing was sent.", file=sys.stderr)
+        return 0
+    place = made.send()
+    print(f"{len(made.sizes())} files, {sum(made.sizes().values()):,} bytes: {place}")
     return 0

@@ -13,6 +13,7 @@ from simlab.cli.options import (
     add_ray,
     add_shard,
     add_threads,
+    add_track,
     check_file_to_write,
 )
 from simlab.cli.parser import Parser, positive, seed
@@ -67,6 +68,7 @@ def add_arguments(parser: Parser) -> None:
     add_ray(parser)
     add_json(parser)
     add_progress(parser)
+    add_track(parser)
     ranges = parser.add_argument_group("ranges")
     ranges.add_argument(
         "--trials", type=positive, metavar="N", help=f"trials of each -p with a range (default: {TRIALS})"
@@ -117,6 +119,7 @@ def run(options: argparse.Namespace) -> int:
         workers=options.workers,
         progress=options.progress,
         sums=options.sums,
+        track=options.track,
     )
     if options.results is not None:
         result.write_results(options.results)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from simlab.cli.parser import positive, threads
 from simlab.errors import UsageError
+from simlab.tracking.tracker import TRACKERS
 from simlab.workers.parts import Part, parse_part
 
 SLICES = ("dataset", "context", "turn")
@@ -114,6 +115,17 @@ def add_progress(parser: Options) -> None:
         "--progress",
         action=argparse.BooleanOptionalAction,
         help="a progress bar; by default on a terminal, after two seconds",
+    )
+
+
+def add_track(parser: Options) -> None:
+    """Add ``--track``, which may be repeated; not given, an empty list."""
+    parser.add_argument(
+        "--track",
+        action="append",
+        choices=TRACKERS,
+        default=[],
+        help="write settings, numbers and results to an experiment tracker too; may be repeated",
     )
 
 

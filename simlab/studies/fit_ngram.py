@@ -1,7 +1,7 @@
 """The counts of a 3-gram, from texts of a target."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,7 @@ from simlab.traces.format.files import file_sha256
 from simlab.traces.format.manifest import Manifest, read_manifest
 from simlab.traces.reader import packaged_trace
 from simlab.traces.texts import read_text_lines, read_text_table
+from simlab.tracking.tracker import check_trackers, tracking
 
 Texts = Iterator[tuple[Ints, Ints]]
 """Token ids of a prompt and of what the target wrote, both int32."""
@@ -71,6 +72,7 @@ def fit_ngram(
     like: str | Path | None = None,
     min_count: int = 1,
     limit: int | None = None,
+    track: Sequence[str] = (),
 ) -> NGramFit:
     """Count pairs and triples of tokens in texts of a target, and write them to a file.
 
@@ -81,19 +83,27 @@ def fit_ngram(
         like: a trace of the tokenizer of ``text``; None: the one that comes with simlab.
         min_count: rarer pairs and triples are left out.
         limit: the first so many texts only.
+        track: experiment trackers that get the counts; see `simlab.tracking.tracker.TRACKERS`.
 
     Raises:
         SimlabError: not exactly one of trace and text was given, the text cannot be read, or holds no token, or one
             outside the vocabulary; nothing is written.
     """
+    check_trackers(track)
     texts, manifest, source = _source(trace, text, like)
-    chosen = list(itertools.islice(texts, limit))
-    with at_the_door():
-        rows = count_texts(chosen, manifest.vocab_size, min_count)
-    num_tokens = sum(len(written) for _, written in chosen)
-    file = NGramFile(manifest.tokenizer_digest, manifest.vocab_size, min_count, len(chosen), num_tokens, source, *rows)
-    write_ngram_file(Path(out), file)
-    return NGramFit(Path(out), file)
+    settings = {"source": source, "min_count": min_count, "limit": limit}
+    with tracking(track, "train ngram", lambda: settings) as tracker:
+        chosen = list(itertools.islice(texts, limit))
+        with at_the_door():
+            rows = count_texts(chosen, manifest.vocab_size, min_count)
+        num_tokens = sum(len(written) for _, written in chosen)
+        digest, size = manifest.tokenizer_digest, manifest.vocab_size
+        file = NGramFile(digest, size, min_count, len(chosen), num_tokens, source, *rows)
+        write_ngram_file(Path(out), file)
+        fit = NGramFit(Path(out), file)
+        tracker.results(fit.to_json())
+        tracker.files(fit.path)
+    return fit
 
 
 def _source(trace: TraceSource | None, text: str | Path | None, like: str | Path | None) -> tuple[Texts, Manifest, str]:

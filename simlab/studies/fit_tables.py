@@ -35,6 +35,7 @@ from simlab.studies.result import StudyResult
 from simlab.traces.artefacts.table import TableFile, write_table_file
 from simlab.traces.format.manifest_entries import DraftSet
 from simlab.traces.reader import Trace
+from simlab.tracking.tracker import check_trackers, tracking
 
 NUM_PARTS = 4
 """Parts into which prompts are dealt; each is judged under a map that was fitted to the others."""
@@ -195,7 +196,13 @@ def _quality_json(depth: int | None, before: CalibrationQuality, after: Calibrat
 
 
 def fit_calibration(
-    trace: TraceSource, *, out: str | Path, draft: str | None = None, limit: int | None = None, top_k: int = 64
+    trace: TraceSource,
+    *,
+    out: str | Path,
+    draft: str | None = None,
+    limit: int | None = None,
+    top_k: int = 64,
+    track: Sequence[str] = (),
 ) -> CalibrationFit:
     """Fit the probabilities of a drafter to what came true, by depth and class of rank, and write the table.
 
@@ -205,20 +212,26 @@ def fit_calibration(
         draft: the draft set; None: the only one.
         limit: the first so many prompts only.
         top_k: ranks that are read at each depth.
+        track: experiment trackers that get the fit; see `simlab.tracking.tracker.TRACKERS`.
 
     Raises:
         SimlabError: the trace cannot be read, keeps fewer ranks, or has a single prompt; nothing is written.
     """
+    check_trackers(track)
     source = _source(trace, draft, limit)
     _check_width(source, top_k)
     if source.num_prompts < 2:
         raise UsageError(f"{source.trace.place} has fewer than 2 prompts, so none can be held out; record more")
-    parts = [no_edge_counts(source.kept.depth) for _ in range(min(NUM_PARTS, source.num_prompts))]
-    for one in source.recorded():
-        if one.rows is not None:
-            add_edges(parts[source.prompts[one.index] % len(parts)], one.rows, top_k)
-    file = _write_table(Path(out), "calibration", source, fit_map(total_edge_counts(parts)))
-    return CalibrationFit(source, Path(out), file, len(parts), tuple(held_out_quality(parts)))
+    with tracking(track, "train calibration", lambda: source.to_json() | {"top_k": top_k}) as tracker:
+        parts = [no_edge_counts(source.kept.depth) for _ in range(min(NUM_PARTS, source.num_prompts))]
+        for one in source.recorded():
+            if one.rows is not None:
+                add_edges(parts[source.prompts[one.index] % len(parts)], one.rows, top_k)
+        file = _write_table(Path(out), "calibration", source, fit_map(total_edge_counts(parts)))
+        fit = CalibrationFit(source, Path(out), file, len(parts), tuple(held_out_quality(parts)))
+        tracker.results(fit.to_json())
+        tracker.files(fit.path)
+    return fit
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -273,7 +286,13 @@ class RankFit(StudyResult):
 
 
 def fit_ranks(
-    trace: TraceSource, *, out: str | Path, draft: str | None = None, limit: int | None = None, top_k: int = 64
+    trace: TraceSource,
+    *,
+    out: str | Path,
+    draft: str | None = None,
+    limit: int | None = None,
+    top_k: int = 64,
+    track: Sequence[str] = (),
 ) -> RankFit:
     """Count which of a drafter's candidates came true, by depth and rank, and write the table.
 
@@ -283,17 +302,24 @@ def fit_ranks(
         draft: the draft set; None: the only one.
         limit: the first so many prompts only.
         top_k: ranks that are read at each depth.
+        track: experiment trackers that get the fit.
 
     Raises:
         SimlabError: the trace cannot be read, or keeps fewer ranks; nothing is written.
     """
+    check_trackers(track)
     source = _source(trace, draft, limit)
     _check_width(source, top_k)
-    counts = no_rank_counts(source.kept.depth, top_k)
-    for one in source.recorded():
-        if one.rows is not None:
-            add_ranks(counts, one.rows)
-    return RankFit(source, Path(out), _write_table(Path(out), "ranks", source, rank_frequencies(counts)), counts)
+    with tracking(track, "train ranks", lambda: source.to_json() | {"top_k": top_k}) as tracker:
+        counts = no_rank_counts(source.kept.depth, top_k)
+        for one in source.recorded():
+            if one.rows is not None:
+                add_ranks(counts, one.rows)
+        file = _write_table(Path(out), "ranks", source, rank_frequencies(counts))
+        fit = RankFit(source, Path(out), file, counts)
+        tracker.results(fit.to_json())
+        tracker.files(fit.path)
+    return fit
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -353,6 +379,7 @@ def fit_price(
     cost: str | Path | None = None,
     draft: str | None = None,
     limit: int | None = None,
+    track: Sequence[str] = (),
 ) -> PriceFit:
     """Find the rate at which a policy should price its seconds.
 
@@ -362,10 +389,12 @@ def fit_price(
         cost: a cost file, or the name of a shipped one; None: the one that comes with simlab for the trace's models.
         draft: the draft set; None: the only one.
         limit: the first so many prompts only.
+        track: experiment trackers that get the fit.
 
     Raises:
         SimlabError: the trace or the prices cannot be read, or this is not one policy that learns a rate.
     """
+    check_trackers(track)
     source = _source(trace, draft, limit)
     prices = prices_for_trace(None if cost is None else Path(cost), source.trace, source.draft, limit)
     named = parse_policies([policy], TraceArtefacts(prices, source.trace, source.draft))
@@ -373,7 +402,11 @@ def fit_price(
     if len(named) != 1 or built is None or not isinstance(built.rule, OnlinePrice):
         raise UsageError(f"expected one policy that learns a rate, such as price:budget=64; got `{policy}`")
     check_needs(built, source.trace.holds(source.draft))
-    with at_the_door():
-        found = fixed_point(built, lambda: source.recorded(channels_read([built])))
     label = named[0].label
-    return PriceFit(source, prices, f"{label}{',' if ':' in label else ':'}rate={found.rate:.6g}", found)
+    settings = {"policy": label, "cost": prices.cost_id}
+    with tracking(track, "train price", lambda: source.to_json() | settings) as tracker:
+        with at_the_door():
+            found = fixed_point(built, lambda: source.recorded(channels_read([built])))
+        fit = PriceFit(source, prices, f"{label}{',' if ':' in label else ':'}rate={found.rate:.6g}", found)
+        tracker.results(fit.to_json())
+    return fit

@@ -1,6 +1,7 @@
 """A server of files on this machine that answers truly, or in one of the ways in which servers go wrong."""
 
 import contextlib
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +22,9 @@ class FileServer:
         unsized: files whose length is not said before.
         slow: files whose every answer takes a moment.
         stalled: files that are sent in part, and no further.
+        cut_once: by the name of a file, the bytes after which the connection is closed, the first time.
+        ranges: whether a part of a file can be asked for.
+        starts: the byte that each file was asked for from, in order; 0: all of it.
         asked: the paths that were asked for, in order.
         tokens: the ``Authorization`` that came with each.
     """
@@ -33,6 +37,9 @@ class FileServer:
     unsized: set[str] = field(default_factory=set)
     slow: set[str] = field(default_factory=set)
     stalled: set[str] = field(default_factory=set)
+    cut_once: dict[str, int] = field(default_factory=dict)
+    ranges: bool = False
+    starts: list[int] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     tokens: list[str | None] = field(default_factory=list)
 
@@ -67,15 +74,25 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(name, place.read_bytes())
 
     def _send(self, name: str, body: bytes) -> None:
-        self.send_response(200)
+        whole, start = len(body), self._start()
+        self.served.starts.append(start)
+        body = body[start:]
+        self.send_response(206 if start else 200)
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{whole - 1}/{whole}")
         if name not in self.served.unsized | self.served.endless | self.served.stalled:
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body[: self.served.cut_after.get(name)])
+        self.wfile.write(body[: self.served.cut_once.pop(name, self.served.cut_after.get(name))])
         while name in self.served.endless:
             self.wfile.write(bytes(1 << 16))
         while name in self.served.stalled:
             time.sleep(0.05)
+
+    def _start(self) -> int:
+        """The first byte that is wanted, where the server knows of such things."""
+        wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        return int(wanted[1]) if wanted is not None and self.served.ranges else 0
 
 
 @contextlib.contextmanager

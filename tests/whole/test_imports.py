@@ -57,7 +57,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("reader", "writer"),
         ("adder", "parts"),
         ("synthetic_channels",),
-        ("inspect", "synthetic", "token_texts"),
+        ("inspect", "publishing", "synthetic", "token_texts"),
     ),
     "policies": (
         ("edges", "costs"),
@@ -121,7 +121,7 @@ HOMES: dict[str, set[str]] = {
     "gguf": {"simlab.real_runner"},
     "accelerate": {"simlab.real_runner"},
     "tokenizers": {"simlab.real_runner"},
-    "huggingface_hub": {"simlab.real_runner"},
+    "huggingface_hub": {"simlab.real_runner", "simlab.traces"},
     "fsspec": {"simlab.traces"},
     "prometheus_client": {"simlab.analysis"},
     "ray": {"simlab.workers"},

@@ -79,7 +79,7 @@ def web_file(place: str | Path, name: str) -> WebFile | None:
             f"{place} is no address; expected a folder, or https://..., hf://datasets/OWNER/NAME, s3://..."
         )
     if scheme.lower() == "hf":
-        return _hub_file(rest, name)
+        return _hub_file(f"hf://{rest}", name)
     return _http_file(str(place), name) if scheme.lower() in _PORTS else None
 
 
@@ -103,16 +103,57 @@ def _http_file(place: str, name: str) -> WebFile:
     return WebFile(f"{parts.scheme}://{at}{path}/{name}{query}")
 
 
-def _hub_file(rest: str, name: str) -> WebFile:
-    found = _HUB.fullmatch(rest)
+@dataclass(frozen=True, slots=True)
+class HubAddress:
+    """What an ``hf://`` address names.
+
+    Attributes:
+        kind: ``datasets``, ``spaces``, or empty: models.
+        repository: owner and name.
+        revision: branch, tag or commit.
+        folder: in the repository; empty: its root.
+    """
+
+    kind: str
+    repository: str
+    revision: str
+    folder: str
+
+
+def hub_address(place: str) -> HubAddress:
+    """The repository and folder of an ``hf://`` address.
+
+    Raises:
+        TraceError: it is no such address.
+    """
+    found = _HUB.fullmatch(place.partition("://")[2])
     if found is None:
-        raise TraceError(f"hf://{rest} is no address on the hub; expected hf://datasets/OWNER/NAME[@REVISION][/FOLDER]")
+        raise TraceError(f"{place} is no address on the hub; expected hf://datasets/OWNER/NAME[@REVISION][/FOLDER]")
+    folder = (found["folder"] or "").strip("/")
+    return HubAddress(found["kind"].rstrip("/"), found["repository"], unquote(found["revision"] or "main"), folder)
+
+
+def hub_endpoint() -> str:
+    """The hub that is asked."""
+    return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+
+
+def check_online(place: str) -> None:
+    """Ask no hub where huggingface_hub is told to ask none.
+
+    Raises:
+        TraceError: it is told so.
+    """
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
-        raise TraceError(f"hf://{rest} is not asked for while HF_HUB_OFFLINE is set; unset it, or give a folder")
-    endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
-    revision = quote(unquote(found["revision"] or "main"), safe="")
-    folder = quote((found["folder"] or "").strip("/"), safe=_KEPT)
-    url = f"{endpoint}/{found['kind']}{found['repository']}/resolve/{revision}/{folder}".rstrip("/")
+        raise TraceError(f"{place} is not asked for while HF_HUB_OFFLINE is set; unset it, or give a folder")
+
+
+def _hub_file(place: str, name: str) -> WebFile:
+    found = hub_address(place)
+    check_online(place)
+    kind = f"{found.kind}/" if found.kind else ""
+    folder = quote(found.folder, safe=_KEPT)
+    url = f"{hub_endpoint()}/{kind}{found.repository}/resolve/{quote(found.revision, safe='')}/{folder}".rstrip("/")
     return WebFile(f"{url}/{name}", _hub_token(), _HUB_HOSTS)
 
 

@@ -1,8 +1,12 @@
 """The bytes of a file at an address, as they come; nothing is waited for longer than it takes."""
 
+import re
 import time
 from collections.abc import Iterator
-from http.client import HTTPException, HTTPMessage
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import PARTIAL_CONTENT, HTTPException, HTTPMessage, HTTPResponse
 from pathlib import Path
 from typing import IO, cast
 from urllib.error import HTTPError, URLError
@@ -29,67 +33,120 @@ PATIENCE_S, SLOWEST_BYTES_PER_S = 60.0, 1000.0
 """After so long, an answer that comes more slowly than this is given up."""
 
 _CHUNK_BYTES = 1 << 20
-_PACKAGES = {
-    "s3": "s3fs",
-    "s3a": "s3fs",
+_BLOCK_BYTES = 8 << 20
+_S3 = '"simlab[s3]"'
+_INSTALL = {
+    "s3": _S3,
+    "s3a": _S3,
     "gs": "gcsfs",
     "gcs": "gcsfs",
     "az": "adlfs",
     "abfs": "adlfs",
     "abfss": "adlfs",
 }
+"""What brings fsspec and what it needs, by the scheme of an address."""
 
 
-def pieces(place: str | Path, name: str, most_bytes: int) -> Iterator[bytes]:
-    """A file of the trace at an address, piece by piece.
+class CutOffError(TraceError):
+    """The network failed: what came so far can be kept, and the rest be asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A file that begins to come.
+
+    Attributes:
+        start: the byte that it begins at; 0 where the rest alone cannot be had.
+        pieces: of it, in order.
+    """
+
+    start: int
+    pieces: Iterator[bytes]
+
+
+def answer(place: str | Path, name: str, most_bytes: int, start: int = 0) -> Answer:
+    """Ask for a file of the trace at an address.
 
     Args:
         place: the address.
         name: of the file.
-        most_bytes: that are taken.
+        most_bytes: that it may have.
+        start: the byte to begin at, if the server can.
 
     Raises:
-        TraceError: it cannot be read, sends on to a host that is not allowed, is cut, or is longer.
+        TraceError: it cannot be read, sends on to a host that is not allowed, is cut, or is longer; the pieces raise
+            likewise.
     """
     file = web_file(place, name)
-    received = 0
-    for piece in _from_fsspec(place, name) if file is None else _from_web(file, place, name, most_bytes):
+    found = _from_fsspec(place, name, start) if file is None else _from_web(file, place, name, most_bytes, start)
+    return Answer(found.start, _at_most(found, place, name, most_bytes))
+
+
+def _at_most(found: Answer, place: str | Path, name: str, most_bytes: int) -> Iterator[bytes]:
+    received = found.start
+    for piece in found.pieces:
         received += len(piece)
         if received > most_bytes:
             raise _too_long(place, name, most_bytes)
         yield piece
 
 
-def not_read(place: str | Path, name: str, reason: str) -> TraceError:
+def not_read(place: str | Path, name: str, reason: str, kind: type[TraceError] = TraceError) -> TraceError:
     """The sentence for a file at an address that could not be read."""
-    return TraceError(
+    return kind(
         f"{address(place, name)} could not be read ({reason}); check the address and the network, or download the "
         "folder and open it there."
     )
 
 
-def _from_web(file: WebFile, place: str | Path, name: str, most_bytes: int) -> Iterator[bytes]:
+def _from_web(file: WebFile, place: str | Path, name: str, most_bytes: int, start: int) -> Answer:
     request = Request(file.url, headers={"User-Agent": "simlab", "Accept-Encoding": "identity"})
     if file.token:
         request.add_unredirected_header("Authorization", f"Bearer {file.token}")
+    if start:
+        request.add_header("Range", f"bytes={start}-")
+    with _explained(file, place, name):
+        came = _opener(file, place, name).open(request, timeout=TIMEOUT_S)
+    begun = start if came.status == PARTIAL_CONTENT and _first_byte(came.headers) == start else 0
+    said = came.headers.get("Content-Length", "")
+    promised = begun + int(said) if said.isdecimal() else None
+    if promised is not None and promised > most_bytes:
+        came.close()
+        raise _too_long(place, name, most_bytes)
+    return Answer(begun, _body(came, file, place, name, begun, promised))
+
+
+def _first_byte(headers: HTTPMessage) -> int | None:
+    """The byte that a part of a file begins at, as the server says it."""
+    found = re.match(r"bytes (\d{1,18})-", headers.get("Content-Range", ""), re.ASCII)
+    return None if found is None else int(found[1])
+
+
+def _body(
+    came: HTTPResponse, file: WebFile, place: str | Path, name: str, start: int, promised: int | None
+) -> Iterator[bytes]:
+    begun, received = time.monotonic(), 0
+    with _explained(file, place, name), came:
+        # Not `read`, which waits for all of a piece: a server that drips would never be given up.
+        while piece := came.read1(_CHUNK_BYTES):
+            received += len(piece)
+            seconds = time.monotonic() - begun
+            if seconds > PATIENCE_S and received < SLOWEST_BYTES_PER_S * seconds:
+                raise not_read(place, name, f"less than {SLOWEST_BYTES_PER_S:g} bytes a second came", CutOffError)
+            yield piece
+    if promised is not None and start + received < promised:
+        said = f"the connection was cut after {start + received} of {promised} bytes"
+        raise not_read(place, name, said, CutOffError)
+
+
+@contextmanager
+def _explained(file: WebFile, place: str | Path, name: str) -> Iterator[None]:
+    """Say in one sentence why a server gives nothing."""
     try:
-        begun, received = time.monotonic(), 0
-        with _opener(file, place, name).open(request, timeout=TIMEOUT_S) as answer:
-            said = answer.headers.get("Content-Length", "")
-            promised = int(said) if said.isdecimal() else None
-            if promised is not None and promised > most_bytes:
-                raise _too_long(place, name, most_bytes)
-            # Not `read`, which waits for all of a piece: a server that drips would never be given up.
-            while piece := answer.read1(_CHUNK_BYTES):
-                received += len(piece)
-                seconds = time.monotonic() - begun
-                if seconds > PATIENCE_S and received < SLOWEST_BYTES_PER_S * seconds:
-                    raise not_read(place, name, f"less than {SLOWEST_BYTES_PER_S:g} bytes a second came")
-                yield piece
+        yield
     except (OSError, HTTPException, ValueError) as error:
-        raise not_read(place, name, _reason(error, file)) from error
-    if promised is not None and received < promised:
-        raise not_read(place, name, f"the connection was cut after {received} of {promised} bytes")
+        refused = isinstance(error, HTTPError) and error.code < HTTPStatus.INTERNAL_SERVER_ERROR
+        raise not_read(place, name, _reason(error, file), TraceError if refused else CutOffError) from error
 
 
 def _too_long(place: str | Path, name: str, most_bytes: int) -> TraceError:
@@ -102,12 +159,22 @@ def _too_long(place: str | Path, name: str, most_bytes: int) -> TraceError:
 def _reason(error: Exception, file: WebFile) -> str:
     if isinstance(error, HTTPError):
         error.close()
-        login = "; log in with `hf auth login` or set HF_TOKEN if it is private" if file.others else ""
-        return f"the server answered {error.code}{login if error.code in (401, 403) else ''}"
+        return _refusal(error.code, bool(file.others))
     cause = error.reason if isinstance(error, URLError) and isinstance(error.reason, Exception) else error
     if isinstance(cause, TimeoutError):
         return f"no answer within {TIMEOUT_S:g} seconds"
-    lines = str(cause).strip().splitlines() or [type(cause).__name__]
+    return _first_line(cause)
+
+
+def _refusal(code: int, is_hub: bool) -> str:
+    """What a server's number means."""
+    login = "; log in with `hf auth login` or set HF_TOKEN if it is private" if is_hub else ""
+    meant = {401: "no permission: ", 403: "no permission: ", 404: "there is no such file: "}.get(code, "")
+    return f"{meant}the server answered {code}{login if code in (401, 403) else ''}"
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0][:200]
 
 
@@ -142,20 +209,39 @@ def _opener(file: WebFile, place: str | Path, name: str) -> OpenerDirector:
     return opener
 
 
-def _from_fsspec(place: str | Path, name: str) -> Iterator[bytes]:
+def _from_fsspec(place: str | Path, name: str, start: int) -> Answer:
     where = address(place, name)
     scheme = where.partition("://")[0].lower()
-    package = f" {_PACKAGES[scheme]}" if scheme in _PACKAGES else ""
+    install = _INSTALL.get(scheme, "fsspec")
     try:
         # It is optional, and only these addresses need it.
         import fsspec  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        raise not_read(place, name, f"{scheme}:// needs packages: pip install fsspec{package}") from error
+        raise not_read(place, name, f"{scheme}:// needs packages: pip install {install}") from error
+    with _storage_explained(place, name, install):
+        found = fsspec.open(where, "rb")
+        file = cast(IO[bytes], found.fs.open(found.path, "rb", block_size=_BLOCK_BYTES))
+        begun = file.seek(start) if start and file.seekable() else 0
+    return Answer(begun, _read(file, place, name, install))
+
+
+def _read(file: IO[bytes], place: str | Path, name: str, install: str) -> Iterator[bytes]:
+    with _storage_explained(place, name, install), file:
+        while piece := file.read(_CHUNK_BYTES):
+            yield piece
+
+
+@contextmanager
+def _storage_explained(place: str | Path, name: str, install: str) -> Iterator[None]:
+    """Say in one sentence why a storage gives nothing; each kind has its own failures."""
     try:
-        with cast(IO[bytes], fsspec.open(where, "rb")) as file:
-            while piece := file.read(_CHUNK_BYTES):
-                yield piece
-    except Exception as error:  # each kind of storage has its own
-        needed = f"; it needs: pip install{package}" if isinstance(error, ImportError) and package else ""
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise not_read(place, name, f"{lines[0][:200]}{needed}") from error
+        yield
+    except FileNotFoundError as error:
+        raise not_read(place, name, "there is no such file") from error
+    except PermissionError as error:
+        raise not_read(place, name, f"no permission: {_first_line(error)}") from error
+    except (ImportError, ValueError) as error:
+        needed = f"; it needs: pip install {install}" if isinstance(error, ImportError) else ""
+        raise not_read(place, name, f"{_first_line(error)}{needed}") from error
+    except Exception as error:
+        raise not_read(place, name, _first_line(error), CutOffError) from error

@@ -176,6 +176,18 @@ def read_manifest(place: str | Path) -> Manifest:
     return manifest
 
 
+def manifest_text(place: str | Path, manifest: Manifest) -> str:
+    """The text of the manifest, as it was read from a place.
+
+    Raises:
+        TraceError: it cannot be read, or is another one by now.
+    """
+    text = read_text(place, MANIFEST) if local_folder(place) is not None else fetched_text(place, MANIFEST)
+    if manifest_from_text(text, f"{MANIFEST} in {place}", place) != manifest:
+        raise TraceError(f"{MANIFEST} in {place} was changed since the trace was opened; run again.")
+    return text
+
+
 def _check_place(place: str | Path) -> None:
     folder = local_folder(place)
     if folder is None or (folder / MANIFEST).is_file():

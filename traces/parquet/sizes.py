@@ -66,7 +66,8 @@ def parquet_sizes(path: Path) -> ParquetSizes:
         OSError: the file cannot be read.
     """
     found = path.stat()
-    return _sizes(path, found.st_ino, found.st_size, found.st_mtime_ns)
+    # A plain path: what is remembered must not hold a file in the cache.
+    return _sizes(Path(path), found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 @lru_cache(maxsize=32)

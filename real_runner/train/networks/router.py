@@ -24,11 +24,12 @@ from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.model_card import plan_section, table
 from simlab.real_runner.train.networks.router_roots import RouterRoots, read_roots, router_of
 from simlab.real_runner.train.options import RouterOptions
-from simlab.real_runner.train.setup import check_start
+from simlab.real_runner.train.setup import TRACKED_FILES, check_start, tracked_settings
 from simlab.real_runner.train.text import claim
-from simlab.real_runner.train.trainer import Trainer
+from simlab.real_runner.train.trainer import Trainer, note_evaluation, note_step
 from simlab.traces.format.alone import writing_alone
 from simlab.traces.reader import Trace, open_trace
+from simlab.tracking.tracker import Tracker, check_trackers, tracking
 
 _NOTE = "source.json"
 _BINS = 16
@@ -75,6 +76,7 @@ def train_router(options: RouterOptions) -> Path:
         SimlabError: traces, target or folder cannot be used.
         ValueError: routes cannot be routes of one router.
     """
+    check_trackers(options.track)
     with writing_alone(options.out / CONFIG):
         check_start(options.out, (), options.device, options.resume)
         if (options.out / _NOTE).exists() and not options.resume:
@@ -88,11 +90,15 @@ def train_router(options: RouterOptions) -> Path:
         roots = read_roots(traces, router, options.draft_set, target, options.out)
         learnt, held_out = roots.split(options.held_out, options.plan.seed)
         config = RouterConfig(target.config.hidden_size, options.routes, target.digest, options.inner_size)
-        network, curve = trained(config, learnt, held_out, options)
-        save_router(network, options.out)
-        scores = RouterScores(min(one.held_out for one in curve), *plain_losses(learnt, held_out))
-        write_json(options.out / "curve.json", {"scores": asdict(scores), "curve": [asdict(one) for one in curve]})
-        write_text(options.out / "README.md", _card(options, target, traces, (learnt, held_out), curve, scores))
+        read = {"text_ids": [one.text_id for one in traces]}
+        with tracking(options.track, "train router", lambda: tracked_settings(options, target, read)) as tracker:
+            network, curve = trained(config, learnt, held_out, options, tracker)
+            save_router(network, options.out)
+            scores = RouterScores(min(one.held_out for one in curve), *plain_losses(learnt, held_out))
+            write_json(options.out / "curve.json", {"scores": asdict(scores), "curve": [asdict(one) for one in curve]})
+            write_text(options.out / "README.md", _card(options, target, traces, (learnt, held_out), curve, scores))
+            tracker.results({"held_out": asdict(scores)})
+            tracker.files(*(options.out / name for name in TRACKED_FILES))
     return options.out
 
 
@@ -113,7 +119,7 @@ def _target_of(options: RouterOptions, traces: list[Trace]) -> Target:
 
 
 def trained(
-    config: RouterConfig, learnt: RouterRoots, held_out: RouterRoots, options: RouterOptions
+    config: RouterConfig, learnt: RouterRoots, held_out: RouterRoots, options: RouterOptions, tracker: Tracker
 ) -> tuple[RouterNetwork, list[RouterPoint]]:
     """The network with the weights of its best step, and its curve.
 
@@ -122,6 +128,7 @@ def trained(
         learnt: from which it learns.
         held_out: by which the step is chosen.
         options: plan, patience and evaluations.
+        tracker: gets the losses.
 
     Raises:
         ModelError: the loss is no longer a finite number.
@@ -140,13 +147,15 @@ def trained(
     best, since = copy.deepcopy(network.state_dict()), 0
     with tqdm(total=plan.steps, unit="step", desc="training") as bar:
         while trainer.step < plan.steps and not 0 < options.patience <= since:
-            loss = trainer.run(min(plan.steps, trainer.step + options.eval_every), bar.update)
+            until = min(plan.steps, trainer.step + options.eval_every)
+            loss = trainer.run(until, lambda loss: note_step(loss, trainer, bar, tracker))
             point = RouterPoint(trainer.step, round(loss, 6), _held_out(network, held_out))
             since += 1
             if point.held_out < min(one.held_out for one in curve):
                 best, since = copy.deepcopy(network.state_dict()), 0
             curve.append(point)
             bar.set_postfix(held_out=point.held_out)
+            note_evaluation({"held_out": point.held_out}, trainer, tracker)
     network.load_state_dict(best)
     return network.eval(), curve
 

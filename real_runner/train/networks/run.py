@@ -19,10 +19,11 @@ from simlab.real_runner.train.curve import CurvePoint, HeldOut, row_of
 from simlab.real_runner.train.data import FeatureStore
 from simlab.real_runner.train.networks.card import NamedDrafter, NetworkFacts, NetworkWords, network_card
 from simlab.real_runner.train.options import BesideDrafterOptions, NetworkOptions
-from simlab.real_runner.train.setup import check_start, store_of, training_data
+from simlab.real_runner.train.setup import TRACKED_FILES, check_start, store_of, tracked_settings, training_data
 from simlab.real_runner.train.state import STATE, load_state, save_state
-from simlab.real_runner.train.trainer import Trainer, train_through, training_dtype
+from simlab.real_runner.train.trainer import Trainer, note_evaluation, train_through, training_dtype
 from simlab.traces.format.alone import writing_alone
+from simlab.tracking.tracker import check_trackers, tracking
 
 
 class Learner(Protocol):
@@ -100,6 +101,7 @@ def train_network(options: NetworkOptions, start: Callable[[Target], Start]) -> 
     Raises:
         SimlabError: text, models or folder cannot be used.
     """
+    check_trackers(options.track)
     with writing_alone(options.out / STATE):
         check_start(options.out, options.texts.files, options.device, options.resume)
         return _Run(options, start).finished()
@@ -146,7 +148,7 @@ class _Run:
         self.options = options
         target = load_target(options.target, training_dtype(options.device), options.device)
         begins = start(target)
-        self.drafter = begins.drafter
+        self.drafter, self.target = begins.drafter, target
         self.texts, self.held_out = _split(
             store_of(options.out, options.texts, options.plan.seed, target, begins.taps), options.held_out
         )
@@ -163,14 +165,22 @@ class _Run:
     def finished(self) -> Path:
         """Train to the end, or until nothing gets better, and describe the result."""
         options, trainer = self.options, self.trainer
-        if not self.curve:
-            # The start, beside a drafter that drafter itself, is measured and saved too.
-            self._evaluate(None)
-        self._keep_if_best()
-        train_through(trainer, options.out, options.eval_every, self._evaluate, self._is_over)
-        write_json(options.out / "curve.json", [row_of(point) for point in self.curve])
-        write_text(options.out / "README.md", network_card(self._facts()))
+        job = self.learner.described().command.removeprefix("simlab ")
+        with tracking(options.track, job, self._tracked_settings) as tracker:
+            if not self.curve:
+                # The start, beside a drafter that drafter itself, is measured and saved too.
+                note_evaluation(self._evaluate(None), trainer, tracker)
+            self._keep_if_best()
+            train_through(trainer, options.out, options.eval_every, self._evaluate, tracker, self._is_over)
+            write_json(options.out / "curve.json", [row_of(point) for point in self.curve])
+            write_text(options.out / "README.md", network_card(self._facts()))
+            best = best_of(self.curve).step
+            tracker.results({"best": next(row_of(point) for point in self.curve if point.step == best)})
+            tracker.files(*(options.out / name for name in TRACKED_FILES))
         return options.out
+
+    def _tracked_settings(self) -> dict[str, object]:
+        return tracked_settings(self.options, self.target, self.trainer.settings)
 
     def _evaluate(self, loss: float | None) -> Mapping[str, float]:
         held_out = self.learner.held_out(self.held_out)

@@ -5,8 +5,9 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from simlab.cli.options import add_cost, add_draft_set, add_json, add_limit
+from simlab.cli.options import add_cost, add_draft_set, add_json, add_limit, add_track
 from simlab.cli.parser import Parser, positive
 from simlab.studies.fit_ngram import fit_ngram
 from simlab.studies.fit_tables import CalibrationFit, PriceFit, RankFit, fit_calibration, fit_price, fit_ranks
@@ -61,6 +62,7 @@ def _add_source(parser: Parser) -> None:
     add_draft_set(parser)
     add_limit(parser)
     add_json(parser)
+    add_track(parser)
 
 
 def _add_table(parser: Parser) -> None:
@@ -88,20 +90,31 @@ def _add_ngram(parser: Parser) -> None:
         "--min-count", type=positive, default=1, metavar="N", help="leave rarer pairs and triples out (default 1: none)"
     )
     add_limit(parser, "the first N texts only")
+    add_track(parser)
+
+
+def _table_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Everything but the trace that a table by rank is fitted with."""
+    return {name: getattr(options, name) for name in ("out", "draft", "limit", "top_k", "track")}
 
 
 def _run_calibration(options: argparse.Namespace) -> int:
-    fit = fit_calibration(options.trace, out=options.out, draft=options.draft, limit=options.limit, top_k=options.top_k)
-    return _print_fit(fit, options.json)
+    return _print_fit(fit_calibration(options.trace, **_table_options(options)), options.json)
 
 
 def _run_ranks(options: argparse.Namespace) -> int:
-    fit = fit_ranks(options.trace, out=options.out, draft=options.draft, limit=options.limit, top_k=options.top_k)
-    return _print_fit(fit, options.json)
+    return _print_fit(fit_ranks(options.trace, **_table_options(options)), options.json)
 
 
 def _run_price(options: argparse.Namespace) -> int:
-    fit = fit_price(options.trace, options.policy, cost=options.cost, draft=options.draft, limit=options.limit)
+    fit = fit_price(
+        options.trace,
+        options.policy,
+        cost=options.cost,
+        draft=options.draft,
+        limit=options.limit,
+        track=options.track,
+    )
     return _print_fit(fit, options.json)
 
 
@@ -113,6 +126,7 @@ def _run_ngram(options: argparse.Namespace) -> int:
         like=options.like,
         min_count=options.min_count,
         limit=options.limit,
+        track=options.track,
     )
     print(fit.text())
     return 0

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from simlab.cli.model_options import add_device
+from simlab.cli.options import add_track
 from simlab.cli.parser import Parser, positive
 from simlab.cli.training.fits import Kind
 from simlab.cli.training.plan import add_network_plan, finished, plan_of
@@ -40,6 +41,7 @@ def _add(parser: Parser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder of the run")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
     add_device(parser)
+    add_track(parser)
     said = "between the matrices of the network (default 128)"
     parser.add_argument("--inner-size", type=positive, default=128, metavar="N", help=said)
     plan = parser.add_argument_group("plan")
@@ -56,6 +58,7 @@ def _run(options: argparse.Namespace) -> int:
         chosen = RouterOptions(
             traces=tuple(options.trace),
             routes=tuple(one.strip() for one in options.routes.split("|")),
+            track=tuple(options.track),
             plan=plan_of(options, LossWeights(0.0, focal=0.0, chain=0.0), options.weight_decay),
             **{name: getattr(options, name) for name in names},
         )

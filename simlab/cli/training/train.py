@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from simlab.cli.model_options import add_device
-from simlab.cli.options import Options, add_limit
+from simlab.cli.options import Options, add_limit, add_track
 from simlab.cli.parser import Parser, add_command, not_negative, positive
 from simlab.cli.training.fits import FITS, Kind
 from simlab.cli.training.plan import add_network_plan, add_plan, finished, plan_of
@@ -240,6 +240,7 @@ def _add_run(parser: Parser) -> None:
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
     add_limit(parser, "the first N texts only")
     add_device(parser)
+    add_track(parser)
 
 
 def _add_answers(group: Options) -> None:
@@ -328,6 +329,7 @@ def _run_dflash(options: argparse.Namespace) -> int:
             eval_every=options.eval_every,
             resume=options.resume,
             device=options.device,
+            track=tuple(options.track),
         )
     return finished(chosen.out, lambda: f"The drafter is in {train(chosen)}")
 
@@ -387,7 +389,8 @@ def _of_network(options: argparse.Namespace, decay: float) -> dict[str, Any]:
     """The settings that all networks have, checked where they are put together."""
     names = ("target", "out", "held_out", "patience", "eval_every", "resume", "device")
     plan = plan_of(options, LossWeights(decay, focal=0.0, chain=0.0), options.weight_decay)
-    return {"plan": plan, "texts": _texts(options), **{name: getattr(options, name) for name in names}}
+    beside = {"plan": plan, "texts": _texts(options), "track": tuple(options.track)}
+    return beside | {name: getattr(options, name) for name in names}
 
 
 def _beside_drafter(options: argparse.Namespace, decay: float) -> dict[str, Any]:

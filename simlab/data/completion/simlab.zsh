@@ -123,6 +123,7 @@ _shtab_simlab_confirm_options=(
   "--out[log, result rows and summary (default runs\/confirm)]:DIR:"
   "--resume[continue where an interrupted run stopped]"
   "--json[print JSON]"
+  "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
   "--target[a folder, or a Hub id (default\: as the trace names it)]:T:"
   "--draft[a folder, a \*.safetensors file, or a Hub id (default\: as the trace names it)]:D:"
   "*--channel[where the checkpoint of a channel is now (default\: as the trace names it)\; may be repeated]:NAME=CHECKPOINT:"
@@ -220,6 +221,7 @@ _shtab_simlab_engine_rules_defaults_added=0
 _shtab_simlab_export_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--format[what to write]:format:(conformance vllm sglang tensorrt-llm modelopt sglang-sps vllm-curves sglang-sts latex markdown)"
+  "--push[send --trace with a card\: hf\:\/\/datasets\/OWNER\/NAME\[\@REVISION\]\[\/FOLDER\], s3\:\/\/BUCKET\/PREFIX, or a folder]:PLACE:"
   "--out[the file to write (default\: standard output)]:FILE:"
   "--trace[a recorded trace (default\: the packaged one)]:DIR:"
   {-p,--policy}"[see \`simlab policies\`\; one point]:POLICY:"
@@ -232,6 +234,9 @@ _shtab_simlab_export_options=(
   "--rounds[conformance\: the first N rounds of each text only]:N:"
   "--made-up[conformance\: also rounds of N short synthetic texts, many with exact ties]:N:"
   {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
+  "--public[a repository that is made may be seen by everybody]"
+  "--license[of the texts, as the hub names it, such as apache-2.0]:ID:"
+  "--dry-run[print what would be sent, and send nothing]"
   "--results[a file of \`simlab replay --out\` or of a run]:FILE:"
   "--by[a table for each, and one of all]:by:(dataset context turn)"
 )
@@ -341,6 +346,7 @@ _shtab_simlab_optimize_options=(
   "--workers[workers of --ray (default\: as many as it has room for)]:N:"
   "--json[print JSON]"
   {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
+  "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
   "--trials[trials of each -p with a range (default\: 50)]:N:"
   "--seed[random seed of the trials (default\: 0)]:N:"
   "--storage[keep the trials, and go on with earlier ones\: sqlite\:\/\/\/FILE, which optuna-dashboard shows]:URL:"
@@ -557,6 +563,7 @@ _shtab_simlab_train_calibration_options=(
   "--draft[the draft set, where the trace holds more than one]:NAME:"
   "--limit[the first N prompts only]:N:"
   "--json[print JSON]"
+  "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
   "--out[the table to write]:FILE:"
   "--top-k[ranks that are read at each depth (default 64)]:N:"
 )
@@ -573,6 +580,7 @@ _shtab_simlab_train_dflash_options=(
   "--resume[go on with the run in --out]"
   "--limit[the first N texts only]:N:"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
+  "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
   "*--dev[prompts to score on\; repeats]:FILE:"
   "--dev-limit[prompts of each --dev (default 48)]:N:"
   "--temperature[of generated text (default 0)]:X:"
@@ -611,6 +619,7 @@ _shtab_simlab_train_eagle3_options=(
   "--resume[go on with the run in --out]"
   "--limit[the first N texts only]:N:"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
+  "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
   "--temperature[of generated text (default 0)]:X:"
   "--max-new-tokens[of a generated answer (default 256)]:N:"
   "--chat-template-kwargs[such as \'\{\"enable_thinking\"\: false\}\']:JSON:"
@@ -642,6 +651,7 @@ _shtab_simlab_train_ngram_options=(
   "--out[the file of counts\: .parquet]:FILE:"
   "--min-count[leave rarer pairs and triples out (default 1\: none)]:N:"
   "--limit[the first N texts only]:N:"
+  "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -653,6 +663,7 @@ _shtab_simlab_train_price_options=(
   "--draft[the draft set, where the trace holds more than one]:NAME:"
   "--limit[the first N prompts only]:N:"
   "--json[print JSON]"
+  "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
   {-p,--policy}"[without its rate (default price)]:POLICY:"
   "--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one]:FILE:"
 )
@@ -666,6 +677,7 @@ _shtab_simlab_train_ranks_options=(
   "--draft[the draft set, where the trace holds more than one]:NAME:"
   "--limit[the first N prompts only]:N:"
   "--json[print JSON]"
+  "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
   "--out[the table to write]:FILE:"
   "--top-k[ranks that are read at each depth (default 64)]:N:"
 )
@@ -682,6 +694,7 @@ _shtab_simlab_train_router_options=(
   "--out[the folder of the run]:DIR:"
   "--resume[go on with the run in --out]"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
+  "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
   "--inner-size[between the matrices of the network (default 128)]:N:"
   "--steps[optimiser steps in all (default 2000)]:N:"
   "--sequences[texts in a step (default 32)]:N:"
@@ -707,6 +720,7 @@ _shtab_simlab_train_self_options=(
   "--resume[go on with the run in --out]"
   "--limit[the first N texts only]:N:"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
+  "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
   "--temperature[of generated text (default 0)]:X:"
   "--max-new-tokens[of a generated answer (default 256)]:N:"
   "--chat-template-kwargs[such as \'\{\"enable_thinking\"\: false\}\']:JSON:"
@@ -740,6 +754,7 @@ _shtab_simlab_train_taps_options=(
   "--resume[go on with the run in --out]"
   "--limit[the first N texts only]:N:"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
+  "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
   "--draft[the drafter\: its name or folder (default dflash-smollm2-135m)]:D:"
   "--temperature[of generated text (default 0)]:X:"
   "--max-new-tokens[of a generated answer (default 256)]:N:"
@@ -774,6 +789,7 @@ _shtab_simlab_train_treeflash_options=(
   "--resume[go on with the run in --out]"
   "--limit[the first N texts only]:N:"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
+  "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
   "--draft[the drafter\: its name or folder (default dflash-smollm2-135m)]:D:"
   "--temperature[of generated text (default 0)]:X:"
   "--max-new-tokens[of a generated answer (default 256)]:N:"

@@ -1,7 +1,8 @@
 """A confirmation: the real models run the policies that replay compared, and the two are held against each other."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from importlib import metadata
 from pathlib import Path
 
 from simlab.errors import UsageError, at_the_door
@@ -10,17 +11,20 @@ from simlab.policy import routes_of
 from simlab.real_runner.confirm.log import LOG, check_out
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.execution.executions import EAGER
+from simlab.real_runner.profile.machine import library_versions
 from simlab.studies.confirm.artefacts import artefacts_of_models
 from simlab.studies.confirm.choice import PriorChoice, prior_choice
 from simlab.studies.confirm.confirmation import Confirmation, SummaryContext
-from simlab.studies.confirm.run import run_confirmation
+from simlab.studies.confirm.run import RESULTS, SUMMARY, run_confirmation
 from simlab.studies.inputs.models import DRAFTER, TARGET, AnswerOptions, value_or
 from simlab.studies.inputs.priced_policies import with_references
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened, sample_trace
 from simlab.studies.record import record
+from simlab.traces.artefacts.cost import read_cost_file
 from simlab.traces.artefacts.optimum import Optimum, read_optimum
 from simlab.traces.format.alone import writing_alone
 from simlab.traces.reader import Trace
+from simlab.tracking.tracker import check_trackers, tracking
 
 WITHOUT_CHOICE = ("ddtree:budget=16",)
 """What is run where no policy is named and nothing was chosen, besides plain decoding and the chain."""
@@ -64,6 +68,7 @@ def confirm(
     seed: int | None = None,
     max_new_tokens: int | None = None,
     chat_template_kwargs: Mapping[str, object] | None = None,
+    track: Sequence[str] = (),
 ) -> Confirmation:
     """Run policies with the real models on the prompts of a trace, and compare with its replay.
 
@@ -102,10 +107,13 @@ def confirm(
         seed: likewise; None: 0.
         max_new_tokens: likewise, of an answer; None: 256.
         chat_template_kwargs: likewise, of the tokenizer's chat template; None: none.
+        track: experiment trackers that get the settings, the figures and the files; see
+            `simlab.tracking.tracker.TRACKERS`.
 
     Raises:
         SimlabError: models, trace, policies, latency profile, log and options do not fit each other; nothing was run.
     """
+    check_trackers(track)
     answers = AnswerOptions(temperature, top_p, top_k, seed, max_new_tokens, chat_template_kwargs)
     answers.check_prompts(prompts)
     if prompts is not None and trace is not None:
@@ -147,14 +155,34 @@ def confirm(
         chosen = None
         if choice is not None and optimum is not None:
             chosen = _prior_choice(Path(choice), optimum, recording, limit, asked)
-        return run_confirmation(
-            options,
-            recording,
-            asked,
-            request.cost,
-            SummaryContext(in_sample, by, chosen),
-            None if reprice is None else Path(reprice),
-        )
+        with tracking(track, "confirm", lambda: _tracked_settings(options, recording, asked, request.cost)) as tracker:
+            confirmation = run_confirmation(
+                options,
+                recording,
+                asked,
+                request.cost,
+                SummaryContext(in_sample, by, chosen),
+                None if reprice is None else Path(reprice),
+            )
+            if tracker.is_asked:
+                said = confirmation.to_json()
+                tracker.results({key: said[key] for key in ("ran", "rows", "rank_agreement")})
+                tracker.files(options.out / SUMMARY, options.out / RESULTS)
+        return confirmation
+
+
+def _tracked_settings(
+    options: ConfirmOptions, trace: Trace, policies: Sequence[NamedPolicy], cost: Path | None
+) -> dict[str, object]:
+    """Everything that trackers are told of a run at its start: its settings, what it reads, by ids, and versions."""
+    return asdict(options) | {
+        "policies": {one.label: one.policy_id for one in policies},
+        "trace": trace.place,
+        "text_id": trace.text_id,
+        "draft_ids": dict(trace.draft_ids),
+        "cost_id": "packaged" if cost is None else read_cost_file(cost).cost_id,
+        "versions": {"simlab": metadata.version("simlab"), **library_versions()},
+    }
 
 
 @dataclass(frozen=True, slots=True)

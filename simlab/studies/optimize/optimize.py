@@ -1,8 +1,11 @@
 """A policy and its settings, chosen on some prompts and reported once on others."""
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import polars as pl
 
@@ -22,6 +25,7 @@ from simlab.traces.artefacts.optimum import Optimum, write_optimum
 from simlab.traces.results.files import write_results
 from simlab.traces.results.rows import Results
 from simlab.traces.results.sums import write_sums
+from simlab.tracking.tracker import Tracker, check_trackers, tracking
 from simlab.workers.on_ray import ray_options, workers_on
 from simlab.workers.parts import Part, parse_part
 
@@ -142,6 +146,7 @@ def optimize(
     workers: int | None = None,
     progress: bool | None = None,
     sums: str | Path | None = None,
+    track: Sequence[str] = (),
 ) -> OptimizeResult:
     """Choose a policy and its settings on the prompts of one trace, and report the choice on those of another.
 
@@ -163,10 +168,12 @@ def optimize(
         progress: whether bars are shown; None: on a terminal.
         sums: a file of the sums of all policies, which `sum_part` and `simlab.merge` made of the same search; None:
             they are worked out here.
+        track: experiment trackers that get the search and the choice; see `simlab.tracking.tracker.TRACKERS`.
 
     Raises:
         SimlabError: something is not there, or does not fit the rest.
     """
+    check_trackers(track)
     costs = [Path(cost)] if isinstance(cost, str | Path) else [Path(one) for one in cost]
     on_ray = ray_options(ray, workers)
     inputs = search_inputs(opened(trace), report_on, costs, draft, objective, node_cap)
@@ -175,14 +182,53 @@ def optimize(
     if sums is not None:
         check_one_step(space, halving, "--sums")
         known = known_sums(Path(sums), inputs)
-    with workers_on(on_ray, threads) as what:
-        options = SearchOptions(what, progress)
-        points, num_tried = run_trials(space, inputs, plan, options)
-        dev = search(space, points, inputs.dev, inputs.objective, halving, options, known)
+    asked = {"policies": list(policies), "halving": halving, "trials": plan.trials, "seed": plan.seed}
+    with (
+        tracking(track, "optimize", lambda: asked | _tracked_settings(inputs)) as tracker,
+        workers_on(on_ray, threads) as what,
+    ):
+        steps, options = itertools.count(), SearchOptions(what, progress)
+        noted = replace(options, note=lambda numbers: tracker.numbers(numbers, next(steps)))
+        points, num_tried = run_trials(space, inputs, plan, noted)
+        dev = search(space, points, inputs.dev, inputs.objective, halving, noted, known)
         best = dev.best(inputs.objective)
         evaluation = search(space, [*points, best], inputs.evaluation, inputs.objective, halving, options, known)
         choice = report_choice(inputs, dev, evaluation, len(space.points) + num_tried, options)
-    return OptimizeResult(inputs, space, tuple(points), choice, dev.steps)
+        result = OptimizeResult(inputs, space, tuple(points), choice, dev.steps)
+        _track(result, tracker)
+    return result
+
+
+def _tracked_settings(inputs: SearchInputs) -> dict[str, object]:
+    """Everything that trackers are told of a search at its start: what it reads, by ids, and versions."""
+    sides = {
+        side.name: {
+            "trace": side.trace.place,
+            "text_id": side.trace.text_id,
+            "draft_set": side.draft,
+            "draft_id": side.trace.draft_ids[side.draft],
+            "prompts": len(side.prompts),
+        }
+        for side in (inputs.dev, inputs.evaluation)
+    }
+    return sides | {
+        "objective": inputs.objective,
+        "node_cap": inputs.node_cap,
+        "cost_ids": [one.cost_id for one in inputs.dev.prices],
+        "versions": {"simlab": metadata.version("simlab")},
+    }
+
+
+def _track(result: OptimizeResult, tracker: Tracker) -> None:
+    """Give trackers the figures of the finalists, and the files that `OptimizeResult` writes."""
+    if not tracker.is_asked:
+        return
+    tracker.results({"searched": result.optimum.searched, "rows": result.to_json()["rows"]})
+    with TemporaryDirectory() as folder:
+        choice, rows = Path(folder) / "optimize.json", Path(folder) / "results.parquet"
+        result.write(choice)
+        result.write_results(rows)
+        tracker.files(choice, rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The search of ``simlab optimize``: what policies come to on which prompts."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -36,10 +36,12 @@ class SearchOptions:
     Attributes:
         workers: what replays: threads of this process, or Ray.
         progress: whether bars are shown; None: on a terminal.
+        note: is told the numbers of each step on the way.
     """
 
     workers: Workers = Threads()
     progress: bool | None = None
+    note: Callable[[Mapping[str, float]], object] = field(default=lambda _: None)
 
 
 class SumsOfPolicies:
@@ -235,14 +237,28 @@ def search(
     if not points or not (many if halving is None else halving):
         everything = [*kept.values(), *points]
         found = SumsOfPolicies(everything, side, options)(range(len(everything)), range(num_prompts))
+        options.note(_step_numbers(len(everything), num_prompts, found, objective))
         return SearchOutcome(tuple(everything), found, ((len(everything), num_prompts),))
     order, entries = mixed_order(side.prompts), np.array([one.entry for one in points], np.int64)
-    left, found, steps = halve_candidates(SumsOfPolicies(points, side, options), units, entries, order, objective)
+    left, found, steps = halve_candidates(
+        SumsOfPolicies(points, side, options),
+        units,
+        entries,
+        order,
+        objective,
+        lambda num, so_far: options.note(_step_numbers(num, len(so_far.prompts), so_far, objective)),
+    )
     always = list(kept.values())
     own = SumsOfPolicies(always, side, SearchOptions(options.workers, False))(range(len(always)), range(num_prompts))
     in_order_of_trace = np.argsort(order).tolist()
     sums = own.beside(found.on(in_order_of_trace))
     return SearchOutcome((*always, *(points[place] for place in left)), sums, tuple(steps))
+
+
+def _step_numbers(num_policies: int, num_prompts: int, found: CandidateSums, objective: str) -> dict[str, float]:
+    """Tell how far a search is: the best figure so far is on the prompts of this step."""
+    best = float(objective_figures(found, objective).max())
+    return {"search/policies": num_policies, "search/prompts": num_prompts, "search/best_objective": best}
 
 
 def at_the_ends(best: SearchPoint, points: Sequence[SearchPoint]) -> list[str]:

@@ -155,6 +155,7 @@ def _trials(
             trial.set_user_attr(_TYPED, typed)
             trial.set_user_attr(_BEST, some[best].typed)
             study.tell(trial, float(found[best]))
+            options.note({"trials/objective": float(found[best]), "trials/best_objective": float(study.best_value)})
             bar.update()
     finished = study.get_trials(deepcopy=False, states=done)
     return [(one.user_attrs[_TYPED], one.user_attrs[_BEST]) for one in finished]

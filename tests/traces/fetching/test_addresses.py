@@ -379,4 +379,4 @@ def test_other_places_are_read_through_fsspec(served: FileServer, cache: Path) -
 
 def test_what_to_install_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fsspec", None)
-    assert "pip install fsspec s3fs" in told("s3://bucket/trace")
+    assert 'pip install "simlab[s3]"' in told("s3://bucket/trace")

@@ -1,0 +1,376 @@
+"""A trace at an address is read shard by shard: ahead of its use, within a limit, and on from where it was cut."""
+
+import hashlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from file_server import FileServer, serving_files
+from hub_server import serving
+
+from simlab.errors import TraceError, UsageError
+from simlab.traces.fetching import fetched, store
+from simlab.traces.fetching.ahead import ITEMS_AHEAD, THREADS, fetched_ahead
+from simlab.traces.fetching.fetched import fetched_file
+from simlab.traces.fetching.store import held, make_room, most_bytes
+from simlab.traces.format.files import draft_file
+from simlab.traces.reader import Trace, open_trace
+from simlab.traces.synthetic import DRAFT, write_synthetic_trace
+from simlab.traces.synthetic_channels import SyntheticChannels
+
+SEQUENCES, SHARDS = 12, 9
+NAME = draft_file(DRAFT, 0)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, and nothing that the person who runs the tests has set."""
+    monkeypatch.setenv("SIMLAB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("SIMLAB_CACHE_SIZE", raising=False)
+    for name in ("HF_TOKEN", "HF_TOKEN_PATH", "HF_ENDPOINT", "HF_HUB_OFFLINE", "HUGGING_FACE_HUB_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(fetched, "PAUSE_S", 0.01)
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trace of many shards, with a channel."""
+    folder = tmp_path_factory.mktemp("root")
+    write_synthetic_trace(
+        folder / "trace", num_sequences=SEQUENCES, length=20, prompts_per_shard=1, channels=SyntheticChannels()
+    )
+    return folder
+
+
+@pytest.fixture
+def served(root: Path) -> Iterator[FileServer]:
+    with serving_files(root) as made:
+        made.ranges = True
+        yield made
+
+
+def files_in(cache: Path) -> dict[str, int]:
+    """Sizes of the traces' files in the cache by name, parts included."""
+    hidden = (".lock", ".checked")
+    return {one.name: one.stat().st_size for one in cache.rglob("*") if one.is_file() and not one.name.endswith(hidden)}
+
+
+def rows_of(trace: Trace) -> list[bytes]:
+    return [one.rows.ids.tobytes() for one in trace.recorded(DRAFT) if one.rows is not None]
+
+
+def shard_of(trace: Trace, index: int) -> int:
+    """The shard in which a sequence is."""
+    ends = itertools.accumulate(trace.manifest.held().shards)
+    return next(shard for shard, end in enumerate(ends) if index < end)
+
+
+def part_of(cache: Path, content: bytes) -> Path:
+    return cache / "traces" / hashlib.sha256(content).hexdigest() / f".{NAME}.part"
+
+
+def fetch(served: FileServer, name: str = NAME) -> Path:
+    content = (served.root / "trace" / name).read_bytes()
+    return fetched_file(f"{served.address}/trace", name, len(content), hashlib.sha256(content).hexdigest())
+
+
+def eventually(wanted: int, served: FileServer) -> int:
+    """How many shards of drafts were asked for, once it is as many as wanted or time is up, and a moment later."""
+    until = time.monotonic() + 20
+    while len({path for path in served.asked if "draft-" in path}) < wanted and time.monotonic() < until:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    return len({path for path in served.asked if "draft-" in path})
+
+
+def test_what_is_read_is_what_lies_there(served: FileServer, cache: Path) -> None:
+    assert rows_of(open_trace(f"{served.address}/trace")) == rows_of(open_trace(served.root / "trace"))
+    assert set(files_in(cache)) == {"sequences.parquet", *(draft_file(DRAFT, shard) for shard in range(SHARDS))}
+    assert all(served.times_asked(draft_file(DRAFT, shard)) == 1 for shard in range(SHARDS))
+
+
+def test_only_the_shards_of_the_wanted_texts_are_fetched(served: FileServer, cache: Path) -> None:
+    trace = open_trace(f"{served.address}/trace")
+    assert [one.index for one in trace.recorded(DRAFT, [3, 9])] == [3, 9]
+    wanted = {draft_file(DRAFT, shard_of(trace, index)) for index in (3, 9)}
+    assert set(files_in(cache)) == {"sequences.parquet", *wanted}
+
+
+def test_a_channel_is_fetched_with_the_drafts(served: FileServer, cache: Path) -> None:
+    trace = open_trace(f"{served.address}/trace")
+    (name,) = list(trace.manifest.channels)[:1]
+    assert len(list(trace.recorded(DRAFT, [0], [name]))) == 1
+    assert f"channel-{name}-0000.parquet" in files_in(cache)
+    assert not any(one.startswith("tokens-") for one in files_in(cache))
+
+
+def test_the_next_shards_are_fetched_while_one_is_read_and_no_more(served: FileServer) -> None:
+    trace = open_trace(f"{served.address}/trace")
+    reading = trace.recorded(DRAFT)
+    assert shard_of(trace, next(reading).index) == 0
+    assert eventually(1 + ITEMS_AHEAD, served) == 1 + ITEMS_AHEAD
+    while shard_of(trace, next(reading).index) == 0:
+        pass
+    assert eventually(2 + ITEMS_AHEAD, served) == 2 + ITEMS_AHEAD
+    del reading
+    assert eventually(2 + ITEMS_AHEAD, served) == 2 + ITEMS_AHEAD
+
+
+def test_a_shard_that_cannot_be_had_is_said_when_its_turn_comes(served: FileServer) -> None:
+    served.moved[draft_file(DRAFT, 2)] = "/nowhere"
+    trace = open_trace(f"{served.address}/trace")
+    reading, found = trace.recorded(DRAFT), set[int]()
+    with pytest.raises(TraceError, match=r"draft-.*-0002.*there is no such file: the server answered 404"):
+        found.update(shard_of(trace, one.index) for one in reading)
+    assert found == {0, 1}
+
+
+def test_no_more_than_a_few_are_fetched_at_a_time() -> None:
+    running, most = [0], [0]
+
+    def slow() -> None:
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        time.sleep(0.05)
+        running[0] -= 1
+
+    assert list(fetched_ahead(range(3), lambda _: [slow] * 4)) == [0, 1, 2]
+    assert 1 < most[0] <= THREADS
+
+
+def test_a_cut_download_goes_on_where_it_was_cut(served: FileServer, cache: Path) -> None:
+    served.cut_once[NAME] = 1000
+    assert fetch(served).read_bytes() == (served.root / "trace" / NAME).read_bytes()
+    assert served.starts == [0, 1000]
+    assert set(files_in(cache)) == {NAME}
+
+
+def test_a_connection_that_is_cut_again_and_again_is_gone_on_with(served: FileServer) -> None:
+    served.cut_after[NAME] = 5000
+    size = (served.root / "trace" / NAME).stat().st_size
+    assert fetch(served).stat().st_size == size
+    assert served.starts == list(range(0, size, 5000))
+
+
+def test_the_next_run_goes_on_too(served: FileServer, cache: Path) -> None:
+    content = (served.root / "trace" / NAME).read_bytes()
+    part = part_of(cache, content)
+    part.parent.mkdir(parents=True)
+    part.write_bytes(content[:1234])
+    assert fetch(served).read_bytes() == content
+    assert served.starts == [1234]
+    assert not part.exists()
+
+
+@pytest.mark.parametrize("left", ["other", "longer", "whole", "empty"])
+def test_what_an_earlier_fetch_left_can_be_anything(served: FileServer, cache: Path, left: str) -> None:
+    content = (served.root / "trace" / NAME).read_bytes()
+    part = part_of(cache, content)
+    part.parent.mkdir(parents=True)
+    kinds = {"other": bytes(1000), "longer": content + b"more", "whole": content, "empty": b""}
+    part.write_bytes(kinds[left])
+    assert fetch(served).read_bytes() == content
+    assert served.starts == {"other": [1000, 0], "longer": [0], "whole": [], "empty": [0]}[left]
+
+
+def test_a_server_that_sends_all_again_is_taken_at_its_word(served: FileServer, cache: Path) -> None:
+    served.ranges = False
+    served.cut_once[NAME] = 1000
+    assert fetch(served).read_bytes() == (served.root / "trace" / NAME).read_bytes()
+    assert served.starts == [0, 0]
+
+
+def test_what_came_is_kept_when_the_network_is_gone(served: FileServer, cache: Path) -> None:
+    content = (served.root / "trace" / NAME).read_bytes()
+    served.cut_after[NAME] = 700
+    served.ranges = False
+    with pytest.raises(TraceError, match="was cut after 700 of"):
+        fetch(served)
+    assert part_of(cache, content).read_bytes() == content[:700]
+    served.ranges = True
+    served.cut_after.clear()
+    assert fetch(served).read_bytes() == content
+    assert served.starts[-1] == 700
+
+
+def test_a_wrong_file_leaves_nothing(served: FileServer, cache: Path) -> None:
+    content = (served.root / "trace" / NAME).read_bytes()
+    with pytest.raises(TraceError, match="its sha256 is not the manifest's"):
+        fetched_file(f"{served.address}/trace", NAME, len(content), "0" * 64)
+    assert files_in(cache) == {}
+
+
+def test_the_cache_is_bounded(served: FileServer, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = (served.root / "trace" / NAME).stat().st_size
+    limit = 5 * size
+    monkeypatch.setenv("SIMLAB_CACHE_SIZE", str(limit))
+    trace, most = open_trace(f"{served.address}/trace"), 0
+    for one in trace.recorded(DRAFT):
+        sizes = files_in(cache)
+        assert draft_file(DRAFT, shard_of(trace, one.index)) in sizes
+        most = max(most, sum(sizes.values()))
+    assert size < most <= limit + THREADS * size
+    make_room(0)
+    assert sum(files_in(cache).values()) <= limit
+    assert draft_file(DRAFT, SHARDS - 1) in files_in(cache)
+    assert NAME not in files_in(cache)
+    assert rows_of(trace) == rows_of(open_trace(served.root / "trace"))
+
+
+def test_one_shard_may_be_more_than_the_limit(served: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIMLAB_CACHE_SIZE", "1 KB")
+    assert rows_of(open_trace(f"{served.address}/trace")) == rows_of(open_trace(served.root / "trace"))
+
+
+def kept_file(cache: Path, name: str, used_s: int) -> Path:
+    """A file of 100 bytes in the cache that was last wanted at a time."""
+    path = cache / "traces" / (name * 64) / "file"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(bytes(100))
+    held(path)
+    os.utime(path.parent / store._READING, (used_s, used_s))
+    return path
+
+
+def test_what_nobody_wanted_for_longest_goes_first(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIMLAB_CACHE_SIZE", "300")
+    middle, old, new = kept_file(cache, "a", 2000), kept_file(cache, "b", 1000), kept_file(cache, "c", 3000)
+    make_room(0)
+    assert all(one.exists() for one in (middle, old, new))
+    make_room(1)
+    assert not old.exists()
+    assert all(one.exists() for one in (middle, new))
+    held(middle)
+    make_room(200)
+    assert middle.exists()
+    assert not new.exists()
+
+
+def test_what_is_in_use_stays(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIMLAB_CACHE_SIZE", "0")
+    old, new = kept_file(cache, "a", 1000), kept_file(cache, "b", 2000)
+    reader = held(old)
+    make_room(0)
+    assert old.exists()
+    assert not new.exists()
+    del reader
+    make_room(0)
+    assert not old.exists()
+
+
+_HOLD = """
+import sys
+from pathlib import Path
+from simlab.traces.fetching.store import held
+one = held(Path(sys.argv[1]))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_another_process_uses_stays(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIMLAB_CACHE_SIZE", "0")
+    path = kept_file(cache, "a", 1000)
+    command = [sys.executable, "-c", _HOLD, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        make_room(0)
+        assert path.exists()
+        other.communicate("", timeout=60)
+    make_room(0)
+    assert not path.exists()
+
+
+def test_what_polars_may_read_later_stays(served: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIMLAB_CACHE_SIZE", "1KB")
+    frame = open_trace(f"{served.address}/trace").scan(DRAFT)
+    make_room(0)
+    assert frame.collect().height > 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "size"), [("", 50 * 10**9), ("123", 123), ("2KB", 2000), ("1.5 gb", 15 * 10**8), ("3T", 3 * 10**12)]
+)
+def test_sizes_as_they_are_typed(typed: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIMLAB_CACHE_SIZE", typed)
+    assert most_bytes() == size
+
+
+@pytest.mark.parametrize("typed", ["much", "-1", "1e9", "5 GiB", "1.GB"])
+def test_what_is_no_size_is_one_sentence(served: FileServer, typed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIMLAB_CACHE_SIZE", typed)
+    with pytest.raises(UsageError, match="SIMLAB_CACHE_SIZE is a number of bytes such as 20GB; got"):
+        open_trace(f"{served.address}/trace")
+
+
+def test_a_cache_that_others_filled_is_read(served: FileServer, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an older simlab left it: without the readers' locks, and in a folder in which nothing can be written."""
+    path = Path(fetch(served))
+    (path.parent / store._READING).unlink()
+    touch = Path.touch
+
+    def refused(self: Path, *more: object, **named: object) -> None:
+        if self.name == store._READING:
+            raise PermissionError(13, "Permission denied")
+        touch(self, *more, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Path, "touch", refused)
+    assert fetch(served) == path
+    assert served.times_asked(NAME) == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("{address}/nothing", "there is no such file: the server answered 404"),
+        ("http://127.0.0.1:9/trace", "Connection refused"),
+        ("http://nothing.invalid/trace", r"\[Errno"),
+    ],
+)
+def test_each_failure_is_one_sentence(served: FileServer, place: str, said: str) -> None:
+    with pytest.raises(TraceError, match=said) as caught:
+        open_trace(place.format(address=served.address))
+    assert "\n" not in str(caught.value)
+
+
+_PEAK = """
+import json, resource, sys
+from simlab.traces.reader import open_trace
+trace, peaks = open_trace(sys.argv[1]), []
+for one in trace.recorded("synthetic"):
+    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+print(json.dumps(peaks))
+"""
+
+
+def test_memory_does_not_grow_with_the_trace(tmp_path: Path) -> None:
+    """32 shards: what the last ones take is what the first ones took."""
+    write_synthetic_trace(tmp_path / "large", num_sequences=32, length=400, prompts_per_shard=1)
+    total = sum(path.stat().st_size for path in (tmp_path / "large").iterdir())
+    with serving_files(tmp_path) as large:
+        command = [sys.executable, "-c", _PEAK, f"{large.address}/large"]
+        peaks = json.loads(subprocess.check_output(command, text=True, timeout=240))
+    assert peaks[-1] - peaks[7] < total / 4
+
+
+def test_a_trace_on_the_hub_goes_on_after_a_cut(
+    served: FileServer, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = (served.root / "trace" / NAME).read_bytes()
+    part = part_of(cache, content)
+    part.parent.mkdir(parents=True)
+    part.write_bytes(content[:999])
+    with serving() as hub:
+        hub.add("org/traces", served.root)
+        monkeypatch.setenv("HF_ENDPOINT", hub.address)
+        assert rows_of(open_trace("hf://datasets/org/traces@main/trace")) == rows_of(open_trace(served.root / "trace"))
+    assert not part.exists()

@@ -1,0 +1,290 @@
+"""A trace that is published: on a hub, in a bucket, in a folder; what is sent, and what is not."""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hub_server import TOKEN, Hub, Said, run_commands, serving
+
+from simlab.cli.main import main
+from simlab.errors import SimlabError, TraceError, UsageError
+from simlab.traces.publishing.card import trace_card
+from simlab.traces.publishing.publication import publication
+from simlab.traces.reader import Trace, open_trace
+from simlab.traces.synthetic import DRAFT, write_synthetic_trace
+from simlab.traces.synthetic_channels import SyntheticChannels
+
+HERE = "hf://datasets/org/traces"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trace with channels, and what else may lie in its folder."""
+    found = write_synthetic_trace(tmp_path_factory.mktemp("p") / "trace", length=20, channels=SyntheticChannels())
+    for name in ("derived-0000.arrow", ".manifest.json.lock", "notes.txt", ".sequences.parquet.part"):
+        (found / name).write_text("not of the trace")
+    return found
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[Hub]:
+    with serving() as made:
+        made.uploads = tmp_path / "uploads"
+        yield made
+
+
+def sent(hub: Hub, tmp_path: Path, folder: Path, *more: str, to: str = HERE, token: str | None = TOKEN) -> Said:
+    command = ["export", "--push", to, "--trace", str(folder), *more]
+    return run_commands(hub.address, tmp_path / "home", [command], token=token)[0]
+
+
+def own_files(folder: Path) -> set[str]:
+    return {*json.loads((folder / "manifest.json").read_text())["contents"]["files"], "manifest.json"}
+
+
+def names_at(hub: Hub, repository: str = "org/traces", revision: str = "main") -> set[str]:
+    at = hub.files[hub.commits[repository][revision]]
+    return {str(path.relative_to(at)) for path in at.rglob("*") if path.is_file()}
+
+
+def rows_of(trace: Trace) -> list[bytes]:
+    return [one.rows.ids.tobytes() for one in trace.recorded(DRAFT) if one.rows is not None]
+
+
+def test_a_trace_comes_back_from_the_hub(
+    hub: Hub, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = sent(hub, tmp_path, folder, "--license", "apache-2.0")
+    assert said.code == 0, said.err
+    assert re.fullmatch(rf"\d+ files, [\d,]+ bytes: {HERE}\n", said.out)
+    assert names_at(hub) == own_files(folder) | {"README.md"}
+    assert hub.private == {"org/traces": True}
+    monkeypatch.setenv("SIMLAB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_ENDPOINT", hub.address)
+    found = open_trace(HERE)
+    assert found.text_id == open_trace(folder).text_id
+    assert rows_of(found) == rows_of(open_trace(folder))
+
+
+def test_a_dry_run_asks_nobody(hub: Hub, tmp_path: Path, folder: Path) -> None:
+    said = sent(hub, tmp_path, folder, "--dry-run", token=None)
+    assert said.code == 0
+    assert hub.asked == []
+    listed = set(re.findall(r"^(\S+) +[\d,]+ bytes$", said.out, re.MULTILINE))
+    assert listed == own_files(folder) | {"README.md", "together"}
+    assert f"to {HERE}: private if it is made now" in said.out
+    assert trace_card(open_trace(folder), HERE).rstrip() in said.out
+    assert said.err == "\nNothing was sent.\n"
+
+
+def test_a_repository_is_public_where_it_is_said(hub: Hub, tmp_path: Path, folder: Path) -> None:
+    assert sent(hub, tmp_path, folder, "--public").code == 0
+    assert hub.private == {"org/traces": False}
+    before = dict(hub.commits["org/traces"])
+    said = sent(hub, tmp_path, folder)
+    assert said.code == 2
+    assert "everybody can see it; add --public" in said.err
+    assert hub.commits["org/traces"] == before
+
+
+def test_a_branch_and_a_folder(hub: Hub, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = sent(hub, tmp_path, folder, to=f"{HERE}@other/some/place")
+    assert said.code == 0, said.err
+    assert names_at(hub, revision="other") == {f"some/place/{name}" for name in own_files(folder) | {"README.md"}}
+    assert names_at(hub) == set()
+    monkeypatch.setenv("SIMLAB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_ENDPOINT", hub.address)
+    assert len(open_trace(f"{HERE}@other/some/place").sequences()) > 0
+
+
+def test_a_second_time_nothing_large_is_sent_again(hub: Hub, tmp_path: Path, folder: Path) -> None:
+    assert sent(hub, tmp_path, folder).code == 0
+    sizes = dict.fromkeys(hub.objects, b"")
+    hub.objects.update(sizes)
+    kept = dict(hub.objects)
+    assert sent(hub, tmp_path, folder).code == 0
+    assert hub.objects == kept
+
+
+@pytest.mark.parametrize("token", [None, "hf_may_read"])
+def test_who_may_not_write_is_told_how_to(hub: Hub, tmp_path: Path, folder: Path, token: str | None) -> None:
+    said = sent(hub, tmp_path, folder, token=token)
+    assert said.code == 2
+    assert "no permission, the hub answered 401; log in with `hf auth login`" in said.err
+    assert len(said.err.strip().splitlines()) == 1
+    assert hub.commits == {}
+
+
+def test_no_network_is_one_sentence(tmp_path: Path, folder: Path) -> None:
+    command = ["export", "--push", HERE, "--trace", str(folder)]
+    (said,) = run_commands("http://127.0.0.1:9", tmp_path / "home", [command], token=TOKEN)
+    assert said.code == 2
+    assert f"nothing was sent to {HERE} (" in said.err
+    (said,) = run_commands("http://127.0.0.1:9", tmp_path / "home", [command], offline=True)
+    assert said.code == 2
+    assert "while HF_HUB_OFFLINE is set" in said.err
+
+
+def test_a_damaged_trace_is_not_sent(hub: Hub, tmp_path: Path) -> None:
+    folder = write_synthetic_trace(tmp_path / "damaged", length=20)
+    path = folder / f"draft-{DRAFT}-0000.parquet"
+    content = bytearray(path.read_bytes())
+    content[100] ^= 1
+    path.write_bytes(content)
+    said = sent(hub, tmp_path, folder)
+    assert said.code == 2
+    assert "its sha256 is not the manifest's" in said.err
+    assert hub.asked == []
+
+
+def test_what_to_install_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    with pytest.raises(SimlabError, match=r'pip install "simlab\[hub\]"'):
+        publication(open_trace(folder), HERE).send()
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(SimlabError, match=r'pip install "simlab\[s3\]"'):
+        publication(open_trace(folder), "s3://bucket/trace").send()
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("hf://org/name", "is sent to a dataset repository"),
+        ("hf://spaces/org/name", "is sent to a dataset repository"),
+        ("hf://datasets/org", "no address on the hub"),
+    ],
+)
+def test_what_is_no_dataset_repository(folder: Path, address: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        publication(open_trace(folder), address)
+
+
+def test_a_folder_gets_the_files(tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("fsspec")
+    out = tmp_path / "a" / "b"
+    assert main(["export", "--push", str(out), "--trace", str(folder)]) == 0
+    assert {path.name for path in out.iterdir()} == own_files(folder) | {"README.md"}
+    assert rows_of(open_trace(out)) == rows_of(open_trace(folder))
+    assert main(["inspect", str(out)]) == 0
+    capsys.readouterr()
+    assert main(["export", "--push", str(out), "--trace", str(folder)]) == 2
+    assert "holds a trace already" in capsys.readouterr().err
+
+
+def test_what_was_cut_off_is_no_trace(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    put, left = type(memory).put_file, [3]
+
+    def cutting(self: object, *more: object, **named: object) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            raise ConnectionError("cut")
+        put(self, *more, **named)
+
+    monkeypatch.setattr(type(memory), "put_file", cutting)
+    monkeypatch.setenv("SIMLAB_CACHE", str(tmp_path / "cache"))
+    made = publication(open_trace(folder), "memory://published/trace")
+    with pytest.raises(SimlabError, match=r"could not be sent to memory://published/trace \(cut\)"):
+        made.send()
+    with pytest.raises(TraceError, match="no such file"):
+        open_trace("memory://published/trace")
+    assert made.send() == "memory://published/trace"
+    assert rows_of(open_trace("memory://published/trace")) == rows_of(open_trace(folder))
+    memory.rm("/published", recursive=True)
+
+
+def test_a_bucket_gets_the_files(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    s3fs, moto_server = pytest.importorskip("s3fs"), pytest.importorskip("moto.server")
+    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    keys = {"AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "nothing", "AWS_DEFAULT_REGION": "us-east-1"}
+    for name, value in (keys | {"AWS_ENDPOINT_URL": f"http://{host}:{port}"}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SIMLAB_CACHE", str(tmp_path / "cache"))
+    s3fs.S3FileSystem.clear_instance_cache()
+    try:
+        s3fs.S3FileSystem(skip_instance_cache=True).mkdir("bucket")
+        assert main(["export", "--push", "s3://bucket/t", "--trace", str(folder)]) == 0
+        assert rows_of(open_trace("s3://bucket/t")) == rows_of(open_trace(folder))
+    finally:
+        server.stop()
+        s3fs.S3FileSystem.clear_instance_cache()
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (("--push", HERE), "--push sends the trace of --trace DIR"),
+        (("--push", HERE, "--trace", "T", "-p", "chain"), "--policy is read with --format"),
+        (("--push", HERE, "--trace", "T", "--out", "x"), "--out is read with --format"),
+        (("--push", HERE, "--trace", "nothing"), "there is nothing"),
+        (("--push", "some/folder", "--trace", "T", "--public"), "--public is for repositories on the hub"),
+        (("--format", "vllm", "--public"), "--public is read with --push"),
+        (("--format", "vllm", "--push", HERE), "not allowed with"),
+        ((), "one of the arguments --format --push is required"),
+    ],
+)
+def test_options_that_do_not_fit(
+    typed: tuple[str, ...], said: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", *(str(folder) if word == "T" else word for word in typed)]) == 2
+    assert said in capsys.readouterr().err
+
+
+def front_matter(card: str) -> dict[str, object]:
+    """The values above a card; each line's is JSON."""
+    head = card.split("---\n")[1]
+    return {line.partition(": ")[0]: json.loads(line.partition(": ")[2]) for line in head.splitlines()}
+
+
+def test_the_card_says_what_the_trace_is(folder: Path) -> None:
+    trace = open_trace(folder)
+    card = trace_card(trace, HERE, "mit")
+    values = front_matter(card)
+    assert values["license"] == "mit"
+    assert "speculative-decoding" in str(values["tags"])
+    assert trace.manifest.target.name in str(values["models"])
+    for config in values["configs"]:  # type: ignore[attr-defined]
+        assert pl.scan_parquet(folder / config["data_files"]).collect().height > 0
+    names = {config["config_name"] for config in values["configs"]}  # type: ignore[attr-defined]
+    assert names == {"sequences", "tokens", f"draft-{DRAFT}", *(f"channel-{name}" for name in trace.manifest.channels)}
+    for said in (trace.text_id, trace.draft_ids[DRAFT], trace.manifest.target.digest, f"simlab replay --trace {HERE}"):
+        assert said in card
+    lines = [line for line in card.partition("## Texts")[2].splitlines() if line.startswith("|")]
+    rows = [line.strip("| ").split(" | ") for line in lines[2:]]
+    assert sum(int(row[2]) for row in rows) == len(trace.texts)
+    assert sum(int(row[3].replace(",", "")) for row in rows) == sum(len(one.text) for one in trace.texts)
+    assert front_matter(trace_card(trace, HERE))["license"] == "unknown"
+
+
+def test_names_of_others_are_nothing_but_text(folder: Path) -> None:
+    trace = open_trace(folder)
+    evil = 'a"\n---\nlicense: mit\n| <script>|`x`'
+    model = replace(trace.manifest.target, name=evil)
+    card = trace_card(replace(trace, manifest=replace(trace.manifest, target=model)), HERE)
+    assert front_matter(card)["license"] == "unknown"
+    assert evil in front_matter(card)["models"]  # type: ignore[operator]
+    body = card.split("---\n", 2)[2]
+    assert "<script>" not in body
+    rows = [line for line in body.splitlines() if line.startswith("| target")]
+    assert len(rows) == 1
+
+
+def test_a_digest_is_the_file_s(folder: Path, tmp_path: Path) -> None:
+    """What is sent is what the manifest lists, and the manifest as it lies there, byte for byte."""
+    pytest.importorskip("fsspec")
+    publication(open_trace(folder), os.fspath(tmp_path / "out")).send()
+    for name in own_files(folder):
+        there, here = (hashlib.sha256((place / name).read_bytes()).digest() for place in (tmp_path / "out", folder))
+        assert there == here
