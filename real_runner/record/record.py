@@ -205,12 +205,12 @@ class _PlanningJob:
         return self
 
     def parts(self, unit: None) -> list[None]:
-        """One part."""
+        """Give the only part."""
         return [unit]
 
     @within_memory()
     def work(self, _part: None) -> RecordingPlan:
-        """Load, and look."""
+        """Load the models, and look at the sources."""
         own = self.options.of_a_worker
         return plan_of(own, *_Loaded.of(own))
 
@@ -231,7 +231,7 @@ class _RecordingJob:
 
     @within_memory()
     def open(self, report: Report) -> "_OpenedRecording":
-        """Load the models."""
+        """Load the models of this worker."""
         torch.set_num_threads(self.num_threads)
         own = self.options.of_a_worker
         models, sources = _Loaded.of(own)

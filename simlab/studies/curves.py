@@ -158,7 +158,7 @@ class _LookingJob(Generic[Found]):
     look: Look[Found]
 
     def open(self, _report: Report) -> "_OpenedLook[Found]":
-        """Open the trace."""
+        """Open the trace in this process."""
         trace = self.trace.open() if isinstance(self.trace, TracePlace) else self.trace
         return _OpenedLook(self, trace, None if self.visits is None else Replay([(self.visits, None)]))
 

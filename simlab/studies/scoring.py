@@ -68,7 +68,7 @@ class ScoringInputs:
     without: tuple[str, ...]
 
     def job(self, trace: Trace | TracePlace) -> "_ScoringJob":
-        """The same on some sequences of a trace, as it is open here or where it is."""
+        """What workers do with some sequences of a trace, as it is open here or where it is."""
         return _ScoringJob(trace, self.draft, tuple(self.policies), self.limits, self.prices.cost)
 
 
@@ -207,7 +207,7 @@ class _ScoringJob:
     cost: CostTable | None
 
     def open(self, report: Report) -> "_OpenedScoring":
-        """Open the trace."""
+        """Open the trace in this process."""
         trace = self.trace.open() if isinstance(self.trace, TracePlace) else self.trace
         return _OpenedScoring(self, trace, report)
 

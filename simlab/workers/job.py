@@ -34,7 +34,7 @@ class Job(Protocol[Unit_contra, Part, Value_co]):
 
 
 class Workers(Protocol):
-    """What does jobs."""
+    """Whatever does jobs: threads, or workers of Ray."""
 
     @property
     def shares_memory(self) -> bool:

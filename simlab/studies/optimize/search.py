@@ -172,7 +172,7 @@ class _SumsJob:
     chunks: tuple[Longs, ...]
 
     def open(self, _report: Report) -> _OpenedSums:
-        """Open the trace."""
+        """Open the trace in this process."""
         trace = self.trace.open() if isinstance(self.trace, TracePlace) else self.trace
         return _OpenedSums(trace, self.draft, self.priced, self.chunks)
 

@@ -262,7 +262,7 @@ class _ReplayJob:
     tasks: tuple[list[tuple[_Task, ...]], ...]
 
     def open(self, _report: Report) -> _OpenedReplay:
-        """Open the trace."""
+        """Open the trace in this process."""
         trace = self.trace.open() if isinstance(self.trace, TracePlace) else self.trace
         return _OpenedReplay(trace, self.draft, self.tasks)
 

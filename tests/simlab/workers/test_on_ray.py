@@ -9,10 +9,11 @@ import pytest
 from ray_jobs import Squares, ray_of_tests
 
 from simlab.errors import SimlabError, UsageError
-from simlab.workers import on_ray
+from simlab.workers import ray_pool
 from simlab.workers.job import Workers, not_told
 from simlab.workers.kinds import kind_of_this_process
-from simlab.workers.on_ray import MOST_LOSSES, RayOptions, RayWorkers, WorkerError, ray_options, workers_on
+from simlab.workers.on_ray import RayOptions, WorkerError, ray_options, workers_on
+from simlab.workers.ray_pool import MOST_LOSSES, RayWorkers
 from simlab.workers.threads import Threads
 
 NUM_UNITS = 12
@@ -55,7 +56,7 @@ def test_units_of_lost_workers_are_done_again(two: Workers, tmp_path: Path) -> N
 
 
 def test_a_unit_that_ends_every_worker_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(on_ray, "MOST_LOSSES", 2)
+    monkeypatch.setattr(ray_pool, "MOST_LOSSES", 2)
     with (
         workers_on(RayOptions(workers=1)) as workers,
         pytest.raises(WorkerError, match=r"2 workers ended .* same unit of work: .*; finished units are kept"),
@@ -106,7 +107,7 @@ def test_no_units_begin_no_worker(tmp_path: Path) -> None:
 
 def test_a_worker_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = dict(kind_of_this_process())
-    monkeypatch.setattr(on_ray, "kind_of_this_process", lambda: here | {"numba": "0.1"})
+    monkeypatch.setattr(ray_pool, "kind_of_this_process", lambda: here | {"numba": "0.1"})
     with (
         workers_on(RayOptions(workers=1)) as workers,
         pytest.raises(WorkerError, match=rf"a worker has numba {here['numba']}, and the driver has numba 0\.1"),
@@ -133,6 +134,7 @@ def test_options_that_say_nothing_are_refused() -> None:
 
 
 def test_without_ray_a_sentence_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "simlab.workers.ray_pool")
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SimlabError, match=r'install it with: pip install "simlab\[ray\]"'), workers_on(RayOptions()):
         pass
