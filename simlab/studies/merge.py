@@ -88,8 +88,8 @@ class MergedResults:
 
     def to_json(self) -> dict[str, object]:
         """The value of ``simlab merge --json``."""
-        value = {"path": str(self.out), "rows": self.rows.height, "repeated": self.repeated}
-        return value | {"unfinished": self.unfinished}
+        rows, repeated = self.rows.height, self.repeated
+        return {"path": str(self.out), "rows": rows, "repeated": repeated, "unfinished": self.unfinished}
 
     def text(self) -> str:
         """What ``simlab merge`` prints."""

@@ -16,11 +16,11 @@ Report = Callable[[str, int], None]
 class Opened(Protocol[Unit_contra, Part, Value_co]):
     """A job in one process, with what it reads in memory."""
 
-    def parts(self, unit: Unit_contra) -> Iterable[Part]:
+    def parts(self, unit: Unit_contra, /) -> Iterable[Part]:
         """What a unit is made of, read one after the other."""
         ...
 
-    def work(self, part: Part) -> Value_co:
+    def work(self, part: Part, /) -> Value_co:
         """What comes of a part; threads call this at the same time."""
         ...
 
@@ -28,7 +28,7 @@ class Opened(Protocol[Unit_contra, Part, Value_co]):
 class Job(Protocol[Unit_contra, Part, Value_co]):
     """Work on numbered units. It can be pickled, and a unit that is done twice gives the same."""
 
-    def open(self, report: Report) -> Opened[Unit_contra, Part, Value_co]:
+    def open(self, report: Report, /) -> Opened[Unit_contra, Part, Value_co]:
         """Read what all units need, once in each process."""
         ...
 

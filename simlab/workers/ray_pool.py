@@ -15,6 +15,7 @@ from typing import Generic
 import ray
 from ray import ObjectRef
 from ray.actor import ActorHandle
+from ray.exceptions import RayError, RayTaskError
 
 from simlab.errors import SimlabError
 from simlab.workers.job import Job, Part, Report, Unit, Value
@@ -329,7 +330,7 @@ class _Run(Generic[Unit, Value]):
         """A worker has begun, or failed to."""
         try:
             other = difference(self.driver, ray.get(worker.kind))
-        except ray.exceptions.RayError as error:
+        except RayError as error:
             self.workers.remove(worker)
             self._deaths_at_start += 1
             if self._deaths_at_start > MOST_LOSSES:
@@ -344,11 +345,11 @@ class _Run(Generic[Unit, Value]):
         task, worker = self._running.pop(ref)
         try:
             self._done[task.number] = ray.get(ref)
-        except ray.exceptions.RayTaskError as error:
+        except RayTaskError as error:
             if isinstance(error.cause, SimlabError):
                 raise error.cause from None
             raise
-        except ray.exceptions.RayError as error:
+        except RayError as error:
             if worker in self.workers:
                 self.workers.remove(worker)
             task.losses += 1
@@ -368,7 +369,7 @@ class _Run(Generic[Unit, Value]):
                 found, _ = ray.wait([worker.asked], timeout=0)
                 if not found:
                     continue
-                with suppress(ray.exceptions.RayError):
+                with suppress(RayError):
                     for what, number in ray.get(worker.asked).items():
                         self.told(what, number)
             worker.asked = worker.handle.reports.remote()

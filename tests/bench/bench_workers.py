@@ -49,16 +49,26 @@ def timed(arguments: list[str]) -> tuple[float, dict[str, int]]:
     return seconds, peaks
 
 
+FAMILIES = (
+    "ddtree:budget=1..{most}",
+    "spine-gap:budget=1..{most}",
+    *(f"expand-parent:gap_slope={slope},budget=1..{{most}}" for slope in (0.5, 1.0, 2.0, 4.0)),
+    *(f"eagle2-beam:beam={beam},budget=1..{{most}}" for beam in (4, 8, 12, 16)),
+    *(f"entropy-width:power={power},budget=1..{{most}}" for power in (0.5, 1.0, 2.0)),
+    *(f"survival:threshold={threshold},budget=1..{{most}}" for threshold in (0.01, 0.02, 0.05, 0.1)),
+)
+"""Whatever needs no fitted table, at 64 budgets each: 17 families, 1,088 policies."""
+
+
 def policies(num: int) -> list[str]:
-    """So many policies, as they are typed: budgets of trees, and of trees corrected by a 3-gram at several weights."""
-    typed, left = [], num
-    for weight in (None, *(round(0.02 * step, 2) for step in range(1, 100))):
-        budgets = min(left, 64)
-        if budgets < 1:
-            break
-        name = f"ddtree:budget=1..{budgets}" if weight is None else f"presto:ngram_weight={weight},budget=1..{budgets}"
-        typed += ["-p", name]
-        left -= budgets
+    """So many policies, as they are typed: all families at as many budgets as that takes."""
+    typed: list[str] = []
+    left = num
+    for family in FAMILIES:
+        most = min(64, left)
+        if most > 0:
+            typed += ["-p", family.format(most=most)]
+            left -= most
     return typed
 
 

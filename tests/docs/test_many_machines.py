@@ -81,7 +81,7 @@ def test_the_indexed_job(place: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     (script,) = container["args"]
     for index in range(job["spec"]["completions"]):
         run(script, place, tmp_path, monkeypatch, JOB_COMPLETION_INDEX=index)
-    merge = next(one for one in blocks("sh") if "simlab replay" in one).splitlines()[-1]
+    merge = next(one for one in blocks("sh") if "--shard" in one and "simlab replay" in one).splitlines()[-1]
     run(merge, place, tmp_path, monkeypatch)
     assert (tmp_path / "all.parquet").read_bytes() == (place / "one.parquet").read_bytes()
 

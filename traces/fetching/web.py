@@ -219,8 +219,8 @@ def _from_fsspec(place: str | Path, name: str, start: int) -> Answer:
     except ModuleNotFoundError as error:
         raise not_read(place, name, f"{scheme}:// needs packages: pip install {install}") from error
     with _storage_explained(place, name, install):
-        found = fsspec.open(where, "rb")
-        file = cast(IO[bytes], found.fs.open(found.path, "rb", block_size=_BLOCK_BYTES))
+        system, path = fsspec.url_to_fs(where)
+        file = cast(IO[bytes], system.open(path, "rb", block_size=_BLOCK_BYTES))
         begun = file.seek(start) if start and file.seekable() else 0
     return Answer(begun, _read(file, place, name, install))
 

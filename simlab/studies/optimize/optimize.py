@@ -211,7 +211,8 @@ def _tracked_settings(inputs: SearchInputs) -> dict[str, object]:
         }
         for side in (inputs.dev, inputs.evaluation)
     }
-    return sides | {
+    return {
+        **sides,
         "objective": inputs.objective,
         "node_cap": inputs.node_cap,
         "cost_ids": [one.cost_id for one in inputs.dev.prices],

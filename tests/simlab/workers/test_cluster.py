@@ -48,7 +48,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, Node]]:
 
 def test_a_job_goes_on_without_the_node(cluster: tuple[Cluster, Node], tmp_path: Path) -> None:
     nodes, second = cluster
-    with workers_on(RayOptions(nodes.address, workers=2)) as workers:
+    with workers_on(RayOptions(str(nodes.address), workers=2)) as workers:
         values = workers.results(Squares(tmp_path, wait_s=0.05), range(30), not_told)
         found = [next(values)]
         while len(list(tmp_path.glob("opened-*"))) < 2:
