@@ -8,7 +8,6 @@ and resumed. Tiny models of random weights, and the packaged trace.
 
 import argparse
 import multiprocessing
-import os
 import random
 import shutil
 import tempfile
@@ -48,15 +47,15 @@ def bytes_of(place: Path) -> dict[str, bytes]:
     return {name: data for name, data in files.items() if name != "recording.json" and not name.endswith(".lock")}
 
 
-def quietly(arguments: list[str]) -> None:
-    """The command line, with one thread and without its output."""
+def quietly(arguments: list[str], said: Path) -> None:
+    """The command line, with one thread; a file gets its output."""
     torch.set_num_threads(1)
-    with Path(os.devnull).open("w") as nothing, redirect_stdout(nothing), redirect_stderr(nothing):
+    with said.open("w") as file, redirect_stdout(file), redirect_stderr(file):
         raise SystemExit(main(arguments))
 
 
-def run(arguments: list[str]) -> BaseProcess:
-    process = multiprocessing.get_context("spawn").Process(target=quietly, args=(arguments,))
+def run(arguments: list[str], said: Path) -> BaseProcess:
+    process = multiprocessing.get_context("spawn").Process(target=quietly, args=(arguments, said))
     process.start()
     return process
 
@@ -77,10 +76,12 @@ def workers_of(driver: BaseProcess) -> list[psutil.Process]:
     return found
 
 
-def killed_run(arguments: list[str], chance: random.Random, seconds: float, kill_driver: bool) -> tuple[int, int]:
+def killed_run(
+    arguments: list[str], chance: random.Random, seconds: float, kill_driver: bool, said: Path
+) -> tuple[int, int]:
     """Run a command whose workers are killed, and whose driver once is; how often each was."""
     kills = drivers = 0
-    process = run(arguments)
+    process = run(arguments, said)
     begun = time.monotonic()
     driver_at = begun + (5 + 25 * chance.random() if kill_driver else float("inf"))
     next_at = 0.0
@@ -91,7 +92,7 @@ def killed_run(arguments: list[str], chance: random.Random, seconds: float, kill
             process.join()
             drivers, driver_at, next_at = drivers + 1, float("inf"), 0.0
             time.sleep(3.0)
-            process = run(arguments)
+            process = run(arguments, said)
         elif there and next_at == 0.0:
             next_at = now + seconds * (0.3 + 1.4 * chance.random())
         elif there and now > next_at:
@@ -104,7 +105,7 @@ def killed_run(arguments: list[str], chance: random.Random, seconds: float, kill
         time.sleep(0.02)
     process.join()
     if process.exitcode != 0:
-        raise SystemExit(f"a run ended with exit code {process.exitcode}")
+        raise SystemExit(f"a run ended with exit code {process.exitcode}: {said.read_text()[-2000:]}")
     return kills, drivers
 
 
@@ -113,17 +114,17 @@ def campaign(folder: Path, most: int, seconds: float, seed: int) -> None:
     tiny_models.make_pair(folder)
     tiny_models.write_prompts(folder / "prompts.jsonl", NUM_PROMPTS)
     alone = {"record": folder / "one", "replay": folder / "one.parquet"}
-    for process in (run(record_command(folder, alone["record"])), run(replay_command(alone["replay"]))):
-        process.join()
+    for typed in (record_command(folder, alone["record"]), replay_command(alone["replay"])):
+        run(typed, folder / "said").join()
     expected = {kind: bytes_of(place) for kind, place in alone.items()}
     chance = random.Random(seed)
     kills = drivers = runs = 0
     while kills < most:
         kind = ("record", "replay")[runs % 2]
         out = folder / ("killed" if kind == "record" else "killed.parquet")
-        ray = ("--ray", "local", "--workers", str(chance.choice((1, 2, 3))))
+        ray = ("--ray", "local", "--workers", str(chance.choice((2, 3))))
         typed = record_command(folder, out, *ray) if kind == "record" else replay_command(out, *ray)
-        more, ended = killed_run(typed, chance, seconds, kill_driver=runs % 3 == 2)
+        more, ended = killed_run(typed, chance, seconds, runs % 3 == 2, folder / "said")
         kills, drivers, runs = kills + more, drivers + ended, runs + 1
         if bytes_of(out) != expected[kind]:
             raise SystemExit(f"{kind} {runs} has other bytes than one process's; its files are in {out}")
