@@ -173,12 +173,11 @@ class Trace:
         wanted, name = self._wanted(indices), self.draft_name(draft)
         for channel in channels:
             self._check_is_read(channel)
-        beside_draft = [tokens_file if one == TARGET else partial(channel_file, one) for one in channels]
         kept = self.manifest.draft_sets[name]
         root_bytes = _CANDIDATE_BYTES * kept.depth * kept.min_width
+        # From an address the files of a shard are fetched by the thread that reads it, ahead of those before it.
         shards = (
-            (shard, sum(len(record.text) - 1 for record in shard[1]) * root_bytes)
-            for shard in self._shards(wanted, partial(draft_file, name), *beside_draft)
+            (shard, sum(len(record.text) - 1 for record in shard[1]) * root_bytes) for shard in self._shards(wanted)
         )
 
         def read(shard: tuple[int, tuple[SequenceRecord, ...]]) -> tuple[Sequence[SequenceRecord], DraftRows, _Beside]:

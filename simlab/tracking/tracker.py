@@ -8,8 +8,6 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from tqdm import tqdm
-
 from simlab.errors import SimlabError, UsageError, enumerated
 from simlab.tracking.writers import WRITERS, Scalar, Writer
 
@@ -79,6 +77,9 @@ class Tracker:
         except Exception as error:  # noqa: BLE001 - whatever a tracker raises, the work goes on
             self._writers.pop(name, None)
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:_MOST_OF_A_REASON]
+            # A bar may be on the screen; it takes a tenth of a second to import, which `--help` should not wait for.
+            from tqdm import tqdm  # noqa: PLC0415
+
             tqdm.write(f"{name} takes no more of this run ({reason}); the work goes on without it", file=sys.stderr)
 
 

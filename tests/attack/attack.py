@@ -4,6 +4,7 @@ The same seed draws the same cases everywhere. See docs/development/index.md.
 """
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -135,6 +136,8 @@ def _show(found: Finding, folder: Path) -> None:
 
 def main_of_attack(typed: Sequence[str] | None = None) -> int:
     """Run the campaign as it was typed."""
+    # No tracker is to be asked for, over the network, in the middle of an attack.
+    os.environ["WANDB_MODE"] = "disabled"
     options = parsed(typed)
     if options.folder is not None:
         return attack(options, options.folder.resolve())

@@ -82,13 +82,13 @@ def fetch(served: FileServer, name: str = NAME) -> Path:
     return fetched_file(f"{served.address}/trace", name, len(content), hashlib.sha256(content).hexdigest())
 
 
-def eventually(wanted: int, served: FileServer) -> int:
-    """How many shards of drafts were asked for, once it is as many as wanted or time is up, and a moment later."""
+def eventually(kind: str, wanted: int, served: FileServer) -> int:
+    """How many files of a kind were asked for, once it is as many as wanted or time is up, and a moment later."""
     until = time.monotonic() + 20
-    while len({path for path in served.asked if "draft-" in path}) < wanted and time.monotonic() < until:
+    while len({path for path in served.asked if kind in path}) < wanted and time.monotonic() < until:
         time.sleep(0.01)
     time.sleep(0.2)
-    return len({path for path in served.asked if "draft-" in path})
+    return len({path for path in served.asked if kind in path})
 
 
 def test_what_is_read_is_what_lies_there(served: FileServer, cache: Path) -> None:
@@ -113,15 +113,19 @@ def test_a_channel_is_fetched_with_the_drafts(served: FileServer, cache: Path) -
 
 
 def test_the_next_shards_are_fetched_while_one_is_read_and_no_more(served: FileServer) -> None:
+    """Drafts are fetched by the threads that read ahead, the target's rows ahead of whoever reads them."""
     trace = open_trace(f"{served.address}/trace")
-    reading = trace.recorded(DRAFT)
-    assert shard_of(trace, next(reading).index) == 0
-    assert eventually(1 + ITEMS_AHEAD, served) == 1 + ITEMS_AHEAD
-    while shard_of(trace, next(reading).index) == 0:
-        pass
-    assert eventually(2 + ITEMS_AHEAD, served) == 2 + ITEMS_AHEAD
-    del reading
-    assert eventually(2 + ITEMS_AHEAD, served) == 2 + ITEMS_AHEAD
+    for kind, reading, ahead in (
+        ("draft-", (one.index for one in trace.recorded(DRAFT)), min(os.cpu_count() or 1, 4)),
+        ("tokens-", (index for index, _ in trace.token_rows()), ITEMS_AHEAD),
+    ):
+        assert shard_of(trace, next(reading)) == 0
+        assert eventually(kind, 1 + ahead, served) == 1 + ahead
+        while shard_of(trace, next(reading)) == 0:
+            pass
+        assert eventually(kind, 2 + ahead, served) == 2 + ahead
+        reading.close()
+        assert eventually(kind, 2 + ahead, served) == 2 + ahead
 
 
 def test_a_shard_that_cannot_be_had_is_said_when_its_turn_comes(served: FileServer) -> None:
