@@ -1,5 +1,6 @@
 """Several texts at a time: each text and each of its rounds is what it is alone."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from simlab.arrays import Doubles
 from simlab.cost import GRID_STAGES, PLAIN, CostTable
-from simlab.draft import Draft, Prompt
+from simlab.draft import Draft, Marginals, Prompt
 from simlab.errors import ModelError, PolicyError
 from simlab.policies.composition import Composition
 from simlab.policies.engine.lock_step import rounds_of_policy, serve
@@ -131,6 +132,8 @@ def test_random_trees_in_a_batch_give_the_rounds_of_each_text_alone(
         check_rounds(one, policy)
 
 
+NEAR = 1e-4
+
 LIVE: tuple[AnyPolicy, ...] = (DDTree(7), Chain(3), Autoregressive())
 
 
@@ -150,8 +153,18 @@ def test_live_drafts_in_a_batch_give_the_rounds_of_each_text_alone(
             for ran, there in zip(one.rounds, other.rounds, strict=True):
                 assert (ran.marginals is None) == (there.marginals is None)
                 if ran.marginals is not None and there.marginals is not None:
-                    assert ran.marginals.ids.tolist() == there.marginals.ids.tolist()
-                    assert np.abs(ran.marginals.log_probs - there.marginals.log_probs).max() < 1e-4
+                    assert_near(ran.marginals, there.marginals)
+
+
+def assert_near(one: Marginals, other: Marginals) -> None:
+    """Candidates of another batch: tokens that nearly tie may change places, and no others."""
+    assert one.offsets.tolist() == other.offsets.tolist()
+    assert np.abs(one.log_probs - other.log_probs).max() < NEAR
+    for first, last in itertools.pairwise(one.offsets.tolist()):
+        theirs = dict(zip(other.ids[first:last].tolist(), other.log_probs[first:last].tolist(), strict=True))
+        for token, log_prob in zip(one.ids[first:last].tolist(), one.log_probs[first:last].tolist(), strict=True):
+            # One that is not among theirs nearly ties with the last of them.
+            assert abs(theirs.get(token, min(theirs.values())) - log_prob) < NEAR
 
 
 def test_texts_of_all_ends_leave_and_others_take_their_places() -> None:
