@@ -31,6 +31,9 @@ ROWS_AT_ONCE = 4096
 ROOTS_AT_ONCE = 1024
 """Texts of as many positions are replayed at a time: enough for a kernel to be worth its call, and few in memory."""
 
+ROOTS_OF_A_WORKER = 2048
+"""The same in another process: fewer tables travel, and more no longer fit into the caches of cores that all work."""
+
 ROOTS_A_UNIT = 8192
 """Another process is given texts of one shard of as many positions."""
 
@@ -218,10 +221,11 @@ class _OpenedReplay:
         trace: the recording.
         draft: the draft set.
         tasks: as those of `_ReplayJob`.
+        roots: texts of as many positions are replayed at a time.
     """
 
-    def __init__(self, trace: Trace, draft: str, tasks: "Sequence[Sequence[tuple[_Task, ...]]]") -> None:
-        self._trace, self._draft, self._tasks = trace, draft, tasks
+    def __init__(self, trace: Trace, draft: str, tasks: "Sequence[Sequence[tuple[_Task, ...]]]", roots: int) -> None:
+        self._trace, self._draft, self._tasks, self._roots = trace, draft, tasks, roots
         self._ready = cache(self._made_ready)
 
     def parts(self, unit: _Unit) -> Iterator[_Part]:
@@ -231,7 +235,7 @@ class _OpenedReplay:
         ready = [self._ready(unit.alike, number) for number in numbers]
         rows = [task.row for number in numbers for task in wanted[number]]
         channels = tuple(dict.fromkeys(name for row in rows for name in row.channels_read))
-        for texts in self._trace.recorded_texts(self._draft, unit.sequences, ROOTS_AT_ONCE, channels):
+        for texts in self._trace.recorded_texts(self._draft, unit.sequences, self._roots, channels):
             yield from (_Part(texts, *group) for group in ready)
 
     def work(self, part: _Part) -> _Replayed:
@@ -263,8 +267,9 @@ class _ReplayJob:
 
     def open(self, _report: Report) -> _OpenedReplay:
         """Open the trace in this process."""
-        trace = self.trace.open() if isinstance(self.trace, TracePlace) else self.trace
-        return _OpenedReplay(trace, self.draft, self.tasks)
+        if isinstance(self.trace, TracePlace):
+            return _OpenedReplay(self.trace.open(), self.draft, self.tasks, ROOTS_OF_A_WORKER)
+        return _OpenedReplay(self.trace, self.draft, self.tasks, ROOTS_AT_ONCE)
 
 
 def _alike(missing: dict[int, list[_Task]]) -> list[tuple[list[_Task], list[int]]]:
