@@ -59,6 +59,15 @@ def did_you_mean(typed: str, names: Iterable[str]) -> str:
     return f"; did you mean `{near[0]}`?" if near else ""
 
 
+def reason_of(error: BaseException) -> str:
+    r"""The first line of what an error of others says, for the middle of a sentence; the name of its kind if nothing.
+
+    >>> reason_of(ValueError("it is late\nand more"))
+    'it is late'
+    """
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def enumerated(names: Sequence[str]) -> str:
     """At least one name, as a sentence lists them.
 

@@ -1,11 +1,12 @@
 """Work done ahead in threads: a few pieces at once, results in order, memory bounded by the pieces' weights."""
 
-import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice
 from typing import TypeVar
+
+from simlab.workers.threads import num_cores
 
 Work = TypeVar("Work")
 Value = TypeVar("Value")
@@ -28,7 +29,7 @@ def work_ahead(pieces: Iterable[tuple[Work, int]], work: Callable[[Work], Value]
     if len(first) < 2:
         yield from (work(piece) for piece, _ in first)
         return
-    threads = min(os.cpu_count() or 1, _MOST_THREADS)
+    threads = min(num_cores(), _MOST_THREADS)
     begun: deque[tuple[Future[Value], int]] = deque()
     pool = ThreadPoolExecutor(threads)
     try:

@@ -21,7 +21,8 @@ from simlab.arrays import Floats, Ints
 from simlab.errors import SimlabError
 from simlab.ids import content_digest
 from simlab.recorded import DraftRows
-from simlab.traces.fetching.cache import cache_dir, stamp_of
+from simlab.traces.fetching.cache import stamp_of
+from simlab.traces.fetching.store import store_dir
 from simlab.traces.format.files import SEQUENCES, draft_file, local_folder, write_beside
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.records import SequenceRecord
@@ -202,7 +203,8 @@ def _decoded_shard(
         "vocab_size": manifest.vocab_size,
     }
     key = content_digest(facts)
-    in_cache = cache_dir() / "decoded" / key
+    # Counted, and removed, with what was fetched.
+    in_cache = store_dir() / sha256 / "decoded"
     folder = local_folder(place)
     is_beside = folder is not None and not folder.is_relative_to(_PACKAGED)
     folders = (folder / FOLDER, in_cache) if is_beside and folder is not None else (in_cache,)

@@ -172,11 +172,10 @@ def _holders(parts: Sequence[_Begun]) -> dict[int, Path]:
     first, holders = parts[0], dict[int, Path]()
     for one in parts:
         told = _first_told(first), _first_told(one)
-        differing = first_difference(*told)
+        differing = first_difference(*told, f"in {first.folder}", f"in {one.folder}")
         if differing is not None:
-            where = differing.replace(" there, ", f" in {first.folder}, ").replace(" here)", f" in {one.folder})")
             raise UsageError(
-                f"{first.folder} and {one.folder} are parts of different recordings: they differ in {where}"
+                f"{first.folder} and {one.folder} are parts of different recordings: they differ in {differing}"
             )
         for shard in sorted(one.done):
             if shard in holders:

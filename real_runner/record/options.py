@@ -10,7 +10,7 @@ from simlab.real_runner.execution.executions import check_device_map
 from simlab.sampling.choice import Sampling
 from simlab.traces.format.manifest_entries import check_kept
 from simlab.untrusted.json_text import parse_json
-from simlab.workers.on_ray import LOCAL, RayOptions
+from simlab.workers.on_ray import LOCAL, RayOptions, ray_options
 from simlab.workers.parts import Part
 
 _SET_HERE = {"conversation", "conversations", "messages", "add_generation_prompt", "continue_final_message", "tokenize"}
@@ -95,8 +95,7 @@ class RecordOptions:
         self._check_ray()
 
     def _check_ray(self) -> None:
-        if self.ray is None and self.workers is not None:
-            raise ValueError(f"--workers {self.workers} are workers of Ray; add --ray local, or leave it out")
+        ray_options(self.ray, self.workers)
         if self.ray is not None and self.more_devices:
             raise ValueError("--ray places the workers itself; give --device cuda or --device cpu, and --workers N")
         if self.gpus_per_worker is not None and (self.ray is None or self.device_map is None):

@@ -32,7 +32,7 @@ from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.inputs.price_noise import told_apart
 from simlab.studies.inputs.prices import Prices, prices_for_trace
 from simlab.studies.inputs.progress import progress_bar
-from simlab.studies.inputs.trace import TracePlace, TraceSource, first_prompts, opened
+from simlab.studies.inputs.trace import HandedTrace, TraceSource, first_prompts, handed, opened, taken
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
@@ -126,9 +126,8 @@ class _CurveRoots:
     def each(self, order: BestFirst, most: int, look: Look[Found]) -> Iterator[tuple[pl.DataFrame, Found]]:
         """Where some roots are and what is found there."""
         inputs, shared = self.inputs, self.workers.shares_memory
-        trace = inputs.trace if shared else TracePlace.of(inputs.trace)
         visits = None if inputs.visits is None else inputs.visits.policy
-        job = _LookingJob(trace, inputs.draft, inputs.channels, visits, order, most, look)
+        job = _LookingJob(handed(inputs.trace, self.workers), inputs.draft, inputs.channels, visits, order, most, look)
         runs = [tuple(inputs.wanted)] if shared else inputs.trace.runs(frozenset(inputs.wanted))
         for where, found, num_roots in self.workers.results(job, runs, not_told):
             yield where, found
@@ -149,7 +148,7 @@ class _LookingJob(Generic[Found]):
         look: what is asked.
     """
 
-    trace: Trace | TracePlace
+    trace: HandedTrace
     draft: str
     channels: tuple[str, ...]
     visits: AnyPolicy | None
@@ -159,8 +158,7 @@ class _LookingJob(Generic[Found]):
 
     def open(self, _report: Report) -> "_OpenedLook[Found]":
         """Open the trace in this process."""
-        trace = self.trace.open() if isinstance(self.trace, TracePlace) else self.trace
-        return _OpenedLook(self, trace, None if self.visits is None else Replay([(self.visits, None)]))
+        return _OpenedLook(self, taken(self.trace), None if self.visits is None else Replay([(self.visits, None)]))
 
 
 @dataclass(frozen=True, slots=True)

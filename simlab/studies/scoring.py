@@ -20,11 +20,20 @@ from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.inputs.priced_policies import largest_budget
 from simlab.studies.inputs.prices import Prices, prices_for_trace
 from simlab.studies.inputs.progress import progress_bar
-from simlab.studies.inputs.trace import TracePlace, TraceSource, first_prompts, opened, prompt_of, whole_prompts
+from simlab.studies.inputs.trace import (
+    HandedTrace,
+    TraceSource,
+    first_prompts,
+    handed,
+    opened,
+    prompt_of,
+    taken,
+    whole_prompts,
+)
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
-from simlab.workers.job import Report
+from simlab.workers.job import Report, Workers
 from simlab.workers.on_ray import ray_options, workers_on
 
 WITHOUT_CHOICE = (
@@ -67,9 +76,9 @@ class ScoringInputs:
     in_sample: tuple[str, ...]
     without: tuple[str, ...]
 
-    def job(self, trace: Trace | TracePlace) -> "_ScoringJob":
-        """What workers do with some sequences of a trace, as it is open here or where it is."""
-        return _ScoringJob(trace, self.draft, tuple(self.policies), self.limits, self.prices.cost)
+    def job(self, workers: Workers) -> "_ScoringJob":
+        """What these workers do with the sequences of whole prompts."""
+        return _ScoringJob(handed(self.trace, workers), self.draft, tuple(self.policies), self.limits, self.prices.cost)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -180,11 +189,8 @@ def scoring(
         def told(_what: str, num_roots: int) -> None:
             bar.update(num_roots)
 
-        if what.shares_memory:
-            job, units = inputs.job(inputs.trace), [tuple(inputs.wanted)]
-        else:
-            job, units = inputs.job(TracePlace.of(inputs.trace)), whole_prompts(inputs.trace, inputs.wanted)
-        whole = Scoring.joined(list(what.results(job, units, told)))
+        units = [tuple(inputs.wanted)] if what.shares_memory else whole_prompts(inputs.trace, inputs.wanted)
+        whole = Scoring.joined(list(what.results(inputs.job(what), units, told)))
     return ScoringTable(inputs, (*(whole.by_dataset() if by_dataset else ()), (None, whole)))
 
 
@@ -200,7 +206,7 @@ class _ScoringJob:
         cost: what rounds cost; None: nothing is priced.
     """
 
-    trace: Trace | TracePlace
+    trace: HandedTrace
     draft: str
     policies: tuple[NamedPolicy, ...]
     limits: ScoringLimits
@@ -208,8 +214,7 @@ class _ScoringJob:
 
     def open(self, report: Report) -> "_OpenedScoring":
         """Open the trace in this process."""
-        trace = self.trace.open() if isinstance(self.trace, TracePlace) else self.trace
-        return _OpenedScoring(self, trace, report)
+        return _OpenedScoring(self, taken(self.trace), report)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from simlab.errors import SimlabError, UsageError, enumerated
+from simlab.errors import SimlabError, UsageError, enumerated, reason_of
 from simlab.tracking.writers import WRITERS, Scalar, Writer
 
 TRACKERS = tuple(WRITERS)
@@ -76,7 +76,7 @@ class Tracker:
             call()
         except Exception as error:  # noqa: BLE001 - whatever a tracker raises, the work goes on
             self._writers.pop(name, None)
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:_MOST_OF_A_REASON]
+            reason = reason_of(error)[:_MOST_OF_A_REASON]
             # A bar may be on the screen; it takes a tenth of a second to import, which `--help` should not wait for.
             from tqdm import tqdm  # noqa: PLC0415
 

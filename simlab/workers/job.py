@@ -26,7 +26,7 @@ class Opened(Protocol[Unit_contra, Part, Value_co]):
 
 
 class Job(Protocol[Unit_contra, Part, Value_co]):
-    """Work on numbered units. It can be pickled, and a unit that is done twice gives the same."""
+    """Work on units. It can be pickled, and a unit that is done twice gives the same."""
 
     def open(self, report: Report, /) -> Opened[Unit_contra, Part, Value_co]:
         """Read what all units need, once in each process."""

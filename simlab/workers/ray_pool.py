@@ -17,7 +17,7 @@ from ray import ObjectRef
 from ray.actor import ActorHandle
 from ray.exceptions import RayError, RayTaskError
 
-from simlab.errors import SimlabError
+from simlab.errors import SimlabError, reason_of
 from simlab.workers.job import Job, Part, Report, Unit, Value
 from simlab.workers.kinds import Kind, difference, kind_of_this_process
 from simlab.workers.on_ray import LOCAL, RayOptions, WorkerError
@@ -96,11 +96,9 @@ def _check_there(address: str) -> None:
 
 
 def _no_ray(what: str, error: Exception) -> str:
-
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return (
-        f"{what} ({reason}); give --ray local, or the address of a running cluster (`ray start --head` on its first "
-        "machine prints it)"
+        f"{what} ({reason_of(error)}); give --ray local, or the address of a running cluster (`ray start --head` on its "
+        "first machine prints it)"
     )
 
 
@@ -334,7 +332,9 @@ class _Run(Generic[Unit, Value]):
             self.workers.remove(worker)
             self._deaths_at_start += 1
             if self._deaths_at_start > MOST_LOSSES:
-                raise WorkerError(f"{MOST_LOSSES} workers in a row ended while they began: {_reason(error)}") from error
+                raise WorkerError(
+                    f"{MOST_LOSSES} workers in a row ended while they began: {reason_of(error)}"
+                ) from error
             return
         if other is not None:
             raise WorkerError(f"a worker has {other}, so its results might differ; install the same on all machines")
@@ -356,7 +356,7 @@ class _Run(Generic[Unit, Value]):
             if task.losses > MOST_LOSSES:
                 raise WorkerError(
                     f"{MOST_LOSSES} workers ended one after the other while they did the same unit of work: "
-                    f"{_reason(error)}; finished units are kept"
+                    f"{reason_of(error)}; finished units are kept"
                 ) from error
             self._waiting.appendleft(task)
 
@@ -379,9 +379,3 @@ class _Run(Generic[Unit, Value]):
         if not self._running and now - self._stirred > _SECONDS_TO_WAIT_IN_SILENCE:
             self._stirred = now
             sys.stderr.write(f"waiting for Ray to begin {beginning} workers; is there room on the cluster?\n")
-
-
-def _reason(error: BaseException) -> str:
-    """The first line of what Ray says of a loss."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0].rstrip(".") if lines else type(error).__name__

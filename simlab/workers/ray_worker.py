@@ -2,7 +2,7 @@
 
 import os
 
-# Threads of OpenMP that wait do not spin: beside other workers on the same cores, spinning ones take a hundred times as
+# Threads of OpenMP that wait do not spin: beside other workers on the same cores, spinning ones take many times as
 # long. It is read when a library with OpenMP is loaded, so it stands above whatever a job imports.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 

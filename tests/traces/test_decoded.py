@@ -292,7 +292,7 @@ def test_a_folder_that_cannot_be_written_sends_them_to_the_cache(
     for _ in range(2):
         assert_same(rows_of(folder), expected)
     assert num() == len(expected)
-    assert len(list((tmp_path / "cache" / "decoded").glob("*/*.rows"))) == len(expected)
+    assert len(list((tmp_path / "cache" / "traces").glob("*/decoded/*.rows"))) == len(expected)
     assert (folder / ".decoded").read_text() == ""
 
 
@@ -338,7 +338,7 @@ def test_the_packaged_trace_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.M
     assert again.rows is not None
     assert_same([again.rows], [first.rows])
     assert sorted(packaged_trace().iterdir()) == before
-    assert list((tmp_path / "cache" / "decoded").glob("*/draft-dflash-0000.rows"))
+    assert list((tmp_path / "cache" / "traces").glob("*/decoded/draft-dflash-0000.rows"))
 
 
 @pytest.mark.parametrize("num_events", range(1, 9))

@@ -23,7 +23,7 @@ from urllib.request import (
     UnknownHandler,
 )
 
-from simlab.errors import TraceError
+from simlab.errors import TraceError, reason_of
 from simlab.traces.fetching.addresses import REDIRECT_HOSTS, WebFile, address, web_file
 
 TIMEOUT_S = 30.0
@@ -174,8 +174,7 @@ def _refusal(code: int, is_hub: bool) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0][:200]
+    return reason_of(error)[:200]
 
 
 class _AllowedRedirects(HTTPRedirectHandler):

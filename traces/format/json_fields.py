@@ -123,16 +123,25 @@ def json_fields(text: str | bytes, where: str) -> JsonFields:
     return JsonFields(value, where)
 
 
-def first_difference(found: Mapping[str, object], wanted: Mapping[str, object]) -> str | None:
-    """The first key in which two JSON objects differ, with both values; None where they agree."""
+def first_difference(
+    found: Mapping[str, object], wanted: Mapping[str, object], there: str = "there", here: str = "here"
+) -> str | None:
+    """The first key in which two JSON objects differ, with both values; None where they agree.
+
+    Args:
+        found: one of them.
+        wanted: the other.
+        there: where the one is, behind its value.
+        here: likewise of the other.
+    """
     for key in [*found, *(key for key in wanted if key not in found)]:
         one, other = found.get(key), wanted.get(key)
         if isinstance(one, dict) and isinstance(other, dict):
-            inner = first_difference(one, other)
+            inner = first_difference(one, other, there, here)
             if inner is not None:
                 return f"{key}.{inner}"
         elif one != other:
-            return f"{key} ({_shown(one)} there, {_shown(other)} here)"
+            return f"{key} ({_shown(one)} {there}, {_shown(other)} {here})"
     return None
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simlab.errors import SimlabError, TraceError, UsageError
+from simlab.errors import SimlabError, TraceError, UsageError, reason_of
 from simlab.traces.fetching.addresses import check_online, hub_address, hub_endpoint
 
 if TYPE_CHECKING:
@@ -101,6 +101,6 @@ def _explained(address: str) -> Iterator[None]:
     except Exception as error:
         code = getattr(getattr(error, "response", None), "status_code", None)
         refused = f"no permission, the hub answered {code}; {_WRITING}"
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        reason = refused if code in _REFUSED or type(error).__name__ == "LocalTokenNotFoundError" else lines[0][:200]
+        is_refused = code in _REFUSED or type(error).__name__ == "LocalTokenNotFoundError"
+        reason = refused if is_refused else reason_of(error)[:200]
         raise SimlabError(f"nothing was sent to {address} ({reason}); the same command tries again") from error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from simlab.errors import SimlabError, UsageError
+from simlab.errors import SimlabError, UsageError, reason_of
 from simlab.traces.format.files import MANIFEST, write_beside
 
 if TYPE_CHECKING:
@@ -67,8 +67,7 @@ def _explained(address: str) -> Iterator[None]:
         install = _INSTALL.get(address.partition("://")[0].lower(), "fsspec")
         raise SimlabError(f"{address} needs packages that are not installed: pip install {install}") from error
     except Exception as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
         raise SimlabError(
-            f"the trace could not be sent to {address} ({lines[0][:200]}); what is there is no trace yet, and the same "
-            "command sends it anew"
+            f"the trace could not be sent to {address} ({reason_of(error)[:200]}); what is there is no trace yet, and "
+            "the same command sends it anew"
         ) from error

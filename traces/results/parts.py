@@ -106,7 +106,6 @@ def _check_same_work(
     Raises:
         UsageError: they are.
     """
-    differing = first_difference(found, wanted)
+    differing = first_difference(found, wanted, f"in {first}", f"in {other}")
     if differing is not None:
-        where = differing.replace(" there, ", f" in {first}, ").replace(" here)", f" in {other})")
-        raise UsageError(f"{first} and {other} are parts of different works: they differ in {where}")
+        raise UsageError(f"{first} and {other} are parts of different works: they differ in {differing}")

@@ -4,15 +4,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeAlias
 
 from simlab.errors import TraceError, UsageError
 from simlab.traces.format.files import local_folder
 from simlab.traces.format.records import SequenceRecord
 from simlab.traces.reader import Trace, open_trace, packaged_trace
+from simlab.workers.job import Workers
 from simlab.workers.parts import Part
 
 TraceSource = Trace | str | Path
 """A trace, or where one is: a folder, or an address such as ``hf://...``."""
+
+HandedTrace: TypeAlias = "Trace | TracePlace"
+"""A trace as a job holds it: open where threads do the job, else where workers find it."""
 
 
 def sample_trace() -> Trace:
@@ -59,7 +64,7 @@ def first_prompts(trace: Trace, limit: int | None, part: Part | None = None) -> 
     prompts: dict[tuple[str, str], int] = {}
     wanted = []
     for record in trace.sequences():
-        key = (record.prompt.dataset, record.prompt.prompt_id)
+        key = prompt_of(record)
         if limit is None or key in prompts or len(prompts) < limit:
             wanted.append((record.index, prompts.setdefault(key, len(prompts))))
     own = range(len(prompts)) if part is None else part.neighbours(len(prompts))
@@ -124,6 +129,16 @@ class TracePlace:
             TraceError: it is not there, or is another one by now.
         """
         return _opened_once(self)
+
+
+def handed(trace: Trace, workers: Workers) -> HandedTrace:
+    """What a job of these workers holds of a trace."""
+    return trace if workers.shares_memory else TracePlace.of(trace)
+
+
+def taken(trace: HandedTrace) -> Trace:
+    """The trace that a job holds, open in the process that does the job."""
+    return trace.open() if isinstance(trace, TracePlace) else trace
 
 
 @lru_cache(maxsize=2)

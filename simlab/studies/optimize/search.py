@@ -15,7 +15,7 @@ from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.rules.budgets import FixedBudget
 from simlab.recorded import RecordedTexts
 from simlab.studies.inputs.progress import progress_bar
-from simlab.studies.inputs.trace import TracePlace
+from simlab.studies.inputs.trace import HandedTrace, handed, taken
 from simlab.studies.optimize.inputs import PromptSet
 from simlab.studies.optimize.space import SearchPoint, SearchSpace, is_reference
 from simlab.studies.optimize.sums import KnownSums
@@ -89,10 +89,10 @@ class SumsOfPolicies:
         near = sorted(range(len(priced)), key=lambda place: orders.setdefault(order_key(priced[place][0]), len(orders)))
         chunks = tuple(np.array(near[at : at + ROWS_AT_ONCE], np.int64) for at in range(0, len(near), ROWS_AT_ONCE))
         side, lengths = self._side, {record.index: len(record.text) for record in self._side.trace.sequences()}
+        job = _SumsJob(handed(side.trace, self._workers), side.draft, tuple(priced), chunks)
         if self._workers.shares_memory:
-            job, units = _SumsJob(side.trace, side.draft, tuple(priced), chunks), iter([_Unit(tuple(sequences))])
+            units = iter([_Unit(tuple(sequences))])
         else:
-            job = _SumsJob(TracePlace.of(side.trace), side.draft, tuple(priced), chunks)
             runs = side.trace.runs(frozenset(sequences), ROOTS_A_UNIT)
             units = (_Unit(run, chunk) for run in runs for chunk in range(len(chunks)))
         total = sum(lengths[index] for index in sequences) * len(priced)
@@ -166,15 +166,14 @@ class _SumsJob:
         chunks: int64, places of those that are worked out together.
     """
 
-    trace: Trace | TracePlace
+    trace: HandedTrace
     draft: str
     priced: tuple[PricedPolicy, ...]
     chunks: tuple[Longs, ...]
 
     def open(self, _report: Report) -> _OpenedSums:
         """Open the trace in this process."""
-        trace = self.trace.open() if isinstance(self.trace, TracePlace) else self.trace
-        return _OpenedSums(trace, self.draft, self.priced, self.chunks)
+        return _OpenedSums(taken(self.trace), self.draft, self.priced, self.chunks)
 
 
 def units_of(points: Sequence[SearchPoint]) -> Longs:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from simlab.analysis.optimize.candidate_sums import best_places, objective_figures
-from simlab.errors import SimlabError, UsageError
+from simlab.errors import SimlabError, UsageError, reason_of
 from simlab.ids import content_id
 from simlab.policies.parsing.search_space import SearchEntry
 from simlab.studies.inputs.progress import progress_bar
@@ -110,9 +110,8 @@ def _explained(storage: str | None) -> Iterator[None]:
     except Exception as error:
         if storage is None or isinstance(error, SimlabError):
             raise
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UsageError(
-            f"--storage {storage} could not be opened ({reason}); expected an address such as sqlite:///optimize.db"
+            f"--storage {storage} could not be opened ({reason_of(error)}); expected an address such as sqlite:///optimize.db"
         ) from error
 
 

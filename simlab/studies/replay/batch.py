@@ -15,7 +15,7 @@ from simlab.policies.parsing.parse import NamedPolicy
 from simlab.recorded import RecordedTexts, texts_of
 from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.priced_policies import PricedPolicies
-from simlab.studies.inputs.trace import TracePlace, first_prompts
+from simlab.studies.inputs.trace import HandedTrace, first_prompts, handed, taken
 from simlab.studies.replay.rows import ReplayRow, policy_row, results_of
 from simlab.studies.replay.run import ReplayOptions
 from simlab.traces.reader import Trace
@@ -47,8 +47,7 @@ def replay_batches(
     rows = [policy_row(one, each.prices) for each in asked for one in policies_at(each.policies, batch)]
     wanted = first_prompts(trace, limit)
     channels = channels_read(one.policy for each in asked for one in each.policies)
-    shared = options.workers.shares_memory
-    job = _BatchJob(trace if shared else TracePlace.of(trace), draft, tuple(rows), tuple(wanted), channels, batch)
+    job = _BatchJob(handed(trace, options.workers), draft, tuple(rows), tuple(wanted), channels, batch)
     shown = sys.stderr.isatty() if options.progress is None else options.progress
     with tqdm(total=len(rows), desc="replay", unit="policy", delay=2, disable=not shown) as bar:
         found = []
@@ -64,7 +63,7 @@ class _OpenedBatch:
 
     def __init__(self, job: "_BatchJob") -> None:
         self._job = job
-        self._trace = job.trace.open() if isinstance(job.trace, TracePlace) else job.trace
+        self._trace = taken(job.trace)
         self._texts = texts_of(list(self._trace.recorded(job.draft, job.wanted, job.channels)))
 
     def parts(self, unit: int) -> Iterator[ReplayRow]:
@@ -90,7 +89,7 @@ class _BatchJob:
         batch: texts at a time.
     """
 
-    trace: Trace | TracePlace
+    trace: HandedTrace
     draft: str
     rows: tuple[ReplayRow, ...]
     wanted: tuple[int, ...]

@@ -13,7 +13,7 @@ from simlab.policies.parsing.parse import NamedPolicy
 from simlab.recorded import RecordedTexts
 from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.priced_policies import PricedPolicies
-from simlab.studies.inputs.trace import TracePlace, first_prompts
+from simlab.studies.inputs.trace import HandedTrace, first_prompts, handed, taken
 from simlab.studies.replay.rounds import rows_of_texts
 from simlab.studies.replay.rows import ReadyRows, ReplayRow, bound_rows, policy_row, results_of, simlab_version
 from simlab.traces.reader import Trace
@@ -191,10 +191,10 @@ def _replayed(trace: Trace, draft: str, missing: dict[int, list[_Task]], options
     found = []
     tasks = tuple(_groups(some) for some, _ in alike)
     if options.workers.shares_memory:
-        job = _ReplayJob(trace, draft, tasks)
-        units = iter([_Unit(place, tuple(indices)) for place, (_, indices) in enumerate(alike)])
+        roots, units = ROOTS_AT_ONCE, iter([_Unit(place, tuple(indices)) for place, (_, indices) in enumerate(alike)])
     else:
-        job, units = _ReplayJob(TracePlace.of(trace), draft, tasks), _pieces(trace, alike, tasks)
+        roots, units = ROOTS_OF_A_WORKER, _pieces(trace, alike, tasks)
+    job = _ReplayJob(handed(trace, options.workers), draft, tasks, roots)
     with tqdm(total=total, desc="replay", unit="token", unit_scale=True, delay=2, disable=not shown) as bar:
         for one in options.workers.results(job, units, not_told):
             found.append(one.results)
@@ -259,17 +259,17 @@ class _ReplayJob:
         trace: as it is open here, or where it is.
         draft: the draft set.
         tasks: groups of rows that are made together; of each set of sequences of which the same is missing.
+        roots: texts of as many positions are replayed at a time.
     """
 
-    trace: Trace | TracePlace
+    trace: HandedTrace
     draft: str
     tasks: tuple[list[tuple[_Task, ...]], ...]
+    roots: int
 
     def open(self, _report: Report) -> _OpenedReplay:
         """Open the trace in this process."""
-        if isinstance(self.trace, TracePlace):
-            return _OpenedReplay(self.trace.open(), self.draft, self.tasks, ROOTS_OF_A_WORKER)
-        return _OpenedReplay(self.trace, self.draft, self.tasks, ROOTS_AT_ONCE)
+        return _OpenedReplay(taken(self.trace), self.draft, self.tasks, self.roots)
 
 
 def _alike(missing: dict[int, list[_Task]]) -> list[tuple[list[_Task], list[int]]]:
