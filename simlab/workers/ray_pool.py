@@ -97,8 +97,8 @@ def _check_there(address: str) -> None:
 
 def _no_ray(what: str, error: Exception) -> str:
     return (
-        f"{what} ({reason_of(error)}); give --ray local, or the address of a running cluster (`ray start --head` on its "
-        "first machine prints it)"
+        f"{what} ({reason_of(error)}); give --ray local, or the address of a running cluster (`ray start --head` on "
+        "its first machine prints it)"
     )
 
 
