@@ -57,9 +57,9 @@ def told(place: str) -> str:
 
 
 def kept(cache: Path) -> dict[str, bytes]:
-    """The files of traces in the cache by name, with their bytes; what is not whole counts too."""
+    """The files of traces in the cache by name, with their bytes; what is not whole counts too, decoded rows do not."""
     hidden = (".lock", ".checked")
-    found = [one for one in (cache / "traces").rglob("*") if one.is_file() and not one.name.endswith(hidden)]
+    found = [one for one in (cache / "traces").glob("*/*") if one.is_file() and not one.name.endswith(hidden)]
     return {one.name: one.read_bytes() for one in found}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bucket_server import ask_store, bucket_server
 
 from simlab.cli.main import main
 from simlab.errors import TraceError
@@ -14,7 +15,6 @@ from simlab.traces.reader import Trace, open_trace
 from simlab.traces.synthetic import DRAFT, write_synthetic_trace
 
 s3fs = pytest.importorskip("s3fs")
-moto_server = pytest.importorskip("moto.server")
 
 NAME = f"draft-{DRAFT}-0000.parquet"
 BUCKET = "s3://bucket/some/trace"
@@ -28,31 +28,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[str]:
     """A store with the trace in a bucket; its address."""
-    running = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    running.start()
-    host, port = running.get_host_and_port()
-    with pytest.MonkeyPatch.context() as patch:
-        as_anybody(patch, f"http://{host}:{port}")
+    with bucket_server() as address:
         bucket = s3fs.S3FileSystem(skip_instance_cache=True)
         bucket.mkdir("bucket")
         bucket.put(f"{folder}/", "bucket/some/trace/", recursive=True)
-        yield f"http://{host}:{port}"
-    running.stop()
-
-
-def as_anybody(patch: pytest.MonkeyPatch, address: str) -> None:
-    """Ask this store, with credentials that mean nothing."""
-    s3fs.S3FileSystem.clear_instance_cache()
-    settings = {
-        "AWS_ENDPOINT_URL": address,
-        "AWS_ACCESS_KEY_ID": "nobody",
-        "AWS_SECRET_ACCESS_KEY": "nothing",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_MAX_ATTEMPTS": "1",
-    }
-    for name, value in settings.items():
-        patch.setenv(name, value)
+        yield address
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +40,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: str) -> Path:
     """An empty cache, and the store."""
     monkeypatch.setenv("SIMLAB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(fetched, "PAUSE_S", 0.01)
-    as_anybody(monkeypatch, server)
+    ask_store(monkeypatch, server)
     return tmp_path / "cache"
 
 
@@ -130,7 +110,7 @@ def test_no_permission_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_network_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    as_anybody(monkeypatch, "http://127.0.0.1:9")
+    ask_store(monkeypatch, "http://127.0.0.1:9")
     assert "Could not connect to the endpoint" in told(BUCKET)
 
 

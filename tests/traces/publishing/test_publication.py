@@ -10,6 +10,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from bucket_server import bucket_server
 from hub_server import TOKEN, Hub, Said, run_commands, serving
 
 from simlab.cli.main import main
@@ -204,22 +205,12 @@ def test_what_was_cut_off_is_no_trace(tmp_path: Path, folder: Path, monkeypatch:
 
 
 def test_a_bucket_gets_the_files(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    s3fs, moto_server = pytest.importorskip("s3fs"), pytest.importorskip("moto.server")
-    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    keys = {"AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "nothing", "AWS_DEFAULT_REGION": "us-east-1"}
-    for name, value in (keys | {"AWS_ENDPOINT_URL": f"http://{host}:{port}"}).items():
-        monkeypatch.setenv(name, value)
+    s3fs = pytest.importorskip("s3fs")
     monkeypatch.setenv("SIMLAB_CACHE", str(tmp_path / "cache"))
-    s3fs.S3FileSystem.clear_instance_cache()
-    try:
+    with bucket_server():
         s3fs.S3FileSystem(skip_instance_cache=True).mkdir("bucket")
         assert main(["export", "--push", "s3://bucket/t", "--trace", str(folder)]) == 0
         assert rows_of(open_trace("s3://bucket/t")) == rows_of(open_trace(folder))
-    finally:
-        server.stop()
-        s3fs.S3FileSystem.clear_instance_cache()
 
 
 @pytest.mark.parametrize(
