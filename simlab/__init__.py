@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from simlab.studies.record import add_channel, add_draft, record
     from simlab.studies.replay.replay import replay
     from simlab.studies.report.report import report
-    from simlab.studies.reproduce import reproduce
+    from simlab.studies.reproduce.reproduce import reproduce
     from simlab.studies.scoring import scoring
     from simlab.studies.show_round import show_round
     from simlab.studies.sparse import sparse
@@ -100,7 +100,7 @@ _MODULES = {
     "replay": "simlab.studies.replay.replay",
     "replay_sequence": "simlab.sequence_replay",
     "report": "simlab.studies.report.report",
-    "reproduce": "simlab.studies.reproduce",
+    "reproduce": "simlab.studies.reproduce.reproduce",
     "rounds": "simlab.sequence_replay",
     "sample_trace": "simlab.studies.inputs.trace",
     "scoring": "simlab.studies.scoring",

@@ -58,6 +58,8 @@ class PublishedStudy:
         on_purpose: where we do not do as they do, theirs and ours.
         missing: what has to be there before it can be run; empty: it runs as it is.
         commands: what to type once it is there.
+        uses: the options that it reads, by their names in `simlab.studies.reproduce.options`.
+        release: the list of released files that it is worked out from; empty: none.
     """
 
     name: str
@@ -69,6 +71,8 @@ class PublishedStudy:
     on_purpose: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     missing: str = ""
     commands: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()
+    release: str = ""
 
 
 _MODELS = "--target Qwen/Qwen3-8B --draft z-lab/Qwen3-8B-DFlash-b16"
@@ -115,6 +119,7 @@ ZLAB_166 = PublishedStudy(
         f"simlab record {_MODELS} --prompts gsm8k.jsonl {_TEXT} --out runs/zlab-166",
         "simlab reproduce zlab-166 --trace runs/zlab-166",
     ),
+    uses=("traces", "draft", "limit", "progress"),
 )
 
 DDTREE_GSM8K = PublishedStudy(
@@ -164,6 +169,7 @@ DDTREE_GSM8K = PublishedStudy(
         f"simlab profile {_MODELS} {_RUNNING} --node-counts {_COUNTS} --out {_COST}",
         f"simlab reproduce ddtree-gsm8k --trace runs/ddtree-gsm8k --dev-trace runs/ddtree-gsm8k-dev --cost {_COST}",
     ),
+    uses=("traces", "dev_trace", "draft", "cost", "limit", "progress"),
 )
 
 DDTREEPP_ROUNDS = PublishedStudy(
@@ -190,12 +196,50 @@ AVERAGING = PublishedStudy(
             "z-lab/dflash #119", "acceptance_length_macro", 6.36, "printed; 39,253 tokens / 6,428 rounds = 6.11"
         ),
     ),
+    uses=("traces", "draft", "policies", "limit", "progress"),
 )
 
 POOLED_OF_PRINTED = MappingProxyType({"z-lab/dflash #166": 6.28, "z-lab/dflash #119": 39_253 / 6_428})
 """Pooled means that stand beside the printed ones of `AVERAGING`."""
 
+
+def _of_released(name: str, release: str, repository: str, title: str, *uses: str) -> PublishedStudy:
+    """A study of files that others released; their figures are read from these."""
+    return PublishedStudy(
+        name, title, f"github.com/{repository}", (), uses=("data", "progress", *uses), release=release
+    )
+
+
+_DOMINO = ("domino-tree", "slin-zhq/Domino-Tree")
+
+DATA_STUDIES = (
+    _of_released("domino-rounds", *_DOMINO, "Domino, Qwen3-4B and 8B: half a million released rounds, and the table"),
+    _of_released("domino-caddtree", *_DOMINO, "CaDDTree beside DDTree of 16: do costs change what is drafted"),
+    _of_released("domino-lossless", *_DOMINO, "DominoTree: do its texts begin as autoregressive decoding's do"),
+    _of_released(
+        "specdecode-bench",
+        "specdecode-bench",
+        "SpecDecode-Bench/simulator",
+        "EAGLE and n-grams, Llama 3.1 8B: chains of a fixed length, the oracle, and adaptive ones",
+    ),
+    _of_released(
+        "adixg-cost",
+        "adixg-cost",
+        "adixg/vllm-specdecode-cost-model",
+        "vLLM on an H100: what a pass costs by context, and what a wrong price costs",
+        "cost",
+        "limit",
+    ),
+    _of_released(
+        "eliran-online",
+        "eliran-online",
+        "Eliran-Turgeman/ddtree",
+        "DFlash-2 on an A100: unary and pairwise trees, offline against online",
+    ),
+)
+"""Studies that are worked out from released files."""
+
 PUBLISHED: Mapping[str, PublishedStudy] = MappingProxyType(
-    {one.name: one for one in (DDTREEPP_ROUNDS, AVERAGING, ZLAB_166, DDTREE_GSM8K)}
+    {one.name: one for one in (DDTREEPP_ROUNDS, AVERAGING, ZLAB_166, DDTREE_GSM8K, *DATA_STUDIES)}
 )
 """By the names under which they are asked for."""

@@ -7,7 +7,8 @@ from simlab.analysis.reproduce.text import studies_text
 from simlab.cli.options import add_cost, add_json, add_limit, add_policies, add_progress
 from simlab.cli.parser import Parser
 from simlab.errors import UsageError
-from simlab.studies.reproduce import ReproduceOptions, check_options, published_figures, reproduce
+from simlab.studies.reproduce.options import ReproduceOptions, check_options
+from simlab.studies.reproduce.reproduce import published_figures, reproduce
 
 DETAILS = """Without a name it lists what is known and whether it can be run here.
 
@@ -34,6 +35,9 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--dev-trace", metavar="DIR", help="a trace of other prompts, on which the budget is chosen")
     parser.add_argument("--draft", metavar="NAME", help="the draft set, where a trace holds more than one")
+    parser.add_argument(
+        "--data", metavar="PLACE", help="released files: a clone, or an address; else they are fetched and kept"
+    )
     add_cost(parser)
     add_policies(parser, "of averaging; may be repeated")
     add_limit(parser, "the first N prompts of each trace only")
@@ -51,6 +55,7 @@ def run(options: argparse.Namespace) -> int:
         policies=tuple(options.policy),
         limit=options.limit,
         progress=options.progress,
+        data=options.data,
     )
     if options.name is None or options.list:
         if options.name is not None:

@@ -77,6 +77,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("statistics",),
         ("table", "engines"),
         ("compare", "crosscheck"),
+        ("released",),
         (
             "field",
             "optimize",

@@ -1,34 +1,30 @@
-"""Published figures beside ours: what was printed, what comes out here, and what would have to be equal."""
+"""Figures that need traces of our own: acceptance lengths, both means, and budgets that are chosen on dev prompts."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from simlab.analysis.compare.averaging import both_means, find_ranking_flips
 from simlab.analysis.reproduce.checks import DIFFERS, EQUAL, SetupCheck, checks_of_trace
-from simlab.analysis.reproduce.published import PUBLISHED, PublishedStudy
-from simlab.analysis.reproduce.released_rounds import read_released, released_rounds, run_of_rounds
+from simlab.analysis.reproduce.published import PublishedStudy
+from simlab.analysis.reproduce.released_rounds import read_released, run_of_rounds
 from simlab.analysis.reproduce.rows import GRID, budget_figures, fastest_budget, reproduce_figures
 from simlab.analysis.reproduce.text import (
-    availability_text,
     averaging_text,
     budgets_text,
     checks_text,
     figures_text,
     missing_text,
     published_means_text,
-    released_text,
     study_heading,
 )
 from simlab.analysis.table.prompt_sums import PolicyRun
-from simlab.errors import CostError, TraceError, UsageError, named_or_listed
+from simlab.errors import CostError, TraceError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.inputs.priced_policies import PricedPolicies, largest_budget
 from simlab.studies.inputs.prices import Prices, no_prices, prices_for_trace
-from simlab.studies.inputs.trace import TraceSource, first_prompts, opened, sample_trace
+from simlab.studies.inputs.trace import first_prompts, opened, sample_trace
 from simlab.studies.replay.run import ReplayOptions, replay_trace
-from simlab.studies.result import StudyResult
+from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.traces.reader import Trace
 from simlab.traces.results.rows import Results
 
@@ -43,142 +39,12 @@ _AVERAGED = (
 """Policies whose two means are taken where none is named; none needs a fitted table."""
 
 
-_USES = {
-    "ddtreepp-rounds": (),
-    "averaging": ("traces", "draft", "policies", "limit", "progress"),
-    "zlab-166": ("traces", "draft", "limit", "progress"),
-    "ddtree-gsm8k": ("traces", "dev_trace", "draft", "cost", "limit", "progress"),
-}
-"""The options that each figure reads."""
-
-
-_TYPED = {
-    "traces": "--trace",
-    "dev_trace": "--dev-trace",
-    "draft": "--draft",
-    "cost": "--cost",
-    "policies": "--policy",
-    "limit": "--limit",
-    "progress": "--progress",
-}
-"""How each option is typed."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReproduceOptions:
-    """What a reproduction reads; each reads some of it.
-
-    Attributes:
-        traces: recorded traces.
-        dev_trace: a trace of other prompts, on which the budget is chosen.
-        draft: the draft set; None: the only one.
-        cost: a cost file.
-        policies: whose two means are taken; none: a usual set.
-        limit: the first so many prompts of each trace only.
-        progress: whether a bar is shown; None: on a terminal.
-    """
-
-    traces: tuple[TraceSource, ...] = ()
-    dev_trace: TraceSource | None = None
-    draft: str | None = None
-    cost: Path | None = None
-    policies: tuple[str, ...] = ()
-    limit: int | None = None
-    progress: bool | None = None
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Reproduction(StudyResult):
-    """A published figure: theirs, ours, and what would have to be equal.
-
-    Attributes:
-        published: what was published.
-        tables: the comparison as ``simlab reproduce`` prints it.
-        values: what ``--json`` prints beside name, title and source.
-    """
-
-    published: PublishedStudy
-    tables: str
-    values: Mapping[str, object]
-
-    def to_json(self) -> dict[str, object]:
-        """The value that ``simlab reproduce NAME --json`` prints."""
-        one = self.published
-        return {"name": one.name, "title": one.title, "source": one.source, **self.values}
-
-    def text(self) -> str:
-        """The tables as ``simlab reproduce NAME`` prints them."""
-        return self.tables
-
-
-def published_figures() -> dict[str, object]:
-    """List the figures that are known, and whether each can be run here, as ``simlab reproduce --json`` does."""
-    rows = [
-        {
-            "name": one.name,
-            "state": availability_text(one),
-            "title": one.title,
-            "source": one.source,
-            "missing": one.missing,
-        }
-        for one in PUBLISHED.values()
-    ]
-    return {"rows": rows}
-
-
-def check_options(name: str | None, options: ReproduceOptions) -> None:
-    """Refuse options that a reproduction does not read.
-
-    Args:
-        name: of the published figure; None: the list of all.
-        options: those that were given.
+def of_trace(options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Mapping[str, object]]:
+    """A figure that needs a trace of its models, as text and as values.
 
     Raises:
-        UsageError: there is one.
+        UsageError: there is none; its notes say what makes one.
     """
-    used = () if name is None else _USES[name]
-    for field, typed in _TYPED.items():
-        if getattr(options, field) not in (None, ()) and field not in used:
-            raise UsageError(f"{typed} says nothing to {name or 'the list'}; leave it out")
-    if len(options.traces) > 1 and name != "averaging":
-        raise UsageError(f"{name} takes one --trace; got {len(options.traces)}")
-
-
-def reproduce(name: str, options: ReproduceOptions | None = None) -> Reproduction:
-    """Work a published figure out again, beside the figure itself.
-
-    Args:
-        name: of the figure; `published_figures` lists them.
-        options: traces, prices and policies, as far as the figure needs them.
-
-    Raises:
-        SimlabError: there is no such figure, or what it needs is not there.
-    """
-    options = ReproduceOptions() if options is None else options
-    if name not in PUBLISHED:
-        listed = f"there are {', '.join(PUBLISHED)}"
-        raise UsageError(f"there is no published figure `{name}`{named_or_listed(name, PUBLISHED, listed)}")
-    check_options(name, options)
-    one = PUBLISHED[name]
-    return Reproduction(one, *_REPRODUCTIONS[name](options, one))
-
-
-def _released(_options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Mapping[str, object]]:
-    found = released_rounds(read_released())
-    values = {
-        "theirs": [asdict(figure) for figure in one.figures],
-        "rounds": found.rounds,
-        **found.means.row(),
-        **found.tokens_per_s.row("tokens_per_s"),
-        **found.whole_block.row("whole_block_share"),
-        **found.least_accepted_per_verified.row("least_accepted_per_verified"),
-        "rows": [{"rounds": rounds, **means.row()} for rounds, means in found.profiles],
-        "comparisons": [each.row() for each in found.against_profile],
-    }
-    return f"{study_heading(one)}\n\n{released_text(found)}", values
-
-
-def _of_trace(options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Mapping[str, object]]:
     if not options.traces or (one.name != "zlab-166" and options.dev_trace is None):
         refusal = UsageError(missing_text(one))
         for command in one.commands:
@@ -187,8 +53,8 @@ def _of_trace(options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Mapp
     return _chain_of_trace(options, one) if one.name == "zlab-166" else _trees_of_traces(options, one)
 
 
-def _averaging(options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Mapping[str, object]]:
-    """Both means of policies on each trace, and of the released rounds."""
+def averaging(options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Mapping[str, object]]:
+    """Both means of policies on each trace, and of the released rounds, as text and as values."""
     parts, rows, turned = [study_heading(one), published_means_text()], [], []
     sampled: list[str] = []
     for trace in [sample_trace(), *(opened(one) for one in options.traces)]:
@@ -341,11 +207,3 @@ def _optimism(chosen: str, optimistic: str) -> str:
 
 def _ours(trace: Trace) -> str:
     return f"ours     {trace.place} (text {trace.text_id})"
-
-
-_REPRODUCTIONS = {
-    "ddtreepp-rounds": _released,
-    "averaging": _averaging,
-    "zlab-166": _of_trace,
-    "ddtree-gsm8k": _of_trace,
-}

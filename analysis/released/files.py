@@ -1,0 +1,233 @@
+"""Files that others released: which ones, at which commit, with which digests; and figures that are found in them."""
+
+import csv
+import hashlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path, PurePosixPath
+
+from tqdm import tqdm
+
+from simlab.errors import SimlabError, TraceError, UsageError
+from simlab.traces.fetching.fetched import fetched_file
+from simlab.untrusted.json_text import parse_json
+
+_MANIFESTS = Path(str(files("simlab.analysis"))) / "data" / "releases"
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedFile:
+    """A file of a release.
+
+    Attributes:
+        num_bytes: its length.
+        sha256: its digest, hexadecimal.
+    """
+
+    num_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Files of a public repository at one commit.
+
+    Attributes:
+        name: of the manifest.
+        repository: ``owner/name`` on GitHub.
+        commit: 40 hexadecimal digits.
+        licence: what the repository says, or that it says nothing.
+        files: by path in the repository.
+    """
+
+    name: str
+    repository: str
+    commit: str
+    licence: str
+    files: Mapping[str, ReleasedFile]
+
+    @property
+    def address(self) -> str:
+        """Where single files are given out."""
+        return f"https://raw.githubusercontent.com/{self.repository}/{self.commit}"
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all files."""
+        return sum(one.num_bytes for one in self.files.values())
+
+    @property
+    def source(self) -> str:
+        """What a reader would cite."""
+        return f"github.com/{self.repository}, commit {self.commit[:7]} ({self.licence})"
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """What gets a clone of it."""
+        folder = self.repository.rpartition("/")[2]
+        return (f"git clone https://github.com/{self.repository}", f"git -C {folder} checkout {self.commit}")
+
+
+@dataclass(frozen=True, slots=True)
+class Quoted:
+    """A figure of others, read from their own file.
+
+    Attributes:
+        value: as it stands there.
+        path: the file, in their repository.
+        sha256: of the file.
+        where: in the file, such as a line or a row.
+    """
+
+    value: float
+    path: str
+    sha256: str
+    where: str
+
+
+def read_release(name: str) -> Release:
+    """A release that simlab knows.
+
+    Raises:
+        SimlabError: this installation does not hold its manifest.
+    """
+    path = _MANIFESTS / f"{name}.json"
+    if not path.is_file():
+        raise SimlabError(f"the list of files of {name} is missing from {path}; install simlab again")
+    found = parse_json(path.read_text(encoding="utf-8"))
+    assert isinstance(found, dict)
+    listed = {key: ReleasedFile(one["bytes"], one["sha256"]) for key, one in found["files"].items()}
+    return Release(name, found["repository"], found["commit"], found["licence"], listed)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ReleasedFiles:
+    """The files of a release, in a folder or at an address; each is checked before it is read.
+
+    Attributes:
+        release: which.
+        place: a clone, a folder with the same paths, or an address; None: where it was released.
+    """
+
+    release: Release
+    place: str | Path | None = None
+    _checked: dict[str, Path] = field(default_factory=dict, init=False)
+
+    def path(self, name: str) -> Path:
+        """A file on this machine, as it was released; one at an address is fetched into the cache.
+
+        Args:
+            name: its path in the repository.
+
+        Raises:
+            SimlabError: it cannot be had, or is not as it was released.
+            ValueError: it is none of the release.
+        """
+        if name not in self.release.files:
+            raise ValueError(f"{name} is no file of {self.release.name}")
+        if name not in self._checked:
+            place = str(self.release.address if self.place is None else self.place)
+            self._checked[name] = self._fetched(place, name) if "://" in place else self._found(Path(place), name)
+        return self._checked[name]
+
+    def have(self, names: Sequence[str], progress: bool | None = None) -> None:
+        """Check many files at once, and fetch those that are not here.
+
+        Args:
+            names: their paths in the repository.
+            progress: whether a bar is shown; None: on a terminal.
+        """
+        shown = sys.stderr.isatty() if progress is None else progress
+        for name in tqdm(names, desc="released files", unit="file", delay=1, disable=not shown):
+            self.path(name)
+
+    def names(self, pattern: str) -> list[str]:
+        """Paths that match a pattern such as ``results/*/gsm8k_*.jsonl``, in order."""
+        return sorted(name for name in self.release.files if PurePosixPath(name).match(pattern))
+
+    def text(self, name: str) -> str:
+        """A whole file."""
+        return self.path(name).read_text(encoding="utf-8")
+
+    def objects(self, name: str) -> Iterator[dict[str, object]]:
+        """The objects of a file of JSON lines.
+
+        Raises:
+            SimlabError: a line holds something else.
+        """
+        for number, line in enumerate(self.text(name).rstrip("\n").split("\n"), 1):
+            found = parse_json(line)
+            if not isinstance(found, dict):
+                raise SimlabError(f"{name}, line {number}: expected a JSON object; got {type(found).__name__}")
+            yield found
+
+    def rows(self, name: str) -> list[dict[str, str]]:
+        """The rows of a CSV file with a heading."""
+        return list(csv.DictReader(self.text(name).splitlines()))
+
+    def quoted_cell(self, name: str, column: str, **row: str) -> Quoted:
+        """A number in the only row of a CSV file that has these values.
+
+        Raises:
+            SimlabError: there is no such row, or more than one.
+        """
+        matching = [one for one in self.rows(name) if all(one.get(key) == value for key, value in row.items())]
+        where = ", ".join(f"{key} {value}" for key, value in row.items())
+        if len(matching) != 1:
+            raise SimlabError(f"{name} has {len(matching)} rows with {where}; expected one")
+        return self.quoted(name, float(matching[0][column]), f"{column} of {where}")
+
+    def quoted_in_line(self, name: str, needle: str, written: str) -> Quoted:
+        """A number that a text file prints in a line.
+
+        Args:
+            name: of the file.
+            needle: what the line contains, so that it is found.
+            written: the number as it is written there.
+
+        Raises:
+            SimlabError: no line has both.
+        """
+        for number, line in enumerate(self.text(name).split("\n"), 1):
+            if needle in line and written in line:
+                return self.quoted(name, float(written.replace(",", "").rstrip("%x")), f"line {number}")
+        raise SimlabError(f"{name} has no line with {needle!r} and {written!r}")
+
+    def quoted(self, name: str, value: float, where: str) -> Quoted:
+        """A figure that was read from a file."""
+        return Quoted(value, name, self.release.files[name].sha256, where)
+
+    def _found(self, folder: Path, name: str) -> Path:
+        path = folder / name
+        if not path.is_file():
+            refusal = UsageError(
+                f"{folder} has no {name}; expected a clone of github.com/{self.release.repository} at commit "
+                f"{self.release.commit[:7]}"
+            )
+            raise _with_commands(refusal, self.release)
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != self.release.files[name].sha256:
+            refusal = UsageError(
+                f"{path} is not as it was released: its sha256 begins with {digest[:12]}, expected "
+                f"{self.release.files[name].sha256[:12]}; check out commit {self.release.commit[:7]}"
+            )
+            raise _with_commands(refusal, self.release)
+        return path
+
+    def _fetched(self, place: str, name: str) -> Path:
+        folder, _, last = name.rpartition("/")
+        file = self.release.files[name]
+        try:
+            return fetched_file(f"{place.rstrip('/')}/{folder}".rstrip("/"), last, file.num_bytes, file.sha256)
+        except TraceError as error:
+            refusal = SimlabError(f"{error} Or give a clone of the repository with --data:")
+            raise _with_commands(refusal, self.release) from error
+
+
+def _with_commands(refusal: SimlabError, release: Release) -> SimlabError:
+    for command in release.commands:
+        refusal.add_note(command)
+    return refusal

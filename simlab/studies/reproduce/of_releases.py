@@ -1,0 +1,23 @@
+"""Figures that are worked out again from files that others released."""
+
+from collections.abc import Callable, Mapping
+
+from simlab.analysis.released.compared import Findings
+from simlab.analysis.released.files import ReleasedFiles, read_release
+from simlab.analysis.reproduce.published import PublishedStudy
+from simlab.studies.reproduce.options import ReproduceOptions
+
+RELEASED: Mapping[str, Callable[[ReleasedFiles, ReproduceOptions], Findings]] = {}
+"""What is worked out from released files, by the name under which it is asked for."""
+
+
+def of_release(options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Mapping[str, object]]:
+    """A study of released files, as text and as values.
+
+    Raises:
+        SimlabError: the files cannot be had, or are not as they were released.
+    """
+    release = read_release(one.release)
+    found = RELEASED[one.name](ReleasedFiles(release, options.data), options)
+    heading = f"{one.title}\ntheirs   {release.source}"
+    return f"{heading}\n\n{found.text()}", {"commit": release.commit, "licence": release.licence, **found.to_json()}
