@@ -1,0 +1,32 @@
+"""Releases for tests: made up in a folder, or the real files where a machine has them."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+from places import SHARED
+
+from simlab.analysis.released.files import Release, ReleasedFile, ReleasedFiles, read_release
+
+
+def made_up_release(folder: Path, contents: dict[str, str], name: str = "made-up") -> ReleasedFiles:
+    """Files with these contents, and a release that lists them."""
+    listed = {}
+    for path, text in contents.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")
+        data = text.encode()
+        listed[path] = ReleasedFile(len(data), hashlib.sha256(data).hexdigest())
+    return ReleasedFiles(Release(name, "someone/something", "0" * 40, "made up", listed), folder)
+
+
+def real_release(name: str) -> ReleasedFiles:
+    """The real files, where this machine has a clone of them; the test is skipped where it has none."""
+    places = [SHARED / "data" / "released" / name]
+    if "SIMLAB_RELEASED" in os.environ:
+        places.insert(0, Path(os.environ["SIMLAB_RELEASED"]) / name)
+    for place in places:
+        if place.is_dir():
+            return ReleasedFiles(read_release(name), place)
+    pytest.skip(f"there is no clone of {name}; set SIMLAB_RELEASED to the folder with one")
