@@ -9,6 +9,7 @@ import polars as pl
 from simlab.analysis.statistics.intervals import Interval, ratio_interval
 from simlab.analysis.statistics.slices import split_by_slice
 from simlab.analysis.table.speeds import STAGE_COLUMNS, PlainRows, Speed, speed_of
+from simlab.arrays import Longs
 from simlab.totals import SUMS, Totals
 
 BASELINE = "ar"
@@ -94,16 +95,34 @@ def summarise(results: pl.DataFrame, by: str | None = None) -> list[Summary]:
 
 
 def _of_slice(results: pl.DataFrame, value: Scalar) -> list[Summary]:
-    plain = PlainRows(results.filter(pl.col("name") == BASELINE))
+    plain, prompts = PlainRows(results.filter(pl.col("name") == BASELINE)), _Prompts()
     parts = results.partition_by("policy", "policy_id", maintain_order=True)
-    return [_summary(part, plain, value) for part in parts]
+    return [_summary(part, prompts, plain, value) for part in parts]
 
 
-def _summary(part: pl.DataFrame, plain: PlainRows, value: Scalar) -> Summary:
+class _Prompts:
+    """Which prompt each row is of; worked out once for all policies with rows of the same sequences."""
+
+    def __init__(self) -> None:
+        self._names = pl.DataFrame()
+        self._places, self._num = np.zeros(0, np.uint32), 0
+
+    def sums(self, part: pl.DataFrame, name: str) -> Longs:
+        """A column summed over the rows of each prompt, in an order that depends on the prompts alone; int64."""
+        names = part.select("dataset", "prompt_id")
+        if not names.equals(self._names):
+            distinct = names.unique().sort("dataset", "prompt_id").with_row_index("place")
+            found = names.join(distinct, on=["dataset", "prompt_id"], how="left", maintain_order="left")
+            self._names, self._places, self._num = names, found["place"].to_numpy(), distinct.height
+        sums = np.zeros(self._num, np.int64)
+        np.add.at(sums, self._places, part[name].to_numpy())
+        return sums
+
+
+def _summary(part: pl.DataFrame, of_prompts: _Prompts, plain: PlainRows, value: Scalar) -> Summary:
     """Summary of the rows of one policy in one slice, beside plain decoding's rows of the same slice."""
+    by_prompt = [of_prompts.sums(part, name) for name in ("committed", "rounds")]
     sums = {name: int(part[name].cast(pl.Int64).sum()) for name in SUMS}
-    by_prompt = part.lazy().group_by("dataset", "prompt_id")
-    prompts = by_prompt.agg(pl.col("committed", "rounds").cast(pl.Int64).sum()).sort("dataset", "prompt_id").collect()
     committed, rounds = part["committed"].to_numpy(), part["rounds"].to_numpy()
     means = committed[rounds > 0] / rounds[rounds > 0]
     first = part.row(0, named=True)
@@ -114,11 +133,11 @@ def _summary(part: pl.DataFrame, plain: PlainRows, value: Scalar) -> Summary:
         policy_id=first["policy_id"],
         name=first["name"],
         settings=first["settings"],
-        prompts=prompts.height,
+        prompts=len(by_prompt[0]),
         sequences=part.height,
         totals=Totals(**sums),
         acceptance_length_macro=float(np.mean(means)) if len(means) else math.nan,
-        interval=ratio_interval(prompts["committed"].to_numpy(), prompts["rounds"].to_numpy()),
+        interval=ratio_interval(*by_prompt),
         speed=speed_of(part, plain),
     )
 

@@ -144,10 +144,11 @@ def rows_in_order(rows: Results, asked: Sequence[tuple[str | None, str, str]], s
     columns = {"prices": pl.String, "policy_id": pl.String, "label": pl.String}
     listed = [(cost_id or "", policy_id, label) for cost_id, policy_id, label in asked]
     order = pl.DataFrame(listed, schema=columns, orient="row").with_row_index("place")
-    wanted = rows.filter(pl.col("sequence").is_in(list(sequences)))
-    wanted = wanted.with_columns(pl.col("cost_id").fill_null("").alias("prices"))
+    # What is matched and sorted is the keys alone; all columns are then moved once.
+    keys = rows.select("sequence", "policy_id", pl.col("cost_id").fill_null("").alias("prices")).with_row_index("row")
+    wanted = keys.filter(pl.col("sequence").is_in(list(sequences)))
     found = wanted.join(order, on=["prices", "policy_id"]).sort("sequence", "place")
-    return found.with_columns(pl.col("label").alias("policy")).select(rows.columns)
+    return rows[found["row"]].with_columns(found["label"].alias("policy"))
 
 
 def settings_of(text: str) -> Mapping[str, object]:
@@ -194,7 +195,7 @@ def checked_results(table: Results) -> Results:
     for name in table.columns:
         if name not in OPTIONAL and table[name].null_count():
             raise ValueError(f"the column {name} must not be null")
-    kinds = set(table["kind"]) - set(KINDS)
+    kinds = set(table["kind"].unique()) - set(KINDS)
     if kinds:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {min(kinds)}")
     for settings in table["settings"].unique():

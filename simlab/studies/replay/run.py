@@ -124,8 +124,10 @@ def replay_trace(
     missing = _missing(earlier, _rounds_done(trace, draft, earlier, channel_ids, wanted, options), rows, wanted)
     new = _replayed(trace, draft, missing, options)
     order = [(row.prices.cost_id, row.policy_id, row.identity["policy"]) for row in rows]
-    # A row whose rounds alone were missing is there twice, and the same.
-    found = joined_results([earlier, *new]).unique(["sequence", "cost_id", "policy_id"], keep="first")
+    found = joined_results([earlier, *new])
+    if earlier.height and options.rounds is not None:
+        # A row whose rounds alone were missing is there twice, and the same.
+        found = found.unique(["sequence", "cost_id", "policy_id"], keep="first")
     return rows_in_order(found, order, wanted)
 
 
