@@ -15,6 +15,9 @@ from simlab.totals import SUMS, Totals
 BASELINE = "ar"
 """The name of the policy whose speed is the reference."""
 
+_UNREAD = ("text_id", "draft_id", "channel_ids", "context_length", "stop_reason", "simlab_version")
+"""Columns that no summary reads."""
+
 Scalar = str | int | float | bool | None
 
 
@@ -96,7 +99,8 @@ def summarise(results: pl.DataFrame, by: str | None = None) -> list[Summary]:
 
 def _of_slice(results: pl.DataFrame, value: Scalar) -> list[Summary]:
     plain, prompts = PlainRows(results.filter(pl.col("name") == BASELINE)), _Prompts()
-    parts = results.partition_by("policy", "policy_id", maintain_order=True)
+    # All columns of many rows are much to move.
+    parts = results.drop(_UNREAD, strict=False).partition_by("policy", "policy_id", maintain_order=True)
     return [_summary(part, prompts, plain, value) for part in parts]
 
 

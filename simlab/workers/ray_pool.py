@@ -4,6 +4,7 @@ import logging
 import os
 import socket
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -35,6 +36,9 @@ _SECONDS_TO_WAIT_IN_SILENCE = 20.0
 _SECONDS_TO_ANSWER = 10.0
 _STORE_BYTES = 512 << 20
 
+_ENDING: list[threading.Thread] = []
+"""What is still ending a Ray of this process."""
+
 
 @contextmanager
 def connected(options: RayOptions) -> Iterator["RayWorkers"]:
@@ -43,6 +47,9 @@ def connected(options: RayOptions) -> Iterator["RayWorkers"]:
     Raises:
         WorkerError: Ray cannot be reached, or has too little for one worker.
     """
+    for ending in _ENDING:
+        ending.join()
+    _ENDING.clear()
     begun = not ray.is_initialized()
     if begun:
         _begin(options)
@@ -54,7 +61,14 @@ def connected(options: RayOptions) -> Iterator["RayWorkers"]:
             workers.close()
     finally:
         if begun:
-            ray.shutdown()
+            _end()
+
+
+def _end() -> None:
+    """End Ray, which takes more than a second, while the command goes on; a process ends after its threads."""
+    thread = threading.Thread(target=ray.shutdown, name="simlab-ray-shutdown")
+    thread.start()
+    _ENDING.append(thread)
 
 
 def _begin(options: RayOptions) -> None:

@@ -174,5 +174,5 @@ def replay(
         if file_of_rounds is not None:
             file_of_rounds.finish(rows)
         every = {one.label: one for machine in machines for one in machine.policies}
-        routes = route_shares(recording, draft, every.values(), sorted(set(rows["sequence"])))
+        routes = route_shares(recording, draft, every.values(), rows["sequence"].unique().sort().to_list())
     return ReplayTable(recording, draft, tuple(machines), rows, by, batch, routes, part)

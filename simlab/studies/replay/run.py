@@ -34,7 +34,7 @@ ROOTS_AT_ONCE = 1024
 ROOTS_OF_A_WORKER = 2048
 """The same in another process: fewer tables travel, and more no longer fit into the caches of cores that all work."""
 
-ROOTS_A_UNIT = 8192
+ROOTS_A_UNIT = 4096
 """Another process is given texts of one shard of as many positions."""
 
 KEEP_EVERY_S, KEEP_EVERY_ROWS = 10.0, 250_000
