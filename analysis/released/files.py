@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from tqdm import tqdm
 
 from simlab.errors import SimlabError, TraceError, UsageError
-from simlab.traces.fetching.fetched import fetched_file
+from simlab.traces.fetching.fetched import NotAsListedError, fetched_file
 from simlab.untrusted.json_text import parse_json
 
 _MANIFESTS = Path(str(files("simlab.analysis"))) / "data" / "releases"
@@ -222,9 +222,12 @@ class ReleasedFiles:
         file = self.release.files[name]
         try:
             return fetched_file(f"{place.rstrip('/')}/{folder}".rstrip("/"), last, file.num_bytes, file.sha256)
-        except TraceError as error:
-            refusal = SimlabError(f"{error} Or give a clone of the repository with --data:")
+        except NotAsListedError as error:
+            refusal = SimlabError(f"{place}/{name} is not as it was released; give a clone with --data:")
             raise _with_commands(refusal, self.release) from error
+        except TraceError as error:
+            sentence = str(error).rstrip(".")
+            raise _with_commands(SimlabError(f"{sentence}; or give a clone with --data:"), self.release) from error
 
 
 def _with_commands(refusal: SimlabError, release: Release) -> SimlabError:

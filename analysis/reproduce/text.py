@@ -14,6 +14,7 @@ from simlab.analysis.table.text import aligned, number, with_interval
 
 NOT_YET = "not yet run by us"
 RUNS = "runs here"
+FETCHES = "fetches its files"
 
 _UNPAIRED = """It is of other rounds, which are not released, and which mean it is, is not
 said: no paired comparison can be made, and the intervals are of one side alone."""
@@ -26,8 +27,10 @@ past the end of a text were counted in its last round."""
 
 
 def availability_text(one: PublishedStudy) -> str:
-    """Whether a figure can be reproduced with what comes with simlab."""
-    return NOT_YET if one.missing else RUNS
+    """Whether a figure can be reproduced with what comes with simlab, or with files that are fetched first."""
+    if one.missing:
+        return NOT_YET
+    return FETCHES if one.release else RUNS
 
 
 def studies_text() -> str:

@@ -12,16 +12,29 @@ from simlab.studies.reproduce.reproduce import published_figures, reproduce
 
 DETAILS = """Without a name it lists what is known and whether it can be run here.
 
+With what comes with simlab, or with traces of your own:
   ddtreepp-rounds  4,392 GPU rounds that others released, through the statistics of this project
   averaging        the pooled mean and the macro average, on the packaged trace and each --trace
   zlab-166         a printed acceptance length; needs a trace of its models
   ddtree-gsm8k     a tree's gain over the chain, its budget chosen on dev prompts; needs two traces and a cost file
+
+With files that others released. They are fetched from the repository at one commit, checked and kept; --data takes a
+clone instead. Their figures are read from their own files, which are named with their digests:
+  domino-rounds    which mean a published table has, and which of its comparisons stay with intervals over prompts
+  domino-gsm8k     Qwen3-8B on GSM8K by another group: which published figures are near
+  domino-caddtree  whether costs changed what was drafted
+  domino-lossless  whether texts begin as autoregressive decoding's do
+  specdecode-bench chains of a fixed length, the oracle and an adaptive rule, at batch sizes
+  adixg-cost       what a pass costs by context on an H100, and what a wrong price costs
+  eliran-online    unary and pairwise trees, offline against online
 
 With a trace, each setting that must be equal is compared with its manifest, and what differs is named; the figures are
 printed all the same. docs/how_to/reproduce.md says more.
 
   simlab reproduce
   simlab reproduce ddtreepp-rounds
+  simlab reproduce domino-rounds
+  simlab reproduce domino-rounds --data Domino-Tree
   simlab reproduce averaging --trace runs/mine --trace runs/other
   simlab reproduce zlab-166 --trace runs/zlab-166"""
 

@@ -27,6 +27,10 @@ PAUSE_S = 0.5
 """Before the rest is asked for where a connection was cut."""
 
 
+class NotAsListedError(TraceError):
+    """A file at an address that has another length or digest than what lists it says."""
+
+
 def fetched_text(place: str | Path, name: str) -> str:
     """A small text file at an address, asked for each time.
 
@@ -49,7 +53,8 @@ def fetched_file(place: str | Path, name: str, num_bytes: int, sha256: str) -> H
         sha256: likewise.
 
     Raises:
-        TraceError: it cannot be read or kept, or is not what the manifest says; then it is not in the cache.
+        TraceError: it cannot be read or kept, or is not what the manifest says (`NotAsListedError`); then it is not in
+            the cache.
     """
     if not re.fullmatch(r"[0-9a-f]{64}", sha256):
         raise TraceError(f"the manifest of {place} lists no sha256 of {name}: it is damaged. Copy the trace again.")
@@ -102,7 +107,7 @@ def _fetch(place: str | Path, name: str, num_bytes: int, sha256: str, path: Path
                 return
             part.unlink()
             if before == 0:
-                raise TraceError(
+                raise NotAsListedError(
                     f"{address(place, name)} is damaged or was changed: its sha256 is not the manifest's. Run again, "
                     "ask who published it, or record again."
                 )
@@ -118,7 +123,8 @@ def _receive(place: str | Path, name: str, num_bytes: int, part: Path) -> str:
 
     Raises:
         CutOffError: the network failed; what came is in the part.
-        TraceError: it cannot be read, or is of another length.
+        NotAsListedError: it is of another length.
+        TraceError: it cannot be read.
     """
     with part.open("a+b") as file:
         if file.tell() > num_bytes:
@@ -130,7 +136,7 @@ def _receive(place: str | Path, name: str, num_bytes: int, part: Path) -> str:
                 file.truncate(0)
             size = _append(coming, file, name, num_bytes)
         if size != num_bytes:
-            raise TraceError(
+            raise NotAsListedError(
                 f"{address(place, name)} has {size} bytes; the manifest says {num_bytes}. It is cut short or of "
                 "another trace; run again, ask who published it, or record again."
             )

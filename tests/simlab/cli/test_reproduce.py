@@ -19,6 +19,7 @@ from simlab.analysis.reproduce.released_rounds import read_released, released_ro
 from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.cli import main as command_line
 from simlab.cli.main import main
+from simlab.studies.reproduce.of_releases import RELEASED
 from simlab.traces.artefacts.cost import read_cost_file, write_cost_file
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.manifest_entries import ModelInfo
@@ -311,7 +312,10 @@ def test_the_list_says_what_runs(capsys: pytest.CaptureFixture[str]) -> None:
         "averaging": "runs here",
         "zlab-166": "not yet run by us",
         "ddtree-gsm8k": "not yet run by us",
+        "eliran-online": "not yet run by us",
+        **dict.fromkeys(RELEASED.keys() - {"eliran-online"}, "fetches its files"),
     }
+    assert set(found) == set(PUBLISHED)
     assert said(capsys, "--list") == value
     assert main(["reproduce"]) == 0
     text = capsys.readouterr().out
