@@ -1,0 +1,299 @@
+"""Chains of EAGLE and n-grams on Llama 3.1 8B: how much of the oracle's gain a fixed or an adaptive length reaches."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simlab.analysis.compare.averaging import finite
+from simlab.analysis.released.chain_records import (
+    CANNOT_REPLAY,
+    DRAFTERS,
+    NGRAM,
+    ChainRecords,
+    DatasetChains,
+    read_chains,
+)
+from simlab.analysis.released.chain_replay import (
+    ADAPTIVE,
+    PassCosts,
+    Replay,
+    adaptive_chain,
+    autoregressive,
+    combined_oracle,
+    fixed_chain,
+    oracle_chain,
+)
+from simlab.analysis.released.compared import ComparedFigure, Findings
+from simlab.analysis.released.files import Quoted, ReleasedFiles
+from simlab.analysis.released.specdecode_tables import drafters_text, follows_text, means_text, reach_text, steps_text
+from simlab.analysis.released.specdecode_theirs import (
+    COMBINED,
+    COSTS_FILE,
+    SIMULATOR_FILE,
+    TheirSettings,
+    TheirSpeedup,
+    read_settings,
+    their_combined,
+    their_fixed,
+    their_oracle,
+)
+from simlab.analysis.statistics.intervals import Interval, intervals_of, ratio_interval
+from simlab.analysis.statistics.jackknife import log_products
+from simlab.analysis.statistics.prompt_spread import prompt_spread
+from simlab.arrays import Doubles, Longs
+
+DATASETS = ("gsm8k", "cnn", "instructcoder", "sharegpt")
+BATCHES = (1, 8, 16, 32, 64, 128)
+THEIR_LENGTHS = (1, 3, 5)
+COMPARED_BATCHES = (1, 64)
+"""At which theirs stand beside ours; all are in ``steps``."""
+
+NOT_PRINTED = "by their formulas, worked out by simlab; none of their files prints it"
+
+Row = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Measured:
+    """One policy on some requests: autoregressive seconds and its own, float64 ``[R]`` for each batch size."""
+
+    base: Mapping[int, Doubles]
+    own: Mapping[int, Doubles]
+
+    def speedup(self, batch: int, places: Longs | slice = slice(None)) -> tuple[float, Interval]:
+        base, own = self.base[batch][places], self.own[batch][places]
+        return float(base.sum() / own.sum()), ratio_interval(base, own)
+
+
+def specdecode_bench(files: ReleasedFiles, progress: bool | None = None) -> Findings:
+    """Their speedups and ours, what a fixed and an adaptive length reach of the oracle's, and how lengths are spread.
+
+    Args:
+        files: of SpecDecode-Bench/simulator.
+        progress: whether a bar is shown; None: on a terminal.
+
+    Raises:
+        SimlabError: a file is missing, changed, or not as expected.
+    """
+    paths = {one: f"data/llama3.1-8B/combined_{one}.jsonl" for one in DATASETS}
+    files.have([COSTS_FILE, SIMULATOR_FILE, "README.md", *paths.values()], progress)
+    settings, chains = read_settings(files, DATASETS), read_chains(files, paths)
+    compared, steps, reached, means, survival, curves, drafters = [], [], [], [], [], [], []
+    for one in chains.values():
+        found = steps_of(one, settings)
+        steps += found
+        compared += [_match_figure(one, settings), *_figures(files, found)]
+        drafters.append(_drafters_row(one))
+        for drafter in DRAFTERS:
+            records = one.chains[drafter]
+            measured = _measured_lengths(records, settings.costs)
+            reached += reach_of(records, measured, settings.costs)
+            means += means_of(records)
+            survival.append(_survival_row(records))
+            curves += _curve_rows(records, measured, settings.costs)
+    values = {
+        "their_seed": settings.seed,
+        "cannot_replay": list(CANNOT_REPLAY),
+        "steps": [{name: _rounded(value) for name, value in row.items()} for row in steps],
+        "reached": reached,
+        "means": means,
+        "drafters": drafters,
+        "survival": survival,
+        "curves": curves,
+    }
+    tables = (steps_text(steps), drafters_text(drafters), reach_text(reached), means_text(means))
+    return Findings(tuple(compared), follows_text(steps, reached), tables, values)
+
+
+def steps_of(chains: DatasetChains, settings: TheirSettings) -> list[Row]:
+    """Each speedup by their formulas, by other means of the same seconds, and by our replay; a row for each batch."""
+    same = np.flatnonzero(chains.same_length)
+    both = [chains.chains[name].take(same) for name in DRAFTERS]
+    combined = _measured(both[0], combined_oracle(*both), settings.costs) if len(same) else None
+    rows: list[Row] = []
+    for drafter in DRAFTERS:
+        records = chains.chains[drafter]
+        for length in THEIR_LENGTHS:
+            own = _measured(records, fixed_chain(records, length), settings.costs)
+            theirs = _at_batches(lambda batch, k=length, by=drafter: their_fixed(chains, by, k, batch, settings))
+            rows += _step_rows(records.dataset, drafter, f"k={length}", own, theirs)
+        own = _measured(records, oracle_chain(records), settings.costs)
+        theirs = _at_batches(lambda batch, by=drafter: their_oracle(chains, by, batch, settings))
+        rows += _step_rows(records.dataset, drafter, "oracle", own, theirs)
+    theirs = _at_batches(lambda batch: their_combined(chains, batch, settings))
+    return rows + _step_rows(both[0].dataset, COMBINED, "oracle", combined, theirs)
+
+
+def reach_of(records: ChainRecords, measured: Mapping[int, _Measured], costs: PassCosts) -> list[Row]:
+    """How much of the oracle's gain a fixed length reaches that is chosen on other requests, and adaptive ones.
+
+    Requests at even places choose the length, those at odd places show what it brings; a row for each batch size.
+
+    Args:
+        records: of a dataset and a drafter.
+        measured: chains of each fixed length.
+        costs: of passes.
+    """
+    places = np.arange(len(records.request_ids))
+    choosing, shown = places[::2], places[1::2]
+    oracle = _measured(records, oracle_chain(records), costs)
+    adaptive = {name: _measured(records, adaptive_chain(records, rule), costs) for name, rule in ADAPTIVE.items()}
+    rows: list[Row] = []
+    for batch in BATCHES:
+        chosen = max(measured, key=lambda length, at=batch: measured[length].speedup(at, choosing)[0])  # type: ignore[misc]
+        fixed = measured[chosen]
+        row: Row = {"dataset": records.dataset, "drafter": records.drafter, "batch": batch, "chosen": chosen}
+        for name, one in (("oracle", oracle), ("fixed", fixed), *adaptive.items()):
+            row |= _with_ends(name, *one.speedup(batch, shown))
+            if one is not oracle:
+                row |= _with_ends(f"{name}_reached", *_reached(one, oracle, batch, shown))
+        for name, one in adaptive.items():
+            seconds = fixed.own[batch][shown], one.own[batch][shown]
+            over = float(seconds[0].sum() / seconds[1].sum())
+            row |= _with_ends(f"{name}_over_fixed", over, ratio_interval(*seconds))
+        rows.append(row)
+    return rows
+
+
+def means_of(records: ChainRecords) -> list[Row]:
+    """Acceptance lengths, pooled and averaged per response: at every position, and of the longest chain's rounds."""
+    inner = records.positions > 0
+    committed = np.minimum(records.accepted + 1, records.left)
+    dense = np.bincount(records.owners[inner], committed[inner], len(records.request_ids))
+    roots = records.num_tokens - 1
+    replay = fixed_chain(records, records.longest)
+    places = (("every position", dense, roots), ("longest chain", replay.committed, replay.rounds))
+    return [_mean_row(records, name, tokens, rounds) for name, tokens, rounds in places]
+
+
+def _measured(records: ChainRecords, replay: Replay, costs: PassCosts) -> _Measured:
+    plain = autoregressive(records)
+    seconds = [{batch: one.seconds(costs, batch) for batch in BATCHES} for one in (plain, replay)]
+    return _Measured(*seconds)
+
+
+def _measured_lengths(records: ChainRecords, costs: PassCosts) -> dict[int, _Measured]:
+    lengths = range(1, records.longest + 1)
+    return {length: _measured(records, fixed_chain(records, length), costs) for length in lengths}
+
+
+def _at_batches(at: Callable[[int], TheirSpeedup]) -> dict[int, TheirSpeedup]:
+    return {batch: at(batch) for batch in BATCHES}
+
+
+def _step_rows(
+    dataset: str, drafter: str, policy: str, own: _Measured | None, theirs: Mapping[int, TheirSpeedup]
+) -> list[Row]:
+    rows = []
+    for batch, one in theirs.items():
+        row: Row = {"dataset": dataset, "drafter": drafter, "policy": policy, "batch": batch}
+        row |= {"theirs": one.value, "theirs_pooled": one.pooled, "theirs_decode_only": one.decode_only}
+        value, interval = (np.nan, Interval(np.nan, np.nan)) if own is None else own.speedup(batch)
+        rows.append(row | {"ours": value, "ours_ci_low": interval.low, "ours_ci_high": interval.high})
+    return rows
+
+
+def _figures(files: ReleasedFiles, steps: Sequence[Row]) -> list[ComparedFigure]:
+    found = []
+    for row in steps:
+        if row["batch"] in COMPARED_BATCHES and row["policy"] in ("k=3", "oracle"):
+            value, ours, low, high = (float(str(row[name])) for name in ("theirs", "ours", "ours_ci_low", "ours_ci_high"))
+            what = f"{row['dataset']}, {row['drafter']}, {row['policy']}, batch {row['batch']}: speedup"
+            found.append(
+                ComparedFigure(what, ours, files.quoted(SIMULATOR_FILE, value, NOT_PRINTED), Interval(low, high))
+            )
+    return found
+
+
+def _match_figure(chains: DatasetChains, settings: TheirSettings) -> ComparedFigure:
+    """How often n-grams match where nothing is accepted."""
+    records = chains.chains[NGRAM]
+    failed = (records.accepted == 0) & (records.positions > 0)
+    owners, num_requests = records.owners[failed], len(records.request_ids)
+    matches = np.bincount(owners, records.available[failed] > 0, num_requests)
+    chances = np.bincount(owners, minlength=num_requests)
+    what = f"{records.dataset}, ngram: share of matches where nothing is accepted"
+    theirs: Quoted = settings.match_probs[records.dataset]
+    return ComparedFigure(what, float(matches.sum() / chances.sum()), theirs, ratio_interval(matches, chances))
+
+
+def _drafters_row(chains: DatasetChains) -> Row:
+    eagle, ngram = (chains.chains[name] for name in DRAFTERS)
+    return {
+        "dataset": ngram.dataset,
+        "requests": len(ngram.request_ids),
+        "tokens": int(ngram.num_tokens.sum()),
+        "longest_eagle": eagle.longest,
+        "longest_ngram": ngram.longest,
+        "ngram_explained_share": _rounded(chains.explained_share),
+        "same_length_share": _rounded(float(chains.same_length.mean())),
+        "behind_end_eagle": _behind_end(eagle),
+        "behind_end_ngram": _behind_end(ngram),
+    }
+
+
+def _behind_end(records: ChainRecords) -> int:
+    """Entries whose accepted tokens reach behind the end of the text."""
+    return int((records.recorded - 1 > records.left).sum())
+
+
+def _survival_row(records: ChainRecords) -> Row:
+    """The share of roots at which at least so many tokens are accepted, of those with as many tokens left."""
+    inner = records.positions > 0
+    accepted, left = records.accepted[inner], records.left[inner]
+    depths = range(1, records.longest + 1)
+    shares = [float((accepted >= depth).sum() / max(1, (left >= depth).sum())) for depth in depths]
+    return {"dataset": records.dataset, "drafter": records.drafter, "shares": [round(one, 5) for one in shares]}
+
+
+def _curve_rows(records: ChainRecords, measured: Mapping[int, _Measured], costs: PassCosts) -> list[Row]:
+    """Speedups of each fixed length and of the oracle, over all requests; a row for each batch size."""
+    oracle = _measured(records, oracle_chain(records), costs)
+    return [
+        {
+            "dataset": records.dataset,
+            "drafter": records.drafter,
+            "batch": batch,
+            "fixed": [round(one.speedup(batch)[0], 4) for one in measured.values()],
+            "oracle": round(oracle.speedup(batch)[0], 4),
+        }
+        for batch in BATCHES
+    ]
+
+
+def _reached(one: _Measured, oracle: _Measured, batch: int, places: Longs) -> tuple[float, Interval]:
+    """The share of the oracle's gain over autoregressive decoding that a policy reaches, paired by request."""
+    columns = [each[batch][places] for each in (oracle.base, one.own, oracle.own)]
+
+    def shares(sums: Doubles) -> Doubles:
+        gains = sums[..., 0] / sums[..., 1] - 1, sums[..., 0] / sums[..., 2] - 1
+        return np.asarray(gains[0] / gains[1], np.float64)[..., None]
+
+    spread = prompt_spread(np.stack(columns, axis=1), shares)
+    return float(spread.whole[0]), intervals_of(spread)[0]
+
+
+def _mean_row(records: ChainRecords, place: str, tokens: Doubles | Longs, rounds: Longs) -> Row:
+    means, ones = tokens / rounds, np.ones(len(rounds))
+    powers = np.array([[1, -1, 0, 0], [0, 0, 1, -1], [-1, 1, 1, -1]], np.float64)
+    spread = log_products(np.stack([tokens, rounds, means, ones], axis=1).astype(np.float64), powers)
+    row: Row = {"dataset": records.dataset, "drafter": records.drafter, "of": place}
+    names = ("acceptance_length", "acceptance_length_macro", "macro_over_pooled")
+    for name, value, ends in zip(names, np.exp(spread.whole).tolist(), intervals_of(spread), strict=True):
+        row |= _with_ends(name, value, Interval(float(np.exp(ends.low)), float(np.exp(ends.high))))
+    return row
+
+
+def _with_ends(name: str, value: float, interval: Interval) -> Row:
+    ends = {name: value, f"{name}_ci_low": interval.low, f"{name}_ci_high": interval.high}
+    return {key: _rounded(one) for key, one in ends.items()}
+
+
+def _rounded(value: object) -> object:
+    if not isinstance(value, float):
+        return value
+    known = finite(value)
+    return None if known is None else round(known, 5)
+
+
