@@ -19,9 +19,10 @@ SMALLEST_NGRAM, LARGEST_NGRAM = 3, 7
 """With these, and the first place of those that match, prompt lookup gives the n-gram lengths that were released."""
 
 CANNOT_REPLAY = (
-    "no trees: it has no second candidates",
-    "no rule that reads confidences: it has no probabilities",
-    "no chain longer than the longest that was recorded, and none on another text",
+    "trees (it has no second candidates)",
+    "rules that read confidences (it has no probabilities)",
+    "chains longer than the longest that was recorded",
+    "other texts",
 )
 """What a chain-only record does not know."""
 
@@ -136,7 +137,8 @@ class DatasetChains:
     @property
     def same_length(self) -> Bools:
         """Requests for which both drafters' texts have as many tokens, bool ``[R]``; others are different texts."""
-        return self.chains[EAGLE].num_tokens == self.chains[NGRAM].num_tokens
+        found: Bools = self.chains[EAGLE].num_tokens == self.chains[NGRAM].num_tokens
+        return found
 
 
 def read_chains(files: ReleasedFiles, paths: Mapping[str, str]) -> dict[str, DatasetChains]:

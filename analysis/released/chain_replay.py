@@ -72,7 +72,7 @@ class PassCosts:
         """Seconds for each column of `Replay.sums`, float64 ``[9]``."""
         own = np.array([self.pass_s, batch * self.kv_s, batch * self.token_s])
         eagle = [self.draft_s, batch * self.draft_kv_s, self.draft_token_s]
-        return np.concatenate([own + [self.round_s, 0.0, 0.0], eagle, self.ngram_share * own])
+        return np.concatenate([own + np.array([self.round_s, 0.0, 0.0]), eagle, self.ngram_share * own])
 
     def prefill_s(self, prompt_tokens: Longs, batch: int) -> Doubles:
         """Seconds until the first token of each request, float64 ``[R]``."""

@@ -26,7 +26,18 @@ from simlab.analysis.released.chain_replay import (
 )
 from simlab.analysis.released.compared import ComparedFigure, Findings
 from simlab.analysis.released.files import Quoted, ReleasedFiles
-from simlab.analysis.released.specdecode_tables import drafters_text, follows_text, means_text, reach_text, steps_text
+from simlab.analysis.released.specdecode_tables import (
+    SHOWN_POLICIES,
+    STEP_BATCHES,
+    columns_of,
+    combined_text,
+    drafters_text,
+    follows_text,
+    means_text,
+    reach_text,
+    steps_text,
+    value_of,
+)
 from simlab.analysis.released.specdecode_theirs import (
     COMBINED,
     COSTS_FILE,
@@ -45,11 +56,9 @@ from simlab.arrays import Doubles, Longs
 
 DATASETS = ("gsm8k", "cnn", "instructcoder", "sharegpt")
 BATCHES = (1, 8, 16, 32, 64, 128)
+CURVE_BATCHES = (1, 16, 64, 128)
 THEIR_LENGTHS = (1, 3, 5)
-COMPARED_BATCHES = (1, 64)
-"""At which theirs stand beside ours; all are in ``steps``."""
-
-NOT_PRINTED = "by their formulas, worked out by simlab; none of their files prints it"
+NOT_PRINTED = "by their formulas; not printed"
 
 Row = dict[str, object]
 
@@ -77,13 +86,16 @@ def specdecode_bench(files: ReleasedFiles, progress: bool | None = None) -> Find
         SimlabError: a file is missing, changed, or not as expected.
     """
     paths = {one: f"data/llama3.1-8B/combined_{one}.jsonl" for one in DATASETS}
-    files.have([COSTS_FILE, SIMULATOR_FILE, "README.md", *paths.values()], progress)
+    files.have([COSTS_FILE, SIMULATOR_FILE, *paths.values()], progress)
     settings, chains = read_settings(files, DATASETS), read_chains(files, paths)
-    compared, steps, reached, means, survival, curves, drafters = [], [], [], [], [], [], []
+    steps: list[Row] = []
+    combined: list[Row] = []
+    compared, reached, means, survival, curves, drafters = [], [], [], [], [], []
     for one in chains.values():
         found = steps_of(one, settings)
-        steps += found
-        compared += [_match_figure(one, settings), *_figures(files, found)]
+        both = combined_of(one, settings)
+        steps, combined = steps + found, combined + both
+        compared += [_match_figure(one, settings), *_figures(files, found + both)]
         drafters.append(_drafters_row(one))
         for drafter in DRAFTERS:
             records = one.chains[drafter]
@@ -95,34 +107,60 @@ def specdecode_bench(files: ReleasedFiles, progress: bool | None = None) -> Find
     values = {
         "their_seed": settings.seed,
         "cannot_replay": list(CANNOT_REPLAY),
-        "steps": [{name: _rounded(value) for name, value in row.items()} for row in steps],
-        "reached": reached,
+        "steps": columns_of([_rounded_row(row) for row in steps]),
+        "combined": columns_of([_rounded_row(row) for row in combined]),
+        "reached": columns_of(reached),
         "means": means,
         "drafters": drafters,
         "survival": survival,
         "curves": curves,
     }
-    tables = (steps_text(steps), drafters_text(drafters), reach_text(reached), means_text(means))
-    return Findings(tuple(compared), follows_text(steps, reached), tables, values)
+    tables = (
+        steps_text(steps),
+        combined_text(combined),
+        drafters_text(drafters),
+        reach_text(reached),
+        means_text(means),
+    )
+    return Findings(tuple(compared), follows_text(combined, reached), tables, values)
 
 
 def steps_of(chains: DatasetChains, settings: TheirSettings) -> list[Row]:
     """Each speedup by their formulas, by other means of the same seconds, and by our replay; a row for each batch."""
-    same = np.flatnonzero(chains.same_length)
-    both = [chains.chains[name].take(same) for name in DRAFTERS]
-    combined = _measured(both[0], combined_oracle(*both), settings.costs) if len(same) else None
     rows: list[Row] = []
     for drafter in DRAFTERS:
         records = chains.chains[drafter]
         for length in THEIR_LENGTHS:
             own = _measured(records, fixed_chain(records, length), settings.costs)
-            theirs = _at_batches(lambda batch, k=length, by=drafter: their_fixed(chains, by, k, batch, settings))
-            rows += _step_rows(records.dataset, drafter, f"k={length}", own, theirs)
+            theirs = {batch: their_fixed(chains, drafter, length, batch, settings) for batch in BATCHES}
+            rows += _step_rows((records.dataset, drafter, f"k={length}"), own, theirs)
         own = _measured(records, oracle_chain(records), settings.costs)
-        theirs = _at_batches(lambda batch, by=drafter: their_oracle(chains, by, batch, settings))
-        rows += _step_rows(records.dataset, drafter, "oracle", own, theirs)
-    theirs = _at_batches(lambda batch: their_combined(chains, batch, settings))
-    return rows + _step_rows(both[0].dataset, COMBINED, "oracle", combined, theirs)
+        theirs = {batch: their_oracle(chains, drafter, batch, settings) for batch in BATCHES}
+        rows += _step_rows((records.dataset, drafter, "oracle"), own, theirs)
+    return rows
+
+
+def combined_of(chains: DatasetChains, settings: TheirSettings) -> list[Row]:
+    """The better drafter of each round by hindsight: theirs, theirs with EAGLE's drafts charged, and ours.
+
+    Ours is of the requests for which both texts are of the same length, beside each drafter's oracle on these.
+    """
+    same = np.flatnonzero(chains.same_length)
+    if not len(same):
+        return []
+    eagle, ngram = (chains.chains[name].take(same) for name in DRAFTERS)
+    own = _measured(eagle, combined_oracle(eagle, ngram), settings.costs)
+    alone = [_measured(one, oracle_chain(one), settings.costs) for one in (eagle, ngram)]
+    rows = []
+    for batch in BATCHES:
+        theirs, charged = (their_combined(chains, batch, settings, charged) for charged in (False, True))
+        (row,) = _step_rows((eagle.dataset, COMBINED, "oracle"), own, {batch: theirs})
+        row |= {"theirs_charged": charged.value, "requests": len(same)}
+        best = min(alone, key=_seconds_at(batch))
+        seconds = best.own[batch], own.own[batch]
+        over = float(seconds[0].sum() / seconds[1].sum())
+        rows.append(row | _with_ends("over_better_drafter", over, ratio_interval(*seconds)))
+    return rows
 
 
 def reach_of(records: ChainRecords, measured: Mapping[int, _Measured], costs: PassCosts) -> list[Row]:
@@ -141,11 +179,13 @@ def reach_of(records: ChainRecords, measured: Mapping[int, _Measured], costs: Pa
     adaptive = {name: _measured(records, adaptive_chain(records, rule), costs) for name, rule in ADAPTIVE.items()}
     rows: list[Row] = []
     for batch in BATCHES:
-        chosen = max(measured, key=lambda length, at=batch: measured[length].speedup(at, choosing)[0])  # type: ignore[misc]
+        by_speed = {one.speedup(batch, choosing)[0]: length for length, one in measured.items()}
+        chosen = by_speed[max(by_speed)]
         fixed = measured[chosen]
         row: Row = {"dataset": records.dataset, "drafter": records.drafter, "batch": batch, "chosen": chosen}
         for name, one in (("oracle", oracle), ("fixed", fixed), *adaptive.items()):
-            row |= _with_ends(name, *one.speedup(batch, shown))
+            value, interval = one.speedup(batch, shown)
+            row |= {name: _rounded(value)} if name in ADAPTIVE else _with_ends(name, value, interval)
             if one is not oracle:
                 row |= _with_ends(f"{name}_reached", *_reached(one, oracle, batch, shown))
         for name, one in adaptive.items():
@@ -178,18 +218,16 @@ def _measured_lengths(records: ChainRecords, costs: PassCosts) -> dict[int, _Mea
     return {length: _measured(records, fixed_chain(records, length), costs) for length in lengths}
 
 
-def _at_batches(at: Callable[[int], TheirSpeedup]) -> dict[int, TheirSpeedup]:
-    return {batch: at(batch) for batch in BATCHES}
+def _seconds_at(batch: int) -> Callable[[_Measured], float]:
+    return lambda one: float(one.own[batch].sum())
 
 
-def _step_rows(
-    dataset: str, drafter: str, policy: str, own: _Measured | None, theirs: Mapping[int, TheirSpeedup]
-) -> list[Row]:
+def _step_rows(what: tuple[str, str, str], own: _Measured, theirs: Mapping[int, TheirSpeedup]) -> list[Row]:
     rows = []
     for batch, one in theirs.items():
-        row: Row = {"dataset": dataset, "drafter": drafter, "policy": policy, "batch": batch}
+        row: Row = {**dict(zip(("dataset", "drafter", "policy"), what, strict=True)), "batch": batch}
         row |= {"theirs": one.value, "theirs_pooled": one.pooled, "theirs_decode_only": one.decode_only}
-        value, interval = (np.nan, Interval(np.nan, np.nan)) if own is None else own.speedup(batch)
+        value, interval = own.speedup(batch)
         rows.append(row | {"ours": value, "ours_ci_low": interval.low, "ours_ci_high": interval.high})
     return rows
 
@@ -197,8 +235,9 @@ def _step_rows(
 def _figures(files: ReleasedFiles, steps: Sequence[Row]) -> list[ComparedFigure]:
     found = []
     for row in steps:
-        if row["batch"] in COMPARED_BATCHES and row["policy"] in ("k=3", "oracle"):
-            value, ours, low, high = (float(str(row[name])) for name in ("theirs", "ours", "ours_ci_low", "ours_ci_high"))
+        if row["batch"] in STEP_BATCHES and row["policy"] in SHOWN_POLICIES:
+            names = ("theirs", "ours", "ours_ci_low", "ours_ci_high")
+            value, ours, low, high = (value_of(row[name]) for name in names)
             what = f"{row['dataset']}, {row['drafter']}, {row['policy']}, batch {row['batch']}: speedup"
             found.append(
                 ComparedFigure(what, ours, files.quoted(SIMULATOR_FILE, value, NOT_PRINTED), Interval(low, high))
@@ -220,10 +259,12 @@ def _match_figure(chains: DatasetChains, settings: TheirSettings) -> ComparedFig
 
 def _drafters_row(chains: DatasetChains) -> Row:
     eagle, ngram = (chains.chains[name] for name in DRAFTERS)
+    lengths = np.sort(ngram.num_tokens)
     return {
         "dataset": ngram.dataset,
         "requests": len(ngram.request_ids),
         "tokens": int(ngram.num_tokens.sum()),
+        "longest_texts_share": _rounded(float(lengths[-(len(lengths) // 100 or 1) :].sum() / lengths.sum())),
         "longest_eagle": eagle.longest,
         "longest_ngram": ngram.longest,
         "ngram_explained_share": _rounded(chains.explained_share),
@@ -258,7 +299,7 @@ def _curve_rows(records: ChainRecords, measured: Mapping[int, _Measured], costs:
             "fixed": [round(one.speedup(batch)[0], 4) for one in measured.values()],
             "oracle": round(oracle.speedup(batch)[0], 4),
         }
-        for batch in BATCHES
+        for batch in CURVE_BATCHES
     ]
 
 
@@ -290,10 +331,12 @@ def _with_ends(name: str, value: float, interval: Interval) -> Row:
     return {key: _rounded(one) for key, one in ends.items()}
 
 
+def _rounded_row(row: Row) -> Row:
+    return {name: _rounded(value) for name, value in row.items()}
+
+
 def _rounded(value: object) -> object:
     if not isinstance(value, float):
         return value
     known = finite(value)
-    return None if known is None else round(known, 5)
-
-
+    return None if known is None else round(known, 4)

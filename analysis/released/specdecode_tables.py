@@ -2,47 +2,73 @@
 
 from collections.abc import Mapping, Sequence
 
+from simlab.analysis.released.chain_records import CANNOT_REPLAY
 from simlab.analysis.table.text import aligned, within_width
 
 Row = Mapping[str, object]
 
 SHOWN_BATCHES = (1, 32, 128)
+"""In the table of what is reached; all are in JSON, as for the others."""
+
+STEP_BATCHES, SHOWN_POLICIES = (1, 64), ("k=3", "oracle")
+"""In the tables where theirs stand beside ours."""
+
 ADAPTIVE_NAMES = ("two-up-one-down", "longer-after-success")
 
 
 def steps_text(steps: Sequence[Row]) -> str:
-    """Which of their choices changes a speedup, at a batch of 1."""
-    cells = [["speedup, batch 1", "theirs", "pooled", "decode only", "ours", "[95 %]"]]
+    """Which of their choices changes a speedup."""
+    cells = [["speedup", "batch", "theirs", "pooled", "decode only", "ours", "[95 %]"]]
     for row in steps:
-        if row["batch"] == 1:
+        if row["batch"] in STEP_BATCHES and row["policy"] in SHOWN_POLICIES:
             names = ("theirs", "theirs_pooled", "theirs_decode_only", "ours")
-            what = f"{row['dataset']}, {row['drafter']}, {row['policy']}"
-            cells.append([what, *(_number(row[name]) for name in names), _ends(row, "ours")])
+            what = [f"{row['dataset']}, {row['drafter']}, {row['policy']}", str(row["batch"])]
+            cells.append([*what, *(_number(row[name]) for name in names), _ends(row, "ours")])
     note = within_width(
         "theirs: by their formulas, as their files print no figure: the ratio of mean tokens per second over a sample "
         "of requests, prefill included. pooled: the ratio of summed seconds. decode only: without prefills. ours: "
-        "also from behind the first token, all requests, n-grams charged where prompt lookup finds a match in the "
-        "released tokens (theirs: by coins), the oracle charged no draft where nothing is accepted (theirs charges "
-        "EAGLE's), and combined: EAGLE's drafts at EAGLE's price (theirs: at an n-gram's), on requests whose texts "
-        "are of the same length for both drafters."
+        "also all requests, from behind the first token; n-grams charged where prompt lookup finds a match in the "
+        "released tokens (theirs: by coins); the oracle charged no draft where nothing is accepted (theirs charges "
+        "EAGLE's)."
     )
-    return aligned(cells, [True, False, False, False, False, True]) + "\n" + note
+    return aligned(cells, [True, False, False, False, False, False, True]) + "\n" + note
+
+
+def combined_text(combined: Sequence[Row]) -> str:
+    """The better drafter of each round by hindsight."""
+    cells = [["combined", "batch", "theirs", "charged", "ours", "[95 %]", "requests", "over the better drafter [95 %]"]]
+    for row in combined:
+        if row["batch"] in STEP_BATCHES:
+            theirs = [_number(row[name]) for name in ("theirs", "theirs_charged", "ours")]
+            over = f"{_number(row['over_better_drafter'])} {_ends(row, 'over_better_drafter')}"
+            cells.append(
+                [str(row["dataset"]), str(row["batch"]), *theirs, _ends(row, "ours"), str(row["requests"]), over]
+            )
+    note = within_width(
+        "The drafter with more accepted tokens in each round, known beforehand. theirs: all rounds charged as n-grams. "
+        "charged: theirs but for EAGLE's price where EAGLE drafts. ours: on requests whose texts have the same length "
+        "for both drafters, since the others are different texts. over the better drafter: its oracle's seconds over "
+        "those of the combination, on the same requests, paired."
+    )
+    return aligned(cells, [True, False, False, False, False, True, False, True]) + "\n" + note
 
 
 def drafters_text(drafters: Sequence[Row]) -> str:
     """What the record holds of each dataset."""
-    cells = [["records", "requests", "tokens", "ngram explained %", "same length %", "behind the end, eagle", "ngram"]]
+    cells = [["records", "requests", "tokens", "in longest 1 %", "explained %", "same length %", "behind the end", ""]]
     for row in drafters:
         counts = [str(row["requests"]), f"{row['tokens']:,}"]
-        shares = [f"{100 * _value(row[name]):.3f}" for name in ("ngram_explained_share", "same_length_share")]
-        ends = [str(row[name]) for name in ("behind_end_eagle", "behind_end_ngram")]
+        names = ("longest_texts_share", "ngram_explained_share", "same_length_share")
+        shares = [f"{100 * value_of(row[name]):.1f}" for name in names]
+        ends = [f"eagle {row['behind_end_eagle']}", f"ngram {row['behind_end_ngram']}"]
         cells.append([str(row["dataset"]), *counts, *shares, *ends])
     note = within_width(
-        "ngram explained: entries that prompt lookup (3 to 7 tokens, the longest match, its first place) gives too, "
-        "from the released tokens. same length: requests whose EAGLE text has as many tokens as the n-gram text; the "
-        "others are different texts. behind the end: entries whose accepted tokens reach behind the text."
+        "in longest 1 %: tokens in the longest hundredth of the texts, %. explained: n-gram entries that prompt lookup "
+        "(3 to 7 tokens, the longest match, its first place) gives too, from the released tokens. same length: "
+        "requests whose EAGLE text has as many tokens as the n-gram text. behind the end: entries whose accepted "
+        "tokens reach behind the text. The record replays none of these: " + "; ".join(CANNOT_REPLAY) + "."
     )
-    return aligned(cells, [True, *[False] * 6]) + "\n" + note
+    return aligned(cells, [True, *[False] * 5, True, True]) + "\n" + note
 
 
 def reach_text(reached: Sequence[Row]) -> str:
@@ -73,7 +99,7 @@ def means_text(means: Sequence[Row]) -> str:
     return aligned(cells, [True, True, False, False, False])
 
 
-def follows_text(steps: Sequence[Row], reached: Sequence[Row]) -> str:
+def follows_text(combined: Sequence[Row], reached: Sequence[Row]) -> str:
     """What follows, in numbers of this run."""
     ranges = [
         f"{_range(reached, drafter, 'fixed_reached', 1)} % at a batch of 1 and "
@@ -82,15 +108,31 @@ def follows_text(steps: Sequence[Row], reached: Sequence[Row]) -> str:
     ]
     counts = [f"{name} {_verdicts(reached, name)}" for name in ADAPTIVE_NAMES]
     dear = [
-        100 * (_value(row["theirs"]) / _value(row["ours"]) - 1)
-        for row in steps
-        if row["drafter"] == "combined" and row["batch"] == 1 and row["ours"] is not None
+        100 * (1 - value_of(row["theirs_charged"]) / value_of(row["theirs"])) for row in combined if row["batch"] == 1
     ]
-    combined = f" Their combination looks {min(dear):.0f} to {max(dear):.0f} % faster than ours." if dear else ""
+    lower = (
+        f" Their combined figure charges EAGLE's drafts as n-grams'; at EAGLE's price it is {min(dear):.0f} to "
+        f"{max(dear):.0f} % lower at a batch of 1."
+        if dear
+        else ""
+    )
     return (
         f"Of the oracle's gain a fixed length chosen on other requests reaches {'; '.join(ranges)}. Against it, over "
-        f"{len(reached)} cells of dataset, drafter and batch size, {'; '.join(counts)}.{combined}"
+        f"{len(reached)} cells of dataset, drafter and batch size, {'; '.join(counts)}.{lower}"
     )
+
+
+def columns_of(rows: Sequence[Row]) -> list[dict[str, object]]:
+    """Rows of batch sizes, joined to one for each dataset, drafter and policy, with a list for each other column."""
+    joined: dict[tuple[object, ...], dict[str, object]] = {}
+    for row in rows:
+        keys = {name: row[name] for name in ("dataset", "drafter", "policy") if name in row}
+        one = joined.setdefault(tuple(keys.values()), {**keys, **{name: [] for name in row if name not in keys}})
+        for name, value in row.items():
+            listed = one[name]
+            if isinstance(listed, list):
+                listed.append(value)
+    return list(joined.values())
 
 
 def verdict(row: Row, name: str) -> str:
@@ -98,7 +140,7 @@ def verdict(row: Row, name: str) -> str:
     low, high = row[f"{name}_over_fixed_ci_low"], row[f"{name}_over_fixed_ci_high"]
     if low is None or high is None:
         return "="
-    return "+" if _value(low) > 1 else "-" if _value(high) < 1 else "="
+    return "+" if value_of(low) > 1 else "-" if value_of(high) < 1 else "="
 
 
 def _verdicts(reached: Sequence[Row], name: str) -> str:
@@ -112,7 +154,7 @@ def _adaptive(row: Row, name: str) -> str:
 
 def _range(reached: Sequence[Row], drafter: str, name: str, batch: int) -> str:
     found = [
-        100 * _value(row[name])
+        100 * value_of(row[name])
         for row in reached
         if row["drafter"] == drafter and row["batch"] == batch and row[name] is not None
     ]
@@ -123,8 +165,8 @@ def _percent(row: Row, name: str) -> str:
     value, low, high = (row[f"{name}{end}"] for end in ("", "_ci_low", "_ci_high"))
     if value is None:
         return "-"
-    ends = "" if low is None else f" [{100 * _value(low):.0f}, {100 * _value(high):.0f}]"
-    return f"{100 * _value(value):.0f}{ends}"
+    ends = "" if low is None else f" [{100 * value_of(low):.0f}, {100 * value_of(high):.0f}]"
+    return f"{100 * value_of(value):.0f}{ends}"
 
 
 def _ends(row: Row, name: str) -> str:
@@ -133,9 +175,10 @@ def _ends(row: Row, name: str) -> str:
 
 
 def _number(value: object, digits: int = 2) -> str:
-    return "-" if value is None else f"{_value(value):.{digits}f}"
+    return "-" if value is None else f"{value_of(value):.{digits}f}"
 
 
-def _value(value: object) -> float:
+def value_of(value: object) -> float:
+    """The number that a row holds, which must be known."""
     assert isinstance(value, int | float)
     return float(value)

@@ -1,4 +1,4 @@
-"""Speedups by the formulas of SpecDecode-Bench/simulator, whose files print none; the formulas are theirs, the code ours.
+"""Speedups by the formulas of SpecDecode-Bench/simulator, whose files print none; formulas are theirs, code is ours.
 
 A batch is one request as often as its size. Each text's walk begins at entry 0, although the prefill has brought the
 first token, and its seconds hold the prefill. The speedup is the ratio of mean tokens per second, over a sample of
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simlab.analysis.released.chain_records import EAGLE, NGRAM, ChainRecords, DatasetChains
+from simlab.analysis.released.chain_records import DRAFTERS, EAGLE, NGRAM, ChainRecords, DatasetChains
 from simlab.analysis.released.chain_replay import PassCosts, autoregressive, round_sums, visited
 from simlab.analysis.released.files import Quoted, ReleasedFiles
-from simlab.arrays import Doubles, Ints, Longs
+from simlab.arrays import Doubles, Longs
 
 COMBINED = "combined"
 COSTS_FILE, SIMULATOR_FILE = "predictor.py", "simulator.py"
@@ -101,30 +101,22 @@ def their_oracle(chains: DatasetChains, drafter: str, batch: int, settings: Thei
     return _speedup(records, roots, lengths, eagle, (1 - eagle) * (lengths > 1), batch, settings.costs)
 
 
-def their_combined(chains: DatasetChains, batch: int, settings: TheirSettings) -> TheirSpeedup:
-    """Their combination: the longer of both at each entry, all of it charged as n-grams, texts cut to the shorter."""
-    records = _sampled(joined(chains), random.Random(settings.seed), settings)
-    roots = visited(records, records.recorded, first=0, last=1)
-    lengths, ones = records.recorded[roots].astype(np.float64), np.ones(len(roots))
-    return _speedup(records, roots, lengths, 0 * ones, ones, batch, settings.costs)
+def their_combined(chains: DatasetChains, batch: int, settings: TheirSettings, charged: bool) -> TheirSpeedup:
+    """Their combination: the longer of both at each entry, texts cut to the shorter.
 
-
-def joined(chains: DatasetChains) -> ChainRecords:
-    """Both drafters' entries as one: the longer of two at each place, texts cut to the shorter."""
-    eagle, ngram = chains.chains[EAGLE], chains.chains[NGRAM]
+    Args:
+        chains: of both drafters.
+        batch: its size.
+        settings: theirs.
+        charged: whether EAGLE's drafts have EAGLE's price; theirs charges all rounds as n-grams.
+    """
+    eagle, ngram = (_sampled(chains.chains[name], random.Random(settings.seed), settings) for name in DRAFTERS)
     lengths = np.minimum(eagle.num_tokens, ngram.num_tokens)
-    one, other = eagle.cut(lengths), ngram.cut(lengths)
-    longer: Ints = np.maximum(one.recorded, other.recorded)
-    return ChainRecords(
-        one.dataset,
-        COMBINED,
-        one.request_ids,
-        one.prompt_tokens,
-        one.offsets,
-        longer,
-        np.maximum(one.available, other.available),
-        max(one.longest, other.longest),
-    )
+    eagle, ngram = eagle.cut(lengths), ngram.cut(lengths)
+    longer = np.maximum(eagle.recorded, ngram.recorded)
+    roots = visited(eagle, longer, first=0, last=1)
+    by_eagle = charged * (eagle.recorded > ngram.recorded)[roots].astype(np.float64)
+    return _speedup(eagle, roots, longer[roots].astype(np.float64), by_eagle, 1 - by_eagle, batch, settings.costs)
 
 
 def _sampled(records: ChainRecords, drawn: random.Random, settings: TheirSettings) -> ChainRecords:
