@@ -224,25 +224,26 @@ def _whole_numbers(listed: object, what: str, where: str, least: int) -> list[in
 
 def _of_dataset(dataset: str, some: Sequence[_Request], longest: Mapping[str, int]) -> DatasetChains:
     matched = [_lookup(one, longest[NGRAM]) for one in some]
-    chains = {}
-    for drafter in DRAFTERS:
-        lengths = [one.lengths[drafter] for one in some]
-        recorded = np.concatenate([np.array(one, np.int32) for one in lengths])
-        available = np.full(len(recorded), longest[drafter], np.int32)
-        if drafter == NGRAM:
-            available = np.maximum(np.concatenate([there for there, _ in matched]), recorded - 1)
-        chains[drafter] = ChainRecords(
-            dataset,
-            drafter,
-            tuple(one.name for one in some),
-            np.array([len(one.prompt) for one in some], np.int64),
-            np.concatenate([[0], np.cumsum([len(one) for one in lengths])]).astype(np.int64),
-            recorded,
-            available,
-            longest[drafter],
-        )
-    agreed = np.concatenate([np.array(one) for _, one in matched]) == chains[NGRAM].accepted
-    return DatasetChains(chains, float(agreed.mean()))
+    chains = {drafter: _records(dataset, drafter, some, longest[drafter]) for drafter in DRAFTERS}
+    ngram = chains[NGRAM]
+    available = np.maximum(np.concatenate([there for there, _ in matched]), ngram.accepted)
+    agreed = np.concatenate([np.array(one) for _, one in matched]) == ngram.accepted
+    return DatasetChains(chains | {NGRAM: replace(ngram, available=available)}, float(agreed.mean()))
+
+
+def _records(dataset: str, drafter: str, some: Sequence[_Request], longest: int) -> ChainRecords:
+    lengths = [one.lengths[drafter] for one in some]
+    recorded = np.concatenate([np.array(one, np.int32) for one in lengths])
+    return ChainRecords(
+        dataset,
+        drafter,
+        tuple(one.name for one in some),
+        np.array([len(one.prompt) for one in some], np.int64),
+        np.concatenate([[0], np.cumsum([len(one) for one in lengths])]).astype(np.int64),
+        recorded,
+        np.full(len(recorded), longest, np.int32),
+        longest,
+    )
 
 
 def _lookup(one: _Request, longest: int) -> tuple[Ints, list[int]]:

@@ -78,10 +78,44 @@ def rounds_s(
     return seconds, rounds
 
 
+def combined_s(costs: Costs, request: Request, batch: int) -> float:
+    """Seconds behind the first token, if the drafter with more accepted tokens is known in each round."""
+    eagle, ngram, prompt = lengths_of(request, "eagle"), lengths_of(request, "ngram"), len(request["prompt_token_ids"])
+    at, seconds = 1, 0.0
+    while at < len(ngram):
+        left = len(ngram) - at
+        right = [min(one[at] - 1, left) for one in (eagle, ngram)]
+        verify = pass_s(costs, batch * (prompt + at), batch * (max(right) + 1))
+        seconds += verify + costs["round"]
+        if max(right):
+            name = "eagle" if right[0] > right[1] else "ngram"
+            seconds += draft_s(costs, name, verify, batch * (prompt + at), max(right) + 1)
+        at += max(right) + 1
+    return seconds
+
+
 def their_speedup(
-    costs: Costs, requests: list[Request], drafter: str, length: int | None, batch: int, seed: int, match: float
+    costs: Costs,
+    requests: list[Request],
+    drafter: str,
+    length: int | None,
+    batch: int,
+    seed: int,
+    match: float,
+    as_eagle: bool = False,
 ) -> float:
-    """Speedup by their formulas, copy by copy and coin by coin; no length: their oracle; both drafters: combined."""
+    """Speedup by their formulas, copy by copy and coin by coin; no length: their oracle; both drafters: combined.
+
+    Args:
+        costs: by short names.
+        requests: of the file.
+        drafter: one, or ``combined``.
+        length: of the chain.
+        batch: copies.
+        seed: of sample and coins.
+        match: how probable a match is where nothing was accepted.
+        as_eagle: whether the combination pays EAGLE's price where EAGLE drafts more.
+    """
     coins = random.Random(seed)
     sampled = coins.sample(requests, min(300, len(requests)))
     plain, chained = [], []
@@ -101,7 +135,8 @@ def their_speedup(
             in_cache = batch * (prompt + made)
             verify = pass_s(costs, in_cache, sum(parts))
             for copy, part in enumerate(parts):
-                as_drafter = "eagle" if drafter == "eagle" else "ngram"
+                is_eagle = drafter == "eagle" or (as_eagle and lists[0][made - 1] > lists[1][made - 1])
+                as_drafter = "eagle" if is_eagle else "ngram"
                 drafts = 0.0 if drafter == "ngram" and part == 1 else draft_s(costs, as_drafter, verify, in_cache, part)
                 waits[copy] += verify + costs["round"] + drafts
             made += min(best, max(parts)) if length is None else min(best, length + 1)

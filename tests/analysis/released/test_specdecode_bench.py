@@ -1,5 +1,6 @@
 """SpecDecode-Bench: chains replayed from a made-up release and from the real one, beside slow replays."""
 
+import itertools
 import json
 import random
 import statistics
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chain_oracles import Request, copied, lengths_of, plain_s, rounds_s, their_speedup
+from chain_oracles import Request, combined_s, copied, lengths_of, plain_s, rounds_s, their_speedup
 from released_data import made_up_release, real_release
 
 from simlab.analysis.released.chain_records import ChainRecords, lookup_starts, read_chains
@@ -59,10 +60,11 @@ def made_up_requests(dataset: str) -> list[Request]:
         request: Request = {"id": str(number), "prompt_token_ids": prompt, "generated_token_ids": text}
         ngram = [copied(request, at, LONGEST)[1] + 1 for at in range(len(text))]
         length = len(text) + rng.choice([0, 0, 3, -2])
-        eagle = [1, *(rng.choice([1, 1, 2, 3, LONGEST]) for _ in range(length - 1))]
+        eagle = [1, *(rng.choice([1, 1, 2, 3, LONGEST + 1]) for _ in range(length - 1))]
         found.append(request | {"acc_ngram": {"acc_len": ngram}, "acc_eagle": {"acc_len": eagle}})
-    longest = found[0]["acc_ngram"]["acc_len"]
-    longest[-1] = LONGEST + 1  # reaches behind the end, as theirs do
+    for request in found:
+        if copied(request, len(request["generated_token_ids"]) - 1, LONGEST)[1] == 1:
+            lengths_of(request, "ngram")[-1] = LONGEST + 1  # reaches behind the end, as some of theirs do
     return found
 
 
@@ -164,12 +166,17 @@ def test_combined_takes_the_drafter_with_more(release: ReleasedFiles) -> None:
     requests = made_up()["instructcoder"]
     row = row_of(found["combined"], dataset="instructcoder")
     same = [one for one in requests if len(lengths_of(one, "eagle")) == len(lengths_of(one, "ngram"))]
-    assert set(row["requests"]) == {len(same)} and 0 < len(same) < len(requests)
+    assert set(row["requests"]) == {len(same)}
+    assert 0 < len(same) < len(requests)
     for place, batch in enumerate(BATCHES[:2]):
-        expected = their_speedup(COSTS, requests, "combined", None, batch, SEED, 0.0)
-        assert row["theirs"][place] == pytest.approx(expected, abs=6e-5)
-    assert all(one < other for one, other in zip(row["theirs_charged"], row["theirs"], strict=True))
-    assert min(row["over_better_drafter"]) >= 0.99
+        for name, as_eagle in (("theirs", False), ("theirs_charged", True)):
+            expected = their_speedup(COSTS, requests, "combined", None, batch, SEED, 0.0, as_eagle)
+            assert row[name][place] == pytest.approx(expected, abs=6e-5)
+        plain = sum(slow_seconds([one], "eagle", batch, lambda: fixed(-1))[0] for one in same)
+        own = sum(combined_s(COSTS, one, batch) for one in same)
+        alone = [slow_seconds(same, drafter, batch, lambda: fixed(-1))[1] for drafter in ("eagle", "ngram")]
+        assert row["ours"][place] == pytest.approx(plain / own, abs=6e-5)
+        assert row["over_better_drafter"][place] == pytest.approx(min(alone) / own, abs=6e-5)
 
 
 def test_means_and_survival_are_counted(release: ReleasedFiles) -> None:
@@ -181,7 +188,7 @@ def test_means_and_survival_are_counted(release: ReleasedFiles) -> None:
             for all_of in (lengths_of(one, drafter) for one in requests)
         ]
         row = row_of(found["means"], dataset="gsm8k", drafter=drafter, of="every position")
-        assert row["acceptance_length"] == pytest.approx(statistics.mean(sum(dense, [])), abs=6e-5)
+        assert row["acceptance_length"] == pytest.approx(statistics.mean(itertools.chain(*dense)), abs=6e-5)
         assert row["acceptance_length_macro"] == pytest.approx(statistics.mean(map(statistics.mean, dense)), abs=6e-5)
         walked = [rounds_s(COSTS, one, drafter, 1, fixed(LONGEST), LONGEST)[1] for one in requests]
         tokens = sum(len(lengths_of(one, drafter)) - 1 for one in requests)
@@ -208,10 +215,11 @@ def test_matches_of_ngrams_are_found_in_the_tokens(release: ReleasedFiles) -> No
     ]
     (figure,) = [one for one in found.compared if one.what.startswith("gsm8k, ngram: share of matches")]
     assert figure.ours == pytest.approx(statistics.mean(there > 0 for there, _ in places))
-    assert figure.theirs is not None and (figure.theirs.value, figure.theirs.path) == (0.25, "simulator.py")
+    assert figure.theirs is not None
+    assert (figure.theirs.value, figure.theirs.path) == (0.25, "simulator.py")
     values: Any = found.to_json()
     assert [row["ngram_explained_share"] for row in values["drafters"]] == [1.0] * 4
-    assert values["drafters"][0]["behind_end_ngram"] == 1
+    assert values["drafters"][0]["behind_end_ngram"] > 0
 
 
 def test_a_planted_fault_is_seen(tmp_path: Path, release: ReleasedFiles) -> None:
@@ -222,10 +230,11 @@ def test_a_planted_fault_is_seen(tmp_path: Path, release: ReleasedFiles) -> None
     values: Any = specdecode_bench(other, False).to_json()
     before: Any = specdecode_bench(release, False).to_json()
     shares = [row["ngram_explained_share"] for row in values["drafters"]]
-    assert shares[0] < 1.0 and shares[1:] == [1.0] * 3
-    for name, drafters in (("ngram", {"ngram"}), ("eagle", set())):
+    assert shares[0] < 1.0
+    assert shares[1:] == [1.0] * 3
+    for name, is_changed in (("ngram", True), ("eagle", False)):
         rows = [(row_of(some["curves"], dataset="gsm8k", drafter=name, batch=1)) for some in (values, before)]
-        assert (rows[0] != rows[1]) is bool(drafters), "the fault is of one drafter's lengths"
+        assert (rows[0] != rows[1]) is is_changed, "the fault is of one drafter's lengths"
 
 
 @pytest.mark.parametrize(
@@ -283,7 +292,7 @@ def test_rules_and_verdicts() -> None:
 
 def test_short_contexts_match_nothing() -> None:
     assert lookup_starts([1, 1], 1) == [-1]
-    assert lookup_starts([1, 1, 1, 1, 1, 1], 2) == [-1, -1, 3, 3]
+    assert lookup_starts([1, 1, 1, 1, 1, 1], 2) == [-1, -1, 3, 4]
 
 
 THEIR_PROGRAM = {
@@ -296,7 +305,7 @@ THEIR_PROGRAM = {
     ("instructcoder", "ngram"): ((1.42, 1.86, 2.10, 2.73), (1.38, 1.73, 1.89, 2.45)),
     ("sharegpt", "ngram"): ((1.16, 1.28, 1.33, 1.43), (1.15, 1.25, 1.29, 1.40)),
 }
-"""Speedups that their program writes when it is run on their data: batch sizes 1 and 8; k of 1, 3, 5, and its oracle."""
+"""What their program writes when it is run on their data: batch sizes 1 and 8; k of 1, 3, 5, and its oracle."""
 
 THEIR_COMBINED = {"gsm8k": (2.80, 2.64), "cnn": (2.97, 2.62), "instructcoder": (4.89, 4.08), "sharegpt": (3.11, 2.88)}
 
@@ -312,7 +321,8 @@ def test_on_the_real_files_their_formulas_give_what_their_program_writes() -> No
     assert [row["tokens"] for row in found["drafters"]] == [49_848, 96_856, 130_989, 225_541]
     assert min(row["ngram_explained_share"] for row in found["drafters"]) > 0.9999
     at_one = [row["fixed_reached"][0] for row in found["reached"]]
-    assert 0.75 < min(at_one) and max(at_one) < 1.0
+    assert min(at_one) > 0.75
+    assert max(at_one) < 1.0
 
 
 def test_on_the_real_files_a_slow_replay_agrees() -> None:
