@@ -28,7 +28,6 @@ from simlab.analysis.released.compared import ComparedFigure, Findings
 from simlab.analysis.released.files import Quoted, ReleasedFiles
 from simlab.analysis.released.specdecode_tables import (
     SHOWN_POLICIES,
-    STEP_BATCHES,
     columns_of,
     combined_text,
     drafters_text,
@@ -56,8 +55,10 @@ from simlab.arrays import Doubles, Longs
 
 DATASETS = ("gsm8k", "cnn", "instructcoder", "sharegpt")
 BATCHES = (1, 8, 16, 32, 64, 128)
-CURVE_BATCHES = (1, 16, 64, 128)
-THEIR_LENGTHS = (1, 3, 5)
+CURVE_BATCHES = (1, 16, 128)
+THEIR_LENGTHS, THEIR_BATCHES = (1, 3, 5), (1, 8, 64)
+"""At which theirs stand beside ours."""
+
 NOT_PRINTED = "by their formulas; not printed"
 
 Row = dict[str, object]
@@ -107,7 +108,9 @@ def specdecode_bench(files: ReleasedFiles, progress: bool | None = None) -> Find
     values = {
         "their_seed": settings.seed,
         "cannot_replay": list(CANNOT_REPLAY),
-        "steps": columns_of([_rounded_row(row) for row in steps]),
+        "batches": list(BATCHES),
+        "their_batches": list(THEIR_BATCHES),
+        "steps": columns_of([_rounded_row(_kept(row)) for row in steps]),
         "combined": columns_of([_rounded_row(row) for row in combined]),
         "reached": columns_of(reached),
         "means": means,
@@ -132,10 +135,10 @@ def steps_of(chains: DatasetChains, settings: TheirSettings) -> list[Row]:
         records = chains.chains[drafter]
         for length in THEIR_LENGTHS:
             own = _measured(records, fixed_chain(records, length), settings.costs)
-            theirs = {batch: their_fixed(chains, drafter, length, batch, settings) for batch in BATCHES}
+            theirs = {batch: their_fixed(chains, drafter, length, batch, settings) for batch in THEIR_BATCHES}
             rows += _step_rows((records.dataset, drafter, f"k={length}"), own, theirs)
         own = _measured(records, oracle_chain(records), settings.costs)
-        theirs = {batch: their_oracle(chains, drafter, batch, settings) for batch in BATCHES}
+        theirs = {batch: their_oracle(chains, drafter, batch, settings) for batch in THEIR_BATCHES}
         rows += _step_rows((records.dataset, drafter, "oracle"), own, theirs)
     return rows
 
@@ -152,10 +155,10 @@ def combined_of(chains: DatasetChains, settings: TheirSettings) -> list[Row]:
     own = _measured(eagle, combined_oracle(eagle, ngram), settings.costs)
     alone = [_measured(one, oracle_chain(one), settings.costs) for one in (eagle, ngram)]
     rows = []
-    for batch in BATCHES:
+    for batch in THEIR_BATCHES:
         theirs, charged = (their_combined(chains, batch, settings, charged) for charged in (False, True))
         (row,) = _step_rows((eagle.dataset, COMBINED, "oracle"), own, {batch: theirs})
-        row |= {"theirs_charged": charged.value, "requests": len(same)}
+        row |= {"theirs_charged": charged.value}
         best = min(alone, key=_seconds_at(batch))
         seconds = best.own[batch], own.own[batch]
         over = float(seconds[0].sum() / seconds[1].sum())
@@ -185,7 +188,7 @@ def reach_of(records: ChainRecords, measured: Mapping[int, _Measured], costs: Pa
         row: Row = {"dataset": records.dataset, "drafter": records.drafter, "batch": batch, "chosen": chosen}
         for name, one in (("oracle", oracle), ("fixed", fixed), *adaptive.items()):
             value, interval = one.speedup(batch, shown)
-            row |= {name: _rounded(value)} if name in ADAPTIVE else _with_ends(name, value, interval)
+            row |= {} if name in ADAPTIVE else _with_ends(name, value, interval)
             if one is not oracle:
                 row |= _with_ends(f"{name}_reached", *_reached(one, oracle, batch, shown))
         for name, one in adaptive.items():
@@ -235,12 +238,14 @@ def _step_rows(what: tuple[str, str, str], own: _Measured, theirs: Mapping[int, 
 def _figures(files: ReleasedFiles, steps: Sequence[Row]) -> list[ComparedFigure]:
     found = []
     for row in steps:
-        if row["batch"] in STEP_BATCHES and row["policy"] in SHOWN_POLICIES:
+        if row["batch"] == 1 and row["policy"] in SHOWN_POLICIES:
             names = ("theirs", "ours", "ours_ci_low", "ours_ci_high")
             value, ours, low, high = (value_of(row[name]) for name in names)
-            what = f"{row['dataset']}, {row['drafter']}, {row['policy']}, batch {row['batch']}: speedup"
+            what = f"{row['dataset']}, {row['drafter']}, {row['policy']}, batch 1: speedup"
             found.append(
-                ComparedFigure(what, ours, files.quoted(SIMULATOR_FILE, value, NOT_PRINTED), Interval(low, high))
+                ComparedFigure(
+                    what, ours, files.quoted(SIMULATOR_FILE, round(value, 4), NOT_PRINTED), Interval(low, high)
+                )
             )
     return found
 
@@ -268,6 +273,7 @@ def _drafters_row(chains: DatasetChains) -> Row:
         "longest_eagle": eagle.longest,
         "longest_ngram": ngram.longest,
         "ngram_explained_share": _rounded(chains.explained_share),
+        "same_length": int(chains.same_length.sum()),
         "same_length_share": _rounded(float(chains.same_length.mean())),
         "behind_end_eagle": _behind_end(eagle),
         "behind_end_ngram": _behind_end(ngram),
@@ -296,8 +302,8 @@ def _curve_rows(records: ChainRecords, measured: Mapping[int, _Measured], costs:
             "dataset": records.dataset,
             "drafter": records.drafter,
             "batch": batch,
-            "fixed": [round(one.speedup(batch)[0], 4) for one in measured.values()],
-            "oracle": round(oracle.speedup(batch)[0], 4),
+            "fixed": [round(one.speedup(batch)[0], 3) for one in measured.values()],
+            "oracle": round(oracle.speedup(batch)[0], 3),
         }
         for batch in CURVE_BATCHES
     ]
@@ -331,6 +337,12 @@ def _with_ends(name: str, value: float, interval: Interval) -> Row:
     return {key: _rounded(one) for key, one in ends.items()}
 
 
+def _kept(row: Row) -> Row:
+    """What JSON has of a row: of lengths that no table shows, theirs and ours alone."""
+    names = ("dataset", "drafter", "policy", "batch", "theirs", "ours")
+    return row if row["policy"] in SHOWN_POLICIES else {name: row[name] for name in names}
+
+
 def _rounded_row(row: Row) -> Row:
     return {name: _rounded(value) for name, value in row.items()}
 
@@ -339,4 +351,4 @@ def _rounded(value: object) -> object:
     if not isinstance(value, float):
         return value
     known = finite(value)
-    return None if known is None else round(known, 4)
+    return None if known is None else round(known, 3 if abs(known) > 1 else 4)

@@ -11,7 +11,7 @@ SHOWN_BATCHES = (1, 32, 128)
 """In the table of what is reached; all are in JSON, as for the others."""
 
 STEP_BATCHES, SHOWN_POLICIES = (1, 64), ("k=3", "oracle")
-"""In the tables where theirs stand beside ours."""
+"""In the tables of what changes a speedup."""
 
 ADAPTIVE_NAMES = ("two-up-one-down", "longer-after-success")
 
@@ -36,21 +36,19 @@ def steps_text(steps: Sequence[Row]) -> str:
 
 def combined_text(combined: Sequence[Row]) -> str:
     """The better drafter of each round by hindsight."""
-    cells = [["combined", "batch", "theirs", "charged", "ours", "[95 %]", "requests", "over the better drafter [95 %]"]]
+    cells = [["combined", "batch", "theirs", "charged", "ours", "[95 %]", "over the better drafter [95 %]"]]
     for row in combined:
         if row["batch"] in STEP_BATCHES:
             theirs = [_number(row[name]) for name in ("theirs", "theirs_charged", "ours")]
             over = f"{_number(row['over_better_drafter'])} {_ends(row, 'over_better_drafter')}"
-            cells.append(
-                [str(row["dataset"]), str(row["batch"]), *theirs, _ends(row, "ours"), str(row["requests"]), over]
-            )
+            cells.append([str(row["dataset"]), str(row["batch"]), *theirs, _ends(row, "ours"), over])
     note = within_width(
         "The drafter with more accepted tokens in each round, known beforehand. theirs: all rounds charged as n-grams. "
         "charged: theirs but for EAGLE's price where EAGLE drafts. ours: on requests whose texts have the same length "
         "for both drafters, since the others are different texts. over the better drafter: its oracle's seconds over "
         "those of the combination, on the same requests, paired."
     )
-    return aligned(cells, [True, False, False, False, False, True, False, True]) + "\n" + note
+    return aligned(cells, [True, False, False, False, False, True, True]) + "\n" + note
 
 
 def drafters_text(drafters: Sequence[Row]) -> str:
@@ -123,16 +121,17 @@ def follows_text(combined: Sequence[Row], reached: Sequence[Row]) -> str:
 
 
 def columns_of(rows: Sequence[Row]) -> list[dict[str, object]]:
-    """Rows of batch sizes, joined to one for each dataset, drafter and policy, with a list for each other column."""
-    joined: dict[tuple[object, ...], dict[str, object]] = {}
+    """Rows of batch sizes, joined to one for each dataset, drafter and policy; other columns become lists."""
+    joined: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
-        keys = {name: row[name] for name in ("dataset", "drafter", "policy") if name in row}
-        one = joined.setdefault(tuple(keys.values()), {**keys, **{name: [] for name in row if name not in keys}})
-        for name, value in row.items():
-            listed = one[name]
-            if isinstance(listed, list):
-                listed.append(value)
-    return list(joined.values())
+        joined.setdefault(tuple(row[name] for name in _KEYS if name in row), []).append(row)
+    return [
+        {name: some[0][name] if name in _KEYS else [row[name] for row in some] for name in some[0] if name != "batch"}
+        for some in joined.values()
+    ]
+
+
+_KEYS = ("dataset", "drafter", "policy")
 
 
 def verdict(row: Row, name: str) -> str:

@@ -5,7 +5,7 @@ import json
 import random
 import statistics
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from released_data import made_up_release, real_release
 from simlab.analysis.released.chain_records import ChainRecords, lookup_starts, read_chains
 from simlab.analysis.released.chain_replay import ADAPTIVE, fixed_chain, longer_after_success, two_up_one_down
 from simlab.analysis.released.files import ReleasedFiles, read_release
-from simlab.analysis.released.specdecode_bench import BATCHES, DATASETS, specdecode_bench
+from simlab.analysis.released.specdecode_bench import BATCHES, DATASETS, THEIR_BATCHES, specdecode_bench
 from simlab.analysis.released.specdecode_tables import verdict
 from simlab.cli.main import main
 from simlab.errors import SimlabError
@@ -85,7 +85,7 @@ def release(tmp_path: Path) -> ReleasedFiles:
     return made_up_release(tmp_path, contents(made_up()))
 
 
-def row_of(rows: list[dict[str, Any]], **keys: str) -> dict[str, Any]:
+def row_of(rows: list[dict[str, Any]], **keys: object) -> dict[str, Any]:
     (found,) = [row for row in rows if all(row[key] == value for key, value in keys.items())]
     return found
 
@@ -130,14 +130,14 @@ def test_speedups_are_those_of_a_slow_replay(release: ReleasedFiles, dataset: st
     steps: Any = found["steps"]
     for policy, length in (("k=1", 1), ("k=3", 3), ("k=5", 5), ("oracle", -1)):
         row = row_of(steps, dataset=dataset, drafter=drafter, policy=policy)
-        assert row["batch"] == list(BATCHES)
-        for place, batch in enumerate(BATCHES):
-            expected = slow_speedup(requests, drafter, batch, lambda k=length: fixed(k))
-            assert row["ours"][place] == pytest.approx(expected, abs=6e-5)
+        assert len(row["ours"]) == len(THEIR_BATCHES)
+        for place, batch in enumerate(THEIR_BATCHES):
+            expected = slow_speedup(requests, drafter, batch, partial(fixed, length))
+            assert row["ours"][place] == pytest.approx(expected, abs=6e-4)
         for place in (0, 1):
             theirs = None if length < 0 else length
-            expected = their_speedup(COSTS, requests, drafter, theirs, BATCHES[place], SEED, MATCH[dataset])
-            assert row["theirs"][place] == pytest.approx(expected, abs=6e-5)
+            expected = their_speedup(COSTS, requests, drafter, theirs, THEIR_BATCHES[place], SEED, MATCH[dataset])
+            assert row["theirs"][place] == pytest.approx(expected, abs=6e-4)
 
 
 @pytest.mark.parametrize("drafter", ["eagle", "ngram"])
@@ -147,18 +147,18 @@ def test_lengths_are_chosen_on_other_requests(release: ReleasedFiles, drafter: s
     row = row_of(found["reached"], dataset="cnn", drafter=drafter)
     for place, batch in enumerate(BATCHES):
         lengths = range(1, LONGEST + 1)
-        speeds = [slow_speedup(requests[::2], drafter, batch, lambda k=k: fixed(k)) for k in lengths]
+        speeds = [slow_speedup(requests[::2], drafter, batch, partial(fixed, k)) for k in lengths]
         chosen = 1 + speeds.index(max(speeds))
         assert row["chosen"][place] == chosen
         shown = requests[1::2]
-        best = slow_speedup(shown, drafter, batch, lambda: fixed(-1))
-        plain, own = slow_seconds(shown, drafter, batch, lambda k=chosen: fixed(k))
-        assert row["oracle"][place] == pytest.approx(best, abs=6e-5)
-        assert row["fixed_reached"][place] == pytest.approx((plain / own - 1) / (best - 1), abs=6e-5)
+        best = slow_speedup(shown, drafter, batch, partial(fixed, -1))
+        plain, own = slow_seconds(shown, drafter, batch, partial(fixed, chosen))
+        assert row["oracle"][place] == pytest.approx(best, abs=6e-4)
+        assert row["fixed_reached"][place] == pytest.approx((plain / own - 1) / (best - 1), abs=6e-4)
         for name in ADAPTIVE:
-            other = slow_seconds(shown, drafter, batch, lambda rule=name: adaptive(rule))[1]
-            assert row[name][place] == pytest.approx(plain / other, abs=6e-5)
-            assert row[f"{name}_over_fixed"][place] == pytest.approx(own / other, abs=6e-5)
+            other = slow_seconds(shown, drafter, batch, partial(adaptive, name))[1]
+            assert row[f"{name}_reached"][place] == pytest.approx((plain / other - 1) / (best - 1), abs=6e-4)
+            assert row[f"{name}_over_fixed"][place] == pytest.approx(own / other, abs=6e-4)
 
 
 def test_combined_takes_the_drafter_with_more(release: ReleasedFiles) -> None:
@@ -166,17 +166,17 @@ def test_combined_takes_the_drafter_with_more(release: ReleasedFiles) -> None:
     requests = made_up()["instructcoder"]
     row = row_of(found["combined"], dataset="instructcoder")
     same = [one for one in requests if len(lengths_of(one, "eagle")) == len(lengths_of(one, "ngram"))]
-    assert set(row["requests"]) == {len(same)}
+    assert row_of(found["drafters"], dataset="instructcoder")["same_length"] == len(same)
     assert 0 < len(same) < len(requests)
-    for place, batch in enumerate(BATCHES[:2]):
+    for place, batch in enumerate(THEIR_BATCHES[:2]):
         for name, as_eagle in (("theirs", False), ("theirs_charged", True)):
             expected = their_speedup(COSTS, requests, "combined", None, batch, SEED, 0.0, as_eagle)
-            assert row[name][place] == pytest.approx(expected, abs=6e-5)
-        plain = sum(slow_seconds([one], "eagle", batch, lambda: fixed(-1))[0] for one in same)
+            assert row[name][place] == pytest.approx(expected, abs=6e-4)
+        plain = sum(slow_seconds([one], "eagle", batch, partial(fixed, -1))[0] for one in same)
         own = sum(combined_s(COSTS, one, batch) for one in same)
-        alone = [slow_seconds(same, drafter, batch, lambda: fixed(-1))[1] for drafter in ("eagle", "ngram")]
-        assert row["ours"][place] == pytest.approx(plain / own, abs=6e-5)
-        assert row["over_better_drafter"][place] == pytest.approx(min(alone) / own, abs=6e-5)
+        alone = [slow_seconds(same, drafter, batch, partial(fixed, -1))[1] for drafter in ("eagle", "ngram")]
+        assert row["ours"][place] == pytest.approx(plain / own, abs=6e-4)
+        assert row["over_better_drafter"][place] == pytest.approx(min(alone) / own, abs=6e-4)
 
 
 def test_means_and_survival_are_counted(release: ReleasedFiles) -> None:
@@ -188,12 +188,12 @@ def test_means_and_survival_are_counted(release: ReleasedFiles) -> None:
             for all_of in (lengths_of(one, drafter) for one in requests)
         ]
         row = row_of(found["means"], dataset="gsm8k", drafter=drafter, of="every position")
-        assert row["acceptance_length"] == pytest.approx(statistics.mean(itertools.chain(*dense)), abs=6e-5)
-        assert row["acceptance_length_macro"] == pytest.approx(statistics.mean(map(statistics.mean, dense)), abs=6e-5)
+        assert row["acceptance_length"] == pytest.approx(statistics.mean(itertools.chain(*dense)), abs=6e-4)
+        assert row["acceptance_length_macro"] == pytest.approx(statistics.mean(map(statistics.mean, dense)), abs=6e-4)
         walked = [rounds_s(COSTS, one, drafter, 1, fixed(LONGEST), LONGEST)[1] for one in requests]
         tokens = sum(len(lengths_of(one, drafter)) - 1 for one in requests)
         row = row_of(found["means"], dataset="gsm8k", drafter=drafter, of="longest chain")
-        assert row["acceptance_length"] == pytest.approx(tokens / sum(walked), abs=6e-5)
+        assert row["acceptance_length"] == pytest.approx(tokens / sum(walked), abs=6e-4)
         shares = row_of(found["survival"], dataset="gsm8k", drafter=drafter)["shares"]
         some = [
             (min(right - 1, len(all_of) - at), len(all_of) - at)
