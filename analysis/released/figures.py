@@ -36,7 +36,7 @@ def specdecode_survival_figure(values: Mapping[str, Any]) -> go.Figure:
         )
     figure.update_xaxes(title_text="depth d", range=[0.5, 20.5])
     figure.update_yaxes(type="log", tickvals=[1, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001], range=[-3.2, 0])
-    figure.update_yaxes(title_text="positions that accept d tokens or more (share)", row=1, col=1)
+    figure.update_yaxes(title_text="share accepting d or more", row=1, col=1)
     figure.update_layout(
         margin={"l": 70, "r": 16, "t": 70, "b": 52},
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.1, "x": 0},
@@ -89,4 +89,5 @@ def specdecode_speedup_figure(values: Mapping[str, Any]) -> go.Figure:
         margin={"l": 60, "r": 16, "t": 80, "b": 52},
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.08, "x": 0},
     )
+    figure.update_annotations(font={"size": 13})
     return on_white(figure, 560)

@@ -158,7 +158,8 @@ def combined_of(chains: DatasetChains, settings: TheirSettings) -> list[Row]:
     for batch in THEIR_BATCHES:
         theirs, charged = (their_combined(chains, batch, settings, charged) for charged in (False, True))
         (row,) = _step_rows((eagle.dataset, COMBINED, "oracle"), own, {batch: theirs})
-        row |= {"theirs_charged": charged.value}
+        row["theirs_charged"] = charged.value
+        del row["theirs_pooled"], row["theirs_decode_only"]
         best = min(alone, key=_seconds_at(batch))
         seconds = best.own[batch], own.own[batch]
         over = float(seconds[0].sum() / seconds[1].sum())
@@ -182,15 +183,14 @@ def reach_of(records: ChainRecords, measured: Mapping[int, _Measured], costs: Pa
     adaptive = {name: _measured(records, adaptive_chain(records, rule), costs) for name, rule in ADAPTIVE.items()}
     rows: list[Row] = []
     for batch in BATCHES:
-        by_speed = {one.speedup(batch, choosing)[0]: length for length, one in measured.items()}
-        chosen = by_speed[max(by_speed)]
+        _, shorter = max((one.speedup(batch, choosing)[0], -length) for length, one in measured.items())
+        chosen = -shorter
         fixed = measured[chosen]
         row: Row = {"dataset": records.dataset, "drafter": records.drafter, "batch": batch, "chosen": chosen}
-        for name, one in (("oracle", oracle), ("fixed", fixed), *adaptive.items()):
-            value, interval = one.speedup(batch, shown)
-            row |= {} if name in ADAPTIVE else _with_ends(name, value, interval)
-            if one is not oracle:
-                row |= _with_ends(f"{name}_reached", *_reached(one, oracle, batch, shown))
+        row["oracle"] = _rounded(oracle.speedup(batch, shown)[0])
+        row |= _with_ends("fixed", *fixed.speedup(batch, shown))
+        for name, one in (("fixed", fixed), *adaptive.items()):
+            row |= _with_ends(f"{name}_reached", *_reached(one, oracle, batch, shown))
         for name, one in adaptive.items():
             seconds = fixed.own[batch][shown], one.own[batch][shown]
             over = float(seconds[0].sum() / seconds[1].sum())
