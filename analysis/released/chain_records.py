@@ -128,11 +128,11 @@ class DatasetChains:
 
     Attributes:
         chains: by drafter.
-        explained_share: of the n-gram entries, those that prompt lookup on the released tokens gives too.
+        num_unexplained: n-gram entries that prompt lookup on the released tokens does not give.
     """
 
     chains: Mapping[str, ChainRecords]
-    explained_share: float
+    num_unexplained: int
 
     @property
     def same_length(self) -> Bools:
@@ -227,8 +227,8 @@ def _of_dataset(dataset: str, some: Sequence[_Request], longest: Mapping[str, in
     chains = {drafter: _records(dataset, drafter, some, longest[drafter]) for drafter in DRAFTERS}
     ngram = chains[NGRAM]
     available = np.maximum(np.concatenate([there for there, _ in matched]), ngram.accepted)
-    agreed = np.concatenate([np.array(one) for _, one in matched]) == ngram.accepted
-    return DatasetChains(chains | {NGRAM: replace(ngram, available=available)}, float(agreed.mean()))
+    differs = np.concatenate([np.array(one) for _, one in matched]) != ngram.accepted
+    return DatasetChains(chains | {NGRAM: replace(ngram, available=available)}, int(differs.sum()))
 
 
 def _records(dataset: str, drafter: str, some: Sequence[_Request], longest: int) -> ChainRecords:

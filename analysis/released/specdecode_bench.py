@@ -1,7 +1,7 @@
 """Chains of EAGLE and n-grams on Llama 3.1 8B: how much of the oracle's gain a fixed or an adaptive length reaches."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -105,15 +105,17 @@ def specdecode_bench(files: ReleasedFiles, progress: bool | None = None) -> Find
             means += means_of(records)
             survival.append(_survival_row(records))
             curves += _curve_rows(records, measured, settings.costs)
+    longest = {one.drafter: one.longest for one in chains[DATASETS[0]].chains.values()}
     values = {
-        "their_seed": settings.seed,
+        "costs": asdict(settings.costs),
         "cannot_replay": list(CANNOT_REPLAY),
         "batches": list(BATCHES),
         "their_batches": list(THEIR_BATCHES),
+        "longest_chains": longest,
         "steps": columns_of([_rounded_row(_kept(row)) for row in steps]),
         "combined": columns_of([_rounded_row(row) for row in combined]),
-        "reached": columns_of(reached),
-        "means": means,
+        "reached": columns_of([_rounded_row(row) for row in reached]),
+        "means": [_rounded_row(row) for row in means],
         "drafters": drafters,
         "survival": survival,
         "curves": curves,
@@ -187,7 +189,7 @@ def reach_of(records: ChainRecords, measured: Mapping[int, _Measured], costs: Pa
         chosen = -shorter
         fixed = measured[chosen]
         row: Row = {"dataset": records.dataset, "drafter": records.drafter, "batch": batch, "chosen": chosen}
-        row["oracle"] = _rounded(oracle.speedup(batch, shown)[0])
+        row["oracle"] = oracle.speedup(batch, shown)[0]
         row |= _with_ends("fixed", *fixed.speedup(batch, shown))
         for name, one in (("fixed", fixed), *adaptive.items()):
             row |= _with_ends(f"{name}_reached", *_reached(one, oracle, batch, shown))
@@ -269,12 +271,10 @@ def _drafters_row(chains: DatasetChains) -> Row:
         "dataset": ngram.dataset,
         "requests": len(ngram.request_ids),
         "tokens": int(ngram.num_tokens.sum()),
+        "longest_text": int(lengths[-1]),
         "longest_texts_share": _rounded(float(lengths[-(len(lengths) // 100 or 1) :].sum() / lengths.sum())),
-        "longest_eagle": eagle.longest,
-        "longest_ngram": ngram.longest,
-        "ngram_explained_share": _rounded(chains.explained_share),
+        "ngram_unexplained": chains.num_unexplained,
         "same_length": int(chains.same_length.sum()),
-        "same_length_share": _rounded(float(chains.same_length.mean())),
         "behind_end_eagle": _behind_end(eagle),
         "behind_end_ngram": _behind_end(ngram),
     }
@@ -334,7 +334,7 @@ def _mean_row(records: ChainRecords, place: str, tokens: Doubles | Longs, rounds
 
 def _with_ends(name: str, value: float, interval: Interval) -> Row:
     ends = {name: value, f"{name}_ci_low": interval.low, f"{name}_ci_high": interval.high}
-    return {key: _rounded(one) for key, one in ends.items()}
+    return {key: finite(one) for key, one in ends.items()}
 
 
 def _kept(row: Row) -> Row:

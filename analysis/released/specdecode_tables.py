@@ -53,20 +53,32 @@ def combined_text(combined: Sequence[Row]) -> str:
 
 def drafters_text(drafters: Sequence[Row]) -> str:
     """What the record holds of each dataset."""
-    cells = [["records", "requests", "tokens", "in longest 1 %", "explained %", "same length %", "behind the end", ""]]
+    cells = [
+        [
+            "records",
+            "requests",
+            "tokens",
+            "longest",
+            "in longest 1 %",
+            "unexplained",
+            "same length",
+            "behind the end",
+            "",
+        ]
+    ]
     for row in drafters:
-        counts = [str(row["requests"]), f"{row['tokens']:,}"]
-        names = ("longest_texts_share", "ngram_explained_share", "same_length_share")
-        shares = [f"{100 * value_of(row[name]):.1f}" for name in names]
+        counts = [str(row["requests"]), f"{row['tokens']:,}", f"{row['longest_text']:,}"]
+        counts.append(f"{100 * value_of(row['longest_texts_share']):.1f} %")
+        counts += [str(row["ngram_unexplained"]), str(row["same_length"])]
         ends = [f"eagle {row['behind_end_eagle']}", f"ngram {row['behind_end_ngram']}"]
-        cells.append([str(row["dataset"]), *counts, *shares, *ends])
+        cells.append([str(row["dataset"]), *counts, *ends])
     note = within_width(
-        "in longest 1 %: tokens in the longest hundredth of the texts, %. explained: n-gram entries that prompt lookup "
-        "(3 to 7 tokens, the longest match, its first place) gives too, from the released tokens. same length: "
+        "in longest 1 %: tokens in the longest hundredth of the texts. unexplained: n-gram entries that prompt lookup "
+        "(3 to 7 tokens, the longest match, its first place) does not give from the released tokens. same length: "
         "requests whose EAGLE text has as many tokens as the n-gram text. behind the end: entries whose accepted "
         "tokens reach behind the text. The record replays none of these: " + "; ".join(CANNOT_REPLAY) + "."
     )
-    return aligned(cells, [True, *[False] * 5, True, True]) + "\n" + note
+    return aligned(cells, [True, *[False] * 6, True, True]) + "\n" + note
 
 
 def reach_text(reached: Sequence[Row]) -> str:

@@ -218,7 +218,7 @@ def test_matches_of_ngrams_are_found_in_the_tokens(release: ReleasedFiles) -> No
     assert figure.theirs is not None
     assert (figure.theirs.value, figure.theirs.path) == (0.25, "simulator.py")
     values: Any = found.to_json()
-    assert [row["ngram_explained_share"] for row in values["drafters"]] == [1.0] * 4
+    assert [row["ngram_unexplained"] for row in values["drafters"]] == [0] * 4
     assert values["drafters"][0]["behind_end_ngram"] > 0
 
 
@@ -229,9 +229,7 @@ def test_a_planted_fault_is_seen(tmp_path: Path, release: ReleasedFiles) -> None
     other = made_up_release(tmp_path / "other", contents(changed))
     values: Any = specdecode_bench(other, False).to_json()
     before: Any = specdecode_bench(release, False).to_json()
-    shares = [row["ngram_explained_share"] for row in values["drafters"]]
-    assert shares[0] < 1.0
-    assert shares[1:] == [1.0] * 3
+    assert [row["ngram_unexplained"] for row in values["drafters"]] == [1, 0, 0, 0]
     for name, is_changed in (("ngram", True), ("eagle", False)):
         rows = [(row_of(some["curves"], dataset="gsm8k", drafter=name, batch=1)) for some in (values, before)]
         assert (rows[0] != rows[1]) is is_changed, "the fault is of one drafter's lengths"
@@ -319,7 +317,7 @@ def test_on_the_real_files_their_formulas_give_what_their_program_writes() -> No
     for dataset, written in THEIR_COMBINED.items():
         assert row_of(found["combined"], dataset=dataset)["theirs"][:2] == pytest.approx(written, abs=0.0051)
     assert [row["tokens"] for row in found["drafters"]] == [49_848, 96_856, 130_989, 225_541]
-    assert min(row["ngram_explained_share"] for row in found["drafters"]) > 0.9999
+    assert [row["ngram_unexplained"] for row in found["drafters"]] == [0, 0, 0, 1]
     at_one = [row["fixed_reached"][0] for row in found["reached"]]
     assert min(at_one) > 0.75
     assert max(at_one) < 1.0
