@@ -183,7 +183,7 @@ def visited(records: ChainRecords, advances: Ints, first: int = 1, last: int = 0
 def round_sums(
     num_requests: int, owners: Longs, contexts: Longs, verified: Doubles | Longs, eagle: Doubles, ngram: Doubles
 ) -> Doubles:
-    """`Replay.sums` of rounds.
+    """Sum rounds by request, as `Replay.sums` holds them.
 
     Args:
         num_requests: R.
