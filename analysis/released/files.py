@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -194,6 +195,22 @@ class ReleasedFiles:
             if needle in line and written in line:
                 return self.quoted(name, float(written.replace(",", "").rstrip("%x")), f"line {number}")
         raise SimlabError(f"{name} has no line with {needle!r} and {written!r}")
+
+    def quoted_pattern(self, name: str, pattern: str) -> Quoted:
+        """The only number in a text file that a pattern finds.
+
+        Args:
+            name: of the file.
+            pattern: a regular expression with one group, the number.
+
+        Raises:
+            SimlabError: it finds none, or more than one.
+        """
+        text = self.text(name)
+        found = list(re.finditer(pattern, text, re.MULTILINE))
+        if len(found) != 1:
+            raise SimlabError(f"{name} has {len(found)} numbers that {pattern!r} finds; expected one")
+        return self.quoted(name, float(found[0][1]), f"line {text.count(chr(10), 0, found[0].start(1)) + 1}")
 
     def quoted(self, name: str, value: float, where: str) -> Quoted:
         """A figure that was read from a file."""

@@ -4,10 +4,13 @@ from collections.abc import Callable, Mapping
 
 from simlab.analysis.released.compared import Findings
 from simlab.analysis.released.files import ReleasedFiles, read_release
+from simlab.analysis.released.specdecode_bench import specdecode_bench
 from simlab.analysis.reproduce.published import PublishedStudy
 from simlab.studies.reproduce.options import ReproduceOptions
 
-RELEASED: Mapping[str, Callable[[ReleasedFiles, ReproduceOptions], Findings]] = {}
+RELEASED: Mapping[str, Callable[[ReleasedFiles, ReproduceOptions], Findings]] = {
+    "specdecode-bench": lambda files, options: specdecode_bench(files, options.progress),
+}
 """What is worked out from released files, by the name under which it is asked for."""
 
 

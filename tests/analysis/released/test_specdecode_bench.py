@@ -1,0 +1,332 @@
+"""SpecDecode-Bench: chains replayed from a made-up release and from the real one, beside slow replays."""
+
+import itertools
+import json
+import random
+import statistics
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from chain_oracles import Request, combined_s, copied, lengths_of, plain_s, rounds_s, their_speedup
+from released_data import made_up_release, real_release
+
+from simlab.analysis.released.chain_records import ChainRecords, lookup_starts, read_chains
+from simlab.analysis.released.chain_replay import ADAPTIVE, fixed_chain, longer_after_success, two_up_one_down
+from simlab.analysis.released.files import ReleasedFiles, read_release
+from simlab.analysis.released.specdecode_bench import BATCHES, DATASETS, THEIR_BATCHES, specdecode_bench
+from simlab.analysis.released.specdecode_tables import verdict
+from simlab.cli.main import main
+from simlab.errors import SimlabError
+
+SEED, MATCH = 7, {"gsm8k": 0.25, "cnn": 0.5, "instructcoder": 0.75, "sharegpt": 0.1}
+COSTS = {
+    "kv": 3e-6,
+    "token": 2e-4,
+    "pass": 6e-3,
+    "round": 1e-3,
+    "draft_kv": 2e-7,
+    "draft_token": 5e-5,
+    "draft": 2e-3,
+    "ngram": 0.03,
+}
+IN_FILE = {
+    "kv": "target_c_kv",
+    "token": "target_c_compute",
+    "pass": "target_c_fixed",
+    "round": "overhead_constant_per_step",
+    "draft_kv": "draft_c_kv",
+    "draft_token": "draft_c_num_spec_tokens",
+    "draft": "draft_c_fixed",
+    "ngram": "ngram_draft_percentage",
+}
+LONGEST = 6
+
+
+def path_of(dataset: str) -> str:
+    return f"data/llama3.1-8B/combined_{dataset}.jsonl"
+
+
+def made_up_requests(dataset: str) -> list[Request]:
+    """Texts that repeat themselves; n-gram lengths are of prompt lookup, those of EAGLE by chance."""
+    rng = random.Random(f"{dataset} {SEED}")
+    found = []
+    for number in range(14):
+        prompt = [rng.randrange(3) for _ in range(rng.randrange(6, 15))]
+        text = [rng.randrange(2) for _ in range(rng.randrange(8, 30))]
+        request: Request = {"id": str(number), "prompt_token_ids": prompt, "generated_token_ids": text}
+        ngram = [copied(request, at, LONGEST)[1] + 1 for at in range(len(text))]
+        length = len(text) + rng.choice([0, 0, 3, -2])
+        eagle = [1, *(rng.choice([1, 1, 2, 3, LONGEST + 1]) for _ in range(length - 1))]
+        found.append(request | {"acc_ngram": {"acc_len": ngram}, "acc_eagle": {"acc_len": eagle}})
+    for request in found:
+        if copied(request, len(request["generated_token_ids"]) - 1, LONGEST)[1] == 1:
+            lengths_of(request, "ngram")[-1] = LONGEST + 1  # reaches behind the end, as some of theirs do
+    return found
+
+
+def contents(requests: dict[str, list[Request]]) -> dict[str, str]:
+    costs = "\n".join(f"    {name} = {COSTS[key]!r}" for key, name in IN_FILE.items())
+    probs = "\n".join(f'    "{dataset}": {prob},' for dataset, prob in MATCH.items())
+    texts = {path_of(name): "\n".join(map(json.dumps, some)) + "\n" for name, some in requests.items()}
+    return {"predictor.py": costs, "simulator.py": f"{probs}\nSEED = {SEED}\nsample(data, k=300)\n", **texts}
+
+
+@cache
+def made_up() -> dict[str, list[Request]]:
+    return {dataset: made_up_requests(dataset) for dataset in DATASETS}
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> ReleasedFiles:
+    return made_up_release(tmp_path, contents(made_up()))
+
+
+def row_of(rows: list[dict[str, Any]], **keys: object) -> dict[str, Any]:
+    (found,) = [row for row in rows if all(row[key] == value for key, value in keys.items())]
+    return found
+
+
+def fixed(length: int) -> Callable[[int, int], int]:
+    return lambda _drafted, _accepted: length
+
+
+def adaptive(name: str) -> Callable[[int, int], int]:
+    """The rules in their own words."""
+    length = 5
+
+    def of_last(drafted: int, accepted: int) -> int:
+        nonlocal length
+        if drafted > 0:
+            if name == "longer-after-success":
+                length = accepted + 1
+            else:
+                length = length + 2 if drafted == accepted else max(1, length - 1)
+            length = min(length, LONGEST)
+        return length
+
+    return of_last
+
+
+def slow_seconds(requests: list[Request], drafter: str, batch: int, make: Callable[[], Any]) -> tuple[float, float]:
+    own = sum(rounds_s(COSTS, one, drafter, batch, make(), LONGEST)[0] for one in requests)
+    plain = [plain_s(COSTS, len(one["prompt_token_ids"]), len(lengths_of(one, drafter)), batch) for one in requests]
+    return sum(plain), own
+
+
+def slow_speedup(requests: list[Request], drafter: str, batch: int, make: Callable[[], Any]) -> float:
+    plain, own = slow_seconds(requests, drafter, batch, make)
+    return plain / own
+
+
+@pytest.mark.parametrize("drafter", ["eagle", "ngram"])
+@pytest.mark.parametrize("dataset", ["gsm8k", "sharegpt"])
+def test_speedups_are_those_of_a_slow_replay(release: ReleasedFiles, dataset: str, drafter: str) -> None:
+    found = specdecode_bench(release, False).to_json()
+    requests = made_up()[dataset]
+    steps: Any = found["steps"]
+    for policy, length in (("k=1", 1), ("k=3", 3), ("k=5", 5), ("oracle", -1)):
+        row = row_of(steps, dataset=dataset, drafter=drafter, policy=policy)
+        assert len(row["ours"]) == len(THEIR_BATCHES)
+        for place, batch in enumerate(THEIR_BATCHES):
+            expected = slow_speedup(requests, drafter, batch, partial(fixed, length))
+            assert row["ours"][place] == pytest.approx(expected, abs=6e-4)
+        for place in (0, 1):
+            theirs = None if length < 0 else length
+            expected = their_speedup(COSTS, requests, drafter, theirs, THEIR_BATCHES[place], SEED, MATCH[dataset])
+            assert row["theirs"][place] == pytest.approx(expected, abs=6e-4)
+
+
+@pytest.mark.parametrize("drafter", ["eagle", "ngram"])
+def test_lengths_are_chosen_on_other_requests(release: ReleasedFiles, drafter: str) -> None:
+    found: Any = specdecode_bench(release, False).to_json()
+    requests = made_up()["cnn"]
+    row = row_of(found["reached"], dataset="cnn", drafter=drafter)
+    for place, batch in enumerate(BATCHES):
+        lengths = range(1, LONGEST + 1)
+        speeds = [slow_speedup(requests[::2], drafter, batch, partial(fixed, k)) for k in lengths]
+        chosen = 1 + speeds.index(max(speeds))
+        assert row["chosen"][place] == chosen
+        shown = requests[1::2]
+        best = slow_speedup(shown, drafter, batch, partial(fixed, -1))
+        plain, own = slow_seconds(shown, drafter, batch, partial(fixed, chosen))
+        assert row["oracle"][place] == pytest.approx(best, abs=6e-4)
+        assert row["fixed_reached"][place] == pytest.approx((plain / own - 1) / (best - 1), abs=6e-4)
+        for name in ADAPTIVE:
+            other = slow_seconds(shown, drafter, batch, partial(adaptive, name))[1]
+            assert row[f"{name}_reached"][place] == pytest.approx((plain / other - 1) / (best - 1), abs=6e-4)
+            assert row[f"{name}_over_fixed"][place] == pytest.approx(own / other, abs=6e-4)
+
+
+def test_combined_takes_the_drafter_with_more(release: ReleasedFiles) -> None:
+    found: Any = specdecode_bench(release, False).to_json()
+    requests = made_up()["instructcoder"]
+    row = row_of(found["combined"], dataset="instructcoder")
+    same = [one for one in requests if len(lengths_of(one, "eagle")) == len(lengths_of(one, "ngram"))]
+    assert row_of(found["drafters"], dataset="instructcoder")["same_length"] == len(same)
+    assert 0 < len(same) < len(requests)
+    for place, batch in enumerate(THEIR_BATCHES[:2]):
+        for name, as_eagle in (("theirs", False), ("theirs_charged", True)):
+            expected = their_speedup(COSTS, requests, "combined", None, batch, SEED, 0.0, as_eagle)
+            assert row[name][place] == pytest.approx(expected, abs=6e-4)
+        plain = sum(slow_seconds([one], "eagle", batch, partial(fixed, -1))[0] for one in same)
+        own = sum(combined_s(COSTS, one, batch) for one in same)
+        alone = [slow_seconds(same, drafter, batch, partial(fixed, -1))[1] for drafter in ("eagle", "ngram")]
+        assert row["ours"][place] == pytest.approx(plain / own, abs=6e-4)
+        assert row["over_better_drafter"][place] == pytest.approx(min(alone) / own, abs=6e-4)
+
+
+def test_means_and_survival_are_counted(release: ReleasedFiles) -> None:
+    found: Any = specdecode_bench(release, False).to_json()
+    requests = made_up()["gsm8k"]
+    for drafter in ("eagle", "ngram"):
+        dense = [
+            [min(right, len(all_of) - at) for at, right in enumerate(all_of) if at]
+            for all_of in (lengths_of(one, drafter) for one in requests)
+        ]
+        row = row_of(found["means"], dataset="gsm8k", drafter=drafter, of="every position")
+        assert row["acceptance_length"] == pytest.approx(statistics.mean(itertools.chain(*dense)), abs=6e-4)
+        assert row["acceptance_length_macro"] == pytest.approx(statistics.mean(map(statistics.mean, dense)), abs=6e-4)
+        walked = [rounds_s(COSTS, one, drafter, 1, fixed(LONGEST), LONGEST)[1] for one in requests]
+        tokens = sum(len(lengths_of(one, drafter)) - 1 for one in requests)
+        row = row_of(found["means"], dataset="gsm8k", drafter=drafter, of="longest chain")
+        assert row["acceptance_length"] == pytest.approx(tokens / sum(walked), abs=6e-4)
+        shares = row_of(found["survival"], dataset="gsm8k", drafter=drafter)["shares"]
+        some = [
+            (min(right - 1, len(all_of) - at), len(all_of) - at)
+            for all_of in (lengths_of(one, drafter) for one in requests)
+            for at, right in enumerate(all_of)
+            if at
+        ]
+        second = [right >= 2 for right, left in some if left >= 2]
+        assert shares[1] == pytest.approx(statistics.mean(second), abs=1e-5)
+
+
+def test_matches_of_ngrams_are_found_in_the_tokens(release: ReleasedFiles) -> None:
+    found = specdecode_bench(release, False)
+    places = [
+        copied(one, at, LONGEST)
+        for one in made_up()["gsm8k"]
+        for at in range(1, len(one["generated_token_ids"]))
+        if copied(one, at, LONGEST)[1] == 0
+    ]
+    (figure,) = [one for one in found.compared if one.what.startswith("gsm8k, ngram: share of matches")]
+    assert figure.ours == pytest.approx(statistics.mean(there > 0 for there, _ in places))
+    assert figure.theirs is not None
+    assert (figure.theirs.value, figure.theirs.path) == (0.25, "simulator.py")
+    values: Any = found.to_json()
+    assert [row["ngram_unexplained"] for row in values["drafters"]] == [0] * 4
+    assert values["drafters"][0]["behind_end_ngram"] > 0
+
+
+def test_a_planted_fault_is_seen(tmp_path: Path, release: ReleasedFiles) -> None:
+    changed = json.loads(json.dumps(made_up()))
+    lengths = changed["gsm8k"][3]["acc_ngram"]["acc_len"]
+    lengths[2] = 1 if lengths[2] > 1 else 4
+    other = made_up_release(tmp_path / "other", contents(changed))
+    values: Any = specdecode_bench(other, False).to_json()
+    before: Any = specdecode_bench(release, False).to_json()
+    assert [row["ngram_unexplained"] for row in values["drafters"]] == [1, 0, 0, 0]
+    for name, is_changed in (("ngram", True), ("eagle", False)):
+        rows = [(row_of(some["curves"], dataset="gsm8k", drafter=name, batch=1)) for some in (values, before)]
+        assert (rows[0] != rows[1]) is is_changed, "the fault is of one drafter's lengths"
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ({"id": 3}, "an id that is a text"),
+        ({"acc_eagle": {"acc_len": [1, 0, 2]}}, "accepted lengths of eagle"),
+        ({"acc_eagle": [1, 2]}, "accepted lengths of eagle"),
+        ({"acc_ngram": {"acc_len": [1, 2]}}, "an n-gram length for each"),
+        ({"prompt_token_ids": "words"}, "prompt tokens"),
+    ],
+)
+def test_requests_of_another_form_are_refused(tmp_path: Path, fault: dict[str, Any], message: str) -> None:
+    some = {dataset: list(requests) for dataset, requests in made_up().items()}
+    some["cnn"][1] = some["cnn"][1] | fault
+    with pytest.raises(SimlabError, match=message):
+        specdecode_bench(made_up_release(tmp_path, contents(some)), False)
+
+
+def test_a_number_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    texts = contents(made_up())
+    with pytest.raises(SimlabError, match="has 0 numbers"):
+        specdecode_bench(made_up_release(tmp_path, texts | {"predictor.py": "nothing"}), False)
+    twice = texts | {"simulator.py": texts["simulator.py"] * 2}
+    with pytest.raises(SimlabError, match="has 2 numbers"):
+        specdecode_bench(made_up_release(tmp_path / "twice", twice), False)
+
+
+def test_missing_and_changed_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "specdecode-bench", "--data", str(tmp_path)]) == 2
+    assert "expected a clone of github.com/SpecDecode-Bench/simulator" in capsys.readouterr().err
+    for name in read_release("specdecode-bench").files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("changed")
+    assert main(["reproduce", "specdecode-bench", "--data", str(tmp_path)]) == 2
+    assert "is not as it was released" in capsys.readouterr().err
+
+
+def test_a_record_refuses_what_it_does_not_hold() -> None:
+    one = np.ones(2, np.int32)
+    records = ChainRecords("some", "eagle", ("0",), np.array([4]), np.array([0, 2]), one, one, 5)
+    with pytest.raises(ValueError, match="have 1 to 5 tokens; got 6"):
+        fixed_chain(records, 6)
+    with pytest.raises(ValueError, match="of different lengths"):
+        ChainRecords("some", "eagle", ("0",), np.array([4]), np.array([0, 3]), one, one, 5)
+
+
+def test_rules_and_verdicts() -> None:
+    assert [two_up_one_down(4, *last) for last in ((4, 4), (4, 3), (0, 0))] == [6, 3, 4]
+    assert [longer_after_success(4, *last) for last in ((4, 4), (4, 0), (0, 0))] == [5, 1, 4]
+    ends = ((1.01, 1.2), (0.8, 0.99), (0.9, 1.1), (None, None))
+    rows = [{"a_over_fixed_ci_low": low, "a_over_fixed_ci_high": high} for low, high in ends]
+    assert [verdict(row, "a") for row in rows] == ["+", "-", "=", "="]
+
+
+def test_short_contexts_match_nothing() -> None:
+    assert lookup_starts([1, 1], 1) == [-1]
+    assert lookup_starts([1, 1, 1, 1, 1, 1], 2) == [-1, -1, 3, 4]
+
+
+THEIR_PROGRAM = {
+    ("gsm8k", "eagle"): ((1.29, 1.81, 2.01, 2.13), (1.28, 1.73, 1.86, 2.06)),
+    ("cnn", "eagle"): ((1.28, 1.76, 1.94, 2.10), (1.26, 1.65, 1.76, 1.96)),
+    ("instructcoder", "eagle"): ((1.34, 2.03, 2.38, 2.73), (1.32, 1.91, 2.17, 2.52)),
+    ("sharegpt", "eagle"): ((1.26, 1.74, 1.93, 2.10), (1.25, 1.67, 1.80, 2.03)),
+    ("gsm8k", "ngram"): ((1.10, 1.15, 1.16, 1.18), (1.09, 1.13, 1.13, 1.17)),
+    ("cnn", "ngram"): ((1.20, 1.33, 1.38, 1.45), (1.18, 1.28, 1.30, 1.40)),
+    ("instructcoder", "ngram"): ((1.42, 1.86, 2.10, 2.73), (1.38, 1.73, 1.89, 2.45)),
+    ("sharegpt", "ngram"): ((1.16, 1.28, 1.33, 1.43), (1.15, 1.25, 1.29, 1.40)),
+}
+"""What their program writes when it is run on their data: batch sizes 1 and 8; k of 1, 3, 5, and its oracle."""
+
+THEIR_COMBINED = {"gsm8k": (2.80, 2.64), "cnn": (2.97, 2.62), "instructcoder": (4.89, 4.08), "sharegpt": (3.11, 2.88)}
+
+
+def test_on_the_real_files_their_formulas_give_what_their_program_writes() -> None:
+    found: Any = specdecode_bench(real_release("specdecode-bench"), False).to_json()
+    for (dataset, drafter), batches in THEIR_PROGRAM.items():
+        for place, policy in enumerate(("k=1", "k=3", "k=5", "oracle")):
+            theirs = row_of(found["steps"], dataset=dataset, drafter=drafter, policy=policy)["theirs"]
+            assert theirs[:2] == pytest.approx([one[place] for one in batches], abs=0.0051)
+    for dataset, written in THEIR_COMBINED.items():
+        assert row_of(found["combined"], dataset=dataset)["theirs"][:2] == pytest.approx(written, abs=0.0051)
+    assert [row["tokens"] for row in found["drafters"]] == [49_848, 96_856, 130_989, 225_541]
+    assert [row["ngram_unexplained"] for row in found["drafters"]] == [0, 0, 0, 1]
+    at_one = [row["fixed_reached"][0] for row in found["reached"]]
+    assert min(at_one) > 0.75
+    assert max(at_one) < 1.0
+
+
+def test_on_the_real_files_a_slow_replay_agrees() -> None:
+    files = real_release("specdecode-bench")
+    chains = read_chains(files, {"gsm8k": path_of("gsm8k")})["gsm8k"].chains["eagle"]
+    requests = [json.loads(line) for line in files.text(path_of("gsm8k")).splitlines()]
+    for length in (1, 4, chains.longest):
+        slow = [rounds_s(COSTS, one, "eagle", 1, fixed(length), chains.longest)[1] for one in requests]
+        assert fixed_chain(chains, length).rounds.tolist() == slow
