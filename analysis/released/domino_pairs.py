@@ -133,9 +133,7 @@ def chosen_domino(turns: Mapping[str, pl.DataFrame], model: Model) -> tuple[pl.D
         the turns, and the arm of each dataset.
     """
     kept = {arm: one.filter(pl.col("prompt") != 0) if model.domino_drops_first else one for arm, one in turns.items()}
-    speeds = {
-        arm: dict(one.group_by("dataset").agg(pl.mean("tokens_per_s")).iter_rows()) for arm, one in kept.items()
-    }
+    speeds = {arm: dict(one.group_by("dataset").agg(pl.mean("tokens_per_s")).iter_rows()) for arm, one in kept.items()}
     first, second = kept
     names = kept[first]["dataset"].unique(maintain_order=True)
     best = {name: first if speeds[first][name] >= speeds[second][name] else second for name in names}
@@ -171,9 +169,7 @@ def _turns(
     own = program_turns(files, model, temperature, "dominotree")
     tree = own.filter(pl.col("method") == TREE)
     others = program_turns(files, model, temperature, "baseline_ddtree_caddtree")
-    arms = {
-        arm: domino_turns(files, model, temperature, arm) for arm in set(best_arm.values())
-    }
+    arms = {arm: domino_turns(files, model, temperature, arm) for arm in set(best_arm.values())}
     domino = [
         arms[best_arm[temperature, name]].filter(pl.col("dataset") == name)
         for name in tree["dataset"].unique(maintain_order=True)
@@ -248,4 +244,3 @@ def _among_all(cells: Sequence[PairedCell]) -> list[PairedCell]:
         replace(one, stays_among_all=one.stays and bool(p_value < significance_level()))
         for one, p_value in zip(cells, adjusted, strict=True)
     ]
-

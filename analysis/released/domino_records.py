@@ -199,8 +199,15 @@ def with_conversations(turns: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame
     return turns.drop("prompt", "turn").join(said, on=["dataset", "place"], how="inner", maintain_order="left")
 
 
-def printed_overall(files: ReleasedFiles, model: Model, temperature: str, method: str) -> Quoted:
-    """The acceptance length in the last column of their main table, as it is printed.
+def printed_overall(files: ReleasedFiles, model: Model, temperature: str, method: str, what: str = "tau") -> Quoted:
+    """A figure in the last column of their main table, as it is printed.
+
+    Args:
+        files: of the release.
+        model: whose table.
+        temperature: of the section.
+        method: as the table has it.
+        what: ``tau``, their acceptance length, or ``speedup``.
 
     Raises:
         SimlabError: there is no such row.
@@ -211,10 +218,23 @@ def printed_overall(files: ReleasedFiles, model: Model, temperature: str, method
         section = line if line.startswith("## ") else section
         cells = [cell.strip() for cell in line.split("|")]
         if section == f"## Temperature = {temperature}" and cells[1:3] == [model.name, method]:
-            found = re.fullmatch(r"[\d.]+ / ([\d.]+)", cells[-2])
+            found = re.fullmatch(r"(?P<speedup>[\d.]+) / (?P<tau>[\d.]+)", cells[-2])
             if found is not None:
-                return files.quoted(name, float(found[1]), f"line {number}, Overall Avg")
+                return files.quoted(name, float(found[what]), f"line {number}, Overall Avg")
     raise SimlabError(f"{name} has no row of {model.name}, {method}, at temperature {temperature}")
+
+
+def quoted_pattern(files: ReleasedFiles, name: str, pattern: str) -> Quoted:
+    """A number that a text file prints, found by a pattern with one group.
+
+    Raises:
+        SimlabError: no line has it.
+    """
+    for number, line in enumerate(files.text(name).split("\n"), 1):
+        found = re.search(pattern, line)
+        if found is not None:
+            return files.quoted(name, float(found[1]), f"line {number}")
+    raise SimlabError(f"{name} has no line with {pattern!r}")
 
 
 def record_names(files: ReleasedFiles, *folders: str) -> list[str]:

@@ -93,6 +93,7 @@ def domino_rounds(files: ReleasedFiles, progress: bool | None = None) -> Finding
             _arms_text(parts),
             _ends_text(ends),
             _cells_text(cells),
+            _overall_text(cells),
         ),
         values={
             "rounds": sum(int(turns["rounds"].sum()) for one in parts for turns in one.arms.values()),
@@ -126,7 +127,7 @@ def _macro_over_pooled(turns: pl.DataFrame) -> PromptFigure:
 def _means(files: ReleasedFiles, one: _Arms) -> list[ComparedFigure]:
     theirs = printed_overall(files, one.model, one.temperature, "Domino")
     found = (
-        ("mean of 8 datasets' macro averages", mean_over_datasets(one.chosen, "mean")),
+        ("mean of 8 datasets' macro averages", mean_over_datasets(one.chosen, "mean", "one")),
         ("macro average (per response)", _macro(one.chosen)),
         ("pooled", _pooled(one.chosen)),
     )
@@ -229,17 +230,26 @@ def _figure_text(figure: PromptFigure, digits: int = 2) -> str:
 
 def _reproduced_text(rows: Sequence[Mapping[str, object]]) -> str:
     num = len(rows)
-    macro, pooled, other = (sum(bool(row[key]) for row in rows) for key in ("is_macro", "is_pooled", "is_other_warm_up"))
+    macro, pooled, other = (
+        sum(bool(row[key]) for row in rows) for key in ("is_macro", "is_pooled", "is_other_warm_up")
+    )
     return within_width(
-        f"Acceptance lengths of their table, {num} cells of Domino: {macro} are the macro average (per response) of the "
-        f"faster arm to all decimals, with their rule for warm-up rows (4B keeps all prompts, 8B leaves out the first); "
-        f"{other} with the other rule; {pooled} are the pooled mean to two decimals. Their last column is the mean over "
-        "datasets, each of equal weight."
+        f"Acceptance lengths of their table, {num} cells of Domino: {macro} are the macro average (per response) of "
+        "the faster arm to all decimals, with their rule for warm-up rows (4B keeps all prompts, 8B leaves out the "
+        f"first); {other} with the other rule; {pooled} are the pooled mean to two decimals. Their last column is the "
+        "mean over datasets, each of equal weight."
     )
 
 
 def _arms_text(parts: Sequence[_Arms]) -> str:
-    head = ["the two arms", "rounds", "pooled [95 %]", "macro average", "macro / pooled", f"rounds of {MOST_COMMITTED}, %"]
+    head = [
+        "the two arms",
+        "rounds",
+        "pooled [95 %]",
+        "macro average",
+        "macro / pooled",
+        f"rounds of {MOST_COMMITTED}, %",
+    ]
     cells = [head]
     ratios = [["graph over eager, paired", "equal turns", "pooled length [95 %]", "macro length", "speed", "rounds/s"]]
     for one in parts:
@@ -287,7 +297,16 @@ def _ends_text(rows: Sequence[Mapping[str, object]]) -> str:
 
 def _cells_text(cells: Sequence[PairedCell]) -> str:
     lines = [
-        ["paired comparisons", "cells", "they show", "stay", "stay, all corrected", "with seconds", "stay pooled", "turn"]
+        [
+            "paired comparisons",
+            "cells",
+            "they show",
+            "stay",
+            "stay, all corrected",
+            "with seconds",
+            "stay pooled",
+            "turn",
+        ]
     ]
     groups = [(model.name, _of(cells, model)) for model in MODELS]
     groups += [
@@ -300,11 +319,22 @@ def _cells_text(cells: Sequence[PairedCell]) -> str:
         found = counts(own)
         lines.append([name, *(str(found[key]) for key in keys)])
     note = (
-        "They show: their interval leaves out 0. Stay: so does ours, over prompts, turns of a conversation together. All "
-        "corrected: by Holm among the model's cells. Pooled: all tokens over all seconds instead of the mean of each "
-        "turn's speed, where seconds were released; turn: the other method is then shown to be faster."
+        "They show: their interval leaves out 0. Stay: so does ours, over prompts, turns of a conversation together. "
+        "All corrected: by Holm among the model's cells. Pooled: all tokens over all seconds instead of the mean of "
+        "each turn's speed, where seconds were released; turn: then the interval lies on the other side of 0."
     )
     return f"{aligned(lines, [True, *[False] * 7])}\n{within_width(note)}"
+
+
+def _overall_text(cells: Sequence[PairedCell]) -> str:
+    lines = [["DominoTree over, all datasets", "", "speed, per turn [95 %]", "speed, pooled", "macro length"]]
+    for one in cells:
+        if one.rollup == "Overall":
+            pooled = "seconds not released" if one.pooled is None else _figure_text(one.pooled, 3)
+            figures = [_figure_text(one.by_turn, 3), pooled, _figure_text(one.lengths, 3)]
+            lines.append([f"{one.model} T={one.temperature}", one.rival, *figures])
+    note = "Domino has the same drafter; DDTree@16, CaDDTree and DFlash have another, in another program."
+    return f"{aligned(lines, [True, True, False, False, False])}\n{note}"
 
 
 def _follows(
@@ -319,12 +349,12 @@ def _follows(
     found = counts(cells)
     most = max((_length_ratio(one.paired).value for one in longer), default=1.0)
     return (
-        f"their table is reproduced ({same} of {len(reproduced)} cells), and it is of macro averages (per response), which "
-        f"are {100 * (min(over) - 1):.0f} to {100 * (max(over) - 1):.0f} % larger than the pooled means, more at higher "
-        f"temperatures: they cannot be set beside a pooled figure. Of {found['shown']} comparisons that they show, "
-        f"{found['stay']} stay with intervals over prompts, {found['stay_among_all']} when all are corrected together, "
-        f"and of the {found['shown_with_pooled']} whose seconds were released {found['stay_pooled']} stay by pooled "
-        f"speeds. CUDA graphs change more than speed: in {len(longer)} of {len(parts)} settings "
+        f"their table is reproduced ({same} of {len(reproduced)} cells), and it is of macro averages (per response), "
+        f"which are {100 * (min(over) - 1):.0f} to {100 * (max(over) - 1):.0f} % larger than the pooled means, more at "
+        f"higher temperatures: they cannot be set beside a pooled figure. Of {found['shown']} comparisons that they "
+        f"show, {found['stay']} stay with intervals over prompts, {found['stay_among_all']} when all are corrected "
+        f"together, and of the {found['shown_with_pooled']} whose seconds were released {found['stay_pooled']} stay "
+        f"by pooled speeds. CUDA graphs change more than speed: in {len(longer)} of {len(parts)} settings "
         f"({', '.join(one.name for one in longer) or 'none'}) that arm commits more tokens per round, by up to "
         f"{100 * (most - 1):.0f} %."
     )

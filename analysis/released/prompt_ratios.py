@@ -74,22 +74,23 @@ def prompt_ratio(turns: pl.DataFrame, **powers: int) -> PromptFigure:
     return PromptFigure(value, Interval(float(np.exp(found.low)), float(np.exp(found.high))), p_value, table.height)
 
 
-def mean_over_datasets(turns: pl.DataFrame, column: str) -> PromptFigure:
-    """The mean over datasets, each of equal weight, of the mean of a column over turns.
+def mean_over_datasets(turns: pl.DataFrame, above: str, below: str) -> PromptFigure:
+    """The mean over datasets, each of equal weight, of the sum of a column over the sum of another.
 
     Args:
-        turns: a row per turn, with the columns of `PROMPT` and the column.
-        column: which.
+        turns: a row per turn, with the columns of `PROMPT` and the two.
+        above: a column.
+        below: a column; one of ones makes the mean over turns.
     """
     datasets = turns["dataset"].unique(maintain_order=True).to_list()
     parts = [
-        pl.when(pl.col("dataset") == name).then(value).otherwise(0.0).sum().alias(f"{kind} {name}")
-        for kind, value in (("sum", pl.col(column)), ("turns", pl.lit(1.0)))
+        pl.when(pl.col("dataset") == name).then(pl.col(column)).otherwise(0.0).sum().alias(f"{column} {name}")
+        for column in (above, below)
         for name in datasets
     ]
     table = turns.group_by(*PROMPT, maintain_order=True).agg(pl.len().cast(pl.Float64).alias("all"), *parts)
     sums = table.drop(*PROMPT).to_numpy()
-    spread = prompt_spread(sums, _mean_of_means(len(datasets)))
+    spread = prompt_spread(sums, _mean_of_ratios(len(datasets)))
     return PromptFigure(float(spread.whole[0]), intervals_of(spread)[0], float("nan"), table.height)
 
 
@@ -98,7 +99,7 @@ def significance_level() -> float:
     return 1 - LEVEL
 
 
-def _mean_of_means(num_datasets: int) -> Callable[[Doubles], Doubles]:
+def _mean_of_ratios(num_datasets: int) -> Callable[[Doubles], Doubles]:
     def figures(sums: Doubles) -> Doubles:
         above, below = sums[..., 1 : 1 + num_datasets], sums[..., 1 + num_datasets :]
         return np.asarray((above / below).mean(axis=-1, keepdims=True), np.float64)
