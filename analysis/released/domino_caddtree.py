@@ -1,6 +1,6 @@
 """CaDDTree beside DDTree with a budget of 16: where both draft the same, costs had nothing to decide.
 
-CaDDTree grows its tree while the expected gain is worth the price of a larger verification, up to the same budget.
+CaDDTree grows its tree while the expected gain is worth the price of a larger verification.
 """
 
 from collections.abc import Sequence
@@ -85,11 +85,11 @@ def domino_caddtree(files: ReleasedFiles, progress: bool | None = None) -> Findi
 
 
 _LIMITS = (
-    "What was drafted was not released: no nodes per round, and no budget that CaDDTree chose. Equal rounds and lengths "
-    "say that its smaller trees, if it drafted any, never missed a token. Whether costs should decide shows only where "
-    "they do: with a larger budget, a batch, a long context, or a machine on which 16 nodes are not nearly free. What "
-    "would have to be released: nodes drafted and seconds of verification of each round, the price table that the rule "
-    "used, and the same prompts at budgets well above 16."
+    "What was drafted was not released: no nodes per round, and no budget that CaDDTree chose. Equal rounds and "
+    "lengths say that where its trees were other ones, this never cost or won a token. Whether costs should decide "
+    "shows only where they do: with a larger budget, a batch, a long context, or a machine on which 16 nodes are not "
+    "nearly free. What would have to be released: nodes drafted and seconds of verification of each round, the prices "
+    "that the rule used, and the same prompts at budgets well above 16."
 )
 
 

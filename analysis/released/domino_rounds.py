@@ -203,20 +203,21 @@ def _round_speed_ratio(paired: pl.DataFrame) -> PromptFigure:
 
 def _over_count(one: _Arms, arm: str) -> dict[str, object]:
     """Tokens in acceptance lengths that are not in the text, by how the text ended."""
-    over = one.arms[arm].with_columns((pl.col("committed") - pl.col("tokens")).alias("over"))
-    cut = over.filter(pl.col("tokens") >= LENGTH_LIMIT)
-    ended = over.filter(pl.col("tokens") < LENGTH_LIMIT)
+    turns = one.arms[arm]
+    tokens = turns["tokens"].to_numpy()
+    over = turns["committed"].to_numpy() - tokens
+    is_cut = tokens >= LENGTH_LIMIT
     return {
         "model": one.model.name,
         "temperature": one.temperature,
         "arm": arm,
-        "ended": ended.height,
-        "ended_by_one": int((ended["over"] == 1).sum()),
-        "ended_by_more": int((ended["over"] > 1).sum()),
-        "fewer": int((over["over"] < 0).sum()),
-        "cut": cut.height,
-        "cut_most": int(cut["over"].max()) if cut.height else 0,  # type: ignore[call-overload]
-        "share": round(float(over["over"].sum() / over["tokens"].sum()), 6),
+        "ended": int((~is_cut).sum()),
+        "ended_by_one": int((over[~is_cut] == 1).sum()),
+        "ended_by_more": int((over[~is_cut] > 1).sum()),
+        "fewer": int((over < 0).sum()),
+        "cut": int(is_cut.sum()),
+        "cut_most": int(over[is_cut].max(initial=0)),
+        "share": round(float(over.sum() / tokens.sum()), 6),
     }
 
 
