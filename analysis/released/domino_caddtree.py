@@ -136,8 +136,10 @@ def _row(one: _Setting) -> dict[str, object]:
         "compared_by": "tokens, rounds and mean" if one.has_rounds else "mean",
         **one.over(["mean", "one"]).row("macro_length_ratio"),
         **one.over(["tokens_per_s", "one"]).row("speed_ratio"),
-        **_speed_of_same(one).row("speed_ratio_where_same"),
     }
+    if one.num_same:
+        same = one.paired.filter(pl.col("same"))
+        found |= prompt_ratio(same, tokens_per_s=1, tokens_per_s_other=-1).row("speed_ratio_where_same")
     if one.has_rounds:
         found |= one.over(["committed", "rounds"]).row("pooled_length_ratio")
         found |= one.over(["tokens", "seconds"]).row("pooled_speed_ratio")
@@ -147,10 +149,6 @@ def _row(one: _Setting) -> dict[str, object]:
     for method, turns in one.turns.items():
         found |= prompt_ratio(turns, mean=1, one=-1).row(f"{method}_macro")
     return found
-
-
-def _speed_of_same(one: _Setting) -> PromptFigure:
-    return prompt_ratio(one.paired.filter(pl.col("same")), tokens_per_s=1, tokens_per_s_other=-1)
 
 
 def _interval_text(figure: PromptFigure, digits: int = 3) -> str:

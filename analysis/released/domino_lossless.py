@@ -13,7 +13,7 @@ import polars as pl
 from simlab.analysis.released.compared import ComparedFigure, Findings
 from simlab.analysis.released.domino_records import BLOCK, DATASETS, quoted_pattern, record_names
 from simlab.analysis.released.files import ReleasedFiles
-from simlab.analysis.released.prompt_ratios import PromptFigure, mean_over_datasets, prompt_ratio
+from simlab.analysis.released.prompt_ratios import PromptFigure, mean_over_datasets, prompt_ratio, prompt_share
 from simlab.analysis.table.text import aligned, within_width
 from simlab.errors import SimlabError
 
@@ -212,7 +212,7 @@ def _row(folder: str, method: str, paired: pl.DataFrame) -> dict[str, object]:
 
 
 def _share(paired: pl.DataFrame, name: str) -> PromptFigure:
-    return prompt_ratio(paired, **{name: 1, "one": -1})
+    return prompt_share(paired, name, "one")
 
 
 def _rate(paired: pl.DataFrame) -> PromptFigure:
@@ -260,7 +260,7 @@ def _ladder(files: ReleasedFiles, texts: Mapping[str, Sequence[_Text]]) -> Itera
                 if one.method == method
             ]
             own = mean_over_datasets(pl.DataFrame(rows), "mean", "one")
-            pattern = r"both configurations — " + r"[\d.]+ → " * place + r"([\d.]+)"
+            pattern = r"both configurations — " + r"\d+\.\d+ → " * place + r"(\d+\.\d+)"
             theirs = quoted_pattern(files, _LADDER_README, pattern)
             name = f"{method}, {folder.rpartition('/')[2]}: mean of datasets' macro averages"
             yield ComparedFigure(name, own.value, theirs, own.interval)

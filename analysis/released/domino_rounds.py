@@ -23,7 +23,7 @@ from simlab.analysis.released.domino_records import (
     record_names,
 )
 from simlab.analysis.released.files import ReleasedFiles
-from simlab.analysis.released.prompt_ratios import PromptFigure, mean_over_datasets, prompt_ratio
+from simlab.analysis.released.prompt_ratios import PromptFigure, mean_over_datasets, prompt_ratio, prompt_share
 from simlab.analysis.statistics.intervals import Interval
 from simlab.analysis.table.text import aligned, within_width
 
@@ -179,7 +179,7 @@ def _arm_row(one: _Arms) -> dict[str, object]:
     for arm, turns in one.arms.items():
         found |= {f"{arm}_rounds": int(turns["rounds"].sum()), **_pooled(turns).row(f"{arm}_pooled")}
         found |= _macro(turns).row(f"{arm}_macro") | _macro_over_pooled(turns).row(f"{arm}_macro_over_pooled")
-        found |= prompt_ratio(turns, whole_block=1, rounds=-1).row(f"{arm}_whole_block_share")
+        found |= prompt_share(turns, "whole_block", "rounds").row(f"{arm}_whole_block_share")
     return found | {
         "equal_turns": int((paired["lengths"] == paired["lengths_eager"]).sum()),
         **_length_ratio(paired).row("length_ratio"),
@@ -255,7 +255,7 @@ def _arms_text(parts: Sequence[_Arms]) -> str:
     ratios = [["graph over eager, paired", "equal turns", "pooled length [95 %]", "macro length", "speed", "rounds/s"]]
     for one in parts:
         for arm, turns in one.arms.items():
-            whole = prompt_ratio(turns, whole_block=1, rounds=-1)
+            whole = prompt_share(turns, "whole_block", "rounds")
             cells.append(
                 [
                     f"{one.name} {arm}",

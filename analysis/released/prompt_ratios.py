@@ -12,7 +12,7 @@ from scipy.special import stdtr
 
 from simlab.analysis.statistics.intervals import LEVEL, UNKNOWN, Interval, intervals_of
 from simlab.analysis.statistics.jackknife import log_products
-from simlab.analysis.statistics.prompt_spread import prompt_spread
+from simlab.analysis.statistics.prompt_spread import prompt_spread, ratios, share_intervals
 from simlab.analysis.table.text import is_known
 from simlab.arrays import Doubles
 
@@ -72,6 +72,22 @@ def prompt_ratio(turns: pl.DataFrame, **powers: int) -> PromptFigure:
     log = float(spread.whole[0])
     p_value = 2 * float(stdtr(degrees, -abs(log) / error)) if error > 0 else 1.0 if log == 0 else 0.0
     return PromptFigure(value, Interval(float(np.exp(found.low)), float(np.exp(found.high))), p_value, table.height)
+
+
+def prompt_share(turns: pl.DataFrame, part: str, whole: str) -> PromptFigure:
+    """The share that the sum of a column is of the sum of another; the interval stays between 0 and 1.
+
+    Args:
+        turns: a row per turn, with the columns of `PROMPT` and the two.
+        part: a column, nowhere larger than the other.
+        whole: a column.
+
+    Raises:
+        ValueError: there is no row.
+    """
+    table = turns.group_by(*PROMPT, maintain_order=True).agg(pl.col(whole, part).cast(pl.Float64).sum())
+    spread = prompt_spread(table.select(whole, part).to_numpy(), ratios)
+    return PromptFigure(float(spread.whole[0]), share_intervals(spread)[0], float("nan"), table.height)
 
 
 def mean_over_datasets(turns: pl.DataFrame, above: str, below: str) -> PromptFigure:
