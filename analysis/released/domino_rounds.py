@@ -280,9 +280,9 @@ def _arms_text(parts: Sequence[_Arms]) -> str:
     left = [True, False, False, False, False, False]
     note = (
         "Above temperature 0 the arms draft in two ways: by their decoder's code (github.com/jianuo-huang/Domino, "
-        "code/dflash.py and code/kernel/domino.py) the eager arm samples its candidates at the temperature, the graph "
-        "arm takes the most probable one. So best-of(graph, eager) is a choice between methods there, made on the "
-        "prompts that are reported."
+        "code/dflash.py and code/kernel/domino.py, read at another commit than they name) the eager arm samples its "
+        "candidates at the temperature, the graph arm takes the most probable one. So best-of(graph, eager) chooses "
+        "between two methods there, on the prompts that are reported."
     )
     return f"{aligned(cells, left)}\n\n{aligned(ratios, left)}\n{within_width(note)}"
 

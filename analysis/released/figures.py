@@ -38,8 +38,8 @@ def domino_rounds_figure(found: Value) -> go.Figure:
     ):
         figure.add_trace(_points(arms, key, names, label, color, symbol), row=1, col=1)
     for key, label, color, symbol in (
-        ("length_ratio", "graph / eager: length (pooled)", INDIGO, "triangle-up"),
-        ("speed_ratio", "graph / eager: speed", GREEN, "diamond"),
+        ("length_ratio", "ratio of lengths (pooled)", INDIGO, "triangle-up"),
+        ("speed_ratio", "ratio of speeds", GREEN, "diamond"),
     ):
         figure.add_trace(_points(arms, key, names, label, color, symbol), row=1, col=2)
     figure.add_vline(x=1, line={"color": GREY, "width": 1}, row=1, col=2)
@@ -56,7 +56,7 @@ def domino_caddtree_figure(found: Value) -> go.Figure:
     """
     rows = found["settings"]
     names = [f"{_setting(row)} ({row['same']} of {row['turns']} the same)" for row in rows]
-    titles = ("length (macro average)", "speed, mean over turns", "speed, pooled (4B only)")
+    titles = ("length, macro average", "speed, per turn", "speed, pooled")
     figure = make_subplots(1, 3, subplot_titles=titles, shared_yaxes=True, horizontal_spacing=0.03)
     for column, (key, color, symbol) in enumerate(
         (
@@ -68,7 +68,8 @@ def domino_caddtree_figure(found: Value) -> go.Figure:
     ):
         figure.add_trace(_points(rows, key, names, titles[column - 1], color, symbol), row=1, col=column)
         figure.add_vline(x=1, line={"color": GREY, "width": 1}, row=1, col=column)
-    figure.update_xaxes(title_text="CaDDTree / DDTree@16", range=[0.965, 1.04], tickvals=[0.98, 1, 1.02])
+    figure.update_xaxes(range=[0.965, 1.04], tickvals=[0.98, 1, 1.02])
+    figure.update_xaxes(title_text="CaDDTree over DDTree@16", row=1, col=2)
     _laid_out(figure, names, left=250)
     figure.update_layout(showlegend=False, margin={"t": 40})
     return figure
