@@ -165,7 +165,7 @@ def counts(cells: Sequence[PairedCell]) -> dict[str, int]:
 def _turns(
     files: ReleasedFiles, model: Model, temperature: str, best_arm: Mapping[tuple[str, str], str]
 ) -> dict[str, pl.DataFrame]:
-    """Of each method; the first turn is left out where their table leaves it out."""
+    """The turns of each method; the first is left out where their table leaves it out."""
     own = program_turns(files, model, temperature, "dominotree")
     tree = own.filter(pl.col("method") == TREE)
     others = program_turns(files, model, temperature, "baseline_ddtree_caddtree")

@@ -145,7 +145,7 @@ def _compared_cell(cell: PairedCell) -> ComparedFigure:
 
 
 def _reproduced(files: ReleasedFiles, one: _Arms) -> list[dict[str, object]]:
-    """Of each dataset: their mean, and ours by each choice."""
+    """Their mean of each dataset, and ours by each choice."""
     rows = []
     for name, arm in one.best.items():
         theirs = files.quoted_cell(
