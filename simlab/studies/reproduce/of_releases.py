@@ -3,6 +3,9 @@
 from collections.abc import Callable, Mapping
 
 from simlab.analysis.released.compared import Findings
+from simlab.analysis.released.domino_caddtree import domino_caddtree
+from simlab.analysis.released.domino_lossless import domino_lossless
+from simlab.analysis.released.domino_rounds import domino_rounds
 from simlab.analysis.released.files import ReleasedFiles, read_release
 from simlab.analysis.released.specdecode_bench import specdecode_bench
 from simlab.analysis.reproduce.published import PublishedStudy
@@ -10,6 +13,9 @@ from simlab.studies.reproduce.options import ReproduceOptions
 
 RELEASED: Mapping[str, Callable[[ReleasedFiles, ReproduceOptions], Findings]] = {
     "specdecode-bench": lambda files, options: specdecode_bench(files, options.progress),
+    "domino-rounds": lambda files, options: domino_rounds(files, options.progress),
+    "domino-caddtree": lambda files, options: domino_caddtree(files, options.progress),
+    "domino-lossless": lambda files, options: domino_lossless(files, options.progress),
 }
 """What is worked out from released files, by the name under which it is asked for."""
 

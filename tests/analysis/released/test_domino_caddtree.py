@@ -1,0 +1,92 @@
+"""CaDDTree beside DDTree of 16: against plain Python, on made-up records and on the real ones."""
+
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_up_domino import lines, made_up_contents, parsed
+from released_data import made_up_release, real_release
+
+from simlab.analysis.released.domino_caddtree import domino_caddtree
+from simlab.analysis.released.domino_records import MODELS, TEMPERATURES
+from simlab.analysis.released.figures import domino_caddtree_figure
+from simlab.analysis.released.files import ReleasedFiles, read_release
+from simlab.cli.main import main
+
+Values = Mapping[str, Any]
+
+
+@pytest.fixture(scope="module")
+def contents() -> dict[str, str]:
+    return made_up_contents()
+
+
+def check_against_oracle(files: ReleasedFiles) -> Values:
+    """Turns that are the same, both means' ratios and speeds, by loops; gives what was found."""
+    found: Values = domino_caddtree(files, progress=False).to_json()
+    rows = iter(found["settings"])
+    for model in MODELS:
+        for temperature in TEMPERATURES:
+            row, two = next(rows), {}
+            names = files.names(f"{model.raw}/baseline_ddtree_caddtree/*_T{temperature}.jsonl")
+            records = [one for name in names for one in parsed(files.text(name))]
+            for method in ("caddtree", "ddtree_tb16"):
+                two[method] = [one for one in records if one["method"] == method]
+            keys = [key for key in ("mean_accept", "num_output", "decode_rounds") if key in records[0]]
+            pairs = list(zip(*two.values(), strict=True))
+            assert row["same"] == sum(all(one[key] == other[key] for key in keys) for one, other in pairs)
+            assert row["turns"] == len(pairs)
+            for key, name in (("mean_accept", "macro_length_ratio"), ("tps", "speed_ratio")):
+                means = [statistics.fmean(one[key] for one in some) for some in two.values()]
+                assert row[name] == pytest.approx(means[0] / means[1], abs=2e-5)
+            if "decode_rounds" in keys:
+                pooled = [
+                    sum(round(one["mean_accept"] * one["decode_rounds"]) for one in some)
+                    / sum(one["decode_rounds"] for one in some)
+                    for some in two.values()
+                ]
+                assert row["pooled_length_ratio"] == pytest.approx(pooled[0] / pooled[1], abs=2e-5)
+            else:
+                assert "pooled_length_ratio" not in row
+    return found
+
+
+def test_is_as_in_plain_python(contents: dict[str, str], tmp_path: Path) -> None:
+    found = check_against_oracle(made_up_release(tmp_path, contents))
+    assert all(abs(one["difference"]) < 0.006 for one in found["figures"])
+    greedy = [row for row in found["settings"] if row["temperature"] == "0.0"]
+    assert all(0 < row["same"] < row["turns"] for row in greedy)
+
+
+def test_sees_a_turn_that_is_no_longer_the_same(contents: dict[str, str], tmp_path: Path) -> None:
+    name = "results/raw/baseline_ddtree_caddtree/mt-bench_T0.0.jsonl"
+    before: Any = domino_caddtree(made_up_release(tmp_path / "as made", contents), progress=False).to_json()
+    records = parsed(contents[name])
+    next(one for one in reversed(records) if one["method"] == "caddtree")["decode_rounds"] += 1
+    files = made_up_release(tmp_path / "planted", contents | {name: lines(records)})
+    after: Any = domino_caddtree(files, progress=False).to_json()
+    assert after["settings"][0]["same"] == before["settings"][0]["same"] - 1
+
+
+def test_refuses_files_that_changed_or_are_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    typed = ["reproduce", "domino-caddtree", "--data", str(tmp_path)]
+    assert main(typed) == 2
+    assert "has no results/" in capsys.readouterr().err
+    made_up_release(tmp_path, dict.fromkeys(read_release("domino-tree").files, "something else"))
+    assert main(typed) == 2
+    assert "is not as it was released" in capsys.readouterr().err
+
+
+def test_text_and_figure(contents: dict[str, str], tmp_path: Path) -> None:
+    found = domino_caddtree(made_up_release(tmp_path, contents), progress=False)
+    assert "same turns" in found.text()
+    assert len(domino_caddtree_figure(found.to_json()).data) == 3
+
+
+def test_real_records() -> None:
+    """All printed figures come out; equal lengths in 430 of 430 turns of one model, in 412 of the other."""
+    found = check_against_oracle(real_release("domino-tree"))
+    assert all(abs(one["difference"]) < 0.00501 for one in found["figures"])
+    assert [row["same"] for row in found["settings"] if row["temperature"] == "0.0"] == [430, 412]

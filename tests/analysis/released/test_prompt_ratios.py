@@ -1,0 +1,61 @@
+"""Ratios of sums over prompts: against the statistics that they are made of, and by hand."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from simlab.analysis.released.prompt_ratios import mean_over_datasets, prompt_ratio, prompt_share
+from simlab.analysis.statistics.intervals import ratio_interval, speedup_interval
+from simlab.arrays import Doubles
+
+
+def made_up_turns() -> pl.DataFrame:
+    """Two datasets, ten prompts each, two turns a prompt."""
+    rng = np.random.default_rng(5)
+    prompts = np.repeat(np.arange(20), 2)
+    numbers = {name: rng.integers(1, 50, 40) for name in ("above", "below", "base_above", "base_below")}
+    names = pl.Series(["first"] * 20 + ["second"] * 20)
+    return pl.DataFrame({"dataset": names, "prompt": prompts % 10, "part": rng.integers(0, 2, 40), "one": 1, **numbers})
+
+
+def by_prompt(turns: pl.DataFrame, name: str) -> Doubles:
+    return np.asarray(turns[name].to_numpy().reshape(20, 2).sum(axis=1), np.float64)
+
+
+def test_turns_of_a_prompt_stay_together() -> None:
+    turns = made_up_turns()
+    above, below, *base = (by_prompt(turns, name) for name in ("above", "below", "base_above", "base_below"))
+    one = prompt_ratio(turns, above=1, below=-1)
+    assert one.value == pytest.approx(above.sum() / below.sum())
+    alone = ratio_interval(above, below)
+    assert (one.interval.low, one.interval.high) == pytest.approx((alone.low, alone.high))
+    assert one.prompts == 20
+    both = prompt_ratio(turns, above=1, below=-1, base_above=-1, base_below=1)
+    expected = speedup_interval(above, below, *base)
+    assert (both.interval.low, both.interval.high) == pytest.approx((expected.low, expected.high))
+    assert both.differs == (both.p_value < 0.05)
+    equal = prompt_ratio(turns.with_columns(pl.col("above").alias("again")), above=1, again=-1)
+    assert (equal.value, equal.p_value, equal.direction) == (1.0, 1.0, 0)
+
+
+def test_shares_stay_between_0_and_1() -> None:
+    turns = made_up_turns()
+    found = prompt_share(turns, "part", "one")
+    assert found.value == pytest.approx(turns["part"].to_numpy().mean())
+    assert 0 <= found.interval.low < found.value < found.interval.high <= 1
+    none = prompt_share(turns.with_columns(pl.lit(0).alias("part")), "part", "one")
+    assert (none.value, none.interval.low, none.interval.high) == (0.0, 0.0, 0.0)
+
+
+def test_datasets_have_equal_weight() -> None:
+    turns = made_up_turns().slice(6)
+    halves = [turns.filter(pl.col("dataset") == name) for name in ("first", "second")]
+    sums = [one["above"].to_numpy().sum() / one["below"].to_numpy().sum() for one in halves]
+    found = mean_over_datasets(turns, "above", "below")
+    assert found.value == pytest.approx(sum(sums) / 2)
+    assert found.interval.low < found.value < found.interval.high
+    assert found.row("length") == {
+        "length": round(found.value, 5),
+        "length_ci_low": round(found.interval.low, 5),
+        "length_ci_high": round(found.interval.high, 5),
+    }
