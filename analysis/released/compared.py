@@ -95,7 +95,8 @@ def _cells(one: ComparedFigure) -> list[str]:
     theirs = "" if one.theirs is None else _number(one.theirs.value, one.digits)
     held = {None: "", True: "yes", False: "no"}[one.holds_theirs]
     ends = f"[{_number(one.interval.low, one.digits)}, {_number(one.interval.high, one.digits)}]"
-    difference = "" if math.isnan(one.difference) else f"{one.difference:+,.{one.digits}f}"
+    # Adding 0 makes a zero that is rounded from below one without a sign of its own.
+    difference = "" if math.isnan(one.difference) else f"{round(one.difference, one.digits) + 0.0:+,.{one.digits}f}"
     return [one.what, theirs, _number(one.ours, one.digits), ends if is_known(one.interval) else "", difference, held]
 
 
