@@ -215,6 +215,9 @@ _DOMINO = ("domino-tree", "slin-zhq/Domino-Tree")
 DATA_STUDIES = (
     _of_released("domino-rounds", *_DOMINO, "Domino, Qwen3-4B and 8B: half a million released rounds, and the table"),
     _of_released("domino-caddtree", *_DOMINO, "CaDDTree beside DDTree of 16: do costs change what is drafted"),
+    _of_released(
+        "domino-gsm8k", *_DOMINO, "Qwen3-8B with DFlash on GSM8K, by another group: which published figures are near"
+    ),
     _of_released("domino-lossless", *_DOMINO, "DominoTree: do its texts begin as autoregressive decoding's do"),
     _of_released(
         "specdecode-bench",

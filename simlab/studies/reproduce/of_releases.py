@@ -9,11 +9,29 @@ from simlab.analysis.released.domino_rounds import domino_rounds
 from simlab.analysis.released.files import ReleasedFiles, read_release
 from simlab.analysis.released.specdecode_bench import specdecode_bench
 from simlab.analysis.reproduce.published import PublishedStudy
+from simlab.analysis.released.domino_gsm8k import PublishedElsewhere, domino_gsm8k
+from simlab.analysis.released.domino_rounds import domino_rounds
+from simlab.analysis.released.files import ReleasedFiles, read_release
+from simlab.analysis.reproduce.published import DDTREE_GSM8K, ZLAB_166, PublishedStudy
 from simlab.studies.reproduce.options import ReproduceOptions
+
+_ELSEWHERE = tuple(
+    PublishedElsewhere(source, "dflash", measure, one.value)
+    for source, study in (("z-lab/dflash #166", ZLAB_166), ("DDTree, arXiv 2604.12989", DDTREE_GSM8K))
+    for one in study.figures
+    for policy, named, measure in (
+        ("chain", "acceptance_length", "pooled"),
+        ("chain", "acceptance_length_macro", "macro"),
+        ("chain", "speedup", "speedup"),
+    )
+    if (one.policy, one.measure) == (policy, named)
+)
+"""What others print of DFlash with Qwen3-8B on GSM8K."""
 
 RELEASED: Mapping[str, Callable[[ReleasedFiles, ReproduceOptions], Findings]] = {
     "specdecode-bench": lambda files, options: specdecode_bench(files, options.progress),
     "domino-rounds": lambda files, options: domino_rounds(files, options.progress),
+    "domino-gsm8k": lambda files, _options: domino_gsm8k(files, _ELSEWHERE),
     "domino-caddtree": lambda files, options: domino_caddtree(files, options.progress),
     "domino-lossless": lambda files, options: domino_lossless(files, options.progress),
 }
