@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from simlab.cost import PLAIN, CostTable
+from simlab.cost import GRID_STAGES, PLAIN, CostTable
 from simlab.errors import CostError
 from simlab.policies.costs.curves import cost_table
 from simlab.policies.costs.what_if import parse_what_if, what_if
@@ -108,6 +108,8 @@ def prices_for_trace(path: Path | None, trace: Trace, draft: str, limit: int | N
         file = read_cost_file(path)
         check_models(path, file, trace, draft)
         cost = cost_table_of(file, path)
+        if file.is_of_others:
+            cost = replace(cost, block_size=kept.block_size)
         cost.curve(PLAIN, longest)
         return _prices(file, cost, trace, longest)
     shipped = find_packaged(manifest.target, kept.model, kept.block_size, manifest.dtype)
@@ -177,6 +179,8 @@ def _prices(file: CostFile, cost: CostTable, trace: Trace, longest: int) -> Pric
     if file.batch != 1:
         parts.append(f"speeds of each of {file.batch} texts at a time")
     heading, unpriced = f"{', '.join(parts)} (cost {cost.cost_id})", _unpriced(file, cost.cost_id, trace)
+    if file.is_of_others:
+        heading = f"PRICES OF OTHERS' MODELS, not of this trace's: {file.target.name} on {heading}{_free_stages(file)}"
     # Another channel of the same name has no price here, whoever asks.
     kept = {name: one for name, one in cost.channels.items() if name not in unpriced}
     return Prices(
@@ -188,6 +192,16 @@ def _prices(file: CostFile, cost: CostTable, trace: Trace, longest: int) -> Pric
         file=file,
         unpriced=unpriced,
     )
+
+
+def _free_stages(file: CostFile) -> str:
+    """A clause that names the stages that nobody timed; empty where all were."""
+    free = [stage for stage in GRID_STAGES if not any(map(any, _samples_of(file, stage)))]
+    return f"; not timed, so free here: {', '.join(free)}" if free else ""
+
+
+def _samples_of(file: CostFile, stage: str) -> list[tuple[float, ...]]:
+    return [seconds for (own, _, _), seconds in file.samples.items() if own == stage]
 
 
 def _unpriced(file: CostFile, cost_id: str, trace: Trace) -> dict[str, str]:
@@ -223,13 +237,13 @@ def _too_short(cost: CostTable, longest_context: int, most_drafted: int) -> str:
 
 
 def check_models(path: Path, file: CostFile, trace: Trace, draft: str) -> None:
-    """Refuse prices of other models.
+    """Refuse prices of other models; examples, which are of others' models by what they say, may be borrowed.
 
     Raises:
         CostError: the file was not timed with the trace's target, drafter and block.
     """
     kept = trace.manifest.draft_sets[draft]
-    if not file.fits(trace.manifest.target, kept.model, kept.block_size):
+    if not file.is_of_others and not file.fits(trace.manifest.target, kept.model, kept.block_size):
         raise CostError(
             f"{path} has latencies of {_models(file.target, file.drafter, file.block_size)}; the trace is of "
             f"{_models(trace.manifest.target, kept.model, kept.block_size)}. Give a cost file of the trace's models, "
