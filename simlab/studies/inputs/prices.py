@@ -108,14 +108,12 @@ def prices_for_trace(path: Path | None, trace: Trace, draft: str, limit: int | N
         file = read_cost_file(path)
         check_models(path, file, trace, draft)
         cost = cost_table_of(file, path)
-        if file.is_of_others:
-            cost = replace(cost, block_size=kept.block_size)
         cost.curve(PLAIN, longest)
-        return _prices(file, cost, trace, longest)
+        return prices_of_file(file, cost, trace, draft, longest)
     shipped = find_packaged(manifest.target, kept.model, kept.block_size, manifest.dtype)
     if shipped is None:
         return no_prices(_NO_FILE)
-    prices = _prices(shipped, cost_table_of(shipped), trace, longest)
+    prices = prices_of_file(shipped, cost_table_of(shipped), trace, draft, longest)
     return replace(prices, is_shipped=True).reaching(kept.depth)
 
 
@@ -169,7 +167,18 @@ def prices_of_batch(prices: Prices, batch: int) -> Prices:
     return what_if_prices(prices, f"batch={batch}")
 
 
-def _prices(file: CostFile, cost: CostTable, trace: Trace, longest: int) -> Prices:
+def prices_of_file(file: CostFile, cost: CostTable, trace: Trace, draft: str, longest: int) -> Prices:
+    """The prices of a cost file for a trace, whose models it is taken to be of or which borrows them.
+
+    Args:
+        file: finished.
+        cost: what rounds cost by it.
+        trace: what is to be priced.
+        draft: the draft set.
+        longest: tokens before the last root of any text that is priced.
+    """
+    if file.is_of_others:
+        cost = replace(cost, block_size=trace.manifest.draft_sets[draft].block_size)
     measured = [] if file.is_imported else [file.threads_text]
     parts = [file.device, *measured, file.dtype, file.execution]
     if "torch" in file.versions:

@@ -1,13 +1,31 @@
 """Figures that are worked out again from files that others released."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
+from simlab.analysis.released.adixg_cost import FILES, adixg_cost, read_served
 from simlab.analysis.released.compared import Findings
 from simlab.analysis.released.files import ReleasedFiles, read_release
 from simlab.analysis.reproduce.published import PublishedStudy
 from simlab.studies.reproduce.options import ReproduceOptions
+from simlab.studies.reproduce.wrong_prices import wrong_prices
 
-RELEASED: Mapping[str, Callable[[ReleasedFiles, ReproduceOptions], Findings]] = {}
+
+def _adixg_cost(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
+    """Their fit and their rounds, and what a wrong price costs by our replay."""
+    files.have(FILES, options.progress)
+    found, wrong = adixg_cost(files), wrong_prices(read_served(files), options)
+    return replace(
+        found,
+        follows=f"{found.follows} {wrong.follows()}",
+        tables=(*found.tables, wrong.text()),
+        values={**found.values, **wrong.values()},
+    )
+
+
+RELEASED: Mapping[str, Callable[[ReleasedFiles, ReproduceOptions], Findings]] = {
+    "adixg-cost": _adixg_cost,
+}
 """What is worked out from released files, by the name under which it is asked for."""
 
 
