@@ -5,8 +5,12 @@ from dataclasses import replace
 
 from simlab.analysis.released.adixg_cost import FILES, adixg_cost, read_served
 from simlab.analysis.released.compared import Findings
+from simlab.analysis.released.eliran_online import FILES as ROUND_FILES
+from simlab.analysis.released.eliran_online import eliran_online
 from simlab.analysis.released.files import ReleasedFiles, read_release
-from simlab.analysis.reproduce.published import PublishedStudy
+from simlab.analysis.reproduce.published import PUBLISHED, PublishedStudy
+from simlab.analysis.reproduce.text import missing_text
+from simlab.errors import UsageError
 from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.studies.reproduce.wrong_prices import wrong_prices
 
@@ -23,8 +27,20 @@ def _adixg_cost(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
     )
 
 
+def _eliran_online(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
+    """Their rounds, which nobody here has seen: how long the files are is not known, so they are not fetched."""
+    if files.place is None:
+        refusal = UsageError(missing_text(PUBLISHED["eliran-online"]))
+        for command in (*files.release.commands, "simlab reproduce eliran-online --data ddtree"):
+            refusal.add_note(command)
+        raise refusal
+    files.have(ROUND_FILES, options.progress)
+    return eliran_online(files)
+
+
 RELEASED: Mapping[str, Callable[[ReleasedFiles, ReproduceOptions], Findings]] = {
     "adixg-cost": _adixg_cost,
+    "eliran-online": _eliran_online,
 }
 """What is worked out from released files, by the name under which it is asked for."""
 

@@ -47,7 +47,7 @@ def chosen(found: WrongPrices, setting: str) -> dict[str, str]:
 
 def test_long_chains_are_chosen_where_tokens_are_cheap(steep: WrongPrices) -> None:
     flat = wrong_prices(passes(FLAT_MS), ReproduceOptions(limit=LIMIT, progress=False))
-    assert chosen(flat, "64 texts")[RIGHT] == "chain:length=7"
+    assert int(chosen(flat, "64 texts")[RIGHT].rpartition("=")[2]) >= 5
     assert chosen(steep, "64 texts")[RIGHT] == "chain:length=1"
 
 
