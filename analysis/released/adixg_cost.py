@@ -12,58 +12,30 @@ from statistics import fmean, median
 
 import numpy as np
 
+from simlab.analysis.released.adixg_files import (
+    CAPTURED,
+    EAGER,
+    README,
+    PairedRounds,
+    PassCell,
+    read_rounds,
+    read_served,
+    read_sweep,
+)
 from simlab.analysis.released.compared import ComparedFigure, Findings
 from simlab.analysis.released.files import Quoted, ReleasedFiles
 from simlab.analysis.statistics.intervals import Interval, intervals_of
 from simlab.analysis.statistics.jackknife import Spread, log_products
 from simlab.analysis.table.text import aligned
-from simlab.arrays import Bools, Doubles
+from simlab.arrays import Doubles
 from simlab.errors import SimlabError
-from simlab.untrusted.json_text import parse_json
-
-README = "README.md"
-EAGER, CAPTURED = "results/h100_e1.json", "results/h100_e5.json"
-SERVED, LOG = "results/minicpm_h100_dspark_k_spec7.json", "logs/calibrated-ab-5865211.out"
-FILES = (README, EAGER, CAPTURED, SERVED, LOG)
-"""What is read; the 558 kB of single decisions behind the log, other models and a laptop's passes are not."""
 
 HELD_OUT = (1024, 4096)
 """Contexts that they leave out of the fit."""
 
-_ROUND = re.compile(r"^ *(\d+) +(stock|corrected) +[\d.]+ +(\d+) +([\d.]+)$", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class PassCell:
-    """Passes of one size at one context.
-
-    Attributes:
-        sweep: the file that they are of.
-        tokens: of the pass.
-        requests: whose tokens these are.
-        context: tokens that each request has before.
-        captured: whether a CUDA graph was replayed.
-        samples_ms: of each pass.
-        profiled_ms: what vLLM's profile, at its one context, says of this size; NaN where it was not asked.
-    """
-
-    sweep: str
-    tokens: int
-    requests: int
-    context: int
-    captured: bool
-    samples_ms: tuple[float, ...]
-    profiled_ms: float = math.nan
-
-    @property
-    def median_ms(self) -> float:
-        """Their summary of the samples."""
-        return median(self.samples_ms)
-
-    @property
-    def context_tokens(self) -> int:
-        """Tokens of all requests that the pass reads."""
-        return self.requests * self.context
+BLOCKS = (2, 4)
+"""Rounds of serving that are taken together, since neighbours are alike; with an even number each price goes first as
+often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +44,10 @@ class ValueWithInterval:
 
     value: float
     interval: Interval
+
+    def differs_from(self, other: float) -> bool:
+        """Whether the interval is known and leaves a value out."""
+        return self.interval.low > other or self.interval.high < other
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,26 +65,6 @@ class HeldOutErrors:
     profile: float
     additive: float
     reduction: ValueWithInterval
-
-
-@dataclass(frozen=True, slots=True)
-class PairedRounds:
-    """Rounds of serving the same prompts at vLLM's price and at the corrected one, in turn.
-
-    Attributes:
-        stock: float64 ``[rounds]``, tokens per second at vLLM's price.
-        corrected: float64 ``[rounds]``, at the corrected one, of the same rounds.
-        stock_first: bool ``[rounds]``, which of them began.
-    """
-
-    stock: Doubles
-    corrected: Doubles
-    stock_first: Bools
-
-    @property
-    def percent(self) -> Doubles:
-        """By how much the corrected price is faster, in per cent, float64 ``[rounds]``."""
-        return 100 * (self.corrected / self.stock - 1)
 
 
 def adixg_cost(files: ReleasedFiles) -> Findings:
@@ -133,77 +89,23 @@ def adixg_cost(files: ReleasedFiles) -> Findings:
         name: mean_with_interval(rounds.percent[rounds.stock_first == first])
         for name, first in (("vLLM's price first", True), ("corrected price first", False))
     }
+    blocks = {f"over blocks of {size} rounds": over_blocks(rounds.percent, size) for size in BLOCKS}
+    alike = neighbours_alike(rounds.percent)
     return Findings(
         compared,
-        _follows(parts, mean, len(rounds.percent)),
-        (_errors_text(parts, k_ms), _orders_text(orders)),
+        _follows(parts, mean, blocks, len(rounds.percent)),
+        (_errors_text(parts, k_ms), _serving_text({"over rounds": mean, **blocks, **orders}, alike)),
         {
             "k_us_of_both_modes": 1000 * k_ms,
             "held_out": {name: _errors_row(one) for name, one in parts.items()},
             "paired_percent": [round(float(one), 4) for one in rounds.percent],
+            "by_block": {name: _row(one) for name, one in blocks.items()},
+            "correlation_of_neighbours": alike,
             "by_order": {name: _row(one) for name, one in orders.items()},
             "passes": [_pass_row(cell) for cell in captured if cell.sweep == CAPTURED],
             "k_us_of_graphs": graphs.value,
         },
     )
-
-
-def read_sweep(files: ReleasedFiles, name: str) -> list[PassCell]:
-    """The cells of a sweep of sizes and contexts.
-
-    Raises:
-        SimlabError: it holds something else.
-    """
-    found = _object(files, name)
-    limit, rows = found.get("cudagraph_limit"), found.get("rows")
-    if not isinstance(limit, int) or not isinstance(rows, list):
-        raise SimlabError(f"{name} has no sweep: expected cudagraph_limit and rows")
-    cells = []
-    for row in rows:
-        tokens = _whole(row, "num_tokens", name)
-        samples, profiled = _samples(row, name), _number(row, "predicted_ms", name)
-        requests, context = _whole(row, "num_reqs", name), _whole(row, "context_len", name)
-        cells.append(PassCell(name, tokens, requests, context, tokens <= limit, samples, profiled))
-    return cells
-
-
-def read_served(files: ReleasedFiles) -> list[PassCell]:
-    """The cells that the serving engine itself timed before the paired rounds; all are captured sizes.
-
-    Raises:
-        SimlabError: it holds something else.
-    """
-    rows = _object(files, SERVED).get("rows")
-    if not isinstance(rows, list):
-        raise SimlabError(f"{SERVED} has no rows")
-    return [
-        PassCell(
-            SERVED,
-            _whole(row, "num_tokens", SERVED),
-            _whole(row, "num_reqs", SERVED),
-            _whole(row, "effective_context_len", SERVED),
-            True,
-            _samples(row, SERVED),
-        )
-        for row in rows
-    ]
-
-
-def read_rounds(files: ReleasedFiles) -> PairedRounds:
-    """The rounds as the log prints them, to a tenth of a token per second.
-
-    Raises:
-        SimlabError: a round lacks one of the two, or wrote another number of tokens.
-    """
-    speeds: dict[int, dict[str, float]] = {}
-    tokens = set()
-    for number, mode, written, speed in _ROUND.findall(files.text(LOG)):
-        speeds.setdefault(int(number), {})[mode] = float(speed)
-        tokens.add(written)
-    if not speeds or any(len(one) != 2 for one in speeds.values()) or len(tokens) != 1:
-        raise SimlabError(f"{LOG} has no paired rounds of equally many tokens; expected both prices in each round")
-    stock, corrected = (np.array([one[mode] for one in speeds.values()]) for mode in ("stock", "corrected"))
-    return PairedRounds(stock, corrected, np.array([next(iter(one)) == "stock" for one in speeds.values()]))
 
 
 def additive_slope(cells: Sequence[PassCell]) -> float:
@@ -276,6 +178,27 @@ def mean_with_interval(values: Doubles) -> ValueWithInterval:
     without = ((values.sum() - values) / (number - 1))[:, None]
     spread = Spread(np.array([values.mean()]), without, np.array([float(number)]))
     return ValueWithInterval(fmean(values), intervals_of(spread)[0])
+
+
+def over_blocks(values: Doubles, size: int) -> ValueWithInterval:
+    """The mean of rounds with its interval over blocks of neighbours; rounds that fill no block are left out.
+
+    Args:
+        values: float64 ``[rounds]``, in the order in which they ran.
+        size: rounds of a block.
+    """
+    whole = values[: len(values) // size * size]
+    return mean_with_interval(whole.reshape(-1, size).mean(axis=1))
+
+
+def neighbours_alike(values: Doubles) -> float:
+    """Correlation of each round with the next one.
+
+    Args:
+        values: float64 ``[rounds]``, in the order in which they ran.
+    """
+    about = values - values.mean()
+    return float((about[1:] * about[:-1]).sum() / (about**2).sum())
 
 
 def quoted_pattern(files: ReleasedFiles, name: str, pattern: str) -> Quoted:
@@ -351,18 +274,24 @@ def _compared(
     )
 
 
-def _follows(parts: Mapping[str, HeldOutErrors], mean: ValueWithInterval, num_rounds: int) -> str:
+def _follows(
+    parts: Mapping[str, HeldOutErrors],
+    mean: ValueWithInterval,
+    blocks: Mapping[str, ValueWithInterval],
+    num_rounds: int,
+) -> str:
     graphs, eager = parts["CUDA graphs"].reduction, parts["eager"].reduction
-    no_gain = eager.interval.low <= 1 <= eager.interval.high
-    in_eager = "shows no gain" if no_gain else f"errs {eager.value:.1f} times less"
-    low, high = mean.interval.low, mean.interval.high
-    differs = not low <= 0 <= high
-    verdict = f"was {abs(mean.value):.2f} % {'slower' if mean.value < 0 else 'faster'}"
-    served = verdict if differs else f"made no difference that {num_rounds} rounds show"
+    in_eager = f"errs {eager.value:.1f} times less" if eager.differs_from(1) else "shows no gain"
+    served = f"was {abs(mean.value):.2f} % {'slower' if mean.value < 0 else 'faster'}"
+    unsure = [name for name, one in blocks.items() if not one.differs_from(0)]
+    if not mean.differs_from(0):
+        served = f"made no difference that {num_rounds} rounds show"
+    elif unsure:
+        served += f", but {unsure[0]} the interval holds 0"
     return (
         f"a price with the context errs {graphs.value:.0f} times less where CUDA graphs are replayed and {in_eager} in "
         f"eager mode, so their one factor depends on how many cells of each were timed; in serving, the better price "
-        f"{served}, on one set of prompts, timed again and again: the interval is of timings, not of prompts."
+        f"{served}. That is one set of prompts, timed again and again: the interval is of timings, not of prompts."
     )
 
 
@@ -380,11 +309,12 @@ def _errors_text(parts: Mapping[str, HeldOutErrors], k_ms: float) -> str:
     return f"{heading}\n\n{aligned(cells, [True, False, False, False, False, True])}"
 
 
-def _orders_text(orders: Mapping[str, ValueWithInterval]) -> str:
-    cells = [["% faster with the corrected price, by which went first", "mean", "[95 %]"]]
-    for name, one in orders.items():
+def _serving_text(means: Mapping[str, ValueWithInterval], alike: float) -> str:
+    cells = [["% faster with the corrected price", "mean", "[95 %]"]]
+    for name, one in means.items():
         cells.append([name, f"{one.value:.3f}", f"[{one.interval.low:.3f}, {one.interval.high:.3f}]"])
-    return aligned(cells, [True, False, True])
+    said = f"Correlation of a round with the next: {alike:.2f}. Where rounds are alike, blocks of them have the wider"
+    return f"{aligned(cells, [True, False, True])}\n\n{said}\nand better interval."
 
 
 def _errors_row(one: HeldOutErrors) -> dict[str, object]:
@@ -407,34 +337,3 @@ def _pass_row(cell: PassCell) -> dict[str, float]:
         "median_ms": round(cell.median_ms, 4),
         "profiled_ms": round(cell.profiled_ms, 4),
     }
-
-
-def _object(files: ReleasedFiles, name: str) -> Mapping[str, object]:
-    try:
-        found = parse_json(files.text(name))
-    except ValueError as error:
-        raise SimlabError(f"{name} is not JSON as simlab reads it ({error})") from error
-    if not isinstance(found, dict):
-        raise SimlabError(f"{name}: expected a JSON object; got {type(found).__name__}")
-    return found
-
-
-def _whole(row: Mapping[str, object], name: str, where: str) -> int:
-    value = row.get(name)
-    if not isinstance(value, int) or value < 0:
-        raise SimlabError(f"{where}: expected a whole number as {name}; got {value!r}")
-    return value
-
-
-def _number(row: Mapping[str, object], name: str, where: str) -> float:
-    value = row.get(name)
-    if not isinstance(value, (int, float)) or value <= 0:
-        raise SimlabError(f"{where}: expected a number above 0 as {name}; got {value!r}")
-    return float(value)
-
-
-def _samples(row: Mapping[str, object], where: str) -> tuple[float, ...]:
-    values = row.get("forward_ms")
-    if not isinstance(values, list) or not values or not all(isinstance(one, float) and one > 0 for one in values):
-        raise SimlabError(f"{where}: expected times of passes as forward_ms; got {str(values)[:40]}")
-    return tuple(values)

@@ -69,11 +69,6 @@ def _add_passes(figure: go.Figure, rows: list[Mapping[str, Any]], k_ms: float, p
 def _add_rounds(figure: go.Figure, found: Mapping[str, Any]) -> None:
     percents = found["paired_percent"]
     (mean,) = [one for one in found["figures"] if one["what"].startswith("% faster")]
-    figure.add_hrect(
-        y0=mean["ours_ci_low"], y1=mean["ours_ci_high"], fillcolor=BLUE, opacity=0.15, line_width=0, row=1, col=2
-    )
-    figure.add_hline(y=mean["ours"], line={"color": BLUE, "width": 1.5}, row=1, col=2)
-    figure.add_hline(y=0, line={"color": GREY, "width": 1}, row=1, col=2)
     figure.add_scatter(
         x=list(range(1, len(percents) + 1)),
         y=percents,
@@ -83,3 +78,9 @@ def _add_rounds(figure: go.Figure, found: Mapping[str, Any]) -> None:
         row=1,
         col=2,
     )
+    # After the points: an empty panel takes no lines.
+    figure.add_hrect(
+        y0=mean["ours_ci_low"], y1=mean["ours_ci_high"], fillcolor=BLUE, opacity=0.15, line_width=0, row=1, col=2
+    )
+    figure.add_hline(y=mean["ours"], line={"color": BLUE, "width": 1.5}, row=1, col=2)
+    figure.add_hline(y=0, line={"color": GREY, "width": 1}, row=1, col=2)

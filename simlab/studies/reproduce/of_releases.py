@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from simlab.analysis.released.adixg_cost import FILES, adixg_cost, read_served
+from simlab.analysis.released.adixg_cost import adixg_cost
+from simlab.analysis.released.adixg_files import FILES, read_served
 from simlab.analysis.released.compared import Findings
 from simlab.analysis.released.eliran_online import FILES as ROUND_FILES
 from simlab.analysis.released.eliran_online import eliran_online

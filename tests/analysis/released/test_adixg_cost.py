@@ -10,7 +10,8 @@ import pytest
 from released_data import made_up_release, real_release
 from scipy import stats
 
-from simlab.analysis.released.adixg_cost import CAPTURED, EAGER, FILES, LOG, README, SERVED, adixg_cost, read_rounds
+from simlab.analysis.released.adixg_cost import adixg_cost, neighbours_alike, over_blocks
+from simlab.analysis.released.adixg_files import CAPTURED, EAGER, FILES, LOG, README, SERVED, read_rounds
 from simlab.analysis.released.files import ReleasedFiles
 from simlab.errors import SimlabError, UsageError
 
@@ -187,6 +188,21 @@ def test_equal_speeds_show_no_difference(tmp_path: Path) -> None:
     assert ends.low < 0 < ends.high
 
 
+def test_rounds_that_drift_have_a_wider_interval_over_blocks() -> None:
+    """An oracle: Student's interval of the means of blocks; neighbours of a drift are alike, those of noise are not."""
+    draw = np.random.default_rng(7)
+    drifting = np.repeat(draw.normal(0, 1, 10), 4) + draw.normal(0, 0.1, 40)
+    means = drifting.reshape(-1, 4).mean(axis=1)
+    low, high = stats.t.interval(0.95, 9, means.mean(), stats.sem(means))
+    found = over_blocks(drifting, 4)
+    assert (found.interval.low, found.interval.high) == pytest.approx((float(low), float(high)), rel=0.1)
+    single = over_blocks(drifting, 1).interval
+    assert high - low > 1.4 * (single.high - single.low)
+    assert neighbours_alike(drifting) > 0.5
+    assert abs(neighbours_alike(draw.normal(0, 1, 2000))) < 0.1
+    assert over_blocks(np.arange(7.0), 2).value == pytest.approx(2.5)
+
+
 def test_a_planted_fault_moves_the_figures(tmp_path: Path) -> None:
     """A sweep whose times at one context are doubled no longer fits."""
     planted = sweep(2, (1, 4, 8, 16, 32), 32, None)
@@ -238,4 +254,7 @@ def test_the_real_files_say_what_was_published() -> None:
     assert all(one.holds_theirs in (True, None) for one in found.compared)
     assert not found.compared[7].interval.low <= 0 <= found.compared[7].interval.high
     assert sorted(FILES) == sorted(files.release.files)
-    assert len(read_rounds(files).percent) == 20
+    percent = read_rounds(files).percent
+    assert len(percent) == 20
+    assert over_blocks(percent, 2).differs_from(0)
+    assert not over_blocks(percent, 4).differs_from(0)
