@@ -78,7 +78,7 @@ class WrongPrice:
 
 @dataclass(frozen=True, slots=True)
 class WrongPrices:
-    """Both settings.
+    """What both settings come to.
 
     Attributes:
         found: of each, what each price chooses.
