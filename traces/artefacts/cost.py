@@ -30,12 +30,14 @@ MOST_CELLS = 100_000
 
 PACKAGED = Path(str(files("simlab.traces"))) / "data" / "costs"
 """Where the cost files lie that are shipped with simlab."""
+EXAMPLES = PACKAGED / "examples"
+"""Where those lie that are of others' models on their machines."""
 
 EXECUTION = "eager"
 IMPORTED = "imported"
 """In place of an execution: the seconds were measured elsewhere."""
 UNKNOWN = "unknown"
-"""The system of seconds that were measured elsewhere."""
+"""The system of seconds that were measured elsewhere; the digest of models whose weights nobody can name."""
 
 Cell = tuple[str, int, int]
 """What was timed: stage, drafted tokens (the root not counted; of a channel its units), tokens before the root."""
@@ -179,6 +181,11 @@ class CostFile:
         return self.system == UNKNOWN
 
     @property
+    def is_of_others(self) -> bool:
+        """Whether it is an example: of others' models, whose weights nobody can name, so any trace may borrow it."""
+        return self.is_imported and self.target.digest == UNKNOWN
+
+    @property
     def threads_text(self) -> str:
         """The threads in words."""
         return f"{self.threads} thread" + ("" if self.threads == 1 else "s")
@@ -247,7 +254,7 @@ def read_cost_file(path: str | Path) -> CostFile:
         CostError: there is none, it is of another kind, newer than this simlab, or damaged.
     """
     try:
-        fields = read_document(path, KIND, packaged_cost_files())
+        fields = read_document(path, KIND, [*packaged_cost_files(), *example_cost_files()])
         file = _cost_file(fields)
         check_digest(fields)
     except TraceError as error:
@@ -260,6 +267,11 @@ def read_cost_file(path: str | Path) -> CostFile:
 def packaged_cost_files() -> list[Path]:
     """The cost files that are shipped with simlab, by name; there may be none."""
     return sorted(PACKAGED.glob("*.json"))
+
+
+def example_cost_files() -> list[Path]:
+    """The shipped cost files of others' models on their machines, by name; they price a trace only if asked for."""
+    return sorted(EXAMPLES.glob("*.json"))
 
 
 def find_packaged(target: ModelInfo, drafter: ModelInfo, block_size: int, dtype: str) -> CostFile | None:

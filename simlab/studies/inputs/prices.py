@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from simlab.cost import PLAIN, CostTable
+from simlab.cost import GRID_STAGES, PLAIN, CostTable
 from simlab.errors import CostError
 from simlab.policies.costs.curves import cost_table
 from simlab.policies.costs.what_if import parse_what_if, what_if
@@ -109,11 +109,11 @@ def prices_for_trace(path: Path | None, trace: Trace, draft: str, limit: int | N
         check_models(path, file, trace, draft)
         cost = cost_table_of(file, path)
         cost.curve(PLAIN, longest)
-        return _prices(file, cost, trace, longest)
+        return prices_of_file(file, cost, trace, draft, longest)
     shipped = find_packaged(manifest.target, kept.model, kept.block_size, manifest.dtype)
     if shipped is None:
         return no_prices(_NO_FILE)
-    prices = _prices(shipped, cost_table_of(shipped), trace, longest)
+    prices = prices_of_file(shipped, cost_table_of(shipped), trace, draft, longest)
     return replace(prices, is_shipped=True).reaching(kept.depth)
 
 
@@ -167,7 +167,18 @@ def prices_of_batch(prices: Prices, batch: int) -> Prices:
     return what_if_prices(prices, f"batch={batch}")
 
 
-def _prices(file: CostFile, cost: CostTable, trace: Trace, longest: int) -> Prices:
+def prices_of_file(file: CostFile, cost: CostTable, trace: Trace, draft: str, longest: int) -> Prices:
+    """The prices of a cost file for a trace, whose models it is taken to be of or which borrows them.
+
+    Args:
+        file: finished.
+        cost: what rounds cost by it.
+        trace: what is to be priced.
+        draft: the draft set.
+        longest: tokens before the last root of any text that is priced.
+    """
+    if file.is_of_others:
+        cost = replace(cost, block_size=trace.manifest.draft_sets[draft].block_size)
     measured = [] if file.is_imported else [file.threads_text]
     parts = [file.device, *measured, file.dtype, file.execution]
     if "torch" in file.versions:
@@ -177,6 +188,8 @@ def _prices(file: CostFile, cost: CostTable, trace: Trace, longest: int) -> Pric
     if file.batch != 1:
         parts.append(f"speeds of each of {file.batch} texts at a time")
     heading, unpriced = f"{', '.join(parts)} (cost {cost.cost_id})", _unpriced(file, cost.cost_id, trace)
+    if file.is_of_others:
+        heading = f"PRICES OF OTHERS' MODELS, not of this trace's: {file.target.name} on {heading}{_free_stages(file)}"
     # Another channel of the same name has no price here, whoever asks.
     kept = {name: one for name, one in cost.channels.items() if name not in unpriced}
     return Prices(
@@ -188,6 +201,16 @@ def _prices(file: CostFile, cost: CostTable, trace: Trace, longest: int) -> Pric
         file=file,
         unpriced=unpriced,
     )
+
+
+def _free_stages(file: CostFile) -> str:
+    """A clause that names the stages that nobody timed; empty where all were."""
+    free = [stage for stage in GRID_STAGES if not any(map(any, _samples_of(file, stage)))]
+    return f"; not timed, so free here: {', '.join(free)}" if free else ""
+
+
+def _samples_of(file: CostFile, stage: str) -> list[tuple[float, ...]]:
+    return [seconds for (own, _, _), seconds in file.samples.items() if own == stage]
 
 
 def _unpriced(file: CostFile, cost_id: str, trace: Trace) -> dict[str, str]:
@@ -223,13 +246,13 @@ def _too_short(cost: CostTable, longest_context: int, most_drafted: int) -> str:
 
 
 def check_models(path: Path, file: CostFile, trace: Trace, draft: str) -> None:
-    """Refuse prices of other models.
+    """Refuse prices of other models; examples, which are of others' models by what they say, may be borrowed.
 
     Raises:
         CostError: the file was not timed with the trace's target, drafter and block.
     """
     kept = trace.manifest.draft_sets[draft]
-    if not file.fits(trace.manifest.target, kept.model, kept.block_size):
+    if not file.is_of_others and not file.fits(trace.manifest.target, kept.model, kept.block_size):
         raise CostError(
             f"{path} has latencies of {_models(file.target, file.drafter, file.block_size)}; the trace is of "
             f"{_models(trace.manifest.target, kept.model, kept.block_size)}. Give a cost file of the trace's models, "

@@ -18,7 +18,7 @@ from simlab.studies.inputs.progress import step
 from simlab.studies.inputs.trace import TraceSource, opened
 from simlab.studies.replay.run import replay_trace
 from simlab.traces.artefacts.confirmation import Confirmation, read_confirmation
-from simlab.traces.artefacts.cost import packaged_cost_files
+from simlab.traces.artefacts.cost import example_cost_files, packaged_cost_files
 from simlab.traces.artefacts.optimum import Optimum
 from simlab.traces.format.records import SequenceRecord
 from simlab.traces.reader import Trace, open_trace, packaged_trace
@@ -237,7 +237,7 @@ def _prices_of(cost: Path | None, trace: Trace, draft: str, cost_id: str | None)
         if cost_id is not None and prices.cost_id != cost_id:
             raise UsageError(f"--cost {cost} holds the latency profile {prices.cost_id}; the rows are of {cost_id}")
         return prices
-    for path in packaged_cost_files():
+    for path in [*packaged_cost_files(), *example_cost_files()]:
         try:
             prices = prices_for_trace(path, trace, draft)
         except SimlabError:

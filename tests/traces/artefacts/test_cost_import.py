@@ -177,7 +177,7 @@ def test_what_is_no_timing_is_refused_with_its_place(text: str, said: str, tmp_p
 
 
 def test_a_file_that_is_not_there_names_those_that_come_with_simlab(tmp_path: Path) -> None:
-    with pytest.raises(CostError, match="caddtree-a800-qwen3-4b, caddtree-a800-qwen3-8b come with simlab"):
+    with pytest.raises(CostError, match="caddtree-a800-qwen3-4b, caddtree-a800-qwen3-8b, .* come with simlab"):
         read_timings(tmp_path / "none.csv")
     binary = tmp_path / "binary.csv"
     binary.write_bytes(b"\xff\xfe\x00")
@@ -215,7 +215,8 @@ def test_the_published_figures_are_those_that_were_read(size: str) -> None:
     }
     assert found == pytest.approx(wanted, abs=1e-9)
     assert "commit a88f3f3" in read_timings(path.stem).remarks[0]
-    assert {one.stem for one in published_timings()} == {f"caddtree-a800-qwen3-{one}" for one in A800_MS}
+    named = {one.stem for one in published_timings() if one.stem.startswith("caddtree")}
+    assert named == {f"caddtree-a800-qwen3-{one}" for one in A800_MS}
 
 
 @pytest.mark.parametrize("size", list(A800_MS))

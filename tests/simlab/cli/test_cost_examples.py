@@ -1,0 +1,65 @@
+"""``--cost NAME`` of an example: a trace is priced, and the output says whose prices they are."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from simlab.cli.main import main
+from simlab.studies.inputs.prices import prices_for_trace
+from simlab.studies.inputs.trace import first_prompts, sample_trace
+
+FEW = ["--limit", "2"]
+
+
+def replay(*typed: str) -> int:
+    return main(["replay", *typed, *FEW])
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("h100-vllm-graphs", "Qwen/Qwen3-1.7B on NVIDIA H100 80GB, vLLM with CUDA graphs"),
+        ("a800-eager", "Qwen/Qwen3-4B on NVIDIA A800, Hugging Face eager"),
+        ("rtx5080-domino", "Qwen/Qwen3-4B on NVIDIA RTX 5080"),
+    ],
+)
+def test_a_replay_says_whose_prices_they_are(name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert replay("--cost", name, "-p", "chain") == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "PRICES OF OTHERS' MODELS, not of this trace's" in printed
+    assert said in printed
+    free = {"h100-vllm-graphs": "draft, select, commit", "a800-eager": "select, commit"}.get(name)
+    assert ("not timed, so free here" in printed) == (free is not None)
+    assert free is None or f"not timed, so free here: {free}" in printed
+
+
+def test_the_seconds_of_a_replay_are_those_of_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    """By hand: plain decoding pays its price at each context."""
+    trace = sample_trace()
+    cost = prices_for_trace(Path("h100-vllm-graphs"), trace, "dflash").cost
+    assert cost is not None
+    assert cost.block_size == trace.manifest.draft_sets["dflash"].block_size
+    assert replay("--cost", "h100-vllm-graphs", "-p", "ar", "--json") == 0
+    (row,) = [one for one in json.loads(capsys.readouterr().out)["rows"] if one["policy"] == "autoregressive"]
+    texts = [trace.sequences()[index] for index in first_prompts(trace, 2)]
+    contexts = [len(one.prompt.token_ids) + place for one in texts for place in range(len(one.text) - 1)]
+    seconds = sum(float(cost.curve("plain", context)[0]) for context in contexts)
+    assert row["tokens_per_s"] == pytest.approx(len(contexts) / seconds, rel=1e-6)
+
+
+def test_what_is_beyond_an_example_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert replay("--cost", "h100-vllm-graphs", "-p", "ddtree:budget=64") == 2
+    assert "a round drafts 64 tokens, and the cost file" in capsys.readouterr().err
+    assert replay("--cost", "rtx5080-domino", "-p", "ddtree:budget=17") == 2
+
+
+def test_an_unknown_name_lists_the_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    assert replay("--cost", "h200", "-p", "chain") == 2
+    assert "a800-eager, h100-vllm-graphs, rtx5080-domino come with simlab" in capsys.readouterr().err
+
+
+def test_without_a_name_no_example_is_taken() -> None:
+    trace = sample_trace()
+    heading = prices_for_trace(None, trace, "dflash").heading
+    assert "OTHERS" not in heading
