@@ -3,7 +3,7 @@
 What each study printed is kept in docs/measurements/published, since the files that it reads do not come with simlab;
 with --again they are fetched and read once more. To add a study: a line in FIGURES.
 
-    python docs/make_published.py [--again] [--data FOLDER] [--figures docs/figures]
+    python docs/make_published.py [--again] [--data FOLDER] [--figures docs/figures/published]
 """
 
 import argparse
@@ -17,13 +17,22 @@ from typing import Any
 import plotly.graph_objects as go
 
 from simlab.analysis.figure_style import svg_of
-from simlab.analysis.released import figures
+from simlab.analysis.released.adixg.figures import pass_prices_figure
+from simlab.analysis.released.domino.figures import domino_caddtree_figure, domino_lossless_figure, domino_rounds_figure
+from simlab.analysis.released.specdecode.figures import specdecode_speedup_figure, specdecode_survival_figure
 from simlab.analysis.reproduce.published import DATA_STUDIES
 from simlab.cli.main import main
 
 RESULTS = Path("docs/measurements/published")
 
-FIGURES: dict[str, tuple[str, Callable[[dict[str, Any]], go.Figure]]] = {}
+FIGURES: dict[str, tuple[str, Callable[[dict[str, Any]], go.Figure]]] = {
+    "domino_rounds.svg": ("domino-rounds", domino_rounds_figure),
+    "domino_caddtree.svg": ("domino-caddtree", domino_caddtree_figure),
+    "domino_lossless.svg": ("domino-lossless", domino_lossless_figure),
+    "specdecode_survival.svg": ("specdecode-bench", specdecode_survival_figure),
+    "specdecode_speedup.svg": ("specdecode-bench", specdecode_speedup_figure),
+    "pass_prices.svg": ("adixg-cost", pass_prices_figure),
+}
 """By file name: the study, and what is made of the value that it printed."""
 
 
@@ -62,7 +71,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Make the figures of docs/explanation/published.")
     parser.add_argument("--again", action="store_true", help="run the studies once more")
     parser.add_argument("--data", type=Path, help="clones of the repositories, in a folder")
-    parser.add_argument("--figures", type=Path, default=Path("docs/figures"), help="where the SVGs go")
+    parser.add_argument("--figures", type=Path, default=Path("docs/figures/published"), help="where the SVGs go")
     options = parser.parse_args()
     if options.again:
         make_results(options.data)

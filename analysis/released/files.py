@@ -23,7 +23,7 @@ class ReleasedFile:
     """A file of a release.
 
     Attributes:
-        num_bytes: its length.
+        num_bytes: its length; 0: not known, and it is not fetched.
         sha256: its digest, hexadecimal.
     """
 
@@ -65,10 +65,14 @@ class Release:
         return f"github.com/{self.repository}, commit {self.commit[:7]} ({self.licence})"
 
     @property
+    def folder(self) -> str:
+        """Where git puts a clone of it."""
+        return self.repository.rpartition("/")[2]
+
+    @property
     def commands(self) -> tuple[str, ...]:
         """What gets a clone of it."""
-        folder = self.repository.rpartition("/")[2]
-        return (f"git clone https://github.com/{self.repository}", f"git -C {folder} checkout {self.commit}")
+        return (f"git clone https://github.com/{self.repository}", f"git -C {self.folder} checkout {self.commit}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +153,7 @@ class ReleasedFiles:
         return sorted(name for name in self.release.files if PurePosixPath(name).match(pattern))
 
     def text(self, name: str) -> str:
-        """A whole file."""
+        """A whole file as text; its encoding is UTF-8."""
         return self.path(name).read_text(encoding="utf-8")
 
     def objects(self, name: str) -> Iterator[dict[str, object]]:
@@ -210,7 +214,9 @@ class ReleasedFiles:
         found = list(re.finditer(pattern, text, re.MULTILINE))
         if len(found) != 1:
             raise SimlabError(f"{name} has {len(found)} numbers that {pattern!r} finds; expected one")
-        return self.quoted(name, float(found[0][1]), f"line {text.count(chr(10), 0, found[0].start(1)) + 1}")
+        return self.quoted(
+            name, float(found[0][1].replace(",", "")), f"line {text.count(chr(10), 0, found[0].start(1)) + 1}"
+        )
 
     def quoted(self, name: str, value: float, where: str) -> Quoted:
         """A figure that was read from a file."""
@@ -237,6 +243,9 @@ class ReleasedFiles:
     def _fetched(self, place: str, name: str) -> Path:
         folder, _, last = name.rpartition("/")
         file = self.release.files[name]
+        if file.num_bytes == 0:
+            refusal = SimlabError(f"the length of {name} is not known, so it is not fetched; give a clone with --data:")
+            raise _with_commands(refusal, self.release)
         try:
             return fetched_file(f"{place.rstrip('/')}/{folder}".rstrip("/"), last, file.num_bytes, file.sha256)
         except NotAsListedError as error:

@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from simlab.analysis.released.domino_lossless import END_OF_TEXT
-from simlab.analysis.released.domino_records import MODELS, ROLLUPS, TEMPERATURES, Model
+from simlab.analysis.released.domino.lossless import END_OF_TEXT
+from simlab.analysis.released.domino.records import MODELS, ROLLUPS, TEMPERATURES, Model
 
 PROMPTS = {"gsm8k": (4, 1), "mt-bench": (3, 2)}
 """Prompts and turns of each dataset."""

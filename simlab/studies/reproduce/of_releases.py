@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from simlab.analysis.released.adixg.pass_prices import pass_prices
+from simlab.analysis.released.adixg.pass_prices import adixg_cost
 from simlab.analysis.released.adixg.records import FILES as ADIXG_FILES
 from simlab.analysis.released.adixg.records import read_served
 from simlab.analysis.released.compared import Findings
@@ -35,7 +35,7 @@ _ELSEWHERE = tuple(
 def _adixg_cost(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
     """Their fit and their rounds, and what a wrong price costs by our replay."""
     files.have(ADIXG_FILES, options.progress)
-    found, wrong = pass_prices(files), wrong_prices(read_served(files), options)
+    found, wrong = adixg_cost(files), wrong_prices(read_served(files), options)
     return replace(
         found,
         follows=f"{found.follows} {wrong.follows()}",

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from simlab.analysis.compare.comparisons import Comparison, compare_runs
-from simlab.analysis.released.adixg_files import PassCell
+from simlab.analysis.released.adixg.records import PassCell
 from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.analysis.table.speeds import speed_of
 from simlab.analysis.table.text import aligned, within_width

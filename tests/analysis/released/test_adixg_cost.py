@@ -10,8 +10,8 @@ import pytest
 from released_data import made_up_release, real_release
 from scipy import stats
 
-from simlab.analysis.released.adixg_cost import adixg_cost, neighbours_alike, over_blocks
-from simlab.analysis.released.adixg_files import CAPTURED, EAGER, FILES, LOG, README, SERVED, read_rounds
+from simlab.analysis.released.adixg.pass_prices import adixg_cost, neighbours_alike, over_blocks
+from simlab.analysis.released.adixg.records import CAPTURED, EAGER, FILES, LOG, README, SERVED, read_rounds
 from simlab.analysis.released.files import ReleasedFiles
 from simlab.errors import SimlabError, UsageError
 

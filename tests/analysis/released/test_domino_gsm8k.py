@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from released_data import made_up_release, real_release
 
-from simlab.analysis.released.domino_gsm8k import CELLS, METHODS, PROMPTS, SUMS, PublishedElsewhere, domino_gsm8k
+from simlab.analysis.released.domino.gsm8k import CELLS, METHODS, PROMPTS, SUMS, PublishedElsewhere, domino_gsm8k
 from simlab.analysis.released.files import ReleasedFiles
 from simlab.errors import SimlabError
 

@@ -14,11 +14,16 @@ import pytest
 from chain_oracles import Request, combined_s, copied, lengths_of, plain_s, rounds_s, their_speedup
 from released_data import made_up_release, real_release
 
-from simlab.analysis.released.chain_records import ChainRecords, lookup_starts, read_chains
-from simlab.analysis.released.chain_replay import ADAPTIVE, fixed_chain, longer_after_success, two_up_one_down
 from simlab.analysis.released.files import ReleasedFiles, read_release
-from simlab.analysis.released.specdecode_bench import BATCHES, DATASETS, THEIR_BATCHES, specdecode_bench
-from simlab.analysis.released.specdecode_tables import verdict
+from simlab.analysis.released.specdecode.chain_records import ChainRecords, lookup_starts, read_chains
+from simlab.analysis.released.specdecode.chain_replay import (
+    ADAPTIVE,
+    fixed_chain,
+    longer_after_success,
+    two_up_one_down,
+)
+from simlab.analysis.released.specdecode.study import BATCHES, DATASETS, THEIR_BATCHES, specdecode_bench
+from simlab.analysis.released.specdecode.tables import verdict
 from simlab.cli.main import main
 from simlab.errors import SimlabError
 

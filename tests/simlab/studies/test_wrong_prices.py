@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from released_data import real_release
 
-from simlab.analysis.released.adixg_files import SERVED, PassCell
+from simlab.analysis.released.adixg.records import SERVED, PassCell
 from simlab.cli.main import main
 from simlab.errors import UsageError
 from simlab.studies.inputs.prices import prices_for_trace

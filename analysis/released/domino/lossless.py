@@ -11,7 +11,7 @@ from typing import cast
 import polars as pl
 
 from simlab.analysis.released.compared import ComparedFigure, Findings
-from simlab.analysis.released.domino_records import BLOCK, DATASETS, quoted_pattern, record_names
+from simlab.analysis.released.domino.records import BLOCK, DATASETS, record_names
 from simlab.analysis.released.files import ReleasedFiles
 from simlab.analysis.released.prompt_ratios import PromptFigure, mean_over_datasets, prompt_ratio, prompt_share
 from simlab.analysis.table.text import aligned, within_width
@@ -261,7 +261,7 @@ def _ladder(files: ReleasedFiles, texts: Mapping[str, Sequence[_Text]]) -> Itera
             ]
             own = mean_over_datasets(pl.DataFrame(rows), "mean", "one")
             pattern = r"both configurations — " + r"\d+\.\d+ → " * place + r"(\d+\.\d+)"
-            theirs = quoted_pattern(files, _LADDER_README, pattern)
+            theirs = files.quoted_pattern(_LADDER_README, pattern)
             name = f"{method}, {folder.rpartition('/')[2]}: mean of datasets' macro averages"
             yield ComparedFigure(name, own.value, theirs, own.interval)
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simlab.analysis.released.chain_records import DRAFTERS, EAGLE, NGRAM, ChainRecords, DatasetChains
-from simlab.analysis.released.chain_replay import PassCosts, autoregressive, round_sums, visited
 from simlab.analysis.released.files import Quoted, ReleasedFiles
+from simlab.analysis.released.specdecode.chain_records import DRAFTERS, EAGLE, NGRAM, ChainRecords, DatasetChains
+from simlab.analysis.released.specdecode.chain_replay import PassCosts, autoregressive, round_sums, visited
 from simlab.arrays import Doubles, Longs
 
 COMBINED = "combined"

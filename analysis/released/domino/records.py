@@ -224,19 +224,6 @@ def printed_overall(files: ReleasedFiles, model: Model, temperature: str, method
     raise SimlabError(f"{name} has no row of {model.name}, {method}, at temperature {temperature}")
 
 
-def quoted_pattern(files: ReleasedFiles, name: str, pattern: str) -> Quoted:
-    """A number that a text file prints, found by a pattern with one group.
-
-    Raises:
-        SimlabError: no line has it.
-    """
-    for number, line in enumerate(files.text(name).split("\n"), 1):
-        found = re.search(pattern, line)
-        if found is not None:
-            return files.quoted(name, float(found[1]), f"line {number}")
-    raise SimlabError(f"{name} has no line with {pattern!r}")
-
-
 def record_names(files: ReleasedFiles, *folders: str) -> list[str]:
     """Paths of the files below some folders, such as are to be fetched."""
     return sorted(name for name in files.release.files if name.startswith(folders))

@@ -5,14 +5,13 @@ context, fits ``floor(tokens) + k * context tokens``, and serves the same prompt
 """
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
 import numpy as np
 
-from simlab.analysis.released.adixg_files import (
+from simlab.analysis.released.adixg.records import (
     CAPTURED,
     EAGER,
     README,
@@ -28,7 +27,6 @@ from simlab.analysis.statistics.intervals import Interval, intervals_of
 from simlab.analysis.statistics.jackknife import Spread, log_products
 from simlab.analysis.table.text import aligned
 from simlab.arrays import Doubles
-from simlab.errors import SimlabError
 
 HELD_OUT = (1024, 4096)
 """Contexts that they leave out of the fit."""
@@ -201,23 +199,6 @@ def neighbours_alike(values: Doubles) -> float:
     return float((about[1:] * about[:-1]).sum() / (about**2).sum())
 
 
-def quoted_pattern(files: ReleasedFiles, name: str, pattern: str) -> Quoted:
-    """A number that a text file prints, found by what stands around it.
-
-    Args:
-        files: of the release.
-        name: of the file.
-        pattern: a regular expression for a part of a line, whose one group is the number.
-
-    Raises:
-        SimlabError: no line matches.
-    """
-    for number, line in enumerate(files.text(name).split("\n"), 1):
-        if match := re.search(pattern, line):
-            return files.quoted(name, float(match[1].replace(",", "")), f"line {number}")
-    raise SimlabError(f"{name} has no line that matches {pattern!r}")
-
-
 def _compared(
     files: ReleasedFiles,
     errors: HeldOutErrors,
@@ -228,7 +209,7 @@ def _compared(
 ) -> tuple[ComparedFigure, ...]:
 
     def theirs(pattern: str) -> Quoted:
-        return quoted_pattern(files, README, pattern)
+        return files.quoted_pattern(README, pattern)
 
     reduction, error = errors.reduction, "held-out contexts, error in ms, "
     rmse = r"reduces RMSE from `([\d.]+) ms`", r"to `([\d.]+) ms`"

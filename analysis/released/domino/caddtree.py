@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from simlab.analysis.released.compared import ComparedFigure, Findings
-from simlab.analysis.released.domino_records import (
+from simlab.analysis.released.domino.records import (
     MODELS,
     TEMPERATURES,
     Model,

@@ -11,7 +11,7 @@ from types import MappingProxyType
 import numpy as np
 import polars as pl
 
-from simlab.analysis.released.domino_records import (
+from simlab.analysis.released.domino.records import (
     ROLLUPS,
     TEMPERATURES,
     Model,
@@ -126,7 +126,7 @@ def chosen_domino(turns: Mapping[str, pl.DataFrame], model: Model) -> tuple[pl.D
     """The turns of the Domino decoder that their tables are of: of each dataset the faster arm, by their rule.
 
     Args:
-        turns: of each arm, as `simlab.analysis.released.domino_records.domino_turns` has them.
+        turns: of each arm, as `simlab.analysis.released.domino.records.domino_turns` has them.
         model: whose; it says whether the first prompt is left out.
 
     Returns:

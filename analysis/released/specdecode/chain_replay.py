@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simlab.analysis.released.chain_records import EAGLE, ChainRecords
+from simlab.analysis.released.specdecode.chain_records import EAGLE, ChainRecords
 from simlab.arrays import Bools, Doubles, Ints, Longs
 
 FIRST_LENGTH = 5

@@ -6,7 +6,9 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from simlab.analysis.compare.averaging import finite
-from simlab.analysis.released.chain_records import (
+from simlab.analysis.released.compared import ComparedFigure, Findings
+from simlab.analysis.released.files import Quoted, ReleasedFiles
+from simlab.analysis.released.specdecode.chain_records import (
     CANNOT_REPLAY,
     DRAFTERS,
     NGRAM,
@@ -14,7 +16,7 @@ from simlab.analysis.released.chain_records import (
     DatasetChains,
     read_chains,
 )
-from simlab.analysis.released.chain_replay import (
+from simlab.analysis.released.specdecode.chain_replay import (
     ADAPTIVE,
     PassCosts,
     Replay,
@@ -24,9 +26,7 @@ from simlab.analysis.released.chain_replay import (
     fixed_chain,
     oracle_chain,
 )
-from simlab.analysis.released.compared import ComparedFigure, Findings
-from simlab.analysis.released.files import Quoted, ReleasedFiles
-from simlab.analysis.released.specdecode_tables import (
+from simlab.analysis.released.specdecode.tables import (
     SHOWN_POLICIES,
     columns_of,
     combined_text,
@@ -37,7 +37,7 @@ from simlab.analysis.released.specdecode_tables import (
     steps_text,
     value_of,
 )
-from simlab.analysis.released.specdecode_theirs import (
+from simlab.analysis.released.specdecode.their_formulas import (
     COMBINED,
     COSTS_FILE,
     SIMULATOR_FILE,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from simlab.analysis.released.chain_records import CANNOT_REPLAY
+from simlab.analysis.released.specdecode.chain_records import CANNOT_REPLAY
 from simlab.analysis.table.text import aligned, within_width
 
 Row = Mapping[str, object]

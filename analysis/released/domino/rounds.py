@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from simlab.analysis.released.compared import ComparedFigure, Findings
-from simlab.analysis.released.domino_pairs import PairedCell, chosen_domino, counts, paired_cells
-from simlab.analysis.released.domino_records import (
+from simlab.analysis.released.domino.pairs import PairedCell, chosen_domino, counts, paired_cells
+from simlab.analysis.released.domino.records import (
     ARMS,
     LENGTH_LIMIT,
     MODELS,
