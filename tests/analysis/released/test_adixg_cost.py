@@ -227,7 +227,7 @@ def test_a_planted_fault_moves_the_figures(tmp_path: Path) -> None:
         (CAPTURED, '{"rows": []}', "expected cudagraph_limit and rows"),
         (SERVED, '{"rows": [{"num_tokens": -1}]}', "expected a whole number as num_tokens"),
         (SERVED, '{"fit": 1}', "has no rows"),
-        (README, "nothing", "has no line that matches"),
+        (README, "nothing", "has 0 numbers that"),
     ],
 )
 def test_what_is_no_such_file_is_refused_in_a_sentence(tmp_path: Path, name: str, text: str, said: str) -> None:

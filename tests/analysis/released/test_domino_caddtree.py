@@ -11,7 +11,7 @@ from released_data import made_up_release, real_release
 
 from simlab.analysis.released.domino.caddtree import domino_caddtree
 from simlab.analysis.released.domino.records import MODELS, TEMPERATURES
-from simlab.analysis.released.figures import domino_caddtree_figure
+from simlab.analysis.released.domino.figures import domino_caddtree_figure
 from simlab.analysis.released.files import ReleasedFiles, read_release
 from simlab.cli.main import main
 
