@@ -6,12 +6,14 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
 
 from tqdm import tqdm
 
 from simlab.errors import SimlabError, TraceError, UsageError
+from simlab.traces.fetching.ahead import fetched_ahead
 from simlab.traces.fetching.fetched import NotAsListedError, fetched_file
 from simlab.untrusted.json_text import parse_json
 
@@ -145,8 +147,10 @@ class ReleasedFiles:
             progress: whether a bar is shown; None: on a terminal.
         """
         shown = sys.stderr.isatty() if progress is None else progress
-        for name in tqdm(names, desc="released files", unit="file", delay=1, disable=not shown):
-            self.path(name)
+        # Small files of a far host: several are asked for at a time.
+        ready = fetched_ahead(names, lambda name: [partial(self.path, name)])
+        for _ in tqdm(ready, total=len(names), desc="released files", unit="file", delay=1, disable=not shown):
+            pass
 
     def names(self, pattern: str) -> list[str]:
         """Paths that match a pattern such as ``results/*/gsm8k_*.jsonl``, in order."""

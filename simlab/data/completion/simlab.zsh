@@ -503,6 +503,7 @@ _shtab_simlab_reproduce_options=(
   "*--trace[a recorded trace\; may be repeated for averaging]:DIR:"
   "--dev-trace[a trace of other prompts, on which the budget is chosen]:DIR:"
   "--draft[the draft set, where a trace holds more than one]:NAME:"
+  "--data[released files\: a clone, or an address\; else they are fetched and kept]:PLACE:"
   "--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one]:FILE:"
   "*"{-p,--policy}"[of averaging\; may be repeated]:POLICY:"
   "--limit[the first N prompts of each trace only]:N:"

@@ -10,8 +10,8 @@ from made_up_domino import lines, made_up_contents, parsed
 from released_data import made_up_release, real_release
 
 from simlab.analysis.released.domino.caddtree import domino_caddtree
-from simlab.analysis.released.domino.records import MODELS, TEMPERATURES
 from simlab.analysis.released.domino.figures import domino_caddtree_figure
+from simlab.analysis.released.domino.records import MODELS, TEMPERATURES
 from simlab.analysis.released.files import ReleasedFiles, read_release
 from simlab.cli.main import main
 

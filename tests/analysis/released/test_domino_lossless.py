@@ -8,8 +8,8 @@ import pytest
 from made_up_domino import lines, made_up_contents, parsed
 from released_data import made_up_release, real_release
 
-from simlab.analysis.released.domino.lossless import END_OF_TEXT, SOURCES, domino_lossless
 from simlab.analysis.released.domino.figures import domino_lossless_figure
+from simlab.analysis.released.domino.lossless import END_OF_TEXT, SOURCES, domino_lossless
 from simlab.analysis.released.files import ReleasedFiles, read_release
 from simlab.cli.main import main
 from simlab.errors import SimlabError

@@ -9,9 +9,9 @@ import pytest
 from made_up_domino import RIVALS, lines, made_up_contents, parsed
 from released_data import made_up_release, real_release
 
+from simlab.analysis.released.domino.figures import domino_rounds_figure
 from simlab.analysis.released.domino.records import DATASETS, MODELS, ROLLUPS, TEMPERATURES
 from simlab.analysis.released.domino.rounds import domino_rounds
-from simlab.analysis.released.domino.figures import domino_rounds_figure
 from simlab.analysis.released.files import ReleasedFiles, read_release
 from simlab.cli.main import main
 from simlab.errors import SimlabError
