@@ -1,12 +1,15 @@
 """Releases for tests: made up in a folder, or the real files where a machine has them."""
 
 import hashlib
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from places import SHARED
 
+from simlab.analysis.released.compared import Findings
 from simlab.analysis.released.files import Release, ReleasedFile, ReleasedFiles, read_release
 
 
@@ -30,3 +33,9 @@ def real_release(name: str) -> ReleasedFiles:
         if place.is_dir():
             return ReleasedFiles(read_release(name), place)
     pytest.skip(f"there is no clone of {name}; set SIMLAB_RELEASED to the folder with one")
+
+
+def values_of(found: Findings) -> dict[str, Any]:
+    """What ``--json`` prints, read again."""
+    value: dict[str, Any] = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    return value

@@ -78,9 +78,8 @@ def _add_rounds(figure: go.Figure, found: Mapping[str, Any]) -> None:
         row=1,
         col=2,
     )
-    # After the points: an empty panel takes no lines.
-    figure.add_hrect(
-        y0=mean["ours_ci_low"], y1=mean["ours_ci_high"], fillcolor=BLUE, opacity=0.15, line_width=0, row=1, col=2
-    )
-    figure.add_hline(y=mean["ours"], line={"color": BLUE, "width": 1.5}, row=1, col=2)
-    figure.add_hline(y=0, line={"color": GREY, "width": 1}, row=1, col=2)
+    # After the points: an empty panel takes no lines. Plotly's types want names in place of numbers of panels.
+    low, high = mean["ours_ci_low"], mean["ours_ci_high"]
+    figure.add_hrect(low, high, fillcolor=BLUE, opacity=0.15, line_width=0, row=1, col=2)  # pyright: ignore[reportArgumentType]
+    figure.add_hline(y=mean["ours"], line={"color": BLUE, "width": 1.5}, row=1, col=2)  # pyright: ignore[reportArgumentType]
+    figure.add_hline(y=0, line={"color": GREY, "width": 1}, row=1, col=2)  # pyright: ignore[reportArgumentType]

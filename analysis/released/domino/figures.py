@@ -42,7 +42,7 @@ def domino_rounds_figure(found: Value) -> go.Figure:
         ("speed_ratio", "ratio of speeds", GREEN, "diamond"),
     ):
         figure.add_trace(_points(arms, key, names, label, color, symbol), row=1, col=2)
-    figure.add_vline(x=1, line={"color": GREY, "width": 1}, row=1, col=2)
+    figure.add_vline(x=1, line={"color": GREY, "width": 1}, row=1, col=2)  # pyright: ignore[reportArgumentType]
     figure.update_xaxes(title_text="tokens per round", row=1, col=1)
     figure.update_xaxes(title_text="ratio", row=1, col=2)
     return _laid_out(figure, names)
@@ -67,7 +67,7 @@ def domino_caddtree_figure(found: Value) -> go.Figure:
         1,
     ):
         figure.add_trace(_points(rows, key, names, titles[column - 1], color, symbol), row=1, col=column)
-        figure.add_vline(x=1, line={"color": GREY, "width": 1}, row=1, col=column)
+        figure.add_vline(x=1, line={"color": GREY, "width": 1}, row=1, col=column)  # pyright: ignore[reportArgumentType]
     figure.update_xaxes(range=[0.965, 1.04], tickvals=[0.98, 1, 1.02])
     figure.update_xaxes(title_text="CaDDTree over DDTree@16", row=1, col=2)
     _laid_out(figure, names, left=250)

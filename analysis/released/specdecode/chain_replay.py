@@ -195,7 +195,8 @@ def round_sums(
     """
     columns = [np.ones(len(owners)), contexts.astype(np.float64), np.asarray(verified, np.float64)]
     weighed = [column * share for share in (1.0, eagle, ngram) for column in columns]
-    return np.stack([np.bincount(owners, one, num_requests) for one in weighed], axis=1)
+    sums = [np.bincount(owners, one, num_requests).astype(np.float64) for one in weighed]
+    return np.stack(sums, axis=1)
 
 
 def _replay(records: ChainRecords, roots: Longs, drafted: Ints | Longs, by_eagle: bool | Bools) -> Replay:

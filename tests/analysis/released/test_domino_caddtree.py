@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from made_up_domino import lines, made_up_contents, parsed
-from released_data import made_up_release, real_release
+from released_data import made_up_release, real_release, values_of
 
 from simlab.analysis.released.domino.caddtree import domino_caddtree
 from simlab.analysis.released.domino.figures import domino_caddtree_figure
@@ -25,7 +25,7 @@ def contents() -> dict[str, str]:
 
 def check_against_oracle(files: ReleasedFiles) -> Values:
     """Turns that are the same, both means' ratios and speeds, by loops; gives what was found."""
-    found: Values = domino_caddtree(files, progress=False).to_json()
+    found = values_of(domino_caddtree(files, progress=False))
     rows = iter(found["settings"])
     for model in MODELS:
         for temperature in TEMPERATURES:
@@ -82,7 +82,7 @@ def test_refuses_files_that_changed_or_are_missing(tmp_path: Path, capsys: pytes
 def test_text_and_figure(contents: dict[str, str], tmp_path: Path) -> None:
     found = domino_caddtree(made_up_release(tmp_path, contents), progress=False)
     assert "same turns" in found.text()
-    assert len(domino_caddtree_figure(found.to_json()).data) == 3
+    assert len(domino_caddtree_figure(values_of(found)).to_dict()["data"]) == 3
 
 
 def test_real_records() -> None:

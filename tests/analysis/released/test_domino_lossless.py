@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from made_up_domino import lines, made_up_contents, parsed
-from released_data import made_up_release, real_release
+from released_data import made_up_release, real_release, values_of
 
 from simlab.analysis.released.domino.figures import domino_lossless_figure
 from simlab.analysis.released.domino.lossless import END_OF_TEXT, SOURCES, domino_lossless
@@ -28,7 +28,7 @@ def up_to_end(ids: list[int]) -> list[int]:
 
 def check_against_oracle(files: ReleasedFiles) -> Values:
     """Counts of texts that are alike, of equal digests, and the first differences; gives what was found."""
-    found: Values = domino_lossless(files, progress=False).to_json()
+    found = values_of(domino_lossless(files, progress=False))
     assert {row["folder"] for row in found["sources"]} == set(SOURCES)
     curves = {(one["folder"], one["method"]): one for one in found["curves"]}
     for row in found["sources"]:
@@ -103,7 +103,7 @@ def test_refuses_files_that_changed_or_are_missing(tmp_path: Path, capsys: pytes
 def test_text_and_figure(contents: dict[str, str], tmp_path: Path) -> None:
     found = domino_lossless(made_up_release(tmp_path, contents), progress=False)
     assert "as autoregressive decoding" in found.text()
-    assert len(domino_lossless_figure(found.to_json()).data) == 4
+    assert len(domino_lossless_figure(values_of(found)).to_dict()["data"]) == 4
 
 
 def test_real_records() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from made_up_domino import RIVALS, lines, made_up_contents, parsed
-from released_data import made_up_release, real_release
+from released_data import made_up_release, real_release, values_of
 
 from simlab.analysis.released.domino.figures import domino_rounds_figure
 from simlab.analysis.released.domino.records import DATASETS, MODELS, ROLLUPS, TEMPERATURES
@@ -38,7 +38,7 @@ def turns_of(files: ReleasedFiles, name: str) -> list[dict[str, Any]]:
 
 def check_against_oracle(files: ReleasedFiles) -> Values:
     """Sums and means of each arm, equal turns, cells and comparisons; gives what was found."""
-    found: Values = domino_rounds(files, progress=False).to_json()
+    found = values_of(domino_rounds(files, progress=False))
     arms = {(row["model"], row["temperature"]): row for row in found["arms"]}
     ends = {(row["model"], row["temperature"], row["arm"]): row for row in found["over_count"]}
     rounds = 0
@@ -135,7 +135,7 @@ def test_refuses_files_that_changed_or_are_missing(tmp_path: Path, capsys: pytes
 def test_text_and_figure(contents: dict[str, str], tmp_path: Path) -> None:
     found = domino_rounds(made_up_release(tmp_path, contents), progress=False)
     assert "paired comparisons" in found.text()
-    assert len(domino_rounds_figure(found.to_json()).data) == 5
+    assert len(domino_rounds_figure(values_of(found)).to_dict()["data"]) == 5
 
 
 def test_real_records() -> None:
