@@ -7,7 +7,7 @@ BIN := .venv/bin
 # Bytecode is made of what is imported; that of all packages takes a minute.
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --no-compile -c constraints.txt
 
-.PHONY: help demo test mypy pyright check attack bench coverage docs reference notebook findings field report-pictures verify-real crosscheck mutants browser
+.PHONY: help demo test mypy pyright check attack bench coverage docs reference notebook findings field published report-pictures verify-real crosscheck mutants browser
 
 help:
 	@echo "make demo         set up, then show the whole story on the packaged data"
@@ -22,6 +22,7 @@ help:
 	@echo "make notebook     the notebook of the tutorial, executed, and its page (needs Chromium or Chrome)"
 	@echo "make field        every system side by side; says how long it takes, hours (FIELD=--quick: minutes)"
 	@echo "make findings     the figures of docs/explanation/findings.md (needs Chromium or Chrome)"
+	@echo "make published    the figures of docs/explanation/published (likewise)"
 	@echo "make verify-real  whether replay is the runner on the real models (over an hour)"
 	@echo "make crosscheck   a live vLLM beside its traces, in an environment of its own (3.5 GB, 15 minutes)"
 	@echo "make mutants      the share of planted mistakes that the tests catch (hours); it goes on where it was stopped"
@@ -85,6 +86,9 @@ notebook: .venv/ready-docs .venv/ready-test
 
 findings: .venv/ready-docs
 	$(BIN)/python docs/make_findings.py
+
+published: .venv/ready-docs
+	$(BIN)/python docs/make_published.py
 
 # Says beforehand how long it takes, and goes on where it was interrupted; then the tables and figures of
 # docs/explanation/field.md, unless it was quick. FIELD=--quick, FIELD='--device cuda'
