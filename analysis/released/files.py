@@ -136,6 +136,8 @@ class ReleasedFiles:
             raise ValueError(f"{name} is no file of {self.release.name}")
         if name not in self._checked:
             place = str(self.release.address if self.place is None else self.place)
+            if not place.strip():
+                raise UsageError("--data is empty; expected a clone of the repository, or an address")
             self._checked[name] = self._fetched(place, name) if "://" in place else self._found(Path(place), name)
         return self._checked[name]
 
@@ -157,8 +159,23 @@ class ReleasedFiles:
         return sorted(name for name in self.release.files if PurePosixPath(name).match(pattern))
 
     def text(self, name: str) -> str:
-        """A whole file as text; its encoding is UTF-8."""
-        return self.path(name).read_text(encoding="utf-8")
+        """A whole file as text; its encoding is UTF-8.
+
+        Raises:
+            SimlabError: it is no such text.
+        """
+        try:
+            return self.path(name).read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise SimlabError(f"{name} is no text in UTF-8 ({error.reason}); expected that") from error
+
+    def value(self, name: str) -> object:
+        """The value of a JSON file.
+
+        Raises:
+            SimlabError: it is no JSON.
+        """
+        return _parsed(self.text(name), name)
 
     def objects(self, name: str) -> Iterator[dict[str, object]]:
         """The objects of a file of JSON lines.
@@ -167,7 +184,7 @@ class ReleasedFiles:
             SimlabError: a line holds something else.
         """
         for number, line in enumerate(self.text(name).rstrip("\n").split("\n"), 1):
-            found = parse_json(line)
+            found = _parsed(line, f"{name}, line {number}")
             if not isinstance(found, dict):
                 raise SimlabError(f"{name}, line {number}: expected a JSON object; got {type(found).__name__}")
             yield found
@@ -180,29 +197,16 @@ class ReleasedFiles:
         """A number in the only row of a CSV file that has these values.
 
         Raises:
-            SimlabError: there is no such row, or more than one.
+            SimlabError: there is no such row, or more than one, or it has no number there.
         """
         matching = [one for one in self.rows(name) if all(one.get(key) == value for key, value in row.items())]
         where = ", ".join(f"{key} {value}" for key, value in row.items())
         if len(matching) != 1:
             raise SimlabError(f"{name} has {len(matching)} rows with {where}; expected one")
-        return self.quoted(name, float(matching[0][column]), f"{column} of {where}")
-
-    def quoted_in_line(self, name: str, needle: str, written: str) -> Quoted:
-        """A number that a text file prints in a line.
-
-        Args:
-            name: of the file.
-            needle: what the line contains, so that it is found.
-            written: the number as it is written there.
-
-        Raises:
-            SimlabError: no line has both.
-        """
-        for number, line in enumerate(self.text(name).split("\n"), 1):
-            if needle in line and written in line:
-                return self.quoted(name, float(written.replace(",", "").rstrip("%x")), f"line {number}")
-        raise SimlabError(f"{name} has no line with {needle!r} and {written!r}")
+        try:
+            return self.quoted(name, float(matching[0][column]), f"{column} of {where}")
+        except (KeyError, ValueError) as error:
+            raise SimlabError(f"{name} has no number as {column} of {where}; expected one") from error
 
     def quoted_pattern(self, name: str, pattern: str) -> Quoted:
         """The only number in a text file that a pattern finds.
@@ -229,11 +233,9 @@ class ReleasedFiles:
     def _found(self, folder: Path, name: str) -> Path:
         path = folder / name
         if not path.is_file():
-            refusal = UsageError(
-                f"{folder} has no {name}; expected a clone of github.com/{self.release.repository} at commit "
-                f"{self.release.commit[:7]}"
-            )
-            raise _with_commands(refusal, self.release)
+            lack = f"has no {name}" if folder.is_dir() else "is no folder" if folder.exists() else "does not exist"
+            expected = f"expected a clone of github.com/{self.release.repository} at commit {self.release.commit[:7]}"
+            raise _with_commands(UsageError(f"{folder} {lack}; {expected}"), self.release)
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != self.release.files[name].sha256:
@@ -258,6 +260,13 @@ class ReleasedFiles:
         except TraceError as error:
             sentence = str(error).rstrip(".")
             raise _with_commands(SimlabError(f"{sentence}; or give a clone with --data:"), self.release) from error
+
+
+def _parsed(text: str, what: str) -> object:
+    try:
+        return parse_json(text)
+    except ValueError as error:
+        raise SimlabError(f"{what}: expected JSON; got something else ({error})") from error
 
 
 def _with_commands(refusal: SimlabError, release: Release) -> SimlabError:

@@ -41,15 +41,20 @@ def test_a_figure_carries_where_it_stands(files: ReleasedFiles) -> None:
     quoted = files.quoted_cell(CELLS, "tau", dataset="gsm8k", method="tree")
     assert (quoted.value, quoted.path, quoted.where) == (7.25, CELLS, "tau of dataset gsm8k, method tree")
     assert quoted.sha256 == files.release.files[CELLS].sha256
-    assert files.quoted_in_line("README.md", "faster", "11.6x").value == 11.6
-    assert files.quoted_in_line("README.md", "prompts", "1,024").where == "line 3"
+    assert files.quoted_pattern("README.md", r"\*\*([\d.]+)x").value == 11.6
+    found = files.quoted_pattern("README.md", r"([\d,]+) prompts")
+    assert (found.value, found.where) == (1024, "line 3")
 
 
 def test_a_figure_that_is_not_there_is_refused(files: ReleasedFiles) -> None:
     with pytest.raises(SimlabError, match="has 2 rows with method chain; expected one"):
         files.quoted_cell(CELLS, "tau", method="chain")
-    with pytest.raises(SimlabError, match="has no line with 'faster' and '12'"):
-        files.quoted_in_line("README.md", "faster", "12")
+    with pytest.raises(SimlabError, match="has no number as speed of dataset mbpp; expected one"):
+        files.quoted_cell(CELLS, "speed", dataset="mbpp")
+    with pytest.raises(SimlabError, match="has no number as method of dataset mbpp; expected one"):
+        files.quoted_cell(CELLS, "method", dataset="mbpp")
+    with pytest.raises(SimlabError, match="has 0 numbers that"):
+        files.quoted_pattern("README.md", r"([\d,]+) texts")
     with pytest.raises(ValueError, match="is no file of"):
         files.path("other.csv")
 
@@ -115,17 +120,58 @@ def test_a_study_without_released_files_takes_none(capsys: pytest.CaptureFixture
 # --- a figure beside ours
 
 
-def test_a_figure_is_held_as_it_is_rounded(files: ReleasedFiles) -> None:
+def test_of_other_records_theirs_lies_within_or_outside(files: ReleasedFiles) -> None:
     theirs = files.quoted_cell(CELLS, "tau", dataset="gsm8k", method="tree")
-    inside = ComparedFigure("a", 7.4, theirs, Interval(7.254, 7.5))
+    inside = ComparedFigure("a", 7.4, theirs, Interval(7.254, 7.5), same_records=False)
     outside = replace(inside, interval=Interval(7.256, 7.5))
-    assert (inside.holds_theirs, outside.holds_theirs) == (True, False)
-    assert replace(inside, theirs=None).holds_theirs is None
-    assert ComparedFigure("a", 7.4, theirs).holds_theirs is None
+    assert (inside.is_within, outside.is_within) == (True, False)
+    assert (inside.verdict, outside.verdict) == ("within", "outside")
+    assert replace(inside, theirs=None).verdict == ""
+    assert ComparedFigure("a", 7.4, theirs, same_records=False).is_within is None
     assert inside.row()["difference"] == pytest.approx(0.15)
     assert inside.row()["theirs_path"] == CELLS
+    assert inside.row()["as_printed"] is None
+
+
+@pytest.mark.parametrize(("ours", "verdict"), [(7.2549, "as printed"), (7.255, "as printed"), (7.2551, "differs")])
+def test_of_the_same_records_theirs_is_ours_as_it_is_rounded(files: ReleasedFiles, ours: float, verdict: str) -> None:
+    theirs = files.quoted_cell(CELLS, "tau", dataset="gsm8k", method="tree")
+    found = ComparedFigure("a", ours, theirs, Interval(5.0, 9.0))
+    assert found.verdict == verdict
+    assert found.row()["within_interval"] is None
+
+
+def test_what_they_do_not_print_is_marked(files: ReleasedFiles) -> None:
+    found = ComparedFigure("a", 7.25, by_formula=7.0)
+    assert (found.verdict, found.difference) == ("", 0.25)
+    assert found.row()["theirs"] is None
+    text = compared_text([found])
+    assert "7.00*" in text
+    assert "they print no such figure" in text
+    assert "they print no such figure" not in compared_text([replace(found, by_formula=float("nan"))])
 
 
 def test_a_difference_of_nothing_has_no_sign_of_its_own(files: ReleasedFiles) -> None:
     theirs = files.quoted_cell(CELLS, "tau", dataset="gsm8k", method="tree")
     assert "-0.00" not in compared_text([ComparedFigure("a", 7.25 - 1e-12, theirs)])
+
+
+def test_what_is_no_such_file_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    files = made_up_release(tmp_path, {"a.json": "{", "b.jsonl": '{"a": 1}\n[2]\n', "c.csv": ""})
+    with pytest.raises(SimlabError, match="a.json: expected JSON; got something else"):
+        files.value("a.json")
+    with pytest.raises(SimlabError, match="b.jsonl, line 2: expected a JSON object; got list"):
+        list(files.objects("b.jsonl"))
+    with pytest.raises(SimlabError, match="c.csv has 0 rows with dataset mbpp; expected one"):
+        files.quoted_cell("c.csv", "tau", dataset="mbpp")
+
+
+@pytest.mark.parametrize(
+    ("place", "lack"), [("nowhere", "does not exist"), ("file", "is no folder"), (" ", "--data is")]
+)
+def test_a_place_that_is_no_folder_is_said_to_be_none(
+    files: ReleasedFiles, tmp_path: Path, place: str, lack: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=lack):
+        ReleasedFiles(files.release, tmp_path / place if place.strip() else place).text(CELLS)
