@@ -119,7 +119,7 @@ def _share_range(rows: Sequence[Row]) -> str:
         for end in ("low", "high")
     )
     outer = f" (intervals from {100 * min(lows):.0f} to {100 * max(highs):.0f} %)" if lows and highs else ""
-    return f"{_range(*(100 * one for one in shares))} %{outer}"
+    return f"{_range(100 * shares[0], 100 * shares[1])} %{outer}"
 
 
 def _verdict_numbers(reached: Sequence[Row], name: str, kind: str) -> tuple[int, int]:

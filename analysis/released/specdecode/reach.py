@@ -40,7 +40,7 @@ def reach_of(records: ChainRecords, by_length: Mapping[int, ChainSeconds], costs
         fixed = by_length[chosen]
         row: Row = {"dataset": records.dataset, "drafter": records.drafter, "batch": batch, "chosen": chosen}
         row["oracle"] = oracle.speedup(batch, shown)[0]
-        row |= with_ends("fixed", *fixed.speedup(batch, shown))
+        row["fixed"] = fixed.speedup(batch, shown)[0]
         for name, one in (("fixed", fixed), *adaptive.items()):
             row |= with_ends(f"{name}_reached", *_reached(one, oracle, batch, shown))
         for name, one in adaptive.items():

@@ -211,9 +211,11 @@ def _json_sections(rows: Mapping[str, Sequence[Row]]) -> dict[str, object]:
 
 
 def _without_details(row: Row) -> Row:
-    """A row of a speedup that no table shows keeps theirs and ours alone."""
+    """A row of a speedup that no table shows keeps theirs and ours alone; intervals stand for uncorrected verdicts."""
     names = ("dataset", "drafter", "policy", "batch", "theirs", "ours")
-    return row if row.get("policy", SHOWN_POLICIES[0]) in SHOWN_POLICIES else {name: row[name] for name in names}
+    if row.get("policy", SHOWN_POLICIES[0]) not in SHOWN_POLICIES:
+        return {name: row[name] for name in names}
+    return {name: value for name, value in row.items() if not name.endswith("_verdict")}
 
 
 def _rounded_row(row: Row) -> Row:
