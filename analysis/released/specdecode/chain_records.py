@@ -86,9 +86,9 @@ class ChainRecords:
 
     @property
     def longest_hundredth(self) -> Longs:
-        """Places of the longest hundredth of the texts, at least one of them, int64."""
+        """Places of the longest hundredth of the texts, at least one of them, and of those as long; int64."""
         lengths = self.num_tokens
-        return np.argsort(lengths, kind="stable")[-(len(lengths) // 100 or 1) :].astype(np.int64)
+        return np.flatnonzero(lengths >= np.sort(lengths)[-(len(lengths) // 100 or 1)])
 
     def check_length(self, length: int) -> None:
         """Refuse a chain that was not recorded.
