@@ -65,12 +65,11 @@ def contents_text(drafters: Sequence[Row]) -> str:
         unexplained = "" if row["unexplained"] is None else str(row["unexplained"])
         cells.append([f"{row['dataset']}, {row['drafter']}", *shown, unexplained])
     note = within_width(
-        "in longest 1 %: share of the tokens that the longest hundredth of the texts, and those as long, hold. past the "
-        "end: entries whose accepted tokens reach past the end of the text; they are cut there. same length: requests "
-        "whose EAGLE text has as many tokens as the n-gram text. unexplained: n-gram entries that prompt lookup (3 to 7 tokens, the "
-        "longest match, its first place) does not give from the released tokens. The record replays none of these: "
-        + "; ".join(CANNOT_REPLAY)
-        + "."
+        "in longest 1 %: share of the tokens that the longest hundredth of the texts, and those as long, hold. past "
+        "the end: entries whose accepted tokens reach past the end of the text; they are cut there. same length: "
+        "requests whose EAGLE text has as many tokens as the n-gram text. unexplained: n-gram entries that prompt "
+        "lookup (3 to 7 tokens, the longest match, its first place) does not give from the released tokens. The record "
+        "replays none of these: " + "; ".join(CANNOT_REPLAY) + "."
     )
     return aligned(cells, [True, *[False] * 7]) + "\n" + note
 
