@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from simlab.analysis.released.compared import ComparedFigure
 from simlab.analysis.released.specdecode.chain_replay import ADAPTIVE
 from simlab.analysis.released.specdecode.reach import FASTER, SLOWER
+from simlab.analysis.released.specdecode.tables import value_of
 
 Row = Mapping[str, object]
 
@@ -24,7 +25,7 @@ def follows_text(
         reached: rows of shares of the oracle's gain, with verdicts.
         matches: how often prompt lookup has a match where nothing is accepted, as assumed and as found.
     """
-    batches = sorted({int(_number(row["batch"])) for row in reached})
+    batches = sorted({int(value_of(row["batch"])) for row in reached})
     parts = [_reach_sentence(reached, drafter, batches[0], batches[-1]) for drafter in _LABELS]
     parts += [adaptive_sentence(reached), oracle_sentence(steps), charge_sentence(combined), match_sentence(matches)]
     return " ".join(part for part in parts if part)
@@ -54,7 +55,7 @@ def oracle_sentence(steps: Sequence[Row]) -> str:
     rows = [row for row in steps if row["batch"] == 1 and "ours_always_drafting" in row]
     if not rows:
         return ""
-    added = _ends([_number(row["ours"]) - _number(row["ours_always_drafting"]) for row in rows])
+    added = _extremes([value_of(row["ours"]) - value_of(row["ours_always_drafting"]) for row in rows])
     nearer = sum(_distance(row, "ours_always_drafting") < _distance(row, "ours") for row in rows)
     return (
         f"Our oracle drafts nothing where nothing will be accepted, which adds {_range(*added, digits=2)} to EAGLE's "
@@ -65,7 +66,7 @@ def oracle_sentence(steps: Sequence[Row]) -> str:
 def charge_sentence(combined: Sequence[Row]) -> str:
     """By how much their combined figure changes with EAGLE's cost; nothing where there is none."""
     changes = [
-        100 * (_number(row["theirs_charged"]) / _number(row["theirs"]) - 1) for row in combined if row["batch"] == 1
+        100 * (value_of(row["theirs_charged"]) / value_of(row["theirs"]) - 1) for row in combined if row["batch"] == 1
     ]
     if not changes:
         return ""
@@ -88,8 +89,8 @@ def match_sentence(matches: Sequence[ComparedFigure]) -> str:
         return ""
     above = sum(assumed > one.interval.high for assumed, one in pairs)
     below = sum(assumed < one.interval.low for assumed, one in pairs)
-    found = _range(*_ends([100 * one.ours for _, one in pairs]))
-    assumed = _range(*_ends([100 * value for value, _ in pairs]))
+    found = _range(*_extremes([100 * one.ours for _, one in pairs]))
+    assumed = _range(*_extremes([100 * value for value, _ in pairs]))
     return (
         f"Where nothing is accepted, prompt lookup had a match at {found} % of places; their simulator assumes "
         f"{assumed} %, more than our interval holds in {above} of {len(pairs)} datasets and less in {below}."
@@ -98,7 +99,7 @@ def match_sentence(matches: Sequence[ComparedFigure]) -> str:
 
 def _reach_sentence(reached: Sequence[Row], drafter: str, small: int, large: int) -> str:
     found = [[row for row in reached if (row["drafter"], row["batch"]) == (drafter, one)] for one in (small, large)]
-    shares = [[_number(row["fixed_reached"]) for row in some if row["fixed_reached"] is not None] for some in found]
+    shares = [[value_of(row["fixed_reached"]) for row in some if row["fixed_reached"] is not None] for some in found]
     if not all(shares):
         return ""
     first = "most" if min(shares[0]) >= _NEAR else "a part"
@@ -113,9 +114,9 @@ def _reach_sentence(reached: Sequence[Row], drafter: str, small: int, large: int
 
 def _share_range(rows: Sequence[Row]) -> str:
     """The range of some shares over datasets, and how far their intervals reach."""
-    shares = _ends([_number(row["fixed_reached"]) for row in rows if row["fixed_reached"] is not None])
+    shares = _extremes([value_of(row["fixed_reached"]) for row in rows if row["fixed_reached"] is not None])
     lows, highs = (
-        [_number(row[f"fixed_reached_ci_{end}"]) for row in rows if row[f"fixed_reached_ci_{end}"] is not None]
+        [value_of(row[f"fixed_reached_ci_{end}"]) for row in rows if row[f"fixed_reached_ci_{end}"] is not None]
         for end in ("low", "high")
     )
     outer = f" (intervals from {100 * min(lows):.0f} to {100 * max(highs):.0f} %)" if lows and highs else ""
@@ -127,20 +128,15 @@ def _verdict_numbers(reached: Sequence[Row], name: str, kind: str) -> tuple[int,
     return verdicts.count(FASTER), verdicts.count(SLOWER)
 
 
-def _ends(values: Sequence[float]) -> tuple[float, float]:
+def _extremes(values: Sequence[float]) -> tuple[float, float]:
     return min(values), max(values)
 
 
 def _distance(row: Row, name: str) -> float:
-    return abs(_number(row[name]) - _number(row["theirs"]))
+    return abs(value_of(row[name]) - value_of(row["theirs"]))
 
 
 def _range(low: float, high: float, digits: int = 0) -> str:
     """Two numbers, or one where they are printed alike."""
     ends = f"{low:.{digits}f}", f"{high:.{digits}f}"
     return ends[0] if ends[0] == ends[1] else " to ".join(ends)
-
-
-def _number(value: object) -> float:
-    assert isinstance(value, int | float)
-    return float(value)
