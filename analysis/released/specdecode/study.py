@@ -32,9 +32,9 @@ from simlab.analysis.released.specdecode.chain_seconds import (
     seconds_by_length,
     with_ends,
 )
-from simlab.analysis.released.specdecode.contents import contents_of, match_figure, means_of, survival_row
 from simlab.analysis.released.specdecode.follows import follows_text
 from simlab.analysis.released.specdecode.reach import paired_ratio, reach_of, with_corrected_verdicts
+from simlab.analysis.released.specdecode.recorded_texts import contents_of, match_figure, means_of, survival_row
 from simlab.analysis.released.specdecode.tables import (
     SHOWN_POLICIES,
     columns_of,

@@ -55,7 +55,7 @@ def survival_row(records: ChainRecords) -> Row:
 
 
 def match_figure(ngram: ChainRecords, assumed: Quoted) -> ComparedFigure:
-    """Of the places where nothing is accepted, the share where prompt lookup had a match.
+    """How often prompt lookup had a match, of the places where nothing is accepted.
 
     Args:
         ngram: chains of n-grams.
