@@ -23,6 +23,7 @@ from simlab.policies.costs.views import convex_view
 from simlab.policies.engine.replay import Replay
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.parsing.parse import NamedPolicy
+from simlab.analysis.table.text import SPEEDUP
 from simlab.studies.inputs.progress import step
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.studies.report.inputs import ReportInputs
@@ -69,7 +70,7 @@ def built_page(inputs: ReportInputs, title: str, num_texts: int, command: str) -
     first = FirstScreen(
         verdict.sentence,
         [*verdict.more, *_measured(inputs), *([inputs.served] if inputs.served else [])],
-        policy_table(inputs.results, verdict.best),
+        policy_table(inputs.results, verdict.best, SPEEDUP if inputs.prices is None else inputs.prices.speedup_note),
         speed_chart(inputs.results),
         trust_labels(inputs, _choice(inputs)),
         command,

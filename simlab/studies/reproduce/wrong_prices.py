@@ -96,7 +96,12 @@ class WrongPrice:
     def row(self) -> dict[str, object]:
         """Flat scalars, as a script reads them."""
         value, low, high = (None if math.isnan(one) else one for one in self.percent)
-        found = {"setting": self.setting, "chosen_by": self.by, "policy": self.policy, "same": self.against_right is None}
+        found = {
+            "setting": self.setting,
+            "chosen_by": self.by,
+            "policy": self.policy,
+            "same": self.against_right is None,
+        }
         return {**found, "faster_percent": value, "ci_low": low, "ci_high": high}
 
 
@@ -139,7 +144,7 @@ class WrongPrices:
         if not slower and not faster:
             return "In our replay no wrong price costs anything that these prompts show."
         parts = [f"is {slower} slower"] if slower else []
-        parts += [f"is {faster} faster, which no right price explains"] if faster else []
+        parts += [f"is {faster} faster"] if faster else []
         rest = "; other wrong prices cost nothing shown" if slower else "; no wrong price costs anything shown"
         return f"In our replay a choice by wrong prices {' and '.join(parts)}{rest}."
 
@@ -225,7 +230,8 @@ def at_one_context(prices: Prices) -> Prices:
         raise CostError(f"a profile at one context needs a latency profile. {prices.why_none}")
     seconds = {stage: np.repeat(rows[-1:], len(rows), axis=0) for stage, rows in cost.seconds.items()}
     name = content_id({"cost": cost.cost_id, "at_context": cost.longest_context})
-    return replace(prices, cost=CostTable(name, cost.contexts, seconds, block_size=cost.block_size))
+    wrong = CostTable(name, cost.contexts, seconds, block_size=cost.block_size, is_example=cost.is_example)
+    return replace(prices, cost=wrong)
 
 
 def _trees(prices: Prices, depth: int) -> list[str]:
