@@ -1,10 +1,11 @@
 """A drafter of DFlash2's form on an A100: unary and pairwise trees of equal budgets, and what their passes take.
 
 The drafter is mgoin/Qwen3-4B-speculator.dflash2, which their README calls experimental and no official reproduction of
-DFlash2. A unary tree scores a node by its own probability; a pairwise one by that given the token before. The files, of
-their step 6.3, have a row per round. Their digests are those that the repository lists; the files themselves have not been seen here, so the
-columns are those that its export writes. A round matches some drafted tokens and commits these and the bonus token,
-unless the text ends inside it.
+DFlash2. A unary tree scores a node by its own probability; a pairwise one by that given the token before.
+
+The files, of their step 6.3, have a row per round. Their digests are those that the repository lists; the files
+themselves have not been seen here, so the columns are those that its export writes. A round matches some drafted tokens
+and commits these and the bonus token, unless the text ends inside it.
 """
 
 from collections.abc import Mapping, Sequence

@@ -38,10 +38,7 @@ SPEEDS = {
     "measured": "Speeds were measured; prefill is not in them.",
 }
 SPEEDUP = "Speedup: over the autoregressive baseline (fastest measured implementation), on the same prompts."
-SPEEDUP_OVER_PASS = (
-    "Speedup: over the shortest pass of this latency profile, since autoregressive decoding was not timed; on the same "
-    "prompts."
-)
+SPEEDUP_OVER_PASS = "Speedup: over the shortest pass (autoregressive decoding was not timed), on the same prompts."
 PRICES = "Prices [95 %]: the speedup by the noise of the latency profile alone, prompts held fixed."
 NO_PRICES = {
     "predicted": "Prices: not known, as with one sample per cell or rows of an older simlab.",

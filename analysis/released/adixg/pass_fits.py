@@ -1,4 +1,4 @@
-"""What a pass costs by its tokens and its context: floors, the price of a context token, and errors on contexts left out."""
+"""What a pass costs by tokens and context: floors, the price of a context token, and errors on contexts left out."""
 
 import math
 from collections.abc import Iterable, Sequence

@@ -23,7 +23,7 @@ _WHITE = 1.96
 
 @dataclass(frozen=True, slots=True)
 class ServedDifference:
-    """By how much serving at the corrected price is faster, in per cent.
+    """How much faster serving is at the corrected price, in per cent.
 
     Attributes:
         rounds: how many.
@@ -56,7 +56,10 @@ class ServedDifference:
         alike = "are" if abs(self.correlation) > self.correlation_limit else "may be"
         if not blocks:
             return f"{said}, and over blocks of {' and '.join(map(str, self.by_block))} rounds too."
-        return f"{said}; if neighbouring rounds are taken together, as they {alike} alike, {' and '.join(blocks)} do not show it."
+        return (
+            f"{said}; if neighbouring rounds are taken together, as they {alike} alike, {' and '.join(blocks)} do not "
+            "show it."
+        )
 
     def text(self) -> str:
         """The means and their intervals, and how alike neighbours are."""

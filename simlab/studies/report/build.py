@@ -17,13 +17,13 @@ from simlab.analysis.report.speed import policy_table, slice_chart, speed_chart,
 from simlab.analysis.report.verdict import ReportVerdict, VerdictChoice, verdict_of
 from simlab.analysis.scoring.score import ScoringLimits, score_trace
 from simlab.analysis.table.summaries import Summary
+from simlab.analysis.table.text import SPEEDUP
 from simlab.channels.needs import channels_read
 from simlab.policies.composition import order_of
 from simlab.policies.costs.views import convex_view
 from simlab.policies.engine.replay import Replay
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.parsing.parse import NamedPolicy
-from simlab.analysis.table.text import SPEEDUP
 from simlab.studies.inputs.progress import step
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.studies.report.inputs import ReportInputs
