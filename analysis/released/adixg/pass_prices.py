@@ -129,8 +129,8 @@ def _compared_serving(
     stock, corrected = (theirs(rf"{mode} median throughput +([\d,.]+)") for mode in ("stock", "corrected"))
     mean = served.mean
     return (
-        ComparedFigure("median tokens/s, vLLM's price", median(rounds.stock), stock, digits=1),
-        ComparedFigure("median tokens/s, corrected", median(rounds.corrected), corrected, digits=1),
+        ComparedFigure("median tokens/s, vLLM's price", float(median(rounds.stock)), stock, digits=1),
+        ComparedFigure("median tokens/s, corrected", float(median(rounds.corrected)), corrected, digits=1),
         ComparedFigure(
             "% faster with the corrected price", mean.value, theirs(r"paired mean delta +(-?[\d.]+)%"), mean.interval, 3
         ),

@@ -10,7 +10,7 @@ from simlab.analysis.compare.averaging import finite
 from simlab.analysis.released.adixg.pass_fits import ValueWithInterval
 from simlab.analysis.released.adixg.records import PairedRounds
 from simlab.analysis.statistics.intervals import mean_interval
-from simlab.analysis.table.text import aligned, is_known
+from simlab.analysis.table.text import aligned, is_known, number, within_width
 from simlab.arrays import Doubles
 
 BLOCKS = (2, 4)
@@ -52,13 +52,14 @@ class ServedDifference:
             return f"serving at the corrected price made no difference that {self.rounds} rounds show."
         said = f"serving at the corrected price was {abs(self.mean.value):.2f} % {_direction(self.mean)} over rounds"
         unsure = [size for size, one in self.by_block.items() if not one.side_of(0)]
-        blocks = [f"{self.rounds // size} blocks of {size}" for size in unsure]
+        numbers = [self.rounds // size for size in unsure]
+        blocks = [f"{num} block{'' if num == 1 else 's'} of {size}" for num, size in zip(numbers, unsure, strict=True)]
         alike = "are" if abs(self.correlation) > self.correlation_limit else "may be"
         if not blocks:
             return f"{said}, and over blocks of {' and '.join(map(str, self.by_block))} rounds too."
         return (
-            f"{said}; if neighbouring rounds are taken together, as they {alike} alike, {' and '.join(blocks)} do not "
-            "show it."
+            f"{said}; if neighbouring rounds are taken together, as they {alike} alike, {' and '.join(blocks)} "
+            f"{'does' if numbers == [1] else 'do'} not show it."
         )
 
     def text(self) -> str:
@@ -67,12 +68,16 @@ class ServedDifference:
         named = {f"over blocks of {size} rounds": one for size, one in self.by_block.items()}
         for name, one in {"over rounds": self.mean, **named, **self.by_order}.items():
             ends = f"[{one.interval.low:.3f}, {one.interval.high:.3f}]" if is_known(one.interval) else "-"
-            cells.append([name, f"{one.value:.3f}", ends])
+            cells.append([name, number(one.value, 3), ends])
+        table = aligned(cells, [True, False, True])
+        return table if math.isnan(self.correlation) else f"{table}\n\n{within_width(self._alike())}"
+
+    def _alike(self) -> str:
         shown = "more" if abs(self.correlation) > self.correlation_limit else "no more"
         return (
-            f"{aligned(cells, [True, False, True])}\n\nCorrelation of a round with the next: {self.correlation:.2f}, "
-            f"{shown} than the {self.correlation_limit:.2f} that independent rounds\nreach in one case of 20. Where "
-            "rounds are alike the interval over blocks is the better one, with fewer of them."
+            f"Correlation of a round with the next: {self.correlation:.2f}, {shown} than the "
+            f"{self.correlation_limit:.2f} that independent rounds reach in one case of 20. Where rounds are alike the "
+            "interval over blocks is the better one, though of fewer values."
         )
 
     def values(self) -> dict[str, object]:
