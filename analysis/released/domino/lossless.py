@@ -235,7 +235,7 @@ def _curve(paired: pl.DataFrame) -> list[float]:
 
 
 def repeated_texts(texts: Mapping[str, Sequence[_Text]]) -> list[dict[str, object]]:
-    """Texts of one method in the first folder of a model that has it, and in each later one: how many digests are equal.
+    """How many digests of a method's texts are equal in the first folder of a model that has it and in each later one.
 
     Args:
         texts: by folder.
@@ -318,24 +318,35 @@ def _repeated_text(rows: Sequence[Mapping[str, object]]) -> str:
     return aligned(cells, [True, True, False])
 
 
+def _distinct(pairs: Pairs) -> list[pl.DataFrame]:
+    """Of each model and method the first folder, so that a text that was decoded again counts once."""
+    found: dict[tuple[str, str], pl.DataFrame] = {}
+    for model, folders in SOURCES.items():
+        for (folder, method), paired in pairs.items():
+            if folder in folders:
+                found.setdefault((model, method), paired)
+    return list(found.values())
+
+
 def _equal_follow(pairs: Pairs) -> str:
     """How many texts of all methods equal autoregressive decoding's."""
-    turns = sum(paired.height for paired in pairs.values())
+    parts = _distinct(pairs)
+    turns = sum(paired.height for paired in parts)
     equal, surely, possibly = (
-        sum(int(one[name].sum()) for one in pairs.values()) for name in ("head_equal", "surely_equal", "possibly_equal")
+        sum(int(paired[name].sum()) for paired in parts) for name in ("head_equal", "surely_equal", "possibly_equal")
     )
     if surely == turns:
-        return f"all {turns} texts of all methods equal autoregressive decoding's, as bfloat16 does not have to give."
-    told = "none equals" if not possibly else f"{surely} to {possibly} equal"
+        return f"all {turns} texts of {len(parts)} models and methods equal autoregressive decoding's."
+    told = f"{surely} to {possibly} equal it as a whole" if possibly else "none equals it as a whole"
     return (
-        f"of {turns} texts of all methods {equal} have the first {HEAD} tokens of autoregressive decoding's, and "
-        f"{told} it as a whole."
+        f"of {turns} texts of {len(parts)} models and methods {equal} have the first {HEAD} tokens of autoregressive "
+        f"decoding's, and {told}."
     )
 
 
 def _cause_follow(pairs: Pairs, chain: PromptFigure | None) -> str:
     """What the differences may come from."""
-    if all(int(paired["surely_equal"].sum()) == paired.height for paired in pairs.values()):
+    if all(int(paired["surely_equal"].sum()) == paired.height for paired in _distinct(pairs)):
         return ""
     first = "In bfloat16 near-ties of the target alone give such differences"
     last = "Which of the two each difference is cannot be told without the target's logits."
