@@ -143,6 +143,7 @@ def _setting(files: ReleasedFiles, model: Model, temperature: str) -> _Setting:
     paired = paired.with_columns(same.alias("same"))
     table = program_sums(files, model, temperature)
     chosen = table.filter((pl.col("method") == CADDTREE) & pl.col("nodes").is_not_null())
+    nodes, turns_of, allowed = (chosen[name].to_numpy() for name in ("nodes", "turns", "nodes_allowed"))
     return _Setting(
         model,
         temperature,
@@ -150,8 +151,8 @@ def _setting(files: ReleasedFiles, model: Model, temperature: str) -> _Setting:
         paired,
         _sums(table),
         has_rounds,
-        nodes=float((chosen["nodes"] * chosen["turns"]).sum() / (chosen["turns"].sum() or math.nan)),
-        allowed=float(chosen["nodes_allowed"].max() or math.nan),  # type: ignore[arg-type]
+        nodes=float((nodes * turns_of).sum() / turns_of.sum()) if len(nodes) else math.nan,
+        allowed=float(allowed.max()) if len(nodes) else math.nan,
     )
 
 

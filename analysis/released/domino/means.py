@@ -62,6 +62,16 @@ class CellMeans:
         """Whether theirs is the macro average to all decimals."""
         return abs(self.macro.value - self.theirs.value) < ROUNDING
 
+    @property
+    def is_pooled(self) -> bool:
+        """Whether theirs is the pooled mean to two decimals."""
+        return abs(self.pooled.value - self.theirs.value) < 0.005
+
+    @property
+    def is_other_warm_up(self) -> bool:
+        """Whether theirs is the macro average with the other rule for warm-up rows."""
+        return abs(self.other_warm_up - self.theirs.value) < ROUNDING
+
     def row(self) -> dict[str, object]:
         """Flat scalars, as a script reads them."""
         return {
@@ -75,9 +85,6 @@ class CellMeans:
             "macro_over_pooled": round(self.macro_over_pooled.value, 4),
             "rounds_share": round(self.rounds_share, 3),
             "tokens_per_text": round(self.tokens_per_text),
-            "is_macro": self.is_macro,
-            "is_pooled": abs(self.pooled.value - self.theirs.value) < 0.005,
-            "is_other_warm_up": abs(self.other_warm_up - self.theirs.value) < ROUNDING,
         }
 
 
@@ -121,12 +128,10 @@ class SettingMeans:
         }
 
     def compared(self) -> list[ComparedFigure]:
-        """Theirs beside each mean."""
+        """Theirs beside the means over datasets."""
         found = (
             ("mean of datasets' macro averages", self.dataset_macro),
             ("mean of datasets' pooled means", self.dataset_pooled),
-            ("macro average (per response)", self.macro),
-            ("pooled", self.pooled),
         )
         return [ComparedFigure(f"{self.name}: {what}", own.value, self.theirs, own.interval) for what, own in found]
 
@@ -178,24 +183,30 @@ def setting_means(files: ReleasedFiles, setting: Setting) -> SettingMeans:
     )
 
 
+def count_cells(cells: Sequence[CellMeans]) -> dict[str, int]:
+    """How many cells there are, and how many of theirs are which mean."""
+    return {
+        "cells": len(cells),
+        "macro": sum(one.is_macro for one in cells),
+        "pooled": sum(one.is_pooled for one in cells),
+        "other_warm_up": sum(one.is_other_warm_up for one in cells),
+    }
+
+
 def means_text(cells: Sequence[CellMeans], means: Sequence[SettingMeans]) -> str:
     """How many of their cells are which mean, and what each choice does."""
-    rows = [one.row() for one in cells]
-    num_macro, num_pooled, other = (
-        sum(bool(row[key]) for row in rows) for key in ("is_macro", "is_pooled", "is_other_warm_up")
-    )
+    found = count_cells(cells)
     first = within_width(
-        f"Acceptance lengths of their table, {len(rows)} cells of Domino: {num_macro} are the macro average (per "
-        "response) of the faster arm to all decimals, with their rule for warm-up rows (4B keeps all prompts, 8B "
-        f"leaves out the first); {other} with the other rule; {num_pooled} are the pooled mean to two decimals. Their "
-        "last column is the mean over datasets, each of equal weight. Intervals of figures over all texts take the mix "
-        "of datasets as drawn by chance too; the others hold it fixed."
+        f"Acceptance lengths of their table, {found['cells']} cells of Domino: {found['macro']} are the macro average "
+        "(per response) of the faster arm to all decimals, with their rule for warm-up rows (4B keeps all prompts, 8B "
+        f"leaves out the first); {found['other_warm_up']} with the other rule; {found['pooled']} are the pooled mean "
+        "to two decimals. Their last column is the mean over datasets, each of equal weight. Intervals of figures over "
+        "all texts take the mix of datasets as drawn by chance too; the others hold it fixed."
     )
-    lines = [["macro over pooled", "inside datasets [95 %]", "weights by rounds", "both"]]
+    lines = [["all texts", "macro average", "pooled", "", "macro / pooled inside datasets", "weights by rounds"]]
     for one in means:
-        both = one.dataset_macro.value / one.pooled.value
-        lines.append([one.name, one.ratio.text(3), f"{one.weights_ratio:.3f}", f"{both:.3f}"])
-    return f"{first}\n\n{aligned(lines, [True, False, False, False])}\n\n{_datasets_text(cells)}"
+        lines.append([one.name, one.macro.text(), one.pooled.text(), "", one.ratio.text(3), f"{one.weights_ratio:.3f}"])
+    return f"{first}\n\n{aligned(lines, [True, *[False] * 5])}\n\n{_datasets_text(cells)}"
 
 
 def ratios_by_dataset(cells: Sequence[CellMeans]) -> Mapping[str, list[CellMeans]]:

@@ -80,7 +80,6 @@ class PairedCell:
         found: dict[str, object] = {
             "model": self.model,
             "temperature": self.temperature,
-            "rollup": self.rollup,
             "rival": self.rival,
             "turns": self.num_turns,
             "theirs_percent": round(self.theirs.value, 4),

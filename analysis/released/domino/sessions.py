@@ -5,11 +5,13 @@ ran without its autoregressive baseline, which was taken from an earlier session
 at every temperature, so their seconds say whether the machine was the same.
 """
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
+from simlab.analysis.compare.averaging import finite
 from simlab.analysis.released.domino.records import (
     DATASETS,
     REFERENCE_PROGRAM,
@@ -88,14 +90,7 @@ def program_sums(
     for dataset in datasets:
         name = f"{model.summaries[temperature]}/{dataset}_T{temperature}.pt.summary.json"
         if name in files.release.files:
-            summary = parse_json(files.text(name))
-            rows = summary.get("rows") if isinstance(summary, dict) else None
-            if not isinstance(rows, list):
-                raise SimlabError(f"{name} has no rows; expected one for each method")
-            given = summary.get("args")
-            allowed = given.get("max_tree_budget") if isinstance(given, dict) else None
-            nodes_allowed = float(allowed) if _is_number(allowed) else None
-            found += [{**_sums_row(name, dataset, row), "nodes_allowed": nodes_allowed} for row in rows]
+            found += _rows_of_summary(files, name, dataset)
     if not found:
         raise SimlabError(f"the release has no sums of {model.name} at {temperature}")
     return pl.DataFrame(found, schema_overrides={"nodes": pl.Float64, "nodes_allowed": pl.Float64})
@@ -240,15 +235,25 @@ def _sums_of_turns(turns: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _rows_of_summary(files: ReleasedFiles, name: str, dataset: str) -> list[dict[str, object]]:
+    """Sums of each method in a file of the reference program."""
+    summary = parse_json(files.text(name))
+    rows = summary.get("rows") if isinstance(summary, dict) else None
+    if not isinstance(summary, dict) or not isinstance(rows, list):
+        raise SimlabError(f"{name} has no rows; expected one for each method")
+    given = summary.get("args")
+    allowed = _number(given, "max_tree_budget") if isinstance(given, dict) else math.nan
+    return [{**_sums_row(name, dataset, row), "nodes_allowed": finite(allowed)} for row in rows]
+
+
 def _sums_row(name: str, dataset: str, row: object) -> dict[str, object]:
     """A row of their sums; the rounds are their mean over turns times the turns."""
     if not isinstance(row, dict) or not isinstance(row.get("method"), str):
         raise SimlabError(f"{name} has a row without a method")
-    values = [row.get(key) for key in _SUMS]
-    nodes = row.get("budget_mean_unweighted")
-    if not all(_is_number(one) and one > 0 for one in values) or not (nodes is None or _is_number(nodes)):
+    values = [_number(row, key) for key in _SUMS]
+    if not all(one > 0 for one in values):
         raise SimlabError(f"{name}, {row['method']}: expected positive numbers {', '.join(_SUMS)}")
-    turns, tokens, seconds, rounds_mean, length = (float(one) for one in values)
+    turns, tokens, seconds, rounds_mean, length = values
     rounds = round(rounds_mean * turns)
     return {
         "method": row["method"],
@@ -258,9 +263,11 @@ def _sums_row(name: str, dataset: str, row: object) -> dict[str, object]:
         "seconds": seconds,
         "rounds": rounds,
         "committed": round(length * rounds),
-        "nodes": None if nodes is None else float(nodes),
+        "nodes": finite(_number(row, "budget_mean_unweighted")),
     }
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _number(row: Mapping[str, object], name: str) -> float:
+    """A number of a row; NaN where there is none."""
+    value = row.get(name)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan

@@ -102,10 +102,10 @@ def test_text_and_figure(contents: dict[str, str], tmp_path: Path) -> None:
 def with_nodes(contents: dict[str, str], nodes: Mapping[str, float | None]) -> dict[str, str]:
     """A release in which CaDDTree chose so many nodes of 16, by temperature; None: not released."""
     changed = dict(contents)
-    for name in contents:
+    for name, text in contents.items():
         temperature = name.partition("_T")[2].removesuffix(".pt.summary.json")
         if name.endswith(".pt.summary.json") and temperature in nodes:
-            summary = json.loads(contents[name])
+            summary = json.loads(text)
             for row in summary["rows"]:
                 row.pop("budget_mean_unweighted", None)
                 if row["method"] == "caddtree" and nodes[temperature] is not None:
@@ -137,9 +137,9 @@ def test_what_follows_depends_on_the_lengths(contents: dict[str, str], tmp_path:
     before = domino_caddtree(made_up_release(tmp_path / "as made", contents), progress=False)
     assert "nothing that costs could decide mattered" in before.follows
     changed = dict(contents)
-    for name in contents:
+    for name, text in contents.items():
         if "baseline_ddtree_caddtree/" in name:
-            records = parsed(contents[name])
+            records = parsed(text)
             for one in records:
                 one["mean_accept"] *= 3.001 if one["method"] == "caddtree" else 1
             changed[name] = lines(records)
