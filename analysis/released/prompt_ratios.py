@@ -47,10 +47,15 @@ class PromptFigure:
         """1 or -1 where the interval lies above or below 1, else 0."""
         return int(np.sign(self.value - 1)) if self.differs else 0
 
-    def row(self, name: str) -> dict[str, float | None]:
-        """The value and the ends of its interval, under a name; None where not known."""
+    def row(self, name: str, factor: float = 1.0) -> dict[str, float | None]:
+        """The value and the ends of its interval, under a name; None where not known.
+
+        Args:
+            name: of the value.
+            factor: what all three are multiplied by, such as 1000 for a number per 1,000.
+        """
         found = {name: self.value, f"{name}_ci_low": self.interval.low, f"{name}_ci_high": self.interval.high}
-        return {key: round(value, 5) if np.isfinite(value) else None for key, value in found.items()}
+        return {key: round(factor * value, 5) if np.isfinite(value) else None for key, value in found.items()}
 
     def text(self, digits: int = 2, factor: float = 1.0) -> str:
         """The value and its interval, as a table prints them.

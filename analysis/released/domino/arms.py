@@ -31,7 +31,7 @@ def arm_row(one: Setting) -> dict[str, object]:
     found: dict[str, object] = {"model": one.model.name, "temperature": one.temperature, "turns": paired.height}
     for arm, turns in one.arms.items():
         found |= {f"{arm}_rounds": int(turns["rounds"].sum()), **pooled(turns).row(f"{arm}_pooled")}
-        found |= macro(turns).row(f"{arm}_macro")
+        found[f"{arm}_macro"] = round(macro(turns).value, 5)
         found |= prompt_share(turns, "whole_block", "rounds").row(f"{arm}_whole_block_share")
     return found | {
         "equal_turns": _equal_turns(one),

@@ -30,8 +30,8 @@ def domino_rounds_figure(found: Value) -> go.Figure:
         name="theirs",
     )
     for key, label, color, symbol in (
-        ("dataset_macro", "macro averages, datasets alike", BLUE, "circle"),
-        ("dataset_pooled", "pooled inside datasets, these alike", INDIGO, "diamond"),
+        ("dataset_macro", "macro averages, datasets weighed equally", BLUE, "circle"),
+        ("dataset_pooled", "pooled inside datasets, these equally", INDIGO, "star"),
         ("pooled", "pooled", VERMILLION, "square"),
     ):
         figure.add_trace(_points(means, key, names, label, color, symbol), row=1, col=1)

@@ -214,7 +214,7 @@ def _row(folder: str, method: str, paired: pl.DataFrame) -> dict[str, object]:
         "turns": paired.height,
         **{name: int(paired[name].sum()) for name in _COUNTED},
         **_share(paired, "head_equal").row("head_equal_share"),
-        **_rate(paired).row("diverges_per_token"),
+        **_rate(paired).row("diverges_per_1000_tokens", factor=1000),
         "median_diverges_at": diverged.median() if len(diverged) else None,
     }
 

@@ -204,8 +204,10 @@ def means_text(cells: Sequence[CellMeans], means: Sequence[SettingMeans]) -> str
         "all texts take the mix of datasets as drawn by chance too; the others hold it fixed."
     )
     lines = [["all texts", "macro average", "pooled", "", "macro / pooled inside datasets", "weights by rounds"]]
-    for one in means:
-        lines.append([one.name, one.macro.text(), one.pooled.text(), "", one.ratio.text(3), f"{one.weights_ratio:.3f}"])
+    lines += [
+        [one.name, one.macro.text(), one.pooled.text(), "", one.ratio.text(3), f"{one.weights_ratio:.3f}"]
+        for one in means
+    ]
     return f"{first}\n\n{aligned(lines, [True, *[False] * 5])}\n\n{_datasets_text(cells)}"
 
 

@@ -54,7 +54,7 @@ def check_against_oracle(files: ReleasedFiles) -> Values:
             len(up_to_end(one["out_head"])) for (one, _), is_same in zip(pairs, same, strict=True) if is_same
         )  # fmt: skip
         if diverges_at:
-            assert row["diverges_per_token"] == pytest.approx(len(diverges_at) / at_risk, abs=2e-5)
+            assert row["diverges_per_1000_tokens"] == pytest.approx(1000 * len(diverges_at) / at_risk, abs=2e-5)
         curve = curves[row["folder"], row["method"]]
         expected = [1 - sum(place < position for place in diverges_at) / len(pairs) for position in curve["positions"]]
         assert curve["head_equal"] == pytest.approx(expected, abs=1e-4)
