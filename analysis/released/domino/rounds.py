@@ -5,6 +5,7 @@ dataset the faster one.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from simlab.analysis.released.compared import ComparedFigure, Findings
 from simlab.analysis.released.domino.arms import arm_row, arms_text, ends_text, length_ratio, over_count
@@ -37,6 +38,7 @@ from simlab.analysis.released.domino.records import (
 )
 from simlab.analysis.released.domino.sessions import (
     BASELINE_SESSION,
+    RoundTime,
     round_times,
     session_changes,
     session_names,
@@ -45,7 +47,65 @@ from simlab.analysis.released.domino.sessions import (
 )
 from simlab.analysis.released.domino.settings import Setting, read_setting
 from simlab.analysis.released.files import ReleasedFiles
+from simlab.analysis.released.prompt_ratios import PromptFigure
 from simlab.analysis.statistics.intervals import Interval
+
+
+@dataclass(frozen=True, slots=True)
+class _Results:
+    """What is worked out of all settings.
+
+    Attributes:
+        verification: as `simlab.analysis.released.domino.sessions.verification_ratio` has it.
+        over_counts: of each arm.
+        ablation: of how the chain drafts.
+    """
+
+    settings: Sequence[Setting]
+    means: Sequence[SettingMeans]
+    cells: Sequence[CellMeans]
+    pairs: Sequence[PairedCell]
+    times: Sequence[RoundTime]
+    verification: PromptFigure | None
+    over_counts: Sequence[dict[str, object]]
+    ablation: Sequence[dict[str, object]]
+
+    def follows(self) -> str:
+        counted = count_comparisons(self.pairs)
+        parts = (
+            means_follow(self.means, self.cells),
+            comparisons_follow(counted, session_changes(self.times)),
+            arms_follow(self.settings),
+        )
+        return " ".join(parts)
+
+    def tables(self) -> tuple[str, ...]:
+        return (
+            means_text(self.cells, self.means),
+            times_text(self.times, self.verification),
+            comparisons_text(self.pairs),
+            overall_text(self.pairs),
+            arms_text(self.settings, self.cells),
+            draft_sampling_text(self.ablation),
+            ends_text(self.over_counts),
+        )
+
+    def values(self) -> dict[str, object]:
+        by_model = {one.name: [cell for cell in self.pairs if cell.model == one.name] for one in MODELS}
+        return {
+            "rounds": sum(int(turns["rounds"].sum()) for one in self.settings for turns in one.arms.values()),
+            "means": [one.row() for one in self.means],
+            "cells": [one.row() for one in self.cells],
+            "cells_reproduced": count_cells(self.cells),
+            "sessions": [one.row() for one in self.times],
+            "session_changes": {name: round(value, 4) for name, value in session_changes(self.times).items()},
+            "verification_ratio": None if self.verification is None else self.verification.row("ratio"),
+            "arms": [arm_row(one) for one in self.settings],
+            "draft_sampling": self.ablation,
+            "over_count": self.over_counts,
+            "comparisons": {name: count_comparisons(some) for name, some in (("all", self.pairs), *by_model.items())},
+            "overall": [cell.row() for cell in self.pairs if cell.rollup == "Overall"],
+        }
 
 
 def domino_rounds(files: ReleasedFiles, progress: bool | None = None) -> Findings:
@@ -60,53 +120,23 @@ def domino_rounds(files: ReleasedFiles, progress: bool | None = None) -> Finding
     """
     files.have(_names(files), progress)
     settings = [read_setting(files, model, temperature) for model in MODELS for temperature in TEMPERATURES]
-    means = [setting_means(files, one) for one in settings]
-    cells = [cell for one in settings for cell in cell_means(files, one)]
-    pairs = paired_cells(files, settings)
-    times = [
-        time
-        for one in settings
-        for time in round_times(one.model, one.temperature, one.own, one.sums, one.arms["graph"])
-    ]
-    verification = next((verification_ratio(files, one.own) for one in settings if one.model.summaries), None)
-    over_counts = [over_count(one, arm) for one in settings for arm in ARMS]
-    ablation = draft_sampling(files)
-    changes = session_changes(times)
-    return Findings(
-        compared=(
-            *(figure for one in means for figure in one.compared()),
-            *(_compared_cell(cell) for cell in pairs if cell.rollup == "Overall" and cell.rival in _HEADLINES),
-        ),
-        follows=" ".join(
-            (means_follow(means, cells), comparisons_follow(count_comparisons(pairs), changes), arms_follow(settings))
-        ),
-        tables=(
-            means_text(cells, means),
-            times_text(times, verification),
-            comparisons_text(pairs),
-            overall_text(pairs),
-            arms_text(settings, cells),
-            draft_sampling_text(ablation),
-            ends_text(over_counts),
-        ),
-        values={
-            "rounds": sum(int(turns["rounds"].sum()) for one in settings for turns in one.arms.values()),
-            "means": [one.row() for one in means],
-            "cells": [one.row() for one in cells],
-            "cells_reproduced": count_cells(cells),
-            "sessions": [one.row() for one in times],
-            "session_changes": {name: round(value, 4) for name, value in changes.items()},
-            "verification_ratio": None if verification is None else verification.row("ratio"),
-            "arms": [arm_row(one) for one in settings],
-            "draft_sampling": ablation,
-            "over_count": over_counts,
-            "comparisons": {
-                "all": count_comparisons(pairs),
-                **{one.name: count_comparisons([cell for cell in pairs if cell.model == one.name]) for one in MODELS},
-            },
-            "overall": [cell.row() for cell in pairs if cell.rollup == "Overall"],
-        },
+    found = _Results(
+        settings,
+        [setting_means(files, one) for one in settings],
+        [cell for one in settings for cell in cell_means(files, one)],
+        paired_cells(files, settings),
+        [time for one in settings for time in _times(one)],
+        next((verification_ratio(files, one.own) for one in settings if one.model.summaries), None),
+        [over_count(one, arm) for one in settings for arm in ARMS],
+        draft_sampling(files),
     )
+    headlines = [cell for cell in found.pairs if cell.rollup == "Overall" and cell.rival in _HEADLINES]
+    compared = (*(figure for one in found.means for figure in one.compared()), *map(_compared_cell, headlines))
+    return Findings(compared, found.follows(), found.tables(), found.values())
+
+
+def _times(one: Setting) -> list[RoundTime]:
+    return round_times(one.model, one.temperature, one.own, one.sums, one.arms["graph"])
 
 
 _HEADLINES = {"Domino", "DDTree@16"}

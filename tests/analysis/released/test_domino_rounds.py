@@ -264,6 +264,8 @@ def test_p_values_are_corrected_by_hand() -> None:
     cells = among_all([cell_of(0.04), cell_of(0.012), cell_of(0.03), cell_of(1e-9, is_counted=False)])
     assert [one.remains_among_all for one in cells] == [False, True, False, False]
     assert all(one.remains_among_all for one in among_all([cell_of(0.02), cell_of(0.024)]))
+    left_out = among_all([cell_of(0.02), cell_of(0.024), cell_of(0.9, is_counted=False)])
+    assert [one.remains_among_all for one in left_out] == [True, True, False], "with three they would be 0.06 and 0.06"
     assert not among_all([cell_of(0.001, theirs=-1)])[0].remains_among_all, "theirs points the other way"
 
 
