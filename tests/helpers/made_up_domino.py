@@ -9,8 +9,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from simlab.analysis.released.domino.draft_sampling import FOLDER as ABLATION
 from simlab.analysis.released.domino.lossless import END_OF_TEXT
 from simlab.analysis.released.domino.records import MODELS, ROLLUPS, TEMPERATURES, Model
+from simlab.analysis.released.domino.sessions import BASELINE_SESSION
 
 PROMPTS = {"gsm8k": (4, 1), "mt-bench": (3, 2)}
 """Prompts and turns of each dataset."""
@@ -40,7 +42,7 @@ def made_up_contents(seed: int = 7) -> dict[str, str]:
         contents[model.cells] = _csv(cells)
         contents[model.pairwise] = _csv(pairs)
         contents[f"results/tables_gpunative/table1{model.suffix}.md"] = "\n".join(printed)
-    return contents | _ladder_files(chance)
+    return contents | _ladder_files(chance) | _ablation_files(chance)
 
 
 def lines(records: Iterable[Mapping[str, Any]]) -> str:
@@ -98,6 +100,7 @@ def _program_files(
     is_bare = program != "dominotree" and model.raw.endswith("8b")
     for dataset, (prompts, turns) in PROMPTS.items():
         records = []
+        sums: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for prompt in range(prompts):
             for turn in range(turns):
                 for method in methods:
@@ -111,10 +114,68 @@ def _program_files(
                         one |= {"turn_index": turn, "num_output": tokens, "decode_time": tokens / one["tps"]}
                     if program != "dominotree" and not is_bare:
                         one["decode_rounds"] = rounds
+                    if program == "dominotree":
+                        one["ms_verify"] = chance.uniform(20, 30)
+                    sums[method].append((tokens, rounds))
                     records.append(one | (_head(chance, method) if program == "dominotree" else {}))
         _make_caddtree_same(records, temperature)
         contents[f"{model.raw}/{program}/{dataset}_T{temperature}.jsonl"] = lines(records)
+        if is_bare:
+            _session_files(contents, model, temperature, dataset, sums)
+        elif program == "dominotree" and model.summaries and temperature == "0.0":
+            contents[f"{BASELINE_SESSION}/{dataset}_T0.0.jsonl"] = lines(_slower(records))
         found[dataset] = {method: [one for one in records if one["method"] == method] for method in methods}
+    return found
+
+
+def _session_files(
+    contents: dict[str, str],
+    model: Model,
+    temperature: str,
+    dataset: str,
+    sums: Mapping[str, list[tuple[int, int]]],
+) -> None:
+    """Sums of a session; above temperature 0 it has no baseline, and its rounds take 0.85 of the time."""
+    is_later = temperature != "0.0"
+    rows = []
+    for method, turns in sums.items():
+        tokens, rounds = (sum(column) for column in zip(*turns, strict=True))
+        row: Record = {"method": method, "samples": len(turns), "output_tokens": tokens}
+        # A round of a method takes equally long in one session.
+        row["decode_seconds"] = rounds * SECONDS[method] * (0.85 if is_later else 1.0)
+        row |= {"decode_rounds_mean": rounds / len(turns), "accept_len_round_weighted": tokens / rounds}
+        row |= {"budget_mean_unweighted": 15.99} if method == "caddtree" else {}
+        rows += [] if is_later and method == "baseline" else [row]
+    folder = model.summaries[temperature]
+    summary = {"args": {"max_tree_budget": 16}, "rows": rows}
+    contents[f"{folder}/{dataset}_T{temperature}.pt.summary.json"] = json.dumps(summary)
+    contents[f"{folder}/MANIFEST.json"] = json.dumps({"skip_baseline": True} if is_later else {"tree_budget": 16})
+
+
+SECONDS = {"baseline": 0.06, "dflash": 0.09, "ddtree_tb16": 0.1, "caddtree": 0.1}
+"""Of a round, in the first session of Qwen3-8B."""
+
+
+def _slower(records: Iterable[Record]) -> list[Record]:
+    """The same trees in the session of the baseline, in which verification takes 1.25 times as long."""
+    return [
+        one | {"method": "cond@16", "ms_verify": 1.25 * float(str(one["ms_verify"]))}
+        for one in records
+        if one["method"] == "dominotree@16"
+    ]
+
+
+def _ablation_files(chance: random.Random) -> dict[str, str]:
+    """The chain with greedy candidates, and with sampled ones, which are accepted less."""
+    found = {}
+    for temperature in ("0.5", "1.0"):
+        for state, most in (("off", 9.0), ("on", 5.0)):
+            records = [
+                {"method": method, "sample_idx": prompt, "turn_index": 0, "mean_accept": chance.uniform(2, most)}
+                for prompt in range(6)
+                for method in ("chain", "dominotree@16")
+            ]
+            found[f"{ABLATION}/draftsample_gsm8k_T{temperature}_{state}.jsonl"] = lines(records)
     return found
 
 
@@ -129,7 +190,7 @@ def _make_caddtree_same(records: list[Record], temperature: str) -> None:
 
 
 def _head(chance: random.Random, method: str) -> Record:
-    """A text of 5 ids that sometimes parts at the third, sometimes has a token behind its end."""
+    """A text of 5 ids that sometimes diverges at the third, sometimes has a token after its end."""
     ids = [1, 2, 3 if method == "ar" or chance.random() < 0.6 else 4, 5, END_OF_TEXT]
     ids += [198] if method != "ar" and chance.random() < 0.5 else []
     return {"out_head": ids, "out_sig": str(hash(tuple(ids))), "num_output": len(ids)}

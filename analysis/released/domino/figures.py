@@ -6,39 +6,37 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from simlab.analysis.figure_style import BLUE, GREEN, GREY, INDIGO, VERMILLION, line, on_white
+from simlab.analysis.figure_style import BLUE, GREEN, GREY, INDIGO, PURPLE, VERMILLION, line, on_white
 
 Value = Mapping[str, Any]
 """Of the JSON, parsed."""
 
 
 def domino_rounds_figure(found: Value) -> go.Figure:
-    """Their acceptance lengths beside both means of the graph arm, and the graph arm over the eager one.
+    """Their acceptance lengths beside means of the same rounds, and the graph arm over the eager one.
 
     Args:
         found: of ``domino-rounds``.
     """
-    arms = found["arms"]
+    arms, means = found["arms"], found["means"]
     names = [_setting(row) for row in arms]
-    titles = ("acceptance length: theirs, and both means", "graph arm over eager arm, paired")
+    titles = ("acceptance length: theirs, and three means", "graph arm over eager arm, paired")
     figure = make_subplots(1, 2, subplot_titles=titles, shared_yaxes=True, horizontal_spacing=0.04)
-    theirs = {
-        row["what"].rpartition(":")[0]: row["theirs"] for row in found["figures"] if row["what"].endswith("pooled")
-    }
     figure.add_scatter(
-        x=[theirs[name] for name in names],
+        x=[row["theirs"] for row in means],
         y=names,
         mode="markers",
         marker={"color": GREY, "symbol": "line-ns-open", "size": 16, "line": {"width": 3}},
         name="theirs",
     )
     for key, label, color, symbol in (
-        ("graph_macro", "macro average", BLUE, "circle"),
-        ("graph_pooled", "pooled", VERMILLION, "square"),
+        ("dataset_macro", "macro averages, datasets weighed equally", BLUE, "circle"),
+        ("dataset_pooled", "pooled inside datasets, these equally", INDIGO, "star"),
+        ("pooled", "pooled", VERMILLION, "square"),
     ):
-        figure.add_trace(_points(arms, key, names, label, color, symbol), row=1, col=1)
+        figure.add_trace(_points(means, key, names, label, color, symbol), row=1, col=1)
     for key, label, color, symbol in (
-        ("length_ratio", "ratio of lengths (pooled)", INDIGO, "triangle-up"),
+        ("length_ratio", "ratio of lengths (pooled)", PURPLE, "triangle-up"),
         ("speed_ratio", "ratio of speeds", GREEN, "diamond"),
     ):
         figure.add_trace(_points(arms, key, names, label, color, symbol), row=1, col=2)
@@ -76,13 +74,14 @@ def domino_caddtree_figure(found: Value) -> go.Figure:
 
 
 def domino_lossless_figure(found: Value) -> go.Figure:
-    """How many texts are still as autoregressive decoding's, by position.
+    """How many texts have no difference to autoregressive decoding's so far, by position.
 
     Args:
         found: of ``domino-lossless``.
     """
     shown = (
         ("results/conditioning_ladder/matched_builder", "marg@16", "Qwen3-4B marginals, 16"),
+        ("results/conditioning_ladder/matched_builder", "condstatic@16", "Qwen3-4B one correction per depth, 16"),
         ("results/conditioning_ladder/matched_builder", "dominotree@16", "Qwen3-4B DominoTree, 16"),
         ("results/raw/dominotree", "chain", "Qwen3-4B Domino's chain"),
         ("results/raw/8b/dominotree", "dominotree@16", "Qwen3-8B DominoTree, 16"),
@@ -91,7 +90,7 @@ def domino_lossless_figure(found: Value) -> go.Figure:
     for place, (folder, method, label) in enumerate(shown):
         for one in found["curves"]:
             if (one["folder"], one["method"]) == (folder, method):
-                shares = [100 * share for share in one["alike"]]
+                shares = [100 * share for share in one["head_equal"]]
                 figure.add_scatter(x=one["positions"], y=shares, mode="lines", line=line(place), name=label)
     figure.update_xaxes(title_text="first tokens of the text")
     figure.update_yaxes(title_text="% of texts without a difference", range=[0, 101])
@@ -104,7 +103,7 @@ def _setting(row: Value) -> str:
 
 
 def _points(rows: Sequence[Value], key: str, names: Sequence[str], label: str, color: str, symbol: str) -> go.Scatter:
-    """A figure of each row with its interval; rows that have none are left out."""
+    """A figure of each row with its interval; rows without the figure are left out."""
     some = [(row, name) for row, name in zip(rows, names, strict=True) if row.get(key) is not None]
     return go.Scatter(
         x=[row[key] for row, _ in some],
@@ -112,8 +111,8 @@ def _points(rows: Sequence[Value], key: str, names: Sequence[str], label: str, c
         error_x={
             "type": "data",
             "symmetric": False,
-            "array": [row[f"{key}_ci_high"] - row[key] for row, _ in some],
-            "arrayminus": [row[key] - row[f"{key}_ci_low"] for row, _ in some],
+            "array": [_reach(row, key, "high") for row, _ in some],
+            "arrayminus": [_reach(row, key, "low") for row, _ in some],
             "thickness": 1.5,
             "width": 3,
         },
@@ -121,6 +120,12 @@ def _points(rows: Sequence[Value], key: str, names: Sequence[str], label: str, c
         marker={"color": color, "symbol": symbol, "size": 8},
         name=label,
     )
+
+
+def _reach(row: Value, key: str, end: str) -> float:
+    """How far the interval reaches from the value; 0 where only sums were released, which have no interval."""
+    found = row[f"{key}_ci_{end}"]
+    return 0.0 if found is None else abs(float(found) - float(row[key]))
 
 
 def _laid_out(figure: go.Figure, names: Sequence[str], left: int = 130) -> go.Figure:

@@ -1,7 +1,8 @@
-"""Whether texts of tree drafting begin as those of autoregressive decoding, at temperature 0.
+"""Where texts of tree drafting diverge from those of autoregressive decoding, at temperature 0 in bfloat16.
 
 Released are the first 128 token ids of each text, and a digest of the whole text. A difference is no fault by itself:
-in reduced precision a near-tie of the target may fall the other way in a pass of another shape. That takes its logits.
+in reduced precision a near-tie of the target may fall the other way in a pass of another shape. To tell the two apart
+takes the target's logits.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,25 +24,36 @@ END_OF_TEXT = 151_645
 HEAD = 128
 """Token ids that were released of each text, or all of a shorter one."""
 
-AUTOREGRESSIVE = "ar"
-SOURCES: Mapping[str, str] = {
-    "results/conditioning_ladder/matched_builder": "Qwen3-4B, ladder, one builder",
-    "results/conditioning_ladder/best_builder": "Qwen3-4B, ladder, best builders",
-    "results/raw/dominotree": "Qwen3-4B, main table",
-    "results/raw/8b/dominotree": "Qwen3-8B, main table",
-}
-"""Folders with heads and digests; the first is the one that is told by dataset."""
+AUTOREGRESSIVE, CHAIN, TREE = "ar", "chain", "dominotree@16"
 
-_LADDER = ("marg@16", "condstatic@16", "dominotree@16")
+SOURCES: Mapping[str, Mapping[str, str]] = {
+    "Qwen3-4B": {
+        "results/conditioning_ladder/matched_builder": "ladder, one builder",
+        "results/conditioning_ladder/best_builder": "ladder, best builders",
+        "results/raw/dominotree": "main table",
+    },
+    "Qwen3-8B": {"results/raw/8b/dominotree": "main table"},
+}
+"""Folders with heads and digests, by model; the first is the one that is told by dataset.
+
+Their ladder compares three ways to score a tree's nodes; a builder is the code that makes the tree of the scores.
+"""
+
+LABELS: Mapping[str, str] = {
+    folder: f"{model}, {name}" for model, folders in SOURCES.items() for folder, name in folders.items()
+}
+
+_LADDER = ("marg@16", "condstatic@16", TREE)
 _LADDER_README = "results/conditioning_ladder/README.md"
 _CURVE = tuple(range(0, HEAD + 1, 4))
+_COUNTED = ("head_equal", "digest_equal", "surely_equal", "possibly_equal", "ends", "after_end")
 
 NEEDED = (
     "To tell a near-tie from a fault, these would have to be released: of both texts, all token ids; at each position "
     "of both the target's two largest log-probabilities with their ids, at least at the first position that differs, "
-    "computed by one teacher-forced pass in float32; dtype, attention kernel and library versions of the runs; and "
-    "whether ids behind the end of a text are kept. `simlab confirm` does that pass over every emitted text itself and "
-    "gives the verdict exact, ties(n) with the gap of each, or FAILED."
+    "computed by one teacher-forced pass in float32; library versions of the runs; and whether ids after the "
+    "end-of-sequence token are kept. `simlab confirm` does that pass over every emitted text itself and gives the "
+    "verdict exact, ties(n) with the gap of each, or FAILED."
 )
 
 
@@ -50,7 +62,7 @@ class _Text:
     """A text as far as it was released.
 
     Attributes:
-        head: its first tokens, cut behind the first `END_OF_TEXT`.
+        head: its first tokens, up to the first `END_OF_TEXT`.
         ends: whether that was found.
         tokens: of the whole text, as they count.
     """
@@ -61,14 +73,17 @@ class _Text:
     turn: int
     head: tuple[int, ...]
     ends: bool
-    is_cut: bool
     digest: str
     tokens: int
     mean: float
 
 
+Pairs = Mapping[tuple[str, str], pl.DataFrame]
+"""Texts of a folder and method beside autoregressive decoding's, a row for each turn."""
+
+
 def domino_lossless(files: ReleasedFiles, progress: bool | None = None) -> Findings:
-    """How many texts begin as autoregressive decoding's, how many may be equal, and where they part.
+    """How many texts have the first tokens of autoregressive decoding's, how many may be equal, where they diverge.
 
     Args:
         files: of the release.
@@ -77,28 +92,29 @@ def domino_lossless(files: ReleasedFiles, progress: bool | None = None) -> Findi
     Raises:
         SimlabError: the files cannot be had, or are not as they were released.
     """
-    folders = {folder: _names(files, folder) for folder in SOURCES}
+    folders = {folder: _names(files, folder) for folder in LABELS}
     files.have([*(name for names in folders.values() for name in names), _LADDER_README], progress)
     texts = {folder: _texts(files, names) for folder, names in folders.items() if names}
     pairs = {(folder, method): paired for folder, some in texts.items() for method, paired in _pairs(some)}
-    rows = [_row(folder, method, paired) for (folder, method), paired in pairs.items()]
     first = next(iter(texts))
     datasets = [_row(first, method, part) for (folder, method), part in _by_dataset(pairs) if folder == first]
-    repeated = _repeated(texts)
+    repeated, chain = repeated_texts(texts), _chain_over_tree(pairs)
+    values = {
+        "sources": [_row(folder, method, paired) for (folder, method), paired in pairs.items()],
+        "datasets": datasets,
+        "repeated": repeated,
+        "chain_over_tree": None if chain is None else chain.row("ratio"),
+        "needed": NEEDED,
+        "curves": [
+            {"folder": folder, "method": method, "positions": list(_CURVE), "head_equal": _curve(paired)}
+            for (folder, method), paired in pairs.items()
+        ],
+    }
     return Findings(
         compared=tuple(_ladder(files, texts)),
-        follows=_follows(pairs, repeated),
+        follows=f"{_equal_follow(pairs)} {_cause_follow(pairs, chain)} {_repeated_follow(repeated)}".strip(),
         tables=(_text(pairs), _datasets_text(pairs, first), _repeated_text(repeated), within_width(NEEDED)),
-        values={
-            "sources": rows,
-            "datasets": datasets,
-            "repeated": repeated,
-            "needed": NEEDED,
-            "curves": [
-                {"folder": folder, "method": method, "positions": list(_CURVE), "alike": _curve(paired)}
-                for (folder, method), paired in pairs.items()
-            ],
-        },
+        values=values,
     )
 
 
@@ -133,7 +149,6 @@ def _text_of(dataset: str, record: Mapping[str, object]) -> _Text:
         turn=int(numbers["turn_index"]),
         head=tuple(head),
         ends=ends,
-        is_cut=len(head) < len(ids),
         digest=str(record["out_sig"]),
         tokens=int(numbers["num_output"]),
         mean=float(cast(float, record["mean_accept"])),
@@ -156,37 +171,34 @@ def _pairs(texts: Sequence[_Text]) -> Iterator[tuple[str, pl.DataFrame]]:
 def _compared(one: _Text, plain: _Text) -> dict[str, object]:
     """What can be said of two texts.
 
-    ``parts_at``: the first position that differs, or as many as were released and are alike. ``alike``: no difference
-    in what was released, tokens behind the end left out. ``whole``: surely equal as a whole; ``perhaps``: may be. A
-    digest is of the tokens behind the end too, of which autoregressive decoding has none and a round at most a block:
-    a longer text that ends beyond what was released may be equal up to its end.
+    ``diverges_at``: the first position that differs, or as many as were released and are equal. ``head_equal``: no
+    difference in what was released, tokens after the end left out. ``surely_equal``: as a whole; ``possibly_equal``:
+    not excluded. A digest is of the tokens after the end too, of which autoregressive decoding has none and a round at
+    most a block: a longer text that ends beyond what was released may be equal up to its end.
     """
     shared = min(len(one.head), len(plain.head))
-    parts_at = next((place for place in range(shared) if one.head[place] != plain.head[place]), shared)
-    alike = one.head == plain.head
-    whole = one.digest == plain.digest or (alike and one.ends and plain.ends)
+    diverges_at = next((place for place in range(shared) if one.head[place] != plain.head[place]), shared)
+    head_equal = one.head == plain.head
+    surely = one.digest == plain.digest or (head_equal and one.ends and plain.ends)
     may_be_longer = 0 < one.tokens - plain.tokens <= BLOCK and not (one.ends or plain.ends)
     return {
         "dataset": one.dataset,
         "prompt": one.prompt,
         "turn": one.turn,
-        "alike": int(alike),
-        "as_released": int(alike and one.is_cut == plain.is_cut),
-        "parts": int(not alike),
-        "parts_at": parts_at,
-        "at_risk": parts_at + int(not alike),
-        "digest": int(one.digest == plain.digest),
-        "whole": int(whole),
-        "perhaps": int(whole or (alike and may_be_longer)),
-        "behind_end": int(one.is_cut),
+        "head_equal": int(head_equal),
+        "diverges": int(not head_equal),
+        "diverges_at": diverges_at,
+        "at_risk": diverges_at + int(not head_equal),
+        "digest_equal": int(one.digest == plain.digest),
+        "surely_equal": int(surely),
+        "possibly_equal": int(surely or (head_equal and may_be_longer)),
+        "after_end": int(one.ends and one.tokens > len(one.head)),
         "ends": int(one.ends),
         "one": 1,
     }
 
 
-def _by_dataset(
-    pairs: Mapping[tuple[str, str], pl.DataFrame],
-) -> Iterator[tuple[tuple[str, str], pl.DataFrame]]:
+def _by_dataset(pairs: Pairs) -> Iterator[tuple[tuple[str, str], pl.DataFrame]]:
     for key, paired in pairs.items():
         for name in paired["dataset"].unique(maintain_order=True):
             yield key, paired.filter(pl.col("dataset") == name)
@@ -194,20 +206,16 @@ def _by_dataset(
 
 def _row(folder: str, method: str, paired: pl.DataFrame) -> dict[str, object]:
     datasets = paired["dataset"].unique(maintain_order=True).to_list()
-    sums = {
-        name: int(paired[name].sum())
-        for name in ("alike", "as_released", "digest", "whole", "perhaps", "ends", "behind_end")
-    }
-    parted = paired.filter(pl.col("parts") == 1)["parts_at"]
+    diverged = paired.filter(pl.col("diverges") == 1)["diverges_at"]
     return {
         "folder": folder,
         "method": method,
         "dataset": datasets[0] if len(datasets) == 1 else None,
         "turns": paired.height,
-        **sums,
-        **_share(paired, "alike").row("alike_share"),
-        **_rate(paired).row("parts_per_token"),
-        "median_parts_at": parted.median() if len(parted) else None,
+        **{name: int(paired[name].sum()) for name in _COUNTED},
+        **_share(paired, "head_equal").row("head_equal_share"),
+        **_rate(paired).row("diverges_per_1000_tokens", factor=1000),
+        "median_diverges_at": diverged.median() if len(diverged) else None,
     }
 
 
@@ -217,37 +225,43 @@ def _share(paired: pl.DataFrame, name: str) -> PromptFigure:
 
 def _rate(paired: pl.DataFrame) -> PromptFigure:
     """First differences per token that could have been one."""
-    return prompt_ratio(paired, parts=1, at_risk=-1)
+    return prompt_ratio(paired, diverges=1, at_risk=-1)
 
 
 def _curve(paired: pl.DataFrame) -> list[float]:
-    """Share of the texts that are alike up to each position; one that ended alike stays so."""
-    parts = paired.select(pl.when(pl.col("parts") == 1).then("parts_at").otherwise(HEAD + 1)).to_series().to_numpy()
-    return [round(float((parts >= place).mean()), 4) for place in _CURVE]
+    """Share of the texts without a difference up to each position; one that ended so remains so."""
+    places = paired.select(pl.when(pl.col("diverges") == 1).then("diverges_at").otherwise(HEAD + 1)).to_series()
+    return [round(float((places.to_numpy() >= place).mean()), 4) for place in _CURVE]
 
 
-def _repeated(texts: Mapping[str, Sequence[_Text]]) -> list[dict[str, object]]:
-    """Texts of one method in two folders of a model: how many digests are equal."""
+def repeated_texts(texts: Mapping[str, Sequence[_Text]]) -> list[dict[str, object]]:
+    """How many digests of a method's texts are equal in the first folder of a model that has it and in each later one.
+
+    Args:
+        texts: by folder.
+    """
     found = []
-    names = [name for name in texts if "/8b/" not in name]
-    for place, first in enumerate(names):
-        for second in names[place + 1 :]:
-            one, other = (
-                {(each.method, each.dataset, each.prompt, each.turn): each.digest for each in texts[name]}
-                for name in (first, second)
-            )
-            shared = sorted(one.keys() & other.keys())
-            found += [
-                {
-                    "first": first,
-                    "second": second,
-                    "method": method,
-                    "turns": sum(key[0] == method for key in shared),
-                    "equal": sum(key[0] == method and one[key] == other[key] for key in shared),
-                }
-                for method in dict.fromkeys(key[0] for key in shared)
-            ]
+    for folders in SOURCES.values():
+        digests = {
+            folder: {(one.method, one.dataset, one.prompt, one.turn): one.digest for one in texts.get(folder, ())}
+            for folder in folders
+        }
+        for method in dict.fromkeys(key[0] for some in digests.values() for key in some):
+            first, *later = [folder for folder, some in digests.items() if any(key[0] == method for key in some)]
+            for second in later:
+                shared = [key for key in digests[first] if key[0] == method and key in digests[second]]
+                equal = sum(digests[first][key] == digests[second][key] for key in shared)
+                found.append({"first": first, "second": second, "method": method, "turns": len(shared), "equal": equal})
     return found
+
+
+def _chain_over_tree(pairs: Pairs) -> PromptFigure | None:
+    """Texts of the chain with equal first tokens, over those of DominoTree, paired; None where no folder has both."""
+    for folder, method in pairs:
+        if method == CHAIN and (folder, TREE) in pairs:
+            both = pairs[folder, CHAIN].join(pairs[folder, TREE], on=["dataset", "prompt", "turn"], suffix="_tree")
+            return prompt_ratio(both, head_equal=1, head_equal_tree=-1)
+    return None
 
 
 def _ladder(files: ReleasedFiles, texts: Mapping[str, Sequence[_Text]]) -> Iterator[ComparedFigure]:
@@ -266,57 +280,97 @@ def _ladder(files: ReleasedFiles, texts: Mapping[str, Sequence[_Text]]) -> Itera
             yield ComparedFigure(name, own.value, theirs, own.interval)
 
 
-def _shown(figure: PromptFigure, factor: float, digits: int) -> str:
-    low, high = (factor * end for end in (figure.interval.low, figure.interval.high))
-    return f"{factor * figure.value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
-
-
-def _text(pairs: Mapping[tuple[str, str], pl.DataFrame]) -> str:
-    head = ["turns", "alike", "% [95 %]", "digest", "equal, at least", "at most", "parts per 1,000 tokens"]
+def _text(pairs: Pairs) -> str:
+    head = ["turns", "first tokens equal", "% [95 %]", "digest", "equal, at least", "at most", "diverge per 1,000"]
     cells = [["as autoregressive decoding", "", *head]]
     for (folder, method), paired in pairs.items():
-        counted = {name: str(int(paired[name].sum())) for name in ("alike", "digest", "whole", "perhaps")}
-        share, rate = _shown(_share(paired, "alike"), 100, 0), _shown(_rate(paired), 1000, 1)
-        figures = [counted["alike"], share, counted["digest"], counted["whole"], counted["perhaps"], rate]
-        cells.append([SOURCES[folder], method, str(paired.height), *figures])
-    behind = {
-        SOURCES[folder]: (int(one["behind_end"].sum()), int(one["ends"].sum())) for (folder, _), one in pairs.items()
+        counted = [str(int(paired[name].sum())) for name in _COUNTED[:4]]
+        share, rate = _share(paired, "head_equal").text(0, factor=100), _rate(paired).text(1, factor=1000)
+        cells.append([LABELS[folder], method, str(paired.height), counted[0], share, *counted[1:], rate])
+    after_end = {
+        LABELS[folder]: (int(one["after_end"].sum()), int(one["ends"].sum())) for (folder, _), one in pairs.items()
     }
-    told = "; ".join(f"{name} {some} of {ended}" for name, (some, ended) in behind.items())
+    told = "; ".join(f"{name} {some} of {ended}" for name, (some, ended) in after_end.items())
     note = (
-        f"Alike: no difference in the first {HEAD} tokens, or in all of a shorter text up to its end. Digest: of the "
-        "whole text. Their digests count a token behind the end of a text where a round committed one; of texts that "
-        f"end within {HEAD} tokens (last method of each): {told}. So digests differ of texts that are equal: at least "
-        "and at most say how many whole texts are. Parts: first differences per token before which none was."
+        f"First tokens equal: no difference in the first {HEAD}, or in all of a shorter text up to its end. Digest: "
+        "of the whole text. Their digests count a token after the end-of-sequence token where a round committed one; "
+        f"of texts that end within {HEAD} tokens (last method of each): {told}. So digests differ of texts that are "
+        "equal: at least and at most say how many whole texts are. Diverge: first differences per 1,000 tokens before "
+        "which none was. Ladder: three ways to score nodes; builder: the code that makes the tree of the scores."
     )
-    return f"{aligned(cells, [True, True, *[False] * 7])}\n{within_width(note)}"
+    return f"{aligned(cells, [True, True, *[False] * len(head)])}\n{within_width(note)}"
 
 
-def _datasets_text(pairs: Mapping[tuple[str, str], pl.DataFrame], folder: str) -> str:
+def _datasets_text(pairs: Pairs, folder: str) -> str:
     own = {method: paired for (place, method), paired in pairs.items() if place == folder}
-    cells = [[f"alike, {SOURCES[folder]}", "turns", *own]]
+    cells = [[f"first tokens equal, {LABELS[folder]}", "turns", *own]]
     for name in next(iter(own.values()))["dataset"].unique(maintain_order=True):
         parts = [paired.filter(pl.col("dataset") == name) for paired in own.values()]
-        cells.append([name, str(parts[0].height), *(str(int(part["alike"].sum())) for part in parts)])
+        cells.append([name, str(parts[0].height), *(str(int(part["head_equal"].sum())) for part in parts)])
     return aligned(cells, [True, *[False] * (1 + len(own))])
 
 
 def _repeated_text(rows: Sequence[Mapping[str, object]]) -> str:
-    cells = [["equal digests in two folders, Qwen3-4B", "", ""]]
+    cells = [["equal digests in two folders", "", ""]]
     for row in rows:
-        places = " and ".join(SOURCES[str(row[key])].removeprefix("Qwen3-4B, ") for key in ("first", "second"))
+        places = " and ".join(LABELS[str(row[key])] for key in ("first", "second"))
         cells.append([places, str(row["method"]), f"{row['equal']} of {row['turns']}"])
     return aligned(cells, [True, True, False])
 
 
-def _follows(pairs: Mapping[tuple[str, str], pl.DataFrame], repeated: Sequence[Mapping[str, object]]) -> str:
-    key = next((one for one in pairs if one[1] == "dominotree@16"), next(iter(pairs)))
-    paired = pairs[key]
-    alike, whole, perhaps = (int(paired[name].sum()) for name in ("alike", "whole", "perhaps"))
-    equal, turns = (sum(int(str(row[name])) for row in repeated) for name in ("equal", "turns"))
-    return (
-        f"{alike} of {paired.height} texts of {key[1]} ({SOURCES[key[0]]}) begin as autoregressive decoding's do, and "
-        f"{whole} to {perhaps} are equal to the end: exactness as equal texts does not hold, for any method of theirs. "
-        f"It is not chance from run to run: {equal} of {turns} pairs of one text decoded twice have equal digests. "
-        "Whether each difference is a near-tie in bfloat16 or a fault cannot be told from what was released."
+def _distinct(pairs: Pairs) -> list[pl.DataFrame]:
+    """Of each model and method the first folder, so that a text that was decoded again counts once."""
+    found: dict[tuple[str, str], pl.DataFrame] = {}
+    for model, folders in SOURCES.items():
+        for (folder, method), paired in pairs.items():
+            if folder in folders:
+                found.setdefault((model, method), paired)
+    return list(found.values())
+
+
+def _equal_follow(pairs: Pairs) -> str:
+    """How many texts of all methods equal autoregressive decoding's."""
+    parts = _distinct(pairs)
+    turns = sum(paired.height for paired in parts)
+    equal, surely, possibly = (
+        sum(int(paired[name].sum()) for paired in parts) for name in ("head_equal", "surely_equal", "possibly_equal")
     )
+    if surely == turns:
+        return f"all {turns} texts of {len(parts)} models and methods equal autoregressive decoding's."
+    told = f"{surely} to {possibly} equal it as a whole" if possibly else "none equals it as a whole"
+    return (
+        f"of {turns} texts of {len(parts)} models and methods {equal} have the first {HEAD} tokens of autoregressive "
+        f"decoding's, and {told}."
+    )
+
+
+def _cause_follow(pairs: Pairs, chain: PromptFigure | None) -> str:
+    """What the differences may come from."""
+    if all(int(paired["surely_equal"].sum()) == paired.height for paired in _distinct(pairs)):
+        return ""
+    first = "In bfloat16 near-ties of the target alone give such differences"
+    last = "Which of the two each difference is cannot be told without the target's logits."
+    if chain is None:
+        return f"{first}, and so does a fault. {last}"
+    ratio = f"{chain.text()} times as many texts with equal first tokens as DominoTree"
+    if not chain.differs:
+        return (
+            f"{first}; the chain, which has no tree mask, diverges as often ({ratio}). Nothing here points to a fault, "
+            f"and nothing excludes one. {last}"
+        )
+    often = "less" if chain.direction > 0 else "more"
+    return f"{first}, but the chain, which has no tree mask, diverges {often} often ({ratio}). {last}"
+
+
+def _repeated_follow(repeated: Sequence[Mapping[str, object]]) -> str:
+    """Whether the differences are chance from run to run; autoregressive texts are not counted."""
+    own = [row for row in repeated if row["method"] != AUTOREGRESSIVE]
+    equal, turns = (sum(int(str(row[name])) for row in own) for name in ("equal", "turns"))
+    if not turns:
+        return ""
+    told = f"{equal} of {turns} texts that were decoded again have the digest of the first time"
+    if equal == turns:
+        return f"It is not chance from run to run: {told}."
+    if equal:
+        return f"Some of it may be chance from run to run: {told}."
+    return f"All of it may be chance from run to run: {told}."

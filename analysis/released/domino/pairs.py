@@ -1,7 +1,8 @@
 """Their paired comparisons of DominoTree with four other methods, again with intervals over prompts.
 
-Theirs resample turns; here the turns of a conversation stay together. The comparison itself is theirs: the ratio of
-the means, over turns, of each turn's own speed.
+Theirs resample turns; here the turns of a conversation remain together. The comparison itself is theirs: the ratio of
+the means, over turns, of each turn's own speed. Where the other method's autoregressive baseline is of another session,
+the comparison tells nothing of the methods and is not counted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,20 +12,16 @@ from types import MappingProxyType
 import numpy as np
 import polars as pl
 
-from simlab.analysis.released.domino.records import (
-    ROLLUPS,
-    TEMPERATURES,
-    Model,
-    domino_turns,
-    program_turns,
-    with_conversations,
-)
+from simlab.analysis.released.domino.records import MODELS, ROLLUPS, Model, with_conversations
+from simlab.analysis.released.domino.sessions import TREE
+from simlab.analysis.released.domino.settings import Setting
 from simlab.analysis.released.files import Quoted, ReleasedFiles
-from simlab.analysis.released.prompt_ratios import PromptFigure, prompt_ratio, significance_level
+from simlab.analysis.released.prompt_ratios import PromptFigure, prompt_ratio
+from simlab.analysis.statistics.intervals import LEVEL
 from simlab.analysis.statistics.significance import holm
+from simlab.analysis.table.text import aligned, within_width
 from simlab.errors import SimlabError
 
-TREE = "dominotree@16"
 RIVALS: Mapping[str, str] = MappingProxyType(
     {"domino": "Domino", "ddtree_tb16": "DDTree@16", "caddtree": "CaDDTree", "dflash": "DFlash"}
 )
@@ -41,12 +38,12 @@ class PairedCell:
         theirs: by how much DominoTree is faster, in per cent.
         theirs_low: the lower end of their interval.
         theirs_high: the upper end.
-        num_theirs: turns in it, as they say.
-        num_turns: turns in it here.
+        num_turns: turns in it.
         by_turn: ours of the same: mean of speeds per turn over mean of speeds per turn.
         pooled: all tokens over all seconds, by the same; None where these were not released.
         lengths: acceptance lengths, macro averages (per response), by each other.
-        stays_among_all: whether ours differs in the same direction by p-values corrected among all of the model's.
+        is_counted: whether the speeds on each side are over a baseline of their own session, as far as that is known.
+        remains_among_all: whether it also remains with p-values corrected among the model's that count.
     """
 
     model: str
@@ -56,12 +53,12 @@ class PairedCell:
     theirs: Quoted
     theirs_low: float
     theirs_high: float
-    num_theirs: int
     num_turns: int
     by_turn: PromptFigure
     pooled: PromptFigure | None
     lengths: PromptFigure
-    stays_among_all: bool = False
+    is_counted: bool
+    remains_among_all: bool = False
 
     @property
     def theirs_direction(self) -> int:
@@ -69,7 +66,7 @@ class PairedCell:
         return 1 if self.theirs_low > 0 else -1 if self.theirs_high < 0 else 0
 
     @property
-    def stays(self) -> bool:
+    def remains(self) -> bool:
         """Whether what they show is shown by ours too."""
         return self.theirs_direction != 0 and self.by_turn.direction == self.theirs_direction
 
@@ -83,7 +80,6 @@ class PairedCell:
         found: dict[str, object] = {
             "model": self.model,
             "temperature": self.temperature,
-            "rollup": self.rollup,
             "rival": self.rival,
             "turns": self.num_turns,
             "theirs_percent": round(self.theirs.value, 4),
@@ -91,104 +87,138 @@ class PairedCell:
             "theirs_ci_high": round(self.theirs_high, 4),
             **self.by_turn.row("speed_ratio"),
             **self.lengths.row("length_ratio"),
-            "stays": self.stays,
-            "stays_among_all": self.stays_among_all,
+            "counted": self.is_counted,
+            "remains": self.remains,
+            "remains_among_all": self.remains_among_all,
         }
         return found | ({} if self.pooled is None else self.pooled.row("pooled_speed_ratio"))
 
 
-def paired_cells(files: ReleasedFiles, model: Model, best_arm: Mapping[tuple[str, str], str]) -> list[PairedCell]:
-    """All cells of their table of comparisons of a model, corrected as one family.
+def paired_cells(files: ReleasedFiles, settings: Sequence[Setting]) -> list[PairedCell]:
+    """All cells of their tables of comparisons; those of a model that count are corrected as one family.
 
     Args:
         files: of the release.
-        model: which.
-        best_arm: of the Domino decoder, by temperature and dataset.
+        settings: of both models, at all temperatures.
 
     Raises:
         SimlabError: a file holds something else, or their table has other cells.
     """
-    rows = files.rows(model.pairwise)
     found = []
-    for temperature in TEMPERATURES:
-        turns = _turns(files, model, temperature, best_arm)
-        for rival in RIVALS:
-            paired = _paired(turns, model, rival)
-            found += [
-                _cell(files, model, temperature, rollup, rival, part, rows)
-                for rollup, datasets in ROLLUPS.items()
-                if (part := paired.filter(pl.col("dataset").is_in(datasets))).height
-            ]
-    return _among_all(found)
+    for model in MODELS:
+        rows, own = files.rows(model.pairwise), [one for one in settings if one.model.name == model.name]
+        found += among_all([cell for one in own for cell in _cells(files, one, rows)])
+    return found
 
 
-def chosen_domino(turns: Mapping[str, pl.DataFrame], model: Model) -> tuple[pl.DataFrame, dict[str, str]]:
-    """The turns of the Domino decoder that their tables are of: of each dataset the faster arm, by their rule.
-
-    Args:
-        turns: of each arm, as `simlab.analysis.released.domino.records.domino_turns` has them.
-        model: whose; it says whether the first prompt is left out.
-
-    Returns:
-        the turns, and the arm of each dataset.
-    """
-    kept = {arm: one.filter(pl.col("prompt") != 0) if model.domino_drops_first else one for arm, one in turns.items()}
-    speeds = {arm: dict(one.group_by("dataset").agg(pl.mean("tokens_per_s")).iter_rows()) for arm, one in kept.items()}
-    first, second = kept
-    names = kept[first]["dataset"].unique(maintain_order=True)
-    best = {name: first if speeds[first][name] >= speeds[second][name] else second for name in names}
-    parts = [kept[arm].filter(pl.col("dataset") == name) for name, arm in best.items()]
-    return pl.concat(parts), best
+def among_all(cells: Sequence[PairedCell]) -> list[PairedCell]:
+    """Cells of one family with p-values corrected by Holm; those that do not count are no part of it."""
+    p_values = [one.by_turn.p_value if one.is_counted else float("nan") for one in cells]
+    adjusted = holm(np.array(p_values, np.float64))
+    return [
+        replace(one, remains_among_all=one.is_counted and one.remains and bool(p_value < 1 - LEVEL))
+        for one, p_value in zip(cells, adjusted, strict=True)
+    ]
 
 
-def counts(cells: Sequence[PairedCell]) -> dict[str, int]:
-    """How many of some cells they show to differ, and how many of these still do."""
-    shown = [one for one in cells if one.theirs_direction]
-    with_pooled = [one for one in shown if one.pooled is not None]
+def count_comparisons(cells: Sequence[PairedCell]) -> dict[str, int]:
+    """How many of some cells count, how many of these they show to differ, and how many of these still do."""
+    counted = [one for one in cells if one.is_counted]
+    shown = [one for one in counted if one.theirs_direction]
+    pooled = [(one.pooled.direction, one.theirs_direction) for one in shown if one.pooled is not None]
     return {
         "cells": len(cells),
+        "left_out": len(cells) - len(counted),
+        "left_out_shown": sum(one.theirs_direction != 0 for one in cells if not one.is_counted),
+        "counted": len(counted),
         "shown": len(shown),
         "shown_faster": sum(one.theirs_direction > 0 for one in shown),
-        "stay": sum(one.stays for one in shown),
-        "stay_among_all": sum(one.stays_among_all for one in shown),
-        "shown_by_ours_alone": sum(not one.theirs_direction and one.by_turn.direction != 0 for one in cells),
-        "shown_with_pooled": len(with_pooled),
-        "stay_pooled": sum(
-            one.pooled is not None and one.pooled.direction == one.theirs_direction for one in with_pooled
-        ),
-        "turned_pooled": sum(
-            one.pooled is not None and one.pooled.direction == -one.theirs_direction for one in with_pooled
-        ),
+        "remain": sum(one.remains for one in shown),
+        "remain_among_all": sum(one.remains_among_all for one in shown),
+        "shown_by_ours_alone": sum(not one.theirs_direction and one.by_turn.direction != 0 for one in counted),
+        "shown_with_pooled": len(pooled),
+        "remain_pooled": sum(ours == theirs for ours, theirs in pooled),
+        "sign_changed_pooled": sum(ours == -theirs for ours, theirs in pooled),
     }
 
 
-def _turns(
-    files: ReleasedFiles, model: Model, temperature: str, best_arm: Mapping[tuple[str, str], str]
-) -> dict[str, pl.DataFrame]:
-    """The turns of each method; the first is left out where their table leaves it out."""
-    own = program_turns(files, model, temperature, "dominotree")
-    tree = own.filter(pl.col("method") == TREE)
-    others = program_turns(files, model, temperature, "baseline_ddtree_caddtree")
-    arms = {arm: domino_turns(files, model, temperature, arm) for arm in set(best_arm.values())}
-    domino = [
-        arms[best_arm[temperature, name]].filter(pl.col("dataset") == name)
-        for name in tree["dataset"].unique(maintain_order=True)
-        if (temperature, name) in best_arm
+def comparisons_text(cells: Sequence[PairedCell]) -> str:
+    """How many of their comparisons remain, by model and by the other method."""
+    head = [
+        "paired comparisons",
+        "cells",
+        "counted",
+        "they show",
+        "remain",
+        "by Holm",
+        "with seconds",
+        "pooled",
+        "sign",
     ]
-    dropped = pl.col("place") > 0 if model.tree_drops_first else pl.lit(True)
-    first_prompt = pl.col("prompt") != 0 if model.domino_drops_first else pl.lit(True)
+    keys = ("cells", "counted", "shown", "remain", "remain_among_all", "shown_with_pooled", "remain_pooled")
+    lines = [head]
+    for name, own in _groups(cells):
+        found = count_comparisons(own)
+        lines.append([name, *(str(found[key]) for key in (*keys, "sign_changed_pooled"))])
+    note = (
+        "Counted: the others divide by an autoregressive baseline of another session. They show: their interval "
+        "excludes 0. Remain: so does ours, over prompts, turns of a conversation together. By Holm: corrected among "
+        "the cells of the model that count. Pooled: by all tokens over all seconds instead of the mean of each turn's "
+        "speed, where seconds were released; sign: then the interval lies on the other side of 0."
+    )
+    return f"{aligned(lines, [True, *[False] * (len(head) - 1)])}\n{within_width(note)}"
+
+
+def overall_text(cells: Sequence[PairedCell]) -> str:
+    """DominoTree over each other method, all datasets together."""
+    lines = [["DominoTree over, all datasets", "", "speed, per turn [95 %]", "speed, pooled", "macro length", ""]]
+    for one in cells:
+        if one.rollup == "Overall":
+            pooled = "seconds not released" if one.pooled is None else one.pooled.text(3)
+            figures = [one.by_turn.text(3), pooled, one.lengths.text(3), "" if one.is_counted else "not counted"]
+            lines.append([f"{one.model} T={one.temperature}", one.rival, *figures])
+    note = (
+        "Domino has the same drafter and is compared by tokens per second, of another program and, by the authors' "
+        "README, another session; DDTree@16, CaDDTree and DFlash have another drafter, and each side is over its own "
+        "program's autoregressive decoding."
+    )
+    return f"{aligned(lines, [True, True, False, False, False, True])}\n{within_width(note)}"
+
+
+def _groups(cells: Sequence[PairedCell]) -> list[tuple[str, list[PairedCell]]]:
+    models = {name: [one for one in cells if one.model == name] for name in dict.fromkeys(one.model for one in cells)}
+    pairs = dict.fromkeys((one.model, one.rival) for one in cells)
+    rivals = [(f"{name} over {rival}", [one for one in models[name] if one.rival == rival]) for name, rival in pairs]
+    return [("all", list(cells)), *models.items(), *rivals]
+
+
+def _cells(files: ReleasedFiles, setting: Setting, rows: Sequence[Mapping[str, str]]) -> list[PairedCell]:
+    turns = _turns(setting)
+    found = []
+    for rival in RIVALS:
+        paired = _paired(turns, rival)
+        for rollup, datasets in ROLLUPS.items():
+            part = paired.filter(pl.col("dataset").is_in(datasets))
+            if part.height:
+                found.append(_cell(files, setting, rollup, rival, part, rows))
+    return found
+
+
+def _turns(setting: Setting) -> dict[str, pl.DataFrame]:
+    """The turns of each method; the first is left out where their table leaves it out."""
+    tree = setting.own.filter(pl.col("method") == TREE)
     return {
-        "tree": tree.filter(dropped),
-        "tree's ar": own.filter(pl.col("method") == "ar"),
-        "domino": pl.concat(domino).filter(first_prompt),
+        "tree": tree.filter(pl.col("place") > 0) if setting.model.tree_drops_first else tree,
+        "tree's ar": setting.own.filter(pl.col("method") == "ar"),
+        "domino": setting.chosen,
         **{
-            name: with_conversations(others.filter(pl.col("method") == name), tree)
+            name: with_conversations(setting.reference.filter(pl.col("method") == name), tree)
             for name in ("baseline", "ddtree_tb16", "caddtree", "dflash")
         },
     }
 
 
-def _paired(turns: Mapping[str, pl.DataFrame], model: Model, rival: str) -> pl.DataFrame:
+def _paired(turns: Mapping[str, pl.DataFrame], rival: str) -> pl.DataFrame:
     """A row for each turn of both: speeds as they compare them (first, second), lengths, tokens and seconds."""
     columns = [*_TURN, "tokens_per_s", "mean", "tokens", "seconds"]
     paired = turns["tree"].select(columns).join(turns[rival].select(columns), on=_TURN, suffix="_rival")
@@ -205,42 +235,52 @@ def _paired(turns: Mapping[str, pl.DataFrame], model: Model, rival: str) -> pl.D
 
 def _cell(
     files: ReleasedFiles,
-    model: Model,
-    temperature: str,
+    setting: Setting,
     rollup: str,
     rival: str,
     paired: pl.DataFrame,
     rows: Sequence[Mapping[str, str]],
 ) -> PairedCell:
-    label = f"DominoTree (16) vs {RIVALS[rival]}"
-    key = {"temp": temperature, "dataset_or_rollup": rollup, "comparison": label}
-    matching = [row for row in rows if all(row[name] == value for name, value in key.items())]
-    if len(matching) != 1:
-        raise SimlabError(f"{model.pairwise} has {len(matching)} rows of {', '.join(key.values())}; expected one")
-    row = matching[0]
+    row, where = _their_row(setting.model, rows, setting.temperature, rollup, rival)
+    if row["n"] != str(paired.height):
+        raise SimlabError(f"{setting.model.pairwise}, {where}: {row['n']} turns by their table, {paired.height} here")
     powers = {"tokens": 1, "seconds": -1, "tokens_rival": -1, "seconds_rival": 1}
     if rival != "domino":
         powers |= {"tokens_ar": -1, "seconds_ar": 1, "tokens_plain": 1, "seconds_plain": -1}
     are_released = not any(paired[name].null_count() for name in powers)
     return PairedCell(
-        model=model.name,
-        temperature=temperature,
+        model=setting.model.name,
+        temperature=setting.temperature,
         rollup=rollup,
         rival=RIVALS[rival],
-        theirs=files.quoted(model.pairwise, float(row["delta_pct"]), f"delta_pct of {', '.join(key.values())}"),
+        theirs=files.quoted(setting.model.pairwise, float(row["delta_pct"]), f"delta_pct of {where}"),
         theirs_low=float(row["ci_low"]),
         theirs_high=float(row["ci_high"]),
-        num_theirs=int(row["n"]),
         num_turns=paired.height,
         by_turn=prompt_ratio(paired, first=1, second=-1),
         pooled=prompt_ratio(paired, **powers) if are_released else None,
         lengths=prompt_ratio(paired, mean=1, mean_rival=-1),
+        is_counted=rival == "domino" or not setting.reuses_baseline,
     )
 
 
-def _among_all(cells: Sequence[PairedCell]) -> list[PairedCell]:
-    adjusted = holm(np.array([one.by_turn.p_value for one in cells], np.float64))
-    return [
-        replace(one, stays_among_all=one.stays and bool(p_value < significance_level()))
-        for one, p_value in zip(cells, adjusted, strict=True)
-    ]
+def _their_row(
+    model: Model, rows: Sequence[Mapping[str, str]], temperature: str, rollup: str, rival: str
+) -> tuple[Mapping[str, str], str]:
+    """The only row of a comparison in their table, and where it is.
+
+    Raises:
+        SimlabError: there is none, or more than one, or it holds no numbers.
+    """
+    label = f"DominoTree (16) vs {RIVALS[rival]}"
+    key = {"temp": temperature, "dataset_or_rollup": rollup, "comparison": label}
+    matching = [row for row in rows if all(row.get(name) == value for name, value in key.items())]
+    where = ", ".join(key.values())
+    if len(matching) != 1:
+        raise SimlabError(f"{model.pairwise} has {len(matching)} rows of {where}; expected one")
+    try:
+        for name in ("n", "delta_pct", "ci_low", "ci_high"):
+            float(matching[0][name])
+    except (KeyError, TypeError, ValueError) as error:
+        raise SimlabError(f"{model.pairwise}, {where}: {name} is no number") from error
+    return matching[0], where

@@ -5,8 +5,8 @@ programs, with the mean of each turn.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import polars as pl
@@ -41,7 +41,10 @@ ROLLUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 TEMPERATURES = ("0.0", "0.5", "1.0")
 ARMS = ("graph", "eager")
-"""With and without CUDA graphs."""
+"""How the released Domino decoder was run, with and without CUDA graphs."""
+
+OWN_PROGRAM, REFERENCE_PROGRAM = "dominotree", "baseline_ddtree_caddtree"
+"""Folders of their own program, and of CaDDTree's, in which they ran DFlash, DDTree and CaDDTree."""
 
 BLOCK = 16
 MOST_COMMITTED = BLOCK + 1
@@ -49,6 +52,9 @@ MOST_COMMITTED = BLOCK + 1
 
 LENGTH_LIMIT = 2048
 """Tokens at which a text is cut."""
+
+ROUNDING = 5e-9
+"""Means that differ by less are equal: sums are added in another order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,8 @@ class Model:
         suffix: of the tables.
         domino_drops_first: whether their table leaves out the first prompt of the Domino decoder.
         tree_drops_first: whether it leaves out the first turn of DominoTree's program.
+        summaries: by temperature, the folder with sums of the reference program, one for each session of measurement;
+            empty where records say all.
     """
 
     name: str
@@ -70,6 +78,7 @@ class Model:
     suffix: str
     domino_drops_first: bool
     tree_drops_first: bool
+    summaries: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def cells(self) -> str:
@@ -84,7 +93,21 @@ class Model:
 
 MODELS = (
     Model("Qwen3-4B", "qwen3-4b", "results/raw", "", domino_drops_first=False, tree_drops_first=True),
-    Model("Qwen3-8B", "qwen3-8b", "results/raw/8b", "_8b", domino_drops_first=True, tree_drops_first=False),
+    Model(
+        "Qwen3-8B",
+        "qwen3-8b",
+        "results/raw/8b",
+        "_8b",
+        domino_drops_first=True,
+        tree_drops_first=False,
+        summaries=MappingProxyType(
+            {
+                "0.0": "results/raw/8b/collect_8b_2048_20260704/baseline_official",
+                "0.5": "results/raw/8b/reference_8b_tgt0_20260707",
+                "1.0": "results/raw/8b/reference_8b_tgt0_20260707",
+            }
+        ),
+    ),
 )
 """Their rules for warm-up rows are in their README and in make_latex_table.py."""
 
@@ -104,6 +127,7 @@ _OF_TURN = {
     "tps": pl.Float64,
     "mean_accept": pl.Float64,
     "decode_rounds": pl.Int64,
+    "ms_verify": pl.Float64,
 }
 
 
@@ -149,24 +173,30 @@ def domino_turns(files: ReleasedFiles, model: Model, temperature: str, arm: str)
     return found
 
 
-def program_turns(files: ReleasedFiles, model: Model, temperature: str, program: str) -> pl.DataFrame:
-    """The turns of all methods of one of their other programs, all datasets.
+def program_turns(
+    files: ReleasedFiles, model: Model, temperature: str, program: str, datasets: Collection[str] = DATASETS
+) -> pl.DataFrame:
+    """The turns of all methods of one of their other programs.
 
     Columns: method, dataset, prompt, turn, place (in the order in which the method's turns were run), tokens, seconds,
-    rounds, tokens_per_s, mean, one; tokens, seconds and rounds are null where they were not released. Files without
-    turns number them through: a conversation there has as many as in the program that says them.
+    rounds, verify_ms (of a round), tokens_per_s, mean, one; tokens, seconds, rounds and verify_ms are null where they
+    were not released. Files without turns number them through: a conversation there has as many as in the program that
+    says them.
 
     Args:
         files: of the release.
         model: whose.
         temperature: one of `TEMPERATURES`.
-        program: the folder, ``dominotree`` or ``baseline_ddtree_caddtree``.
+        program: the folder, `OWN_PROGRAM` or `REFERENCE_PROGRAM`.
+        datasets: which.
 
     Raises:
         SimlabError: a file holds something else.
     """
     parts = []
     for dataset, name in _by_dataset(files, f"{model.raw}/{program}/", f"_T{temperature}"):
+        if dataset not in datasets:
+            continue
         table = _table(files, name, _OF_TURN)
         parts.append(
             table.select(
@@ -178,6 +208,7 @@ def program_turns(files: ReleasedFiles, model: Model, temperature: str, program:
                 pl.col("num_output").alias("tokens"),
                 pl.col("decode_time").alias("seconds"),
                 pl.col("decode_rounds").alias("rounds"),
+                pl.col("ms_verify").alias("verify_ms"),
                 pl.col("tps").alias("tokens_per_s"),
                 pl.col("mean_accept").alias("mean"),
                 pl.lit(1).alias("one"),
@@ -190,7 +221,7 @@ def with_conversations(turns: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame
     """Turns that were numbered through, under the prompts and turns of a program that says them, place by place.
 
     Args:
-        turns: as `program_turns` has them; those that have turns stay as they are.
+        turns: as `program_turns` has them; those that have turns remain as they are.
         other: turns of one method, in the same order.
     """
     if not turns["turn"].null_count():
@@ -229,8 +260,8 @@ def record_names(files: ReleasedFiles, *folders: str) -> list[str]:
     return sorted(name for name in files.release.files if name.startswith(folders))
 
 
-def _by_dataset(files: ReleasedFiles, before: str, behind: str) -> list[tuple[str, str]]:
-    names = {dataset: f"{before}{dataset}{behind}.jsonl" for dataset in DATASETS}
+def _by_dataset(files: ReleasedFiles, before: str, after: str) -> list[tuple[str, str]]:
+    names = {dataset: f"{before}{dataset}{after}.jsonl" for dataset in DATASETS}
     return [(dataset, name) for dataset, name in names.items() if name in files.release.files]
 
 

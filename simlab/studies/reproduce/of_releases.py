@@ -25,7 +25,7 @@ _CHAIN_MEASURES = {"acceptance_length": "pooled", "acceptance_length_macro": "ma
 
 _ELSEWHERE = tuple(
     PublishedElsewhere(source, "dflash", _CHAIN_MEASURES[one.measure], one.value)
-    for source, study in (("z-lab/dflash #166", ZLAB_166), ("DDTree, arXiv 2604.12989", DDTREE_GSM8K))
+    for source, study in (("issue #166 of z-lab/dflash", ZLAB_166), ("DDTree, arXiv 2604.12989", DDTREE_GSM8K))
     for one in study.figures
     if one.policy == "chain"
 )

@@ -1,5 +1,6 @@
 """CaDDTree beside DDTree of 16: against plain Python, on made-up records and on the real ones."""
 
+import json
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from released_data import made_up_release, real_release, values_of
 
 from simlab.analysis.released.domino.caddtree import domino_caddtree
 from simlab.analysis.released.domino.figures import domino_caddtree_figure
-from simlab.analysis.released.domino.records import MODELS, TEMPERATURES
+from simlab.analysis.released.domino.records import MODELS, TEMPERATURES, Model
 from simlab.analysis.released.files import ReleasedFiles, read_release
 from simlab.cli.main import main
 
@@ -21,6 +22,18 @@ Values = Mapping[str, Any]
 @pytest.fixture(scope="module")
 def contents() -> dict[str, str]:
     return made_up_contents()
+
+
+def sums_of(files: ReleasedFiles, model: Model, temperature: str) -> list[float]:
+    """The oracle's: pooled means of both methods from their sums."""
+    found = []
+    for method in ("caddtree", "ddtree_tb16"):
+        names = files.names(f"{model.summaries[temperature]}/*_T{temperature}.pt.summary.json")
+        rows = [row for name in names for row in json.loads(files.text(name))["rows"] if row["method"] == method]
+        rounds = [row["decode_rounds_mean"] * row["samples"] for row in rows]
+        lengths = [row["accept_len_round_weighted"] for row in rows]
+        found.append(sum(one * other for one, other in zip(rounds, lengths, strict=True)) / sum(rounds))
+    return found
 
 
 def check_against_oracle(files: ReleasedFiles) -> Values:
@@ -47,9 +60,10 @@ def check_against_oracle(files: ReleasedFiles) -> Values:
                     / sum(one["decode_rounds"] for one in some)
                     for some in two.values()
                 ]
-                assert row["pooled_length_ratio"] == pytest.approx(pooled[0] / pooled[1], abs=2e-5)
             else:
-                assert "pooled_length_ratio" not in row
+                pooled = sums_of(files, model, temperature)
+                assert row["pooled_length_ratio_ci_low"] is None
+            assert row["pooled_length_ratio"] == pytest.approx(pooled[0] / pooled[1], abs=2e-5)
     return found
 
 
@@ -85,8 +99,63 @@ def test_text_and_figure(contents: dict[str, str], tmp_path: Path) -> None:
     assert len(domino_caddtree_figure(values_of(found)).to_dict()["data"]) == 3
 
 
+def with_nodes(contents: dict[str, str], nodes: Mapping[str, float | None]) -> dict[str, str]:
+    """A release in which CaDDTree chose so many nodes of 16, by temperature; None: not released."""
+    changed = dict(contents)
+    for name, text in contents.items():
+        temperature = name.partition("_T")[2].removesuffix(".pt.summary.json")
+        if name.endswith(".pt.summary.json") and temperature in nodes:
+            summary = json.loads(text)
+            for row in summary["rows"]:
+                row.pop("budget_mean_unweighted", None)
+                if row["method"] == "caddtree" and nodes[temperature] is not None:
+                    row["budget_mean_unweighted"] = nodes[temperature]
+            changed[name] = json.dumps(summary)
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("nodes", "told"),
+    [
+        ((15.99, 16.0, 16.0), "chose 15.990 to 16.000 on average (Qwen3-8B): it was DDTree with that budget"),
+        ((9.0, 8.0, 7.5), "chose 7.500 to 9.000 on average (Qwen3-8B): costs made its trees smaller, so"),
+        ((16.0, 9.0, 9.0), "costs made its trees smaller in 2 of 3 settings."),
+        ((None, None, None), "How many nodes CaDDTree chose was not released."),
+    ],
+)
+def test_what_follows_depends_on_the_nodes(
+    nodes: tuple[float | None, ...], told: str, contents: dict[str, str], tmp_path: Path
+) -> None:
+    changed = with_nodes(contents, dict(zip(TEMPERATURES, nodes, strict=True)))
+    found = domino_caddtree(made_up_release(tmp_path, changed), progress=False)
+    assert told in found.follows
+    assert ("says nothing of cost-awareness" in found.follows) == (nodes[1] == 16.0)
+
+
+def test_what_follows_depends_on_the_lengths(contents: dict[str, str], tmp_path: Path) -> None:
+    """With other lengths in every turn costs may have decided; and longer ones are an interval that excludes 1."""
+    before = domino_caddtree(made_up_release(tmp_path / "as made", contents), progress=False)
+    assert "nothing that costs could decide mattered" in before.follows
+    changed = dict(contents)
+    for name, text in contents.items():
+        if "baseline_ddtree_caddtree/" in name:
+            records = parsed(text)
+            for one in records:
+                one["mean_accept"] *= 3.001 if one["method"] == "caddtree" else 1
+            changed[name] = lines(records)
+    after = domino_caddtree(made_up_release(tmp_path / "longer", changed), progress=False)
+    assert "0 of 10 turns (Qwen3-4B) and 0 of 10 turns (Qwen3-8B); so in most turns they drafted" in after.follows
+    assert "macro length Qwen3-8B T=1.0: 3." in after.follows
+
+
 def test_real_records() -> None:
     """All printed figures come out; equal lengths in 430 of 430 turns of one model, in 412 of the other."""
     found = check_against_oracle(real_release("domino-tree"))
     assert all(abs(one["difference"]) < 0.00501 for one in found["figures"])
     assert [row["same"] for row in found["settings"] if row["temperature"] == "0.0"] == [430, 412]
+    assert all(15.995 < row["nodes_chosen"] < 16 == row["nodes_allowed"] for row in found["settings"][3:])
+    assert "Of 19 intervals of ratios 1 excludes 1" in found["follows"]
+    assert (found["settings"][2]["rounds_per_s_ratio_ci_low"], found["settings"][3]["pooled_length_ratio"]) == (
+        pytest.approx(1.0014, abs=6e-4),
+        pytest.approx(1.0009, abs=6e-4),
+    )

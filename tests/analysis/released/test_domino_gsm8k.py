@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from released_data import made_up_release, real_release
+from released_data import made_up_release, real_release, values_of
 
-from simlab.analysis.released.domino.gsm8k import CELLS, METHODS, PROMPTS, SUMS, PublishedElsewhere, domino_gsm8k
+from simlab.analysis.released.domino.gsm8k import METHODS, MODEL, PROMPTS, SUMS, PublishedElsewhere, domino_gsm8k
 from simlab.analysis.released.files import ReleasedFiles
 from simlab.errors import SimlabError
 
@@ -33,6 +33,17 @@ def records(num: int = 12) -> list[dict[str, object]]:
     ]
 
 
+def sums_of(name: str) -> dict[str, object]:
+    return {
+        "method": name,
+        "samples": 12,
+        "output_tokens": 660,
+        "decode_seconds": 9.5,
+        "decode_rounds_mean": 10.0,
+        "accept_len_round_weighted": 5.5,
+    }
+
+
 def contents(rows: list[dict[str, object]]) -> dict[str, str]:
     macro = {
         name: np.mean([float(str(one["mean_accept"])) for one in rows if one["method"] == name]) for name in METHODS
@@ -43,11 +54,10 @@ def contents(rows: list[dict[str, object]]) -> dict[str, str]:
     }
     lines = ["temp,dataset,method,speedup,tau"]
     lines += [f"0.0,gsm8k,{METHODS[name]},{speed[name] / speed['baseline']},{macro[name]}" for name in METHODS]
-    sums = {"rows": [{"method": name, "accept_len_round_weighted": 5.5} for name in METHODS]}
     return {
         PROMPTS: "".join(json.dumps(row) + "\n" for row in rows),
-        CELLS: "\n".join(lines) + "\n",
-        SUMS: json.dumps(sums),
+        MODEL.cells: "\n".join(lines) + "\n",
+        SUMS: json.dumps({"rows": [sums_of(name) for name in METHODS]}),
     }
 
 
@@ -60,6 +70,7 @@ def check_against_plain_sums(files: ReleasedFiles) -> None:
         macro = found[f"{name}: macro average (per response)"]
         assert macro.ours == pytest.approx(sum(row["mean_accept"] for row in own) / len(own))
         assert macro.interval.low < macro.ours < macro.interval.high
+        assert macro.verdict == "as printed"
         speed = found[f"{name}: speedup, mean of prompts"]
         assert speed.ours == pytest.approx(sum(row["tps"] for row in own) / sum(plain))
 
@@ -70,17 +81,32 @@ def test_plain_sums_give_the_same(tmp_path: Path) -> None:
 
 def test_what_others_print_stands_beside_it(tmp_path: Path) -> None:
     found = domino_gsm8k(made_up_release(tmp_path, contents(records())), ELSEWHERE)
-    rows = found.values["elsewhere"]
-    assert isinstance(rows, list)
+    rows = values_of(found)["elsewhere"]
     assert [row["within_interval"] for row in rows] == [True, None, False]
     assert rows[1]["here"] == 5.5
-    assert "leaves out 99.00 (another, speedup)" in found.follows
+    assert "our interval holds 6.00 (a page, macro); it excludes 99.00 (another, speedup)" in found.follows
     assert "is the mean over prompts" in found.follows
+    assert "outside" in found.text()
+    assert "a page (sha256" not in found.text(), "what other pages print was read from no file"
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "told"),
+    [
+        (ELSEWHERE[:1], "our interval holds 6.00 (a page, macro)."),
+        (ELSEWHERE[1:2], "nothing has an interval here."),
+        (ELSEWHERE[2:], "it excludes 99.00 (another, speedup)."),
+    ],
+)
+def test_what_follows_depends_on_what_others_print(
+    elsewhere: tuple[PublishedElsewhere, ...], told: str, tmp_path: Path
+) -> None:
+    assert told in domino_gsm8k(made_up_release(tmp_path, contents(records())), elsewhere).follows
 
 
 def test_another_table_is_seen(tmp_path: Path) -> None:
     made = contents(records())
-    made[CELLS] = made[CELLS].replace("DFlash,", "DFlash,1", 1)
+    made[MODEL.cells] = made[MODEL.cells].replace("DFlash,", "DFlash,1", 1)
     assert "is not the mean over prompts" in domino_gsm8k(made_up_release(tmp_path, made)).follows
 
 
@@ -89,6 +115,24 @@ def test_a_missing_prompt_is_refused(tmp_path: Path) -> None:
     rows.remove(next(row for row in rows if row["method"] == "caddtree"))
     files = made_up_release(tmp_path, contents(rows))
     with pytest.raises(SimlabError, match="other prompts of caddtree"):
+        domino_gsm8k(files)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "refusal"),
+    [
+        (PROMPTS, '{"method": "baseline", "sample_idx": 0, "tps": 3.0}\n', "without sample_idx, mean_accept or tps"),
+        (PROMPTS, '{"method": "baseline", "sample_idx": [], "tps": {}}\n', "not in the form"),
+        (PROMPTS, "no JSON\n", "JSON"),
+        (SUMS, "{}", "has no rows"),
+        (SUMS, '{"rows": [3]}', "a row without a method"),
+        (SUMS, '{"rows": [{"method": "dflash"}]}', "expected positive numbers"),
+        (SUMS, json.dumps({"rows": [sums_of("dflash")]}), "no sums of ddtree_tb16, caddtree"),
+    ],
+)
+def test_another_form_is_refused(name: str, text: str, refusal: str, tmp_path: Path) -> None:
+    files = made_up_release(tmp_path, contents(records()) | {name: text})
+    with pytest.raises(SimlabError, match=refusal):
         domino_gsm8k(files)
 
 
@@ -106,3 +150,5 @@ def test_the_real_records() -> None:
     found = domino_gsm8k(files)
     assert found.values["prompts"] == 50
     assert "is the mean over prompts" in found.follows
+    pooled = [one.ours for one in found.compared if one.what.endswith("pooled")]
+    assert [round(one, 2) for one in pooled] == [6.45, 7.35, 7.34]

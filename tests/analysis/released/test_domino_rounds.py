@@ -1,18 +1,28 @@
 """Domino's released rounds: against plain Python, on made-up records and on the real ones."""
 
+import json
 import statistics
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
-from made_up_domino import RIVALS, lines, made_up_contents, parsed
+from made_up_domino import RIVALS, SECONDS, lines, made_up_contents, parsed
 from released_data import made_up_release, real_release, values_of
 
+from simlab.analysis.released.domino.draft_sampling import FOLDER as ABLATION
 from simlab.analysis.released.domino.figures import domino_rounds_figure
+from simlab.analysis.released.domino.means import cell_means, setting_means
+from simlab.analysis.released.domino.pairs import PairedCell, among_all, count_comparisons
 from simlab.analysis.released.domino.records import DATASETS, MODELS, ROLLUPS, TEMPERATURES
-from simlab.analysis.released.domino.rounds import domino_rounds
-from simlab.analysis.released.files import ReleasedFiles, read_release
+from simlab.analysis.released.domino.rounds import arms_follow, comparisons_follow, domino_rounds, means_follow
+from simlab.analysis.released.domino.settings import Setting, read_setting
+from simlab.analysis.released.files import Quoted, ReleasedFiles, read_release
+from simlab.analysis.released.prompt_ratios import PromptFigure
+from simlab.analysis.statistics.intervals import Interval
 from simlab.cli.main import main
 from simlab.errors import SimlabError
 
@@ -71,14 +81,12 @@ def check_against_oracle(files: ReleasedFiles) -> Values:
 
 def test_is_as_in_plain_python(contents: dict[str, str], tmp_path: Path) -> None:
     found = check_against_oracle(made_up_release(tmp_path, contents))
-    assert all(row["is_macro"] for row in found["cells"])
+    assert found["cells_reproduced"]["macro"] == len(found["cells"]) == 12
     theirs = found["comparisons"]["all"]
     shown_rollups = sum(any(name in {"gsm8k", "mt-bench"} for name in datasets) for datasets in ROLLUPS.values())
     assert theirs["cells"] == len(MODELS) * len(TEMPERATURES) * len(RIVALS) * shown_rollups
     for one in found["figures"]:
-        assert (
-            one["difference"] == pytest.approx(0, abs=0.006) or "average (per" in one["what"] or "pooled" in one["what"]
-        )
+        assert one["as_printed"] != ("pooled" in one["what"])
 
 
 def test_each_comparison_is_theirs(contents: dict[str, str], tmp_path: Path) -> None:
@@ -92,6 +100,32 @@ def test_each_comparison_is_theirs(contents: dict[str, str], tmp_path: Path) -> 
         assert ("pooled_speed_ratio" in row) != is_bare
 
 
+def test_means_of_datasets_are_as_in_plain_python(contents: dict[str, str], tmp_path: Path) -> None:
+    """Of the arm and the prompts that their table has: pooled inside each dataset, then datasets alike."""
+    files = made_up_release(tmp_path, contents)
+    found = values_of(domino_rounds(files, progress=False))
+    cells, rows = iter(found["cells"]), iter(found["means"])
+    for model in MODELS:
+        for temperature in TEMPERATURES:
+            pooled, macro, rounds, tokens = [], [], 0, 0
+            for cell in (next(cells), next(cells)):
+                name = (
+                    f"results/raw/domino_official/{model.folder}/T{temperature}/{cell['arm']}_{cell['dataset']}.jsonl"
+                )
+                turns = [one for one in turns_of(files, name) if one["prompt"] or not model.domino_drops_first]
+                sums = sum(sum(one["lengths"]) for one in turns), sum(len(one["lengths"]) for one in turns)
+                pooled.append(sums[0] / sums[1])
+                macro.append(statistics.fmean(statistics.fmean(one["lengths"]) for one in turns))
+                rounds, tokens = rounds + sums[1], tokens + sums[0]
+                assert cell["macro_over_pooled"] == pytest.approx(macro[-1] / pooled[-1], abs=2e-4)
+                assert cell["tokens_per_text"] == round(sum(one["tokens"] for one in turns) / len(turns))
+            row = next(rows)
+            assert row["dataset_pooled"] == pytest.approx(statistics.fmean(pooled), abs=2e-5)
+            ratio = statistics.fmean(macro) / statistics.fmean(pooled)
+            assert row["dataset_macro_over_pooled"] == pytest.approx(ratio, abs=2e-5)
+            assert row["weights_ratio"] == pytest.approx(statistics.fmean(pooled) / (tokens / rounds), abs=2e-5)
+
+
 def test_sees_a_cell_that_is_not_theirs(contents: dict[str, str], tmp_path: Path) -> None:
     """One more token in one round of the arm that the table is of."""
     before = domino_rounds(made_up_release(tmp_path / "as made", contents), progress=False).to_json()
@@ -103,8 +137,211 @@ def test_sees_a_cell_that_is_not_theirs(contents: dict[str, str], tmp_path: Path
     lengths = records[-1]["choices"][1]["acceptance_lengths"][0]
     lengths[0] += 1 if lengths[0] < 17 else -1
     files = made_up_release(tmp_path / "planted", contents | {name: lines(records)})
-    after: Any = domino_rounds(files, progress=False).to_json()["cells"]
-    assert [row["is_macro"] for row in after] == [False, *[True] * (len(after) - 1)]
+    after: Any = domino_rounds(files, progress=False).to_json()["cells_reproduced"]
+    assert after["macro"] == after["cells"] - 1
+
+
+@pytest.mark.parametrize(("num", "told"), [(1, "is in part reproduced"), (12, "is not reproduced")])
+def test_says_whether_the_table_is_reproduced(num: int, told: str, contents: dict[str, str], tmp_path: Path) -> None:
+    changed, left = dict(contents), num
+    for model in MODELS:
+        rows = changed[model.cells].split("\n")
+        for place in range(1, len(rows) - 1):
+            if left:
+                before, _, tau = rows[place].rpartition(",")
+                rows[place], left = f"{before},{float(tau) + 1}", left - 1
+        changed[model.cells] = "\n".join(rows)
+    found = domino_rounds(made_up_release(tmp_path, changed), progress=False)
+    assert f"their table {told} as macro averages (per response): {12 - num} of 12 cells" in found.follows
+
+
+def test_comparisons_over_a_baseline_of_another_session_do_not_count(contents: dict[str, str], tmp_path: Path) -> None:
+    found = values_of(domino_rounds(made_up_release(tmp_path / "as made", contents), progress=False))
+    by_model = {name: (row["cells"], row["counted"]) for name, row in found["comparisons"].items()}
+    each = by_model["Qwen3-4B"][0]
+    assert by_model == {"all": (2 * each, 1.5 * each), "Qwen3-4B": (each, each), "Qwen3-8B": (each, each / 2)}
+    assert {(row["model"], row["temperature"], row["rival"]) for row in found["overall"] if not row["counted"]} == {
+        ("Qwen3-8B", temperature, rival) for temperature in TEMPERATURES[1:] for rival in list(RIVALS.values())[1:]
+    }
+    assert f"{each // 2} tell nothing of the methods" in found["follows"]
+    assert "a round took 15 to 15 % less time, so that their speedups are too large" in found["follows"]
+    named = {name: json.dumps({"tree_budget": 16}) for name in contents if name.endswith("MANIFEST.json")}
+    own = values_of(domino_rounds(made_up_release(tmp_path / "own", contents | named), progress=False))
+    assert own["comparisons"]["all"]["left_out"] == 0
+    assert "session" not in own["follows"]
+
+
+def test_seconds_of_a_round_are_as_in_plain_python(contents: dict[str, str], tmp_path: Path) -> None:
+    """Of the sums for one model, of the records for the other; and DominoTree's, of tokens and means."""
+    files = made_up_release(tmp_path, contents)
+    found = values_of(domino_rounds(files, progress=False))
+    times = {(row["model"], row["temperature"], row["method"]): row["ms_per_round"] for row in found["sessions"]}
+    assert times["Qwen3-8B", "0.0", "DDTree@16"] == pytest.approx(1000 * SECONDS["ddtree_tb16"])
+    assert times["Qwen3-8B", "0.5", "DFlash"] == pytest.approx(850 * SECONDS["dflash"])
+    assert ("Qwen3-8B", "0.5", "autoregressive") not in times
+    for program, name, method in (
+        ("baseline_ddtree_caddtree", "caddtree", "CaDDTree"),
+        ("dominotree", "dominotree@16", "DominoTree"),
+    ):
+        records = [
+            one for path in files.names(f"results/raw/{program}/*_T0.5.jsonl") for one in parsed(files.text(path))
+        ]
+        own = [one for one in records if one["method"] == name]
+        rounds = sum(round(one["num_output"] / one["mean_accept"]) for one in own)
+        seconds = sum(one["decode_time"] for one in own)
+        assert times["Qwen3-4B", "0.5", method] == pytest.approx(1000 * seconds / rounds, abs=1e-3)
+    assert found["session_changes"] == {"DFlash": 0.85, "DDTree@16": 0.85, "CaDDTree": 0.85}
+    assert found["verification_ratio"]["ratio"] == 1.25
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "refusal"),
+    [
+        ("MANIFEST.json", "[]", "is no JSON object"),
+        ("gsm8k_T0.5.pt.summary.json", '{"rows": 3}', "has no rows"),
+        ("gsm8k_T0.5.pt.summary.json", '{"rows": [{"method": "dflash", "samples": 0}]}', "expected positive numbers"),
+    ],
+)
+def test_refuses_sums_in_another_form(
+    name: str, text: str, refusal: str, contents: dict[str, str], tmp_path: Path
+) -> None:
+    files = made_up_release(tmp_path, contents | {f"{MODELS[1].summaries['0.5']}/{name}": text})
+    with pytest.raises(SimlabError, match=refusal):
+        domino_rounds(files, progress=False)
+
+
+def test_refuses_another_number_of_turns(contents: dict[str, str], tmp_path: Path) -> None:
+    rows = contents[MODELS[0].pairwise].split("\n")
+    cells = rows[1].split(",")
+    rows[1] = ",".join([*cells[:3], str(int(cells[3]) + 1), *cells[4:]])
+    files = made_up_release(tmp_path, contents | {MODELS[0].pairwise: "\n".join(rows)})
+    with pytest.raises(SimlabError, match=r"turns by their table, \d+ here"):
+        domino_rounds(files, progress=False)
+
+
+def test_ablation_of_drafting_is_as_in_plain_python(contents: dict[str, str], tmp_path: Path) -> None:
+    files = made_up_release(tmp_path, contents)
+    rows = values_of(domino_rounds(files, progress=False))["draft_sampling"]
+    assert [row["temperature"] for row in rows] == ["0.5", "1.0"]
+    for row in rows:
+        means = {
+            state: statistics.fmean(
+                one["mean_accept"]
+                for one in parsed(files.text(f"{ABLATION}/draftsample_gsm8k_T{row['temperature']}_{state}.jsonl"))
+                if one["method"] == "chain"
+            )
+            for state in ("off", "on")
+        }
+        assert row["greedy_macro"] == pytest.approx(means["off"], abs=2e-5)
+        assert row["ratio"] == pytest.approx(means["off"] / means["on"], abs=2e-5)
+
+
+def cell_of(p_value: float, theirs: int = 1, *, pooled: int | None = None, is_counted: bool = True) -> PairedCell:
+    """A cell whose own interval lies above 1, with theirs and the pooled one above or below."""
+
+    def figure(direction: int, value: float = 0.5) -> PromptFigure:
+        middle = 1 + 0.1 * direction
+        return PromptFigure(middle, Interval(middle - 0.05, middle + 0.05), value, 9)
+
+    return PairedCell(
+        model="Qwen3-4B",
+        temperature="0.0",
+        rollup="GSM8K",
+        rival="DFlash",
+        theirs=Quoted(10.0 * theirs, "a file", "", "a row"),
+        theirs_low=10.0 * theirs - 5,
+        theirs_high=10.0 * theirs + 5,
+        num_turns=9,
+        by_turn=figure(1, p_value),
+        pooled=None if pooled is None else figure(pooled),
+        lengths=figure(0),
+        is_counted=is_counted,
+    )
+
+
+def test_p_values_are_corrected_by_hand() -> None:
+    """0.012, 0.03 and 0.04 become 0.036, 0.06 and 0.06; one that does not count is no part of the family."""
+    cells = among_all([cell_of(0.04), cell_of(0.012), cell_of(0.03), cell_of(1e-9, is_counted=False)])
+    assert [one.remains_among_all for one in cells] == [False, True, False, False]
+    assert all(one.remains_among_all for one in among_all([cell_of(0.02), cell_of(0.024)]))
+    left_out = among_all([cell_of(0.02), cell_of(0.024), cell_of(0.9, is_counted=False)])
+    assert [one.remains_among_all for one in left_out] == [True, True, False], "with three they would be 0.06 and 0.06"
+    assert not among_all([cell_of(0.001, theirs=-1)])[0].remains_among_all, "theirs points the other way"
+
+
+def test_comparisons_are_counted_by_direction() -> None:
+    cells = [
+        cell_of(0.01, pooled=1),
+        cell_of(0.01, pooled=-1),
+        cell_of(0.01, pooled=0),
+        cell_of(0.01, theirs=-1, pooled=1),
+        cell_of(0.01, theirs=0, pooled=1),
+        cell_of(0.01, pooled=1, is_counted=False),
+        cell_of(0.01),
+    ]
+    found = count_comparisons(cells)
+    assert (found["cells"], found["left_out"], found["left_out_shown"], found["counted"]) == (7, 1, 1, 6)
+    assert (found["shown"], found["shown_faster"], found["remain"], found["shown_by_ours_alone"]) == (5, 4, 4, 1)
+    assert (found["shown_with_pooled"], found["remain_pooled"], found["sign_changed_pooled"]) == (4, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"one": 0.84, "other": 0.87}, "a round took 13 to 16 % less time, so that their speedups are too large"),
+        ({"one": 1.02, "other": 1.05}, "a round took 2 to 5 % more time, so that their speedups are too small"),
+        ({"one": 0.98, "other": 1.01}, "whose rounds differ by -2 to +1 % in time"),
+        ({}, "over an autoregressive baseline of another session."),
+    ],
+)
+def test_says_how_the_other_session_differs(changes: dict[str, float], told: str) -> None:
+    cells = [cell_of(0.01), cell_of(0.01, is_counted=False)]
+    assert told in comparisons_follow(count_comparisons(cells), changes)
+    assert "session" not in comparisons_follow(count_comparisons(cells[:1]), changes)
+
+
+def setting_of(graph: list[int], eager: list[int], temperature: str = "1.0") -> Setting:
+    """A setting with these lengths in each round of every turn."""
+
+    def turns(lengths: list[int], seed: int) -> pl.DataFrame:
+        noise = np.random.default_rng(seed).integers(0, 2, 30).tolist()
+        some = [[*lengths, 5 + more] for more in noise]
+        return pl.DataFrame(
+            {
+                "dataset": "gsm8k",
+                "prompt": list(range(30)),
+                "turn": 0,
+                "committed": [sum(one) for one in some],
+                "rounds": [len(one) for one in some],
+            }
+        )
+
+    arms = {"graph": turns(graph, 1), "eager": turns(eager, 2)}
+    empty = pl.DataFrame()
+    return Setting(MODELS[0], temperature, arms, arms["graph"], {}, empty, empty, empty, reuses_baseline=False)
+
+
+def test_says_what_the_arms_differ_in() -> None:
+    more, fewer, equal = (
+        setting_of([9, 9], [6, 6]),
+        setting_of([6, 6], [9, 9]),
+        setting_of([6, 6], [6, 6], "0.5"),
+    )
+    assert "commits more tokens per round in 1 of 2 settings (Qwen3-4B T=1.0), by up to" in arms_follow([more, equal])
+    assert "commits fewer tokens per round in 1 of 1 settings" in arms_follow([fewer])
+    assert "No difference of acceptance lengths between the two arms is shown in any of 1 settings." in arms_follow(
+        [equal]
+    )
+
+
+def test_says_whether_pooled_means_are_smaller(contents: dict[str, str], tmp_path: Path) -> None:
+    files = made_up_release(tmp_path, contents)
+    cells = cell_means(files, read_setting(files, MODELS[0], "0.0"))
+    one = setting_means(files, read_setting(files, MODELS[0], "0.0"))
+    smaller = replace(one, ratio=PromptFigure(1.25, Interval(1.1, 1.4), 0.01, 9))
+    larger = replace(one, ratio=PromptFigure(0.8, Interval(0.7, 1.1), 0.2, 9))
+    assert "is 20 to 20 % smaller, in 1 of 1 settings shown" in means_follow([smaller], cells)
+    assert "lies from -20 to +25 % of it; the two differ in 1 of 2 settings" in means_follow([smaller, larger], cells)
 
 
 def test_refuses_a_round_that_no_block_allows(contents: dict[str, str], tmp_path: Path) -> None:
@@ -135,17 +372,28 @@ def test_refuses_files_that_changed_or_are_missing(tmp_path: Path, capsys: pytes
 def test_text_and_figure(contents: dict[str, str], tmp_path: Path) -> None:
     found = domino_rounds(made_up_release(tmp_path, contents), progress=False)
     assert "paired comparisons" in found.text()
-    assert len(domino_rounds_figure(values_of(found)).to_dict()["data"]) == 5
+    assert len(domino_rounds_figure(values_of(found)).to_dict()["data"]) == 6
 
 
 def test_real_records() -> None:
     """Their 48 cells and 288 comparisons come out; so do the sums of half a million rounds."""
     found = check_against_oracle(real_release("domino-tree"))
     assert found["rounds"] == 525_509
-    assert len(found["cells"]) == sum(row["is_macro"] for row in found["cells"]) == 48
-    assert not any(row["is_other_warm_up"] or row["is_pooled"] for row in found["cells"])
+    assert found["cells_reproduced"] == {"cells": 48, "macro": 48, "pooled": 0, "other_warm_up": 0}
     counted = found["comparisons"]["all"]
-    assert (counted["cells"], counted["shown"], counted["stay"]) == (288, 222, 220)
+    assert (counted["cells"], counted["left_out"], counted["shown"], counted["remain"]) == (288, 72, 178, 176)
+    assert (counted["remain_among_all"], counted["shown_with_pooled"], counted["remain_pooled"]) == (138, 142, 118)
+    assert counted["sign_changed_pooled"] == 1
+    assert {name: round(value, 3) for name, value in found["session_changes"].items()} == {
+        "DFlash": 0.875,
+        "DDTree@16": 0.837,
+        "CaDDTree": 0.836,
+    }
+    times = {(row["model"], row["temperature"], row["method"]): row["ms_per_round"] for row in found["sessions"]}
+    assert [round(times["Qwen3-8B", one, "DDTree@16"], 1) for one in TEMPERATURES] == [98.3, 82.2, 82.4]
+    assert [round(row["dataset_pooled"], 2) for row in found["means"]] == [6.76, 6.29, 5.25, 6.92, 6.34, 5.05]
+    chain = {(row["temperature"], row["dataset"]): row for row in found["draft_sampling"]}
+    assert [round(chain["1.0", "alpaca"][f"{key}_macro"], 2) for key in ("greedy", "sampled")] == [3.66, 3.09]
     first = found["arms"][0]
     assert (round(first["graph_pooled"], 3), round(first["graph_macro"], 3)) == (5.995, 6.926)
     assert [row["length_ratio_ci_low"] > 1 for row in found["arms"]] == [False, True, True] * 2

@@ -4,8 +4,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from simlab.analysis.released.prompt_ratios import mean_over_datasets, prompt_ratio, prompt_share
-from simlab.analysis.statistics.intervals import ratio_interval, speedup_interval
+from simlab.analysis.released.prompt_ratios import (
+    PromptFigure,
+    mean_over_datasets,
+    prompt_ratio,
+    prompt_share,
+    ratio_of_dataset_means,
+)
+from simlab.analysis.statistics.intervals import UNKNOWN, Interval, ratio_interval, speedup_interval
 from simlab.arrays import Doubles
 
 
@@ -59,3 +65,28 @@ def test_datasets_have_equal_weight() -> None:
         "length_ci_low": round(found.interval.low, 5),
         "length_ci_high": round(found.interval.high, 5),
     }
+
+
+def test_ratios_of_dataset_means() -> None:
+    """Against the two means, and on one dataset against the ratio of sums, whose interval is the same."""
+    turns = made_up_turns()
+    found = ratio_of_dataset_means(turns, ("above", "below"), ("base_above", "base_below"))
+    first, second = (mean_over_datasets(turns, *one) for one in (("above", "below"), ("base_above", "base_below")))
+    assert found.value == pytest.approx(first.value / second.value)
+    assert found.differs == (found.p_value < 0.05)
+    other = pl.when(pl.col("dataset") == "first").then(10).otherwise(0)
+    one_dataset = turns.with_columns(pl.col("prompt") + other, pl.lit("one").alias("dataset"))
+    alone = ratio_of_dataset_means(one_dataset, ("above", "below"), ("base_above", "base_below"))
+    plain = prompt_ratio(one_dataset, above=1, below=-1, base_above=-1, base_below=1)
+    assert alone.value == pytest.approx(plain.value)
+    assert (alone.interval.low, alone.interval.high) == pytest.approx(
+        (plain.interval.low, plain.interval.high), rel=0.02
+    )
+    same = ratio_of_dataset_means(turns, ("above", "below"), ("above", "below"))
+    assert (same.value, same.p_value, same.direction) == (1.0, 1.0, 0)
+
+
+def test_text_of_a_figure() -> None:
+    assert PromptFigure(0.5, Interval(0.4, 0.61), 0.1, 9).text(1, factor=100) == "50.0 [40.0, 61.0]"
+    assert PromptFigure(0.5, UNKNOWN, float("nan"), 0).text(3) == "0.500"
+    assert PromptFigure(float("nan"), UNKNOWN, float("nan"), 0).text() == "-"
