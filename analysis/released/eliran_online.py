@@ -1,9 +1,11 @@
-"""DFlash-2 on an A100: unary and pairwise trees of equal budgets, round by round, and what their passes take.
+"""A drafter of DFlash2's form on an A100: unary and pairwise trees of equal budgets, and what their passes take.
 
-A unary tree scores a node by its own probability; a pairwise one by that given the token before. The files have a row
-per round. Their digests are those that the repository lists; the files themselves have not been seen here, so the
-columns are those that its export writes. A round matches some drafted tokens and commits these and the bonus token,
-unless the text ends inside it.
+The drafter is mgoin/Qwen3-4B-speculator.dflash2, which their README calls experimental and no official reproduction of
+DFlash2. A unary tree scores a node by its own probability; a pairwise one by that given the token before.
+
+The files, of their step 6.3, have a row per round. Their digests are those that the repository lists; the files
+themselves have not been seen here, so the columns are those that its export writes. A round matches some drafted tokens
+and commits these and the bonus token, unless the text ends inside it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,12 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from simlab.analysis.compare.averaging import finite
 from simlab.analysis.released.compared import ComparedFigure, Findings
 from simlab.analysis.released.files import ReleasedFiles
-from simlab.analysis.statistics.intervals import Interval, intervals_of, ratio_interval
-from simlab.analysis.statistics.jackknife import Spread
-from simlab.analysis.table.text import aligned
-from simlab.arrays import Doubles
+from simlab.analysis.statistics.intervals import Interval, mean_interval, ratio_interval
+from simlab.analysis.table.text import aligned, is_known
 from simlab.errors import SimlabError
 
 _RUNS, _ANALYSIS = "runs/2026-09-05_step63-wide-unary_a100-40gb", "analysis/2026-09-05_step63-wide-unary"
@@ -65,18 +66,18 @@ class TreeLengths:
     verify_ms: float
 
     def row(self) -> dict[str, object]:
-        """Flat scalars, as a script reads them."""
+        """Flat scalars, as a script reads them; what is not known is None."""
         ends = self.pooled_interval
         return {
             "dataset": self.dataset,
             "method": self.method,
             "budget": self.budget,
             "rounds": self.rounds,
-            "acceptance_length": self.pooled,
-            "acceptance_length_ci_low": ends.low,
-            "acceptance_length_ci_high": ends.high,
-            "acceptance_length_macro": self.macro,
-            "verify_ms": self.verify_ms,
+            "acceptance_length": finite(self.pooled),
+            "acceptance_length_ci_low": finite(ends.low),
+            "acceptance_length_ci_high": finite(ends.high),
+            "acceptance_length_macro": finite(self.macro),
+            "verify_ms": finite(self.verify_ms),
         }
 
 
@@ -156,21 +157,13 @@ def paired_gain(rounds: pl.DataFrame, budget: int) -> tuple[float, Interval]:
     """What the pairwise tree matches more than the unary one: the mean over prompts, with Student's interval."""
     found = _matched(rounds, PAIRWISE, budget).join(_matched(rounds, UNARY, budget), on="sample_index", suffix="_unary")
     gains = (found["mean"] - found["mean_unary"]).to_numpy()
-    return float(gains.mean()), _interval(gains)
+    return float(gains.mean()), mean_interval(gains)
 
 
 def _matched(rounds: pl.DataFrame, method: str, budget: int) -> pl.DataFrame:
     """The mean of each response's rounds, as their analysis takes it."""
     own = rounds.filter((pl.col("method") == method) & (pl.col("budget") == budget))
     return own.group_by("sample_index").agg(pl.mean("matched_draft_tokens").alias("mean")).sort("sample_index")
-
-
-def _interval(values: Doubles) -> Interval:
-    number = len(values)
-    if number < 2:
-        return Interval(float("nan"), float("nan"))
-    without = ((values.sum() - values) / (number - 1))[:, None]
-    return intervals_of(Spread(np.array([values.mean()]), without, np.array([float(number)])))[0]
 
 
 def _compared(files: ReleasedFiles, rounds: pl.DataFrame, dataset: str, budget: int) -> list[ComparedFigure]:
@@ -181,7 +174,7 @@ def _compared(files: ReleasedFiles, rounds: pl.DataFrame, dataset: str, budget: 
         row = {"dataset": dataset, "budget": str(budget), "method": _LABELS[method]}
         theirs = files.quoted_cell(METRICS, "mean_matched_draft_tokens", **row)
         what = f"{dataset}, budget {budget}, tokens matched, {_LABELS[method]}"
-        found.append(ComparedFigure(what, float(means.mean()), theirs, _interval(means), 3))
+        found.append(ComparedFigure(what, float(means.mean()), theirs, mean_interval(means), 3))
     theirs = files.quoted_cell(GAINS, "matched_gain", dataset=dataset, budget=str(budget), unary_k="16")
     return [*found, ComparedFigure(f"{dataset}, budget {budget}, pairwise over unary", gain, theirs, ends, 3)]
 
@@ -203,10 +196,10 @@ def _shared_budgets(rounds: pl.DataFrame, dataset: str) -> list[int]:
 def _follows(gains: Sequence[ComparedFigure], curve: Mapping[str, Sequence[tuple[int, float]]]) -> str:
     more, fewer = (sum(one.interval.low > 0 for one in gains), sum(one.interval.high < 0 for one in gains))
     times = [ms for some in curve.values() for _, ms in some]
+    said = f"the pairwise one matches more tokens in {more}, fewer in {fewer}, and {len(gains) - more - fewer} show no "
     return (
-        f"of {len(gains)} pairs of trees of equal budget the pairwise one matches more tokens in {more}, fewer in "
-        f"{fewer}, and the rest show no difference; the median pass takes {min(times):.1f} to {max(times):.1f} ms over "
-        "all sizes of a tree."
+        f"of {len(gains)} pairs of trees of equal budget {said}difference; the median pass takes {min(times):.1f} to "
+        f"{max(times):.1f} ms over all sizes of a tree."
     )
 
 
@@ -218,7 +211,7 @@ def _lengths_text(lengths: Sequence[TreeLengths]) -> str:
             str(one.budget),
             f"{one.rounds:,}",
             f"{one.pooled:.3f}",
-            f"[{one.pooled_interval.low:.3f}, {one.pooled_interval.high:.3f}]",
+            _ends_text(one.pooled_interval),
             f"{one.macro:.3f}",
             f"{one.verify_ms:.2f}",
         ]
@@ -226,6 +219,10 @@ def _lengths_text(lengths: Sequence[TreeLengths]) -> str:
     ]
     table = aligned([heading, *cells], [True, False, False, False, True, False, False])
     return f"Acceptance length, bonus token included; [95 %] over prompts:\n\n{table}"
+
+
+def _ends_text(ends: Interval) -> str:
+    return f"[{ends.low:.3f}, {ends.high:.3f}]" if is_known(ends) else "-"
 
 
 def _curve_text(curve: Mapping[str, Sequence[tuple[int, float]]]) -> str:

@@ -12,7 +12,7 @@ from simlab.analysis.report.results import ReportResults, family_label
 from simlab.analysis.statistics.intervals import Interval
 from simlab.analysis.table.speeds import STAGE_COLUMNS
 from simlab.analysis.table.summaries import BASELINE, Summary, summarise
-from simlab.analysis.table.text import NO_PRICES, PRICES, ends, is_known, number
+from simlab.analysis.table.text import NO_PRICES, PRICES, SPEEDUP, ends, is_known, number
 from simlab.traces.results.rows import BOUNDS
 
 _STAGES = ("drafting", "making channels", "selecting", "verifying", "committing")
@@ -24,8 +24,14 @@ _ERRORS = (
 )
 
 
-def policy_table(results: ReportResults, best: Summary | None) -> Grid:
-    """The references and the best of each family; what was predicted beside what was measured."""
+def policy_table(results: ReportResults, best: Summary | None, speedup: str = SPEEDUP) -> Grid:
+    """The references and the best of each family; what was predicted beside what was measured.
+
+    Args:
+        results: of all policies.
+        best: which policy is marked; None: there is none.
+        speedup: what speedups are over, in a sentence.
+    """
     references = [one for one in results.found if one.name == BASELINE]
     chain, bounds = results.chain(), [one for one in results.found if one.name in BOUNDS]
     ran = [one for one in results.policies if one.policy_id in results.ran]
@@ -38,10 +44,7 @@ def policy_table(results: ReportResults, best: Summary | None) -> Grid:
     heads += ["predicted tokens/s"] if results.has_speeds else []
     notes = ["Acceptance length: tokens committed per round, bonus token included, pooled over all rounds."]
     if results.has_speeds:
-        notes.append(
-            "Speedup: over the autoregressive baseline (fastest measured implementation), same prompts; prefill is "
-            "not in it."
-        )
+        notes.append(f"{speedup} Prefill is not in it.")
         notes.append(PRICES if any(is_known(one.speed.price_interval) for one in rows) else NO_PRICES[rows[0].kind])
     if bounds:
         notes.append("Rows named hindsight are oracle upper bounds, which know the target's text: no policies.")

@@ -238,9 +238,9 @@ DATA_STUDIES = (
             "eliran-online",
             "eliran-online",
             "Eliran-Turgeman/ddtree",
-            "DFlash-2 on an A100: unary and pairwise trees of equal budgets, and what their passes take",
+            "A drafter of DFlash2's form, A100: unary and pairwise trees of equal budgets, and what passes take",
         ),
-        missing="its rounds could not be had here; with --data CLONE it runs",
+        missing="the rounds of its step 6.3 were not at hand; with --data CLONE it runs",
     ),
 )
 """Studies that are worked out from released files."""

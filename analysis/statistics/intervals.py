@@ -55,6 +55,19 @@ def intervals_of(spread: Spread) -> list[Interval]:
     ]
 
 
+def mean_interval(values: Doubles) -> Interval:
+    """Where the mean of many more values would lie: Student's interval; unknown for fewer than two values.
+
+    Args:
+        values: float64 ``[N]``, independent of each other; of either sign.
+    """
+    number = len(values)
+    if number < 2:
+        return UNKNOWN
+    without = ((values.sum() - values) / (number - 1))[:, None]
+    return intervals_of(Spread(np.array([values.mean()]), without, np.array([float(number)])))[0]
+
+
 def ratio_interval(numerators: Numbers, denominators: Numbers) -> Interval:
     """Where the pooled ratio ``sum(numerators) / sum(denominators)`` of many more prompts would lie.
 

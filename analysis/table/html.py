@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from simlab.analysis.table.summaries import Summary
-from simlab.analysis.table.text import NO_SPEEDS, Cells, summary_cells, summary_notes, summary_parts
+from simlab.analysis.table.text import NO_SPEEDS, SPEEDUP, Cells, summary_cells, summary_notes, summary_parts
 from simlab.untrusted.visible import visible_html
 
 _TABLE = "border-collapse: collapse; font-variant-numeric: tabular-nums"
@@ -24,7 +24,11 @@ def sentences_html(text: str) -> str:
 
 
 def summaries_html(
-    whole: Sequence[Summary], slices: Sequence[Summary] = (), by: str = "", without_speeds: str = NO_SPEEDS
+    whole: Sequence[Summary],
+    slices: Sequence[Summary] = (),
+    by: str = "",
+    without_speeds: str = NO_SPEEDS,
+    speedup: str = SPEEDUP,
 ) -> str:
     """The table of results with its intervals and notes; with slices a table of each, and one of everything at the end.
 
@@ -33,6 +37,7 @@ def summaries_html(
         slices: summaries of each policy on each slice; may be none.
         by: what the slices are of.
         without_speeds: why there are no speeds, where there are none.
+        speedup: what speedups are over, in a sentence.
     """
     if slices:
         parts = [
@@ -40,7 +45,7 @@ def summaries_html(
         ]
     else:
         parts = [cells_html(summary_cells(whole))]
-    return "<div>\n" + "\n".join([*parts, sentences_html(summary_notes(whole, without_speeds))]) + "\n</div>"
+    return "<div>\n" + "\n".join([*parts, sentences_html(summary_notes(whole, without_speeds, speedup))]) + "\n</div>"
 
 
 def _title(title: str) -> str:

@@ -38,6 +38,7 @@ SPEEDS = {
     "measured": "Speeds were measured; prefill is not in them.",
 }
 SPEEDUP = "Speedup: over the autoregressive baseline (fastest measured implementation), on the same prompts."
+SPEEDUP_OVER_PASS = "Speedup: over the shortest pass (autoregressive decoding was not timed), on the same prompts."
 PRICES = "Prices [95 %]: the speedup by the noise of the latency profile alone, prompts held fixed."
 NO_PRICES = {
     "predicted": "Prices: not known, as with one sample per cell or rows of an older simlab.",
@@ -105,16 +106,17 @@ def summary_parts(slices: Sequence[Summary], whole: Sequence[Summary], by: str) 
     ]
 
 
-def summary_notes(summaries: Sequence[Summary], without_speeds: str = NO_SPEEDS) -> str:
+def summary_notes(summaries: Sequence[Summary], without_speeds: str = NO_SPEEDS, speedup: str = SPEEDUP) -> str:
     """What a reader must know beside the numbers, a sentence a line.
 
     Args:
         summaries: the summaries of the table.
         without_speeds: why there are no speeds, where there are none.
+        speedup: what speedups are over, in a sentence.
     """
     fewest, kind = min(one.prompts for one in summaries), summaries[0].kind
     prices = PRICES if any(is_known(one.speed.price_interval) for one in summaries) else NO_PRICES[kind]
-    lines = [NOTES, MACRO, *((SPEEDS[kind], SPEEDUP, prices) if has_speeds(summaries) else (without_speeds,))]
+    lines = [NOTES, MACRO, *((SPEEDS[kind], speedup, prices) if has_speeds(summaries) else (without_speeds,))]
     if fewest < FEW_PROMPTS:
         lines.append(f"Fewer than {FEW_PROMPTS} prompts in a table: its intervals are rough.")
     return "\n".join(lines)

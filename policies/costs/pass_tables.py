@@ -52,7 +52,7 @@ def pass_seconds(
     if depth > cost.most_drafted:
         raise PolicyError(
             f"it may verify whole blocks of {depth} drafted tokens, and its latency profile ends at "
-            f"{cost.most_drafted:,}; measure more with `simlab profile --node-counts`"
+            f"{cost.most_drafted:,}; {cost.how_to_reach()}"
         )
     seconds = np.empty(depth + 1)
     costs_at(round_costs(cost, stages, depth), context, seconds)

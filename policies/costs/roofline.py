@@ -167,8 +167,8 @@ def _fitted_columns(cost: CostTable) -> Longs:
     if len(columns) < FEWEST_SIZES:
         raise PolicyError(
             f"a roofline is fitted to passes of {SIZE_STEP}, {2 * SIZE_STEP}, ... tokens, at least {FEWEST_SIZES} "
-            f"sizes, and this latency profile ends at {cost.most_drafted} drafted tokens; measure up to "
-            f"{FEWEST_SIZES * SIZE_STEP - 1} or more with `simlab profile --node-counts`"
+            f"sizes, and this latency profile ends at {cost.most_drafted} drafted tokens; "
+            f"{cost.how_to_reach(measure=f'measure up to {FEWEST_SIZES * SIZE_STEP - 1} or more')}"
         )
     return columns
 

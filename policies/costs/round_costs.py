@@ -36,7 +36,7 @@ def round_costs(cost: CostTable, stages: tuple[str, ...], most_drafted: int) -> 
     if most_drafted > cost.most_drafted:
         raise ValueError(
             f"it drafts up to {most_drafted} tokens and its latency profile ends at {cost.most_drafted}; "
-            "lower its cap, or measure more with `simlab profile --node-counts`"
+            f"lower its cap, or {cost.how_to_reach()}"
         )
     seconds = sum(cost.seconds[stage][:, : most_drafted + 1] for stage in stages)
     return RoundCosts(cost.contexts.astype(np.float64), np.ascontiguousarray(seconds, np.float64))

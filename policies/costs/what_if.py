@@ -147,13 +147,14 @@ def _changed(cost: CostTable, change: WhatIf) -> CostTable:
     seconds = {stage: values * factors.get(stage, 1.0) for stage, values in cost.seconds.items()}
     untiled = seconds["verify"]
     seconds["verify"] = in_tiles(untiled, change.tile)
-    seconds = _shared(seconds, change.batch)
+    seconds = _shared(seconds, change.batch, cost.how_to_reach())
     more = np.maximum(seconds["verify"][:, :1] - untiled[:, :1], 0.0)
     seconds[PLAIN] = seconds[PLAIN] + more
     # Result rows, tables and comparisons name a machine by its id alone, so the id says that there is none.
     what = {"cost": cost.cost_id, "what_if": change.label, "rules": _RULES}
     channels = {name: one.times(factors.get(CHANNEL, 1.0)) for name, one in cost.channels.items()}
-    return CostTable(f"{WHAT_IF}{content_id(what)}", cost.contexts, seconds, channels=channels)
+    what_if_id = f"{WHAT_IF}{content_id(what)}"
+    return CostTable(what_if_id, cost.contexts, seconds, channels=channels, is_example=cost.is_example)
 
 
 def in_tiles(verify: Doubles, tile: int) -> Doubles:
@@ -168,13 +169,13 @@ def in_tiles(verify: Doubles, tile: int) -> Doubles:
     return verify[:, np.minimum(filled, width) - 1]
 
 
-def _shared(seconds: dict[str, Doubles], batch: int) -> dict[str, Doubles]:
+def _shared(seconds: dict[str, Doubles], batch: int, how_to_reach: str) -> dict[str, Doubles]:
     verify = seconds["verify"]
     width = verify.shape[1] // batch
     if width < 1:
         raise CostError(
             f"a pass of {batch} texts has at least {batch} tokens, and this latency profile ends at "
-            f"{verify.shape[1]}; take a smaller batch, or measure more with `simlab profile --node-counts`"
+            f"{verify.shape[1]}; take a smaller batch, or {how_to_reach}"
         )
     shared = {stage: seconds[stage][:, :width] for stage in STAGES}
     return shared | {"verify": verify[:, batch - 1 : batch * width : batch], PLAIN: seconds[PLAIN]}

@@ -99,7 +99,7 @@ class SharedThroughput:
             raise PolicyError(
                 f"joint-throughput:budget={self.most} with {texts}: the latency profile ends at "
                 f"{self.cost.most_drafted:,} drafted tokens of each text; give it a budget of at most "
-                f"{batch * self.cost.most_drafted:,}, or measure more with `simlab profile --node-counts`"
+                f"{batch * self.cost.most_drafted:,}, or {self.cost.how_to_reach()}"
             )
 
 

@@ -79,7 +79,7 @@ class Sequoia(Composed):
         if self.budget > cost.most_drafted:
             raise PolicyError(
                 f"its size is searched up to {self.budget:,} tokens, and its latency profile ends at "
-                f"{cost.most_drafted:,}; give it a smaller budget, or measure more with `simlab profile --node-counts`"
+                f"{cost.most_drafted:,}; give it a smaller budget, or {cost.how_to_reach()}"
             )
         size = fastest_size(order.scores(self.budget), round_seconds(cost, self.context))
         return Composition(order, FixedBudget(size), {"ranks": table_id, "cost": cost_id})

@@ -254,7 +254,7 @@ def _composition(label: str, recipe: Composed, artefacts: Artefacts) -> Composit
     if of_each_text and isinstance(cost, CostTable) and made.budget > cost.most_drafted:
         raise PolicyError(
             f"`{label}` drafts up to {made.budget:,} tokens, and its latency profile ends at {cost.most_drafted:,}; "
-            "give it a smaller budget, or measure more with `simlab profile --node-counts`"
+            f"give it a smaller budget, or {cost.how_to_reach()}"
         )
     return made
 

@@ -46,7 +46,7 @@ def route_seconds(cost: CostTable, routes: Sequence[AnyPolicy], sizes: Sequence[
         if size > cost.most_drafted:
             raise ValueError(
                 f"{route!r} drafts up to {size} tokens and the latency profile ends at {cost.most_drafted}; "
-                "lower its budget, or measure more with `simlab profile --node-counts`"
+                f"lower its budget, or {cost.how_to_reach()}"
             )
         charged, paid = cost.charged(route), STAGES if route.needs.draft else STAGES[1:]
         columns.append(sum(charged.seconds[stage][:, size] for stage in paid))

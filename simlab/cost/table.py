@@ -102,6 +102,7 @@ class CostTable:
         as_asked: float64 ``[C, U + 1]``, all channels of a policy where a round asks for so many branches, 0 to U, and
             pays for those; None: what is paid is not known to hang on that. `charged` sets it.
         block_size: slots of the timed drafter's block; of a target that drafts for itself a node and its masks.
+        is_example: whether others measured it with their models, so that nobody here can measure more.
 
     Raises:
         ValueError: a stage is missing or unknown, a shape does not fit, contexts do not rise, seconds are negative or
@@ -115,6 +116,7 @@ class CostTable:
     channels: Mapping[str, ChannelSeconds] = field(default_factory=dict)
     as_asked: Doubles | None = None
     block_size: int = 1
+    is_example: bool = False
 
     def __post_init__(self) -> None:
         contexts = np.array(self.contexts, np.int64)
@@ -152,6 +154,17 @@ class CostTable:
     def longest_context(self) -> int:
         """The most tokens before the root that have a price."""
         return int(self.contexts[-1])
+
+    def how_to_reach(self, option: str = "--node-counts", measure: str = "measure more") -> str:
+        """What gives latencies of more than there are, in a clause that may stand behind "or".
+
+        Args:
+            option: of ``simlab profile``, which measures more.
+            measure: what that does, where it can be done.
+        """
+        if self.is_example:
+            return "take another cost file: this one is an example that others measured, and it ends there"
+        return f"{measure} with `simlab profile {option}`"
 
     def charged(self, policy: ReadsChannels) -> "CostTable":
         """This table for the rounds of one policy or order: what its channels take is the stage ``CHANNEL``.
@@ -298,12 +311,12 @@ class CostTable:
         if most >= width:
             raise CostError(
                 f"a round drafts {most} tokens, and the cost file {self.cost_id} has latencies up to "
-                f"{width - 1}; measure more with `simlab profile --node-counts`."
+                f"{width - 1}; {self.how_to_reach()}."
             )
         if longest > self.longest_context:
             raise CostError(
                 f"a round has {longest:,} tokens before its root, and the cost file {self.cost_id} has latencies up to "
-                f"{self.longest_context:,}; measure longer ones with `simlab profile --contexts`."
+                f"{self.longest_context:,}; {self.how_to_reach('--contexts', 'measure longer ones')}."
             )
 
     def _rows(self, stage: str) -> Doubles:

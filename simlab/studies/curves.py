@@ -375,13 +375,14 @@ def _heading(prices: Prices) -> str:
 
 
 def _most(budget: int | None, trace: Trace, draft: str, prices: Sequence[Prices]) -> int:
-    priced = min(one.cost.most_drafted for one in prices if one.cost is not None)
+    shortest = min((one.cost for one in prices if one.cost is not None), key=lambda cost: cost.most_drafted)
+    priced = shortest.most_drafted
     if budget is None:
         return max(1, min(trace.manifest.draft_sets[draft].exact_budget, priced))
     if budget > priced:
         raise UsageError(
             f"--budget {budget} is beyond the latency profile, which ends at {priced} drafted tokens; choose a "
-            "smaller one, or measure more with `simlab profile --node-counts`"
+            f"smaller one, or {shortest.how_to_reach()}"
         )
     return budget
 

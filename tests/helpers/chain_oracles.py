@@ -15,7 +15,7 @@ def lengths_of(request: Request, drafter: str) -> list[int]:
 
 
 def copied(request: Request, at: int, longest: int) -> tuple[int, int]:
-    """Tokens that prompt lookup proposes behind ``at`` tokens of the text, and how many of them are the text's."""
+    """Tokens that prompt lookup proposes after ``at`` tokens of the text, and how many of them are the text's."""
     context = request["prompt_token_ids"] + request["generated_token_ids"][:at]
     coming = request["generated_token_ids"][at:]
     for size in range(7, 2, -1):
@@ -35,7 +35,7 @@ def pass_s(costs: Costs, in_cache: int, in_pass: int) -> float:
 
 
 def plain_s(costs: Costs, prompt: int, num_tokens: int, batch: int) -> float:
-    """Seconds of decoding behind the first token, without a drafter."""
+    """Seconds of decoding after the first token, without a drafter."""
     steps = [pass_s(costs, batch * (prompt + at), batch) + costs["round"] for at in range(1, num_tokens)]
     return sum(steps)
 
@@ -48,9 +48,15 @@ def draft_s(costs: Costs, drafter: str, verify: float, in_cache: int, in_part: i
 
 
 def rounds_s(
-    costs: Costs, request: Request, drafter: str, batch: int, length: Callable[[int, int], int], longest: int
+    costs: Costs,
+    request: Request,
+    drafter: str,
+    batch: int,
+    length: Callable[[int, int], int],
+    longest: int,
+    always: bool = False,
 ) -> tuple[float, int]:
-    """Seconds and rounds behind the first token, every copy alike.
+    """Seconds and rounds after the first token, every copy alike.
 
     Args:
         costs: by short names.
@@ -59,6 +65,7 @@ def rounds_s(
         batch: copies.
         length: of the next chain, from what was drafted and accepted last; -1 and -1 before the first round.
         longest: the longest chain.
+        always: whether a draft is charged where none is made, too.
     """
     lengths, prompt = lengths_of(request, drafter), len(request["prompt_token_ids"])
     at, seconds, rounds, last = 1, 0.0, 0, (-1, -1)
@@ -71,7 +78,7 @@ def rounds_s(
         accepted = min(drafted, right)
         verify = pass_s(costs, batch * (prompt + at), batch * (drafted + 1))
         seconds += verify + costs["round"]
-        if drafted:
+        if drafted or always:
             seconds += draft_s(costs, drafter, verify, batch * (prompt + at), drafted + 1)
         at += min(accepted + 1, left)
         rounds, last = rounds + 1, (drafted, accepted)
@@ -79,7 +86,7 @@ def rounds_s(
 
 
 def combined_s(costs: Costs, request: Request, batch: int) -> float:
-    """Seconds behind the first token, if the drafter with more accepted tokens is known in each round."""
+    """Seconds after the first token, if the drafter with more accepted tokens is known in each round."""
     eagle, ngram, prompt = lengths_of(request, "eagle"), lengths_of(request, "ngram"), len(request["prompt_token_ids"])
     at, seconds = 1, 0.0
     while at < len(ngram):
@@ -114,7 +121,7 @@ def their_speedup(
         batch: copies.
         seed: of sample and coins.
         match: how probable a match is where nothing was accepted.
-        as_eagle: whether the combination pays EAGLE's price where EAGLE drafts more.
+        as_eagle: whether the combination is charged EAGLE's cost where EAGLE drafts more.
     """
     coins = random.Random(seed)
     sampled = coins.sample(requests, min(300, len(requests)))

@@ -186,6 +186,12 @@ class CostFile:
         return self.is_imported and self.target.digest == UNKNOWN
 
     @property
+    def lacks_plain(self) -> bool:
+        """Whether autoregressive decoding was not timed: imported, and taken from the shortest pass."""
+        shortest = {(PLAIN, 0, context): self.samples.get(("verify", 0, context)) for context in self.contexts}
+        return self.is_imported and all(self.samples.get(cell) == seconds for cell, seconds in shortest.items())
+
+    @property
     def threads_text(self) -> str:
         """The threads in words."""
         return f"{self.threads} thread" + ("" if self.threads == 1 else "s")

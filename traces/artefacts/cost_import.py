@@ -143,10 +143,7 @@ def imported_cost_file(
             "number of nodes must be timed at every context"
         )
     if numbers[0] > 0:
-        notes.append(
-            f"a pass of fewer than {numbers[0]} drafted tokens was not timed and costs what {numbers[0]} cost, as in "
-            "CaDDTree's release"
-        )
+        notes.append(f"a pass of fewer than {numbers[0]} drafted tokens was not timed and costs what {numbers[0]} cost")
         cells |= {(0, c): cells[numbers[0], c] for c in contexts}
         numbers.insert(0, 0)
     samples: dict[Cell, tuple[float, ...]] = {("verify", n, c): seconds for (n, c), seconds in cells.items()}

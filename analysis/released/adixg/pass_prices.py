@@ -5,64 +5,53 @@ context, fits ``floor(tokens) + k * context tokens``, and serves the same prompt
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import median
 
-import numpy as np
-
+from simlab.analysis.released.adixg.pass_fits import (
+    HELD_OUT,
+    HeldOutErrors,
+    ValueWithInterval,
+    additive_slope,
+    context_slope,
+    fitted_cells,
+    held_out_errors,
+)
 from simlab.analysis.released.adixg.records import (
     CAPTURED,
     EAGER,
+    LOG,
     README,
     PairedRounds,
     PassCell,
+    read_decisions,
     read_rounds,
     read_served,
     read_sweep,
 )
+from simlab.analysis.released.adixg.served_rounds import ServedDifference, served_difference
 from simlab.analysis.released.compared import ComparedFigure, Findings
 from simlab.analysis.released.files import Quoted, ReleasedFiles
-from simlab.analysis.statistics.intervals import Interval, intervals_of
-from simlab.analysis.statistics.jackknife import Spread, log_products
-from simlab.analysis.table.text import aligned
-from simlab.arrays import Doubles
+from simlab.analysis.table.text import aligned, is_known, within_width
 
-HELD_OUT = (1024, 4096)
-"""Contexts that they leave out of the fit."""
-
-BLOCKS = (2, 4)
-"""Rounds of serving that are taken together, since neighbours are alike; with an even number each price goes first as
-often."""
+ALL, GRAPHS, EAGER_MODE, GRAPHS_ALONE = "all", "CUDA graphs", "eager", "CUDA graphs, k of these alone"
+"""Cells on which errors are taken; the first three with one k of both modes, as they do."""
 
 
 @dataclass(frozen=True, slots=True)
-class ValueWithInterval:
-    """A number of ours, and its 95 % interval."""
-
-    value: float
-    interval: Interval
-
-    def differs_from(self, other: float) -> bool:
-        """Whether the interval is known and leaves a value out."""
-        return self.interval.low > other or self.interval.high < other
-
-
-@dataclass(frozen=True, slots=True)
-class HeldOutErrors:
-    """Root mean squared errors on the contexts that were left out of the fit, in ms.
+class PassFits:
+    """What the two sweeps and the serving engine's own passes come to.
 
     Attributes:
-        cells: how many.
-        profile: of vLLM's one price for each size.
-        additive: of the floor of the size and ``k`` times the context.
-        reduction: the first over the second, with its interval over sizes of a pass.
+        errors: on the contexts that were left out, by `ALL` and the others.
+        qwen: microseconds for a context token, Qwen3-1.7B, of passes that replay a CUDA graph.
+        minicpm: the same of MiniCPM5-2B, as the serving engine timed it.
     """
 
-    cells: int
-    profile: float
-    additive: float
-    reduction: ValueWithInterval
+    errors: Mapping[str, HeldOutErrors]
+    qwen: ValueWithInterval
+    minicpm: ValueWithInterval
 
 
 def adixg_cost(files: ReleasedFiles) -> Findings:
@@ -72,243 +61,129 @@ def adixg_cost(files: ReleasedFiles) -> Findings:
         SimlabError: a file cannot be had, or does not hold what it should.
     """
     sweeps = [*read_sweep(files, EAGER), *read_sweep(files, CAPTURED)]
-    captured = [cell for cell in sweeps if cell.captured]
-    k_ms = additive_slope([cell for cell in sweeps if cell.context not in HELD_OUT])
-    parts = {
-        "all": held_out_errors(sweeps, k_ms),
-        "CUDA graphs": held_out_errors(captured, k_ms),
-        "eager": held_out_errors([cell for cell in sweeps if not cell.captured], k_ms),
-    }
-    graphs = context_slope(captured)
-    served, rounds = context_slope(read_served(files)), read_rounds(files)
-    mean = mean_with_interval(rounds.percent)
-    compared = _compared(files, parts["all"], graphs, served, rounds, mean)
-    orders = {
-        name: mean_with_interval(rounds.percent[rounds.stock_first == first])
-        for name, first in (("vLLM's price first", True), ("corrected price first", False))
-    }
-    blocks = {f"over blocks of {size} rounds": over_blocks(rounds.percent, size) for size in BLOCKS}
-    alike = neighbours_alike(rounds.percent)
+    graphs = [cell for cell in sweeps if cell.captured]
+    fits = PassFits(_errors(sweeps, graphs), context_slope(graphs), context_slope(read_served(files)))
+    rounds = read_rounds(files)
+    served = served_difference(rounds)
+    compared = (
+        *_compared_errors(files, fits.errors[ALL]),
+        *_compared_slopes(files, fits),
+        *_compared_serving(files, rounds, served),
+        *_compared_decisions(files),
+    )
     return Findings(
         compared,
-        _follows(parts, mean, blocks, len(rounds.percent)),
-        (_errors_text(parts, k_ms), _serving_text({"over rounds": mean, **blocks, **orders}, alike)),
+        _follows(fits.errors, served),
+        (_errors_text(fits.errors), served.text()),
         {
-            "k_us_of_both_modes": 1000 * k_ms,
-            "held_out": {name: _errors_row(one) for name, one in parts.items()},
+            "held_out": {name: one.row() for name, one in fits.errors.items()},
+            "k_us_of_graphs": fits.qwen.value,
+            **served.values(),
             "paired_percent": [round(float(one), 4) for one in rounds.percent],
-            "by_block": {name: _row(one) for name, one in blocks.items()},
-            "correlation_of_neighbours": alike,
-            "by_order": {name: _row(one) for name, one in orders.items()},
-            "passes": [_pass_row(cell) for cell in captured if cell.sweep == CAPTURED],
-            "k_us_of_graphs": graphs.value,
+            "passes": [_pass_row(cell) for cell in graphs if cell.sweep == CAPTURED],
         },
     )
 
 
-def additive_slope(cells: Sequence[PassCell]) -> float:
-    """Milliseconds per context token, by least squares on medians over each size's pass without context."""
-    floors = floors_of(cells)
-    over = [(cell.context_tokens, cell.median_ms - floors[cell.sweep, cell.tokens]) for cell in cells]
-    return sum(x * y for x, y in over) / sum(x * x for x, _ in over)
-
-
-def floors_of(cells: Iterable[PassCell]) -> dict[tuple[str, int], float]:
-    """The median without context, by sweep and size."""
-    return {(cell.sweep, cell.tokens): cell.median_ms for cell in cells if cell.context == 0}
-
-
-def held_out_errors(cells: Sequence[PassCell], k_ms: float) -> HeldOutErrors:
-    """The errors of both prices on the contexts that were left out.
-
-    Args:
-        cells: those without context among them.
-        k_ms: of one context token.
-    """
-    floors = floors_of(cells)
-    left = [cell for cell in cells if cell.context in HELD_OUT]
-    sizes = sorted({(cell.sweep, cell.tokens) for cell in left})
-    sums = np.zeros((len(sizes), 2))
-    for cell in left:
-        additive = floors[cell.sweep, cell.tokens] + k_ms * cell.context_tokens
-        place = sizes.index((cell.sweep, cell.tokens))
-        sums[place] += (cell.profiled_ms - cell.median_ms) ** 2, (additive - cell.median_ms) ** 2
-    profile, additive = np.sqrt(sums.sum(axis=0) / len(left))
-    (ends,) = intervals_of(log_products(sums, np.array([[0.5, -0.5]])))
-    interval = Interval(math.exp(ends.low), math.exp(ends.high))
-    return HeldOutErrors(
-        len(left), float(profile), float(additive), ValueWithInterval(float(profile / additive), interval)
-    )
-
-
-def context_slope(cells: Sequence[PassCell]) -> ValueWithInterval:
-    """Microseconds per context token: least squares on all samples, a level of its own for each size.
-
-    The interval is over sizes of a pass: samples of a size share what is special to it.
-    """
-    sizes = sorted({cell.tokens for cell in cells})
-    sums = np.array([_cross_sums([cell for cell in cells if cell.tokens == size]) for size in sizes])
-    total = sums.sum(axis=0)
-    without = total - sums
-    shares = sums[:, 1] / total[1]
-    spread = Spread(
-        np.array([1000 * total[0] / total[1]]),
-        1000 * (without[:, :1] / without[:, 1:]),
-        np.array([1 / (shares**2).sum()]),
-    )
-    return ValueWithInterval(float(spread.whole[0]), intervals_of(spread)[0])
-
-
-def _cross_sums(cells: Sequence[PassCell]) -> tuple[float, float]:
-    """Sums of products of context and time, and of squares of the context, about the means of one size."""
-    x = np.concatenate([np.full(len(cell.samples_ms), cell.context_tokens, np.float64) for cell in cells])
-    y = np.concatenate([np.array(cell.samples_ms) for cell in cells])
-    return float(((x - x.mean()) * (y - y.mean())).sum()), float(((x - x.mean()) ** 2).sum())
-
-
-def mean_with_interval(values: Doubles) -> ValueWithInterval:
-    """The mean of some rounds, with Student's interval over them.
-
-    Args:
-        values: float64 ``[rounds]``.
-    """
-    number = len(values)
-    without = ((values.sum() - values) / (number - 1))[:, None]
-    spread = Spread(np.array([values.mean()]), without, np.array([float(number)]))
-    return ValueWithInterval(fmean(values), intervals_of(spread)[0])
-
-
-def over_blocks(values: Doubles, size: int) -> ValueWithInterval:
-    """The mean of rounds with its interval over blocks of neighbours; rounds that fill no block are left out.
-
-    Args:
-        values: float64 ``[rounds]``, in the order in which they ran.
-        size: rounds of a block.
-    """
-    whole = values[: len(values) // size * size]
-    return mean_with_interval(whole.reshape(-1, size).mean(axis=1))
-
-
-def neighbours_alike(values: Doubles) -> float:
-    """Correlation of each round with the next one.
-
-    Args:
-        values: float64 ``[rounds]``, in the order in which they ran.
-    """
-    about = values - values.mean()
-    return float((about[1:] * about[:-1]).sum() / (about**2).sum())
-
-
-def _compared(
-    files: ReleasedFiles,
-    errors: HeldOutErrors,
-    graphs: ValueWithInterval,
-    served: ValueWithInterval,
-    rounds: PairedRounds,
-    mean: ValueWithInterval,
-) -> tuple[ComparedFigure, ...]:
-
-    def theirs(pattern: str) -> Quoted:
-        return files.quoted_pattern(README, pattern)
-
-    reduction, error = errors.reduction, "held-out contexts, error in ms, "
-    rmse = r"reduces RMSE from `([\d.]+) ms`", r"to `([\d.]+) ms`"
-    return (
-        ComparedFigure(f"{error}one price for each size", errors.profile, theirs(rmse[0]), digits=3),
-        ComparedFigure(f"{error}with the context", errors.additive, theirs(rmse[1]), digits=3),
-        ComparedFigure(
-            "the first over the second", reduction.value, theirs(r"\*\*([\d.]+)× reduction"), reduction.interval, 1
-        ),
-        ComparedFigure(
-            "us for a context token, Qwen3-1.7B",
-            graphs.value,
-            theirs(r"`([\d.]+) us/KV-token` for Qwen3"),
-            graphs.interval,
-            4,
-        ),
-        ComparedFigure(
-            "us for a context token, MiniCPM5-2B",
-            served.value,
-            theirs(r"`([\d.]+) us/KV-token` for MiniCPM"),
-            served.interval,
-            4,
-        ),
-        ComparedFigure(
-            "median tokens/s, vLLM's price",
-            median(rounds.stock),
-            theirs(r"stock median throughput +([\d,.]+)"),
-            digits=1,
-        ),
-        ComparedFigure(
-            "median tokens/s, corrected",
-            median(rounds.corrected),
-            theirs(r"corrected median throughput +([\d,.]+)"),
-            digits=1,
-        ),
-        ComparedFigure(
-            "% faster with the corrected price",
-            mean.value,
-            theirs(r"paired mean delta +(-?[\d.]+)%"),
-            mean.interval,
-            3,
-        ),
-    )
-
-
-def _follows(
-    parts: Mapping[str, HeldOutErrors],
-    mean: ValueWithInterval,
-    blocks: Mapping[str, ValueWithInterval],
-    num_rounds: int,
-) -> str:
-    graphs, eager = parts["CUDA graphs"].reduction, parts["eager"].reduction
-    in_eager = f"errs {eager.value:.1f} times less" if eager.differs_from(1) else "shows no gain"
-    served = f"was {abs(mean.value):.2f} % {'slower' if mean.value < 0 else 'faster'}"
-    unsure = [name for name, one in blocks.items() if not one.differs_from(0)]
-    if not mean.differs_from(0):
-        served = f"made no difference that {num_rounds} rounds show"
-    elif unsure:
-        served += f", but {unsure[0]} the interval holds 0"
-    return (
-        f"a price with the context errs {graphs.value:.0f} times less where CUDA graphs are replayed and {in_eager} in "
-        f"eager mode, so their one factor depends on how many cells of each were timed; in serving, the better price "
-        f"{served}. That is one set of prompts, timed again and again: the interval is of timings, not of prompts."
-    )
-
-
-def _errors_text(parts: Mapping[str, HeldOutErrors], k_ms: float) -> str:
-    cells = [["", "cells", "one price", "with context", "factor", "[95 %]"]]
-    for name, one in parts.items():
-        ends = one.reduction.interval
-        shown = f"[{ends.low:.3g}, {ends.high:.3g}]"
-        numbers = [str(one.cells), f"{one.profile:.3f}", f"{one.additive:.3f}", f"{one.reduction.value:.1f}", shown]
-        cells.append([name, *numbers])
-    heading = (
-        f"Errors in ms on contexts {HELD_OUT[0]:,} and {HELD_OUT[1]:,}, which the fit of one k to all other cells "
-        f"({1000 * k_ms:.4f} us)\ndid not see; [95 %] over sizes of a pass:"
-    )
-    return f"{heading}\n\n{aligned(cells, [True, False, False, False, False, True])}"
-
-
-def _serving_text(means: Mapping[str, ValueWithInterval], alike: float) -> str:
-    cells = [["% faster with the corrected price", "mean", "[95 %]"]]
-    for name, one in means.items():
-        cells.append([name, f"{one.value:.3f}", f"[{one.interval.low:.3f}, {one.interval.high:.3f}]"])
-    said = f"Correlation of a round with the next: {alike:.2f}. Where rounds are alike, blocks of them have the wider"
-    return f"{aligned(cells, [True, False, True])}\n\n{said}\nand better interval."
-
-
-def _errors_row(one: HeldOutErrors) -> dict[str, object]:
+def _errors(sweeps: Sequence[PassCell], graphs: Sequence[PassCell]) -> dict[str, HeldOutErrors]:
+    k_ms, k_of_graphs = additive_slope(fitted_cells(sweeps)), additive_slope(fitted_cells(graphs))
     return {
-        "cells": one.cells,
-        "profile_ms": one.profile,
-        "additive_ms": one.additive,
-        "reduction": _row(one.reduction),
+        ALL: held_out_errors(sweeps, k_ms),
+        GRAPHS: held_out_errors(graphs, k_ms),
+        EAGER_MODE: held_out_errors([cell for cell in sweeps if not cell.captured], k_ms),
+        GRAPHS_ALONE: held_out_errors(graphs, k_of_graphs),
     }
 
 
-def _row(one: ValueWithInterval) -> dict[str, float]:
-    return {"value": one.value, "ci_low": one.interval.low, "ci_high": one.interval.high}
+def _printed_in(files: ReleasedFiles, name: str) -> Callable[[str], Quoted]:
+    return lambda pattern: files.quoted_pattern(name, pattern)
+
+
+def _compared_errors(files: ReleasedFiles, errors: HeldOutErrors) -> tuple[ComparedFigure, ...]:
+    theirs, error = _printed_in(files, README), "held-out contexts, error in ms, "
+    factor = errors.reduction
+    return (
+        ComparedFigure(
+            f"{error}one price for each size", errors.profile, theirs(r"reduces RMSE from `([\d.]+) ms`"), digits=3
+        ),
+        ComparedFigure(f"{error}with the context", errors.additive, theirs(r"to `([\d.]+) ms`"), digits=3),
+        ComparedFigure(
+            "the first over the second", factor.value, theirs(r"\*\*([\d.]+)× reduction"), factor.interval, 1
+        ),
+    )
+
+
+def _compared_slopes(files: ReleasedFiles, fits: PassFits) -> tuple[ComparedFigure, ...]:
+    theirs, what = _printed_in(files, README), "us for a context token, "
+    qwen, minicpm = theirs(r"`([\d.]+) us/KV-token` for Qwen3"), theirs(r"`([\d.]+) us/KV-token` for MiniCPM")
+    return (
+        ComparedFigure(f"{what}Qwen3-1.7B", fits.qwen.value, qwen, fits.qwen.interval, 4),
+        ComparedFigure(f"{what}MiniCPM5-2B", fits.minicpm.value, minicpm, fits.minicpm.interval, 4),
+    )
+
+
+def _compared_serving(
+    files: ReleasedFiles, rounds: PairedRounds, served: ServedDifference
+) -> tuple[ComparedFigure, ...]:
+    theirs, logged = _printed_in(files, README), _printed_in(files, LOG)
+    stock, corrected = (theirs(rf"{mode} median throughput +([\d,.]+)") for mode in ("stock", "corrected"))
+    mean = served.mean
+    return (
+        ComparedFigure("median tokens/s, vLLM's price", float(median(rounds.stock)), stock, digits=1),
+        ComparedFigure("median tokens/s, corrected", float(median(rounds.corrected)), corrected, digits=1),
+        ComparedFigure(
+            "% faster with the corrected price", mean.value, theirs(r"paired mean delta +(-?[\d.]+)%"), mean.interval, 3
+        ),
+        ComparedFigure(
+            "that mean over its standard error",
+            served.standard_errors,
+            logged(r"mean is (-?[\d.]+) SE from zero"),
+            digits=1,
+        ),
+    )
+
+
+def _compared_decisions(files: ReleasedFiles) -> tuple[ComparedFigure, ...]:
+    """What they explain the slower serving by; of it we check only how many decisions the log counts."""
+    theirs, decisions = _printed_in(files, README), read_decisions(files)
+    more = theirs(r"^additional decode batches +(\d+)")
+    before, after = (
+        theirs(r"ceiling selection fell from `([\d.]+)%`"),
+        theirs(r"ceiling selection fell from `[\d.]+%` to `([\d.]+)%`"),
+    )
+    return (
+        ComparedFigure(
+            "more batches with the corrected price", decisions["corrected"] - decisions["stock"], more, digits=0
+        ),
+        ComparedFigure("% of decode decisions at the ceiling, vLLM's price", math.nan, before),
+        ComparedFigure("% of decode decisions at the ceiling, corrected", math.nan, after),
+    )
+
+
+def _follows(errors: Mapping[str, HeldOutErrors], served: ServedDifference) -> str:
+    graphs, alone, eager = (errors[name] for name in (GRAPHS, GRAPHS_ALONE, EAGER_MODE))
+    own = f" ({alone.in_words} with k of these alone)" if alone.in_words != graphs.in_words else ""
+    return (
+        f"on the contexts left out, a price with the context {graphs.in_words} where CUDA graphs are replayed{own}; in "
+        f"eager mode {'it ' if is_known(eager.reduction.interval) else ''}{eager.in_words}. In their log, "
+        f"{served.follows()} All rounds serve the same prompts: the interval is of timings, not of prompts."
+    )
+
+
+def _errors_text(errors: Mapping[str, HeldOutErrors]) -> str:
+    cells = [["", "k, us", "cells", "one price", "with context", "factor", "[95 %]"]]
+    for name, one in errors.items():
+        ends, told = one.reduction.interval, is_known(one.reduction.interval)
+        shown = f"[{ends.low:.3g}, {ends.high:.3g}]" if told else f"not told: {one.sizes} sizes"
+        factor = f"{one.reduction.value:.1f}" if told else "-"
+        numbers = [f"{1000 * one.k_ms:.4f}", str(one.cells), f"{one.profile:.3f}", f"{one.additive:.3f}", factor]
+        cells.append([name, *numbers, shown])
+    heading = within_width(
+        f"Errors in ms on contexts {HELD_OUT[0]:,} and {HELD_OUT[1]:,}, which no fit saw; [95 %] over sizes of a pass. "
+        "The authors print such errors of each mode, with one k of both, in FINDINGS.md (E4), and conclude that no one "
+        "equation holds in both modes; the README limits the claim to CUDA graphs."
+    )
+    return f"{heading}\n\n{aligned(cells, [True, False, False, False, False, False, True])}"
 
 
 def _pass_row(cell: PassCell) -> dict[str, float]:

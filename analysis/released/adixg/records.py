@@ -11,7 +11,6 @@ import numpy as np
 from simlab.analysis.released.files import ReleasedFiles
 from simlab.arrays import Bools, Doubles
 from simlab.errors import SimlabError
-from simlab.untrusted.json_text import parse_json
 
 README = "README.md"
 EAGER, CAPTURED = "results/h100_e1.json", "results/h100_e5.json"
@@ -19,6 +18,7 @@ SERVED, LOG = "results/minicpm_h100_dspark_k_spec7.json", "logs/calibrated-ab-58
 FILES = (README, EAGER, CAPTURED, SERVED, LOG)
 """What is read; the 558 kB of single decisions behind the log, other runs, and passes of a laptop are not."""
 
+_DECISIONS = re.compile(r"^ *(stock|corrected): n=(\d+),", re.MULTILINE)
 _ROUND = re.compile(r"^ *(\d+) +(stock|corrected) +[\d.]+ +(\d+) +([\d.]+)$", re.MULTILINE)
 
 
@@ -133,11 +133,20 @@ def read_rounds(files: ReleasedFiles) -> PairedRounds:
     return PairedRounds(stock, corrected, np.array([next(iter(one)) == "stock" for one in speeds.values()]))
 
 
+def read_decisions(files: ReleasedFiles) -> dict[str, int]:
+    """How many decisions on a pass the log counts at each price, ``stock`` and ``corrected``, over all rounds.
+
+    Raises:
+        SimlabError: it does not count them.
+    """
+    found = {mode: int(number) for mode, number in _DECISIONS.findall(files.text(LOG))}
+    if len(found) != 2:
+        raise SimlabError(f"{LOG} does not count the decisions at both prices")
+    return found
+
+
 def _object(files: ReleasedFiles, name: str) -> Mapping[str, object]:
-    try:
-        found = parse_json(files.text(name))
-    except ValueError as error:
-        raise SimlabError(f"{name} is not JSON as simlab reads it ({error})") from error
+    found = files.value(name)
     if not isinstance(found, dict):
         raise SimlabError(f"{name}: expected a JSON object; got {type(found).__name__}")
     return found

@@ -31,7 +31,7 @@ CANNOT_REPLAY = (
 class ChainRecords:
     """One drafter's chains on the texts of one dataset, R requests with T tokens each, laid end to end.
 
-    Entry p of a text is of the root behind its first p tokens, so entry 0 follows the prompt.
+    Entry p of a text is of the root after its first p tokens, so entry 0 follows the prompt.
 
     Attributes:
         dataset: its name.
@@ -39,7 +39,7 @@ class ChainRecords:
         request_ids: of each request, R.
         prompt_tokens: int64 ``[R]``, tokens of each prompt.
         offsets: int64 ``[R + 1]``, where each text begins.
-        recorded: int32 ``[sum T]``, accepted tokens and one, as they were released; they may reach behind the end.
+        recorded: int32 ``[sum T]``, accepted tokens and one, as they were released; they may reach past the end.
         available: int32 ``[sum T]``, tokens that the drafter proposes at most at each root; 0: it finds no match.
         longest: the longest chain that was recorded.
     """
@@ -75,7 +75,7 @@ class ChainRecords:
 
     @property
     def left(self) -> Longs:
-        """Tokens of the text behind each root, int64 ``[sum T]``."""
+        """Tokens of the text after each root, int64 ``[sum T]``."""
         found: Longs = self.num_tokens[self.owners] - self.positions
         return found
 
@@ -83,6 +83,12 @@ class ChainRecords:
     def accepted(self) -> Ints:
         """Drafted tokens of the text that the target agrees with if a long chain is drafted, int32 ``[sum T]``."""
         return np.minimum(self.recorded - 1, self.left).astype(np.int32)
+
+    @property
+    def longest_hundredth(self) -> Longs:
+        """Places of the longest hundredth of the texts, at least one of them, and of those as long; int64."""
+        lengths = self.num_tokens
+        return np.flatnonzero(lengths >= np.sort(lengths)[-(len(lengths) // 100 or 1)])
 
     def check_length(self, length: int) -> None:
         """Refuse a chain that was not recorded.
@@ -136,7 +142,11 @@ class DatasetChains:
 
     @property
     def same_length(self) -> Bools:
-        """Requests for which both drafters' texts have as many tokens, bool ``[R]``; others are different texts."""
+        """Requests for which both drafters' texts have as many tokens, bool ``[R]``.
+
+        Texts of other lengths are certainly different. Those of equal length may be the same or not: EAGLE's tokens
+        were not released.
+        """
         found: Bools = self.chains[EAGLE].num_tokens == self.chains[NGRAM].num_tokens
         return found
 
@@ -159,7 +169,7 @@ def read_chains(files: ReleasedFiles, paths: Mapping[str, str]) -> dict[str, Dat
 
 
 def lookup_starts(tokens: Sequence[int], first: int) -> list[int]:
-    """Where prompt lookup begins to copy from, behind each context: the first place of the longest n-gram that matches.
+    """Where prompt lookup begins to copy from, after each context: the first place of the longest n-gram that matches.
 
     Args:
         tokens: of prompt and text.

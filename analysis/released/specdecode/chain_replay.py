@@ -131,6 +131,16 @@ def oracle_chain(records: ChainRecords) -> Replay:
     return _replay(records, roots, records.accepted[roots], records.drafter == EAGLE)
 
 
+def oracle_that_always_drafts(records: ChainRecords) -> Replay:
+    """The oracle's rounds, each charged EAGLE's draft, also where nothing will be accepted: their definition."""
+    roots = visited(records, records.accepted + 1)
+    lengths, owners, contexts = _rounds(records, roots, records.accepted[roots])
+    always, never = np.ones(len(roots)), np.zeros(len(roots))
+    return Replay(
+        round_sums(len(records.num_tokens), owners, contexts, lengths + 1, always, never), records.num_tokens - 1
+    )
+
+
 def combined_oracle(eagle: ChainRecords, ngram: ChainRecords) -> Replay:
     """Draft what will be accepted, each time by the drafter with more of it; n-grams where both have as much.
 
@@ -200,9 +210,14 @@ def round_sums(
 
 
 def _replay(records: ChainRecords, roots: Longs, drafted: Ints | Longs, by_eagle: bool | Bools) -> Replay:
-    lengths, owners = np.asarray(drafted, np.int64), records.owners[roots]
-    contexts = records.prompt_tokens[owners] + records.positions[roots]
+    lengths, owners, contexts = _rounds(records, roots, drafted)
     is_drafted = (lengths > 0).astype(np.float64)
     eagle = is_drafted * by_eagle
     sums = round_sums(len(records.num_tokens), owners, contexts, lengths + 1, eagle, is_drafted - eagle)
     return Replay(sums, records.num_tokens - 1)
+
+
+def _rounds(records: ChainRecords, roots: Longs, drafted: Ints | Longs) -> tuple[Longs, Longs, Longs]:
+    """Drafted tokens, the request and the tokens of context of each round, int64 ``[rounds]``."""
+    owners = records.owners[roots]
+    return np.asarray(drafted, np.int64), owners, records.prompt_tokens[owners] + records.positions[roots]

@@ -1,4 +1,4 @@
-"""Figures of studies of released data, each made of what ``simlab reproduce NAME --json`` prints and nothing else."""
+"""Figures of the study of SpecDecode-Bench, made of what ``simlab reproduce specdecode-bench --json`` prints."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -47,6 +47,8 @@ def specdecode_survival_figure(values: Mapping[str, Any]) -> go.Figure:
 def specdecode_speedup_figure(values: Mapping[str, Any]) -> go.Figure:
     """Speedup by the length of a fixed chain and by batch size, with the oracle, a panel for each drafter and dataset.
 
+    The panels of a row share their y axis.
+
     Args:
         values: what ``simlab reproduce specdecode-bench --json`` prints.
     """
@@ -55,33 +57,18 @@ def specdecode_speedup_figure(values: Mapping[str, Any]) -> go.Figure:
     batches = list(dict.fromkeys(row["batch"] for row in rows))
     titles = [f"{label}, {dataset}" for label in _DRAFTERS.values() for dataset in datasets]
     figure = make_subplots(
-        2, len(datasets), subplot_titles=titles, shared_xaxes=True, horizontal_spacing=0.05, vertical_spacing=0.12
+        2,
+        len(datasets),
+        subplot_titles=titles,
+        shared_xaxes=True,
+        shared_yaxes=True,
+        horizontal_spacing=0.03,
+        vertical_spacing=0.12,
     )
+    _add_legend(figure, batches)
     for row in rows:
-        place = batches.index(row["batch"])
         at = {"row": 1 + list(_DRAFTERS).index(row["drafter"]), "col": 1 + datasets.index(row["dataset"])}
-        lengths, is_first = list(range(1, len(row["fixed"]) + 1)), at == {"row": 1, "col": 1}
-        name = f"batch {row['batch']}"
-        figure.add_scatter(
-            x=lengths,
-            y=row["fixed"],
-            mode="lines",
-            line={"color": colour(place), "width": 2},
-            name=name,
-            legendgroup=name,
-            showlegend=is_first,
-            **at,
-        )
-        figure.add_scatter(
-            x=[lengths[0], lengths[-1]],
-            y=[row["oracle"]] * 2,
-            mode="lines",
-            line={"color": colour(place), "width": 1.5, "dash": "dot"},
-            name="oracle (dotted)",
-            legendgroup="oracle",
-            showlegend=is_first and place == 0,
-            **at,
-        )
+        _add_curves(figure, row, colour(batches.index(row["batch"])), at)
     figure.add_hline(y=1, line={"color": GREY, "width": 1}, row="all", col="all")
     figure.update_xaxes(title_text="length k of the chain", row=2)
     figure.update_yaxes(title_text="speedup", col=1)
@@ -91,3 +78,19 @@ def specdecode_speedup_figure(values: Mapping[str, Any]) -> go.Figure:
     )
     figure.update_annotations(font={"size": 13})
     return on_white(figure, 560)
+
+
+def _add_legend(figure: go.Figure, batches: Sequence[int]) -> None:
+    """Name the colours and the dots by lines without points, since they are the same in every panel."""
+    named = [(f"batch {batch}", {"color": colour(place), "width": 2}) for place, batch in enumerate(batches)]
+    named.append(("oracle, in the colour of its batch", {"color": "black", "width": 1.5, "dash": "dot"}))
+    for name, style in named:
+        figure.add_scatter(x=[None], y=[None], mode="lines", line=style, name=name, row=1, col=1)
+
+
+def _add_curves(figure: go.Figure, row: Mapping[str, Any], shade: str, at: Mapping[str, int]) -> None:
+    """The fixed lengths of one batch size, and its oracle."""
+    lengths = list(range(1, len(row["fixed"]) + 1))
+    solid, dotted = {"color": shade, "width": 2}, {"color": shade, "width": 1.5, "dash": "dot"}
+    for x, y, style in ((lengths, row["fixed"], solid), ([lengths[0], lengths[-1]], [row["oracle"]] * 2, dotted)):
+        figure.add_scatter(x=x, y=y, mode="lines", line=style, showlegend=False, **at)

@@ -1,8 +1,8 @@
 """Speedups by the formulas of SpecDecode-Bench/simulator, whose files print none; formulas are theirs, code is ours.
 
-A batch is one request as often as its size. Each text's walk begins at entry 0, although the prefill has brought the
-first token, and its seconds hold the prefill. The speedup is the ratio of mean tokens per second, over a sample of
-requests that their seed fixes.
+`SIMULATOR_FILE` has the formulas, `COSTS_FILE` the costs of passes. A batch is one request as often as its size. Each
+text's walk begins at entry 0, although the prefill has brought the first token, and its seconds hold the prefill. The
+speedup is the ratio of mean tokens per second, over a sample of requests that their seed fixes.
 """
 
 import random
@@ -79,13 +79,13 @@ def read_settings(files: ReleasedFiles, datasets: tuple[str, ...]) -> TheirSetti
 
 def their_fixed(chains: DatasetChains, drafter: str, length: int, batch: int, settings: TheirSettings) -> TheirSpeedup:
     """A chain of fixed length by their formulas; n-grams match by coins where nothing was accepted."""
-    drawn = random.Random(settings.seed)
-    records = _sampled(chains.chains[drafter], drawn, settings)
+    coins = random.Random(settings.seed)
+    records = _sampled(chains.chains[drafter], coins, settings)
     roots = visited(records, np.minimum(records.recorded, length + 1), first=0, last=1)
     shares = np.ones(len(roots))
     if drafter == NGRAM:
         failed = records.recorded[roots] == 1
-        shares[failed] = _heads(drawn, int(failed.sum()), batch, settings.match_probs[records.dataset].value)
+        shares[failed] = _heads(coins, int(failed.sum()), batch, settings.match_probs[records.dataset].value)
     by_eagle = float(drafter == EAGLE)
     return _speedup(
         records, roots, 1.0 + length * shares, shares * by_eagle, shares * (1 - by_eagle), batch, settings.costs
@@ -108,7 +108,7 @@ def their_combined(chains: DatasetChains, batch: int, settings: TheirSettings, c
         chains: of both drafters.
         batch: its size.
         settings: theirs.
-        charged: whether EAGLE's drafts have EAGLE's price; theirs charges all rounds as n-grams.
+        charged: whether EAGLE's drafts have EAGLE's cost; theirs charges all rounds as n-grams.
     """
     eagle, ngram = (_sampled(chains.chains[name], random.Random(settings.seed), settings) for name in DRAFTERS)
     lengths = np.minimum(eagle.num_tokens, ngram.num_tokens)
@@ -119,19 +119,19 @@ def their_combined(chains: DatasetChains, batch: int, settings: TheirSettings, c
     return _speedup(eagle, roots, longer[roots].astype(np.float64), by_eagle, 1 - by_eagle, batch, settings.costs)
 
 
-def _sampled(records: ChainRecords, drawn: random.Random, settings: TheirSettings) -> ChainRecords:
+def _sampled(records: ChainRecords, coins: random.Random, settings: TheirSettings) -> ChainRecords:
     num_requests = len(records.request_ids)
-    return records.take(np.array(drawn.sample(range(num_requests), min(settings.sampled, num_requests)), np.int64))
+    return records.take(np.array(coins.sample(range(num_requests), min(settings.sampled, num_requests)), np.int64))
 
 
-def _heads(drawn: random.Random, num_rounds: int, batch: int, prob: float) -> Doubles:
+def _heads(coins: random.Random, num_rounds: int, batch: int, prob: float) -> Doubles:
     """The share of the copies whose coin shows a match, in each round; float64 ``[rounds]``."""
-    *key, place = drawn.getstate()[1]
+    *key, place = coins.getstate()[1]
     bits = np.random.MT19937()
     bits.state = {"bit_generator": "MT19937", "state": {"key": np.array(key, np.uint32), "pos": place}}
-    coins = np.random.Generator(bits)
+    of_copies = np.random.Generator(bits)
     sizes = np.diff(np.append(np.arange(0, num_rounds, 4096), num_rounds)).tolist()
-    shares = [(coins.random((size, batch)) < prob).mean(axis=1) for size in sizes]
+    shares = [(of_copies.random((size, batch)) < prob).mean(axis=1) for size in sizes]
     return np.concatenate([np.zeros(0), *shares])
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from simlab.analysis.table.text import SPEEDUP, SPEEDUP_OVER_PASS
 from simlab.cost import GRID_STAGES, PLAIN, CostTable
 from simlab.errors import CostError
 from simlab.policies.costs.curves import cost_table
@@ -48,6 +49,11 @@ class Prices:
     def cost_id(self) -> str | None:
         """The content id of the cost file; None where there are no prices."""
         return None if self.cost is None else self.cost.cost_id
+
+    @property
+    def speedup_note(self) -> str:
+        """What speedups by these prices are over, in a sentence."""
+        return SPEEDUP_OVER_PASS if self.file is not None and self.file.lacks_plain else SPEEDUP
 
     def why_unpriced(self, policy: AnyPolicy) -> str:
         """Why a policy has no seconds where others have, in a sentence; empty where it has, or none has."""
@@ -132,7 +138,7 @@ def cost_table_of(file: CostFile, path: Path | None = None) -> CostTable:
         )
     units = {name: one.units for name, one in file.channels.items()}
     table = cost_table(file.cost_id, file.contexts, file.node_counts, file.samples, file.visits, units)
-    return replace(table, block_size=file.block_size)
+    return replace(table, block_size=file.block_size, is_example=file.is_of_others)
 
 
 def what_if_prices(prices: Prices, change: str | None) -> Prices:
@@ -206,7 +212,10 @@ def prices_of_file(file: CostFile, cost: CostTable, trace: Trace, draft: str, lo
 def _free_stages(file: CostFile) -> str:
     """A clause that names the stages that nobody timed; empty where all were."""
     free = [stage for stage in GRID_STAGES if not any(map(any, _samples_of(file, stage)))]
-    return f"; not timed, so free here: {', '.join(free)}" if free else ""
+    said = f"; not timed, so free here: {', '.join(free)}" if free else ""
+    return (
+        f"{said}; autoregressive decoding was not timed: the shortest pass stands for it" if file.lacks_plain else said
+    )
 
 
 def _samples_of(file: CostFile, stage: str) -> list[tuple[float, ...]]:

@@ -51,7 +51,9 @@ def cost_text(place: Path, file: CostFile) -> str:
         f"versions   {', '.join(f'{name} {version}' for name, version in file.versions.items())}",
         f"samples    {sum(map(len, file.samples.values())):,} in {len(file.samples):,} cells",
     ]
-    if file.is_complete:
+    if file.is_of_others:
+        lines.append("prices     others' timings, one value to a cell: how noisy they are is not known")
+    elif file.is_complete:
         lines += [
             f"{name.ljust(10)} {line}"
             for name, line in zip(("prices", "", ""), known_speeds(file).lines(), strict=True)

@@ -78,7 +78,7 @@ class OptimizeResult(StudyResult):
             heading = within_width(f"evaluation prompts, latency profile {prices.heading}")
             parts.append(f"{heading}\n{summary_table(summaries)}")
         parts.append(optimism_text(self.optimum))
-        parts.append(summary_notes(choice.summaries[0], evaluation.prices[0].why_none))
+        parts.append(self._notes())
         return "\n\n".join([*parts, *self._warnings()])
 
     def write(self, path: str | Path) -> None:
@@ -88,6 +88,13 @@ class OptimizeResult(StudyResult):
     def write_results(self, path: str | Path) -> None:
         """Write the finalists' result rows on the evaluation prompts."""
         write_results(Path(path), self.results, self.inputs.evaluation.trace.sequence_counts)
+
+    def _notes(self) -> str:
+        """What to know of the numbers of all machines."""
+        prices = self.inputs.evaluation.prices
+        said = {one.speedup_note for one in prices}
+        each = "\n".join(f"{one.cost_id}: {one.speedup_note}" for one in prices)
+        return summary_notes(self.choice.summaries[0], prices[0].why_none, said.pop() if len(said) == 1 else each)
 
     def _heading(self) -> str:
         inputs, space = self.inputs, self.space

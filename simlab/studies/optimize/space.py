@@ -125,8 +125,7 @@ def _check_fits(point: SearchPoint, side: PromptSet) -> None:
         if prices.cost is not None and most > prices.cost.most_drafted:
             raise CostError(
                 f"`{point.typed}` drafts up to {most:,} tokens, and the latency profile ends at "
-                f"{prices.cost.most_drafted:,}; search smaller budgets, or measure more with `simlab profile "
-                "--node-counts`"
+                f"{prices.cost.most_drafted:,}; search smaller budgets, or {prices.cost.how_to_reach()}"
             )
 
 

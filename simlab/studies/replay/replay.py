@@ -93,7 +93,7 @@ class ReplayTable(StudyResult):
             rows = results_at(self.rows, one.cost_id)
             slices = [] if self.by is None else summarise(rows, self.by)
             parts += [sentences_html(one.heading)] if len(self.machines) > 1 else []
-            parts.append(summaries_html(summarise(rows), slices, self.by or "", one.why_none))
+            parts.append(summaries_html(summarise(rows), slices, self.by or "", one.why_none, one.speedup_note))
         parts += [sentences_html(in_sample_note(self.in_sample))] if self.in_sample else []
         return "\n".join([*parts, *map(sentences_html, self.unpriced_notes)])
 

@@ -72,9 +72,10 @@ def table_text(rows: Results, prices: Prices, by: str | None = None) -> str:
     """The summaries of one machine for people, and what to know beside them."""
     whole = summarise(rows)
     if by is None:
-        return f"{summary_table(whole)}\n\n{summary_notes(whole, prices.why_none)}{_bounds(whole)}"
+        return f"{summary_table(whole)}\n\n{summary_notes(whole, prices.why_none, prices.speedup_note)}{_bounds(whole)}"
     slices = summarise(rows, by)
-    return f"{summary_blocks(slices, whole, by)}\n\n{summary_notes(slices, prices.why_none)}{_bounds(whole)}"
+    notes = summary_notes(slices, prices.why_none, prices.speedup_note)
+    return f"{summary_blocks(slices, whole, by)}\n\n{notes}{_bounds(whole)}"
 
 
 def _bounds(found: Sequence[Summary]) -> str:

@@ -17,6 +17,7 @@ from simlab.analysis.report.speed import policy_table, slice_chart, speed_chart,
 from simlab.analysis.report.verdict import ReportVerdict, VerdictChoice, verdict_of
 from simlab.analysis.scoring.score import ScoringLimits, score_trace
 from simlab.analysis.table.summaries import Summary
+from simlab.analysis.table.text import SPEEDUP
 from simlab.channels.needs import channels_read
 from simlab.policies.composition import order_of
 from simlab.policies.costs.views import convex_view
@@ -69,7 +70,7 @@ def built_page(inputs: ReportInputs, title: str, num_texts: int, command: str) -
     first = FirstScreen(
         verdict.sentence,
         [*verdict.more, *_measured(inputs), *([inputs.served] if inputs.served else [])],
-        policy_table(inputs.results, verdict.best),
+        policy_table(inputs.results, verdict.best, SPEEDUP if inputs.prices is None else inputs.prices.speedup_note),
         speed_chart(inputs.results),
         trust_labels(inputs, _choice(inputs)),
         command,

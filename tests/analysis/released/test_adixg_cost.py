@@ -7,12 +7,29 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from released_data import made_up_release, real_release
+from released_data import made_up_release, real_release, values_of
 from scipy import stats
 
-from simlab.analysis.released.adixg.pass_prices import adixg_cost, neighbours_alike, over_blocks
-from simlab.analysis.released.adixg.records import CAPTURED, EAGER, FILES, LOG, README, SERVED, read_rounds
+from simlab.analysis.released.adixg.pass_fits import HeldOutErrors, ValueWithInterval
+from simlab.analysis.released.adixg.pass_prices import EAGER_MODE, GRAPHS, GRAPHS_ALONE, adixg_cost
+from simlab.analysis.released.adixg.records import (
+    CAPTURED,
+    EAGER,
+    FILES,
+    LOG,
+    README,
+    SERVED,
+    PairedRounds,
+    read_rounds,
+)
+from simlab.analysis.released.adixg.served_rounds import (
+    ServedDifference,
+    neighbours_alike,
+    over_blocks,
+    served_difference,
+)
 from simlab.analysis.released.files import ReleasedFiles
+from simlab.analysis.statistics.intervals import UNKNOWN, Interval
 from simlab.errors import SimlabError, UsageError
 
 CONTEXTS = (0, 256, 1024, 2048, 4096, 8192)
@@ -23,7 +40,17 @@ PAGE = """`x` reduces RMSE from `5.5 ms` to `0.5 ms` an **11.6× reduction**
 stock median throughput       1,000.5 tokens/s
 corrected median throughput     990.5 tokens/s
 paired mean delta             -0.9000%
+decode ceiling selection fell from `97.50%` to `90.25%`.
+additional decode batches      7
 """
+
+
+LOG_END = (
+    "mean -0.36%   median -0.38%",
+    "standard error 0.11%; mean is -3.3 SE from zero",
+    "      stock: n=100, ceiling=98.6%, budget median=392",
+    "  corrected: n=107, ceiling=92.2%, budget median=392",
+)
 
 
 def sweep(seed: int, sizes: tuple[int, ...], limit: int, requests: int | None) -> dict[str, object]:
@@ -61,15 +88,22 @@ def served(seed: int) -> dict[str, object]:
     return {"rows": rows}
 
 
-def log(seed: int, shift: float = -0.006) -> str:
+def log(seed: int, shift: float = -0.006, rounds: int = 12) -> str:
     draw = random.Random(seed)
     lines = ["=== GPU ===", " round       mode   seconds  out toks     tok/s"]
-    for number in range(1, 13):
+    for number in range(1, rounds + 1):
         order = ["stock", "corrected"] if number % 2 else ["corrected", "stock"]
         for mode in order:
             speed = 1000 * (1 + draw.gauss(0, 0.002) + shift * (mode == "corrected"))
             lines.append(f"{number:6d} {mode:>10s}     0.747      8192   {speed:.1f}")
-    return "\n".join([*lines, "mean -0.36%   median -0.38%"])
+    return "\n".join([*lines, *LOG_END])
+
+
+def unseeing(found: dict[str, object], wrong: float) -> dict[str, object]:
+    """A sweep whose one price for each size is right at every context but for a share."""
+    rows = found["rows"]
+    assert isinstance(rows, list)
+    return {**found, "rows": [{**row, "predicted_ms": row["median_ms"] * (1 + wrong)} for row in rows]}
 
 
 def contents(**changes: str) -> dict[str, str]:
@@ -165,7 +199,12 @@ def test_figures_are_those_of_plain_python(tmp_path: Path) -> None:
         1000.5,
         990.5,
         -0.9,
+        -3.3,
+        7,
+        97.5,
+        90.25,
     ]
+    assert [one.verdict for one in found.compared[9:]] == ["as printed", "", ""]
     assert found.compared[3].ours == pytest.approx(0.04, rel=0.05)
     assert found.compared[4].ours == pytest.approx(0.02, rel=0.05)
     assert "errs" in found.follows
@@ -203,6 +242,72 @@ def test_rounds_that_drift_have_a_wider_interval_over_blocks() -> None:
     assert over_blocks(np.arange(7.0), 2).value == pytest.approx(2.5)
 
 
+def errors_with(ratio: float, interval: Interval) -> HeldOutErrors:
+    return HeldOutErrors(1e-5, 12, 6, ratio / 2, 0.5, ValueWithInterval(ratio, interval))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "interval", "said"),
+    [
+        (75.0, Interval(58, 96), "errs 75 times less"),
+        (2.5, Interval(2, 3), "errs 2.5 times less"),
+        (0.1, Interval(0.05, 0.2), "errs 10 times more"),
+        (0.4, Interval(0.3, 0.5), "errs 2.5 times more"),
+        (0.0, UNKNOWN, "errors are 0.00 ms at one price and 0.50 ms with the context (6 sizes do not tell the factor)"),
+        (1.2, Interval(0.8, 1.5), "shows no difference (0.60 and 0.50 ms)"),
+    ],
+)
+def test_what_errors_come_to_is_said_by_direction(ratio: float, interval: Interval, said: str) -> None:
+    assert errors_with(ratio, interval).in_words == said
+
+
+@pytest.mark.parametrize(("wrong", "said"), [(0.0, "errors are 0.00 ms at one price"), (1e-4, "times more")])
+def test_a_profile_that_is_right_is_not_called_the_worse_one(tmp_path: Path, wrong: float, said: str) -> None:
+    sizes = (1, 4, 8, 16, 24, 32, 40, 48, 56, 64)
+    made = contents(**{CAPTURED: json.dumps(unseeing(sweep(2, sizes, 64, None), wrong))})
+    found = adixg_cost(made_up_release(tmp_path, made))
+    assert said in found.follows.partition("where CUDA graphs")[0]
+    assert "times less" not in found.follows.partition("where CUDA graphs")[0]
+    assert "better price" not in found.follows
+    values_of(found)
+
+
+def served_of(percent: list[float]) -> ServedDifference:
+    ones = np.ones(len(percent))
+    first = np.arange(len(percent)) % 2 == 0
+    return served_difference(PairedRounds(ones, ones + np.array(percent) / 100, first))
+
+
+@pytest.mark.parametrize(
+    ("percent", "said"),
+    [
+        ([-1.0, -1.1] * 10, "was 1.05 % slower over rounds, and over blocks of 2 and 4 rounds too."),
+        ([1.0, 1.3, 0.9, 1.2] * 5, "was 1.10 % faster over rounds, and over blocks of 2 and 4 rounds too."),
+        ([-1.0, 1.0] * 10, "made no difference that 20 rounds show."),
+        ([0.3, 0.5, 0.3, 0.5] * 2 + [2.0, 2.4, 2.0, 2.4], "as they are alike, 3 blocks of 4 do not show it."),
+        ([0.9, 1.1, 1.0, 1.05, 0.95, 1.0], "as they may be alike, 1 block of 4 does not show it."),
+    ],
+)
+def test_what_serving_comes_to_is_said_by_direction(percent: list[float], said: str) -> None:
+    assert said in served_of(percent).follows()
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_fewer_rounds_than_a_block_have_no_interval(tmp_path: Path, rounds: int) -> None:
+    found = adixg_cost(made_up_release(tmp_path, contents(**{LOG: log(4, rounds=rounds)})))
+    values = values_of(found)
+    assert values["by_block"]["over blocks of 4 rounds"] == {"value": None, "ci_low": None, "ci_high": None}
+    assert len(values["paired_percent"]) == rounds
+    assert "nan" not in found.text()
+
+
+def test_k_of_one_mode_alone_fits_it_better(tmp_path: Path) -> None:
+    """An oracle: in the made-up eager mode a context token costs a tenth, which spoils the one k of both."""
+    errors = values_of(adixg_cost(made_up_release(tmp_path, contents())))["held_out"]
+    assert errors[GRAPHS_ALONE]["k_us"] == pytest.approx(0.04, rel=0.02)
+    assert errors[GRAPHS_ALONE]["additive_ms"] <= errors[GRAPHS]["additive_ms"]
+
+
 def test_a_planted_fault_moves_the_figures(tmp_path: Path) -> None:
     """A sweep whose times at one context are doubled no longer fits."""
     planted = sweep(2, (1, 4, 8, 16, 32), 32, None)
@@ -223,7 +328,8 @@ def test_a_planted_fault_moves_the_figures(tmp_path: Path) -> None:
         (LOG, log(4).replace("stock", "stick", 1), "no paired rounds of equally many tokens"),
         (LOG, log(4).replace("8192", "8191", 1), "no paired rounds of equally many tokens"),
         (EAGER, "[]", "expected a JSON object"),
-        (EAGER, '{"rows": NaN}', "is not JSON as simlab reads it"),
+        (EAGER, '{"rows": NaN}', "expected JSON; got something else"),
+        (LOG, log(4).replace("n=107", "n=no"), "does not count the decisions at both prices"),
         (CAPTURED, '{"rows": []}', "expected cudagraph_limit and rows"),
         (SERVED, '{"rows": [{"num_tokens": -1}]}', "expected a whole number as num_tokens"),
         (SERVED, '{"fit": 1}', "has no rows"),
@@ -250,11 +356,25 @@ def test_the_real_files_say_what_was_published() -> None:
     check_against_oracle(files)
     found = adixg_cost(files)
     ours = [one.ours for one in found.compared]
-    assert ours == pytest.approx([5.779, 0.496, 11.65, 0.0356, 0.0137, 10971.9, 10923.5, -0.365], rel=2e-3)
-    assert all(one.holds_theirs in (True, None) for one in found.compared)
+    assert ours[:10] == pytest.approx(
+        [5.779, 0.496, 11.65, 0.0356, 0.0137, 10971.9, 10923.5, -0.365, -3.345, 13], rel=2e-3
+    )
+    errors = values_of(found)["held_out"]
+    assert errors[GRAPHS]["reduction"]["value"] == pytest.approx(75, abs=0.5)
+    assert errors[GRAPHS_ALONE]["reduction"]["value"] == pytest.approx(237, abs=1)
+    assert errors[GRAPHS_ALONE]["additive_ms"] == pytest.approx(0.030, abs=5e-4)
+    assert errors[EAGER_MODE]["reduction"] == {"value": pytest.approx(0.64, abs=0.01), "ci_low": None, "ci_high": None}
+    assert "6 sizes do not tell the factor" in found.follows
+    # 11.66 is printed as 11.6, which is cut and not rounded.
+    assert [one.what for one in found.compared if one.verdict == "differs"] == ["the first over the second"]
+    assert found.compared[2].theirs is not None
+    assert int(10 * found.compared[2].ours) / 10 == found.compared[2].theirs.value
     assert not found.compared[7].interval.low <= 0 <= found.compared[7].interval.high
     assert sorted(FILES) == sorted(files.release.files)
     percent = read_rounds(files).percent
     assert len(percent) == 20
-    assert over_blocks(percent, 2).differs_from(0)
-    assert not over_blocks(percent, 4).differs_from(0)
+    assert over_blocks(percent, 2).side_of(0) == -1
+    assert over_blocks(percent, 4).side_of(0) == 0
+    served = served_difference(read_rounds(files))
+    assert 0.32 < served.correlation < served.correlation_limit < 0.44
+    assert "as they may be alike, 5 blocks of 4 do not show it" in found.follows

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 import pytest
-from released_data import made_up_release
+from released_data import made_up_release, values_of
 from scipy import stats
 
 from simlab.analysis.released.eliran_online import FILES, GAINS, METRICS, PAIRWISE, ROUNDS, UNARY, eliran_online
@@ -23,10 +23,10 @@ HEAD = (
 BUDGETS, PROMPTS = (8, 64), 12
 
 
-def rounds(seed: int, gain: float = 0.8) -> str:
+def rounds(seed: int, gain: float = 0.8, prompts: int = PROMPTS) -> str:
     draw = random.Random(seed)
     lines = [HEAD, "0,dflash2,dflash2_greedy,gsm8k:0,0,7,7,7,3,4,True,12.1,0,0,40.1,0.6,53,1"]
-    for prompt in range(PROMPTS):
+    for prompt in range(prompts):
         for budget in BUDGETS:
             for method in (UNARY, "dflash2_unary_k64", PAIRWISE):
                 mean = 3 + gain * (method == PAIRWISE) + prompt / 10
@@ -43,8 +43,8 @@ def rounds(seed: int, gain: float = 0.8) -> str:
     return "\n".join(lines) + "\n"
 
 
-def contents(gain: float = 0.8) -> dict[str, str]:
-    sets = {"GSM8K": rounds(1, gain), "MATH500": rounds(2, gain)}
+def contents(gain: float = 0.8, prompts: int = PROMPTS) -> dict[str, str]:
+    sets = {"GSM8K": rounds(1, gain, prompts), "MATH500": rounds(2, gain, prompts)}
     metrics = ["dataset,budget,method,mean_matched_draft_tokens"]
     gains = ["dataset,budget,unary_k,matched_gain"]
     for dataset in sets:
@@ -106,7 +106,18 @@ def test_lengths_and_times_are_those_of_plain_python(tmp_path: Path) -> None:
 
 def test_trees_that_are_alike_show_no_difference(tmp_path: Path) -> None:
     found = eliran_online(made_up_release(tmp_path, contents(gain=0.0)))
-    assert "matches more tokens in 0, fewer in 0" in found.follows
+    assert "matches more tokens in 0, fewer in 0, and 4 show no difference" in found.follows
+
+
+def test_a_pairwise_tree_that_matches_fewer_is_said_to(tmp_path: Path) -> None:
+    found = eliran_online(made_up_release(tmp_path, contents(gain=-1.5)))
+    assert "matches more tokens in 0, fewer in 4, and 0 show no difference" in found.follows
+
+
+def test_one_prompt_has_no_interval(tmp_path: Path) -> None:
+    found = eliran_online(made_up_release(tmp_path, contents(prompts=1)))
+    assert all(one["acceptance_length_ci_low"] is None for one in values_of(found)["lengths"])
+    assert "nan" not in found.text()
 
 
 @pytest.mark.parametrize(
@@ -134,11 +145,11 @@ def test_the_list_says_that_it_was_not_run_and_the_command_what_runs_it(
 ) -> None:
     assert main(["reproduce", "--list"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "eliran-online: its rounds could not be had here; with --data CLONE it runs" in printed
+    assert "eliran-online: the rounds of its step 6.3 were not at hand; with --data CLONE it runs" in printed
     assert "eliran-online not yet run by us" in printed
     assert main(["reproduce", "eliran-online"]) == 2
     said = capsys.readouterr().err
-    assert "its rounds could not be had here" in said
+    assert "the rounds of its step 6.3 were not at hand" in said
     assert "git clone https://github.com/Eliran-Turgeman/ddtree" in said
     assert main(["reproduce", "eliran-online", "--data", str(tmp_path)]) == 2
     assert "expected a clone of github.com/Eliran-Turgeman/ddtree" in capsys.readouterr().err

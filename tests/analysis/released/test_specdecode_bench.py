@@ -22,8 +22,11 @@ from simlab.analysis.released.specdecode.chain_replay import (
     longer_after_success,
     two_up_one_down,
 )
-from simlab.analysis.released.specdecode.study import BATCHES, DATASETS, THEIR_BATCHES, specdecode_bench
-from simlab.analysis.released.specdecode.tables import verdict
+from simlab.analysis.released.specdecode.chain_seconds import BATCHES
+from simlab.analysis.released.specdecode.figures import specdecode_speedup_figure
+from simlab.analysis.released.specdecode.reach import paired_ratio
+from simlab.analysis.released.specdecode.study import DATASETS, THEIR_BATCHES, specdecode_bench
+from simlab.analysis.statistics.intervals import ratio_interval
 from simlab.cli.main import main
 from simlab.errors import SimlabError
 
@@ -69,7 +72,7 @@ def made_up_requests(dataset: str) -> list[Request]:
         found.append(request | {"acc_ngram": {"acc_len": ngram}, "acc_eagle": {"acc_len": eagle}})
     for request in found:
         if copied(request, len(request["generated_token_ids"]) - 1, LONGEST)[1] == 1:
-            lengths_of(request, "ngram")[-1] = LONGEST + 1  # reaches behind the end, as some of theirs do
+            lengths_of(request, "ngram")[-1] = LONGEST + 1  # reaches past the end, as some of theirs do
     return found
 
 
@@ -145,6 +148,18 @@ def test_speedups_are_those_of_a_slow_replay(release: ReleasedFiles, dataset: st
             assert row["theirs"][place] == pytest.approx(expected, abs=6e-4)
 
 
+def test_an_oracle_that_always_drafts_is_charged_in_every_round(release: ReleasedFiles) -> None:
+    steps: Any = specdecode_bench(release, False).to_json()["steps"]
+    requests = made_up()["cnn"]
+    row = row_of(steps, dataset="cnn", drafter="eagle", policy="oracle")
+    for place, batch in enumerate(THEIR_BATCHES):
+        plain, _ = slow_seconds(requests, "eagle", batch, partial(fixed, -1))
+        own = sum(rounds_s(COSTS, one, "eagle", batch, fixed(-1), LONGEST, True)[0] for one in requests)
+        assert row["ours_always_drafting"][place] == pytest.approx(plain / own, abs=6e-4)
+        assert row["ours_always_drafting"][place] < row["ours"][place]
+    assert "ours_always_drafting" not in row_of(steps, dataset="cnn", drafter="ngram", policy="oracle")
+
+
 @pytest.mark.parametrize("drafter", ["eagle", "ngram"])
 def test_lengths_are_chosen_on_other_requests(release: ReleasedFiles, drafter: str) -> None:
     found: Any = specdecode_bench(release, False).to_json()
@@ -171,7 +186,7 @@ def test_combined_takes_the_drafter_with_more(release: ReleasedFiles) -> None:
     requests = made_up()["instructcoder"]
     row = row_of(found["combined"], dataset="instructcoder")
     same = [one for one in requests if len(lengths_of(one, "eagle")) == len(lengths_of(one, "ngram"))]
-    assert row_of(found["drafters"], dataset="instructcoder")["same_length"] == len(same)
+    assert row_of(found["drafters"], dataset="instructcoder", drafter="eagle")["same_length"] == len(same)
     assert 0 < len(same) < len(requests)
     for place, batch in enumerate(THEIR_BATCHES[:2]):
         for name, as_eagle in (("theirs", False), ("theirs_charged", True)):
@@ -218,13 +233,79 @@ def test_matches_of_ngrams_are_found_in_the_tokens(release: ReleasedFiles) -> No
         for at in range(1, len(one["generated_token_ids"]))
         if copied(one, at, LONGEST)[1] == 0
     ]
-    (figure,) = [one for one in found.compared if one.what.startswith("gsm8k, ngram: share of matches")]
+    (figure,) = [one for one in found.compared if one.what.startswith("gsm8k, ngram: where nothing is accepted")]
     assert figure.ours == pytest.approx(statistics.mean(there > 0 for there, _ in places))
     assert figure.theirs is not None
     assert (figure.theirs.value, figure.theirs.path) == (0.25, "simulator.py")
     values: Any = found.to_json()
-    assert [row["ngram_unexplained"] for row in values["drafters"]] == [0] * 4
-    assert values["drafters"][0]["behind_end_ngram"] > 0
+    assert [row["unexplained"] for row in values["drafters"]] == [None, 0] * 4
+    assert row_of(values["drafters"], dataset="gsm8k", drafter="ngram")["past_end"] > 0
+
+
+def test_what_their_formulas_give_is_no_printed_figure(release: ReleasedFiles) -> None:
+    found = specdecode_bench(release, False)
+    speedups = [one for one in found.compared if one.what.endswith("speedup")]
+    assert len(speedups) == len(DATASETS) * 5
+    assert all(one.theirs is None and one.by_formula > 0 and not one.verdict for one in speedups)
+
+
+def test_contents_are_of_each_drafter(release: ReleasedFiles) -> None:
+    values: Any = specdecode_bench(release, False).to_json()
+    for drafter in ("eagle", "ngram"):
+        lengths = [len(lengths_of(one, drafter)) for one in made_up()["cnn"]]
+        row = row_of(values["drafters"], dataset="cnn", drafter=drafter)
+        assert (row["tokens"], row["longest_text"]) == (sum(lengths), max(lengths))
+        longest = [length for length in lengths if length == max(lengths)]
+        assert row["longest_texts_share"] == pytest.approx(sum(longest) / sum(lengths), abs=6e-5)
+
+
+def test_the_oracle_without_the_longest_text(release: ReleasedFiles) -> None:
+    values: Any = specdecode_bench(release, False).to_json()
+    requests = made_up()["gsm8k"]
+    lengths = [len(lengths_of(one, "ngram")) for one in requests]
+    others = [one for one, length in zip(requests, lengths, strict=True) if length < max(lengths)]
+    row = row_of(values["curves"], dataset="gsm8k", drafter="ngram", batch=128)
+    expected = slow_speedup(others, "ngram", 128, partial(fixed, -1))
+    assert row["oracle_without_longest"] == pytest.approx(expected, abs=6e-4)
+    plain = [slow_seconds([one], "ngram", 128, partial(fixed, -1))[0] for one in requests]
+    longest = [seconds for seconds, length in zip(plain, lengths, strict=True) if length == max(lengths)]
+    assert row["longest_seconds_share"] == pytest.approx(sum(longest) / sum(plain), abs=6e-4)
+
+
+@pytest.mark.parametrize("drafter", ["eagle", "ngram"])
+def test_adaptive_and_fixed_seconds_are_paired_by_request(release: ReleasedFiles, drafter: str) -> None:
+    found: Any = specdecode_bench(release, False).to_json()
+    requests = made_up()["sharegpt"][1::2]
+    row = row_of(found["reached"], dataset="sharegpt", drafter=drafter)
+    for place, batch in ((0, 1), (5, 128)):
+        seconds = [
+            np.array([slow_seconds([one], drafter, batch, make)[1] for one in requests])
+            for make in (partial(fixed, row["chosen"][place]), partial(adaptive, "two-up-one-down"))
+        ]
+        expected = ratio_interval(seconds[0], seconds[1])
+        ends = [row[f"two-up-one-down_over_fixed_ci_{end}"][place] for end in ("low", "high")]
+        assert ends == pytest.approx([expected.low, expected.high], abs=6e-4)
+        unpaired = ratio_interval(seconds[0], seconds[1][::-1])
+        assert unpaired.high - unpaired.low > 1.2 * (expected.high - expected.low), "the pairing matters here"
+
+
+def test_a_reversed_array_is_not_paired() -> None:
+    first = np.array([1.0, 2.0, 4.0, 8.0])
+    paired, reversed_ = paired_ratio(first, 2 * first), paired_ratio(first, 2 * first[::-1])
+    assert paired.value == pytest.approx(0.5)
+    assert paired.p_value == 0.0
+    assert paired.interval.high == pytest.approx(0.5)
+    assert reversed_.interval.high > 0.6
+
+
+def test_intervals_of_shares_end_at_all_of_the_gain(release: ReleasedFiles) -> None:
+    found: Any = specdecode_bench(release, False).to_json()
+    for row in found["reached"]:
+        for name in ("fixed", *ADAPTIVE):
+            shares = zip(row[f"{name}_reached"], row[f"{name}_reached_ci_high"], strict=True)
+            assert all(high is None or high <= max(1.0, value) for value, high in shares)
+    highest = [max(row["two-up-one-down_reached_ci_high"]) for row in found["reached"]]
+    assert max(highest) <= 1.0
 
 
 def test_a_planted_fault_is_seen(tmp_path: Path, release: ReleasedFiles) -> None:
@@ -234,7 +315,7 @@ def test_a_planted_fault_is_seen(tmp_path: Path, release: ReleasedFiles) -> None
     other = made_up_release(tmp_path / "other", contents(changed))
     values: Any = specdecode_bench(other, False).to_json()
     before: Any = specdecode_bench(release, False).to_json()
-    assert [row["ngram_unexplained"] for row in values["drafters"]] == [1, 0, 0, 0]
+    assert [row["unexplained"] for row in values["drafters"]] == [None, 1, *[None, 0] * 3]
     for name, is_changed in (("ngram", True), ("eagle", False)):
         rows = [(row_of(some["curves"], dataset="gsm8k", drafter=name, batch=1)) for some in (values, before)]
         assert (rows[0] != rows[1]) is is_changed, "the fault is of one drafter's lengths"
@@ -285,12 +366,17 @@ def test_a_record_refuses_what_it_does_not_hold() -> None:
         ChainRecords("some", "eagle", ("0",), np.array([4]), np.array([0, 3]), one, one, 5)
 
 
-def test_rules_and_verdicts() -> None:
+def test_rules_of_adaptive_chains() -> None:
     assert [two_up_one_down(4, *last) for last in ((4, 4), (4, 3), (0, 0))] == [6, 3, 4]
     assert [longer_after_success(4, *last) for last in ((4, 4), (4, 0), (0, 0))] == [5, 1, 4]
-    ends = ((1.01, 1.2), (0.8, 0.99), (0.9, 1.1), (None, None))
-    rows = [{"a_over_fixed_ci_low": low, "a_over_fixed_ci_high": high} for low, high in ends]
-    assert [verdict(row, "a") for row in rows] == ["+", "-", "=", "="]
+
+
+def test_the_figure_names_colours_and_dots_once(release: ReleasedFiles) -> None:
+    found = specdecode_speedup_figure(specdecode_bench(release, False).to_json())
+    named = [trace.name for trace in found.data if trace.showlegend is not False]
+    assert named == ["batch 1", "batch 16", "batch 128", "oracle, in the colour of its batch"]
+    assert found.layout.yaxis2.matches == "y"
+    assert found.layout.yaxis6.matches == found.layout.yaxis7.matches == "y5"
 
 
 def test_short_contexts_match_nothing() -> None:
@@ -321,8 +407,10 @@ def test_on_the_real_files_their_formulas_give_what_their_program_writes() -> No
             assert theirs[:2] == pytest.approx([one[place] for one in batches], abs=0.0051)
     for dataset, written in THEIR_COMBINED.items():
         assert row_of(found["combined"], dataset=dataset)["theirs"][:2] == pytest.approx(written, abs=0.0051)
-    assert [row["tokens"] for row in found["drafters"]] == [49_848, 96_856, 130_989, 225_541]
-    assert [row["ngram_unexplained"] for row in found["drafters"]] == [0, 0, 0, 1]
+    ngram, eagle = found["drafters"][1::2], found["drafters"][::2]
+    assert [row["tokens"] for row in ngram] == [49_848, 96_856, 130_989, 225_541]
+    assert [row["tokens"] for row in eagle] == [49_612, 96_644, 125_164, 229_457]
+    assert [row["unexplained"] for row in ngram] == [0, 0, 0, 1]
     at_one = [row["fixed_reached"][0] for row in found["reached"]]
     assert min(at_one) > 0.75
     assert max(at_one) < 1.0

@@ -3,9 +3,11 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from simlab.cli.main import main
+from simlab.errors import CostError
 from simlab.studies.inputs.prices import prices_for_trace
 from simlab.studies.inputs.trace import first_prompts, sample_trace
 
@@ -48,10 +50,55 @@ def test_the_seconds_of_a_replay_are_those_of_the_file(capsys: pytest.CaptureFix
     assert row["tokens_per_s"] == pytest.approx(len(contexts) / seconds, rel=1e-6)
 
 
-def test_what_is_beyond_an_example_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert replay("--cost", "h100-vllm-graphs", "-p", "ddtree:budget=64") == 2
-    assert "a round drafts 64 tokens, and the cost file" in capsys.readouterr().err
-    assert replay("--cost", "rtx5080-domino", "-p", "ddtree:budget=17") == 2
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ["--cost", "h100-vllm-graphs", "-p", "ddtree:budget=64"],
+        ["--cost", "rtx5080-domino", "-p", "ddtree:budget=17"],
+        ["--cost", "rtx5080-domino", "-p", "caddtree:budget=32"],
+        ["--cost", "rtx5080-domino", "--what-if", "tile=16", "-p", "ddtree:budget=17"],
+        ["--cost", "rtx5080-domino", "--what-if", "batch=20", "-p", "chain"],
+        ["--cost", "rtx5080-domino", "--what-if", "convex", "-p", "ddtree:budget=17"],
+        ["--cost", "rtx5080-domino", "-p", "bastion:budget=16,cost_model=roofline"],
+    ],
+)
+def test_what_is_beyond_an_example_is_refused_without_advice_to_measure_it(
+    typed: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody here can measure on others' machines."""
+    assert replay(*typed) == 2
+    said = capsys.readouterr().err
+    assert "take another cost file: this one is an example that others measured, and it ends there" in said
+    assert "simlab profile" not in said
+
+
+def test_what_is_beyond_a_file_of_a_machine_at_hand_is_to_be_measured() -> None:
+    cost = prices_for_trace(None, sample_trace(), "dflash").cost
+    assert cost is not None
+    with pytest.raises(CostError, match="measure more with `simlab profile --node-counts`"):
+        cost.at("verify", np.array([1]), np.array([cost.most_drafted + 1]))
+    with pytest.raises(CostError, match="measure longer ones with `simlab profile --contexts`"):
+        cost.curve("verify", cost.longest_context + 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "timed"), [("h100-vllm-graphs", False), ("a800-eager", False), ("rtx5080-domino", True)]
+)
+def test_a_table_says_what_its_speedups_are_over(name: str, timed: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    assert replay("--cost", name, "-p", "chain") == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert ("over the autoregressive baseline (fastest measured implementation)" in printed) == timed
+    assert ("over the shortest pass (autoregressive decoding was not timed)" in printed) == (not timed)
+    assert ("autoregressive decoding was not timed: the shortest pass stands for it" in printed) == (not timed)
+
+
+@pytest.mark.parametrize("name", ["h100-vllm-graphs", "rtx5080-domino"])
+def test_inspecting_an_example_gives_no_advice_to_measure_again(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", name]) == 0
+    printed = capsys.readouterr().out
+    assert "others' timings, one value to a cell: how noisy they are is not known" in printed
+    assert "simlab profile" not in printed
+    assert "CaDDTree" not in printed
 
 
 def test_an_unknown_name_lists_the_examples(capsys: pytest.CaptureFixture[str]) -> None:
