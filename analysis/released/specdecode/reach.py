@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from simlab.analysis.released.prompt_ratios import PromptFigure, prompt_ratio, significance_level
+from simlab.analysis.released.prompt_ratios import PromptFigure, prompt_ratio
 from simlab.analysis.released.specdecode.chain_records import ChainRecords
 from simlab.analysis.released.specdecode.chain_replay import ADAPTIVE, PassCosts, adaptive_chain, oracle_chain
 from simlab.analysis.released.specdecode.chain_seconds import BATCHES, ChainSeconds, Row, chain_seconds, with_ends
-from simlab.analysis.statistics.intervals import Interval, intervals_of
+from simlab.analysis.statistics.intervals import LEVEL, Interval, intervals_of
 from simlab.analysis.statistics.prompt_spread import prompt_spread
 from simlab.analysis.statistics.significance import holm
 from simlab.arrays import Doubles, Longs
@@ -104,6 +104,6 @@ def _reached(one: ChainSeconds, oracle: ChainSeconds, batch: int, places: Longs)
 
 
 def _verdict(over_fixed: float, p_value: float) -> str:
-    if not p_value < significance_level():
+    if not p_value < 1 - LEVEL:
         return NOT_SHOWN
     return FASTER if over_fixed > 1 else SLOWER
