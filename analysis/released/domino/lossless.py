@@ -98,7 +98,7 @@ def domino_lossless(files: ReleasedFiles, progress: bool | None = None) -> Findi
     pairs = {(folder, method): paired for folder, some in texts.items() for method, paired in _pairs(some)}
     first = next(iter(texts))
     datasets = [_row(first, method, part) for (folder, method), part in _by_dataset(pairs) if folder == first]
-    repeated, chain = repeated_texts(texts), _chain_over_tree(pairs)
+    repeated, chain = _repeated(texts), _chain_over_tree(pairs)
     values = {
         "sources": [_row(folder, method, paired) for (folder, method), paired in pairs.items()],
         "datasets": datasets,
@@ -234,7 +234,7 @@ def _curve(paired: pl.DataFrame) -> list[float]:
     return [round(float((places.to_numpy() >= place).mean()), 4) for place in _CURVE]
 
 
-def repeated_texts(texts: Mapping[str, Sequence[_Text]]) -> list[dict[str, object]]:
+def _repeated(texts: Mapping[str, Sequence[_Text]]) -> list[dict[str, object]]:
     """How many digests of a method's texts are equal in the first folder of a model that has it and in each later one.
 
     Args:
@@ -319,7 +319,7 @@ def _repeated_text(rows: Sequence[Mapping[str, object]]) -> str:
 
 
 def _distinct(pairs: Pairs) -> list[pl.DataFrame]:
-    """Of each model and method the first folder, so that a text that was decoded again counts once."""
+    """The first folder of each model and method, so that a text that was decoded again counts once."""
     found: dict[tuple[str, str], pl.DataFrame] = {}
     for model, folders in SOURCES.items():
         for (folder, method), paired in pairs.items():

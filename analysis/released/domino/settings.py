@@ -48,7 +48,7 @@ class Setting:
 
     @property
     def paired_arms(self) -> pl.DataFrame:
-        """A row for each turn of both arms; the eager one's columns end in ``_eager``."""
+        """Turns of both arms side by side; the eager one's columns end in ``_eager``."""
         first, second = (self.arms[arm] for arm in ARMS)
         return first.join(second, on=["dataset", "prompt", "turn"], suffix="_eager")
 
