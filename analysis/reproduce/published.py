@@ -218,7 +218,7 @@ DATA_STUDIES = (
     _of_released(
         "domino-gsm8k", *_DOMINO, "Qwen3-8B with DFlash on GSM8K, by another group: which published figures are near"
     ),
-    _of_released("domino-lossless", *_DOMINO, "DominoTree: do its texts begin as autoregressive decoding's do"),
+    _of_released("domino-lossless", *_DOMINO, "DominoTree's texts beside autoregressive decoding's"),
     _of_released(
         "specdecode-bench",
         "specdecode-bench",

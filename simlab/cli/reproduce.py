@@ -20,13 +20,13 @@ With what comes with simlab, or with traces of your own:
 
 With files that others released. They are fetched from the repository at one commit, checked and kept; --data takes a
 clone instead. Their figures are read from their own files, which are named with their digests:
-  domino-rounds    which mean a published table has, and which of its comparisons stay with intervals over prompts
+  domino-rounds    which mean a published table has, and which of its comparisons remain with intervals over prompts
   domino-gsm8k     Qwen3-8B on GSM8K by another group: which published figures are near
   domino-caddtree  whether costs changed what was drafted
-  domino-lossless  whether texts begin as autoregressive decoding's do
+  domino-lossless  where texts diverge from autoregressive decoding's, and what cannot be told
   specdecode-bench chains of a fixed length, the oracle and an adaptive rule, at batch sizes
   adixg-cost       what a pass costs by context on an H100, and what a wrong price costs
-  eliran-online    unary and pairwise trees, offline against online
+  eliran-online    unary and pairwise trees of equal budgets; its files were not at hand, so not yet run by us
 
 With a trace, each setting that must be equal is compared with its manifest, and what differs is named; the figures are
 printed all the same. docs/how_to/reproduce.md says more.

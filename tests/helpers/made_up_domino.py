@@ -78,7 +78,7 @@ def _domino_files(
                 records
             )
             arms[arm] = [row for row in rows if row["prompt"] or not model.domino_drops_first]
-        graph, eager = (statistics.fmean(row["tps"] for row in arms[arm]) for arm in ("graph", "eager"))
+        graph, eager = (statistics.fmean(float(str(row["tps"])) for row in arms[arm]) for arm in ("graph", "eager"))
         chosen[dataset] = arms["graph" if graph >= eager else "eager"]
     return chosen
 
@@ -106,12 +106,13 @@ def _program_files(
                 for method in methods:
                     rounds = chance.randint(3, 9)
                     tokens = rounds if method in {"ar", "baseline"} else rounds * chance.randint(2, 9)
-                    one = {"method": method, "sample_idx": prompt, "tps": chance.uniform(20, 90)}
+                    tps = chance.uniform(20, 90)
+                    one: dict[str, object] = {"method": method, "sample_idx": prompt, "tps": tps}
                     one["mean_accept"] = tokens / rounds
                     if is_bare:
                         one["sample_idx"] = prompt * turns + turn
                     else:
-                        one |= {"turn_index": turn, "num_output": tokens, "decode_time": tokens / one["tps"]}
+                        one |= {"turn_index": turn, "num_output": tokens, "decode_time": tokens / tps}
                     if program != "dominotree" and not is_bare:
                         one["decode_rounds"] = rounds
                     if program == "dominotree":
