@@ -278,9 +278,9 @@ def _their_row(
     where = ", ".join(key.values())
     if len(matching) != 1:
         raise SimlabError(f"{model.pairwise} has {len(matching)} rows of {where}; expected one")
-    try:
-        for name in ("n", "delta_pct", "ci_low", "ci_high"):
+    for name in ("n", "delta_pct", "ci_low", "ci_high"):
+        try:
             float(matching[0][name])
-    except (KeyError, TypeError, ValueError) as error:
-        raise SimlabError(f"{model.pairwise}, {where}: {name} is no number") from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise SimlabError(f"{model.pairwise}, {where}: {name} is no number") from error
     return matching[0], where

@@ -372,11 +372,11 @@ def test_rules_of_adaptive_chains() -> None:
 
 
 def test_the_figure_names_colours_and_dots_once(release: ReleasedFiles) -> None:
-    found = specdecode_speedup_figure(specdecode_bench(release, False).to_json())
-    named = [trace.name for trace in found.data if trace.showlegend is not False]
+    found = specdecode_speedup_figure(specdecode_bench(release, False).to_json()).to_dict()
+    named = [trace["name"] for trace in found["data"] if trace.get("showlegend") is not False]
     assert named == ["batch 1", "batch 16", "batch 128", "oracle, in the colour of its batch"]
-    assert found.layout.yaxis2.matches == "y"
-    assert found.layout.yaxis6.matches == found.layout.yaxis7.matches == "y5"
+    assert found["layout"]["yaxis2"]["matches"] == "y"
+    assert found["layout"]["yaxis6"]["matches"] == found["layout"]["yaxis7"]["matches"] == "y5"
 
 
 def test_short_contexts_match_nothing() -> None:
