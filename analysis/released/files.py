@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.resources import files
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from tqdm import tqdm
 
@@ -153,10 +153,6 @@ class ReleasedFiles:
         ready = fetched_ahead(names, lambda name: [partial(self.path, name)])
         for _ in tqdm(ready, total=len(names), desc="released files", unit="file", delay=1, disable=not shown):
             pass
-
-    def names(self, pattern: str) -> list[str]:
-        """Paths that match a pattern such as ``results/*/gsm8k_*.jsonl``, in order."""
-        return sorted(name for name in self.release.files if PurePosixPath(name).match(pattern))
 
     def text(self, name: str) -> str:
         """A whole file as text; its encoding is UTF-8.

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -39,3 +39,8 @@ def values_of(found: Findings) -> dict[str, Any]:
     """What ``--json`` prints, read again."""
     value: dict[str, Any] = json.loads(json.dumps(found.to_json(), allow_nan=False))
     return value
+
+
+def names_like(files: ReleasedFiles, pattern: str) -> list[str]:
+    """Paths of a release that match a pattern such as ``results/*/gsm8k_*.jsonl``, in order."""
+    return sorted(name for name in files.release.files if PurePosixPath(name).match(pattern))

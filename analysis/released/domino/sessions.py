@@ -22,7 +22,6 @@ from simlab.analysis.released.files import ReleasedFiles
 from simlab.analysis.released.prompt_ratios import PromptFigure, prompt_ratio
 from simlab.analysis.table.text import aligned, number, within_width
 from simlab.errors import SimlabError
-from simlab.untrusted.json_text import parse_json
 
 BASELINE_SESSION = "results/raw/8b/collect_8b_2048_20260704/our"
 """Where the autoregressive baseline of their own program was measured, of Qwen3-8B, with the same trees."""
@@ -105,7 +104,7 @@ def reuses_baseline(files: ReleasedFiles, model: Model, temperature: str) -> boo
     if not model.summaries:
         return False
     name = f"{model.summaries[temperature]}/MANIFEST.json"
-    found = parse_json(files.text(name))
+    found = files.value(name)
     if not isinstance(found, dict):
         raise SimlabError(f"{name} is no JSON object")
     return found.get("skip_baseline") is True
@@ -237,7 +236,7 @@ def _sums_of_turns(turns: pl.DataFrame) -> pl.DataFrame:
 
 def _rows_of_summary(files: ReleasedFiles, name: str, dataset: str) -> list[dict[str, object]]:
     """Sums of each method in a file of the reference program."""
-    summary = parse_json(files.text(name))
+    summary = files.value(name)
     rows = summary.get("rows") if isinstance(summary, dict) else None
     if not isinstance(summary, dict) or not isinstance(rows, list):
         raise SimlabError(f"{name} has no rows; expected one for each method")

@@ -104,12 +104,20 @@ def test_every_study_lists_its_files() -> None:
         assert all(one.num_bytes > 0 for one in release.files.values()) or study.missing
 
 
-def test_the_command_refuses_a_folder_without_the_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reproduce", "domino-rounds", "--data", str(tmp_path)]) == 2
+@pytest.mark.parametrize("name", ["domino-rounds", "domino-caddtree", "domino-lossless"])
+def test_the_command_refuses_files_that_are_missing_or_changed(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = ["reproduce", name, "--data", str(tmp_path)]
+    assert main(typed) == 2
     out, err = capsys.readouterr()
     assert out == ""
+    assert "has no results/" in err
     assert "expected a clone of github.com/slin-zhq/Domino-Tree at commit" in err
     assert "git clone https://github.com/slin-zhq/Domino-Tree" in err
+    made_up_release(tmp_path, dict.fromkeys(read_release("domino-tree").files, "something else"))
+    assert main(typed) == 2
+    assert "is not as it was released" in capsys.readouterr().err
 
 
 def test_a_study_without_released_files_takes_none(capsys: pytest.CaptureFixture[str]) -> None:
