@@ -5,7 +5,7 @@ import statistics
 from pathlib import Path
 
 import pytest
-from released_data import real_release
+from released_data import names_like, real_release
 
 from simlab.errors import CostError
 from simlab.traces.artefacts.cost import EXAMPLES, example_cost_files, packaged_cost_files, read_cost_file
@@ -76,7 +76,7 @@ def test_the_prices_of_the_rtx_5080_are_means_over_the_rounds_that_were_released
     files = real_release("domino-tree")
     rows = [
         row
-        for name in files.names("results/conditioning_ladder/best_builder/*.jsonl")
+        for name in names_like(files, "results/conditioning_ladder/best_builder/*.jsonl")
         for row in map(json.loads, files.text(name).splitlines())
     ]
     tree = [row for row in rows if row["method"] == "marg@16"]
