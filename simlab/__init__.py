@@ -4,7 +4,7 @@
 
     trace = simlab.sample_trace()
     table = simlab.replay(trace, ["chain", "ddtree:budget=8/16/64"])
-    simlab.compare(table, "ddtree:budget=16", "chain")
+    simlab.compare(table, ["ddtree:budget=16", "chain"])
 
 Each function is the study that the command of the same name calls. Names are loaded when they are first used, so that
 importing simlab takes no time.
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from simlab.studies.curves import curves
     from simlab.studies.engines.advise import advise
     from simlab.studies.engines.crosscheck import crosscheck
+    from simlab.studies.engines.import_files import import_cost, import_files
     from simlab.studies.engines.read_metrics import import_metrics
     from simlab.studies.engines.rules import engine_rules
     from simlab.studies.export.export import export
@@ -88,6 +89,8 @@ _MODULES = {
     "field": "simlab.studies.field.field",
     "hindsight_rounds": "simlab.sequence_replay",
     "hindsight_sequence": "simlab.sequence_replay",
+    "import_cost": "simlab.studies.engines.import_files",
+    "import_files": "simlab.studies.engines.import_files",
     "import_metrics": "simlab.studies.engines.read_metrics",
     "inspect": "simlab.studies.inspect.inspect",
     "list_policies": "simlab.studies.policies",
@@ -142,6 +145,8 @@ __all__ = [
     "field",
     "hindsight_rounds",
     "hindsight_sequence",
+    "import_cost",
+    "import_files",
     "import_metrics",
     "inspect",
     "list_policies",

@@ -89,7 +89,7 @@ def named_or_listed(typed: str, names: Iterable[str], listed: str) -> str:
 
 
 @contextmanager
-def at_the_door() -> Iterator[None]:
+def as_usage_error() -> Iterator[None]:
     """Turn a refusal of an argument (ValueError) into a sentence for the person who typed it."""
     try:
         yield

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from simlab.errors import PolicyError
 from simlab.policy import AnyPolicy, Needs
-from simlab.untrusted.user_code import USER_MODULE, told
+from simlab.untrusted.user_code import USER_MODULE, describe_error
 
 
 def split_user_file(text: str) -> tuple[Path, str, str] | None:
@@ -78,5 +78,5 @@ def _module(path: Path, digest: str) -> object:
         raise
     except BaseException as error:  # SystemExit too
         del sys.modules[name]
-        raise PolicyError(f"the policy file {path} does not run: {told(error)}") from error
+        raise PolicyError(f"the policy file {path} does not run: {describe_error(error)}") from error
     return module

@@ -19,7 +19,7 @@ def answers_of(
     options: RecordOptions, models: Models, sources: Sequence[Source], progress: ProgressReporter
 ) -> list[list[AnsweredTurn]]:
     """The turns of each prompt. One turn of all open prompts is decoded as one batch."""
-    kwargs = options.chat_template_kwargs
+    kwargs = options.template_kwargs
     answers: list[list[AnsweredTurn]] = [
         [] if isinstance(source, PromptRecord) else given_turns(source, models.target, kwargs) for source in sources
     ]
@@ -41,10 +41,10 @@ def _decoded(
     if not prompts:
         return []
     for prompt in prompts:
-        _check_prompt(models, prompt, options.max_new_tokens)
+        _check_prompt(models, prompt, options.longest)
     keys = [sequence_key(options.sampling, prompt) for prompt in prompts]
     ids = [prompt.token_ids.tolist() for prompt in prompts]
-    texts = generate(models.target, ids, keys, options.sampling, options.max_new_tokens, progress.decoded)
+    texts = generate(models.target, ids, keys, options.sampling, options.longest, progress.decoded)
     return [
         AnsweredTurn(prompt, np.array(text.token_ids, np.int32), text.stop_reason)
         for prompt, text in zip(prompts, texts, strict=True)
@@ -59,13 +59,13 @@ def check_positions(options: RecordOptions, models: Models, sources: Sequence[So
     Raises:
         ModelError: a prompt, its answers and one block may need more positions than the target has.
     """
-    kwargs = options.chat_template_kwargs
+    kwargs = options.template_kwargs
     for source in sources:
         if isinstance(source, PromptRecord):
             unanswered: list[AnsweredTurn] = []
             for turn in range(1, num_turns(source) + 1):
                 prompt = render_turn(source, unanswered, models.target, kwargs)
-                _check_prompt(models, prompt, turn * options.max_new_tokens)
+                _check_prompt(models, prompt, turn * options.longest)
                 unanswered.append(AnsweredTurn(prompt, np.empty(0, np.int32), "length"))
         else:
             for given in given_turns(source, models.target, kwargs):

@@ -57,7 +57,7 @@ def dry_run(options: RecordOptions) -> str:
     """
     models, sources = load(options)
     plan = estimate(options, models, sources)
-    alone = " alone" if options.more_devices else ""
+    alone = " alone" if len(options.devices) > 1 else ""
     texts = f" ({plan.num_texts} texts)" if plan.num_texts != plan.num_prompts else ""
     is_head = isinstance(models.drafter, Eagle3Head)
     trees = [f"the head's trees {size_text(plan.positions * Eagle3Reach().disk_bytes)} more, and their time"]
@@ -70,9 +70,12 @@ def dry_run(options: RecordOptions) -> str:
             f"prompts         {plan.num_prompts}{texts}",
             f"positions       {plan.positions:,.0f}",
             f"expected size   {size_text(plan.num_bytes)}",
-            f"expected time   {duration(plan.seconds)} on this machine ({options.device}{alone}, {options.dtype})",
+            (
+                f"expected time   {duration(plan.seconds)} on this machine "
+                f"({options.first_device}{alone}, {options.model_dtype})"
+            ),
             *(trees if is_head else []),
-            f"measured on     {plan.num_sampled} prompts spread over the file; nothing was written to {options.out}",
+            f"measured on     {plan.num_sampled} prompts spread over the file; nothing was written to {options.folder}",
         )
     )
 
@@ -80,8 +83,8 @@ def dry_run(options: RecordOptions) -> str:
 def first_prompt(options: RecordOptions, models: Models, source: Source) -> str:
     """The first turn of a prompt as the target reads it, special tokens included."""
     if isinstance(source, PromptRecord):
-        return render_text(models.target.tokenizer, source.conversation, options.chat_template_kwargs)
-    turn = given_turns(source, models.target, options.chat_template_kwargs)[0]
+        return render_text(models.target.tokenizer, source.conversation, options.template_kwargs)
+    turn = given_turns(source, models.target, options.template_kwargs)[0]
     return str(models.target.tokenizer.decode(turn.prompt.token_ids.tolist()))
 
 
@@ -116,7 +119,7 @@ def spread(items: Sequence[Item], num: int) -> list[Item]:
 def _answers(options: RecordOptions, models: Models, sample: Sequence[Source]) -> list[list[AnsweredTurn]]:
     answers = []
     with RecordingProgress(
-        "decoding a sample", sum(map(num_turns, sample)), token_worth=1 / options.max_new_tokens
+        "decoding a sample", sum(map(num_turns, sample)), token_worth=1 / options.longest
     ) as progress:
         for batch in shards_of(options, Sources(tuple(sample))):
             answers += answers_of(options, models, batch, progress)

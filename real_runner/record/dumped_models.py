@@ -1,6 +1,7 @@
 """Recording along hidden states that were dumped: the target's layers never run here."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -25,15 +26,17 @@ def load_dumped_models(options: RecordOptions) -> Models:
     """
     if options.hidden_states is None:
         raise ValueError("hidden_states must be given")
-    kind = dtype_of(options.dtype)
-    check_device(options.device)
-    settle_device(options.device)
-    files = find_drafter(options.draft)
-    drafter = load_any_drafter(files.folder, kind, options.device, parse_tap_offset(options.tap_offset), options.block)
-    target = load_partial_target(options.target, kind, options.device)
+    kind = dtype_of(options.model_dtype)
+    check_device(options.first_device)
+    settle_device(options.first_device)
+    files = find_drafter(options.draft_name)
+    drafter = load_any_drafter(
+        files.folder, kind, options.first_device, parse_tap_offset(options.tap_offset), options.block
+    )
+    target = load_partial_target(options.target_name, kind, options.first_device)
     check_fit(target, drafter)
     check_layers(options.hidden_layers, dumped_taps(drafter.config.target_layer_ids), target.num_layers)
-    dumped = open_dump(options.hidden_states, options.hidden_layers, target.config.hidden_size)
+    dumped = open_dump(Path(options.hidden_states), tuple(options.hidden_layers), target.config.hidden_size)
     return Models(target, drafter, draft_folder=files.folder, draft_revision=files.revision, dumped=dumped)
 
 

@@ -39,17 +39,17 @@ def manifest_of(options: RecordOptions, models: Models, sources: Sources) -> Man
         tokenizer_digest=_digest(_tokenizer_text(target)),
         chat_template_digest=_digest(str(target.tokenizer.chat_template or "")),
         prompts_digest=earlier.prompts_digest if earlier else _prompts_digest(options, models, sources),
-        chat_template_kwargs=earlier.chat_template_kwargs if earlier else dict(options.chat_template_kwargs),
+        chat_template_kwargs=earlier.chat_template_kwargs if earlier else dict(options.template_kwargs),
         sampling=earlier.sampling if earlier else options.sampling,
         stop_token_ids=target.stop_token_ids,
-        max_new_tokens=earlier.max_new_tokens if earlier else options.max_new_tokens,
+        max_new_tokens=earlier.max_new_tokens if earlier else options.longest,
         gt_mode=earlier.gt_mode if earlier else "generated" if options.prompts is not None else "given",
-        dtype=options.dtype,
+        dtype=options.model_dtype,
         attention=str(target.model.config._attn_implementation) if models.dumped is None else "not run here",
         batch_size=options.batch_size,
-        device=f"{device_name(options.device)} {f'({target.placement})' if target.placement else ''}".strip(),
+        device=f"{device_name(options.first_device)} {f'({target.placement})' if target.placement else ''}".strip(),
         versions={name: metadata.version(name) for name in _LIBRARIES},
-        draft_sets={draft_name(models): draft_set_of(options.draft, models, options.kept)},
+        draft_sets={draft_name(models): draft_set_of(options.draft_name, models, options.kept)},
         hidden_states=None if models.dumped is None else DumpedInfo(models.dumped.layers, models.dumped.dtype),
     )
 
@@ -93,9 +93,9 @@ def _prompts_digest(options: RecordOptions, models: Models, sources: Sources) ->
 def _asked(options: RecordOptions, models: Models, source: Source) -> list[object]:
     """The rendered first prompt and what follows it, or the given text."""
     if isinstance(source, PromptRecord):
-        ids = render(models.target.tokenizer, source.conversation, options.chat_template_kwargs)
+        ids = render(models.target.tokenizer, source.conversation, options.template_kwargs)
         return [source.prompt_id, ids, list(source.later_turns)]
-    turns = given_turns(source, models.target, options.chat_template_kwargs)
+    turns = given_turns(source, models.target, options.template_kwargs)
     return [[turn.prompt.prompt_id, turn.prompt.token_ids.tolist(), turn.text.tolist()] for turn in turns]
 
 

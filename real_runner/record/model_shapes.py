@@ -71,7 +71,7 @@ def read_shapes(options: RecordOptions) -> ModelShapes:
     config = any_config(options)
     if isinstance(config, Eagle3Config):
         config = config.for_target(text.num_hidden_layers)
-    check_sizes(config, options.target, text.num_hidden_layers, text.hidden_size, text.vocab_size)
+    check_sizes(config, options.target_name, text.num_hidden_layers, text.hidden_size, text.vocab_size)
     with torch.device("meta"):
         drafter = Eagle3Head(config) if isinstance(config, Eagle3Config) else DFlashDrafter(config)
     counted = dict(cast(nn.Module, model).named_parameters())
@@ -95,12 +95,12 @@ def _own_head(config: DFlashConfig | Eagle3Config) -> int:
 
 
 def _target_shape(options: RecordOptions) -> PreTrainedModel:
-    name = options.target
+    name = options.target_name
     try:
         config = _target_config(name)
         with torch.device("meta"):
             model: PreTrainedModel = AutoModelForCausalLM.from_config(
-                config, dtype=dtype_of(options.dtype), attn_implementation=attention.NAME, trust_remote_code=False
+                config, dtype=dtype_of(options.model_dtype), attn_implementation=attention.NAME, trust_remote_code=False
             )
     except Exception as error:
         if isinstance(error, SimlabError):
@@ -137,7 +137,7 @@ def any_config(options: RecordOptions) -> DFlashConfig | Eagle3Config:
     Raises:
         ModelError: it cannot be had or read, or is of no drafter.
     """
-    fields = config_fields(options.draft)
+    fields = config_fields(options.draft_name)
     if is_adapter(fields):
         raise ModelError(
             "what a target that drafts for itself takes is measured, and not computed from configurations; give "
@@ -145,7 +145,7 @@ def any_config(options: RecordOptions) -> DFlashConfig | Eagle3Config:
         )
     head = eagle3_from_json(fields)
     if head is None:
-        return drafter_config(options.draft, options.tap_offset, options.block)
+        return drafter_config(options.draft_name, options.tap_offset, options.block)
     return head if options.block is None else head.with_block(options.block)
 
 

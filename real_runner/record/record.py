@@ -64,8 +64,8 @@ def record(options: RecordOptions) -> Path:
         SimlabError: models, prompts or folder cannot be used; nothing half written is left.
     """
     # Workers write into the folder too, for this process.
-    with writing_alone(options.out / (MANIFEST if options.part is None else name_of_part(options.part))):
-        check_output_folder(options.out, options.resume or options.part is not None)
+    with writing_alone(options.folder / (MANIFEST if options.part is None else name_of_part(options.part))):
+        check_output_folder(options.folder, options.resume or options.part is not None)
         return _record(options)
 
 
@@ -87,7 +87,7 @@ def _record(options: RecordOptions) -> Path:
             for number in missing:
                 writer.write(number, record_batch(options, models, shards[number], sum(plan.texts[:number]), progress))
         _finish(options, writer, plan, missing, progress)
-    return options.out
+    return options.folder
 
 
 def _record_on(workers: Workers, options: RecordOptions) -> Path:
@@ -96,7 +96,7 @@ def _record_on(workers: Workers, options: RecordOptions) -> Path:
     options = replace(options, tap_offset=plan.tap_offset)
     writer = _begun(options, plan)
     if writer.is_complete:
-        return options.out
+        return options.folder
     missing = _missing(options, writer, plan)
     with _progress(options, plan, missing) as progress:
 
@@ -108,7 +108,7 @@ def _record_on(workers: Workers, options: RecordOptions) -> Path:
             for length in lengths:
                 progress.recorded(length)
     _finish(options, writer, plan, missing, progress)
-    return options.out
+    return options.folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +139,8 @@ def plan_of(options: RecordOptions, models: Models, sources: Sources) -> Recordi
 def _begun(options: RecordOptions, plan: RecordingPlan) -> TraceWriter:
     """The writer of the trace, or of a part of it."""
     if options.part is None:
-        return TraceWriter(options.out, plan.manifest, len(plan.texts), options.resume)
-    return begin_part(options.part, options.out, plan.manifest, len(plan.texts), options.resume)
+        return TraceWriter(options.folder, plan.manifest, len(plan.texts), options.resume)
+    return begin_part(options.part, options.folder, plan.manifest, len(plan.texts), options.resume)
 
 
 def _numbers(options: RecordOptions, plan: RecordingPlan) -> Sequence[int]:
@@ -158,7 +158,7 @@ def _progress(options: RecordOptions, plan: RecordingPlan, missing: Sequence[int
     """The bar over all texts."""
     num_texts = sum(plan.texts[number] for number in _numbers(options, plan))
     num_done = num_texts - sum(plan.texts[number] for number in missing)
-    return RecordingProgress("recording", num_texts, num_done, _DECODING_SHARE / options.max_new_tokens)
+    return RecordingProgress("recording", num_texts, num_done, _DECODING_SHARE / options.longest)
 
 
 def _finish(
@@ -303,25 +303,25 @@ def load(options: RecordOptions) -> tuple[Models, Sources]:
     Raises:
         SimlabError: they cannot be loaded, or do not fit.
     """
-    sources = read_sources(options.prompts, options.completions, options.text_from, options.limit)
+    sources = read_sources(options.prompt_file, options.completions_file, options.source_trace, options.limit)
     if options.hidden_states is not None:
         models = load_dumped_models(options)
     else:
         offset = parse_tap_offset(options.tap_offset)
         models = load_models(
-            options.target,
-            options.draft,
-            options.dtype,
-            options.device,
+            options.target_name,
+            options.draft_name,
+            options.model_dtype,
+            options.first_device,
             offset,
             device_map=options.device_map,
             block=options.block,
         )
-    check_same_target(sources, models.target, options.dtype)
+    check_same_target(sources, models.target, options.model_dtype)
     check_positions(options, models, sources.items)
     if options.tap_offset == AUTO:
         settle_tap_offset(models, options.tap_offset, _samples(options, models, sources))
-    check_dumped(models, sources.items, options.chat_template_kwargs)
+    check_dumped(models, sources.items, options.template_kwargs)
     return models, sources
 
 
@@ -330,10 +330,10 @@ def _samples(options: RecordOptions, models: Models, sources: Sources) -> list[P
     texts: list[PromptAndText] = []
     for source in sources.items[:MOST_TEXTS]:
         if isinstance(source, PromptRecord):
-            prompt = render_turn(source, [], models.target, options.chat_template_kwargs)
+            prompt = render_turn(source, [], models.target, options.template_kwargs)
             texts.append((prompt.token_ids, np.empty(0, np.int32)))
         else:
-            first = given_turns(source, models.target, options.chat_template_kwargs)[0]
+            first = given_turns(source, models.target, options.template_kwargs)[0]
             texts.append((first.prompt.token_ids, first.text))
     return texts
 
@@ -370,7 +370,7 @@ def record_text(options: RecordOptions, models: Models, index: int, answered: An
         key = sequence_key(options.sampling, prompt)
         laws = token_rows(target, states[start - 1 : -1], tokens[start:], options.sampling, key, start)
     draft = drafted_columns(models, features, tokens, start, options.kept)
-    seed = options.seed if answered.seed is None else answered.seed
+    seed = options.sampling.seed if answered.seed is None else answered.seed
     return SequenceRecord(
         index=index,
         prompt=prompt,

@@ -74,16 +74,16 @@ class StaticEstimate:
         return self.target_bytes + self.drafter_bytes + max(self.decoding_bytes, self.recording_bytes)
 
 
-def foreseen(options: RecordOptions) -> StaticEstimate:
+def estimated(options: RecordOptions) -> StaticEstimate:
     """What a recording takes.
 
     Raises:
         SimlabError: prompts or configurations cannot be used.
     """
-    sources = read_sources(options.prompts, options.completions, options.text_from, options.limit)
+    sources = read_sources(options.prompt_file, options.completions_file, options.source_trace, options.limit)
     shapes = read_shapes(options)
-    size = dtype_of(options.dtype).itemsize
-    lengths = [length for source in sources.items for length in _lengths(source, options.max_new_tokens)]
+    size = dtype_of(options.model_dtype).itemsize
+    lengths = [length for source in sources.items for length in _lengths(source, options.longest)]
     longest, new = max(prompt for prompt, _ in lengths), max(text for _, text in lengths)
     is_written = isinstance(sources.items[0], PromptRecord)
     rows = min(options.batch_size, len(sources.items))
@@ -127,7 +127,7 @@ def _num_passes(options: RecordOptions, sources: Sources) -> int:
     """Passes that write one token in each text of a batch, if every text is as long as it may be."""
     starts = range(0, len(sources.items), options.batch_size)
     batches: Sequence[Sequence[Source]] = [sources.items[i : i + options.batch_size] for i in starts]
-    return sum(max(map(num_turns, batch)) for batch in batches) * options.max_new_tokens
+    return sum(max(map(num_turns, batch)) for batch in batches) * options.longest
 
 
 def key_value_bytes(shapes: ModelShapes, element_bytes: int, rows: int, longest_prompt: int, new_tokens: int) -> int:
@@ -159,7 +159,7 @@ def _recording_bytes(options: RecordOptions, shapes: ModelShapes, element_bytes:
     laws = _ROWS_OF_LAWS * shapes.vocab_size * 4 * _COPIES_ON_CPU
     blocks = blocks_per_pass(config.num_attention_heads, config.block_size, tokens)
     weights = config.num_attention_heads * config.block_size * (tokens + config.block_size) * blocks
-    copies = _COPIES_ON_CPU if options.device == "cpu" else _COPIES_ON_GPU
+    copies = _COPIES_ON_CPU if options.first_device == "cpu" else _COPIES_ON_GPU
     candidates = blocks * config.depth * (config.draft_vocab_size or config.vocab_size) * 4 * copies
     whole = _pass_bytes(shapes, element_bytes, 1, tokens) if options.hidden_states is None else 0
     return taps + whole + max(laws, candidates + weights * 4 * _COPIES_OF_WEIGHTS)
@@ -186,17 +186,17 @@ def trees_bytes(shapes: ModelShapes, positions: int) -> int:
     return round(positions * Eagle3Reach().disk_bytes) if isinstance(shapes.config, Eagle3Config) else 0
 
 
-def foresee(options: RecordOptions) -> str:
+def estimate(options: RecordOptions) -> str:
     """What ``simlab record --dry-run`` prints.
 
     Raises:
         SimlabError: prompts or configurations cannot be used.
     """
-    return "\n".join((*_what(options, found := foreseen(options)), *_needed(options, found)))
+    return "\n".join((*_what(options, found := estimated(options)), *_needed(options, found)))
 
 
 def _what(options: RecordOptions, found: StaticEstimate) -> list[str]:
-    shapes, kwargs = found.shapes, options.chat_template_kwargs
+    shapes, kwargs = found.shapes, options.template_kwargs
     texts = f" ({found.num_texts} texts)" if found.num_texts != found.num_prompts else ""
     most = "at most " if found.num_passes else ""
     said = (
@@ -205,8 +205,14 @@ def _what(options: RecordOptions, found: StaticEstimate) -> list[str]:
         else "no arguments (a model that thinks may think; see --chat-template-kwargs)"
     )
     return [
-        f"target          {options.target}: {_billions(shapes.whole_target_parameters)}, {shapes.num_layers} layers",
-        f"drafter         {options.draft}: {_billions(shapes.drafter_parameters)}, drafts {shapes.config.depth} tokens",
+        (
+            f"target          {options.target_name}: {_billions(shapes.whole_target_parameters)}, "
+            f"{shapes.num_layers} layers"
+        ),
+        (
+            f"drafter         {options.draft_name}: {_billions(shapes.drafter_parameters)}, "
+            f"drafts {shapes.config.depth} tokens"
+        ),
         f"prompts         {found.num_prompts}{texts}",
         f"chat template   {said}",
         f"positions       {most}{found.positions:,}",
@@ -217,17 +223,17 @@ def _needed(options: RecordOptions, found: StaticEstimate) -> list[str]:
     shapes = found.shapes
     lines = [
         "",
-        f"memory of {options.device}, {options.dtype}{_present(options.device)}",
+        f"memory of {options.first_device}, {options.model_dtype}{_present(options.first_device)}",
         f"weights         {size_text(found.target_bytes)} target + {size_text(found.drafter_bytes)} drafter",
     ]
     if found.num_passes:
         rows = min(options.batch_size, found.num_prompts)
         lines.append(
             f"decoding        {size_text(found.decoding_bytes)}, of it keys and values {size_text(found.key_values)}: "
-            f"{rows} texts of {found.longest_prompt} + {options.max_new_tokens} tokens"
+            f"{rows} texts of {found.longest_prompt} + {options.longest} tokens"
         )
     most = "at most" if found.num_passes else "about"
-    each = " on each device" if options.more_devices else ""
+    each = " on each device" if len(options.devices) > 1 else ""
     audit = size_text(4 * shapes.whole_target_parameters)
     lines += [
         f"recording       {size_text(found.recording_bytes)}, one text at a time",
@@ -241,7 +247,7 @@ def _needed(options: RecordOptions, found: StaticEstimate) -> list[str]:
     if found.num_passes:
         seconds = found.num_passes * found.target_bytes / 1e12
         lines.append(
-            f"time            not foreseen; {found.num_passes:,} passes read the target's weights, at least "
+            f"time            not estimated; {found.num_passes:,} passes read the target's weights, at least "
             f"{seconds:,.0f} s at 1 TB/s"
         )
     return [

@@ -1,11 +1,23 @@
 """What a person chooses of a training run. Nothing here imports torch, so that the command line can read it."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
+from simlab.limits.typed_numbers import MOST_SEED
+from simlab.options import Option, count, nested, option
+from simlab.real_runner.model_options import (
+    DRAFTER,
+    TARGET,
+    device_option,
+    layer_numbers,
+    parse_template_kwargs,
+)
 from simlab.sampling.choice import Sampling
+from simlab.shared_options import limit_option
+from simlab.tracking.tracker import track_option
 
 PATH, LAW = "path", "law"
 LABELS = (PATH, LAW)
@@ -14,17 +26,11 @@ LABELS = (PATH, LAW)
 
 @dataclass(frozen=True, slots=True)
 class LossWeights:
-    """How much each intervention counts.
+    """How much each intervention counts."""
 
-    Attributes:
-        decay: depths over which a position's weight falls by e; 0 weighs all depths alike.
-        focal: weight of the cross-entropy at the first depth whose most probable token is wrong.
-        chain: reward per expected accepted token of the chain.
-    """
-
-    decay: float = 4.0
-    focal: float = 0.3
-    chain: float = 1.0
+    decay: float = option(4.0, "depths over which a position's weight falls by e; 0: none", "X", group="loss")
+    focal: float = option(0.3, "extra weight of the first error", "X", group="loss")
+    chain: float = option(1.0, "reward per expected accepted token", "X", names="--chain-reward", group="loss")
 
     def __post_init__(self) -> None:
         for name in ("decay", "focal", "chain"):
@@ -34,24 +40,17 @@ class LossWeights:
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """Everything that decides what a run computes.
+    """Everything that decides what a run computes; the learning rate falls to zero over its steps."""
 
-    Attributes:
-        steps: optimiser steps in all; the learning rate falls to zero over them.
-        num_sequences: sequences a step.
-        num_roots: random roots in each of them.
-        head_tokens: the commonest tokens the loss is taken over; 0 takes the whole vocabulary.
-    """
-
-    steps: int
-    seed: int = 0
-    num_sequences: int = 4
-    num_roots: int = 32
-    learning_rate: float = 1e-3
-    warmup_steps: int = 100
-    weight_decay: float = 0.01
-    head_tokens: int = 8192
-    loss: LossWeights = LossWeights()
+    steps: int = option(..., "optimiser steps in all", "N")
+    seed: int = option(0, "of the order of texts, of the random blocks and of sampling", "N", read=count(0, MOST_SEED))
+    num_sequences: int = option(4, "texts in a step", "N", names="--sequences")
+    num_roots: int = option(32, "random blocks in each of them", "N", names="--roots")
+    learning_rate: float = option(1e-3, "at its highest", "X")
+    warmup_steps: int = option(100, "steps of rising learning rate", "N", read=count(0))
+    weight_decay: float = option(0.01, "of AdamW", "X")
+    head_tokens: int = option(8192, "commonest tokens that the loss is taken over; 0: all", "N", read=count(0))
+    loss: LossWeights = nested(LossWeights(), "loss")
 
     def __post_init__(self) -> None:
         for name in ("steps", "num_sequences", "num_roots"):
@@ -68,23 +67,17 @@ class TrainingPlan:
 
 @dataclass(frozen=True, slots=True)
 class TextOptions:
-    """The text that is learnt from.
+    """The text that is learnt from: token ids or completions, or what the target answers to prompts."""
 
-    Attributes:
-        text: texts as token ids (Parquet) or completions (JSONL); or None,
-        prompts: then the target answers these prompts first.
-        limit: the first texts only; None: all.
-        max_tokens: longer sequences are cut.
-        temperature: of generated text, and so on.
-    """
-
-    text: Path | None = None
-    prompts: Path | None = None
-    limit: int | None = None
-    max_tokens: int = 640
-    temperature: float = 0.0
-    max_new_tokens: int = 256
-    chat_template_kwargs: Mapping[str, object] = field(default_factory=dict)
+    text: Path | None = option(None, "text to learn from: .parquet or .jsonl", "FILE", read=Path, one_of="source!")
+    prompts: Path | None = option(None, "prompts that the target answers first", "FILE", read=Path, one_of="source!")
+    limit: int | None = limit_option("the first N texts only")
+    max_tokens: int = option(640, "longer texts are cut", "N")
+    temperature: float = option(0.0, "of generated text", "X")
+    max_new_tokens: int = option(256, "of a generated answer", "N")
+    chat_template_kwargs: Mapping[str, object] | None = option(
+        None, "such as '{\"enable_thinking\": false}'", "JSON", read=parse_template_kwargs
+    )
 
     def __post_init__(self) -> None:
         if (self.text is None) == (self.prompts is None):
@@ -93,45 +86,94 @@ class TextOptions:
         Sampling(self.temperature, 0, 1.0, 0)
 
     @property
+    def template_kwargs(self) -> Mapping[str, object]:
+        """Arguments of the chat template; empty without any."""
+        return self.chat_template_kwargs or {}
+
+    @property
     def files(self) -> tuple[Path, ...]:
         """The file of it."""
         return tuple(path for path in (self.text, self.prompts) if path is not None)
 
 
-@dataclass(frozen=True, slots=True)
+_DRAFTER_PLAN = TrainingPlan(steps=5000)
+_DECAY_ALONE, _NO_LOSS = LossWeights(4.0, 0.0, 0.0), LossWeights(0.0, 0.0, 0.0)
+
+
+def _routes(text: str) -> tuple[str, ...]:
+    return tuple(route.strip() for route in text.split("|"))
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """The run of a drafter: its text, its sizes, the plan, and where it is kept.
+    """The run of a drafter: its text, its sizes, the plan, and where it is kept."""
 
-    Attributes:
-        dev: prompt files whose answers the run is scored on as it goes, never trained on.
-        init: ``target`` starts from the target's last layers, ``random`` from nothing, anything
-            else is a drafter's name or folder; a folder's ``state.safetensors`` goes before its weights.
-        block_size: None takes 8, or what the drafter that is started from has.
-        num_layers: None takes 2, or what the drafter that is started from has.
-        taps: None takes five layers, spread, or those of the drafter that is started from.
-        mask_token: text of the token that stands for "not yet known"; None takes one that no text contains.
-        causal: whether no slot of a block sees a later one: JetSpec's head; a causal one stays so.
-        variable_prefix: blocks begin with l true tokens, l as likely as this number to the power l; None: with none.
-        track: experiment trackers that get the run; see `simlab.tracking.tracker.TRACKERS`.
-    """
+    DETAILS: ClassVar = """\
+The text is a Parquet table of token ids (columns prompt_ids, text_ids), a JSONL file of prompts
+with their answers, or, with --prompts, what the target itself answers.
 
-    target: str
-    out: Path
-    plan: TrainingPlan
-    texts: TextOptions
-    dev: tuple[Path, ...] = ()
-    dev_limit: int = 48
-    block_size: int | None = None
-    num_layers: int | None = None
-    taps: tuple[int, ...] | None = None
-    mask_token: str | None = None
-    init: str = "target"
-    causal: bool = False
-    variable_prefix: float | None = None
-    eval_every: int = 500
-    resume: bool = False
-    device: str = "cpu"
-    track: tuple[str, ...] = ()
+  simlab train dflash --prompts prompts.jsonl --dev dev.jsonl --steps 5000 --out runs/drafter
+  simlab train dflash --text text.parquet --init dflash-smollm2-135m --steps 5000 --out runs/longer
+
+The run's folder holds the drafter (config.json, model.safetensors, README.md), its curve, and what
+is needed to go on after an interruption: the same command with --resume continues from the last
+evaluation, and ends with the same drafter as a run that was never interrupted. The text's hidden
+states are kept there too: taps x hidden size x 2 bytes a token. They can be deleted afterwards.
+
+--init FOLDER begins a new run, with its own schedule, where another ended: with the float32 weights
+and the optimiser's moments of FOLDER/state.safetensors where there is one, else with the weights of
+model.safetensors and a new optimiser. It says on stderr which.
+
+  simlab train dflash --text text.parquet --init dflash-smollm2-135m --variable-prefix 0.8 --out runs/second
+  simlab train dflash --text text.parquet --init dflash-smollm2-135m --causal --out runs/causal
+
+The first is a second drafter for `d2sd`: it drafts behind tokens that are there already. The second is a
+causal head: in a block no slot sees a later one, so that a depth goes on from the depths before."""
+    RESUME: ClassVar = "the same command with --resume goes on with {out}"
+
+    target: str = option(TARGET, "the model to draft for: a Hugging Face id, a folder, or smollm2-135m", "T")
+    out: Path = option(..., "the folder of the run", "DIR", read=Path)
+    resume: bool = option(False, "go on with the run in --out")
+    device: str = device_option(group="")
+    track: Sequence[str] = track_option()
+    dev: tuple[Path, ...] = option(
+        (), "prompts to score on, never trained on; repeats", "FILE", read=Path, repeats=True
+    )
+    dev_limit: int = option(48, "prompts of each --dev", "N")
+    texts: TextOptions = nested(TextOptions, "text")
+    init: str = option(
+        "target",
+        "target (its last layers), random, or a drafter's name or folder; a folder's state.safetensors goes before "
+        "its weights",
+        "FROM",
+        group="drafter",
+    )
+    block_size: int | None = option(None, "root included (default 8, or that of --init)", "N", group="drafter")
+    num_layers: int | None = option(
+        None, "draft layers (default 2, or those of --init)", "N", names="--layers", group="drafter"
+    )
+    taps: tuple[int, ...] | None = option(
+        None,
+        "target layers whose states are read (default: five, spread)",
+        "I,J,...",
+        read=layer_numbers,
+        group="drafter",
+    )
+    causal: bool = option(
+        False, "no slot of a block sees a later one: a causal head, as JetSpec has it", group="drafter"
+    )
+    mask_token: str | None = option(
+        None, "a token of the target (default: one that no text contains)", "TEXT", group="drafter"
+    )
+    plan: TrainingPlan = nested(_DRAFTER_PLAN, "plan", without=("weight_decay",))
+    eval_every: int = option(500, "steps between evaluations; each saves", "N", group="plan")
+    variable_prefix: float | None = option(
+        None,
+        "blocks begin with l true tokens, l as likely as X to the power l, and the loss with what comes behind; "
+        "D2SD's second drafter learns so (try 0.8; default: with none)",
+        "X",
+        group="loss",
+    )
 
     def __post_init__(self) -> None:
         _check_positive(self, "dev_limit", "eval_every")
@@ -144,60 +186,91 @@ class TrainOptions:
             raise ValueError(f"dev files need different names; got {', '.join(stems)}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class NetworkOptions:
-    """The run of a network whose target stays as it is.
+    """The run of a network whose target stays as it is."""
 
-    Attributes:
-        held_out: share of the texts that are not learnt from, and choose the step that is kept.
-        patience: evaluations in a row without a better held-out loss that end the run; 0: none does.
-        track: experiment trackers that get the run.
-    """
-
-    target: str
-    out: Path
-    plan: TrainingPlan
-    texts: TextOptions
-    held_out: float = 0.1
-    patience: int = 5
-    eval_every: int = 25
-    resume: bool = False
-    device: str = "cpu"
-    track: tuple[str, ...] = ()
+    target: str = option(TARGET, "the model to draft for: a Hugging Face id, a folder, or smollm2-135m", "T")
+    out: Path = option(..., "the folder of the run", "DIR", read=Path)
+    resume: bool = option(False, "go on with the run in --out")
+    device: str = device_option(group="")
+    track: Sequence[str] = track_option()
+    texts: TextOptions = nested(TextOptions, "text")
+    plan: TrainingPlan = nested(_DRAFTER_PLAN, "plan", without=("focal", "chain"))
+    eval_every: int = option(25, "steps between evaluations; each saves", "N", group="plan")
+    held_out: float = option(0.1, "share of the texts that is not learnt from", "SHARE", group="plan")
+    patience: int = option(
+        5,
+        "evaluations in a row without a better held-out loss that end the run; 0: none",
+        "N",
+        read=count(0),
+        group="plan",
+    )
 
     def __post_init__(self) -> None:
         _check_positive(self, "eval_every")
         _check_early_end(self.held_out, self.patience)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class RouterOptions:
-    """The run of a router's network, which learns from recordings.
+    """The run of a router's network, which learns from recordings."""
 
-    Attributes:
-        traces: of training prompts, each with all that the routes read.
-        routes: policies as they are typed.
-        target: None: as the first trace names it.
-        draft_set: whose candidates the routes read; None: the only one of a trace.
-        inner_size: of the network.
-        held_out: share of the texts that are not learnt from, and choose the step that is kept.
-        patience: evaluations in a row without a better held-out loss that end the run; 0: none does.
-        track: experiment trackers that get the run.
-    """
+    DETAILS: ClassVar = """\
+A router's network (after WhiFlash, arXiv 2606.07710) says of each root, before anything is drafted, how
+many tokens a round by each route would bring: from the target's last state at the token before the root,
+how sure it was, and the position. It learns from recordings of training prompts that hold all that the routes
+read; what each route brings at every root stands there already.
 
-    traces: tuple[str, ...]
-    routes: tuple[str, ...]
-    out: Path
-    plan: TrainingPlan
-    target: str | None = None
-    draft_set: str | None = None
-    inner_size: int = 128
-    held_out: float = 0.2
-    patience: int = 10
-    eval_every: int = 20
-    resume: bool = False
-    device: str = "cpu"
-    track: tuple[str, ...] = ()
+  simlab record --prompts train.jsonl --out runs/train
+  simlab record --trace runs/train --add-channel eagle3=eagle3-smollm2-135m,steps=7
+  simlab train router --trace runs/train --routes "ddtree:budget=16|eagle3:budget=16,steps=3" --out runs/router
+  simlab record --trace runs/mine --add-channel router=runs/router
+  simlab replay --trace runs/mine -p 'router:routes="ddtree:budget=16|eagle3:budget=16,steps=3",by=network'
+
+Some texts are held out: the checkpoint has the weights of the step at which the loss on them was lowest.
+README.md in the folder says that loss beside those of each route's mean and of the entropy alone. What the
+target says along the texts is kept in the folder; --resume goes on with it after an interruption."""
+    RESUME: ClassVar = "the same command with --resume goes on with {out}"
+
+    traces: tuple[str, ...] = option(
+        ...,
+        "a recording of training prompts, with all that the routes read; repeats",
+        "DIR",
+        names="--trace",
+        repeats=True,
+    )
+    routes: tuple[str, ...] = option(..., "policies as they are typed, with | between them", "P|P", read=_routes)
+    target: str | None = option(None, "a Hugging Face id or a folder (default: as the trace names it)", "T")
+    draft_set: str | None = option(None, "whose candidates the routes read (default: the only one)", "NAME")
+    out: Path = option(..., "the folder of the run", "DIR", read=Path)
+    resume: bool = option(False, "go on with the run in --out")
+    device: str = device_option(group="")
+    track: Sequence[str] = track_option()
+    inner_size: int = option(128, "between the matrices of the network", "N")
+    plan: TrainingPlan = nested(
+        TrainingPlan(
+            steps=2000,
+            num_sequences=32,
+            num_roots=16,
+            learning_rate=1e-3,
+            warmup_steps=20,
+            weight_decay=0.1,
+            head_tokens=0,
+            loss=_NO_LOSS,
+        ),
+        "plan",
+        without=("head_tokens", "decay", "focal", "chain"),
+    )
+    eval_every: int = option(20, "steps between evaluations; each saves", "N", group="plan")
+    held_out: float = option(0.2, "share of the texts that is not learnt from", "SHARE", group="plan")
+    patience: int = option(
+        10,
+        "evaluations in a row without a better held-out loss that end the run; 0: none",
+        "N",
+        read=count(0),
+        group="plan",
+    )
 
     def __post_init__(self) -> None:
         _check_positive(self, "inner_size", "eval_every")
@@ -206,28 +279,47 @@ class RouterOptions:
             raise ValueError("a router learns from one trace or more, for two routes or more with | between them")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class BesideDrafterOptions(NetworkOptions):
-    """The run of a network on a drafter that stays as it is too.
+    """The run of a network on a drafter that stays as it is too."""
 
-    Attributes:
-        draft: the drafter's name or folder.
-    """
-
-    draft: str = field(kw_only=True)
+    draft: str = option(DRAFTER, "the drafter: its name or folder", "D")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class HeadOptions(BesideDrafterOptions):
-    """The run of a first-order head.
+    """The run of a first-order head."""
 
-    Attributes:
-        inner_size: I, between the head's matrices; None takes the drafter's intermediate size.
-        dropout: share of the head's inputs that a step leaves out.
-    """
+    DETAILS: ClassVar = """\
+A first-order head (TreeFlash, arXiv 2606.03819) says what a drafter thinks of a depth once the token
+above it is known. It learns from the same kinds of text as a drafter does, and the drafter stays as it
+is. Give text that the drafter was not trained on: on its own text a drafter is better than it will be.
 
-    inner_size: int | None = None
-    dropout: float = 0.1
+  simlab train treeflash --prompts fresh.jsonl --out runs/head
+  simlab train treeflash --text text.parquet --draft runs/drafter --steps 2000 --patience 0 --out runs/head
+
+Some texts are held out. The checkpoint has the weights of the step at which the loss on them was
+lowest, and the run ends early when it no longer falls. It belongs to this drafter: beside another
+it is refused. --resume goes on after an interruption, as with a drafter."""
+    RESUME: ClassVar = "the same command with --resume goes on with {out}"
+
+    inner_size: int | None = option(
+        None, "I, between the head's matrices (default: the drafter's intermediate size)", "N", group="head"
+    )
+    dropout: float = option(0.1, "share of its inputs that a step omits", "X", group="head")
+    plan: TrainingPlan = nested(
+        TrainingPlan(
+            steps=600,
+            num_sequences=16,
+            num_roots=16,
+            warmup_steps=50,
+            weight_decay=0.1,
+            head_tokens=4096,
+            loss=_DECAY_ALONE,
+        ),
+        "plan",
+        without=("focal", "chain"),
+    )
 
     def __post_init__(self) -> None:
         NetworkOptions.__post_init__(self)
@@ -237,23 +329,54 @@ class HeadOptions(BesideDrafterOptions):
             raise ValueError(f"dropout must be from 0 to below 1; got {self.dropout}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ScorerOptions(BesideDrafterOptions):
-    """The run of a TAPS scorer.
+    """The run of a TAPS scorer."""
 
-    Attributes:
-        beam: nodes of each depth of the pools that it learns from.
-        extensions: the drafter's candidates of the next depth that are looked at below each.
-        reach_weight: of the loss on whole paths, beside that below single nodes.
-        labels: one of `LABELS`.
-        law_roots: roots in all at which the target is asked for its probabilities, as many of each text.
-    """
+    DETAILS: ClassVar = """\
+A scorer (after TAPS, arXiv 2606.00487) says how probable a node of a draft tree is once its parent is right.
+Its nodes are those of a beam over the drafter's candidates; the drafter stays as it is. It learns from
+the same kinds of text as a head does, and from its own path: below each node that the text goes through,
+which token came. With --labels law it learns what the target thinks of every node, as the release does.
 
-    beam: int = 48
-    extensions: int = 64
-    reach_weight: float = 0.5
-    labels: str = PATH
-    law_roots: int = 4000
+  simlab train taps --prompts fresh.jsonl --out runs/scorer
+  simlab train taps --prompts fresh.jsonl --labels law --law-roots 4000 --out runs/scorer
+  simlab record --trace runs/mine --add-channel taps=runs/scorer
+
+Some texts are held out. The checkpoint has the weights of the step at which the loss on them was
+lowest, and the run ends early when it no longer falls. It belongs to this drafter: beside another
+it is refused. --resume goes on after an interruption, as with a drafter."""
+    RESUME: ClassVar = "the same command with --resume goes on with {out}"
+
+    beam: int = option(48, "nodes of each depth of the pools that it learns from", "N", group="pools")
+    extensions: int = option(
+        64, "the drafter's candidates of the next depth that are looked at below each", "N", group="pools"
+    )
+    plan: TrainingPlan = nested(
+        TrainingPlan(
+            steps=400,
+            num_sequences=16,
+            num_roots=16,
+            learning_rate=3e-3,
+            warmup_steps=20,
+            weight_decay=1e-4,
+            head_tokens=0,
+            loss=_NO_LOSS,
+        ),
+        "plan",
+        without=("head_tokens", "decay", "focal", "chain"),
+    )
+    reach_weight: float = option(0.5, "of the loss on whole paths, beside that below single nodes", "X", group="loss")
+    labels: str = option(
+        PATH,
+        "path: the tokens of the text, below the nodes that it goes through; law: the target's probabilities at all "
+        "nodes, as the release learns, a pass of the target for each pool",
+        choices=LABELS,
+        group="loss",
+    )
+    law_roots: int = option(
+        4000, "with law: pools that the target is asked at, as many of each text", "N", group="loss"
+    )
 
     def __post_init__(self) -> None:
         NetworkOptions.__post_init__(self)
@@ -264,36 +387,116 @@ class ScorerOptions(BesideDrafterOptions):
             raise ValueError(f"reach_weight must be at least 0; got {self.reach_weight}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Eagle3Options(NetworkOptions):
-    """The run of an EAGLE-3 head; ``plan.head_tokens`` of the target's tokens are its own, 0: all.
+    """The run of an EAGLE-3 head; ``plan.head_tokens`` of the target's tokens are its own, 0: all."""
 
-    Attributes:
-        passes: of the head below each root that it learns from.
-        taps: layers of the target that it reads; None: those of the release.
-    """
+    DETAILS: ClassVar = """\
+An EAGLE-3 head (arXiv 2503.01840) goes on from the target's own states, token by token: what it needs is a
+target, and no drafter. It learns below its own outputs, as many passes as --passes, from the same kinds
+of text as a drafter does, what the target thinks of each next token.
 
-    passes: int = 7
-    taps: tuple[int, ...] | None = None
+  simlab train eagle3 --prompts prompts.jsonl --out runs/eagle3
+  simlab record --trace runs/mine --add-channel eagle3=runs/eagle3
+  simlab replay --trace runs/mine -p 'eagle3:budget=59,steps=7'
+
+Some texts are held out. The checkpoint has the weights of the step at which the loss on them was
+lowest. --resume goes on after an interruption."""
+    RESUME: ClassVar = "the same command with --resume goes on with {out}"
+
+    taps: tuple[int, ...] | None = option(
+        None,
+        "target layers whose states are read (default: the release's)",
+        "I,J,...",
+        read=layer_numbers,
+        group="head",
+    )
+    plan: TrainingPlan = nested(
+        TrainingPlan(
+            steps=5000,
+            num_sequences=4,
+            num_roots=64,
+            learning_rate=1e-3,
+            warmup_steps=100,
+            weight_decay=0.01,
+            head_tokens=8192,
+            loss=_DECAY_ALONE,
+        ),
+        "plan",
+        without=("focal", "chain"),
+        otherwise={
+            "head_tokens": Option(
+                "its own tokens: the commonest of the text and those that end a text; 0: all of the target's",
+                "N",
+                count(0),
+                ("--draft-vocab",),
+                "head",
+            )
+        },
+    )
+    eval_every: int = option(250, "steps between evaluations; each saves", "N", group="plan")
+    patience: int = option(
+        0,
+        "evaluations in a row without a better held-out loss that end the run; 0: none",
+        "N",
+        read=count(0),
+        group="plan",
+    )
+    passes: int = option(7, "of the head below each root, each on the output of the one before", "N", group="loss")
 
     def __post_init__(self) -> None:
         NetworkOptions.__post_init__(self)
         _check_positive(self, "passes")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class SelfOptions(NetworkOptions):
-    """The run of an adapter with which a target drafts for itself.
+    """The run of an adapter with which a target drafts for itself."""
 
-    Attributes:
-        masks: k, the tokens that it drafts behind one.
-        rank: of each change.
-        consistency: weight of the squared distance to the states of the text's own rows.
-    """
+    DETAILS: ClassVar = """\
+With an adapter a target drafts for itself (after arXiv 2507.11851): some rows of a pass hold masks, and the
+adapter, a low-rank change of every product, is felt at these alone. All other rows are the target's own,
+bit for bit, so it writes what it writes without an adapter. It learns from the same kinds of text as a
+drafter does; the target stays as it is.
 
-    masks: int = 4
-    rank: int = 16
-    consistency: float = 0.1
+  simlab train self --text text.parquet --masks 4 --rank 16 --out runs/self
+
+A step reads its texts anew: one text and many roots in it are what costs least on a CPU. Some texts are
+held out. The checkpoint has the weights of the step at which the loss on them was lowest. --resume goes
+on after an interruption. A first-order head on its masks: train treeflash --draft runs/self."""
+    RESUME: ClassVar = "the same command with --resume goes on with {out}"
+
+    masks: int = option(4, "k, the tokens that are drafted behind a token", "N", group="adapter")
+    rank: int = option(16, "of each change", "N", group="adapter")
+    plan: TrainingPlan = nested(
+        TrainingPlan(
+            steps=3000,
+            num_sequences=1,
+            num_roots=32,
+            learning_rate=1e-3,
+            warmup_steps=50,
+            weight_decay=0.01,
+            head_tokens=4096,
+            loss=_DECAY_ALONE,
+        ),
+        "plan",
+        without=("focal", "chain"),
+    )
+    eval_every: int = option(100, "steps between evaluations; each saves", "N", group="plan")
+    held_out: float = option(0.01, "share of the texts that is not learnt from", "SHARE", group="plan")
+    patience: int = option(
+        0,
+        "evaluations in a row without a better held-out loss that end the run; 0: none",
+        "N",
+        read=count(0),
+        group="plan",
+    )
+    consistency: float = option(
+        0.1,
+        "of the squared distance between a mask's state and that of the text's own row",
+        "X",
+        group="loss",
+    )
 
     def __post_init__(self) -> None:
         NetworkOptions.__post_init__(self)

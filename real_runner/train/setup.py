@@ -147,11 +147,11 @@ def store_of(out: Path, options: TextOptions, seed: int, target: Target, taps: S
         SimlabError: the text cannot be used, or the folder holds another.
     """
     if options.text is not None:
-        texts = given_texts(options.text, target, options.chat_template_kwargs)[: options.limit]
+        texts = given_texts(options.text, target, options.template_kwargs)[: options.limit]
     else:
         assert options.prompts is not None
         sampling = Sampling(options.temperature, 0, 1.0, seed)
-        prompts = PromptSelection(options.prompts, options.limit, options.chat_template_kwargs)
+        prompts = PromptSelection(options.prompts, options.limit, options.template_kwargs)
         texts = own_texts(prompts, target, sampling, options.max_new_tokens, out / "text")
     return _read(shuffled(texts, seed), out / "features", options.max_tokens, target, taps)
 
@@ -171,7 +171,7 @@ def dev_stores(options: TrainOptions, target: Target, config: DFlashConfig) -> d
     stores = {}
     for path in options.dev:
         name = f"dev-{path.stem}"
-        prompts = PromptSelection(path, options.dev_limit, options.texts.chat_template_kwargs)
+        prompts = PromptSelection(path, options.dev_limit, options.texts.template_kwargs)
         texts = own_texts(prompts, target, Sampling(0.0, 0, 1.0, 0), _DEV_TOKENS, options.out / name)
         stores[path.stem] = _read(texts, options.out / name, options.texts.max_tokens, target, config.target_layer_ids)
     return stores

@@ -51,7 +51,7 @@ def begin() -> None:
     threading.Thread(target=_watch, args=(reading,), daemon=True).start()
 
 
-def keep(said: str) -> None:
+def set_resume_hint(said: str) -> None:
     """Say what an interrupted command leaves and how to go on; it is printed if there is an interruption.
 
     Args:

@@ -3,20 +3,28 @@
 import argparse
 import contextlib
 import gc
+import json
 import os
 import shlex
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module, metadata
-from typing import IO, cast
+from pathlib import Path
+from typing import IO, Any, cast
 
 from simlab.cli import interruption
-from simlab.cli.parser import Parser, add_command
-from simlab.errors import SimlabError
-from simlab.untrusted.user_code import USER_MODULE, told, user_file_of
+from simlab.cli.parser import Parser, add_command, add_options, made_options
+from simlab.cli.renamed import renamed_command
+from simlab.errors import SimlabError, UsageError, as_usage_error, needing_models
+from simlab.options import Option, declared, flags
+from simlab.untrusted.user_code import USER_MODULE, describe_error, user_file_of
 from simlab.untrusted.visible import VisibleOutput, visible
+
+FAILED = 1
+"""The exit code of a command that says no: a text is not the target's, a live server differs."""
 
 PERSON_CAN_FIX = 2
 BUG = 70
@@ -30,56 +38,224 @@ _MOST_SAID = 2000
 _NEW_OBJECTS = 10_000
 """So many new objects before garbage is looked for; Python's own number is 700, or 2000."""
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("simlab.cli.demo", "Run every step once: record, profile, replay, choose, confirm, report."),
-    "prompts": ("simlab.cli.prompts", "Make a prompt file of GSM8K, MBPP, HumanEval or MT-bench, dev or test."),
-    "record": ("simlab.cli.record", "Record a drafter and a target on real text."),
-    "replay": ("simlab.cli.replay", "Replay policies on a recorded trace: exact rounds, estimated tokens/s."),
-    "merge": ("simlab.cli.merge", "Put several result files into one."),
-    "compare": ("simlab.cli.compare", "Compare two results on the same prompts, with paired tests."),
-    "optimize": (
-        "simlab.cli.optimize",
-        "Choose a policy and its settings on dev prompts; report it on other prompts.",
-    ),
-    "profile": ("simlab.cli.profile", "Measure the latency of each stage on this machine."),
-    "import-cost": ("simlab.cli.import_cost", "Make a cost file from latencies measured elsewhere."),
-    "advise": ("simlab.cli.advise", "Chain, tree or neither at each batch size: verdicts, and where they turn."),
-    "curves": (
-        "simlab.cli.curves",
-        "Is expected throughput unimodal in the tree budget? What do early-stopping rules lose?",
-    ),
-    "scoring": (
-        "simlab.cli.scoring",
-        "Are the drafter's probabilities calibrated along tree paths?",
-    ),
-    "sparse": ("simlab.cli.sparse", "What would a server's log of one policy's rounds predict for other policies?"),
-    "reproduce": ("simlab.cli.reproduce", "Reproduce a published figure: theirs, ours, the difference."),
-    "engine-rules": (
-        "simlab.cli.engine_rules",
-        "Replay how vLLM and SGLang cut chains: what hindsight, fresh confidences or trees would add.",
-    ),
-    "confirm": ("simlab.cli.confirm", "Run policies on the real models, and compare with the prediction."),
-    "field": (
-        "simlab.cli.field",
-        "Hold every system side by side: same target, prompts and machine, run and replayed.",
-    ),
-    "crosscheck": ("simlab.cli.crosscheck", "Does a live serving engine do what a trace foretells?"),
-    "import-metrics": (
-        "simlab.cli.import_metrics",
-        "Compare what an engine or a benchmark counted with a trace: the same, or other traffic?",
-    ),
-    "report": ("simlab.cli.report", "Make one self-contained HTML file of results."),
-    "train": ("simlab.cli.training.train", "Train a drafter for a target, or fit what policies read."),
-    "policies": ("simlab.cli.policies", "List the policies, their settings and their sources."),
-    "inspect": ("simlab.cli.inspect", "Show what a trace, checkpoint, cost file, fitted table or result file holds."),
-    "export": ("simlab.cli.export", "Export policies and results for engines, papers and tests."),
-    "completion": ("simlab.cli.completion", "Print a script that lets the shell complete commands and options."),
-}
-"""Each command: its module, and its summary in a sentence.
 
-A module of a command has ``DETAILS`` (the help below the summary), ``add_arguments(parser)``, and ``run(options)``,
-which gives back the exit code.
-"""
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command, or a kind of a command.
+
+    Attributes:
+        summary: its line in the list.
+        options: its class of options, ``module:Class``. Of the class, ``DETAILS`` is the help below the summary, and
+            ``RESUME`` what an interrupted command leaves; fields in braces.
+        run: a study, ``module:function``; or a function from options to an exit code, which prints by itself.
+        models: whether it needs the packages that run models.
+        json: whether its result has a JSON value, which ``--json`` prints.
+    """
+
+    summary: str
+    options: str
+    run: str
+    models: bool = False
+    json: bool = True
+
+
+_STUDIES = "simlab.studies"
+
+COMMANDS: dict[str, Command] = {
+    "demo": Command(
+        "Run every step once: record, profile, replay, choose, confirm, report.",
+        f"{_STUDIES}.demo.demo:DemoOptions",
+        f"{_STUDIES}.demo.demo:demo",
+        json=False,
+    ),
+    "prompts": Command(
+        "Make a prompt file of GSM8K, MBPP, HumanEval or MT-bench, dev or test.",
+        f"{_STUDIES}.prompts.prompts:PromptsOptions",
+        f"{_STUDIES}.prompts.prompts:prompts",
+    ),
+    "record": Command(
+        "Record a drafter and a target on real text.",
+        "simlab.real_runner.record.options:RecordOptions",
+        "simlab.cli.record:run",
+        models=True,
+        json=False,
+    ),
+    "replay": Command(
+        "Replay policies on a recorded trace: exact rounds, estimated tokens/s.",
+        f"{_STUDIES}.replay.replay:ReplayOptions",
+        f"{_STUDIES}.replay.replay:replay",
+    ),
+    "merge": Command("Put several result files into one.", f"{_STUDIES}.merge:MergeOptions", f"{_STUDIES}.merge:merge"),
+    "compare": Command(
+        "Compare two results on the same prompts, with paired tests.",
+        f"{_STUDIES}.compare:CompareOptions",
+        f"{_STUDIES}.compare:compare",
+    ),
+    "optimize": Command(
+        "Choose a policy and its settings on dev prompts; report it on other prompts.",
+        f"{_STUDIES}.optimize.options:OptimizeOptions",
+        "simlab.cli.optimize:run",
+    ),
+    "profile": Command(
+        "Measure the latency of each stage on this machine.",
+        f"{_STUDIES}.profile_options:ProfileRequest",
+        "simlab.cli.profile:run",
+        models=True,
+    ),
+    "import": Command(
+        "Read what was measured elsewhere: timings, engines' tables, counts of engines and benchmarks.",
+        f"{_STUDIES}.engines.import_options:ImportOptions",
+        f"{_STUDIES}.engines.import_files:import_files",
+    ),
+    "advise": Command(
+        "Chain, tree or neither at each batch size: verdicts, and where they turn.",
+        f"{_STUDIES}.engines.advise:AdviseOptions",
+        f"{_STUDIES}.engines.advise:advise",
+    ),
+    "confirm": Command(
+        "Run policies on the real models, and compare with the prediction.",
+        f"{_STUDIES}.confirm.request:ConfirmRequest",
+        f"{_STUDIES}.confirm.confirm:confirm",
+        models=True,
+    ),
+    "crosscheck": Command(
+        "Does a live serving engine do what a trace predicts?",
+        f"{_STUDIES}.engines.crosscheck:CrosscheckOptions",
+        f"{_STUDIES}.engines.crosscheck:crosscheck",
+    ),
+    "report": Command(
+        "Make one self-contained HTML file of results.",
+        f"{_STUDIES}.report.report:ReportOptions",
+        "simlab.cli.report:run",
+        json=False,
+    ),
+    "policies": Command(
+        "List the policies, their settings and their sources.",
+        f"{_STUDIES}.policies:PoliciesOptions",
+        f"{_STUDIES}.policies:list_policies",
+    ),
+    "inspect": Command(
+        "Show what a trace, checkpoint, cost file, fitted table or result file holds.",
+        f"{_STUDIES}.inspect.inspect:InspectOptions",
+        f"{_STUDIES}.inspect.inspect:inspect",
+    ),
+    "export": Command(
+        "Export policies and results for engines, papers and tests.",
+        f"{_STUDIES}.export.export:ExportOptions",
+        "simlab.cli.export:run",
+        json=False,
+    ),
+    "completion": Command(
+        "Print a script that lets the shell complete commands and options.",
+        "simlab.cli.completion:CompletionOptions",
+        "simlab.cli.completion:run",
+        json=False,
+    ),
+}
+"""Each command by its name; those that have kinds are in `KINDS`."""
+
+KINDS: dict[str, tuple[str, dict[str, Command]]] = {
+    "train": (
+        "Train a drafter for a target, or fit what policies read.",
+        {
+            "dflash": Command(
+                "Train a block-diffusion drafter.",
+                "simlab.real_runner.train.options:TrainOptions",
+                "simlab.cli.train:run",
+                models=True,
+                json=False,
+            ),
+            "treeflash": Command(
+                "Train a first-order head for a drafter.",
+                "simlab.real_runner.train.options:HeadOptions",
+                "simlab.cli.train:run",
+                models=True,
+                json=False,
+            ),
+            "taps": Command(
+                "Train a scorer of draft trees for a drafter.",
+                "simlab.real_runner.train.options:ScorerOptions",
+                "simlab.cli.train:run",
+                models=True,
+                json=False,
+            ),
+            "eagle3": Command(
+                "Train an EAGLE-3 head, which needs no drafter.",
+                "simlab.real_runner.train.options:Eagle3Options",
+                "simlab.cli.train:run",
+                models=True,
+                json=False,
+            ),
+            "router": Command(
+                "Train what chooses among the policies of a router.",
+                "simlab.real_runner.train.options:RouterOptions",
+                "simlab.cli.train:run",
+                models=True,
+                json=False,
+            ),
+            "self": Command(
+                "Train an adapter with which a target drafts for itself.",
+                "simlab.real_runner.train.options:SelfOptions",
+                "simlab.cli.train:run",
+                models=True,
+                json=False,
+            ),
+            "calibration": Command(
+                "Calibrate the probabilities of a drafter.",
+                f"{_STUDIES}.fit_tables:CalibrationOptions",
+                f"{_STUDIES}.fit_tables:fit_calibration",
+            ),
+            "ranks": Command(
+                "Count how often a drafter's candidate of each rank is right.",
+                f"{_STUDIES}.fit_tables:RankOptions",
+                f"{_STUDIES}.fit_tables:fit_ranks",
+            ),
+            "price": Command(
+                "Find the rate at which a policy should exchange seconds for tokens.",
+                f"{_STUDIES}.fit_tables:PriceOptions",
+                f"{_STUDIES}.fit_tables:fit_price",
+            ),
+            "ngram": Command(
+                "Count a 3-gram of the target's texts.",
+                f"{_STUDIES}.fit_ngram:NgramOptions",
+                f"{_STUDIES}.fit_ngram:fit_ngram",
+                json=False,
+            ),
+        },
+    ),
+    "study": (
+        "Answer a question of research on recorded traces.",
+        {
+            "curves": Command(
+                "Is expected throughput unimodal in the tree budget? What do early-stopping rules lose?",
+                f"{_STUDIES}.curves:CurvesOptions",
+                f"{_STUDIES}.curves:curves",
+            ),
+            "scoring": Command(
+                "Are the drafter's probabilities calibrated along tree paths?",
+                f"{_STUDIES}.scoring:ScoringOptions",
+                f"{_STUDIES}.scoring:scoring",
+            ),
+            "engine-rules": Command(
+                "Replay how vLLM and SGLang cut chains: what an oracle, fresh confidences or trees would add.",
+                f"{_STUDIES}.engines.rules:EngineRulesOptions",
+                f"{_STUDIES}.engines.rules:engine_rules",
+            ),
+            "reproduce": Command(
+                "Reproduce a published figure: theirs, ours, the difference.",
+                f"{_STUDIES}.reproduce.options:ReproduceOptions",
+                f"{_STUDIES}.reproduce.reproduce:reproduce",
+            ),
+            "field": Command(
+                "Hold every system side by side: same target, prompts and machine, run and replayed.",
+                f"{_STUDIES}.field.options:FieldOptions",
+                f"{_STUDIES}.field.field:field",
+                models=True,
+            ),
+        },
+    ),
+}
+"""Commands that have kinds: the summary, and each kind by its name."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -109,7 +285,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(typed: list[str]) -> int:
     """Run one command and give back its exit code, as `main` does; after an interruption whatever else was raised."""
-    interruption.keep("")
+    interruption.set_resume_hint("")
     try:
         code = _outcome(typed)
     except BaseException as error:
@@ -124,12 +300,11 @@ def _outcome(typed: list[str]) -> int:
     try:
         output = cast(IO[str], VisibleOutput(sys.stdout))
         with contextlib.redirect_stdout(output):
-            options = parser_for(*typed[:1]).read(typed)
-            code = _run_alone(options)
+            code = _run_alone(typed)
             replaced = sys.stdout is not output
             output.flush()
         if replaced:
-            raise SimlabError("a policy file or a package put something else in the place of the standard output")
+            raise SimlabError("a policy file or a package put something else in place of the standard output")
         return code
     except SimlabError as error:
         return _refuse(str(error), getattr(error, "__notes__", ()))
@@ -148,28 +323,93 @@ def _outcome(typed: list[str]) -> int:
         return _unforeseen(error, typed)
 
 
-def _run_alone(options: argparse.Namespace) -> int:
+def _run_alone(typed: list[str]) -> int:
     """Run the command; an error in code of the user's is theirs, and nothing that is loaded ends the program.
 
     Raises:
         SimlabError: a policy file failed, or something called for the end of the program.
     """
+    options = parser_for(*typed[:2]).read(typed)
     try:
         code: int = options.run(options)
     except SimlabError:
         raise
     except BaseException as error:
-        place = user_file_of(error)
-        if interruption.has_come() or (place is None and not isinstance(error, SystemExit)):
+        path = user_file_of(error)
+        if interruption.has_come() or (path is None and not isinstance(error, SystemExit)):
             raise
-        culprit = "a package that it uses" if place is None else f"the policy file {place}"
-        said = told(error)
+        culprit = "a package that it uses" if path is None else f"the policy file {path}"
+        said = describe_error(error)
         if isinstance(error, Exception):
             raise SimlabError(f"{culprit} failed: {said}") from error
         raise SimlabError(
             f"{culprit} ended the program ({said}) in the middle of the command; a policy raises an error instead"
         ) from error
     return code
+
+
+def run_command(name: str, command: Command, typed: Mapping[str, Any]) -> int:
+    """Run a command under what was typed, print its result, and give back the exit code."""
+    kind = loaded(command.options)
+    with as_usage_error():
+        options = made_options(kind, typed)
+    _check_files_to_write(options)
+    interruption.set_resume_hint(_resume_hint(options))
+    if command.models:
+        with needing_models(name):
+            function = loaded(command.run)
+    else:
+        function = loaded(command.run)
+    result = getattr(function, "run", function)(options)
+    if isinstance(result, int):
+        return result
+    if typed.get("json"):
+        print(json.dumps(result.to_json(), indent=1, allow_nan=False))
+    else:
+        print(result.text())
+        for said, path in _written(options):
+            print(f"{said}: {path}")
+    return FAILED if getattr(result, "has_failed", False) else 0
+
+
+def loaded(place: str) -> Any:  # noqa: ANN401 - a class or a function
+    """What a ``module:name`` of the table stands for."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+def _files(options: object) -> list[tuple[str, Option, Path]]:
+    """The options that name what is written: as they are typed, how they are declared, and the path that was given."""
+    fields = [(field, typed) for field, typed in declared(type(options)) if isinstance(typed, Option) and typed.writes]
+    given = [(flags(field, typed)[-1], typed, getattr(options, field.name)) for field, typed in fields]
+    return [(name, typed, Path(path)) for name, typed, path in given if path is not None]
+
+
+def _check_files_to_write(options: object) -> None:
+    """Refuse before the work a file that could not be written after it, and make its folder.
+
+    Raises:
+        UsageError: the path is a folder.
+    """
+    for name, typed, path in _files(options):
+        if typed.example and path.is_dir():
+            raise UsageError(f"{name} names the folder {path}; expected a file, such as {path / typed.example}")
+        if typed.example:
+            path.parent.mkdir(parents=True, exist_ok=True)
+
+
+def _written(options: object) -> list[tuple[str, Path]]:
+    """What to say of each path that was written."""
+    return [(typed.writes, path) for _, typed, path in _files(options)]
+
+
+def _resume_hint(options: object) -> str:
+    """What an interrupted command leaves, in words; empty where that is nothing."""
+    hint: str = getattr(options, "RESUME", "")
+    names = [name for name in vars(options) if f"{{{name}}}" in hint]
+    if any(getattr(options, name) is None for name in names):
+        return ""
+    return hint.format(**{name: getattr(options, name) for name in names})
 
 
 def _unforeseen(error: BaseException, typed: Sequence[str]) -> int:
@@ -183,21 +423,24 @@ def _unforeseen(error: BaseException, typed: Sequence[str]) -> int:
     if any(name.startswith(USER_MODULE) for name in sys.modules):
         # Its code can change anything in this process: limits, streams, other modules.
         return _refuse(
-            f"the policy file or simlab failed: {told(error)}. See whether the command works without the file; the "
-            f"traceback is in {file.name}"
+            f"the policy file or simlab failed: {describe_error(error)}. See whether the command works without the "
+            f"file; the traceback is in {file.name}"
         )
     _refuse(
-        f"this is a bug in simlab, not a mistake of yours: {told(error)}. Please report it with the file {file.name}, "
-        "which has the command and the traceback; nothing that was finished is lost"
+        f"this is a bug in simlab, not a mistake of yours: {describe_error(error)}. Please report it with the file "
+        f"{file.name}, which has the command and the traceback; nothing that was finished is lost"
     )
     return BUG
 
 
-def parser_for(*loaded: str) -> Parser:
-    """The parser of the whole command line, in which these commands have their options and the others their line.
+def parser_for(*words: str) -> Parser:
+    """The parser of the whole command line, in which this command has its options and the others their line.
 
     Args:
-        loaded: names of commands; their modules are imported. What is no command is left to the parser to refuse.
+        words: the first that were typed, the name of a command among them or not; its modules are imported.
+
+    Raises:
+        UsageError: the command has another name now.
     """
     parser = Parser(
         prog="simlab",
@@ -206,22 +449,44 @@ def parser_for(*loaded: str) -> Parser:
         epilog="`simlab COMMAND --help` says more about a command.",
         allow_abbrev=False,
     )
+    name = words[0] if words else ""
+    if sentence := renamed_command(name):
+        raise UsageError(f"{sentence}; see `simlab --help`")
     parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version of simlab")
     commands = parser.add_commands("commands", "COMMAND", "command")
-    for name, (module_name, summary) in COMMANDS.items():
-        if name not in loaded:
-            add_command(commands, name, summary)
-            continue
-        module = import_module(module_name)
-        command = add_command(commands, name, summary, module.DETAILS)
-        module.add_arguments(command)
-        command.set_defaults(run=module.run)
+    for command_name, command in COMMANDS.items():
+        _add(commands, command_name, command, command_name == name)
+    for command_name, (summary, kinds) in KINDS.items():
+        own = add_command(commands, command_name, summary)
+        if command_name == name:
+            listed = own.add_commands("kinds", "KIND", "kind")
+            for kind_name, kind in kinds.items():
+                _add(listed, kind_name, kind, kind_name in words[1:])
     add_command(commands, "version", "Print the version of simlab.").set_defaults(run=_print_version)
     helper = add_command(commands, "help", "Show what a command does, and its options.")
-    helper.add_argument("about", nargs="?", metavar="COMMAND", choices=tuple(COMMANDS), help="without it, the list")
+    names = (*COMMANDS, *KINDS)
+    helper.add_argument("about", nargs="?", metavar="COMMAND", choices=names, help="without it, the list")
     helper.add_argument("kind", nargs="?", metavar="KIND", help="of a command that has kinds, such as train dflash")
     helper.set_defaults(run=_print_help)
     return parser
+
+
+def _add(commands: Any, name: str, command: Command, is_loaded: bool) -> None:  # noqa: ANN401 - argparse's own action
+    """Add a command or kind: its line, and its options where it is the one that is typed."""
+    if not is_loaded:
+        add_command(commands, name, command.summary)
+        return
+    kind = loaded(command.options)
+    parser = add_command(commands, name, command.summary, kind.DETAILS)
+    add_options(parser, kind)
+    if command.json:
+        parser.add_argument("--json", action="store_true", help="print JSON")
+
+    def run(typed: argparse.Namespace) -> int:
+        line = shlex.join(["simlab", *typed.typed])
+        return run_command(name, command, {**vars(typed), "command_line": line})
+
+    parser.set_defaults(run=run)
 
 
 def _print_help(options: argparse.Namespace) -> int:

@@ -1,14 +1,18 @@
-"""What the commands share: a parser that fails in one sentence, and checks at the door."""
+"""The parser of a command, made from its class of options; its errors are one sentence."""
 
 import argparse
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import NoReturn
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, replace
+from typing import Any, NoReturn
 
+from simlab.cli.renamed import renamed_option
 from simlab.errors import UsageError, did_you_mean, named_or_listed
-from simlab.limits.typed_numbers import MOST_COUNT, MOST_SEED, finite_number, whole_number
+from simlab.options import Nested, Option, Reader, declared, default_of, flags, is_switch, reader_of
 
-_MOST_THREADS = 1024
+_Options = argparse.ArgumentParser | argparse._ArgumentGroup
+_BETWEEN = "."
+"""Between the name of a field and that of an option within it."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -26,7 +30,7 @@ class Parser(argparse.ArgumentParser):
         return self.commands
 
     def error(self, message: str) -> NoReturn:
-        """Fail with the message and the place where help is.
+        """Fail with the message and where help is.
 
         Raises:
             UsageError: always.
@@ -45,7 +49,8 @@ class Parser(argparse.ArgumentParser):
             if word == "--":
                 parser.error("an option followed by `=--` has no value")
             if word not in parser._option_string_actions:
-                parser.error(f"there is no option `{word}`{did_you_mean(word, parser._option_string_actions)}")
+                new = renamed_option(parser.prog, word)
+                parser.error(f"there is no option `{word}`{new or did_you_mean(word, parser._option_string_actions)}")
         options, unexpected = self.parse_known_args(typed, argparse.Namespace(typed=tuple(typed)))
         if unexpected:
             what = "option" if unexpected[0].startswith("-") else "argument"
@@ -76,11 +81,126 @@ class Parser(argparse.ArgumentParser):
         self.error(f"{name} should be {_either(names)}; got `{value}`{did_you_mean(str(value), names)}")
 
 
-def _number(text: str) -> float:
-    try:
-        return finite_number(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+def add_command(commands: "argparse._SubParsersAction[Parser]", name: str, summary: str, details: str = "") -> Parser:
+    """A sub-parser with the summary as its line in the list of commands."""
+    return commands.add_parser(
+        name,
+        help=summary.rstrip("."),
+        description=f"{summary}\n\n{details}".strip(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def add_options(parser: Parser, kind: type) -> None:
+    """Give a parser the options of a class; what is not typed is absent from what it reads."""
+    # The usage line has the options in the order in which they are added: those below no heading come first.
+    for field, typed in sorted(declared(kind), key=lambda one: one[1].group != ""):
+        if isinstance(typed, Nested):
+            _add_nested(parser, field.name, typed, typed.default, typed)
+        else:
+            _add_option(parser, field, typed, field.default, field.name, typed.group)
+
+
+def _add_nested(parser: Parser, within: str, nested: Nested, value: object, outer: Nested) -> None:
+    """Add the options that a value is made of.
+
+    Args:
+        parser: to which they are added.
+        within: the field that holds the value.
+        nested: how that field is declared.
+        value: whose own values are the defaults; or its class.
+        outer: the declaration in the command's own class, which says what is left out or typed otherwise.
+    """
+    for field, typed in declared(nested.kind):
+        if field.name in outer.without:
+            continue
+        dest, default = f"{within}{_BETWEEN}{field.name}", default_of(field, value)
+        if isinstance(typed, Nested):
+            _add_nested(parser, dest, typed, default, outer)
+        else:
+            here = outer.otherwise.get(field.name, typed)
+            _add_option(parser, field, here, default, dest, here.group or outer.group)
+
+
+def _add_option(parser: Parser, field: Field[Any], typed: Option, default: object, dest: str, group: str) -> None:
+    names = flags(field, typed)
+    said = typed.said.replace("%", "%%")
+    how: dict[str, Any] = {"help": said, "default": argparse.SUPPRESS}
+    if is_switch(field):
+        how["action"] = "store_true" if field.type is bool else argparse.BooleanOptionalAction
+    else:
+        how["type"] = _reader(reader_of(field, typed))
+        how |= {"metavar": typed.metavar} if typed.metavar else {}
+        how |= {"choices": typed.choices} if typed.choices else {}
+        how |= {"nargs": "?", "const": typed.alone} if typed.alone is not None else {}
+        if default not in (None, (), "", MISSING):
+            how["help"] = f"{said} (default {_shown(default)})"
+    if names:
+        how |= {"action": "append"} if typed.repeats else {}
+        how |= {"dest": dest, "required": default is MISSING and not typed.one_of}
+    elif typed.repeats:
+        how["nargs"] = "+" if default is MISSING else "*"
+    elif default is not MISSING:
+        how |= {"nargs": "?", "default": None}
+    _target(parser, group, typed.one_of).add_argument(*(names or (dest,)), **how)
+
+
+def _target(parser: Parser, title: str, one_of: str) -> Any:  # noqa: ANN401 - argparse's groups have no common public type
+    """The group of a heading, or within it that of options of which one may be given; made when first asked for."""
+    groups: dict[str, Any] = parser.__dict__.setdefault("titled", {"": parser})
+    if title not in groups:
+        groups[title] = parser.add_argument_group(title)
+    if not one_of:
+        return groups[title]
+    key = f"{title}\n{one_of}"
+    if key not in groups:
+        groups[key] = groups[title].add_mutually_exclusive_group(required=one_of.endswith("!"))
+    return groups[key]
+
+
+def made_options(kind: type, given: Mapping[str, object]) -> object:
+    """The options of a command from what was typed.
+
+    Args:
+        kind: their class.
+        given: values by the names of fields; within a field behind its name and a dot; others are left alone.
+    """
+    return kind(**_values(kind, given, ""))
+
+
+def _values(kind: type, given: Mapping[str, object], within: str, of: object = None) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for field, typed in declared(kind):
+        name = f"{within}{field.name}"
+        if isinstance(typed, Nested):
+            default = typed.default if of is None or isinstance(of, type) else getattr(of, field.name)
+            inner = _values(typed.kind, given, f"{name}{_BETWEEN}", default)
+            values[field.name] = typed.kind(**inner) if isinstance(default, type) else replace(default, **inner)
+        elif name in given:
+            value = given[name]
+            values[field.name] = tuple(value) if typed.repeats and isinstance(value, list) else value
+    if not within and "command" in {field.name for field in fields(kind)}:
+        values["command"] = given["command_line"]
+    return values
+
+
+def _reader(read: Reader) -> Reader:
+    """A reader whose refusals argparse puts behind the name of the option."""
+
+    def checked(text: str) -> object:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return checked
+
+
+def _shown(default: object) -> str:
+    if isinstance(default, tuple | list):
+        return ",".join(map(str, default))
+    return f"{default:g}" if isinstance(default, float) else str(default)
 
 
 def _long_options(typed: Sequence[str]) -> Iterator[str]:
@@ -95,48 +215,3 @@ def _long_options(typed: Sequence[str]) -> Iterator[str]:
 
 def _either(names: Sequence[str]) -> str:
     return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
-def add_command(commands: "argparse._SubParsersAction[Parser]", name: str, summary: str, details: str = "") -> Parser:
-    """A sub-parser with the summary as its line in the list of commands."""
-    command = commands.add_parser(
-        name,
-        help=summary.rstrip("."),
-        description=f"{summary}\n\n{details}".strip(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    command.register("type", float, _number)
-    return command
-
-
-def positive(text: str) -> int:
-    """A whole number from 1."""
-    return _whole(text, 1, MOST_COUNT)
-
-
-def not_negative(text: str) -> int:
-    """A whole number from 0."""
-    return _whole(text, 0, MOST_COUNT)
-
-
-def threads(text: str) -> int:
-    """A number of threads that a machine can have."""
-    return _whole(text, 1, _MOST_THREADS)
-
-
-def between(least: int, most: int) -> Callable[[str], int]:
-    """A reader of whole numbers within limits, both included."""
-    return lambda text: _whole(text, least, most)
-
-
-def seed(text: str) -> int:
-    """A whole number from 0 that every generator of random numbers takes."""
-    return _whole(text, 0, MOST_SEED)
-
-
-def _whole(text: str, least: int, most: int) -> int:
-    try:
-        return whole_number(text, least, most)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error

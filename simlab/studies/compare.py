@@ -1,8 +1,9 @@
 """Two results, traces, drafters, machines or policies compared on the same prompts, by paired tests."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from simlab.analysis.compare.comparisons import Comparison, compare_runs, headline_measure
 from simlab.analysis.compare.text import comparison_notes, comparison_table, comparisons_html, verdicts_text
@@ -11,12 +12,14 @@ from simlab.analysis.table.html import sentences_html
 from simlab.analysis.table.prompt_sums import PolicyRun, shared_runs
 from simlab.analysis.table.text import within_width
 from simlab.errors import UsageError, named_or_listed
+from simlab.options import option, study
 from simlab.policies.parsing.parse import parse_policies
+from simlab.shared_options import by_option, limit_option, policies_option
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.priced_policies import PricedPolicies, largest_budget
 from simlab.studies.inputs.prices import prices_for_trace
 from simlab.studies.replay.replay import ReplayTable
-from simlab.studies.replay.run import ReplayOptions, replay_trace
+from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.results.files import read_results
@@ -144,59 +147,79 @@ class ComparisonTable(StudyResult):
         return f"{sentences_html(heading)}\n{table}"
 
 
-def compare(
-    first: Source,
-    *policies: str,
-    second: Source | None = None,
-    against: str | None = None,
-    measure: str | None = None,
-    by: str | None = None,
-    correction: str = "holm",
-    kind: str | None = None,
-    cost: Sequence[str] = (),
-    draft: Sequence[str] = (),
-    limit: int | None = None,
-) -> ComparisonTable:
-    """Compare policies of one result, or two results, on the same prompts.
+@dataclass(frozen=True)
+class CompareOptions:
+    """What is compared with what."""
 
-    Args:
-        first: a result file, a trace, or the table of a replay; traces are replayed.
-        policies: of ``first`` (and of ``second``); with one source the first is compared with the rest.
-        second: another source; without it policies of ``first`` are compared.
-        against: the policy of ``second``, or of ``first`` alone, to compare them with.
-        measure: what the verdict is about: ``tokens_per_s``, ``speedup``, ``acceptance_length`` or
-            ``acceptance_length_macro``; None: tokens per second where both have seconds, else the acceptance length.
-        by: a comparison for each ``dataset``, ``context`` or ``turn``, and one of all.
-        correction: of a family of comparisons: ``holm`` or ``bh``.
-        kind: ``predicted`` or ``measured`` rows, where a file holds both.
-        cost: of a trace a cost file, of a result file a cost id; a second one is that of ``second``.
-        draft: of a trace the draft set; a second one is that of ``second``.
-        limit: of a trace the first so many prompts only.
+    DETAILS: ClassVar = """\
+A and B are result files of `simlab replay --out` or `simlab confirm`, or traces, which are replayed.
+Prompts that only one side has are named and left out. Where both have several policies, each
+is compared with the same policy of the other side.
+With A alone its policies are compared: the first -p with each of the others.
+Tests are paired over prompts. Several comparisons are one family: their p-values are adjusted.
+
+  simlab compare before.parquet after.parquet
+  simlab compare results.parquet -p ddtree:budget=16 --against chain
+  simlab compare runs/one runs/other -p ddtree:budget=16/32 --by dataset
+  simlab compare runs/one runs/one --cost a.json --cost b.json -p caddtree"""
+
+    first: Source = option(..., "a result file or a trace", "A", positional=True)
+    policies: Sequence[str] = policies_option("a policy to compare; may be repeated")
+    _: KW_ONLY
+    second: Source | None = option(None, "another; without it policies of A are compared", "B", positional=True)
+    against: str | None = option(None, "the policy of B (or of A alone) to compare them with", "POLICY")
+    measure: str | None = option(
+        None,
+        "measure of the verdict (default: tokens_per_s where both have latencies, else acceptance_length)",
+        choices=("tokens_per_s", "speedup", "acceptance_length", "acceptance_length_macro"),
+    )
+    by: str | None = by_option("a comparison for each, and one of all")
+    correction: str = option("holm", "adjustment of the p-values of a family", choices=("holm", "bh"))
+    kind: str | None = option(None, "which rows to compare, where a file holds both", choices=("predicted", "measured"))
+    cost: Sequence[str] = option(
+        (), "for a trace a cost file, for a result file a cost id; a second one is for B", "COST", repeats=True
+    )
+    draft_set: Sequence[str] = option((), "the draft set of a trace; a second one is for B", "NAME", repeats=True)
+    limit: int | None = limit_option("only the first N prompts of a trace")
+
+
+@study(CompareOptions)
+def compare(options: CompareOptions) -> ComparisonTable:
+    """Compare policies of one result, or two results, on the same prompts.
 
     Raises:
         SimlabError: a source cannot be read, it is not clear what is meant, or no prompt is in both.
     """
-    for name, values in (("cost", cost), ("draft", draft)):
+    for name, values in (("cost", options.cost), ("draft-set", options.draft_set)):
         if len(values) > 2:
             raise UsageError(f"--{name} may be given twice, for A and for B; got {len(values)}")
-    same = second is None and len(cost) < 2 and len(draft) < 2
-    rivals = policies if against is None else (against,)
-    sides = ((first, policies), (first if second is None else second, rivals))
+    same = options.second is None and len(options.cost) < 2 and len(options.draft_set) < 2
+    rivals = options.policies if options.against is None else (options.against,)
+    sides = ((options.first, options.policies), (options.first if options.second is None else options.second, rivals))
     rows_a, rows_b = (
-        _rows_of(_Wanted(source, typed, kind, _of_side(cost, side), _of_side(draft, side), limit))
+        _rows_of(
+            _Wanted(
+                source,
+                tuple(typed),
+                options.kind,
+                _of_side(options.cost, side),
+                _of_side(options.draft_set, side),
+                options.limit,
+            )
+        )
         for side, (source, typed) in enumerate(sides)
     )
-    pairs = _pairs(rows_a, rows_b, same, bool(policies), against is not None)
+    pairs = _pairs(rows_a, rows_b, same, bool(options.policies), options.against is not None)
     runs, places = _runs(rows_a, rows_b, pairs, same)
     shared, left_out = shared_runs(runs)
-    comparisons = tuple(compare_runs(shared, places, by, correction))
+    comparisons = tuple(compare_runs(shared, places, options.by, options.correction))
     if not comparisons:
         raise UsageError("there is no prompt that both have, with the same turns and samples; nothing can be compared")
-    chosen = measure or headline_measure(comparisons)
+    chosen = options.measure or headline_measure(comparisons)
     if chosen not in {one.measure for one in comparisons}:
         raise UsageError(f"--measure {chosen} needs latencies of both, and there are none")
     sources = (rows_a,) if same else (rows_a, rows_b)
-    return ComparisonTable(sources, comparisons, chosen, left_out, by, correction)
+    return ComparisonTable(sources, comparisons, chosen, left_out, options.by, options.correction)
 
 
 def _of_side(values: Sequence[str], side: int) -> str | None:
@@ -242,7 +265,7 @@ def _of_trace(wanted: _Wanted, trace: Trace) -> ComparedRows:
     prices = prices.reaching(largest_budget(policies, trace.manifest.draft_sets[draft].depth))
     plain = [one for one in parse_policies(["ar"]) if one.policy_id not in {each.policy_id for each in policies}]
     machine = PricedPolicies(prices, (*plain, *policies))
-    rows = replay_trace(trace, draft, [machine], wanted.limit, ReplayOptions(best_budgets=False))
+    rows = replay_trace(trace, draft, [machine], wanted.limit, ReplayRun(best_budgets=False))
     heading = f"{wanted.name}, replayed, draft set {draft}"
     return ComparedRows(f"{heading}, latency profile {prices.heading}", rows, tuple(one.label for one in policies))
 

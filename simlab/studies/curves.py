@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Generic
+from typing import ClassVar, Generic
 
 import polars as pl
 
@@ -19,6 +19,7 @@ from simlab.arrays import Longs
 from simlab.channels.needs import channels_read
 from simlab.cost import CostTable
 from simlab.errors import CostError, PolicyError, TraceError, UsageError
+from simlab.options import option, path_or_none, paths, study
 from simlab.policies.composition import order_of
 from simlab.policies.costs.curves import cost_table
 from simlab.policies.costs.price_noise import fewest_samples, half_samples
@@ -28,6 +29,15 @@ from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedTexts
 from simlab.sequence_replay import check_needs
+from simlab.shared_options import (
+    by_option,
+    costs_option,
+    draft_set_option,
+    limit_option,
+    progress_option,
+    threads_option,
+    trace_option,
+)
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.inputs.price_noise import told_apart
 from simlab.studies.inputs.prices import Prices, prices_for_trace
@@ -38,6 +48,7 @@ from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
 from simlab.workers.job import Report, Workers, not_told
 from simlab.workers.on_ray import ray_options, workers_on
+from simlab.workers.options import ray_option, workers_option
 
 RAW, CALIBRATED = "raw", "calibrated"
 
@@ -255,49 +266,87 @@ class CurveTable(StudyResult):
         write_rows(path, self.rows, {**ids, "visited_by": visited_by, "simlab_version": metadata.version("simlab")})
 
 
-def curves(
-    trace: TraceSource | None = None,
-    *,
-    cost: str | Path | Sequence[str | Path] = (),
-    draft: str | None = None,
-    budget: int | None = None,
-    edges: Sequence[str] = (),
-    calibration: str | Path | None = None,
-    policy: str | None = None,
-    by: str | None = None,
-    limit: int | None = None,
-    threads: int | None = None,
-    ray: str | None = None,
-    workers: int | None = None,
-    progress: bool | None = None,
-) -> CurveTable:
-    """Expected tokens per second by tree size at each root, and what stopping rules lose.
+@dataclass(frozen=True)
+class CurvesOptions:
+    """Which curves are drawn, at which roots."""
 
-    Args:
-        trace: a trace, or where one is; None: the sample that comes with simlab.
-        cost: cost files, or names of shipped ones; none: those that come with simlab for the trace's models.
-        draft: the draft set; None: the only one.
-        budget: the largest tree; None: as far as trace and latency profile reach.
-        edges: ``raw``, ``calibrated``; none: both, as far as there is a table.
-        calibration: a table of ``simlab train calibration``; None: the one that comes with simlab.
-        policy: only where rounds of this policy start; None: at every root.
-        by: cut the summaries by ``dataset``, ``context`` or ``turn``.
-        limit: the first so many prompts only.
-        threads: of the CPU; None: all cores.
-        ray: ``local``, or the address of a Ray cluster, whose workers look in place of threads.
-        workers: of Ray; None: as many as it has room for.
-        progress: whether a bar is shown; None: on a terminal.
+    DETAILS: ClassVar = """\
+At each root the curve of (1 + summed path probabilities) / seconds over the number of drafted tokens,
+0 to --budget: is it unimodal, or how many local maxima has it? Where does early stopping end (caddtree: at the first
+size that brings no more)? What does that lose against the best of all sizes, against the best fixed budget, and
+against one exchange rate of tokens for seconds in all rounds? docs/explanation/unimodality.md says what was found on
+the packaged trace. With several --cost a policy that reads a latency profile reads the first.
+Without --trace it takes the small packaged trace, without --cost the packaged latency profile; the latency is that of
+a whole round: draft, select, verify and commit.
+Prices are noisy, and noise makes maxima: it says how many survive prices from samples drawn again and from each half of
+the samples, and how many samples would tell more. Intervals contain the noise of the prices.
+The curves are of the drafter's own probabilities (raw), and of calibrated ones where there is a table.
+
+  simlab curves
+  simlab curves --trace runs/mine --cost a.json --cost b.json --by dataset --out curves.parquet
+  simlab curves -p caddtree --edges calibrated --calibration runs/calibration.json --json"""
+
+    trace: TraceSource | None = trace_option()
+    _: KW_ONLY
+    cost: str | Path | Sequence[str | Path] = costs_option()
+    draft_set: str | None = draft_set_option()
+    budget: int | None = option(None, "the largest tree (default: as far as trace and profile reach)", "N")
+    edges: Sequence[str] = option(
+        (),
+        "which probabilities; may be repeated (default: both, as far as there is a table)",
+        choices=(RAW, CALIBRATED),
+        repeats=True,
+    )
+    calibration: str | Path | None = option(
+        None, "a table of `simlab train calibration` (default: the packaged one)", "FILE", read=Path
+    )
+    policy: str | None = option(
+        None,
+        "only where rounds of this policy start (default: at every root)",
+        "POLICY",
+        names="-p --policy",
+    )
+    by: str | None = by_option()
+    limit: int | None = limit_option()
+    threads: int | None = threads_option()
+    ray: str | None = ray_option()
+    workers: int | None = workers_option()
+    progress: bool | None = progress_option()
+    out: str | Path | None = option(
+        None,
+        "write a Parquet: a row for each rule at each root",
+        "FILE",
+        read=Path,
+        writes="Rows",
+        example="curves.parquet",
+    )
+
+
+@study(CurvesOptions)
+def curves(options: CurvesOptions) -> CurveTable:
+    """Expected tokens per second by tree size at each root, and what stopping rules lose.
 
     Raises:
         SimlabError: something is not there, or does not fit the rest.
     """
-    if calibration is not None and edges and CALIBRATED not in edges:
+    if options.calibration is not None and options.edges and CALIBRATED not in options.edges:
         raise UsageError("--calibration is read with --edges calibrated; leave one of the two out")
-    costs = [Path(cost)] if isinstance(cost, str | Path) else [Path(one) for one in cost]
-    table = None if calibration is None else Path(calibration)
-    inputs = _inputs(opened(trace), costs, draft, budget, edges, table, policy, limit)
-    once, on_ray = inputs.num_roots(), ray_options(ray, workers)
-    with workers_on(on_ray, threads) as what, progress_bar(progress, "curves", "root", unit_scale=True) as bar:
+    table = path_or_none(options.calibration)
+    inputs = _inputs(
+        opened(options.trace),
+        paths(options.cost),
+        options.draft_set,
+        options.budget,
+        options.edges,
+        table,
+        options.policy,
+        options.limit,
+    )
+    once, on_ray = inputs.num_roots(), ray_options(options.ray, options.workers)
+    with (
+        workers_on(on_ray, options.threads) as what,
+        progress_bar(options.progress, "curves", "root", unit_scale=True) as bar,
+    ):
 
         def advance(number: int) -> None:
             """Count some more roots; each is looked at a few times."""
@@ -305,7 +354,10 @@ def curves(
             bar.update(number)
 
         rows, settings = curve_rows(inputs.orders, inputs.machines, _CurveRoots(inputs, what, advance), inputs.most)
-    return CurveTable(inputs, rows, settings, by)
+    made = CurveTable(inputs, rows, settings, options.by)
+    if options.out is not None:
+        made.write(Path(options.out))
+    return made
 
 
 def _inputs(

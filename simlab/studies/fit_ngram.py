@@ -5,13 +5,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
 
 from simlab.arrays import Ints
-from simlab.errors import PromptError, UsageError, at_the_door
+from simlab.errors import PromptError, UsageError, as_usage_error
+from simlab.options import option, study
 from simlab.policies.edges.ngram_counting import count_texts
+from simlab.shared_options import limit_option
 from simlab.studies.inputs.trace import TraceSource, opened
 from simlab.studies.result import StudyResult
 from simlab.traces.artefacts.ngram import NGramFile, write_ngram_file
@@ -19,7 +22,7 @@ from simlab.traces.format.files import file_sha256
 from simlab.traces.format.manifest import Manifest, read_manifest
 from simlab.traces.reader import packaged_trace
 from simlab.traces.texts import read_text_lines, read_text_table
-from simlab.tracking.tracker import check_trackers, tracking
+from simlab.tracking.tracker import check_trackers, track_option, tracking
 
 Texts = Iterator[tuple[Ints, Ints]]
 """Token ids of a prompt and of what the target wrote, both int32."""
@@ -64,43 +67,52 @@ class NGramFit(StudyResult):
         )
 
 
-def fit_ngram(
-    *,
-    out: str | Path,
-    trace: TraceSource | None = None,
-    text: str | Path | None = None,
-    like: str | Path | None = None,
-    min_count: int = 1,
-    limit: int | None = None,
-    track: Sequence[str] = (),
-) -> NGramFit:
-    """Count pairs and triples of tokens in texts of a target, and write them to a file.
+@dataclass(frozen=True, kw_only=True)
+class NgramOptions:
+    """Which texts are counted."""
 
-    Args:
-        out: the Parquet file of counts.
-        trace: whose texts are counted.
-        text: a table of token ids, Parquet or JSONL, instead of a trace.
-        like: a trace of the tokenizer of ``text``; None: the one that comes with simlab.
-        min_count: rarer pairs and triples are left out.
-        limit: the first so many texts only.
-        track: experiment trackers that get the counts; see `simlab.tracking.tracker.TRACKERS`.
+    DETAILS: ClassVar = """\
+The text is a table of token ids: Parquet with lists in the columns prompt_ids and text_ids, or JSONL with
+one object a line that has them. What the target wrote is counted; a prompt only stands before it.
+
+  simlab train ngram --text text.parquet --min-count 2 --out runs/mine.parquet
+  simlab replay --trace other -p 'presto:ngram="runs/mine.parquet"'
+
+Its tokens are those of --like, a trace: the tokenizer's digest is kept with the counts, and a trace of another one
+refuses them. Pairs and triples that came less often than --min-count are left out, and what they had goes to shorter
+contexts. With --trace the texts of a trace are counted: they hold its answers, so replay another one with them."""
+
+    text: str | Path | None = option(
+        None, "token ids to count: .parquet or .jsonl", "FILE", read=Path, one_of="source!"
+    )
+    trace: TraceSource | None = option(None, "a trace whose texts to count", "DIR", one_of="source!")
+    like: str | Path | None = option(None, "a trace of the same tokenizer (default: the packaged one)", "DIR")
+    out: str | Path = option(..., "the file of counts: .parquet", "FILE", read=Path)
+    min_count: int = option(1, "leave rarer pairs and triples out; 1: none", "N")
+    limit: int | None = limit_option("the first N texts only")
+    track: Sequence[str] = track_option()
+
+
+@study(NgramOptions)
+def fit_ngram(options: NgramOptions) -> NGramFit:
+    """Count pairs and triples of tokens in texts of a target, and write them to a file.
 
     Raises:
         SimlabError: not exactly one of trace and text was given, the text cannot be read, or holds no token, or one
             outside the vocabulary; nothing is written.
     """
-    check_trackers(track)
-    texts, manifest, source = _source(trace, text, like)
-    settings = {"source": source, "min_count": min_count, "limit": limit}
-    with tracking(track, "train ngram", lambda: settings) as tracker:
-        chosen = list(itertools.islice(texts, limit))
-        with at_the_door():
-            rows = count_texts(chosen, manifest.vocab_size, min_count)
+    check_trackers(options.track)
+    texts, manifest, source = _source(options.trace, options.text, options.like)
+    settings = {"source": source, "min_count": options.min_count, "limit": options.limit}
+    with tracking(options.track, "train ngram", lambda: settings) as tracker:
+        chosen = list(itertools.islice(texts, options.limit))
+        with as_usage_error():
+            rows = count_texts(chosen, manifest.vocab_size, options.min_count)
         num_tokens = sum(len(written) for _, written in chosen)
         digest, size = manifest.tokenizer_digest, manifest.vocab_size
-        file = NGramFile(digest, size, min_count, len(chosen), num_tokens, source, *rows)
-        write_ngram_file(Path(out), file)
-        fit = NGramFit(Path(out), file)
+        file = NGramFile(digest, size, options.min_count, len(chosen), num_tokens, source, *rows)
+        write_ngram_file(Path(options.out), file)
+        fit = NGramFit(Path(options.out), file)
         tracker.results(fit.to_json())
         tracker.files(fit.path)
     return fit

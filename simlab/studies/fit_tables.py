@@ -1,7 +1,7 @@
 """What policies are fitted with, from a dense trace: maps of probabilities, frequencies of ranks, prices of seconds."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
@@ -11,7 +11,8 @@ import polars as pl
 from simlab.analysis.table.text import within_width
 from simlab.arrays import Doubles
 from simlab.channels.needs import channels_read
-from simlab.errors import UsageError, at_the_door
+from simlab.errors import UsageError, as_usage_error
+from simlab.options import option, path_or_none, study
 from simlab.policies.composition import composition_of
 from simlab.policies.fits.calibration import (
     CalibrationQuality,
@@ -27,6 +28,7 @@ from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.rules.online_price import OnlinePrice
 from simlab.recorded import RecordedSequence
 from simlab.sequence_replay import check_needs
+from simlab.shared_options import cost_option, draft_set_option, limit_option
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import Prices, prices_for_trace
 from simlab.studies.inputs.progress import progress_bar
@@ -35,7 +37,7 @@ from simlab.studies.result import StudyResult
 from simlab.traces.artefacts.table import TableFile, write_table_file
 from simlab.traces.format.manifest_entries import DraftSet
 from simlab.traces.reader import Trace
-from simlab.tracking.tracker import check_trackers, tracking
+from simlab.tracking.tracker import check_trackers, track_option, tracking
 
 NUM_PARTS = 4
 """Parts into which prompts are dealt; each is judged under a map that was fitted to the others."""
@@ -195,40 +197,46 @@ def _quality_json(depth: int | None, before: CalibrationQuality, after: Calibrat
     return values
 
 
-def fit_calibration(
-    trace: TraceSource,
-    *,
-    out: str | Path,
-    draft: str | None = None,
-    limit: int | None = None,
-    top_k: int = 64,
-    track: Sequence[str] = (),
-) -> CalibrationFit:
-    """Fit the probabilities of a drafter to what came true, by depth and class of rank, and write the table.
+@dataclass(frozen=True)
+class CalibrationOptions:
+    """What a calibration is fitted to."""
 
-    Args:
-        trace: of prompts other than those that policies are judged on.
-        out: the table to write.
-        draft: the draft set; None: the only one.
-        limit: the first so many prompts only.
-        top_k: ranks that are read at each depth.
-        track: experiment trackers that get the fit; see `simlab.tracking.tracker.TRACKERS`.
+    DETAILS: ClassVar = """\
+A logistic map of a drafter's probabilities, by depth and class of rank, for policies like calibrated.
+Fit it on other prompts than those it is judged on. The figures it prints are held out: prompts are dealt
+into four parts, and each part is judged under maps fitted to the other three. The file is fitted to all.
+
+  simlab train calibration --trace runs/dev --out runs/calibration.json
+  simlab replay -p 'calibrated:budget=64,table="runs/calibration.json"'"""
+
+    trace: TraceSource = option(..., "a recorded trace of prompts to fit on", "DIR")
+    _: KW_ONLY
+    draft_set: str | None = draft_set_option()
+    limit: int | None = limit_option()
+    track: Sequence[str] = track_option()
+    out: str | Path = option(..., "the table to write", "FILE", read=Path)
+    top_k: int = option(64, "ranks that are read at each depth", "N")
+
+
+@study(CalibrationOptions)
+def fit_calibration(options: CalibrationOptions) -> CalibrationFit:
+    """Fit the probabilities of a drafter to what came true, by depth and class of rank, and write the table.
 
     Raises:
         SimlabError: the trace cannot be read, keeps fewer ranks, or has a single prompt; nothing is written.
     """
-    check_trackers(track)
-    source = _source(trace, draft, limit)
-    _check_width(source, top_k)
+    check_trackers(options.track)
+    source = _source(options.trace, options.draft_set, options.limit)
+    _check_width(source, options.top_k)
     if source.num_prompts < 2:
         raise UsageError(f"{source.trace.place} has fewer than 2 prompts, so none can be held out; record more")
-    with tracking(track, "train calibration", lambda: source.to_json() | {"top_k": top_k}) as tracker:
+    with tracking(options.track, "train calibration", lambda: source.to_json() | {"top_k": options.top_k}) as tracker:
         parts = [no_edge_counts(source.kept.depth) for _ in range(min(NUM_PARTS, source.num_prompts))]
         for one in source.recorded():
             if one.rows is not None:
-                add_edges(parts[source.prompts[one.index] % len(parts)], one.rows, top_k)
-        file = _write_table(Path(out), "calibration", source, fit_map(total_edge_counts(parts)))
-        fit = CalibrationFit(source, Path(out), file, len(parts), tuple(held_out_quality(parts)))
+                add_edges(parts[source.prompts[one.index] % len(parts)], one.rows, options.top_k)
+        file = _write_table(Path(options.out), "calibration", source, fit_map(total_edge_counts(parts)))
+        fit = CalibrationFit(source, Path(options.out), file, len(parts), tuple(held_out_quality(parts)))
         tracker.results(fit.to_json())
         tracker.files(fit.path)
     return fit
@@ -285,38 +293,41 @@ class RankFit(StudyResult):
         return "\n".join([*lines, "", f"Table: {self.path} ({self.file.table_id})"])
 
 
-def fit_ranks(
-    trace: TraceSource,
-    *,
-    out: str | Path,
-    draft: str | None = None,
-    limit: int | None = None,
-    top_k: int = 64,
-    track: Sequence[str] = (),
-) -> RankFit:
-    """Count which of a drafter's candidates came true, by depth and rank, and write the table.
+@dataclass(frozen=True)
+class RankOptions:
+    """What ranks are counted in."""
 
-    Args:
-        trace: of prompts other than those that policies are judged on.
-        out: the table to write.
-        draft: the draft set; None: the only one.
-        limit: the first so many prompts only.
-        top_k: ranks that are read at each depth.
-        track: experiment trackers that get the fit.
+    DETAILS: ClassVar = """\
+How often the drafter's candidate of each rank is the true token, by depth, for policies such as sequoia.
+
+  simlab train ranks --trace runs/dev --out runs/ranks.json"""
+
+    trace: TraceSource = option(..., "a recorded trace of prompts to fit on", "DIR")
+    _: KW_ONLY
+    draft_set: str | None = draft_set_option()
+    limit: int | None = limit_option()
+    track: Sequence[str] = track_option()
+    out: str | Path = option(..., "the table to write", "FILE", read=Path)
+    top_k: int = option(64, "ranks that are read at each depth", "N")
+
+
+@study(RankOptions)
+def fit_ranks(options: RankOptions) -> RankFit:
+    """Count which of a drafter's candidates came true, by depth and rank, and write the table.
 
     Raises:
         SimlabError: the trace cannot be read, or keeps fewer ranks; nothing is written.
     """
-    check_trackers(track)
-    source = _source(trace, draft, limit)
-    _check_width(source, top_k)
-    with tracking(track, "train ranks", lambda: source.to_json() | {"top_k": top_k}) as tracker:
-        counts = no_rank_counts(source.kept.depth, top_k)
+    check_trackers(options.track)
+    source = _source(options.trace, options.draft_set, options.limit)
+    _check_width(source, options.top_k)
+    with tracking(options.track, "train ranks", lambda: source.to_json() | {"top_k": options.top_k}) as tracker:
+        counts = no_rank_counts(source.kept.depth, options.top_k)
         for one in source.recorded():
             if one.rows is not None:
                 add_ranks(counts, one.rows)
-        file = _write_table(Path(out), "ranks", source, rank_frequencies(counts))
-        fit = RankFit(source, Path(out), file, counts)
+        file = _write_table(Path(options.out), "ranks", source, rank_frequencies(counts))
+        fit = RankFit(source, Path(options.out), file, counts)
         tracker.results(fit.to_json())
         tracker.files(fit.path)
     return fit
@@ -372,40 +383,43 @@ class PriceFit(StudyResult):
         )
 
 
-def fit_price(
-    trace: TraceSource,
-    policy: str = "price",
-    *,
-    cost: str | Path | None = None,
-    draft: str | None = None,
-    limit: int | None = None,
-    track: Sequence[str] = (),
-) -> PriceFit:
-    """Find the rate at which a policy should price its seconds.
+@dataclass(frozen=True)
+class PriceOptions:
+    """For which policy a rate is wanted, on which recording."""
 
-    Args:
-        trace: of prompts other than those that the policy is judged on.
-        policy: as it is typed, without its rate.
-        cost: a cost file, or the name of a shipped one; None: the one that comes with simlab for the trace's models.
-        draft: the draft set; None: the only one.
-        limit: the first so many prompts only.
-        track: experiment trackers that get the fit.
+    DETAILS: ClassVar = """\
+The rate, in tokens per second, at which the policy's own rounds bring as many expected tokens.
+
+  simlab train price --trace runs/dev -p price:budget=256"""
+
+    trace: TraceSource = option(..., "a recorded trace of prompts to fit on", "DIR")
+    policy: str = option("price", "without its rate", "POLICY", names="-p --policy")
+    _: KW_ONLY
+    draft_set: str | None = draft_set_option()
+    limit: int | None = limit_option()
+    track: Sequence[str] = track_option()
+    cost: str | Path | None = cost_option()
+
+
+@study(PriceOptions)
+def fit_price(options: PriceOptions) -> PriceFit:
+    """Find the rate at which a policy should price its seconds.
 
     Raises:
         SimlabError: the trace or the prices cannot be read, or this is not one policy that learns a rate.
     """
-    check_trackers(track)
-    source = _source(trace, draft, limit)
-    prices = prices_for_trace(None if cost is None else Path(cost), source.trace, source.draft, limit)
-    named = parse_policies([policy], TraceArtefacts(prices, source.trace, source.draft))
+    check_trackers(options.track)
+    source = _source(options.trace, options.draft_set, options.limit)
+    prices = prices_for_trace(path_or_none(options.cost), source.trace, source.draft, options.limit)
+    named = parse_policies([options.policy], TraceArtefacts(prices, source.trace, source.draft))
     built = composition_of(named[0].policy)
     if len(named) != 1 or built is None or not isinstance(built.rule, OnlinePrice):
-        raise UsageError(f"expected one policy that learns a rate, such as price:budget=64; got `{policy}`")
+        raise UsageError(f"expected one policy that learns a rate, such as price:budget=64; got `{options.policy}`")
     check_needs(built, source.trace.holds(source.draft))
     label = named[0].label
     settings = {"policy": label, "cost": prices.cost_id}
-    with tracking(track, "train price", lambda: source.to_json() | settings) as tracker:
-        with at_the_door():
+    with tracking(options.track, "train price", lambda: source.to_json() | settings) as tracker:
+        with as_usage_error():
             found = fixed_point(built, lambda: source.recorded(channels_read([built])))
         fit = PriceFit(source, prices, f"{label}{',' if ':' in label else ':'}rate={found.rate:.6g}", found)
         tracker.results(fit.to_json())

@@ -1,12 +1,15 @@
 """Several result files in one, or the parts of one work; refused where they contradict each other."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import polars as pl
 
 from simlab.errors import UsageError
+from simlab.options import option, study
+from simlab.shared_options import progress_option
 from simlab.studies.inputs.progress import progress_bar
 from simlab.traces.artefacts.kinds import format_of
 from simlab.traces.format.alone import writing_alone
@@ -104,9 +107,39 @@ class MergedResults:
         return "\n".join(lines)
 
 
-def merge(
-    paths: Sequence[str | Path], out: str | Path | None = None, *, progress: bool | None = None
-) -> MergedResults | MergedTrace | MergedParts:
+@dataclass(frozen=True)
+class MergeOptions:
+    """Which files or folders are put together."""
+
+    DETAILS: ClassVar = """\
+Files of other policies, latency profiles, prompts or traces. Rows that are the same in several files, such
+as those of autoregressive decoding, are taken once; files that say different things of one policy and text are
+refused.
+
+  simlab merge monday.parquet tuesday.parquet --out all.parquet
+
+What several machines made with --shard is put together, in any order, to the bytes that one would have written.
+Missing parts, and parts of different works, are refused by name. Parts that were recorded into one folder need no
+--out.
+
+  simlab merge part0.parquet part1.parquet part2.parquet part3.parquet --out all.parquet
+  simlab merge runs/part0 runs/part1 --out runs/mine
+  simlab merge runs/shared"""
+
+    parts: Sequence[str | Path] = option(
+        ...,
+        "result files of replay, optimize or confirm; parts of rounds or sums; or folders of recordings in parts",
+        "FILE|DIR",
+        repeats=True,
+        positional=True,
+    )
+    out: str | Path | None = option(None, "what to write; not needed for one folder", "FILE|DIR", read=Path)
+    _: KW_ONLY
+    progress: bool | None = progress_option()
+
+
+@study(MergeOptions)
+def merge(options: MergeOptions) -> MergedResults | MergedTrace | MergedParts:
     """Put several result files into one, or the parts of a recording into one trace.
 
     What was made with ``--shard`` is put together to the bytes that one process would have written.
@@ -114,35 +147,33 @@ def merge(
     A row that is in several files, in all its columns the same, is taken once: every replay brings the rows of
     autoregressive decoding, the chain and the bounds.
 
-    Args:
-        paths: two or more result files, such as replays of other policies, or of other prompts of one trace; or the
-            folders of the parts of a recording, of which there may be one, that all parts are in.
-        out: the file or folder to write; it may not be there yet. None: the one folder.
-        progress: whether a bar over shards is shown; None: on a terminal.
-
     Raises:
         UsageError: fewer than two files, ``out`` is there, or two files say different things of one policy, text and
             latency profile; parts are missing, or of different works.
         TraceError: a file cannot be read or written, or is damaged.
     """
-    folders = [Path(path) for path in paths if Path(path).is_dir()]
+    folders = [Path(path) for path in options.parts if Path(path).is_dir()]
     if folders:
-        return _merged_trace(paths, folders, out, progress)
-    if out is None:
+        return _merged_trace(options.parts, folders, options.out, options.progress)
+    if options.out is None:
         raise UsageError("result files are merged into another; name it with --out FILE")
-    if len(paths) < 2:
+    if len(options.parts) < 2:
         raise UsageError("a merge takes two or more result files")
-    with writing_alone(Path(out)):
-        if Path(out).exists():
-            raise UsageError(f"{out} is there already; give another --out")
-        formats = {format_of(Path(path)) for path in paths}
+    with writing_alone(Path(options.out)):
+        if Path(options.out).exists():
+            raise UsageError(f"{options.out} is there already; give another --out")
+        formats = {format_of(Path(path)) for path in options.parts}
         if SUMS in formats:
-            return MergedParts(tuple(paths), Path(out), "sums", merge_sums(paths, Path(out)).height)
+            return MergedParts(
+                tuple(options.parts), Path(options.out), "sums", merge_sums(options.parts, Path(options.out)).height
+            )
         if ROUNDS in formats:
-            return MergedParts(tuple(paths), Path(out), "rounds", merge_rounds(paths, Path(out)))
-        merged, repeated, sequences = _merged(paths)
-        write_results(Path(out), merged, sequences)
-    return MergedResults(tuple(paths), Path(out), merged, repeated, find_missing_rows(merged))
+            return MergedParts(
+                tuple(options.parts), Path(options.out), "rounds", merge_rounds(options.parts, Path(options.out))
+            )
+        merged, repeated, sequences = _merged(options.parts)
+        write_results(Path(options.out), merged, sequences)
+    return MergedResults(tuple(options.parts), Path(options.out), merged, repeated, find_missing_rows(merged))
 
 
 def _merged_trace(

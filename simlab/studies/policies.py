@@ -4,8 +4,9 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from simlab.options import option, study
 from simlab.policies.parsing.describe import PolicyInfo, SettingInfo, describe_policies
 from simlab.untrusted.visible import visible_html
 
@@ -82,16 +83,27 @@ class PolicyList:
         return policies_page(self.policies)
 
 
-def list_policies(*names: str) -> PolicyList:
-    """List policies: what they draft, their settings, and where they come from.
+@dataclass(frozen=True)
+class PoliciesOptions:
+    """Which policies are listed."""
 
-    Args:
-        names: of policies, or ``path/to/mine.py:MyPolicy``; none: all.
+    DETAILS: ClassVar = """\
+Without NAME all of them; with one or more, these alone and all that their classes say.
+
+  simlab policies ddtree caddtree
+  simlab policies path/to/mine.py:MyPolicy"""
+
+    names: Sequence[str] = option((), "a policy, or path/to/mine.py:MyPolicy", "NAME", repeats=True, positional=True)
+
+
+@study(PoliciesOptions)
+def list_policies(options: PoliciesOptions) -> PolicyList:
+    """List policies: what they draft, their settings, and where they come from.
 
     Raises:
         PolicyError: there is none of that name.
     """
-    return PolicyList(tuple(describe_policies(names)), bool(names))
+    return PolicyList(tuple(describe_policies(tuple(options.names))), bool(options.names))
 
 
 def policy_json(one: PolicyInfo) -> dict[str, object]:

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from simlab.cost import GRID_STAGES, PLAIN, channel_stage
-from simlab.errors import at_the_door
+from simlab.errors import as_usage_error
+from simlab.options import study
 from simlab.policies.costs.cell_prices import Cell, cell_prices, ratio_half_widths
 from simlab.policies.costs.price_noise import fewest_samples
+from simlab.real_runner.model_options import DRAFTER, TARGET, value_or
 from simlab.real_runner.profile.options import (
     ProfileChannel,
     ProfileOptions,
@@ -21,8 +23,8 @@ from simlab.real_runner.profile.options import (
     settings_of,
 )
 from simlab.real_runner.profile.profile import profile as run_profile
-from simlab.studies.inputs.models import DRAFTER, TARGET, value_or
 from simlab.studies.inspect.cost import cost_json
+from simlab.studies.profile_options import ProfileRequest
 from simlab.studies.result import StudyResult
 from simlab.traces.artefacts.cost import CostFile, read_cost_file
 
@@ -94,100 +96,55 @@ class ProfileTable(StudyResult):
         return f"{first}; a round over autoregressive decoding is known to ±{100 * known:.1f} % or better (95 %)."
 
 
-def profile(
-    target: str | None = None,
-    draft: str | None = None,
-    *,
-    out: str | Path,
-    node_counts: Sequence[int] | None = None,
-    contexts: Sequence[int] | None = None,
-    repeats: int | None = None,
-    batch: int | None = None,
-    temperature: float | None = None,
-    top_p: float | None = None,
-    top_k: int | None = None,
-    dtype: str | None = None,
-    device: str | None = None,
-    device_map: str | None = None,
-    execution: str | None = None,
-    threads: int | None = None,
-    tap_offset: str | None = None,
-    block: int | None = None,
-    text: str | None = None,
-    until_interval: float | None = None,
-    time_limit: float | None = None,
-    resume: bool = False,
-    channels: Mapping[str, ProfileChannel] | None = None,
-    catch_up: Sequence[int] | None = None,
-) -> ProfileTable:
+@study(ProfileRequest)
+def profile(options: ProfileRequest) -> ProfileTable:
     """Measure what rounds cost on this machine, and write it to a cost file.
 
     What is None is, with ``resume``, as the file says, and else the default.
-
-    Args:
-        target: a name, folder or Hub id; default the target that comes with simlab.
-        draft: a name, folder, file of weights or Hub id; default the drafter that comes with simlab.
-        out: the cost file, which is kept up to date on the way.
-        node_counts: drafted tokens, the root not counted; rising from 0. The default depends on the execution.
-        contexts: tokens before the root; rising; default 128, 256, 512, 1024 and 2048.
-        repeats: samples of each stage at each node count and context, with ``until_interval`` at least; default 9.
-        batch: texts at a time, each with as many drafted tokens and as long a context; default 1.
-        temperature: of the sampling, which is part of verification; default 0.
-        top_p: likewise; default 1, no cut.
-        top_k: likewise; default 0, no cut.
-        dtype: of the models' arithmetic; default ``float32``.
-        device: as torch names it; default ``cpu``.
-        device_map: ``auto`` spreads a target over devices that is too large for one.
-        execution: one of `simlab.real_runner.execution.executions.EXECUTIONS`; default ``eager``.
-        threads: of the CPU; default as torch chooses.
-        tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the drafter's format has it.
-        block: slots of the drafter's block, the root's counted, as an engine runs it; None: as the checkpoint has it.
-        text: what the models read; None: real words that come with simlab and with Python.
-        until_interval: measure until the price of every round over autoregressive decoding's is known to this share of
-            it, by 95 % intervals; None: until every cell has its repeats.
-        time_limit: end after so many minutes of measuring, once every cell has been measured.
-        resume: go on with the file at ``out``, if there is one.
-        channels: what else is timed, by the channel's name; with ``resume`` besides those that the file has.
-        catch_up: tokens that a drafter missed, rising from 1: what drafting takes where so many wait to be read, of the
-            drafter and of each channel whose network reads the text itself; for routers.
 
     Raises:
         SimlabError: options do not fit each other, models cannot be used, or the file at ``out`` is of another
             measurement.
     """
-    path = Path(out)
+    path = Path(options.out)
     begun = ProfileSettings(TARGET, DRAFTER)
-    if resume and path.is_file():
+    if options.resume and path.is_file():
         begun = settings_of(read_cost_file(path))
-    chosen_execution = value_or(execution, begun.execution)
-    counts = begun.node_counts if node_counts is None else tuple(node_counts)
-    with at_the_door():
-        options = ProfileOptions(
-            target=value_or(target, begun.target),
-            draft=value_or(draft, begun.draft),
+    chosen_execution = value_or(options.execution, begun.execution)
+    counts = begun.node_counts if options.node_counts is None else tuple(options.node_counts)
+    with as_usage_error():
+        run = ProfileOptions(
+            target=value_or(options.target, begun.target),
+            draft=value_or(options.draft, begun.draft),
             out=path,
-            text=reading_text() if text is None else text,
+            text=reading_text() if options.text is None else options.text,
             node_counts=node_counts_for(chosen_execution) if counts is None else counts,
-            contexts=begun.contexts if contexts is None else tuple(contexts),
-            repeats=value_or(repeats, begun.repeats),
-            temperature=value_or(temperature, begun.temperature),
-            top_p=value_or(top_p, begun.top_p),
-            top_k=value_or(top_k, begun.top_k),
-            dtype=value_or(dtype, begun.dtype),
-            device=value_or(device, "cpu"),
-            device_map=device_map,
-            threads=begun.threads if threads is None else threads,
-            resume=resume,
-            batch=value_or(batch, begun.batch),
-            tap_offset=tap_offset,
-            block=block,
+            contexts=begun.contexts if options.contexts is None else tuple(options.contexts),
+            repeats=value_or(options.repeats, begun.repeats),
+            temperature=value_or(options.temperature, begun.temperature),
+            top_p=value_or(options.top_p, begun.top_p),
+            top_k=value_or(options.top_k, begun.top_k),
+            dtype=value_or(options.dtype, begun.dtype),
+            device=value_or(options.device, "cpu"),
+            device_map=options.device_map,
+            threads=begun.threads if options.threads is None else options.threads,
+            resume=options.resume,
+            batch=value_or(options.batch, begun.batch),
+            tap_offset=options.tap_offset,
+            block=options.block,
             execution=chosen_execution,
-            until_interval=until_interval,
-            time_limit_s=None if time_limit is None else 60 * time_limit,
-            channels={**begun.channels, **(channels or {})},
-            catch_up=begun.catch_up if catch_up is None else tuple(catch_up),
+            until_interval=options.until_interval,
+            time_limit_s=None if options.time_limit is None else 60 * options.time_limit,
+            channels={
+                **begun.channels,
+                **{
+                    name: ProfileChannel(checkpoint, settings, None if options.units is None else tuple(options.units))
+                    for name, checkpoint, settings in options.channel
+                },
+            },
+            catch_up=begun.catch_up if options.catch_up is None else tuple(options.catch_up),
         )
-    done = run_profile(options)
+    done = run_profile(run)
     return ProfileTable(path, done.file, done.num_visits)
 
 

@@ -1,7 +1,7 @@
 """Are edge probabilities right, where is the true path in a policy's order of nodes, and what does that bring?"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -14,8 +14,18 @@ from simlab.analysis.table.text import within_width
 from simlab.channels.needs import channels_read
 from simlab.cost import CostTable
 from simlab.errors import MissingChannelError, PolicyError, TraceError, UsageError
+from simlab.options import option, path_or_none, study
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.sequence_replay import check_needs
+from simlab.shared_options import (
+    by_option,
+    cost_option,
+    draft_set_option,
+    limit_option,
+    policies_option,
+    progress_option,
+    trace_option,
+)
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.inputs.priced_policies import largest_budget
 from simlab.studies.inputs.prices import Prices, prices_for_trace
@@ -35,6 +45,7 @@ from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
 from simlab.workers.job import Report, Workers
 from simlab.workers.on_ray import ray_options, workers_on
+from simlab.workers.options import ray_option, workers_option
 
 WITHOUT_CHOICE = (
     "ddtree:budget=16/64",
@@ -148,42 +159,69 @@ class ScoringTable(StudyResult):
         rows.write_reliability(path, bins, {**ids, "simlab_version": metadata.version("simlab")})
 
 
-def scoring(
-    trace: TraceSource | None = None,
-    policies: Sequence[str] = (),
-    *,
-    cost: str | Path | None = None,
-    draft: str | None = None,
-    nodes: int | None = None,
-    by_dataset: bool = False,
-    limit: int | None = None,
-    ray: str | None = None,
-    workers: int | None = None,
-    progress: bool | None = None,
-) -> ScoringTable:
-    """Score edge models and orders of nodes at every root of a recorded trace.
+@dataclass(frozen=True)
+class ScoringOptions:
+    """Which policies are scored, on which recording."""
 
-    Args:
-        trace: a trace, or where one is; None: the sample that comes with simlab.
-        policies: as they are typed behind ``-p``; none: the drafter's marginals, calibrated, corrected by a 3-gram, the
-            same renormalised, and one fixed tree, as far as tables for the models come with simlab.
-        cost: a cost file, or the name of a shipped one.
-        draft: the draft set; None: the only one.
-        nodes: so many nodes of an order are looked at; None: 512, or as many as the trace is exact for.
-        by_dataset: score each dataset as well.
-        limit: the first so many prompts only.
-        ray: ``local``, or the address of a Ray cluster, whose workers score; None: this process does.
-        workers: of Ray; None: as many as it has room for.
-        progress: whether a bar is shown; None: on a terminal.
+    DETAILS: ClassVar = """\
+Are the drafter's probabilities calibrated along tree paths? Four questions at every root of a recorded
+trace, each with 95 % intervals over prompts: is a candidate right as often as an edge model says (calibration, by
+depth and rank, on the greedy path and off it); how far down a policy's order of nodes lies the true path; what share
+of the gap from the chain to the oracle upper bound does a policy close; and what are its nodes spent on.
+docs/explanation/findings.md defines every figure, and says what was found on the packaged trace.
+Each edge model and each order of nodes is scored once, whatever the budgets of the policies that have it.
+Without -p these are the drafter's marginals, calibrated, corrected by a 3-gram, the same renormalised, and one fixed
+tree, as far as tables for the models come with simlab. --out keeps all reliability curves; --json has those of
+all candidates and of first ones.
+
+  simlab scoring
+  simlab scoring --trace runs/mine -p ddtree:budget=16/64 -p presto:ngram_weight=0.1/0.2/0.4,budget=64
+  simlab scoring --by dataset --json --out reliability.parquet"""
+
+    trace: TraceSource | None = trace_option()
+    policies: Sequence[str] = policies_option()
+    _: KW_ONLY
+    cost: str | Path | None = cost_option()
+    draft_set: str | None = draft_set_option()
+    nodes: int | None = option(
+        None,
+        "how many nodes of an order are examined (default: 512, or as many as the trace is exact for)",
+        "N",
+    )
+    by: str | None = by_option("tables for each dataset, and those of all", ("dataset",))
+    limit: int | None = limit_option()
+    ray: str | None = ray_option()
+    workers: int | None = workers_option()
+    progress: bool | None = progress_option()
+    out: str | Path | None = option(
+        None,
+        "write a Parquet: a row for each bin of each reliability curve",
+        "FILE",
+        read=Path,
+        writes="Reliability curves",
+        example="reliability.parquet",
+    )
+
+
+@study(ScoringOptions)
+def scoring(options: ScoringOptions) -> ScoringTable:
+    """Score edge models and orders of nodes at every root of a recorded trace.
 
     Raises:
         SimlabError: something is not there, or does not fit the rest.
     """
-    on_ray = ray_options(ray, workers)
-    inputs = _inputs(opened(trace), policies, None if cost is None else Path(cost), draft, nodes, limit)
+    on_ray = ray_options(options.ray, options.workers)
+    inputs = _inputs(
+        opened(options.trace),
+        options.policies,
+        path_or_none(options.cost),
+        options.draft_set,
+        options.nodes,
+        options.limit,
+    )
     with (
         workers_on(on_ray, threads=1) as what,
-        progress_bar(progress, "scoring", "root", inputs.num_roots, unit_scale=True) as bar,
+        progress_bar(options.progress, "scoring", "root", inputs.num_roots, unit_scale=True) as bar,
     ):
 
         def told(_what: str, num_roots: int) -> None:
@@ -191,7 +229,10 @@ def scoring(
 
         units = [tuple(inputs.wanted)] if what.shares_memory else whole_prompts(inputs.trace, inputs.wanted)
         whole = Scoring.joined(list(what.results(inputs.job(what), units, told)))
-    return ScoringTable(inputs, (*(whole.by_dataset() if by_dataset else ()), (None, whole)))
+    made = ScoringTable(inputs, (*(whole.by_dataset() if options.by else ()), (None, whole)))
+    if options.out is not None:
+        made.write(Path(options.out))
+    return made
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,18 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from simlab.errors import SimlabError, UsageError, enumerated, reason_of
+from simlab.options import option
 from simlab.tracking.writers import WRITERS, Scalar, Writer
 
 TRACKERS = tuple(WRITERS)
 """What ``--track`` takes."""
+
+
+def track_option() -> Sequence[str]:
+    """``--track``, which may be repeated."""
+    said = "write settings, numbers and results to an experiment tracker too; may be repeated"
+    return option((), said, choices=TRACKERS, repeats=True)
+
 
 _MOST_OF_A_REASON = 200
 

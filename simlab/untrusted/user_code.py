@@ -18,7 +18,7 @@ def user_file_of(error: BaseException) -> str | None:
     return user_file_of(earlier) if found is None and earlier is not None else found
 
 
-def told(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """What an error is and says, in one line that is not too long; those of others may even fail to say it."""
     try:
         said = " ".join(str(error).split())

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from simlab.errors import ModelError, TraceError
+from simlab.options import option
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields
 from simlab.real_runner.checkpoints.files import find_drafter, load_drafter
 from simlab.real_runner.checkpoints.layout import Fields
@@ -33,6 +34,17 @@ from simlab.real_runner.checkpoints.networks.producers import (
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.execution.executions import check_device_map
 from simlab.real_runner.heads.producer import Producer, Reach, StagedProducer
+from simlab.real_runner.model_options import (
+    block_option,
+    device_map_option,
+    device_option,
+    draft_option,
+    dtype_option,
+    exact_budget_option,
+    min_width_option,
+    tap_offset_option,
+    target_option,
+)
 from simlab.real_runner.models import Models, dtype_of, load_models, load_target_alone, within_memory
 from simlab.real_runner.record.manifests import draft_set_of
 from simlab.real_runner.record.progress import RecordingProgress
@@ -54,34 +66,26 @@ from simlab.traces.reader import Trace, open_trace
 
 _MORE_MEMORY = "give a --device with more of it, or --device cuda --device-map auto"
 
+_AS_TRACE = "as the trace names it"
+
 Columns = TypeVar("Columns", ChannelColumns, DraftColumns)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AdditionOptions:
-    """What is added to which trace, and how the models run.
+    """What is added to which trace, and how the models run; what is None is as the trace names it."""
 
-    Attributes:
-        trace: the folder of a finished trace.
-        name: of the channel or draft set.
-        checkpoint: of the head or drafter: a name, folder, file of weights or hub id.
-        target: None: as the trace names it.
-        dtype: of the models' arithmetic; None: that of the trace.
-        device_map: ``auto`` spreads the target over devices; None: one has it.
-        resume: go on where an interrupted addition stopped.
-    """
-
-    trace: str
-    name: str
-    checkpoint: str
-    target: str | None = None
-    dtype: str | None = None
-    device: str = "cpu"
-    device_map: str | None = None
-    resume: bool = False
+    trace: str | Path = option(..., "the folder of a finished trace", "DIR")
+    name: str = option(..., "of the channel or draft set", "NAME")
+    checkpoint: str = option(..., "a name, folder, file of weights or Hub id", "CHECKPOINT")
+    target: str | None = target_option(_AS_TRACE)
+    dtype: str | None = dtype_option("that of the trace", None)
+    device: str = device_option()
+    device_map: str | None = device_map_option()
+    resume: bool = option(False, "go on where an interrupted addition stopped")
 
     def check(self, kind: str) -> None:
-        """Refuse a name that the format has not, and a place of the target that cannot be.
+        """Refuse a name that the format has not, and devices on which the target cannot be.
 
         Raises:
             ValueError: see above.
@@ -90,39 +94,27 @@ class AdditionOptions:
         check_device_map(self.device_map, {})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ChannelOptions(AdditionOptions):
-    """What a network says beside a drafter's candidates, or without a drafter, as a channel.
-
-    Attributes:
-        settings: how far it reaches, by the names that its kind has; what is left out is as the kind has it.
-        draft: the drafter below the network; None: as the trace names it.
-        draft_set: what that drafter recorded; None: the only draft set.
-    """
+    """What a network says beside a drafter's candidates, or without a drafter, as a channel."""
 
     settings: Mapping[str, int] = field(default_factory=dict)
-    draft: str | None = None
-    draft_set: str | None = None
+    """How far it reaches, by the names that its kind has; what is left out is as the kind has it."""
+    draft: str | None = draft_option(_AS_TRACE)
+    draft_set: str | None = option(None, "what that drafter recorded (default: the only draft set)", "NAME")
 
     def __post_init__(self) -> None:
         self.check("channel")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DraftOptions(AdditionOptions):
-    """The candidates of another drafter, as a draft set.
+    """The candidates of another drafter, as a draft set."""
 
-    Attributes:
-        min_width: candidates that are kept at each depth, at least.
-        exact_budget: the largest tree of the best-first order that a replay builds exactly.
-        tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the drafter's format has it.
-        block: slots of the drafter's block, the root's counted; None: as the checkpoint has it.
-    """
-
-    min_width: int = 64
-    exact_budget: int = 512
-    tap_offset: str | None = None
-    block: int | None = None
+    min_width: int = min_width_option()
+    exact_budget: int = exact_budget_option()
+    tap_offset: str | None = tap_offset_option("as its format has it")
+    block: int | None = block_option()
 
     def __post_init__(self) -> None:
         self.check("draft set")

@@ -29,7 +29,7 @@ from simlab.traces.reader import Trace
 _TEXTS_MEASURED = 12
 
 
-def foresee_addition(options: ChannelOptions | DraftOptions) -> str:
+def estimate_addition(options: ChannelOptions | DraftOptions) -> str:
     """The size of an addition, computed without its models; nothing but a drafter's ``config.json`` is fetched.
 
     Raises:

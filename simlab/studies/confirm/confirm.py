@@ -1,24 +1,27 @@
 """A confirmation: the real models run the policies that replay compared, and the two are held against each other."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
 from importlib import metadata
 from pathlib import Path
 
-from simlab.errors import UsageError, at_the_door
+from simlab.errors import UsageError, as_usage_error
+from simlab.options import path_or_none, study
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policy import routes_of
 from simlab.real_runner.confirm.log import LOG, check_out
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.execution.executions import EAGER
+from simlab.real_runner.model_options import EXACT_BUDGET, MIN_WIDTH, AnswerOptions, value_or
 from simlab.real_runner.profile.machine import library_versions
+from simlab.real_runner.record.options import RecordOptions
 from simlab.studies.confirm.artefacts import artefacts_of_models
 from simlab.studies.confirm.choice import PriorChoice, prior_choice
 from simlab.studies.confirm.confirmation import Confirmation, SummaryContext
+from simlab.studies.confirm.request import ConfirmRequest
 from simlab.studies.confirm.run import RESULTS, SUMMARY, run_confirmation
-from simlab.studies.inputs.models import DRAFTER, TARGET, AnswerOptions, value_or
 from simlab.studies.inputs.priced_policies import with_references
-from simlab.studies.inputs.trace import TraceSource, first_prompts, opened, sample_trace
+from simlab.studies.inputs.trace import first_prompts, opened, sample_trace
 from simlab.studies.record import record
 from simlab.traces.artefacts.cost import read_cost_file
 from simlab.traces.artefacts.optimum import Optimum, read_optimum
@@ -32,142 +35,72 @@ WITHOUT_CHOICE = ("ddtree:budget=16",)
 MOST_REPEATS = 10
 """Where a stop rule decides, and nothing else was asked for: repeats make the clock's noise small, and no more."""
 
-_MIN_WIDTH, _EXACT_BUDGET = 64, 512
 
-
-def confirm(
-    trace: TraceSource | None = None,
-    policies: Sequence[str] = (),
-    *,
-    choice: str | Path | None = None,
-    prompts: str | Path | None = None,
-    cost: str | Path | None = None,
-    reprice: str | Path | None = None,
-    target: str | None = None,
-    draft: str | None = None,
-    tap_offset: str | None = None,
-    dtype: str = "float32",
-    device: str = "cpu",
-    device_map: str | None = None,
-    audit_device: str | None = None,
-    execution: str | None = None,
-    batch_invariant: bool = False,
-    channels: Mapping[str, str] | None = None,
-    threads: int | None = None,
-    repeats: int | None = None,
-    batch: int | None = None,
-    until_interval: float | None = None,
-    time_limit: float | None = None,
-    limit: int | None = None,
-    by: str | None = None,
-    out: str | Path = "runs/confirm",
-    resume: bool = False,
-    temperature: float | None = None,
-    top_p: float | None = None,
-    top_k: int | None = None,
-    seed: int | None = None,
-    max_new_tokens: int | None = None,
-    chat_template_kwargs: Mapping[str, object] | None = None,
-    track: Sequence[str] = (),
-) -> Confirmation:
+@study(ConfirmRequest)
+def confirm(options: ConfirmRequest) -> Confirmation:
     """Run policies with the real models on the prompts of a trace, and compare with its replay.
 
     Autoregressive decoding and the chain always run. The log, the result rows of both kinds and the summary are in
     ``out`` when this returns; progress goes to standard error.
 
-    Args:
-        trace: a trace, or where one is; None: the sample that comes with simlab.
-        policies: as they are typed behind ``-p``, after those of ``choice``; without both one tree.
-        choice: a file of ``simlab optimize --out``, of which the best policy and its closest rivals run.
-        prompts: a file of prompts that are recorded first, into ``out/trace``; instead of a trace.
-        cost: a cost file of exactly what is run; None: the packaged latency profile, if it is of exactly this.
-        reprice: where that cost file is written, corrected by the rounds that ran; None: nowhere.
-        target: a name, folder or Hub id; None: as the trace names it.
-        draft: a name, folder, file of weights or Hub id; None: as the trace names it.
-        tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the trace was recorded.
-        dtype: of the models' arithmetic.
-        device: as torch names it.
-        device_map: ``auto`` spreads a target over devices that is too large for one.
-        audit_device: where the audit's float32 target runs; ``auto`` spreads it; None: as the run.
-        execution: one of `simlab.real_runner.execution.executions.EXECUTIONS`; None: one operation after the other.
-        batch_invariant: every pass of the target has one fixed shape; nothing is predicted then.
-        channels: where the checkpoints of channels are now, by the channels' names; None: as the trace names them.
-        threads: of the CPU; None: as torch chooses.
-        repeats: how often each text is decoded; None: once, with a stop rule at most `MOST_REPEATS` times.
-        batch: texts that are served at a time; None: each alone.
-        until_interval: stop when every 95 % interval of a speed ratio reaches no further than this share of it.
-        time_limit: stop after so many minutes of measuring, at a whole prompt.
-        limit: the first so many prompts only.
-        by: cut the tables by ``dataset``, ``context`` or ``turn`` as well.
-        out: the folder of log, result rows and summary.
-        resume: go on with the log that is in ``out``.
-        temperature: of answers to ``prompts``; a trace brings its own. None: 0.
-        top_p: likewise; None: 1, no cut.
-        top_k: likewise; None: 0, no cut.
-        seed: likewise; None: 0.
-        max_new_tokens: likewise, of an answer; None: 256.
-        chat_template_kwargs: likewise, of the tokenizer's chat template; None: none.
-        track: experiment trackers that get the settings, the figures and the files; see
-            `simlab.tracking.tracker.TRACKERS`.
-
     Raises:
         SimlabError: models, trace, policies, latency profile, log and options do not fit each other; nothing was run.
     """
-    check_trackers(track)
-    answers = AnswerOptions(temperature, top_p, top_k, seed, max_new_tokens, chat_template_kwargs)
-    answers.check_prompts(prompts)
-    if prompts is not None and trace is not None:
-        raise UsageError("a confirmation runs the prompts of a trace or those of a file, not both; leave one out")
-    optimum = None if choice is None else read_optimum(Path(choice))
-    typed = [*(() if optimum is None else optimum.run), *policies] or list(WITHOUT_CHOICE)
-    request = _PolicyRequest(tuple(typed), None if cost is None else Path(cost), draft, dtype, value_or(batch, 1))
-    with at_the_door():
-        options = ConfirmOptions(
-            out=Path(out),
-            target=target,
-            draft=draft,
-            dtype=dtype,
-            device=device,
-            device_map=device_map,
-            audit_device=audit_device,
-            threads=threads,
-            limit=limit,
-            repeats=_repeats(repeats, until_interval, time_limit),
-            batch=value_or(batch, 1),
-            until_interval=until_interval,
-            time_limit_s=_time_limit_s(time_limit),
-            resume=resume,
+    check_trackers(options.track)
+    optimum = None if options.choice is None else read_optimum(Path(options.choice))
+    typed = [*(() if optimum is None else optimum.run), *options.policies] or list(WITHOUT_CHOICE)
+    request = _PolicyRequest(
+        tuple(typed), path_or_none(options.cost), options.draft, options.dtype, value_or(options.batch, 1)
+    )
+    with as_usage_error():
+        run = ConfirmOptions(
+            out=Path(options.out),
+            target=options.target,
+            draft=options.draft,
+            dtype=options.dtype,
+            device=options.device,
+            device_map=options.device_map,
+            audit_device=options.audit_device,
+            threads=options.threads,
+            limit=options.limit,
+            repeats=_repeats(options.repeats, options.until_interval, options.time_limit),
+            batch=value_or(options.batch, 1),
+            until_interval=options.until_interval,
+            time_limit_s=_time_limit_s(options.time_limit),
+            resume=options.resume,
             # What is recorded first says in its manifest which layers were read.
-            tap_offset=tap_offset if prompts is None else None,
-            execution=value_or(execution, EAGER),
-            batch_invariant=batch_invariant,
-            channels=dict(channels or {}),
+            tap_offset=options.tap_offset if options.prompts is None else None,
+            execution=value_or(options.execution, EAGER),
+            batch_invariant=options.batch_invariant,
+            channels=dict(options.channel),
         )
-    with writing_alone(options.out / LOG):
-        check_out(options.out, resume)
-        if prompts is None:
-            recording = opened(trace)
+    with writing_alone(run.out / LOG):
+        check_out(run.out, options.resume)
+        if options.prompts is None:
+            recording = opened(options.trace)
         else:
-            first, _ = request.policies_on(_trace_of_models(target, draft))
+            first, _ = request.policies_on(_trace_of_models(options.target, options.draft))
             _check_no_channels(first)
-            recording = _recorded(Path(prompts), first, options, answers, tap_offset)
+            recording = _recorded(Path(options.prompts), first, run, options)
         asked, in_sample = request.policies_on(recording)
         chosen = None
-        if choice is not None and optimum is not None:
-            chosen = _prior_choice(Path(choice), optimum, recording, limit, asked)
-        with tracking(track, "confirm", lambda: _tracked_settings(options, recording, asked, request.cost)) as tracker:
+        if options.choice is not None and optimum is not None:
+            chosen = _prior_choice(Path(options.choice), optimum, recording, options.limit, asked)
+        with tracking(
+            options.track, "confirm", lambda: _tracked_settings(run, recording, asked, request.cost)
+        ) as tracker:
             confirmation = run_confirmation(
-                options,
+                run,
                 recording,
                 asked,
                 request.cost,
-                SummaryContext(in_sample, by, chosen),
-                None if reprice is None else Path(reprice),
+                SummaryContext(in_sample, options.by, chosen),
+                path_or_none(options.reprice),
             )
             if tracker.is_asked:
                 said = confirmation.to_json()
                 tracker.results({key: said[key] for key in ("ran", "rows", "rank_agreement")})
-                tracker.files(options.out / SUMMARY, options.out / RESULTS)
+                tracker.files(run.out / SUMMARY, run.out / RESULTS)
         return confirmation
 
 
@@ -259,34 +192,30 @@ def _trace_of_models(target: str | None, draft: str | None) -> Trace | None:
 def _recorded(
     prompts: Path,
     policies: Sequence[NamedPolicy],
-    options: ConfirmOptions,
-    answers: AnswerOptions,
-    tap_offset: str | None,
+    run: ConfirmOptions,
+    asked: ConfirmRequest,
 ) -> Trace:
     """Record prompts so that every policy finds what it reads."""
     every = [route for one in policies for route in routes_of(one.policy) or (one.policy,)]
     needs = [one.needs for one in every]
     whole = [one.budget for one in every if one.needs.draft and one.needs.top_k is None]
-    return record(
-        value_or(options.target, TARGET),
-        value_or(options.draft, DRAFTER),
-        out=options.out / "trace",
+    answers = {one.name: getattr(asked, one.name) for one in fields(AnswerOptions)}
+    options = RecordOptions(
+        **answers,
+        target=asked.target,
+        draft=asked.draft,
+        out=run.out / "trace",
         prompts=prompts,
-        tap_offset=tap_offset,
-        limit=options.limit,
-        resume=options.resume,
-        temperature=answers.temperature,
-        top_p=answers.top_p,
-        top_k=answers.top_k,
-        seed=answers.seed,
-        max_new_tokens=answers.max_new_tokens,
-        chat_template_kwargs=answers.chat_template_kwargs,
-        dtype=options.dtype,
-        device=options.device,
-        device_map=options.device_map,
-        min_width=max([_MIN_WIDTH, *(one.top_k or 0 for one in needs)]),
-        exact_budget=max([_EXACT_BUDGET, *whole]),
+        tap_offset=asked.tap_offset,
+        limit=asked.limit,
+        resume=asked.resume,
+        dtype=asked.dtype,
+        device=asked.device,
+        device_map=asked.device_map,
+        min_width=max([MIN_WIDTH, *(one.top_k or 0 for one in needs)]),
+        exact_budget=max([EXACT_BUDGET, *whole]),
     )
+    return record.run(options)
 
 
 def _prior_choice(

@@ -39,7 +39,7 @@ from simlab.studies.inputs.priced_policies import PricedPolicies
 from simlab.studies.inputs.prices import Prices
 from simlab.studies.inputs.trace import first_prompts
 from simlab.studies.replay.batch import policies_at
-from simlab.studies.replay.run import ReplayOptions, replay_trace
+from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.replay.text import heading
 from simlab.traces.artefacts.cost import CostFile, packaged_cost_files, read_cost_file, write_cost_file
 from simlab.traces.format.documents import with_digest
@@ -142,7 +142,7 @@ def _predicted(setup: ConfirmSetup, prices: Prices) -> Results:
     """Result rows of the replay of just what is run."""
     priced, batch, limit = PricedPolicies(prices, setup.policies), setup.options.batch, setup.options.limit
     if batch == 1:
-        return replay_trace(setup.trace, setup.draft, [priced], limit, ReplayOptions(best_budgets=False))
+        return replay_trace(setup.trace, setup.draft, [priced], limit, ReplayRun(best_budgets=False))
     return predicted_groups(setup.trace, setup.draft, priced, setup.groups, batch)
 
 

@@ -1,12 +1,14 @@
 """The demo, from beginning to end: replay, profile, record, choose, confirm, report."""
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from simlab.errors import SimlabError, needing_models
+from simlab.options import option, path_or_none, study
+from simlab.real_runner.model_options import DRAFTER, TARGET, draft_option, target_option, value_or
 from simlab.studies.demo.steps import LiveParts, Part
-from simlab.studies.inputs.models import DRAFTER, TARGET
 from simlab.studies.inputs.progress import announce
 from simlab.studies.replay.replay import replay
 from simlab.studies.report.report import report
@@ -47,20 +49,42 @@ class DemoResult:
         )
 
 
-def demo(out: str | Path = "runs/demo", target: str = TARGET, draft: str = DRAFTER) -> DemoResult:
+@dataclass(frozen=True)
+class DemoOptions:
+    """With which models and prompts every step is run, and where the files go."""
+
+    DETAILS: ClassVar = """\
+Replays the packaged trace; then, with a small target (fetched once, 98 MB), measures a latency profile
+on this machine, records eight dev and eight fresh prompts, searches policies on the dev
+prompts, and runs the best on the fresh ones: is it as fast as predicted, and is the text the target's own?
+It ends with a report, one HTML file. Progress goes to stderr; what was found, verdict first, to stdout."""
+
+    RESUME: ClassVar = "finished parts are in {out}: the same command goes on"
+
+    out: str | Path = option(
+        Path("runs/demo"), "where all files go; finished parts that are there are used again", "DIR", read=Path
+    )
+    _: KW_ONLY
+    target: str | None = target_option()
+    draft: str | None = draft_option()
+    prompts: str | Path | None = option(
+        None,
+        "prompts, JSON lines: every second is chosen on, the others are confirmed on (default: sixteen packaged)",
+        "FILE",
+        read=Path,
+    )
+
+
+@study(DemoOptions)
+def demo(options: DemoOptions) -> DemoResult:
     """Replay the trace that comes with simlab; then profile, record, choose and confirm with small models, and report.
 
     Each step is announced on standard error. Where models cannot be run, only the first and the last step are done.
 
-    Args:
-        out: where all files go; finished parts that are there are used again.
-        target: a name, folder or Hub id.
-        draft: a name, folder, file of weights or Hub id.
-
     Raises:
         SimlabError: a file cannot be written.
     """
-    folder = Path(out)
+    folder = Path(options.out)
     announce("1/7  The packaged trace is replayed, without any model")
     sample = folder / "sample.parquet"
     table = replay(policies=POLICIES)
@@ -68,7 +92,7 @@ def demo(out: str | Path = "runs/demo", target: str = TARGET, draft: str = DRAFT
     write_results(sample, table.rows, table.trace.sequence_counts)
     offline = Part("The packaged trace, replayed without any model", table.text())
     try:
-        live = _live(folder, target, draft)
+        live = _live(folder, options)
     except SimlabError as error:
         left_out = Part("What was left out", f"Everything that runs models: {error}")
         return DemoResult((offline, left_out), (sample,), _offline_report(folder, sample))
@@ -76,11 +100,12 @@ def demo(out: str | Path = "runs/demo", target: str = TARGET, draft: str = DRAFT
     return DemoResult((live.verdict, offline, *live.others), (sample, *live.files), page, live.has_failed)
 
 
-def _live(folder: Path, target: str, draft: str) -> LiveParts:
+def _live(folder: Path, options: DemoOptions) -> LiveParts:
     """Run the steps that need models, if the packages for these are installed."""
     with needing_models("demo"):
         from simlab.studies.demo.live import live_parts  # noqa: PLC0415 - loads torch
-    return live_parts(folder, target, draft)
+    target, draft = value_or(options.target, TARGET), value_or(options.draft, DRAFTER)
+    return live_parts(folder, target, draft, path_or_none(options.prompts))
 
 
 def _offline_report(folder: Path, sample: Path) -> Path:

@@ -3,6 +3,7 @@
 from importlib.resources import files
 from pathlib import Path
 
+from simlab.errors import UsageError
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.profile.machine import has_fast_bfloat16
 from simlab.real_runner.targets.token_text import load_decoder
@@ -20,6 +21,7 @@ from simlab.studies.record import record
 from simlab.studies.replay.replay import replay
 from simlab.studies.show_round import most_telling_round, round_text
 from simlab.traces.artefacts.optimum import Optimum
+from simlab.traces.format.files import write_beside
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.results.files import write_results
 
@@ -35,13 +37,14 @@ DEV, FRESH = _DATA / "demo_dev_prompts.jsonl", _DATA / "demo_prompts.jsonl"
 _CONTEXTS, _NODE_COUNTS, _REPEATS = (64, 256), (0, 3, 5, 7, 8, 12, 16, 24, 32, 48), 15
 
 
-def live_parts(out: Path, target: str, draft: str) -> LiveParts:
+def live_parts(out: Path, target: str, draft: str, prompts: Path | None = None) -> LiveParts:
     """Run everything; parts that an earlier run finished are used again.
 
     Args:
         out: where all files go.
         target: a name, folder or Hub id.
         draft: a name, folder, file of weights or Hub id.
+        prompts: a file, every second prompt of which is chosen on and the others confirmed on; None: packaged ones.
 
     Raises:
         SimlabError: the models cannot be had, or what is in ``out`` is of other ones.
@@ -49,15 +52,16 @@ def live_parts(out: Path, target: str, draft: str) -> LiveParts:
     dtype = "bfloat16" if has_fast_bfloat16() else "float32"
     cost, optimum = out / "cost.json", out / "optimize.json"
     costs = _profiled(cost, target, draft, dtype)
-    dev = _recorded("3/7  Eight dev prompts are recorded", out / "dev", DEV, target, draft, dtype)
-    fresh = _recorded("4/7  Eight fresh prompts are recorded", out / "fresh", FRESH, target, draft, dtype)
+    dev_prompts, fresh_prompts = (DEV, FRESH) if prompts is None else _halves(prompts, out)
+    dev = _recorded("3/7  Dev prompts are recorded", out / "dev", dev_prompts, target, draft, dtype)
+    fresh = _recorded("4/7  Fresh prompts are recorded", out / "fresh", fresh_prompts, target, draft, dtype)
     search = _chosen(optimum, dev, fresh, cost)
     confirmation = _confirmed(out / "confirm", target, draft, dtype, fresh, cost, optimum, search.optimum)
     return LiveParts(
-        verdict=Part("Verdict, on eight fresh prompts", confirmation.text()),
+        verdict=Part(f"Verdict, on {_prompts_of(fresh)} fresh prompts", confirmation.text()),
         others=(
             Part("The latency profile of this machine, measured briefly", costs.text()),
-            Part("The choice, on eight dev prompts", f"{search.text()}\nChoice: {optimum}"),
+            Part(f"The choice, on {_prompts_of(dev)} dev prompts", f"{search.text()}\nChoice: {optimum}"),
             Part("One round of the fresh recording", _round_text(fresh, target)),
         ),
         files=(cost, out / "dev", out / "fresh", optimum, out / "confirm"),
@@ -67,6 +71,29 @@ def live_parts(out: Path, target: str, draft: str) -> LiveParts:
         optimum=optimum,
         has_failed=confirmation.has_failed,
     )
+
+
+def _prompts_of(trace: Trace) -> int:
+    return len({(one.prompt.dataset, one.prompt.prompt_id) for one in trace.sequences()})
+
+
+def _halves(prompts: Path, out: Path) -> tuple[Path, Path]:
+    """Every second line of a prompt file, and the others, each in a file of its own.
+
+    Raises:
+        UsageError: the file cannot be read, or has fewer than four prompts.
+    """
+    try:
+        lines = [line for line in prompts.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{prompts} cannot be read ({error}); expected a file of prompts, JSON lines") from error
+    if len(lines) < 4:
+        raise UsageError(f"{prompts} has {len(lines)} prompts; expected four or more, half of them to choose on")
+    files = out / "dev.jsonl", out / "fresh.jsonl"
+    for path, half in zip(files, (lines[::2], lines[1::2]), strict=True):
+        text = "".join(f"{line}\n" for line in half)
+        write_beside(path, lambda file, text=text: file.write(text.encode()))  # type: ignore[misc]
+    return files
 
 
 def _profiled(path: Path, target: str, draft: str, dtype: str) -> ProfileTable:
@@ -103,7 +130,7 @@ def _recorded(title: str, folder: Path, prompts: Path, target: str, draft: str, 
 def _chosen(path: Path, dev: Trace, fresh: Trace, cost: Path) -> OptimizeResult:
     """Choose the policy that is predicted to be fastest on one trace, and see how it and every budget do on another."""
     announce("5/7  Policies are searched on the dev prompts, and the best is compared with others on the fresh ones")
-    search = optimize(dev, SEARCHED, report_on=fresh, cost=cost, progress=False)
+    search = optimize(fresh, SEARCHED, dev_trace=dev, cost=cost, progress=False)
     search.write(path)
     budgets = replay(fresh, [f"ddtree:budget=1..{_NODE_COUNTS[-1]}"], cost=cost, progress=False)
     write_results(path.with_name("budgets.parquet"), budgets.rows, fresh.sequence_counts)

@@ -1,21 +1,34 @@
 """Go or no-go for a serving engineer: chain, tree or plain decoding at each batch size, by a trace and its prices."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from simlab.analysis.advise.text import advice_sentences, advice_table, notes_text
 from simlab.analysis.advise.verdicts import BatchAdvice, BatchOf, batch_advice
 from simlab.analysis.table.summaries import BASELINE
 from simlab.errors import CostError, TraceError, UsageError
+from simlab.options import option, paths, study
 from simlab.policies.named.chain import most_drafted
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.shared_options import (
+    batch_sizes,
+    costs_option,
+    dev_trace_option,
+    draft_set_option,
+    limit_option,
+    policies_option,
+    progress_option,
+    threads_option,
+    trace_option,
+)
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.batch_prices import measured_prices
 from simlab.studies.inputs.priced_policies import PricedPolicies
 from simlab.studies.inputs.prices import Prices, prices_of_batch
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened
-from simlab.studies.replay.run import ReplayOptions, replay_trace
+from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
 from simlab.traces.results.rows import HINDSIGHT, Results, results_at
@@ -87,50 +100,61 @@ class Advice(StudyResult):
         ]
 
 
-def advise(
-    trace: TraceSource | None = None,
-    policies: Sequence[str] = (),
-    *,
-    cost: Sequence[str | Path] = (),
-    batches: Sequence[int] = BATCHES,
-    choose_on: TraceSource | None = None,
-    draft: str | None = None,
-    limit: int | None = None,
-    threads: int | None = None,
-    progress: bool | None = None,
-) -> Advice:
-    """Say at each batch size whether chain, tree or plain decoding is fastest, and how sure that is.
+@dataclass(frozen=True)
+class AdviseOptions:
+    """On which recording and machine, and for which batch sizes, advice is wanted."""
 
-    Args:
-        trace: a trace, or where one is; None: the sample that comes with simlab.
-        policies: as they are typed behind ``-p``; none: chains of every length and best-first trees.
-        cost: cost files, one of each batch size; others are worked out from that of one text.
-        batches: texts at a time.
-        choose_on: a trace of other prompts that settings are chosen on; None: the same.
-        draft: the draft set; None: the only one.
-        limit: the first so many prompts only.
-        threads: of the CPU; None: all cores.
-        progress: whether a bar is shown; None: on a terminal.
+    DETAILS: ClassVar = """\
+At each batch size: the fastest chain and the fastest tree, each over plain decoding with its 95 % interval
+over prompts, and whether the tree is a winner, a loser, or neither; the batch size from which each stops paying; and
+what a drafted token may cost, or how many tokens a round must commit, for the tree to pay.
+Give a cost file of each batch size: `simlab profile --batch N` measures one, `simlab import-cost --batch N` makes one
+of an engine's table. Batch sizes without a file are modelled from that of one text, and marked.
+Settings are chosen on the trace that is judged, unless --choose-on names another.
+
+  simlab advise --batch 1,2,4,8
+  simlab advise --trace runs/mine --choose-on runs/dev --cost one.json --cost eight.json --batch 1,8
+  simlab advise -p chain:length=1..7 -p ddtree:budget=8/16/32 --json"""
+
+    trace: TraceSource | None = trace_option()
+    policies: Sequence[str] = policies_option(
+        "candidates (default: chains of every length, and ddtree of several sizes); may be repeated"
+    )
+    _: KW_ONLY
+    dev_trace: TraceSource | None = dev_trace_option(
+        "a trace of other prompts that settings are chosen on (default: --trace)"
+    )
+    cost: str | Path | Sequence[str | Path] = costs_option("latency profile of one batch size; may be repeated")
+    draft_set: str | None = draft_set_option()
+    batch: Sequence[int] = option(BATCHES, "texts at a time", "N,N,...", read=batch_sizes)
+    limit: int | None = limit_option()
+    threads: int | None = threads_option()
+    progress: bool | None = progress_option()
+
+
+@study(AdviseOptions)
+def advise(options: AdviseOptions) -> Advice:
+    """Say at each batch size whether chain, tree or plain decoding is fastest, and how sure that is.
 
     Raises:
         SimlabError: trace, prices or policies do not fit each other.
     """
-    judged = opened(trace)
-    chosen_on = judged if choose_on is None else opened(choose_on)
+    judged = opened(options.trace)
+    chosen_on = judged if options.dev_trace is None else opened(options.dev_trace)
     notes: list[str] = []
-    options = ReplayOptions(Threads(threads), progress, best_budgets=False)
-    name = judged.draft_name(draft)
-    machines = _machines(judged, name, policies, [Path(one) for one in cost], batches, limit, notes)
-    wanted = set(first_prompts(judged, limit))
+    run = ReplayRun(Threads(options.threads), options.progress, best_budgets=False)
+    name = judged.draft_name(options.draft_set)
+    machines = _machines(judged, name, options.policies, paths(options.cost), options.batch, options.limit, notes)
+    wanted = set(first_prompts(judged, options.limit))
     prompts = {(one.prompt.dataset, one.prompt.prompt_id) for one in judged.sequences() if one.index in wanted}
     if not prompts:
         raise TraceError(f"{judged.place} holds no sequences, so there is nothing to advise on")
-    rows = _rows(judged, name, machines, limit, options)
+    rows = _rows(judged, name, machines, options.limit, run)
     choosing = rows
     if chosen_on is not judged:
-        dev = chosen_on.draft_name(draft)
-        others = _machines(chosen_on, dev, policies, [Path(one) for one in cost], batches, None, [])
-        choosing = _rows(chosen_on, dev, others, None, options)
+        dev = chosen_on.draft_name(options.draft_set)
+        others = _machines(chosen_on, dev, options.policies, paths(options.cost), options.batch, None, [])
+        choosing = _rows(chosen_on, dev, others, None, run)
     found = [batch_advice(of, results_at(rows, of.cost_id), results_at(choosing, of.cost_id)) for of, _ in machines]
     return Advice(judged, chosen_on, len(prompts), tuple(found), tuple(dict.fromkeys(notes)))
 
@@ -138,7 +162,7 @@ def advise(
 _Machine = tuple[BatchOf, PricedPolicies]
 
 
-def _rows(trace: Trace, draft: str, machines: Sequence[_Machine], limit: int | None, options: ReplayOptions) -> Results:
+def _rows(trace: Trace, draft: str, machines: Sequence[_Machine], limit: int | None, options: ReplayRun) -> Results:
     """Result rows of all policies, without those of the bounds."""
     rows = replay_trace(trace, draft, [one for _, one in machines], limit, options)
     return rows.filter(rows["name"] != HINDSIGHT)

@@ -3,8 +3,9 @@
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path, PurePosixPath
+from typing import ClassVar
 
 from simlab.analysis.crosscheck.foretold import ForetoldCounts, ForetoldText, foretold_counts
 from simlab.analysis.crosscheck.lengths import ComparedLengths, compared_lengths
@@ -22,6 +23,8 @@ from simlab.analysis.crosscheck.verdict import Verdict, verdict_of
 from simlab.analysis.engines.answers import EngineError
 from simlab.analysis.table.text import within_width
 from simlab.errors import UsageError
+from simlab.options import option, path_or_none, study
+from simlab.shared_options import draft_set_option, limit_option, progress_option
 from simlab.studies.engines.collect import AnswerLog, Collected, Server, collect, reach, read_answers, warmed_up
 from simlab.studies.engines.endpoint import Endpoint
 from simlab.studies.engines.foretelling import asked_tokens, check_greedy, checked_k, foretold_texts
@@ -41,43 +44,61 @@ The second is assumed; `simlab confirm` measures how far logits of one's own mod
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CrosscheckOptions:
-    """How a server is asked.
+    """Which server is asked, how, and with which recording it is compared."""
 
-    Attributes:
-        engine: its name, or ``auto``.
-        model: the name under which the target is served; None: the only one.
-        draft: the draft set; None: the only one.
-        limit: the first so many prompts; None: all.
-        concurrency: requests at a time.
-        max_new_tokens: that a request asks for at most; None: as recorded.
-        exact_counters: ask for so few tokens that every counted token is recorded.
-        first_of_block: the engine keeps the first tokens of the recorded block.
-        shared_server: others use the server too; its counters are not read.
-        tie: logits or nats within which a choice is a close call; None: by the dtypes.
-        time_limit_s: for one answer.
-        key_variable: the environment variable that holds the server's key.
-    """
+    DETAILS: ClassVar = """\
+Sends the prompts of a trace, as token ids and decoded greedily, to a server that runs the trace's
+target and drafter, and holds texts, rounds and counters against what the trace foretells of a chain.
+vLLM tells every round where it is started with --per-request-spec-decode-metrics detailed; SGLang and
+TensorRT-LLM tell the rounds of each request. The finest level that the engine tells is compared, and named.
+Verdicts: confirmed; confirmed up to ties (texts or rounds part at close calls alone); lengths agree; and, with exit
+code 1, rounds differ, texts differ, lengths differ.
+The trace must be of the engine's own block: a drafter that is asked for fewer tokens drafts a smaller block, whose
+tokens are other ones. `simlab record --block N` records one.
+Nothing is sent to any other address, redirects are not followed, and no torch is needed.
 
-    engine: str = "auto"
-    model: str | None = None
-    draft: str | None = None
-    limit: int | None = None
-    concurrency: int = 1
-    max_new_tokens: int | None = None
-    exact_counters: bool = False
-    first_of_block: bool = False
-    shared_server: bool = False
-    tie: float | None = None
-    time_limit_s: float = 600.0
-    key_variable: str | None = None
+  simlab crosscheck --endpoint http://127.0.0.1:8000 --trace runs/mine
+  simlab crosscheck --endpoint http://gpu7:8000 --trace runs/mine --concurrency 8 --exact-counters --out runs/vllm
+  simlab crosscheck --answers runs/vllm/answers.jsonl --trace runs/mine --json"""
+
+    endpoint: str | None = option(None, "the server's address, such as http://127.0.0.1:8000", "URL", one_of="source!")
+    trace: TraceSource = option(..., "of the server's target and drafter, greedy", "DIR", kw_only=True)
+    answers: str | Path | None = option(
+        None, "answers that an earlier crosscheck kept", "FILE", read=Path, one_of="source!", kw_only=True
+    )
+    _: KW_ONLY
+    draft_set: str | None = draft_set_option()
+    engine: str = option(
+        "auto",
+        "what serves there; auto: by the names of its metrics",
+        choices=("auto", "vllm", "sglang", "trtllm"),
+    )
+    model: str | None = option(None, "the name under which the target is served", "NAME")
+    limit: int | None = limit_option()
+    concurrency: int = option(1, "requests at a time", "N")
+    max_new_tokens: int | None = option(None, "ask for at most so many (default: as recorded)", "N")
+    exact_counters: bool = option(
+        False, "ask for a round less than was recorded, so that every counter is predicted to the unit"
+    )
+    first_of_block: bool = option(False, "the engine drafts the recorded block and keeps its first tokens")
+    shared_server: bool = option(False, "others use the server meanwhile; leave its counters out")
+    tie: float | None = option(
+        None,
+        "logits or nats within which a choice is a close call (default 0.001 where all is float32, else 0.5)",
+        "X",
+    )
+    time_limit: float = option(600.0, "seconds for one answer", "S")
+    key_variable: str | None = option(None, "the environment variable with the server's key", "NAME")
+    out: str | Path | None = option(None, "keep the result and the answers there", "DIR", read=Path)
+    progress: bool | None = progress_option()
 
     def __post_init__(self) -> None:
         if self.tie is not None and not self.tie >= 0:
             raise UsageError(f"expected --tie to be at least 0 logits; got {self.tie:g}")
-        if not self.time_limit_s > 0:
-            raise UsageError(f"expected --time-limit to be above 0 seconds; got {self.time_limit_s:g}")
+        if not self.time_limit > 0:
+            raise UsageError(f"expected --time-limit to be above 0 seconds; got {self.time_limit:g}")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -166,76 +187,25 @@ class CrosscheckTable(StudyResult):
         return "\n\n".join(part for part in parts if part)
 
 
-def crosscheck(
-    endpoint: str | None,
-    trace: TraceSource,
-    *,
-    answers: str | Path | None = None,
-    engine: str = "auto",
-    model: str | None = None,
-    draft: str | None = None,
-    limit: int | None = None,
-    concurrency: int = 1,
-    max_new_tokens: int | None = None,
-    exact_counters: bool = False,
-    first_of_block: bool = False,
-    shared_server: bool = False,
-    tie: float | None = None,
-    time_limit: float = 600.0,
-    key_variable: str | None = None,
-    out: str | Path | None = None,
-    progress: bool | None = None,
-) -> CrosscheckTable:
+@study(CrosscheckOptions)
+def crosscheck(options: CrosscheckOptions) -> CrosscheckTable:
     """Ask a live server for the texts of a trace, and hold what it did against what the trace foretells.
-
-    Args:
-        endpoint: the address of the server; None: ``answers`` are taken instead.
-        trace: of the server's target and drafter, greedy.
-        answers: a file of answers that an earlier crosscheck kept.
-        engine: ``vllm``, ``sglang``, ``trtllm``, or ``auto``, which asks the server.
-        model: the name under which the target is served; None: the only one.
-        draft: the draft set; None: the only one.
-        limit: the first so many prompts only.
-        concurrency: requests at a time.
-        max_new_tokens: that a request asks for at most; None: as recorded.
-        exact_counters: ask for so few tokens that every counted token is recorded.
-        first_of_block: the engine drafts the recorded block and keeps its first tokens.
-        shared_server: others use the server meanwhile; its counters are left out.
-        tie: logits or nats within which a choice is a close call; None: 0.001 where all is float32, else 0.5.
-        time_limit: seconds for one answer.
-        key_variable: the environment variable that holds the server's key.
-        out: a folder for the result and the answers; these are kept as they come.
-        progress: whether a bar is shown; None: on a terminal.
 
     Raises:
         SimlabError: the server cannot be asked, or serves something else than was recorded.
     """
-    options = CrosscheckOptions(
-        engine=engine,
-        model=model,
-        draft=draft,
-        limit=limit,
-        concurrency=concurrency,
-        max_new_tokens=max_new_tokens,
-        exact_counters=exact_counters,
-        first_of_block=first_of_block,
-        shared_server=shared_server,
-        tie=tie,
-        time_limit_s=time_limit,
-        key_variable=key_variable,
-    )
-    found = opened(trace)
+    found = opened(options.trace)
     check_greedy(found)
-    if (endpoint is None) == (answers is None):
+    if (options.endpoint is None) == (options.answers is None):
         raise UsageError("expected an address (--endpoint) or kept answers (--answers), one of the two")
-    folder = None if out is None else Path(out)
-    if endpoint is None:
-        assert answers is not None
-        collected, draft, texts, remarks = _kept(found, Path(answers), options)
-        address = str(answers)
+    folder = path_or_none(options.out)
+    if options.endpoint is None:
+        assert options.answers is not None
+        collected, draft, texts, remarks = _kept(found, Path(options.answers), options)
+        address = str(options.answers)
     else:
-        collected, draft, texts, remarks = _asked(found, endpoint, options, folder, progress)
-        address = endpoint
+        collected, draft, texts, remarks = _asked(found, options.endpoint, options, folder, options.progress)
+        address = options.endpoint
     table = _compared(found, draft, address, collected, texts, options, remarks)
     if folder is not None:
         write_beside(folder / RESULT, lambda file: file.write(_bytes(table.to_json())))
@@ -253,7 +223,7 @@ def _kept(
     k = collected.facts.num_speculative
     if k is None:
         raise EngineError(f"{path} does not say how many tokens were drafted; ask the server again")
-    draft = checked_k(trace, options.draft, k, options.first_of_block, "the server")
+    draft = checked_k(trace, options.draft_set, k, options.first_of_block, "the server")
     texts = [one for one in foretold_texts(trace, draft, k, options.limit) if one.index in collected.bodies]
     missing = len(trace.texts) - len(collected.bodies)
     remarks = (f"{missing:,} texts of the trace have no answer there.",) if missing > 0 else ()
@@ -265,27 +235,27 @@ def _kept(
 def _asked(
     trace: Trace, address: str, options: CrosscheckOptions, folder: Path | None, progress: bool | None
 ) -> tuple[Collected, str, list[ForetoldText], tuple[str, ...]]:
-    server = reach(Endpoint(address, options.time_limit_s, _key(options.key_variable)), options.engine)
+    server = reach(Endpoint(address, options.time_limit, _key(options.key_variable)), options.engine)
     _check_idle(server, options.shared_server)
     manifest = trace.manifest
     model = options.model or server.facts.model or ""
     stops = manifest.stop_token_ids
     # Until the block is known any draft set does; a round of the first request tells k where nothing else does.
-    some = foretold_texts(trace, trace.draft_name(options.draft), 1, 1)[0]
+    some = foretold_texts(trace, trace.draft_name(options.draft_set), 1, 1)[0]
     with step("crosscheck", "a first short request"):
         first = warmed_up(server, some, stops, model)
     k = server.facts.num_speculative
     if k is None and first.num_drafted and first.num_rounds:
         k = -(-first.num_drafted // first.num_rounds)
     if k is None:
-        kept = trace.manifest.draft_sets[trace.draft_name(options.draft)]
+        kept = trace.manifest.draft_sets[trace.draft_name(options.draft_set)]
         k = kept.depth
     if k == 0 or (not server.has_counters and first.num_rounds is None and first.accepted is None):
         raise EngineError(
             f"the server at {server.endpoint.address} tells nothing of speculative decoding: it serves without a "
             f"drafter, or hides its metrics; serve with one{_how_told(server)}"
         )
-    draft = checked_k(trace, options.draft, k, options.first_of_block, server.engine.title)
+    draft = checked_k(trace, options.draft_set, k, options.first_of_block, server.engine.title)
     texts, asked = asked_tokens(
         foretold_texts(trace, draft, k, options.limit), manifest.max_new_tokens, options.max_new_tokens,
         options.exact_counters,

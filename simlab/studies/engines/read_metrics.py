@@ -11,9 +11,11 @@ from simlab.analysis.crosscheck.verdict import Verdict, verdict_of
 from simlab.analysis.engines.answers import EngineError, ServerCounters
 from simlab.analysis.engines.files import SGLANG_BENCH, MetricsFile, read_metrics_file
 from simlab.analysis.table.text import within_width
-from simlab.errors import UsageError
+from simlab.errors import UsageError, as_usage_error
+from simlab.options import study
 from simlab.studies.engines.foretelling import asked_tokens, check_greedy, checked_k, foretold_texts
-from simlab.studies.inputs.trace import TraceSource, draft_set_named, opened
+from simlab.studies.engines.import_options import OF_TIMINGS, ImportOptions
+from simlab.studies.inputs.trace import draft_set_named, opened
 from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
 
@@ -48,7 +50,7 @@ class EngineMetricsTable(StudyResult):
         return any(one.differs for one in self.figures) if self.verdict is None else not self.verdict.is_good
 
     def to_json(self) -> dict[str, object]:
-        """The value of ``simlab import-metrics --json``."""
+        """The value of ``simlab import --json``."""
         return {
             "text_id": self.trace.text_id,
             "draft_ids": {self.draft: self.trace.draft_ids[self.draft]},
@@ -63,7 +65,7 @@ class EngineMetricsTable(StudyResult):
         }
 
     def text(self) -> str:
-        """The tables as ``simlab import-metrics`` prints them."""
+        """The tables as ``simlab import`` prints them."""
         files = [f"file     {one.path} ({one.kind}{f', {one.engine}' if one.engine else ''})" for one in self.files]
         heading = within_width(
             "\n".join([*files, f"trace    {self.trace.place} (text {self.trace.text_id}), draft set {self.draft}"])
@@ -82,55 +84,37 @@ class EngineMetricsTable(StudyResult):
         return "\n\n".join([*parts, *([drift_text(self.figures)] if self.figures else []), within_width(notes)])
 
 
-def import_metrics(
-    files: Sequence[str | Path],
-    trace: TraceSource | None = None,
-    *,
-    before: str | Path | None = None,
-    same_prompts: bool = False,
-    max_new_tokens: int | None = None,
-    first_of_block: bool = False,
-    draft: str | None = None,
-    limit: int | None = None,
-) -> EngineMetricsTable:
+@study(ImportOptions)
+def import_metrics(options: ImportOptions) -> EngineMetricsTable:
     """Hold the counts in files against a trace.
-
-    Args:
-        files: Prometheus text, or results of benchmarks; several of one server add up.
-        trace: of the server's target and drafter; None: the sample that comes with simlab.
-        before: Prometheus text that was read before the run; what it counts is taken off.
-        same_prompts: the requests were the trace's own prompts, each once, decoded greedily: counts are foretold.
-            Otherwise the requests are taken for other traffic.
-        max_new_tokens: that each request asked for at most; None: as recorded.
-        first_of_block: the engine keeps the first tokens of the recorded block.
-        draft: the draft set; None: the only one.
-        limit: the first so many prompts of the trace.
 
     Raises:
         SimlabError: a file cannot be read, or does not fit the trace.
     """
-    if not files:
+    if not options.files:
         raise UsageError("expected at least one file of metrics")
-    found = opened(trace)
-    read = [one for path in files for one in read_metrics_file(Path(path))]
-    counters = _since(_together(read), read, before)
+    with as_usage_error():
+        options.check_unread(OF_TIMINGS, options.files[0], "counts of an engine or a benchmark")
+    found = opened(options.trace)
+    read = [one for path in options.files for one in read_metrics_file(Path(path))]
+    counters = _since(_together(read), read, options.before)
     if not counters.num_rounds:
         raise EngineError(f"{read[0].path} counts no rounds of speculative decoding; read it after some requests")
-    name = draft_set_named(found, draft)
+    name = draft_set_named(found, options.draft_set)
     ks = {one.k for one in read if one.k is not None}
     if len(ks) > 1:
         raise EngineError(
             f"the files are of servers that draft {' and '.join(map(str, sorted(ks)))} tokens; give one's"
         )
     k = ks.pop() if ks else found.manifest.draft_sets[name].depth
-    name = checked_k(found, draft, k, first_of_block, read[0].engine or "the server")
-    texts = foretold_texts(found, name, k, limit)
+    name = checked_k(found, options.draft_set, k, options.first_of_block, read[0].engine or "the server")
+    texts = foretold_texts(found, name, k, options.limit)
     answers = [one for file in read for one in file.answers]
-    if not same_prompts:
+    if not options.same_prompts:
         figures = tuple(drift_figures(texts, counters, answers))
         return EngineMetricsTable(found, name, tuple(read), counters, None, None, figures)
     check_greedy(found)
-    kept, asked = asked_tokens(texts, found.manifest.max_new_tokens, max_new_tokens, exact_counters=False)
+    kept, asked = asked_tokens(texts, found.manifest.max_new_tokens, options.max_new_tokens, exact_counters=False)
     foretold = foretold_counts(kept, [min(len(one), asked[one.index]) for one in kept])
     if counters.num_requests is not None and counters.num_requests != foretold.num_requests:
         raise UsageError(

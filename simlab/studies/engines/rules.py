@@ -1,8 +1,9 @@
 """Rules of serving engines on a trace: their speed against hindsight, what stale confidences cost, what is believed."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,11 +19,20 @@ from simlab.analysis.engine_rules.text import (
 from simlab.arrays import Doubles
 from simlab.cost import STAGES, CostTable
 from simlab.errors import CostError, TraceError, UsageError
+from simlab.options import option, path_or_none, study
 from simlab.policies.composition import Composition, check_batch
 from simlab.policies.engine.lock_step import TreeChoice, rounds_of_policy, serve, with_filler_requests
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedTexts, texts_of
+from simlab.shared_options import (
+    batch_sizes,
+    cost_option,
+    draft_set_option,
+    limit_option,
+    progress_option,
+    trace_option,
+)
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import Prices, prices_for_trace, prices_of_batch
 from simlab.studies.inputs.progress import progress_bar
@@ -88,41 +98,51 @@ class EngineRules(StudyResult):
         return "\n".join([*lines, "", SCHEDULE_NOTES, CALIBRATION_NOTES])
 
 
-def engine_rules(
-    trace: TraceSource | None = None,
-    *,
-    batches: Sequence[int] = BATCHES,
-    cost: str | Path | None = None,
-    draft: str | None = None,
-    limit: int | None = None,
-    progress: bool | None = None,
-) -> EngineRules:
-    """Replay the rules of vLLM and SGLang, hindsight and simlab's joint rule on one trace.
+@dataclass(frozen=True)
+class EngineRulesOptions:
+    """On which recording the rules of engines are replayed, at which batch sizes."""
 
-    Args:
-        trace: a trace, or where one is; None: the sample that comes with simlab.
-        batches: texts at a time; each is looked at by itself.
-        cost: a cost file, or the name of a shipped one; None: that which comes with simlab for the trace's models.
-        draft: the draft set; None: the only one.
-        limit: the first so many prompts only.
-        progress: whether a bar is shown; None: on a terminal.
+    DETAILS: ClassVar = """\
+vLLM's adaptive verification and SGLang's DSpark planner cut the chains of all requests where tokens of the
+whole pass bring the most per second. Both are replayed as their released code has them (`simlab policies` says what
+differs), at each --batch: how fast is each, what is missing to a schedule that knows what the target accepts, and to
+trees under joint-throughput? What do stale confidences cost? Is what vLLM learns calibrated, position by position, and
+what does it miss since it hears of no token that it cut itself?
+Without --trace it takes the small packaged trace, without --cost the packaged latency profile; for more texts at a time
+than the profile is of, latencies are hypothetical, as --what-if batch=N of `simlab replay` reckons them.
+
+  simlab engine-rules
+  simlab engine-rules --trace runs/mine --cost runs/cost.json --batch 1 --batch 8 --json"""
+
+    trace: TraceSource | None = trace_option()
+    _: KW_ONLY
+    cost: str | Path | None = cost_option()
+    draft_set: str | None = draft_set_option()
+    batch: Sequence[int] = option(BATCHES, "texts at a time", "N,N,...", read=batch_sizes)
+    limit: int | None = limit_option()
+    progress: bool | None = progress_option()
+
+
+@study(EngineRulesOptions)
+def engine_rules(options: EngineRulesOptions) -> EngineRules:
+    """Replay the rules of vLLM and SGLang, hindsight and simlab's joint rule on one trace.
 
     Raises:
         SimlabError: something is not there, or does not fit the rest.
     """
-    if not batches or min(batches) < 1 or len(set(batches)) < len(batches):
-        raise UsageError(f"batch sizes must be different numbers of at least 1; got {list(batches)}")
-    recording = opened(trace)
-    name = draft_set_named(recording, draft)
-    texts = texts_of(list(recording.recorded(name, first_prompts(recording, limit))))
+    if not options.batch or min(options.batch) < 1 or len(set(options.batch)) < len(options.batch):
+        raise UsageError(f"batch sizes must be different numbers of at least 1; got {list(options.batch)}")
+    recording = opened(options.trace)
+    name = draft_set_named(recording, options.draft_set)
+    texts = texts_of(list(recording.recorded(name, first_prompts(recording, options.limit))))
     if not len(texts.roots.places):
         raise TraceError(f"{recording.place} holds no rounds, so there is nothing to replay")
-    measured = _measured(recording, name, None if cost is None else Path(cost), limit)
+    measured = _measured(recording, name, path_or_none(options.cost), options.limit)
     headings: dict[int, str] = {}
     schedules: list[Mapping[str, object]] = []
     calibration: list[Mapping[str, object]] = []
-    with progress_bar(progress, "engine-rules", "schedule", len(batches) * NUM_SCHEDULES) as bar:
-        for batch in batches:
+    with progress_bar(options.progress, "engine-rules", "schedule", len(options.batch) * NUM_SCHEDULES) as bar:
+        for batch in options.batch:
             prices = prices_of_batch(measured, batch)
             served = _Served(texts, batch, prices, TraceArtefacts(prices, recording, name), bar.update)
             headings[batch] = prices.heading

@@ -1,32 +1,36 @@
 """Policies and results written for other programs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from simlab.analysis.export.tables import export_tables, latex, markdown
 from simlab.errors import UsageError
+from simlab.options import count, option, path_or_none, paths, study
+from simlab.shared_options import SLICES, batch_sizes
 from simlab.studies.export.batches import ExportedTexts, own_blocks
 from simlab.studies.export.conformance import conformance_text
 from simlab.studies.export.engine_costs import COST_TABLES, TEMPERATURES, cost_table_text, temperatures_text
-from simlab.studies.export.engines import ENGINES, TABLED, EngineOptions, engine_file
+from simlab.studies.export.engines import ENGINES, MOST_DRAFT_TOKENS, TABLED, EngineOptions, engine_file
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened
 from simlab.traces.reader import Trace
 from simlab.traces.results.files import read_results
 
 CONFORMANCE = "conformance"
+_MOST_SYNTHETIC = 10_000
 TABLES = ("latex", "markdown")
 FORMATS = (CONFORMANCE, *ENGINES, *COST_TABLES, TEMPERATURES, *TABLES)
 
 _READ_BY = {
     "trace": (CONFORMANCE, *ENGINES, TEMPERATURES),
     "policy": (CONFORMANCE, *ENGINES),
-    "draft": (CONFORMANCE, *ENGINES, TEMPERATURES),
+    "draft_set": (CONFORMANCE, *ENGINES, TEMPERATURES),
     "cost": (CONFORMANCE, *ENGINES, *COST_TABLES),
     "limit": (CONFORMANCE, *ENGINES, TEMPERATURES),
     "rounds": (CONFORMANCE,),
-    "made_up": (CONFORMANCE,),
-    "batches": TABLED,
+    "synthetic": (CONFORMANCE,),
+    "batch": TABLED,
     "block_trace": TABLED,
     "draft_tokens": ("vllm",),
     "progress": (*ENGINES, TEMPERATURES),
@@ -52,86 +56,162 @@ class ExportedFile:
     notes: tuple[str, ...] = ()
 
 
-def export(
-    file_format: str,
-    policy: str | None = None,
-    *,
-    trace: TraceSource | None = None,
-    draft: str | None = None,
-    cost: Sequence[str | Path] = (),
-    limit: int | None = None,
-    rounds: int | None = None,
-    made_up: int | None = None,
-    batches: Sequence[int] | None = None,
-    draft_tokens: int | None = None,
-    block_traces: Sequence[TraceSource] = (),
-    progress: bool | None = None,
-    results: str | Path | None = None,
-    by: str | None = None,
-    out: str | Path | None = None,
-) -> ExportedFile:
-    """Write a policy on a trace, or the table of a result file, in the format of another program.
+@dataclass(frozen=True)
+class ExportOptions:
+    """What is exported, for which program; or where a trace is sent."""
 
-    Args:
-        file_format: one of `FORMATS`.
-        policy: as it is typed behind ``-p``; one.
-        trace: a trace, or where one is; None: the sample that comes with simlab.
-        draft: the draft set; None: the only one.
-        cost: cost files, or names of shipped ones; for engines one of each batch size.
-        limit: the first so many prompts only.
-        rounds: of conformance the first so many rounds of each text.
-        made_up: of conformance also rounds of so many synthetic texts.
-        batches: batch sizes of an engine's table.
-        draft_tokens: tokens that a round drafts in vLLM's load test.
-        block_traces: traces of the same texts, each recorded with another block: the lengths of the table are then
-            those of these blocks alone, as an engine would draft them.
-        progress: whether a bar is shown; None: on a terminal.
-        results: a result file, for tables.
-        by: cut tables by ``dataset``, ``context`` or ``turn``.
-        out: where the text will be put, for a command that reads it; nothing is written.
+    DETAILS: ClassVar = """\
+Without --out the export goes to standard output, and what to know about it to standard error.
+
+conformance: JSON lines to test an implementation of a policy in another engine against. Each
+  line is a round: candidates and what else the policy was given, the tree that it chose, what the
+  target said, and what is kept of its pass. docs/reference/conformance.md has the keys, and a reader.
+vllm, sglang, tensorrt-llm: settings for a serving engine. The last line starts it, or says that it cannot run the
+  policy: with the drafters of traces these engines draft chains only. The line before starts a load test, in which a
+  server accepts as many tokens as the policy would. vllm and tensorrt-llm: also how many tokens a chain should draft
+  at each batch size, where there are latency profiles of several: --cost FILE for each, or --batch, which works
+  them out from the profile of one text and says so.
+modelopt: speculation_profile.json of NVIDIA's Model-Optimizer, predicted; experimental, its schema is under review.
+sglang-sps, vllm-curves: cost tables of the engines' schedulers, from cost files, one of each batch size.
+sglang-sts: a temperature for each position of a block, fitted on the trace.
+latex, markdown: the table of a result file, ready for a paper or a page.
+--push sends a finished trace with a card, README.md: its own files, each checked before. A repository on the hub is
+  private unless --public is given; --dry-run prints the files and the card, and asks nobody.
+docs/how_to/export.md says what each field is, where it was read, and what cannot be expressed.
+
+  simlab export --format conformance -p ddtree:budget=16 --limit 2 --out ddtree.jsonl
+  simlab export --format vllm -p chain --batch 1,2,4 --out vllm.json
+  simlab export --format sglang -p chain --out sglang.yaml
+  simlab export --format tensorrt-llm -p chain --cost one.json --cost eight.json --out extra.yaml
+  simlab export --format sglang-sps --cost one.json --cost eight.json --out dspark_sps.json
+  simlab export --format latex --results results.parquet --by dataset --out table.tex
+  simlab export --push hf://datasets/ORG/NAME --trace runs/mine --license apache-2.0 --dry-run"""
+
+    file_format: str | None = option(None, "what to write", choices=FORMATS, names="--format", one_of="what!")
+    policy: str | None = option(
+        None,
+        "see `simlab policies`; one point",
+        "POLICY",
+        names="-p --policy",
+        group="of a policy on a trace",
+    )
+    _: KW_ONLY
+    push: str | None = option(
+        None,
+        "send --trace with a card: hf://datasets/OWNER/NAME[@REVISION][/FOLDER], s3://BUCKET/PREFIX, or a folder",
+        "PLACE",
+        one_of="what!",
+    )
+    out: str | Path | None = option(None, "the file to write (default: standard output)", "FILE", read=Path)
+    trace: TraceSource | None = option(
+        None, "a recorded trace (default: the packaged one)", "DIR", group="of a policy on a trace"
+    )
+    draft_set: str | None = option(
+        None, "the draft set, where the trace holds more than one", "NAME", group="of a policy on a trace"
+    )
+    cost: Sequence[str | Path] = option(
+        (),
+        "latency profile: a file of `simlab profile` or `simlab import`, or the name of a packaged one; "
+        "for a table of batch sizes one of each",
+        "FILE",
+        read=Path,
+        repeats=True,
+        group="of a policy on a trace",
+    )
+    limit: int | None = option(None, "the first N prompts only", "N", group="of a policy on a trace")
+    batch: Sequence[int] | None = option(
+        None,
+        "batch sizes of the table; those without a cost file of their own are worked out from the profile of one "
+        "text, as `simlab replay --what-if batch=N` does, and marked",
+        "N,N,...",
+        read=batch_sizes,
+        group="of a policy on a trace",
+    )
+    block_trace: Sequence[TraceSource] = option(
+        (),
+        "a trace of the same texts that was recorded with another --block; may be repeated. The table then has "
+        "the lengths of these blocks alone, as an engine drafts them",
+        "DIR",
+        repeats=True,
+        group="of a policy on a trace",
+    )
+    draft_tokens: int | None = option(
+        None,
+        "tokens a round drafts in vLLM's load test, such as a tree's budget, so that passes are as wide "
+        "(default: as deep as the policy drafts)",
+        "N",
+        read=count(1, MOST_DRAFT_TOKENS),
+        group="of a policy on a trace",
+    )
+    rounds: int | None = option(
+        None, "conformance: the first N rounds of each text only", "N", group="of a policy on a trace"
+    )
+    synthetic: int | None = option(
+        None,
+        "conformance: also rounds of N short synthetic texts, many with exact ties",
+        "N",
+        read=count(1, _MOST_SYNTHETIC),
+        group="of a policy on a trace",
+    )
+    progress: bool | None = option(
+        None, "a progress bar; by default on a terminal, after two seconds", group="of a policy on a trace"
+    )
+    public: bool = option(False, "a repository that is made may be seen by everybody", group="with --push")
+    license: str | None = option(
+        None, "of the texts, as the hub names it, such as apache-2.0", "ID", group="with --push"
+    )
+    dry_run: bool = option(False, "print what would be sent, and send nothing", group="with --push")
+    results: str | Path | None = option(
+        None, "a file of `simlab replay --out` or of a run", "FILE", read=Path, group="of results"
+    )
+    by: str | None = option(None, "a table for each, and one of all", choices=SLICES, group="of results")
+
+
+@study(ExportOptions)
+def export(options: ExportOptions) -> ExportedFile:
+    """Write a policy on a trace, or the table of a result file, in the format of another program.
 
     Raises:
         UsageError: an option is given that the format does not read, or one is missing.
         SimlabError: trace, prices or results do not hold what is asked for.
     """
-    given = {
-        "trace": trace,
-        "policy": policy,
-        "draft": draft,
-        "cost": cost or None,
-        "limit": limit,
-        "rounds": rounds,
-        "made_up": made_up,
-        "batches": batches,
-        "draft_tokens": draft_tokens,
-        "block_trace": block_traces or None,
-        "progress": progress,
-        "results": results,
-        "by": by,
-    }
+    if options.file_format is None:
+        raise UsageError(f"expected a format, one of {', '.join(FORMATS)}")
     for name, formats in _READ_BY.items():
-        if given[name] is not None and file_format not in formats:
-            option = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{option} is read with --format {', '.join(formats)}, not with {file_format}")
-    if file_format in TABLES:
-        if results is None:
-            raise UsageError(f"--format {file_format} needs --results, such as --results results.parquet")
-        tables = export_tables(read_results(results), by)
-        text = latex(tables) if file_format == "latex" else markdown(tables)
-        return ExportedFile(text, f"{len(tables)} table{'' if len(tables) == 1 else 's'} of {results}")
-    if file_format in COST_TABLES:
-        return ExportedFile(*cost_table_text(file_format, [Path(one) for one in cost]))
-    if file_format == TEMPERATURES:
-        return ExportedFile(*temperatures_text(_texts(opened(trace), draft, limit, progress)))
-    if policy is None:
-        raise UsageError(f"--format {file_format} needs --policy, such as -p ddtree:budget=16")
-    costs, recording = [Path(one) for one in cost], opened(trace)
-    if file_format == CONFORMANCE:
-        return ExportedFile(*conformance_text(policy, recording, costs, draft, limit, rounds, made_up or 0))
-    own = own_blocks(recording, recording.draft_name(draft), [opened(one) for one in block_traces])
-    texts = replace(_texts(recording, draft, limit, progress), own_blocks=own)
-    options = EngineOptions(costs, batches, draft_tokens, limit, None if out is None else Path(out))
-    made = engine_file(file_format, policy, texts, options)
+        if getattr(options, name) not in (None, ()) and options.file_format not in formats:
+            typed = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{typed} is read with --format {', '.join(formats)}, not with {options.file_format}")
+    if options.file_format in TABLES:
+        if options.results is None:
+            raise UsageError(f"--format {options.file_format} needs --results, such as --results results.parquet")
+        tables = export_tables(read_results(options.results), options.by)
+        text = latex(tables) if options.file_format == "latex" else markdown(tables)
+        return ExportedFile(text, f"{len(tables)} table{'' if len(tables) == 1 else 's'} of {options.results}")
+    if options.file_format in COST_TABLES:
+        return ExportedFile(*cost_table_text(options.file_format, paths(options.cost)))
+    if options.file_format == TEMPERATURES:
+        return ExportedFile(
+            *temperatures_text(_texts(opened(options.trace), options.draft_set, options.limit, options.progress))
+        )
+    if options.policy is None:
+        raise UsageError(f"--format {options.file_format} needs --policy, such as -p ddtree:budget=16")
+    costs, recording = paths(options.cost), opened(options.trace)
+    if options.file_format == CONFORMANCE:
+        return ExportedFile(
+            *conformance_text(
+                options.policy,
+                recording,
+                costs,
+                options.draft_set,
+                options.limit,
+                options.rounds,
+                options.synthetic or 0,
+            )
+        )
+    own = own_blocks(recording, recording.draft_name(options.draft_set), [opened(one) for one in options.block_trace])
+    texts = replace(_texts(recording, options.draft_set, options.limit, options.progress), own_blocks=own)
+    choices = EngineOptions(costs, options.batch, options.draft_tokens, options.limit, path_or_none(options.out))
+    made = engine_file(options.file_format, options.policy, texts, choices)
     return ExportedFile(made.text, made.summary, made.notes)
 
 

@@ -1,8 +1,5 @@
 """A trace that is published: what ``simlab export --push`` sends."""
 
-from collections.abc import Mapping
-
-from simlab.errors import UsageError
 from simlab.studies.inputs.trace import TraceSource, opened
 from simlab.traces.publishing.publication import Publication, publication
 
@@ -22,17 +19,3 @@ def prepared(
         SimlabError: there is no such trace, or it cannot be sent to such a place.
     """
     return publication(opened(trace), place, license_id, public)
-
-
-def check_alone(others: Mapping[str, object]) -> None:
-    """Refuse options that are about other exports.
-
-    Args:
-        others: values by the names of options; what was not given is None, False or empty.
-
-    Raises:
-        UsageError: one is given.
-    """
-    for name, value in others.items():
-        if value not in (None, False, []):
-            raise UsageError(f"--{name.replace('_', '-')} is read with --format, not with --push")

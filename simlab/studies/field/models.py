@@ -6,7 +6,7 @@ from pathlib import Path
 
 from simlab.errors import TraceError, UsageError
 from simlab.real_runner.execution.executions import EAGER
-from simlab.studies.inputs.models import DRAFTER, TARGET
+from simlab.real_runner.model_options import DRAFTER, TARGET
 from simlab.traces.format.json_fields import JsonFields, json_fields
 
 DRAFT, CHANNEL = "draft", "channel"

@@ -1,13 +1,17 @@
 """What a trace, a checkpoint, prices, a fitted table, counts, a choice or results hold."""
 
-from dataclasses import asdict, dataclass
+import json
+from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from simlab.analysis.optimize.text import finalist_table, optimism_text, price_text
 from simlab.analysis.table.summaries import summarise
 from simlab.analysis.table.text import summary_notes, summary_table
 from simlab.errors import UsageError, named_or_listed
+from simlab.options import option, study
 from simlab.real_runner.checkpoints.contents import packaged_checkpoints
+from simlab.shared_options import progress_option
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inspect.checkpoint import fetched_checkpoint, looks_like_checkpoint, read_checkpoint
 from simlab.studies.inspect.cost import cost_json, cost_text
@@ -18,6 +22,7 @@ from simlab.traces.artefacts import table as table_file
 from simlab.traces.artefacts.kinds import find_file, format_of, looks_like_results, packaged_files
 from simlab.traces.artefacts.optimum import FORMAT as OPTIMUM_FORMAT
 from simlab.traces.artefacts.optimum import PromptSource, read_optimum
+from simlab.traces.artefacts.schemas import SCHEMAS, read_schema
 from simlab.traces.format.manifest_entries import DraftSet
 from simlab.traces.inspect import TraceReport, check_trace
 from simlab.traces.results.files import FORMAT as RESULTS_FORMAT
@@ -52,19 +57,61 @@ class Inspection:
         return self.lines
 
 
-def inspect(path: str, progress: bool | None = None) -> Inspection:
-    """Say what a file or folder holds; a trace is read whole and proved whole.
+@dataclass(frozen=True)
+class InspectOptions:
+    """What is looked into."""
 
-    Args:
-        path: of a file or folder, an address of a trace, a hub id of a drafter, or the name of what comes with simlab.
-        progress: whether a bar is shown; None: on a terminal.
+    DETAILS: ClassVar = """\
+A trace is read whole and checked whole: every file, every invariant and every id.
+For a drafter checkpoint it says what it is, what it reads of its target, whether it will run
+(docs/reference/checkpoints.md), and lists settings and tensors; for a cost file the latency of each stage; for
+a fitted table (calibration, ranks) and the counts of a 3-gram what they were made from and their
+first values; for a choice of `simlab optimize` the verdict and the finalists; for a result file
+the summaries. What comes with simlab may be named without its path.
+
+  simlab inspect runs/dev
+  simlab inspect z-lab/Qwen3-8B-DFlash-b16
+  simlab inspect eagle3-smollm2-135m
+  simlab inspect smollm2-135m-calibration
+  simlab inspect my-cost.json --sign          after an edit by hand; says what is vouched for
+  simlab inspect --schema cost                what a cost file must hold, for other programs"""
+
+    path: str | None = option(None, f"{KINDS}; or the name of what comes with simlab", "PATH", positional=True)
+    progress: bool | None = progress_option()
+    _: KW_ONLY
+    schema: str | None = option(
+        None,
+        "print the JSON Schema of a trace's manifest, of cost files or of choices",
+        choices=SCHEMAS,
+    )
+    sign: bool = option(
+        False, "vouch for a file of simlab's that you edited: it is checked, and gets the digest of what it says now"
+    )
+
+
+@study(InspectOptions)
+def inspect(options: InspectOptions) -> Inspection:
+    """Say what a file or folder holds; a trace is read whole and proved whole.
 
     Raises:
         SimlabError: there is nothing, it is of another kind, or it is damaged.
     """
+    if options.schema is not None:
+        if options.path is not None or options.sign:
+            raise UsageError("--schema is of a kind of file; leave out PATH, or leave out --schema")
+        schema = read_schema(options.schema)
+        return Inspection(schema, json.dumps(schema, indent=1))
+    if options.path is None:
+        raise UsageError("name what to inspect: simlab inspect PATH; see `simlab inspect --help`")
+    if options.sign:
+        # `sign` inspects what it is about to sign, and so imports this module.
+        from simlab.studies.inspect.sign import sign  # noqa: PLC0415
+
+        return sign(options.path, options.progress)
+    path = options.path
     place = Path(path) if "://" in path else find_file(path)
     if "://" in path or (place.is_dir() and not looks_like_checkpoint(place)):
-        return Inspection(*_trace(path, progress))
+        return Inspection(*_trace(path, options.progress))
     if looks_like_checkpoint(place):
         return _checkpoint(place)
     if place.is_file():

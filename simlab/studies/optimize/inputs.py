@@ -185,7 +185,7 @@ def _halves(trace: Trace) -> tuple[tuple[Prompt, ...], tuple[Prompt, ...]]:
         halves[prompt_hash(prompt) & 1].append(prompt)
     if not all(halves):
         raise TraceError(
-            f"{trace.place} has too few prompts to be split into dev and evaluation; give others: --report-on DIR"
+            f"{trace.place} has too few prompts to be split into dev and evaluation; choose on others: --dev-trace DIR"
         )
     return tuple(halves[0]), tuple(halves[1])
 
@@ -222,13 +222,13 @@ def _check_no_shared_prompts(trace: Trace, other: Trace) -> None:
         raise TraceError(
             f"{trace.place} and {other.place} share {num} prompt{'' if num == 1 else 's'}, such as "
             f"{'/'.join(shared[0])}; a choice must be reported on prompts on which it was not made. Record others, or "
-            "leave out --report-on, and the prompts of one trace are split."
+            "leave out --dev-trace, and the prompts of one trace are split."
         )
 
 
 def _check_same_prices(prices: Sequence[Prices], others: Sequence[Prices], other: Trace) -> None:
     if [one.cost_id for one in prices] != [one.cost_id for one in others]:
         raise CostError(
-            f"the packaged latency profile for {other.place} is another than that for --trace; name one file for "
+            f"the packaged latency profile for {other.place} is another than that for --dev-trace; name one file for "
             "both: --cost FILE"
         )

@@ -1,7 +1,6 @@
 """A policy and its settings, chosen on some prompts and reported once on others."""
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -11,10 +10,12 @@ import polars as pl
 
 from simlab.analysis.optimize.text import finalist_table, optimism_text, price_text
 from simlab.analysis.table.text import summary_notes, summary_table, within_width
-from simlab.errors import at_the_door
+from simlab.errors import UsageError, as_usage_error
+from simlab.options import paths, study
 from simlab.studies.inputs.artefacts import in_sample_note
-from simlab.studies.inputs.trace import TraceSource, opened
+from simlab.studies.inputs.trace import opened
 from simlab.studies.optimize.inputs import SearchInputs, search_inputs
+from simlab.studies.optimize.options import OptimizeOptions
 from simlab.studies.optimize.report import PolicyChoice, report_choice
 from simlab.studies.optimize.search import SearchOptions, SumsOfPolicies, at_the_ends, search
 from simlab.studies.optimize.space import SearchPoint, SearchSpace, search_space_of
@@ -135,75 +136,50 @@ class OptimizeResult(StudyResult):
         return lines
 
 
-def optimize(
-    trace: TraceSource | None = None,
-    policies: Sequence[str] = (),
-    *,
-    report_on: TraceSource | None = None,
-    cost: str | Path | Sequence[str | Path] = (),
-    draft: str | None = None,
-    objective: str | None = None,
-    node_cap: int | None = None,
-    halving: bool | None = None,
-    trials: int | None = None,
-    seed: int | None = None,
-    storage: str | None = None,
-    threads: int | None = None,
-    ray: str | None = None,
-    workers: int | None = None,
-    progress: bool | None = None,
-    sums: str | Path | None = None,
-    track: Sequence[str] = (),
-) -> OptimizeResult:
+@study(OptimizeOptions)
+def optimize(options: OptimizeOptions) -> OptimizeResult:
     """Choose a policy and its settings on the prompts of one trace, and report the choice on those of another.
-
-    Args:
-        trace: to choose on: a trace, or where one is; None: the sample that comes with simlab.
-        policies: with grids and ranges, as they are typed behind ``-p``; none: all built-in policies.
-        report_on: to report on; no prompt of it may be in ``trace``. None: the prompts of ``trace`` are split in two.
-        cost: cost files, or names of shipped ones; several: the worst case of all.
-        draft: the draft set; None: the only one.
-        objective: ``tokens_per_s``, ``acceptance_length`` or ``worst_case``; None: by the number of cost files.
-        node_cap: only policies that draft at most so many tokens a round.
-        halving: drop policies that are surely worse after a part of the prompts; None: where there are many.
-        trials: of each policy with a range ``a~b``; None: 50.
-        seed: of the trials; None: 0.
-        storage: keep the trials, and go on with earlier ones: ``sqlite:///FILE``.
-        threads: of the CPU; None: all cores.
-        ray: ``local``, or the address of a Ray cluster, whose workers replay in place of threads.
-        workers: of Ray; None: as many as it has room for.
-        progress: whether bars are shown; None: on a terminal.
-        sums: a file of the sums of all policies, which `sum_part` and `simlab.merge` made of the same search; None:
-            they are worked out here.
-        track: experiment trackers that get the search and the choice; see `simlab.tracking.tracker.TRACKERS`.
 
     Raises:
         SimlabError: something is not there, or does not fit the rest.
     """
-    check_trackers(track)
-    costs = [Path(cost)] if isinstance(cost, str | Path) else [Path(one) for one in cost]
-    on_ray = ray_options(ray, workers)
-    inputs = search_inputs(opened(trace), report_on, costs, draft, objective, node_cap)
-    space = search_space_of(policies, inputs)
-    plan, known = plan_of(trials, seed, storage, space), None
-    if sums is not None:
-        check_one_step(space, halving, "--sums")
-        known = known_sums(Path(sums), inputs)
-    asked = {"policies": list(policies), "halving": halving, "trials": plan.trials, "seed": plan.seed}
+    if options.shard is not None:
+        raise UsageError("--shard sums up a part of a search, which `sum_part` does; leave it out")
+    check_trackers(options.track)
+    on_ray = ray_options(options.ray, options.workers)
+    inputs = _inputs(options)
+    space = search_space_of(options.policies, inputs)
+    plan, known = plan_of(options.trials, options.seed, options.storage, space), None
+    if options.sums is not None:
+        check_one_step(space, options.halving, "--sums")
+        known = known_sums(Path(options.sums), inputs)
+    asked = {"policies": list(options.policies), "halving": options.halving, "trials": plan.trials, "seed": plan.seed}
     with (
-        tracking(track, "optimize", lambda: asked | _tracked_settings(inputs)) as tracker,
-        workers_on(on_ray, threads) as what,
+        tracking(options.track, "optimize", lambda: asked | _tracked_settings(inputs)) as tracker,
+        workers_on(on_ray, options.threads) as what,
     ):
-        steps, options = itertools.count(), SearchOptions(what, progress)
-        noted = replace(options, note=lambda numbers: tracker.numbers(numbers, next(steps)))
+        steps, run = itertools.count(), SearchOptions(what, options.progress)
+        noted = replace(run, note=lambda numbers: tracker.numbers(numbers, next(steps)))
         points, num_tried = run_trials(space, inputs, plan, noted)
-        dev = search(space, points, inputs.dev, inputs.objective, halving, noted, known)
+        dev = search(space, points, inputs.dev, inputs.objective, options.halving, noted, known)
         best = dev.best(inputs.objective)
-        evaluation = search(space, [*points, best], inputs.evaluation, inputs.objective, halving, options, known)
-        choice = report_choice(inputs, dev, evaluation, len(space.points) + num_tried, options)
+        evaluation = search(space, [*points, best], inputs.evaluation, inputs.objective, options.halving, run, known)
+        choice = report_choice(inputs, dev, evaluation, len(space.points) + num_tried, run)
         result = OptimizeResult(inputs, space, tuple(points), choice, dev.steps)
         _track(result, tracker)
+    if options.results is not None:
+        result.write_results(options.results)
+    if options.out is not None:
+        result.write(options.out)
     return result
+
+
+def _inputs(options: OptimizeOptions) -> SearchInputs:
+    chosen_on, judged = (
+        (options.trace, None) if options.dev_trace is None else (options.dev_trace, opened(options.trace))
+    )
+    costs = paths(options.cost)
+    return search_inputs(opened(chosen_on), judged, costs, options.draft_set, options.objective, options.node_cap)
 
 
 def _tracked_settings(inputs: SearchInputs) -> dict[str, object]:
@@ -268,56 +244,31 @@ class SummedPart:
         return "\n".join(lines)
 
 
-def sum_part(
-    shard: str | Part,
-    sums: str | Path,
-    trace: TraceSource | None = None,
-    policies: Sequence[str] = (),
-    *,
-    report_on: TraceSource | None = None,
-    cost: str | Path | Sequence[str | Path] = (),
-    draft: str | None = None,
-    objective: str | None = None,
-    node_cap: int | None = None,
-    halving: bool | None = None,
-    threads: int | None = None,
-    ray: str | None = None,
-    workers: int | None = None,
-    progress: bool | None = None,
-) -> SummedPart:
+@study(OptimizeOptions)
+def sum_part(options: OptimizeOptions) -> SummedPart:
     """Do one machine's part of a search: what all policies come to on some of the prompts of both sides.
-
-    Args:
-        shard: ``"1/4"``: the second of four parts of the prompts.
-        sums: the file to write.
-        trace: as for `optimize`, and all that follows.
-        policies: likewise, without ranges.
-        report_on: likewise.
-        cost: likewise.
-        draft: likewise.
-        objective: likewise.
-        node_cap: likewise.
-        halving: likewise, but no policies are dropped here.
-        threads: likewise.
-        ray: likewise.
-        workers: likewise.
-        progress: likewise.
 
     Raises:
         SimlabError: something is not there, or does not fit the rest.
     """
-    with at_the_door():
-        part = parse_part(shard) if isinstance(shard, str) else shard
-    costs = [Path(cost)] if isinstance(cost, str | Path) else [Path(one) for one in cost]
-    inputs = search_inputs(opened(trace), report_on, costs, draft, objective, node_cap)
-    space, on_ray = search_space_of(policies, inputs), ray_options(ray, workers)
-    check_one_step(space, halving, "--shard")
+    if options.sums is None or options.shard is None:
+        raise UsageError("--shard makes one part of the sums of a search; name their file with --sums FILE")
+    for name in ("out", "results", "trials", "seed", "storage"):
+        if getattr(options, name) is not None:
+            raise UsageError(
+                f"--{name} belongs to the choice, and --shard only sums up; give it with --sums afterwards"
+            )
+    with as_usage_error():
+        part = parse_part(options.shard) if isinstance(options.shard, str) else options.shard
+    inputs = _inputs(options)
+    space, on_ray = search_space_of(options.policies, inputs), ray_options(options.ray, options.workers)
+    check_one_step(space, options.halving, "--shard")
     everything, rows, num_prompts = range(len(space.points)), [], 0
-    with workers_on(on_ray, threads) as what:
+    with workers_on(on_ray, options.threads) as what:
         for side in (inputs.dev, inputs.evaluation):
             own = part.neighbours(len(side.prompts))
-            found = SumsOfPolicies(space.points, side, SearchOptions(what, progress))(everything, own)
+            found = SumsOfPolicies(space.points, side, SearchOptions(what, options.progress))(everything, own)
             rows.append(sum_rows(side, space.points, found))
             num_prompts += len(own)
-    write_sums(Path(sums), pl.concat(rows), searched_part(part, inputs))
-    return SummedPart(Path(sums), part, len(space.points), num_prompts)
+    write_sums(Path(options.sums), pl.concat(rows), searched_part(part, inputs))
+    return SummedPart(Path(options.sums), part, len(space.points), num_prompts)

@@ -21,7 +21,7 @@ from simlab.studies.inputs.priced_policies import PricedPolicies
 from simlab.studies.optimize.inputs import PromptSet, SearchInputs
 from simlab.studies.optimize.search import SearchOptions, SearchOutcome
 from simlab.studies.optimize.space import CHAIN, PLAIN, TREES, SearchPoint, is_reference
-from simlab.studies.replay.run import ReplayOptions, replay_trace
+from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.traces.artefacts.optimum import ChosenPolicy, Optimum, Scalar
 from simlab.traces.results.rows import Results, results_at
 
@@ -119,7 +119,7 @@ def _rows(side: PromptSet, finalists: Sequence[SearchPoint], options: SearchOpti
         in_sample += artefacts.in_sample(policies)
         asked.append(PricedPolicies(prices, policies))
     rows = replay_trace(
-        side.trace, side.draft, asked, None, ReplayOptions(options.workers, options.progress, best_budgets=False)
+        side.trace, side.draft, asked, None, ReplayRun(options.workers, options.progress, best_budgets=False)
     )
     wanted = side.sequences()
     return rows.filter(rows["sequence"].is_in(list(wanted))), tuple(dict.fromkeys(in_sample))

@@ -4,11 +4,15 @@ import hashlib
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import ClassVar
 
 from simlab.errors import PromptError, UsageError
+from simlab.limits.typed_numbers import MOST_SEED
+from simlab.options import count, option, study
+from simlab.shared_options import limit_option
 from simlab.studies.prompts.copies import find_copy
 from simlab.studies.prompts.datasets import BENCHMARKS, TEST
 from simlab.studies.result import StudyResult
@@ -60,39 +64,61 @@ class PromptFile(StudyResult):
         )
 
 
-def prompts(
-    name: str,
-    *,
-    out: str | Path,
-    source: str | Path | None = None,
-    split: str | None = None,
-    seed: int | None = None,
-    skip: int = 0,
-    limit: int | None = None,
-) -> PromptFile:
-    """Write a file of prompts that `simlab.record` reads.
+@dataclass(frozen=True)
+class PromptsOptions:
+    """Which prompts are written."""
 
-    Args:
-        name: one of `NAMES`.
-        out: the file, which must not be there yet.
-        source: a file with the benchmark's rows, or a data set's id on the hub; None: the one it was published under.
-        split: ``test``, ``dev`` or ``all``; None: ``test``. No prompt is of both ``test`` and ``dev``.
-        seed: of an order drawn at random; None: as the file has them.
-        skip: leave out the first so many of that order.
-        limit: at most so many after these; None: all.
+    DETAILS: ClassVar = """\
+Benchmarks are read from --from FILE, your own copy (GSM8K's test.jsonl, mbpp.jsonl or sanitized-mbpp.json,
+HumanEval.jsonl.gz, MT-bench's question.jsonl, or the hub's Parquet), else from the Hugging Face Hub.
+Questions are put in the words of the DFlash release's benchmark.
+
+  split   gsm8k      mbpp                humaneval                  mt-bench
+  test    its test   tasks 11 to 510     three of four              three of four
+  dev     its train  tasks 601 to 974    numbers 2, 6, 10, ...      questions 82, 86, 90, ...
+  all     -          -                   all 164                    all 80
+
+Choose on dev, report on test: no prompt is in both. sample has the prompts of the packaged trace, demo and
+demo-dev those of `simlab demo`, field and field-dev those of `simlab field`.
+
+  simlab prompts gsm8k --split dev --seed 0 --limit 40 --out runs/dev.jsonl
+  simlab prompts gsm8k --from grade_school_math/data/test.jsonl --limit 100 --out runs/gsm8k.jsonl
+  simlab record --prompts runs/gsm8k.jsonl --out runs/gsm8k"""
+
+    name: str = option(..., ", ".join(NAMES), "NAME", choices=NAMES, positional=True)
+    _: KW_ONLY
+    out: str | Path = option(..., "the prompt file, JSON lines", "FILE", read=Path)
+    source: str | Path | None = option(
+        None, "your own copy, or a dataset ORG/NAME on the hub (default there)", "FILE", names="--from"
+    )
+    split: str | None = option(None, "which prompts: see above (default test)", choices=("test", "dev", "all"))
+    seed: int | None = option(None, "in a drawn order (default: as in the file)", "N", read=count(0, MOST_SEED))
+    skip: int = option(0, "leave out the first N", "N", read=count(0))
+    limit: int | None = limit_option("N prompts, at most")
+
+
+@study(PromptsOptions)
+def prompts(options: PromptsOptions) -> PromptFile:
+    """Write a file of prompts that `simlab.record` reads.
 
     Raises:
         UsageError: the file is there already, or nothing is left to write.
         PromptError: the rows cannot be read, or are of something else.
         ModelError: the hub does not give them out; says why.
     """
-    path = Path(out)
+    path = Path(options.out)
     if path.exists():
         raise UsageError(f"{path} exists, and a prompt file is not overwritten; give another --out, or remove it")
-    there, of = _packaged(name, source, split) if name in PACKAGED else _asked(name, source, split)
-    chosen = _chosen(there, seed, skip, limit)
+    there, of = (
+        _packaged(options.name, options.source, options.split)
+        if options.name in PACKAGED
+        else _asked(options.name, options.source, options.split)
+    )
+    chosen = _chosen(there, options.seed, options.skip, options.limit)
     if not chosen:
-        raise UsageError(f"there are {len(there):,} prompts of {of}, and --skip {skip} leaves none; give a smaller one")
+        raise UsageError(
+            f"there are {len(there):,} prompts of {of}, and --skip {options.skip} leaves none; give a smaller one"
+        )
     text = "".join(json.dumps(prompt, ensure_ascii=False) + "\n" for prompt in chosen)
     write_beside(path, lambda file: file.write(text.encode()))
     return PromptFile(path, of, len(there), tuple(chosen))

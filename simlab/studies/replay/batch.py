@@ -17,14 +17,14 @@ from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.priced_policies import PricedPolicies
 from simlab.studies.inputs.trace import HandedTrace, first_prompts, handed, taken
 from simlab.studies.replay.rows import ReplayRow, policy_row, results_of
-from simlab.studies.replay.run import ReplayOptions
+from simlab.studies.replay.run import ReplayRun
 from simlab.traces.reader import Trace
 from simlab.traces.results.rows import Results, joined_results, rows_in_order
 from simlab.workers.job import Report, not_told
 
 
 def replay_batches(
-    trace: Trace, draft: str, asked: Sequence[PricedPolicies], limit: int | None, batch: int, options: ReplayOptions
+    trace: Trace, draft: str, asked: Sequence[PricedPolicies], limit: int | None, batch: int, options: ReplayRun
 ) -> Results:
     """Result rows, for each sequence and each machine one per policy; the seconds of a row are what its text waited.
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from simlab.errors import UsageError, at_the_door
+from simlab.errors import UsageError, as_usage_error
 from simlab.studies.inputs.trace import first_prompts
 from simlab.studies.replay.rows import simlab_version
 from simlab.traces.reader import Trace
@@ -16,7 +16,7 @@ def own_part(shard: str | Part | None) -> Part | None:
     Raises:
         UsageError: there is no such part.
     """
-    with at_the_door():
+    with as_usage_error():
         part = parse_part(shard) if isinstance(shard, str) else shard
     return None if part is None or part.is_whole else part
 

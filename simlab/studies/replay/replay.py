@@ -1,13 +1,26 @@
 """The replay of policies on a recorded trace, and the table of what they did."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from simlab.analysis.table.html import sentences_html, summaries_html
 from simlab.analysis.table.summaries import summarise
 from simlab.analysis.table.text import within_width
 from simlab.errors import TraceError, UsageError
+from simlab.options import option, paths, study
+from simlab.shared_options import (
+    by_option,
+    costs_option,
+    draft_set_option,
+    limit_option,
+    one_batch_option,
+    policies_option,
+    progress_option,
+    threads_option,
+    trace_option,
+)
 from simlab.studies.inputs.artefacts import in_sample_note
 from simlab.studies.inputs.priced_policies import PricedPolicies, priced_policies
 from simlab.studies.inputs.prices import Prices
@@ -15,7 +28,7 @@ from simlab.studies.inputs.trace import TraceSource, draft_set_named, opened
 from simlab.studies.replay.batch import batch_note, replay_batches
 from simlab.studies.replay.part import check_can_be_split, own_part, part_note, replayed_part
 from simlab.studies.replay.routes import route_shares, routes_text
-from simlab.studies.replay.run import ReplayOptions, replay_trace
+from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.replay.text import heading, json_value, tables_text
 from simlab.studies.result import StudyResult
 from simlab.traces.format.alone import writing_alone
@@ -24,6 +37,7 @@ from simlab.traces.results.rounds_file import RoundsFile
 from simlab.traces.results.rows import Results, results_at
 from simlab.traces.results.store import ResultStore
 from simlab.workers.on_ray import ray_options, workers_on
+from simlab.workers.options import ray_option, shard_option, workers_option
 from simlab.workers.parts import Part
 
 WITHOUT_CHOICE = ("ddtree:budget=16/64",)
@@ -98,81 +112,128 @@ class ReplayTable(StudyResult):
         return "\n".join([*parts, *map(sentences_html, self.unpriced_notes)])
 
 
-def replay(
-    trace: TraceSource | None = None,
-    policies: Sequence[str] = WITHOUT_CHOICE,
-    *,
-    cost: str | Path | Sequence[str | Path] = (),
-    what_if: Sequence[str] = (),
-    draft: str | None = None,
-    batch: int | None = None,
-    by: str | None = None,
-    limit: int | None = None,
-    threads: int | None = None,
-    ray: str | None = None,
-    workers: int | None = None,
-    progress: bool | None = None,
-    out: str | Path | None = None,
-    resume: bool = False,
-    rounds: str | Path | None = None,
-    shard: str | Part | None = None,
-) -> ReplayTable:
+@dataclass(frozen=True)
+class ReplayOptions:
+    """Which policies are replayed on which recording, and what is written."""
+
+    DETAILS: ClassVar = """\
+Without --trace it takes the small packaged trace.
+The table always has autoregressive decoding, the chain and two oracle upper bounds (rows `hindsight:...`), which know
+the target's text and are no policies; without -p it has ddtree:budget=16/64 too.
+Speeds are estimated from a latency profile: that of --cost FILE, else the packaged one for the trace's models, if
+there is one. `simlab profile` measures a profile on this machine.
+Policies that weigh tokens against latency read the same profile, unless they name another: cost=FILE.
+Several --cost give a table for each, and all rows in one result file. --what-if adds to each of them a hypothetical
+profile, not measured: "verify*0.5" scales a stage (draft, select, verify, commit, plain); plain, a token of
+autoregressive decoding, is scaled with verify unless it is named. tile=64 gives a pass the latency of one that fills
+whole tiles of 64 tokens, batch=8 lets 8 texts share a pass, convex takes the closest convex curve; a comma joins
+changes.
+--batch N replays texts as a server does that decodes N at a time, round after round together; with it
+-p joint:budget=B shares B drafted tokens out over the whole batch, and joint-throughput:budget=B chooses by latency
+how many, up to B. The latencies of N texts are worked out from those of one text as with --what-if, unless a file of
+`simlab profile --batch N` is given.
+
+  simlab replay -p ddtree:budget=16/32/64
+  simlab replay --trace runs/mine -p chain:length=1..7 --by dataset --out results.parquet
+  simlab replay --trace runs/mine -p ddtree:budget=1..512 -p caddtree --cost a.json --cost b.json
+    --out results.parquet --resume
+  simlab replay -p ddtree:budget=16..256 --what-if "verify*0.5" --what-if verify*0.5,tile=64
+  simlab replay --batch 4 -p ddtree:budget=8/16 -p joint:budget=32/64
+  simlab replay --trace runs/mine -p ddtree:budget=1..512 --shard 0/4 --out part0.parquet"""
+
+    RESUME: ClassVar = "finished rows are kept: add --resume to go on with {out}"
+
+    trace: TraceSource | None = trace_option()
+    policies: Sequence[str] = policies_option()
+    _: KW_ONLY
+    cost: str | Path | Sequence[str | Path] = costs_option()
+    what_if: Sequence[str] = option(
+        (),
+        'a hypothetical profile beside the one it changes: "verify*0.5,tile=64"; may be repeated',
+        "CHANGES",
+        repeats=True,
+    )
+    draft_set: str | None = draft_set_option()
+    batch: int | None = one_batch_option()
+    by: str | None = by_option()
+    limit: int | None = limit_option()
+    threads: int | None = threads_option()
+    ray: str | None = ray_option()
+    workers: int | None = workers_option()
+    progress: bool | None = progress_option()
+    out: str | Path | None = option(
+        None,
+        "write the result rows, one per policy, sequence and cost file",
+        "FILE",
+        read=Path,
+        group="files",
+        writes="Result rows",
+        example="results.parquet",
+    )
+    resume: bool = option(
+        False, "continue with --out, and with --rounds: what is finished is kept and not made again", group="files"
+    )
+    rounds: str | Path | None = option(
+        None,
+        "write a row for each round of each policy, and why it ended",
+        "FILE",
+        read=Path,
+        group="files",
+        writes="Rows of rounds",
+        example="rounds.parquet",
+    )
+    shard: str | Part | None = shard_option(
+        "replay one part of the prompts into --out, on each machine another: 0/4 to 3/4", "files"
+    )
+
+
+@study(ReplayOptions)
+def replay(options: ReplayOptions) -> ReplayTable:
     """Replay policies on a recorded trace, exactly.
 
     Autoregressive decoding, the chain and the oracle upper bounds are always in the table. The rows are the same on
     every machine.
 
-    Args:
-        trace: a trace, or where one is; None: the sample that comes with simlab.
-        policies: as they are typed behind ``-p``, grids included: ``"ddtree:budget=8/16/64"``.
-        cost: cost files, or names of shipped ones; without one, those that come with simlab for the trace's models.
-        what_if: changes of the latency profile, each a hypothetical machine, not measured: ``"verify*0.5,tile=64"``.
-        draft: the draft set; None: the only one.
-        batch: texts that are served at a time; None: each alone.
-        by: cut the tables by ``dataset``, ``context`` or ``turn``.
-        limit: the first so many prompts only.
-        threads: of the CPU; None: all cores.
-        ray: ``local``, or the address of a Ray cluster, whose workers replay in place of threads.
-        workers: of Ray; None: as many as it has room for.
-        progress: whether a bar is shown; None: on a terminal.
-        out: a Parquet file for the result rows, which are written as they come.
-        resume: go on with ``out``, and with ``rounds`` where it is given: what is there is not made again.
-        rounds: a Parquet file with a row for each round.
-        shard: ``"1/4"``: the second of four parts of the prompts, for `simlab.merge`; None: all prompts.
-
     Raises:
         SimlabError: a policy cannot be made, or trace, latency profile and options do not fit each other; nothing was
         replayed.
     """
-    if resume and out is None:
+    if options.resume and options.out is None:
         raise UsageError("--resume goes on with a result file; name it with --out FILE")
-    if batch is not None and (resume or rounds is not None):
+    if options.batch is not None and (options.resume or options.rounds is not None):
         raise UsageError("--batch replays all texts together; it takes neither --resume nor --rounds")
-    part = own_part(shard)
-    check_can_be_split(part, batch, out)
-    result_file, rounds_file = (None if path is None else Path(path) for path in (out, rounds))
+    part = own_part(options.shard)
+    check_can_be_split(part, options.batch, options.out)
+    result_file, rounds_file = (None if path is None else Path(path) for path in (options.out, options.rounds))
     if result_file is not None and rounds_file is not None and result_file.resolve() == rounds_file.resolve():
         raise UsageError(f"--out and --rounds both name {result_file}; give two files")
     with writing_alone(result_file), writing_alone(rounds_file, "--rounds"):
-        recording = opened(trace)
-        draft = draft_set_named(recording, draft)
-        costs = [Path(cost)] if isinstance(cost, str | Path) else [Path(one) for one in cost]
-        machines = priced_policies(policies or WITHOUT_CHOICE, costs, recording, draft, limit, what_if, batch)
+        recording = opened(options.trace)
+        draft = draft_set_named(recording, options.draft_set)
+        machines = priced_policies(
+            options.policies or WITHOUT_CHOICE,
+            paths(options.cost),
+            recording,
+            draft,
+            options.limit,
+            options.what_if,
+            options.batch,
+        )
         if not recording.sequences():
             raise TraceError(f"{recording.place} holds no sequences, so there is nothing to replay")
-        noted = None if part is None else replayed_part(part, recording, draft, limit)
-        store = None if result_file is None else ResultStore(result_file, resume, noted)
-        file_of_rounds = None if rounds_file is None else RoundsFile(rounds_file, resume, noted)
-        with workers_on(ray_options(ray, workers), threads) as what:
-            options = ReplayOptions(what, progress, store, file_of_rounds, part=part)
-            if batch is None:
-                rows = replay_trace(recording, draft, machines, limit, options)
+        noted = None if part is None else replayed_part(part, recording, draft, options.limit)
+        store = None if result_file is None else ResultStore(result_file, options.resume, noted)
+        file_of_rounds = None if rounds_file is None else RoundsFile(rounds_file, options.resume, noted)
+        with workers_on(ray_options(options.ray, options.workers), options.threads) as what:
+            run = ReplayRun(what, options.progress, store, file_of_rounds, part=part)
+            if options.batch is None:
+                rows = replay_trace(recording, draft, machines, options.limit, run)
             else:
-                rows = replay_batches(recording, draft, machines, limit, batch, options)
+                rows = replay_batches(recording, draft, machines, options.limit, options.batch, run)
         if store is not None:
             store.finish(rows, recording.sequence_counts)
         if file_of_rounds is not None:
             file_of_rounds.finish(rows)
         every = {one.label: one for machine in machines for one in machine.policies}
         routes = route_shares(recording, draft, every.values(), rows["sequence"].unique().sort().to_list())
-    return ReplayTable(recording, draft, tuple(machines), rows, by, batch, routes, part)
+    return ReplayTable(recording, draft, tuple(machines), rows, options.by, options.batch, routes, part)

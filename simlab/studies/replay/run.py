@@ -42,7 +42,7 @@ KEEP_EVERY_S, KEEP_EVERY_ROWS = 10.0, 250_000
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayOptions:
+class ReplayRun:
     """How a replay is run; its rows are the same under any options.
 
     Attributes:
@@ -98,7 +98,7 @@ class _Replayed:
 
 
 def replay_trace(
-    trace: Trace, draft: str, asked: Sequence[PricedPolicies], limit: int | None, options: ReplayOptions | None = None
+    trace: Trace, draft: str, asked: Sequence[PricedPolicies], limit: int | None, options: ReplayRun | None = None
 ) -> Results:
     """Result rows, for each sequence and each machine one per policy and those of the bounds at the end.
 
@@ -107,7 +107,7 @@ def replay_trace(
         CostError: a policy drafted more tokens than have a price.
         TraceError: the store holds rows of a policy from other channels that would stay beside the new ones.
     """
-    options = ReplayOptions() if options is None else options
+    options = ReplayRun() if options is None else options
     kept = trace.manifest.draft_sets[draft]
     for one in (one for each in asked for one in each.policies):
         check_needs(one.policy, trace.holds(draft))
@@ -142,7 +142,7 @@ def _rounds_done(
     earlier: Results,
     channel_ids: Mapping[str, str],
     wanted: Sequence[int],
-    options: ReplayOptions,
+    options: ReplayRun,
 ) -> dict[int, set[str]] | None:
     """The policies whose rounds of a sequence are there, or that had none; None: no rounds are wanted."""
     if options.rounds is None:
@@ -183,7 +183,7 @@ def _missing(
     return {index: some for index, some in missing.items() if some}
 
 
-def _replayed(trace: Trace, draft: str, missing: dict[int, list[_Task]], options: ReplayOptions) -> list[Results]:
+def _replayed(trace: Trace, draft: str, missing: dict[int, list[_Task]], options: ReplayRun) -> list[Results]:
     """The missing rows; they are kept in the store as they come."""
     lengths = {record.index: len(record.text) for record in trace.sequences()}
     shown = sys.stderr.isatty() if options.progress is None else options.progress

@@ -2,11 +2,14 @@
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from simlab.analysis.crosscheck.summary import read_crosscheck
 from simlab.errors import UsageError
+from simlab.options import count, option, path_or_none, paths, study
+from simlab.shared_options import cost_option, draft_set_option, limit_option, policies_option, trace_option
 from simlab.studies.inputs.trace import TraceSource, opened
 from simlab.studies.report.build import built_page
 from simlab.studies.report.inputs import inputs_of_replay, inputs_of_results
@@ -40,52 +43,67 @@ class Report:
         return f'<iframe src="data:text/html;base64,{page}" style="width: 100%; height: 40em; border: 0"></iframe>'
 
 
-def report(
-    results: Sequence[str | Path] = (),
-    *,
-    trace: TraceSource | None = None,
-    cost: str | Path | None = None,
-    optimum: str | Path | None = None,
-    crosschecks: Sequence[str | Path] = (),
-    policies: Sequence[str] = (),
-    draft: str | None = None,
-    limit: int | None = None,
-    texts: int = 6,
-    title: str = "simlab report",
-    command: str = "simlab.report(...)",
-) -> Report:
-    """Make one HTML file: the verdict, the table, speed by tree size, the trees, and how far to trust it.
+@dataclass(frozen=True)
+class ReportOptions:
+    """What a report is made of."""
 
-    Args:
-        results: result files of ``simlab replay --out``, or folders of ``simlab confirm``; none: a trace is replayed.
-        trace: a trace, or where one is; None: one at hand whose texts the results are of, or the sample.
-        cost: the cost file of the rows.
-        optimum: what ``simlab optimize --out`` wrote: the verdict is then about the policy chosen there.
-        crosschecks: what ``simlab crosscheck --out`` wrote.
-        policies: without results, what to replay; none: a usual set.
-        draft: the draft set; None: the only one.
-        limit: without results, the first so many prompts only.
-        texts: texts whose trees are shown.
-        title: of the browser's tab.
-        command: what makes the report again, for its footer.
+    DETAILS: ClassVar = """\
+The file needs nothing else, no network and no server: the verdict in a sentence, the table, speed
+against tree size, four labels that say how far to trust it, and below that acceptance by depth, where rounds end,
+early-stopping rules, latencies, and the trees that policies chose, text by text.
+RESULTS are files of `simlab replay --out`, or folders of `simlab confirm`, in any number: predicted
+and measured rows of the same texts. Without RESULTS the trace is replayed, under -p or a usual set;
+without --trace it takes the small packaged trace. Sections about single rounds need the
+trace: the one named, the one in a folder of confirm, or the packaged one.
+--optimum FILE is what `simlab optimize --out` wrote: the verdict is then about the policy chosen there.
+
+  simlab report --out report.html
+  simlab report runs/confirm --out report.html
+  simlab report results.parquet runs/confirm --trace runs/mine --cost runs/cost.json --optimum optimum.json"""
+
+    results: Sequence[str | Path] = option(
+        (), "result files, or folders of confirm", "RESULTS", read=Path, repeats=True, positional=True
+    )
+    _: KW_ONLY
+    out: str | Path | None = option(
+        None, "the file to write (default report.html)", "FILE", read=Path, writes="", example="report.html"
+    )
+    trace: TraceSource | None = trace_option()
+    draft_set: str | None = draft_set_option()
+    cost: str | Path | None = cost_option()
+    policies: Sequence[str] = policies_option("without RESULTS: what to replay, see `simlab policies`; may be repeated")
+    optimum: str | Path | None = option(None, "what `simlab optimize --out` wrote", "FILE", read=Path)
+    crosscheck: Sequence[str | Path] = option(
+        (), "what `simlab crosscheck --out` wrote; may be repeated", "DIR", read=Path, repeats=True
+    )
+    limit: int | None = limit_option("without RESULTS: the first N prompts only")
+    texts: int = option(6, "texts whose trees are shown; 0: none", "N", read=count(0))
+    title: str = option("simlab report", "of the browser's tab", "TEXT")
+    command: str = "simlab.report(...)"
+    """What makes the report again, for its footer."""
+
+
+@study(ReportOptions)
+def report(options: ReportOptions) -> Report:
+    """Make one HTML file: the verdict, the table, speed by tree size, the trees, and how far to trust it.
 
     Raises:
         SimlabError: something is not there, or does not fit the rest.
     """
-    if results and (policies or limit is not None):
+    if options.results and (options.policies or options.limit is not None):
         raise UsageError("-p and --limit are for a report that replays a trace; RESULTS hold what they hold")
-    chosen = None if optimum is None else read_optimum(optimum)
-    path = None if cost is None else Path(cost)
-    if results:
-        inputs = inputs_of_results([Path(one) for one in results], trace, draft, path)
+    chosen = None if options.optimum is None else read_optimum(options.optimum)
+    path = path_or_none(options.cost)
+    if options.results:
+        inputs = inputs_of_results(paths(options.results), options.trace, options.draft_set, path)
     else:
-        inputs = inputs_of_replay(opened(trace), draft, path, policies, limit)
-    asked = tuple(read_crosscheck(Path(one)) for one in crosschecks)
+        inputs = inputs_of_replay(opened(options.trace), options.draft_set, path, options.policies, options.limit)
+    asked = tuple(read_crosscheck(Path(one)) for one in options.crosscheck)
     for one in asked:
         if one.text_id not in set(inputs.rows["text_id"]):
             raise UsageError(
                 f"the crosscheck in {one.place} is of the texts {one.text_id}, and the report of others; give one "
                 "of the same trace"
             )
-    page = built_page(replace(inputs, optimum=chosen, crosschecks=asked), title, texts, command)
+    page = built_page(replace(inputs, optimum=chosen, crosschecks=asked), options.title, options.texts, options.command)
     return Report(page.html, page.verdict, page.missing)

@@ -23,7 +23,7 @@ from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.inputs.priced_policies import PricedPolicies, largest_budget
 from simlab.studies.inputs.prices import Prices, no_prices, prices_for_trace
 from simlab.studies.inputs.trace import first_prompts, opened, sample_trace
-from simlab.studies.replay.run import ReplayOptions, replay_trace
+from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.traces.reader import Trace
 from simlab.traces.results.rows import Results
@@ -151,9 +151,7 @@ def _replayed(
     if not any(len(record.text) > 1 for record in trace.sequences()):
         raise TraceError(f"{trace.place} holds no rounds, so there is nothing to reproduce")
     asked = PricedPolicies(no_prices() if prices is None else prices, tuple(policies))
-    return replay_trace(
-        trace, draft, [asked], options.limit, ReplayOptions(progress=options.progress, best_budgets=False)
-    )
+    return replay_trace(trace, draft, [asked], options.limit, ReplayRun(progress=options.progress, best_budgets=False))
 
 
 def _checks(one: PublishedStudy, trace: Trace, draft: str, limit: int | None) -> list[SetupCheck]:

@@ -26,7 +26,7 @@ from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.priced_policies import PricedPolicies
 from simlab.studies.inputs.prices import Prices, cost_table_of, prices_for_trace, prices_of_file
 from simlab.studies.inputs.trace import longest_context, sample_trace
-from simlab.studies.replay.run import ReplayOptions, replay_trace
+from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.traces.artefacts.cost import UNKNOWN
 from simlab.traces.artefacts.cost_import import ROOT_INCLUDED, ImportedFor, PassTiming, PassTimings, imported_cost_file
@@ -277,7 +277,7 @@ def _replayed(
     chosen_by_any = tuple(rule for some in rules.values() for rule in some)
     asked = [PricedPolicies(right, (*fixed, *chosen_by_any))]
     asked += [PricedPolicies(one, (*fixed, *rules[by])) for by, one in every.items() if by != RIGHT]
-    replay = ReplayOptions(progress=options.progress, best_budgets=False)
+    replay = ReplayRun(progress=options.progress, best_budgets=False)
     found = replay_trace(trace, draft, asked, options.limit, replay)
     rows = {by: found.filter(pl.col("cost_id") == one.cost_id) for by, one in every.items()}
     return rows, {by: [one.label for one in (*fixed, *rules[by])] for by in every}

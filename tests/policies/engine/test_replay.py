@@ -31,7 +31,7 @@ from simlab.recorded import RecordedSequence, texts_of
 from simlab.sequence_replay import check_needs, rounds
 from simlab.studies.inputs.priced_policies import PricedPolicies
 from simlab.studies.inputs.prices import Prices, cost_table_of
-from simlab.studies.replay.run import ReplayOptions, replay_trace
+from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.testing.made_up_channels import made_up_branches, made_up_pools, made_up_transitions
 from simlab.testing.random_texts import random_sequence
 from simlab.totals import COUNTS
@@ -242,7 +242,7 @@ def test_any_number_of_threads_gives_the_same_rows(trace: Trace) -> None:
         fitting = [one for one in policies if prices.cost is None or one.policy.budget <= cost.most_drafted]
         asked = [PricedPolicies(prices, tuple(fitting))]
         first, *others = (
-            replay_trace(trace, "synthetic", asked, None, ReplayOptions(Threads(threads))) for threads in (1, 2, 3)
+            replay_trace(trace, "synthetic", asked, None, ReplayRun(Threads(threads))) for threads in (1, 2, 3)
         )
         assert all(first.equals(other) for other in others)
         # Beside channels there is no bound of best budgets on the marginals.

@@ -21,7 +21,7 @@ from simlab.real_runner.record.completions import (
     completion_ids,
     read_completions,
 )
-from simlab.real_runner.record.options import parse_template_kwargs
+from simlab.real_runner.model_options import parse_template_kwargs
 from simlab.real_runner.record.prompt_rows import Message
 from simlab.real_runner.record.prompts import (
     PromptRecord,

@@ -22,7 +22,7 @@ from simlab.studies.inputs.priced_policies import PricedPolicies, priced_policie
 from simlab.studies.inputs.prices import Prices
 from simlab.studies.replay import rows as replay_rows
 from simlab.studies.replay import run as command_replay_run
-from simlab.studies.replay.run import ReplayOptions, replay_trace
+from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.traces.artefacts.cost import CostFile, write_cost_file
 from simlab.traces.reader import open_trace
 from simlab.traces.results.files import read_results, write_results
@@ -308,7 +308,7 @@ def test_a_policy_that_reads_prices_reads_those_of_each_machine(trace: Path, tmp
     ids = [[one.policy_id for one in each.policies if one.name.endswith("Mine")] for each in asked]
     assert ids[0][0] != ids[1][0]
     assert ids[0][1] == ids[1][1]
-    rows = replay_trace(opened, "synthetic", asked, None, ReplayOptions(Threads(2)))
+    rows = replay_trace(opened, "synthetic", asked, None, ReplayRun(Threads(2)))
     drafted = rows.group_by("policy_id", "cost_id").agg(pl.col("drafted").sum(), pl.col("rounds").sum())
     per_round = {(a, b): n / r for a, b, n, r in drafted.iter_rows()}
     dear, free = (each.prices.cost_id for each in asked)

@@ -10,7 +10,7 @@ import simlab
 from simlab.errors import UsageError
 from simlab.studies.fit_ngram import fit_ngram
 from simlab.studies.fit_tables import fit_calibration, fit_ranks
-from simlab.studies.inputs.models import AnswerOptions
+from simlab.real_runner.model_options import AnswerOptions
 from simlab.studies.profile import ProfileTable
 from simlab.traces.format.documents import with_digest
 

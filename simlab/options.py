@@ -1,0 +1,231 @@
+"""An option, declared once: a field of a frozen dataclass is an argument in Python and an option on the command line.
+
+    @dataclass(frozen=True)
+    class ReplayOptions:
+        trace: str | None = option(None, "a recorded trace", "DIR")
+        limit: int | None = option(None, "the first N prompts only", "N")
+
+    @study(ReplayOptions)
+    def replay(options: ReplayOptions) -> ReplayTable: ...
+
+`replay` is then called with the fields as arguments, `replay(trace="runs/mine", limit=8)`, or `replay.run(options)`;
+the parser, its help, the completion of shells and the reference pages read the same fields (`simlab.cli.parser`).
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import wraps
+from pathlib import Path
+from types import EllipsisType
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, get_args, overload
+
+from simlab.errors import as_usage_error
+from simlab.limits.typed_numbers import MOST_COUNT, finite_number, whole_number
+
+_KEY = "option"
+
+Value = TypeVar("Value")
+Arguments = ParamSpec("Arguments")
+Options = TypeVar("Options")
+Result = TypeVar("Result")
+
+Reader = Callable[[str], object]
+"""From a text that was typed to a value; it raises ValueError with a sentence that says what is expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """How a field is typed on the command line.
+
+    Attributes:
+        said: its help, without the default.
+        metavar: what stands for its value in the help.
+        read: from the text to the value; None: by the field's type.
+        names: as it is typed, such as ``-p`` and ``--policy``; none: from the name of the field.
+        group: the heading below which the help lists it.
+        choices: the only values.
+        repeats: it may be given several times, and the field is a tuple.
+        one_of: a name that options share of which one at most is given; with a ``!`` at the end: exactly one.
+        is_positional: it is typed without a name.
+        alone: its value where nothing is typed behind it; None: something must be.
+        writes: what the command says of a file or folder that it writes, such as ``Result rows``.
+        example: a name of such a file; none: it is a folder.
+    """
+
+    said: str
+    metavar: str = ""
+    read: Reader | None = None
+    names: tuple[str, ...] = ()
+    group: str = ""
+    choices: tuple[str, ...] = ()
+    repeats: bool = False
+    one_of: str = ""
+    is_positional: bool = False
+    alone: str | None = None
+    writes: str = ""
+    example: str = ""
+
+
+@overload
+def option(default: EllipsisType, said: str, metavar: str = "", **how: Any) -> Any: ...  # noqa: ANN401 - of any type
+@overload
+def option(default: Value, said: str, metavar: str = "", **how: Any) -> Value: ...  # noqa: ANN401
+def option(  # noqa: D417 - `Option` explains them
+    default: object,
+    said: str,
+    metavar: str = "",
+    *,
+    names: str = "",
+    kw_only: bool = False,
+    positional: bool = False,
+    **how: Any,
+) -> object:
+    """Declare a field as an option; `Option` explains the arguments.
+
+    Args:
+        default: its value where it is not given; ``...``: it must be given.
+        names: separated by spaces, such as ``-p --policy``.
+        kw_only: in Python it is given by its name alone.
+        positional: it is typed without a name.
+    """
+    typed = Option(said, metavar, names=tuple(names.split()), is_positional=positional, **how)
+    value = MISSING if default is ... else default
+    return field(default=value, metadata={_KEY: typed}, kw_only=kw_only or MISSING)
+
+
+@overload
+def nested(
+    default: type[Value], group: str, without: Sequence[str] = (), otherwise: Mapping[str, Option] | None = None
+) -> Value: ...
+@overload
+def nested(
+    default: Value, group: str, without: Sequence[str] = (), otherwise: Mapping[str, Option] | None = None
+) -> Value: ...
+def nested(
+    default: object,
+    group: str,
+    without: Sequence[str] = (),
+    otherwise: Mapping[str, Option] | None = None,
+) -> object:
+    """Declare a field whose value is itself made of options, listed below one heading.
+
+    Args:
+        default: a value, whose own values are the defaults; or the class, of which something must be given.
+        group: the heading.
+        without: names of its fields that cannot be typed here.
+        otherwise: how fields are typed here that are typed in another way elsewhere.
+    """
+    given: dict[str, Any] = {} if isinstance(default, type) else {"default": default}
+    return field(**given, metadata={_KEY: Nested(default, group, tuple(without), otherwise or {})})
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """How a field is typed that is made of options; `nested` explains the attributes."""
+
+    default: Any
+    group: str
+    without: tuple[str, ...]
+    otherwise: Mapping[str, Option]
+
+    @property
+    def kind(self) -> type:
+        """The class of the value."""
+        return self.default if isinstance(self.default, type) else type(self.default)
+
+
+def declared(kind: type) -> Iterator[tuple[Field[Any], Option | Nested]]:
+    """The fields of a class of options that can be typed, in order."""
+    for one in fields(kind):
+        if _KEY in one.metadata:
+            yield one, one.metadata[_KEY]
+
+
+def flags(one: Field[Any], typed: Option) -> tuple[str, ...]:
+    """The names under which an option is typed; none where it is typed without."""
+    if typed.is_positional:
+        return ()
+    return typed.names or (f"--{one.name.replace('_', '-')}",)
+
+
+def default_of(one: Field[Any], of: object = None) -> object:
+    """The default of a field, or its value in ``of``; `dataclasses.MISSING` where it must be given."""
+    return one.default if of is None or isinstance(of, type) else getattr(of, one.name)
+
+
+def is_switch(one: Field[Any]) -> bool:
+    """Whether an option takes no value."""
+    return one.type is bool or one.type == bool | None
+
+
+def reader_of(one: Field[Any], typed: Option) -> Reader:
+    """What reads the value of an option: its own reader, or that of the field's type."""
+    if typed.read is not None:
+        return typed.read
+    kinds = {one.type} | {kind for part in get_args(one.type) for kind in (part, *get_args(part))}
+    for kind, read in ((Path, Path), (int, count()), (float, finite_number)):
+        if kind in kinds:
+            return read
+    return str
+
+
+def count(least: int = 1, most: int = MOST_COUNT) -> Reader:
+    """A reader of whole numbers within limits, both included."""
+    return lambda text: whole_number(text, least, most)
+
+
+class Study(Protocol[Arguments, Options, Result]):
+    """A function that is called with the fields of its options as arguments."""
+
+    options: type
+    run: Callable[[Options], Result]
+    """The same function, of options that are made already."""
+
+    def __call__(self, *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
+        """Make the options, and run."""
+
+
+class study(Generic[Arguments, Options]):  # noqa: N801 - a decorator
+    """Let a function of options be called with the fields of these options as arguments.
+
+    A ValueError that the options raise becomes a `UsageError`.
+    """
+
+    def __init__(self, kind: Callable[Arguments, Options]) -> None:
+        self._kind = kind
+
+    def __call__(self, function: Callable[[Options], Result]) -> Study[Arguments, Options, Result]:
+        """Wrap the function."""
+        kind = self._kind
+
+        @wraps(function)
+        def call(*arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
+            with as_usage_error():
+                options = kind(*arguments, **named)
+            return function(options)
+
+        made: Any = call
+        made.run, made.options = function, kind
+        made.__signature__ = inspect.signature(kind).replace(
+            return_annotation=inspect.signature(function).return_annotation
+        )
+        made.__doc__ = f"{inspect.getdoc(function)}\n\nArgs:\n{_listed(cast(type, kind))}"
+        return cast(Study[Arguments, Options, Result], made)
+
+
+def _listed(kind: type) -> str:
+    """The arguments with their help, for a docstring."""
+    return "\n".join(
+        f"    {one.name}: {typed.said if isinstance(typed, Option) else typed.group}." for one, typed in declared(kind)
+    )
+
+
+def paths(given: str | Path | Sequence[str | Path]) -> tuple[Path, ...]:
+    """One path or several, as paths."""
+    return (Path(given),) if isinstance(given, str | Path) else tuple(map(Path, given))
+
+
+def path_or_none(given: str | Path | None) -> Path | None:
+    """A path, where one was given."""
+    return None if given is None else Path(given)

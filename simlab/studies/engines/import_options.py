@@ -1,0 +1,127 @@
+"""What is read from elsewhere: the options of ``simlab import``."""
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from simlab.limits.typed_numbers import finite_number
+from simlab.options import option
+from simlab.shared_options import draft_set_option, one_batch_option, trace_option
+from simlab.studies.inputs.trace import TraceSource
+from simlab.traces.artefacts.engine_files import FORMS
+
+COUNTS = ("root-included", "drafted-only")
+AUTO, TIMINGS = "auto", "timings"
+
+OF_TIMINGS = ("counts", "format", "out", "machine", "dtype", "batch", "draft_s", "select_s", "commit_s", "plain_s")
+OF_METRICS = ("before", "same_prompts", "max_new_tokens", "first_of_block", "limit")
+"""Options that are read with timings, and with counts of an engine, alone."""
+
+_STAGES = "stages that are no pass of the target, the same in every round"
+_COUNTED = "counts of an engine or a benchmark"
+_COST_FILE = "a cost file of timings"
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = finite_number(text)
+    except ValueError:
+        value = -1.0
+    if value < 0:
+        raise ValueError(f"expected seconds, at least 0; got {text!r}")
+    return value
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """Which files are read, and what they are held against or made into."""
+
+    DETAILS: ClassVar = """\
+What FILE holds is seen from its content, and named in the output.
+
+Timings become a cost file, --out: CSV with a line of names, or a JSON list of objects: nodes, context, seconds, and
+batch where it is not 1; several rows of the same sizes are repeated measurements. The seconds are those of the target's
+pass. Engines count its tokens in two ways, so --counts must say which; cost files count drafted tokens.
+So do an engine's cost tables: SGLang's JSON of steps a second or its additive one, vLLM's two curves
+{"draft_curve": [[requests, ms], ...], "verify_curve": [[tokens, ms], ...]}, or a result of `vllm bench serve
+--save-result`, which is one cell. Shapes of such a table that cannot occur are printed.
+The file is for the models of a trace. simlab cannot verify which models these timings are from. Without --trace it is
+for those of the small packaged trace. What is not given is printed, and kept as a note in the file.
+
+Counts of speculative decoding are compared with a trace: Prometheus text of vLLM, SGLang or TensorRT-LLM, the JSON of
+`vllm bench serve --save-result` (without --out), the JSON lines of SGLang's bench_serving, and AIPerf's
+profile_export.jsonl.
+Without --same-prompts the counts are those of other traffic, and the question is whether that traffic is like the
+trace's: acceptance length and rates by position, with intervals, p-values adjusted for their number. Exit code 1: it is
+not. With --same-prompts the requests were the trace's own prompts, each once: every count is predicted. Exit code 1:
+they differ. --before takes off what the same server had counted at an earlier reading.
+
+  simlab import timings.csv --counts root-included --trace runs/mine --draft-s 0.0065 --out runs/engine.json
+  simlab import caddtree-a800-qwen3-4b --counts root-included --draft-s 0.0065 --machine "NVIDIA A800"
+    --dtype bfloat16 --out runs/a800.json
+  simlab import dspark_sps.json --batch 8 --plain-s 0.011 --trace runs/mine --out runs/sglang8.json
+  simlab replay --trace runs/mine --cost runs/engine.json
+  simlab import metrics.txt --before metrics-yesterday.txt --trace runs/mine
+  simlab import bench.json --same-prompts --limit 3 --max-new-tokens 32 --trace runs/mine
+  simlab import profile_export.jsonl --trace runs/mine --json"""
+
+    files: Sequence[str | Path] = option(
+        ...,
+        "timings, or what an engine or a benchmark counted; or the name of packaged timings",
+        "FILE",
+        repeats=True,
+        positional=True,
+    )
+    trace: TraceSource | None = trace_option("a recorded trace of the models that were timed or served")
+    _: KW_ONLY
+    draft_set: str | None = draft_set_option()
+    out: str | Path | None = option(None, "the cost file", "FILE", read=Path, group=_COST_FILE, example="cost.json")
+    counts: str | None = option(
+        None,
+        "what nodes of CSV and lists counts, needed there: tokens of the pass, the root among them, or drafted "
+        "tokens, one fewer",
+        choices=COUNTS,
+        group=_COST_FILE,
+    )
+    format: str = option(
+        AUTO, "what is expected in FILE; auto recognises it", choices=(AUTO, TIMINGS, *FORMS), group=_COST_FILE
+    )
+    machine: str = option("", "the device, such as NVIDIA A800", "NAME", group=_COST_FILE)
+    dtype: str = option("unknown dtype", "dtype of the models, such as bfloat16", "NAME", group=_COST_FILE)
+    batch: int | None = one_batch_option(
+        "take the timings of N texts at a time, nodes being those of each; of an engine's table it may be any number "
+        "within (default: 1, or that of the run)",
+        _COST_FILE,
+    )
+    draft_s: float | None = option(None, "latency of the stage draft", "SECONDS", read=_seconds, group=_STAGES)
+    select_s: float | None = option(None, "latency of the stage select", "SECONDS", read=_seconds, group=_STAGES)
+    commit_s: float | None = option(None, "latency of the stage commit", "SECONDS", read=_seconds, group=_STAGES)
+    plain_s: float | None = option(
+        None, "latency of one token of autoregressive decoding", "SECONDS", read=_seconds, group=_STAGES
+    )
+    before: str | Path | None = option(
+        None, "an earlier Prometheus text of the same server", "FILE", read=Path, group=_COUNTED
+    )
+    same_prompts: bool = option(False, "the requests were the trace's own prompts, each once, greedily", group=_COUNTED)
+    max_new_tokens: int | None = option(None, "that each request asked for (default: as recorded)", "N", group=_COUNTED)
+    first_of_block: bool = option(
+        False, "the engine drafts the recorded block and keeps its first tokens", group=_COUNTED
+    )
+    limit: int | None = option(None, "the first N prompts only", "N", group=_COUNTED)
+
+    def check_unread(self, names: Sequence[str], path: str | Path, held: str) -> None:
+        """Refuse options that are about files of the other kind.
+
+        Args:
+            names: of them.
+            path: of the file that was given.
+            held: what it holds, in words.
+
+        Raises:
+            ValueError: the value of an option is not its default.
+        """
+        for name in names:
+            if getattr(self, name) != getattr(type(self), name):
+                typed = f"--{name.replace('_', '-')}"
+                raise ValueError(f"{path} holds {held}, about which {typed} can change nothing; leave it out")
