@@ -7,11 +7,12 @@ BIN := .venv/bin
 # Bytecode is made of what is imported; that of all packages takes a minute.
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --no-compile -c constraints.txt
 
-.PHONY: help demo test mypy pyright check attack bench coverage docs reference notebook findings field published report-pictures verify-real crosscheck mutants browser
+.PHONY: help demo test test-thorough mypy pyright quick-tests check attack bench coverage docs reference notebook findings field published report-pictures verify-real crosscheck mutants browser
 
 help:
 	@echo "make demo         set up, then show the whole story on the packaged data"
-	@echo "make test         lint, types and tests"
+	@echo "make test         lint, types and a quick run of all tests, in minutes"
+	@echo "make test-thorough  everything at full depth, for the night: all examples, kills, attacks, benches, browser, pyright"
 	@echo "make browser      install Chromium, for the tests of the report (Debian, Ubuntu)"
 	@echo "make check        everything CI does"
 	@echo "make attack       damaged inputs, kills and races (CASES=500 SEED=0 KILLS=0 RACES=0; CASE=KIND:SEED repeats one)"
@@ -30,13 +31,26 @@ help:
 demo: .venv/ready-demo
 	$(BIN)/simlab demo
 
+PYTEST := $(BIN)/pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile --doctest-modules tests simlab
+
+# mypy uses one core, so it runs beside the tests.
 test: .venv/ready-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@$(MAKE) --no-print-directory -j 2 mypy pyright
-	$(BIN)/pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile --doctest-modules tests simlab
+	@$(MAKE) --no-print-directory -j 2 mypy quick-tests
 
-# Each of the two uses one core, so `make test` runs them beside each other.
+quick-tests: .venv/ready-test
+	$(PYTEST)
+
+test-thorough: .venv/ready-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@$(MAKE) --no-print-directory -j 2 mypy pyright
+	SIMLAB_THOROUGH=1 $(PYTEST)
+	@$(MAKE) --no-print-directory attack CASES=500 KILLS=10 RACES=2
+	@$(MAKE) --no-print-directory bench
+	@$(MAKE) --no-print-directory mutants
+
 mypy: .venv/ready-test
 	$(BIN)/mypy
 

@@ -1,10 +1,14 @@
 """The one way in which simlab compiles a function."""
 
+import os
+import uuid
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
 from numba.core import types
+from numba.core.caching import IndexDataCacheFile
 from numba.core.options import DefaultOptions
 
 P = ParamSpec("P")
@@ -18,6 +22,41 @@ _unliteral: Callable[[Any], Any] = types.unliteral
 """From the type of a number in a program's text to that of numbers like it."""
 
 
+class _KernelFiles(IndexDataCacheFile):
+    """Where one kernel is kept on disk, under names that no other process can take.
+
+    numba numbers the files. Two processes that compile a kernel for two types at once would give both the same number,
+    and a third would run the code of one type on the other.
+    """
+
+    def save(self, key: object, data: object) -> None:
+        folder = Path(self._cache_path)
+        folder.mkdir(parents=True, exist_ok=True)
+        kept = self._load_index()
+        if not kept:  # the first of this source: what is there was compiled from another
+            for old in folder.glob(self._index_name.replace(".nbi", ".*.nbc")):
+                old.unlink(missing_ok=True)
+        kept[key] = self._data_name(uuid.uuid4().int)
+        self._save_data(kept[key], data)
+        self._save_index(kept)
+
+
+def _keep_alone(found: object, module: str) -> None:
+    """Give a compiled function its own files; below ``SIMLAB_KERNELS``, where that is set, by the module's name.
+
+    numba's folders go by the path of the source. Who sets ``SIMLAB_KERNELS``, as the tests do, answers for it that all
+    checkouts that use the folder have the same kernels.
+    """
+    cache: Any = getattr(found, "_cache", None)
+    files = getattr(cache, "_cache_file", None)
+    if type(files) is not IndexDataCacheFile:
+        return
+    folder = os.environ.get("SIMLAB_KERNELS")
+    base = cache._impl.filename_base
+    path = Path(folder, module) if folder else files._cache_path
+    cache._cache_file = _KernelFiles(str(path), base, cache._impl.locator.get_source_stamp())
+
+
 def _compiled(function: Callable[P, R], options: Mapping[str, Any]) -> Callable[P, R]:
     """Under numba, with the options that every kernel has, and compiled once for all numbers of a type.
 
@@ -26,6 +65,7 @@ def _compiled(function: Callable[P, R], options: Mapping[str, Any]) -> Callable[
     calls in another way compiles both.
     """
     found: Any = numba.njit(nogil=True, cache=True, error_model="numpy", **options)(function)
+    _keep_alone(found, function.__module__)
     if hasattr(found, "get_call_template"):
         resolve = found.get_call_template
         found.get_call_template = lambda args, kws: resolve(

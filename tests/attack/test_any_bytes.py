@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 from attack_inputs import MAKERS, make_missing
-from hypothesis import HealthCheck, given, settings
+from depth import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simlab
@@ -125,7 +126,7 @@ def outcome(reader: Callable[[Path], object], path: Path) -> object:
 
 
 @pytest.mark.parametrize("name", [*VOUCHED, *FREE])
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_any_bytes_are_refused_or_change_nothing(name: str, inputs: Path, data: st.DataObject) -> None:
     path, reader = inputs / name, {**VOUCHED, **FREE}[name]

@@ -83,11 +83,10 @@ def tutorial_commands() -> list[str]:
     return [line for line in lines if line.startswith("simlab ") and not line.startswith(SLOW)]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
-def test_page_is_well_formed(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    assert broken_links(page, text) == []
-    assert glued_blocks(text) == []
+def test_pages_are_well_formed() -> None:
+    texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
+    assert [(page, link) for page, text in texts.items() for link in broken_links(page, text)] == []
+    assert [(page, line) for page, text in texts.items() for line in glued_blocks(text)] == []
 
 
 def test_planted_faults_are_found() -> None:

@@ -95,6 +95,7 @@ class Workshop:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={scratch}"]
         command += ["--hypothesis-profile=mutants", "--tb=no", "-rfE", *([] if all_of_them else ["-x"]), *tests]
         environment = os.environ | {"PYTHONPATH": str(self.tree), "NUMBA_CACHE_DIR": str(kernels)}
+        environment |= {"SIMLAB_KERNELS": "", "SIMLAB_THOROUGH": "1"}
         run = subprocess.Popen(
             command,
             cwd=self.tree,

@@ -15,6 +15,7 @@ from typing import Any
 import lattice_oracle
 import numpy as np
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_costs import EMPTY, filled, random_table
@@ -451,7 +452,7 @@ def test_a_file_that_is_cut_short_or_misses_a_round_fails(tmp_path: Path) -> Non
     assert "AssertionError" in read(written(tmp_path / "gap.jsonl", missing))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60, quick=40))
 @given(
     seed=st.integers(0, 2**63),
     most_kept=st.integers(1, 20),

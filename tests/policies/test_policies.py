@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 from channel_texts import with_channels
+from depth import examples
 from every_policy import EVERY_POLICY, LongerAfterSuccess
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,7 +28,7 @@ def test_keeps_the_contract(policy: AnyPolicy) -> None:
 
 
 @pytest.mark.parametrize("policy", EVERY_POLICY, ids=repr)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(seed=st.integers(0, 2**63), most_kept=st.integers(1, 30))
 def test_keeps_the_contract_on_any_text(policy: AnyPolicy, seed: int, most_kept: int) -> None:
     check_sequence(policy, with_channels(random_sequence(np.random.default_rng(seed), most_kept), [policy]))

@@ -1,12 +1,15 @@
 """Compiled functions: one machine code for a number, whether it is written in the caller or worked out there."""
 
-from typing import Any
+import os
+from pathlib import Path
+from typing import Any, cast
 
 import numba
 import numpy as np
+import pytest
 
 from simlab.arrays import Longs
-from simlab.jit import borrowing_kernel
+from simlab.jit import _KernelFiles, borrowing_kernel
 
 
 @borrowing_kernel
@@ -27,3 +30,25 @@ def test_a_number_in_the_callers_text_is_compiled_for_as_any_other() -> None:
     compiled: Any = numba.njit(_sum)
     assert compiled(np.array([3, 5], np.int64)) == 3 + 3 + 5 + 1
     assert len(_plus.signatures) == 1  # type: ignore[attr-defined]
+
+
+def test_two_processes_that_keep_a_kernel_at_once_write_two_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each read the index before the other wrote it; whose entry is lost compiles again."""
+    one, other = (_KernelFiles(str(tmp_path), "plus", "stamp") for _ in range(2))
+    one.save("bools", "code for bools")
+    unaware = other._load_index()
+    one.save("ints", "code for ints")
+    monkeypatch.setattr(other, "_load_index", lambda: unaware)
+    other.save("floats", "code for floats")
+    assert len(list(tmp_path.glob("*.nbc"))) == 3
+    late = _KernelFiles(str(tmp_path), "plus", "stamp")
+    assert [late.load(key) for key in ("bools", "ints", "floats")] == ["code for bools", None, "code for floats"]
+    _KernelFiles(str(tmp_path), "plus", "another stamp").save("bools", "newer code")
+    assert len(list(tmp_path.glob("*.nbc"))) == 1
+
+
+def test_kernels_are_kept_by_the_name_of_their_module_where_the_tests_say_so() -> None:
+    kept = cast(Any, _plus)._cache._cache_file
+    assert Path(kept._cache_path) == Path(os.environ["SIMLAB_KERNELS"], __name__)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from depth import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from killed_writers import Killed, kill_after
@@ -147,7 +148,7 @@ def test_parts_of_a_shard_have_their_own_channels(folder: Path, most_roots: int)
                 np.testing.assert_array_equal(part.log_probs, whole.log_probs)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(12, quick=5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 1000),
     num_sequences=st.integers(0, 3),

@@ -4,13 +4,14 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simlab.traces.ahead import work_ahead
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(weights=st.lists(st.integers(0, 10), max_size=30), most=st.integers(0, 20))
 def test_values_come_in_order_and_weigh_little(weights: list[int], most: int) -> None:
     begun: list[int] = []

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -55,7 +56,7 @@ def test_a_made_up_trace_is_gone_on_with_by_reading_back(tmp_path: Path) -> None
     assert (open_trace(folder).text_id, open_trace(folder).draft_ids) == (whole.text_id, whole.draft_ids)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     seed=st.integers(0, 999), vocab_size=st.integers(2, 40), peak=st.floats(0, 3), ties=st.floats(0, 1), data=st.data()
 )

@@ -216,9 +216,9 @@ def faults(module: str, source: str) -> list[str]:
     return [f"{module}:{one.line}: {fault}" for one, fault in found if fault is not None]
 
 
-@pytest.mark.parametrize("path", source_files(), ids=str)
-def test_module_keeps_to_its_floor(path: Path) -> None:
-    assert faults(module_of(path), (REPOSITORY / path).read_text(encoding="utf-8")) == []
+def test_modules_keep_to_their_floors() -> None:
+    sources = ((path, (REPOSITORY / path).read_text(encoding="utf-8")) for path in source_files())
+    assert [fault for path, source in sources for fault in faults(module_of(path), source)] == []
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import ast
 import doctest
 import re
 import types
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,21 +44,38 @@ def leaning_docstrings(source: str) -> list[str]:
     return [first for first in firsts if len(first.split()) < LEAST_WORDS or first.startswith(LEANING)]
 
 
-@pytest.mark.parametrize("folder", folders(), ids=str)
-def test_folder_is_a_handful(folder: Path) -> None:
-    modules = [path for path in source_files() if path.parent == folder]
+def folder_faults(folder: Path, modules: int) -> Iterator[str]:
     most = MANY_MODULES if folder.name in ALIKE else MOST_MODULES
-    assert len(modules) <= most, f"{folder} holds {len(modules)} modules"
-    assert (REPOSITORY / folder / "__init__.py").is_file()
-    assert folder.name not in TAKEN_NAMES
+    if modules > most:
+        yield f"{folder} holds {modules} modules; at most {most}"
+    if not (REPOSITORY / folder / "__init__.py").is_file():
+        yield f"{folder} has no __init__.py"
+    if folder.name in TAKEN_NAMES:
+        yield f"other programs take {folder} for something else"
 
 
-@pytest.mark.parametrize("path", source_files(), ids=str)
-def test_module_is_one_thing(path: Path) -> None:
-    source = (REPOSITORY / path).read_text(encoding="utf-8")
-    assert len(source.splitlines()) <= MOST_LINES
-    assert path.stem not in VAGUE_NAMES
-    assert leaning_docstrings(source) == []
+def module_faults(path: Path, source: str) -> Iterator[str]:
+    lines = len(source.splitlines())
+    if lines > MOST_LINES:
+        yield f"{path} has {lines} lines; at most {MOST_LINES}"
+    if path.stem in VAGUE_NAMES:
+        yield f"{path} does not say what it holds"
+    yield from (f"{path}: {first!r} leans on a name beside it" for first in leaning_docstrings(source))
+
+
+def test_folders_are_a_handful() -> None:
+    modules = Counter(path.parent for path in source_files())
+    assert [fault for folder in folders() for fault in folder_faults(folder, modules[folder])] == []
+
+
+def test_modules_are_one_thing() -> None:
+    sources = ((path, (REPOSITORY / path).read_text(encoding="utf-8")) for path in source_files())
+    assert [fault for path, source in sources for fault in module_faults(path, source)] == []
+
+
+def test_planted_faults_are_found() -> None:
+    assert len(list(folder_faults(Path("simlab/target"), MOST_MODULES + 1))) == 3
+    assert len(list(module_faults(Path("simlab/utils.py"), '"""Two words."""\n' * (MOST_LINES + 1)))) == 3
 
 
 @pytest.mark.parametrize(
@@ -76,17 +94,9 @@ def test_a_docstring_that_leans_is_found(source: str, found: list[str]) -> None:
     assert leaning_docstrings(source) == found
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_link_leads_to_the_folder(folder: str) -> None:
-    link = REPOSITORY / "simlab" / folder
-    assert link.is_symlink()
-    assert link.readlink() == Path("..") / folder
-    assert (link / "__init__.py").is_file()
-
-
 def test_links_are_the_four_folders() -> None:
-    links = {path.name for path in (REPOSITORY / "simlab").iterdir() if path.is_symlink()}
-    assert links == set(FOLDERS)
+    links = {path.name: path.readlink() for path in (REPOSITORY / "simlab").iterdir() if path.is_symlink()}
+    assert links == {folder: Path("..") / folder for folder in FOLDERS}
 
 
 def test_tests_mirror_the_folders() -> None:
@@ -114,13 +124,14 @@ def run_example(code: str) -> None:
 PAGE = DOCS / "development" / "conventions.md"
 
 
-@pytest.mark.parametrize(("line", "code"), [pytest.param(*one, id=f"line {one[0]}") for one in examples(PAGE)])
-def test_example_runs(line: int, code: str) -> None:
-    run_example(code)
+def test_examples_of_the_conventions_run() -> None:
+    blocks = list(examples(PAGE))
+    assert len(blocks) >= 10
+    for _, code in blocks:
+        run_example(code)
 
 
-def test_examples_are_found_and_a_wrong_one_fails(tmp_path: Path) -> None:
-    assert len(list(examples(PAGE))) >= 10
+def test_a_wrong_example_fails(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("a\n\n```python\nassert 1 + 1 == 3\n```\n\n```python fragment\nx\n```\n", encoding="utf-8")
     ((line, code),) = examples(page)

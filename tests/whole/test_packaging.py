@@ -188,6 +188,7 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Environm
     return Environment(root, work)
 
 
+@pytest.mark.thorough
 def test_wheel_from_the_source_archive_replays(installed: Environment) -> None:
     asked = "import simlab, importlib.metadata as m; print(simlab.__file__, m.distribution('simlab').locate_file('.'))"
     places = installed.run("python", "-c", asked).split()
@@ -198,6 +199,7 @@ def test_wheel_from_the_source_archive_replays(installed: Environment) -> None:
     assert "ddtree:budget=16" in installed.run("python", "user.py")
 
 
+@pytest.mark.thorough
 def test_a_users_program_is_checked_against_the_wheel(installed: Environment) -> None:
     folder = installed.work / "checked"
     folder.mkdir()

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from depth import examples
 from engine_oracles import seconds_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,7 +29,7 @@ def served(texts: RecordedTexts, batch: int, choose: TreeChoice) -> ServedRounds
     return serve(texts, batch, choose, with_filler_requests(len(texts.sequences)))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(seed=st.integers(0, 1 << 20), num=st.integers(1, 6), batch=st.integers(1, 4))
 def test_watching_changes_nothing(seed: int, num: int, batch: int) -> None:
     texts = random_texts(seed, num, coarse=False)
@@ -56,7 +57,7 @@ def test_all_labels_are_more_than_a_server_has(monkeypatch: pytest.MonkeyPatch) 
     assert seen[0].confidences[-1].tolist() != seen[1].confidences[-1].tolist()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(seed=st.integers(0, 1 << 20), num=st.integers(1, 6), batch=st.integers(1, 4))
 def test_hindsight_takes_the_best_number_of_accepted_tokens(seed: int, num: int, batch: int) -> None:
     texts, cost = random_texts(seed, num, coarse=False), cost_table(DEPTH)

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
@@ -16,7 +17,7 @@ from simlab.traces.synthetic import write_synthetic_trace
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.3, 3.0))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 def test_the_temperature_is_the_most_likely_one(seed: int, true: float) -> None:
     generator = np.random.default_rng(seed)
     logits = generator.normal(1.0, 2.0, 2000)

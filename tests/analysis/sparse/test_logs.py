@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_depth import of_one_depth
@@ -88,7 +89,7 @@ def by_hand(
     return {MEAN: [(row, len(trees[row]), accepted(row)) for row in rows], NEAREST: walked}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 2**32), logged=st.sampled_from([None, 1, 4]), wanted=st.sampled_from([None, 1, 3, 40]))
 def test_both_estimates_are_those_by_hand(seed: int, logged: int | None, wanted: int | None) -> None:
     sequences = of_one_depth(seed, 3)
@@ -110,7 +111,7 @@ def test_both_estimates_are_those_by_hand(seed: int, logged: int | None, wanted:
 # --- what must hold
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 2**32), number=st.integers(1, 4))
 def test_a_log_is_exact_for_its_own_policy(seed: int, number: int) -> None:
     """At its own starts nothing is missing: both estimates are the dense replay, round by round."""
@@ -122,7 +123,7 @@ def test_a_log_is_exact_for_its_own_policy(seed: int, number: int) -> None:
             assert same_rounds(estimated(name, every, own, texts.roots.firsts), own)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 2**32), number=st.integers(1, 4))
 def test_a_log_of_every_root_is_exact_for_every_policy(seed: int, number: int) -> None:
     """Plain decoding begins a round at each root, so its log is a dense trace."""
@@ -134,7 +135,7 @@ def test_a_log_of_every_root_is_exact_for_every_policy(seed: int, number: int) -
         assert same_rounds(estimated(NEAREST, every, everywhere, texts.roots.firsts), own)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 2**32))
 def test_a_walk_commits_each_token_once(seed: int) -> None:
     texts = texts_of(of_one_depth(seed, 3))
@@ -150,7 +151,7 @@ def test_a_walk_commits_each_token_once(seed: int) -> None:
         assert sums == [len(one.text) - 1 for one in texts.sequences]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 2**32), logged=st.sampled_from([None, 4]), wanted=st.sampled_from([None, 1, 9]))
 def test_borrowed_rows_are_those_by_hand(seed: int, logged: int | None, wanted: int | None) -> None:
     sequences = of_one_depth(seed, 3)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_artefacts import TARGET_CONFIG
@@ -179,7 +180,7 @@ def test_costs_are_the_formula_at_every_context() -> None:
 falling = st.lists(st.integers(0, 1 << 20), max_size=60).map(sorted)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(falling, st.integers(0, 999), st.integers(1, 40), st.integers(0, 3000))
 def test_the_rule_stops_at_the_best_size_of_all_above_its_floor(
     path_costs: list[int], seed: int, floor: int, context: int

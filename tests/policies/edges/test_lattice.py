@@ -3,6 +3,7 @@
 import lattice_oracle
 import numpy as np
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_channels import pool_rows, random_pool, random_transitions, transition_rows
@@ -51,7 +52,7 @@ def check_same(lattice: Lattice, below: lattice_oracle.Below, most_depths: int) 
     return longest
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200, quick=40))
 @given(seeds, st.integers(1, 4), st.integers(0, 5), st.integers(1, 6), st.integers(1, 6))
 def test_transitions_of_many_roots(seed: int, num_depths: int, width: int, most_rows: int, top_k: int) -> None:
     generator = np.random.default_rng(seed)
@@ -65,7 +66,7 @@ def test_transitions_of_many_roots(seed: int, num_depths: int, width: int, most_
         check_same(lattice, lattice_oracle.below_transitions(*columns, most_rows, top_k), num_depths)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200, quick=40))
 @given(seeds, st.sampled_from([0.0, 0.002, 0.5]), st.sampled_from([1, 2, EVERY]))
 def test_pools_of_many_roots(seed: int, price: float, deepest: int) -> None:
     generator = np.random.default_rng(seed)

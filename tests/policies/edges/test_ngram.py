@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ngram_oracle import PlainNGram
@@ -46,13 +47,13 @@ def assert_same(counts: NGramCounts, plain: PlainNGram, tokens: range = range(VO
                 assert after(counts, context, token) == pytest.approx(expected, rel=1e-13, abs=0)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60, quick=40))
 @given(texts_strategy)
 def test_it_is_witten_and_bell(texts: list[list[int]]) -> None:
     assert_same(counts_of([ints(text) for text in texts], VOCAB), PlainNGram([((), text) for text in texts], VOCAB))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60, quick=40))
 @given(
     st.lists(
         st.tuples(st.lists(st.integers(0, 3), max_size=4), st.lists(st.integers(0, 3), min_size=1, max_size=30)),
@@ -97,7 +98,7 @@ def log_of(counts: NGramCounts, first: int, second: int, token: int) -> float:
     return log_after(tokens, logs, two, one, token)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60, quick=40))
 @given(texts_strategy, st.integers(1, 3))
 def test_logarithms_are_those_of_the_probabilities(texts: list[list[int]], min_count: int) -> None:
     rows = count_texts([(ints([]), ints(text)) for text in [*texts, [1]]], VOCAB, min_count)
@@ -121,7 +122,7 @@ def test_logarithms_of_many_contexts_and_many_tokens_after_one() -> None:
             assert log_of(counts, first, second, token) == pytest.approx(expected, rel=1e-14, abs=1e-14)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60, quick=40))
 @given(
     st.lists(
         st.tuples(st.integers(0, 12), st.lists(st.integers(0, VOCAB - 1), max_size=12), st.sampled_from([VOCAB, 9])),

@@ -3,6 +3,7 @@
 import numpy as np
 import oracle
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_costs import random_table
@@ -53,7 +54,7 @@ def fewest_s(recorded: RecordedSequence, cost: CostTable, most: int) -> float:
     return least(0)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(0, 10**6))
 def test_no_choice_of_budgets_takes_less(seed: int) -> None:
     generator = np.random.default_rng(seed)
@@ -86,7 +87,7 @@ def test_no_fixed_budget_is_faster_on_real_rows() -> None:
         assert 0 < bound < min(fixed)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60, quick=40))
 @given(st.integers(0, 10**6), st.integers(0, 6))
 def test_no_choice_of_trees_on_a_channel_has_fewer_rounds(seed: int, budget: int) -> None:
     recorded = with_channel(np.random.default_rng(seed), "transitions")

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from served_oracle import cost_table, random_texts, served_by_hand
@@ -32,7 +33,7 @@ def listed(found: TextRounds, texts: RecordedTexts) -> list[list[tuple[int, int,
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60, quick=40))
 @given(
     seed=st.integers(0, 1 << 20),
     num=st.integers(1, 7),
@@ -53,7 +54,7 @@ def test_a_joint_budget_is_the_servers(seed: int, num: int, batch: int, budget: 
 POLICIES: tuple[AnyPolicy, ...] = (Autoregressive(), Chain(2), DDTree(5), JointBudget(6))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 1 << 20), num=st.integers(1, 6), coarse=st.booleans(), policy=st.sampled_from(POLICIES))
 def test_one_text_at_a_time_is_the_replay_of_each_alone(seed: int, num: int, coarse: bool, policy: AnyPolicy) -> None:
     texts, cost = random_texts(seed, num, coarse), cost_table()
@@ -65,7 +66,7 @@ def test_one_text_at_a_time_is_the_replay_of_each_alone(seed: int, num: int, coa
     assert Replay([(policy, cost)]).sums(texts).counts.tolist() == expected.counts.tolist()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(
     seed=st.integers(0, 1 << 20),
     num=st.integers(1, 6),

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from channel_texts import joint_needs, with_channels
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_artefacts import FullArtefacts, channel_seconds
@@ -121,7 +122,7 @@ def sample() -> list[RecordedSequence]:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20, quick=6))
 @given(seed=st.integers(0, 2**32), most_kept=st.integers(1, 20))
 def test_the_engine_has_the_rounds_of_playing_it(name: str, seed: int, most_kept: int) -> None:
     recorded = random_sequence(np.random.default_rng(seed), most_kept)
@@ -135,7 +136,7 @@ def test_the_engine_has_the_rounds_of_playing_it_on_real_rows(name: str, sample:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20, quick=6))
 @given(seed=st.integers(0, 2**32), most_kept=st.integers(1, 20), most=st.integers(1, 40))
 def test_a_layer_is_what_every_root_gives(name: str, seed: int, most_kept: int, most: int) -> None:
     recorded = with_channels(random_sequence(np.random.default_rng(seed), most_kept), policies_of(name))
@@ -149,7 +150,7 @@ def test_a_layer_is_what_every_root_gives_on_real_rows(name: str, sample: list[R
         check_layer(order, sample[0], 64)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(seed=st.integers(0, 2**32), number=st.integers(1, 5))
 def test_sums_of_texts_together_are_those_of_their_rounds(seed: int, number: int) -> None:
     """Every policy at once, priced and not: to the last bit."""
@@ -173,7 +174,7 @@ def test_sums_of_texts_together_are_those_of_their_rounds(seed: int, number: int
 
 
 @pytest.mark.parametrize("name", ["ddtree:budget", "calibrated:budget", "presto:budget"])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10, quick=5))
 @given(seed=st.integers(0, 2**32), number=st.integers(3, 8), budgets=st.permutations([1, 6, 40]))
 def test_budgets_at_different_prices_are_each_as_if_alone(
     name: str, seed: int, number: int, budgets: list[int]

@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from channel_texts import with_channels
+from depth import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from made_up_artefacts import FullArtefacts
@@ -91,7 +92,7 @@ def catching_up(cost: CostTable, router: RoutedPolicy, played: list[Round], leng
     return total
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(seed=st.integers(0, 10**6), by=st.sampled_from(["entropy", "accepted", "context"]))
 def test_a_round_pays_for_its_route_and_for_catching_up(seed: int, by: str) -> None:
     recorded, cost = recorded_for(seed), table_for(seed % 7)
@@ -156,7 +157,7 @@ def fewest_s(recorded: RecordedSequence, cost: CostTable) -> float:
     return least(0)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 10**6))
 def test_no_choice_of_routes_takes_less(seed: int) -> None:
     recorded, cost = recorded_for(seed), table_for(seed % 5, late=False)

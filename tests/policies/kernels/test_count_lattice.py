@@ -2,6 +2,7 @@
 
 import lattice_oracle
 import numpy as np
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_channels import VOCAB, below_lattice, random_lattice
@@ -10,7 +11,7 @@ from simlab.policies.kernels.count_lattice import insert_true_by_count, walk_buf
 from simlab.policies.orders.node_order import NEVER
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500, quick=40))
 @given(st.integers(0, 1 << 30), st.integers(0, 40), st.lists(st.integers(0, VOCAB - 1), max_size=6))
 def test_the_true_path_stands_where_the_plain_heap_has_it(seed: int, most: int, text: list[int]) -> None:
     generator = np.random.default_rng(seed)

@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,7 +51,7 @@ def listed(children: Children, kind: int, first: int, last: int, limit: int) -> 
     return found
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.integers(0, 10**6), st.integers(1, 4), st.booleans(), st.data())
 def test_all_paths_within_the_limit_are_there(
     seed: int, num_depths: int, with_spine: bool, data: st.DataObject

@@ -2,6 +2,7 @@
 
 import lattice_oracle
 import numpy as np
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_channels import VOCAB, as_nodes, below_lattice, random_lattice
@@ -23,7 +24,7 @@ def nodes_of(tree: Ints, scores: Doubles) -> OrderedNodes:
     return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500, quick=40))
 @given(seeds, st.integers(0, 60))
 def test_it_is_the_plain_heap(seed: int, most: int) -> None:
     lattice = random_lattice(np.random.default_rng(seed))
@@ -32,7 +33,7 @@ def test_it_is_the_plain_heap(seed: int, most: int) -> None:
     assert (nodes.tokens[0], nodes.parents[0], nodes.scores[0]) == (5, -1, 0.0)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300, quick=40))
 @given(seeds, st.integers(0, 60), st.integers(1, 6))
 def test_only_the_first_nodes_of_a_depth_have_children(seed: int, most: int, width: int) -> None:
     lattice = random_lattice(np.random.default_rng(seed))
@@ -40,7 +41,7 @@ def test_only_the_first_nodes_of_a_depth_have_children(seed: int, most: int, wid
     assert found == lattice_oracle.beam(below_lattice(lattice), most, width)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300, quick=40))
 @given(seeds, st.integers(0, 60), st.integers(1, 6))
 def test_whole_families_are_the_published_loop(seed: int, most: int, width: int) -> None:
     lattice = random_lattice(np.random.default_rng(seed))
@@ -59,7 +60,7 @@ def test_a_smaller_tree_is_the_beginning_of_a_larger_one(seed: int, one: int, ot
         np.testing.assert_array_equal(few[1], many[1][: few[1].size])
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300, quick=40))
 @given(seeds, st.integers(0, 40), st.lists(st.integers(0, VOCAB - 1), max_size=6))
 def test_the_true_path_by_its_tokens(seed: int, most: int, text: list[int]) -> None:
     generator = np.random.default_rng(seed)

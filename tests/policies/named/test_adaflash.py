@@ -5,6 +5,7 @@ import math
 
 import oracle
 import shape_oracles
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from order_checks import as_rows, draft_of, real_rows, rows_strategy
@@ -28,7 +29,7 @@ def candidate_len(probs: list[float], threshold: float) -> int:
     return max(2, passed[0] if passed else len(probs) + 1)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200, quick=40))
 @given(
     st.one_of(rows_strategy(6, 2), st.integers(0, 999).map(lambda seed: real_rows(seed, 9, 3))),
     st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.9, 0.999]),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from calibration_oracle import STEPS, class_by_hand, mapped_by_hand
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_artefacts import MadeUpArtefacts
@@ -110,7 +111,7 @@ def paths_of(nodes: OrderedNodes) -> list[Path]:
     return paths[1:]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300, quick=40))
 @given(rows_strategy(4, 6), maps(), st.integers(1, 7), st.integers(0, 60))
 def test_it_is_the_plain_heap(rows: list[Row], edge_map: Doubles, top_k: int, budget: int) -> None:
     nodes = BestFirst(Calibrated(edge_map, "drawn", top_k)).nodes(draft_of(rows), budget)
@@ -120,7 +121,7 @@ def test_it_is_the_plain_heap(rows: list[Row], edge_map: Doubles, top_k: int, bu
     assert nodes.tokens[1:].tolist() == [rows[len(path) - 1][path[-1]][0] for path in taken]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(rows_strategy(3, 80), maps(), st.integers(1, 300))
 def test_every_class_of_rank_is_mapped(rows: list[Row], edge_map: Doubles, budget: int) -> None:
     nodes = BestFirst(Calibrated(edge_map, "drawn", 64)).nodes(draft_of(rows), budget)
@@ -277,7 +278,7 @@ def edges_by_hand(rows: DraftRows, top_k: int) -> tuple[Counter[tuple[int, int, 
     return numbers, hits
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60, quick=40))
 @given(st.integers(0, 1 << 30), st.sampled_from([2, 12, 64]))
 def test_edges_are_counted_as_by_hand(seed: int, top_k: int) -> None:
     generator = np.random.default_rng(seed)

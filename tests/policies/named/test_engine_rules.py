@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from depth import examples
 from engine_oracles import Planner, SglangByHand, VllmByHand, serve_chains
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -65,7 +66,7 @@ def sample() -> tuple[RecordedTexts, int]:
     return texts, texts.rows.counts.shape[1]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(
     seed=st.integers(0, 1 << 20),
     num=st.integers(1, 7),
@@ -84,7 +85,7 @@ def test_vllm_admits_what_its_code_does(
         assert agrees(made(VllmAdaptive(padded=padded), cost), planner, texts, batch)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(
     seed=st.integers(0, 1 << 20),
     num=st.integers(1, 7),
@@ -117,7 +118,7 @@ def test_both_agree_on_the_packaged_sample(batch: int) -> None:
     assert min(len(set(vllm.totals)), len(set(sglang.totals))) > 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 1 << 20), num=st.integers(1, 7), batch=st.integers(1, 5), coarse=st.booleans())
 def test_with_the_drafters_own_probabilities_and_no_delay_it_is_joint_throughput_on_chains(
     seed: int, num: int, batch: int, coarse: bool
@@ -142,7 +143,7 @@ def test_a_replay_leaves_nothing_behind(recipe: Composed) -> None:
     assert listed(served(policy, texts, 3), texts) == listed(served(policy, texts, 3), texts)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20, quick=6))
 @given(seed=st.integers(0, 1 << 20), num=st.integers(1, 5), vllm=st.booleans())
 def test_a_text_alone_is_one_request_of_which_nothing_is_known(seed: int, num: int, vllm: bool) -> None:
     texts, cost = random_texts(seed, num, coarse=False), prices(seed)

@@ -8,6 +8,7 @@ import numpy as np
 import oracle
 import pytest
 import shape_oracles
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from order_checks import (
@@ -65,7 +66,7 @@ whole_entropies = st.lists(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200, quick=40))
 @given(
     laws,
     whole_entropies,
@@ -129,7 +130,7 @@ chosen_rows = st.one_of(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200, quick=40))
 @given(chosen_rows, st.one_of(st.sampled_from([0.0, 0.5, 0.75, 0.8, 0.9, 1.0]), st.floats(0, 1)), st.integers(1, 60))
 def test_it_is_best_first_below_a_coverage(rows: list[oracle.Row], coverage: float, most_width: int) -> None:
     widths = shape_oracles.covering_widths(rows, coverage, most_width)
@@ -137,7 +138,7 @@ def test_it_is_best_first_below_a_coverage(rows: list[oracle.Row], coverage: flo
     check_nodes(WidthCapped(coverage_caps(coverage, most_width), 64).nodes(draft_of(rows), 50), rows, expected)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200, quick=40))
 @given(chosen_rows, st.one_of(st.sampled_from([0.0, 0.05, 0.25, 0.5, 1.0]), st.floats(1e-9, 1)), st.integers(1, 60))
 def test_it_is_best_first_above_a_probability(rows: list[oracle.Row], least_prob: float, most_width: int) -> None:
     widths = shape_oracles.likely_widths(rows, least_prob, most_width)
@@ -145,7 +146,7 @@ def test_it_is_best_first_above_a_probability(rows: list[oracle.Row], least_prob
     check_nodes(WidthCapped(least_prob_caps(least_prob, most_width), 64).nodes(draft_of(rows), 50), rows, expected)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200, quick=40))
 @given(
     laws,
     whole_entropies,

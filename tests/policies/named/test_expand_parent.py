@@ -3,6 +3,7 @@
 import oracle
 import pytest
 import shape_oracles
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from order_checks import (
@@ -30,14 +31,14 @@ POLICIES = [
 ]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300, quick=40))
 @given(rows_strategy(4, 6), st.integers(1, 7), st.integers(0, 60))
 def test_it_is_the_published_loop(rows: list[oracle.Row], width: int, budget: int) -> None:
     expected = shape_oracles.expand_parent(rows, [width] * len(rows), budget)
     check_nodes(ExpandParent(width).nodes(draft_of(rows), budget), rows, expected)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100, quick=40))
 @given(rows_strategy(5, 6), st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(0, 60))
 def test_caps_by_depth(rows: list[oracle.Row], caps: list[int], budget: int) -> None:
     every = [min(cap, 4) for cap in [*caps, *[caps[-1]] * len(rows)]]
@@ -45,7 +46,7 @@ def test_caps_by_depth(rows: list[oracle.Row], caps: list[int], budget: int) -> 
     check_nodes(ExpandParent(4, tuple(caps)).nodes(draft_of(rows), budget), rows, expected)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100, quick=40))
 @given(
     st.one_of(rows_strategy(5, 6), st.integers(0, 999).map(lambda seed: real_rows(seed, 6, 8))),
     st.sampled_from([(1.0, 1.0), (2.0, 1.0), (0.0, 0.0), (-1.0, 0.5), (900.0, 0.25)]),

@@ -6,6 +6,7 @@ import extension_oracle
 import numpy as np
 import oracle
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_costs import random_table
@@ -76,7 +77,7 @@ def only_asked(recorded: RecordedSequence, order: ExtendedFamilies) -> RecordedS
     return replace(recorded, channels={"extension": BranchRows(kept[:, None], parts[0].depth, *joined)})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150, quick=40))
 @given(seeds, st.integers(1, 4), widths, sizes, gaps, lengths, st.integers(0, 40), st.booleans())
 def test_nodes_and_layer_are_the_plain_ones(
     seed: int, deeper: int, width: int, tree_budget: int, gap: float, length: int, most: int, every: bool
@@ -108,7 +109,7 @@ def test_a_text_extends_at_some_roots_and_not_at_others() -> None:
     assert min(counted) > 20
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60, quick=40))
 @given(seeds, widths, sizes)
 def test_with_a_gap_that_nothing_has_it_is_the_released_tree(seed: int, width: int, tree_budget: int) -> None:
     recorded = extended(seed, 2)
@@ -119,7 +120,7 @@ def test_with_a_gap_that_nothing_has_it_is_the_released_tree(seed: int, width: i
         assert ours.tree.parents.tolist() == theirs.tree.parents.tolist()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60, quick=40))
 @given(seeds)
 def test_a_chain_that_is_not_in_the_tree_is_not_extended(seed: int) -> None:
     recorded = extended(seed, 2)
@@ -148,7 +149,7 @@ def test_the_gap_must_be_exceeded() -> None:
     assert tree.parents.tolist() == [-1, 0, 0, 1, 1, 2, 2, 3, 7]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80, quick=40))
 @given(seeds, widths, sizes, gaps, lengths)
 def test_engine_and_round_by_round_agree(seed: int, width: int, tree_budget: int, gap: float, length: int) -> None:
     recorded, policy = extended(seed, 3), JetSpecExtended(tree_budget, width, gap, length)
@@ -190,7 +191,7 @@ def check_prices(seed: int, width: int, gap: float) -> None:
     assert (sums.seconds[1, :, 1] == 0).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60, quick=40))
 @given(seeds, widths, gaps)
 def test_a_round_pays_for_what_it_asks_for(seed: int, width: int, gap: float) -> None:
     check_prices(seed, width, gap)

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_artefacts import MadeUpArtefacts
@@ -96,7 +97,7 @@ def check_served(seed: int, num: int, batch: int, budget: int, coarse: bool, cos
     return len({sum(sizes) for sizes, _ in batches})
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80, quick=40))
 @given(
     seed=st.integers(0, 1 << 20),
     num=st.integers(1, 7),
@@ -185,7 +186,7 @@ def test_every_number_is_tried_unless_it_stops_at_the_first() -> None:
 # One text
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(
     seed=st.integers(0, 1 << 20),
     num=st.integers(1, 5),

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ngram_oracle import PlainNGram, PlainPresto, Row, share_of_entropy
@@ -111,7 +112,7 @@ def assert_layers_equal(one: OrderLayer, other: OrderLayer) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(seed=st.integers(0, 10_000), budget=st.integers(1, 60))
 def test_it_is_the_plain_heap(kind: str, seed: int, budget: int) -> None:
     generator = np.random.default_rng(seed)
@@ -133,7 +134,7 @@ def test_it_is_the_plain_heap_when_everything_ties() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 10_000), most=st.integers(0, 70), weight=st.sampled_from([0.0, 0.2, 3.0]))
 def test_the_layer_is_that_of_every_root(kind: str, seed: int, most: int, weight: float) -> None:
     generator = np.random.default_rng(seed)
@@ -148,7 +149,7 @@ def exactly(counts: NGramCounts) -> NGramCounts:
     return counts._replace(logs=no_logs())
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60, quick=40))
 @given(seed=st.integers(0, 10_000), most=st.integers(0, 70), weight=st.sampled_from([0.0, 0.2, 3.0, 999.0, 1e9]))
 def test_logarithms_taken_beforehand_change_nothing(seed: int, most: int, weight: float) -> None:
     generator = np.random.default_rng(seed)
@@ -196,7 +197,7 @@ def counts_of_steps() -> NGramCounts:
     return counts_for([([], [VOCAB - 1, VOCAB - 2, VOCAB - 1])])
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 10_000), budget=st.integers(1, 70), top_k=st.integers(1, 20))
 def test_without_weight_it_is_ddtree_on_the_same_ranks(seed: int, budget: int, top_k: int) -> None:
     recorded = random_sequence(np.random.default_rng(seed), 18)
@@ -212,7 +213,7 @@ def test_without_weight_it_is_ddtree_on_the_same_ranks(seed: int, budget: int, t
     assert [one.tolist() for one in columns.columns()] == [one.tolist() for one in other.columns()]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 10_000), budget=st.integers(1, 70))
 def test_a_weight_of_nothing_changes_nothing_in_the_corrected_kernel(seed: int, budget: int) -> None:
     generator = np.random.default_rng(seed)
@@ -291,7 +292,7 @@ def test_the_weight_follows_the_entropy() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 10_000), budgets=st.lists(st.integers(1, 60), min_size=1, max_size=5))
 def test_only_roots_that_some_budget_comes_to_are_enough(kind: str, seed: int, budgets: list[int]) -> None:
     generator = np.random.default_rng(seed)

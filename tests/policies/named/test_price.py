@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_costs import random_table
@@ -79,7 +80,7 @@ def all_roots(sizes: Ints) -> TextRounds:
     return TextRounds(np.arange(number), sizes.astype(np.int64), np.zeros(number, np.int64), np.array([number]))
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(st.integers(0, 1 << 30), st.integers(1, MOST))
 def test_at_the_rate_of_a_fixed_budget_the_price_never_loses_to_it(seed: int, budget: int) -> None:
     """In expected tokens per second, on the rounds that the rate was found on: all sizes tried."""
@@ -110,7 +111,7 @@ def test_a_rate_may_be_nothing_and_is_never_negative_or_infinite() -> None:
             Price(rate=rate)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(0, 1 << 30))
 def test_the_rounds_at_the_fixed_point_bring_its_rate(seed: int) -> None:
     generator = np.random.default_rng(seed)

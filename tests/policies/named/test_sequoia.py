@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_artefacts import MadeUpArtefacts
@@ -67,7 +68,7 @@ small_tables = st.one_of(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(small_tables, st.lists(st.integers(1, 64), min_size=13, max_size=13), st.booleans())
 def test_no_tree_of_any_size_and_depth_has_more_tokens_per_second(
     table: list[list[float]], units: list[int], falls: bool

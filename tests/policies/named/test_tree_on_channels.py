@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_artefacts import FullArtefacts
@@ -76,7 +77,7 @@ def made(*parts: str) -> list[AnyPolicy]:
 
 
 @pytest.mark.parametrize(("order", "shape", "rule"), RUNNING)
-@settings(max_examples=20)
+@settings(max_examples=examples(20, quick=6))
 @given(st.integers(0, 1 << 30), st.sampled_from([*CHANNELS]), st.integers(1, 30))
 def test_a_channel_of_the_marginals_gives_their_trees(
     order: str, shape: str, rule: str, seed: int, kind: str, budget: int

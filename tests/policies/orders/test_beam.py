@@ -6,6 +6,7 @@ import numpy as np
 import oracle
 import pytest
 import shape_oracles
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from order_checks import (
@@ -52,7 +53,7 @@ def drafts(seed: int) -> list[Draft]:
     return [draft_of(real_rows(seed, 3, 6)), draft_of([[(3 * rank, -0.5) for rank in range(5)]] * 3)]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200, quick=40))
 @given(rows_strategy(4, 4), st.integers(1, 9), st.integers(1, 5), st.integers(0, 90))
 def test_on_marginals_it_is_the_search_level_by_level(
     rows: list[oracle.Row], width: int, deepest: int, budget: int

@@ -3,6 +3,7 @@
 import numpy as np
 import oracle
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from marginals import marginals_of, paths_of, rows_strategy
@@ -19,7 +20,7 @@ def as_lists(nodes: OrderedNodes) -> list[list[float]]:
     return [*(values.tolist() for values in integers), nodes.scores.tolist()]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300, quick=40))
 @given(rows_strategy(3, 4), st.integers(0, 90))
 def test_it_is_the_listing_of_every_path(rows: list[oracle.Row], budget: int) -> None:
     reachable = rows[: next((depth for depth, row in enumerate(rows) if not row), len(rows))]
@@ -31,7 +32,7 @@ def test_it_is_the_listing_of_every_path(rows: list[oracle.Row], budget: int) ->
     assert nodes.scores.tolist() == [0.0, *(float(oracle.score(rows, path)) for path in paths)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60, quick=40))
 @given(rows_strategy(31, 40), st.integers(1, 512))
 def test_it_is_the_plain_heap(rows: list[oracle.Row], budget: int) -> None:
     assert paths_of(best_first(5, marginals_of(rows), budget)) == oracle.best_paths_by_heap(rows, budget)
@@ -43,7 +44,7 @@ def test_it_is_the_plain_heap_when_everything_ties(value: float) -> None:
     assert paths_of(best_first(5, marginals_of(rows), 600)) == oracle.best_paths_by_heap(rows, 600)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60, quick=40))
 @given(rows_strategy(3, 3, fewest_ranks=1), st.integers(1, 5))
 def test_no_other_tree_of_the_size_has_a_larger_sum(rows: list[oracle.Row], size: int) -> None:
     nodes = best_first(5, marginals_of(rows), size)

@@ -8,6 +8,7 @@ import numpy as np
 import oracle
 import pytest
 import shape_oracles
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_costs import random_table
@@ -75,7 +76,7 @@ def test_a_chain_is_the_first_candidates(rows: list[oracle.Row], budget: int) ->
     check_nodes(SpineOrder().nodes(draft_of(rows), budget), rows, shape_oracles.chain(rows)[:budget])
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200, quick=40))
 @given(
     st.one_of(rows_strategy(6, 3), st.integers(0, 999).map(lambda seed: real_rows(seed, 9, 3))),
     st.integers(0, 6),

@@ -5,6 +5,7 @@ from dataclasses import replace
 import lattice_oracle
 import numpy as np
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ngram_oracle import PlainNGram
@@ -66,7 +67,7 @@ def check_rows(layer: OrderLayer, expected: list[list[lattice_oracle.Node]], tex
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@settings(max_examples=100)
+@settings(max_examples=examples(100, quick=40))
 @given(seeds, st.integers(1, 6), st.integers(1, 6), st.integers(0, 40))
 def test_transitions_are_the_plain_heap(shape: LatticeShape, seed: int, previous: int, top_k: int, most: int) -> None:
     recorded = with_channel(np.random.default_rng(seed), "transitions")
@@ -74,7 +75,7 @@ def test_transitions_are_the_plain_heap(shape: LatticeShape, seed: int, previous
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@settings(max_examples=100)
+@settings(max_examples=examples(100, quick=40))
 @given(seeds, st.sampled_from([0.0, 0.002, 0.5]), st.sampled_from([(), (("depth", 2),)]), st.integers(0, 40))
 def test_pools_are_the_plain_heap(
     shape: LatticeShape, seed: int, price: float, least: tuple[tuple[str, int], ...], most: int
@@ -104,7 +105,7 @@ def check_source(source: LatticeSource, shape: LatticeShape, recorded: RecordedS
     assert true_reaches(source, texts_of([recorded, recorded])).tolist() == reaches * 2
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60, quick=40))
 @given(seeds, st.integers(1, 5), st.integers(1, 5), st.integers(1, 30))
 def test_less_of_a_recording_is_a_smaller_recording(seed: int, previous: int, top_k: int, most: int) -> None:
     recorded = with_channel(np.random.default_rng(seed), "transitions")
@@ -149,7 +150,7 @@ def marginals_twice(seed: int, kind: str) -> tuple[RecordedSequence, int, int] |
 
 
 @pytest.mark.parametrize("kind", ["transitions", "pool"])
-@settings(max_examples=100)
+@settings(max_examples=examples(100, quick=40))
 @given(seeds, st.integers(1, 60))
 def test_a_channel_that_says_no_more_than_marginals_gives_their_trees(kind: str, seed: int, most: int) -> None:
     made = marginals_twice(seed, kind)
@@ -197,7 +198,7 @@ def edge_of(kind: str, counts: NGramCounts) -> NGramCorrected:
 
 @pytest.mark.parametrize("kind", EDGES)
 @pytest.mark.parametrize("channel", ["transitions", "pool"])
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(seeds, st.integers(1, 40))
 def test_a_corrected_lattice_is_the_plain_heap(channel: str, kind: str, seed: int, most: int) -> None:
     generator = np.random.default_rng(seed)
@@ -221,7 +222,7 @@ def test_a_corrected_lattice_is_the_plain_heap(channel: str, kind: str, seed: in
 
 
 @pytest.mark.parametrize("kind", EDGES)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(seeds, st.integers(1, 40))
 def test_a_corrected_channel_that_says_no_more_than_marginals_gives_their_trees(
     kind: str, seed: int, most: int

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from order_checks import check_columns, texts
@@ -46,7 +47,6 @@ def made_up(seed: int) -> tuple[Shorts, Ints, Longs]:
     return places.astype(np.uint16), generator.integers(0, 9, num).astype(np.int32), firsts.astype(np.int64)
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 1 << 20), masked=st.integers(-1, 10))
 def test_the_kernel_has_the_rounds_of_plain_python(seed: int, masked: int) -> None:
     insertions, sizes, firsts = made_up(seed)
@@ -57,7 +57,6 @@ def test_the_kernel_has_the_rounds_of_plain_python(seed: int, masked: int) -> No
     assert found.ends.tolist() == [sum(root < last for root in roots) for last in firsts.tolist()[1:]]
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 1 << 20))
 def test_masks_behind_every_node_are_a_walk_without_any(seed: int) -> None:
     insertions, sizes, firsts = made_up(seed)
@@ -66,7 +65,7 @@ def test_masks_behind_every_node_are_a_walk_without_any(seed: int) -> None:
         assert getattr(found, name).tolist() == getattr(plain, name).tolist()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(seed=st.integers(0, 1 << 20), masked=st.integers(-1, 9), budget=st.integers(1, 9))
 def test_the_engine_has_the_rounds_of_playing_it(seed: int, masked: int, budget: int) -> None:
     policies: list[AnyPolicy] = [SelfSpeculation(budget, masked), SelfSpeculation(budget, masked, "chain")]
@@ -75,7 +74,7 @@ def test_the_engine_has_the_rounds_of_playing_it(seed: int, masked: int, budget:
         check_columns([*policies, DDTree(budget)], recorded)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(seed=st.integers(0, 1 << 20), budget=st.integers(1, 9))
 def test_the_two_ends(seed: int, budget: int) -> None:
     """Masks behind every node: the policy within. None: every other round drafts nothing and commits one token."""

@@ -6,6 +6,7 @@ import lattice_oracle
 import numpy as np
 import pytest
 import redraft_oracle
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from order_checks import check_columns, check_layer, check_nested
@@ -85,7 +86,7 @@ def roots_of(recorded: RecordedSequence, order: NodeOrder) -> list[Draft]:
     return [source(t) for t in range(len(recorded.text) - 1)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150, quick=40))
 @given(seeds, counts, st.booleans(), st.booleans(), st.integers(0, 2), st.integers(0, 40))
 def test_the_published_tree_is_the_plain_one(
     seed: int, count: int, whole: bool, exclude: bool, deeper: int, most: int
@@ -100,7 +101,7 @@ def test_the_published_tree_is_the_plain_one(
     check_layer(order, recorded, most)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150, quick=40))
 @given(seeds, counts, st.booleans(), st.integers(1, 4), st.integers(0, 2), st.integers(0, 40))
 def test_a_tree_of_some_width_is_the_plain_heap(
     seed: int, count: int, whole: bool, width: int, deeper: int, most: int
@@ -116,7 +117,7 @@ def test_a_tree_of_some_width_is_the_plain_heap(
     check_layer(order, recorded, most)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100, quick=40))
 @given(seeds, counts, st.booleans(), st.integers(0, 2))
 def test_the_merged_tree_accepts_what_unmerged_branches_accept(seed: int, count: int, whole: bool, deeper: int) -> None:
     recorded = redrafted(seed, deeper)
@@ -129,7 +130,7 @@ def test_the_merged_tree_accepts_what_unmerged_branches_accept(seed: int, count:
         assert merged == redraft_oracle.accepted(chain, branches, lengths, text.tolist())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100, quick=40))
 @given(seeds, st.integers(0, 2))
 def test_no_tree_holds_more_of_the_text_than_the_bound(seed: int, deeper: int) -> None:
     recorded = redrafted(seed, deeper)
@@ -152,7 +153,7 @@ def test_no_tree_holds_more_of_the_text_than_the_bound(seed: int, deeper: int) -
             assert len(found) <= bound[t]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60, quick=40))
 @given(seeds, st.integers(0, 2), st.integers(1, 20))
 def test_engine_and_round_by_round_agree(seed: int, deeper: int, budget: int) -> None:
     policies = [
@@ -170,7 +171,7 @@ def test_engine_and_round_by_round_agree(seed: int, deeper: int, budget: int) ->
             check_nested(order, draft, budget, 2 * budget)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60, quick=40))
 @given(seeds)
 def test_no_redraft_is_the_chain_and_needs_no_channel(seed: int) -> None:
     recorded = replace(redrafted(seed, 0), channels={})
@@ -180,7 +181,7 @@ def test_no_redraft_is_the_chain_and_needs_no_channel(seed: int) -> None:
             assert (one.position, one.tree.tokens.tolist()) == (other.position, other.tree.tokens.tolist())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60, quick=40))
 @given(seeds, st.integers(1, 5))
 def test_boundaries_are_those_of_the_shape_without_a_second_drafter(seed: int, count: int) -> None:
     recorded = redrafted(seed, 0)

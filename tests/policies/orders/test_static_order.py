@@ -4,6 +4,7 @@ import numpy as np
 import oracle
 import pytest
 import shape_oracles
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_costs import random_table
@@ -26,7 +27,7 @@ frequencies = st.lists(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200, quick=40))
 @given(frequencies, st.lists(st.integers(0, 5), min_size=1, max_size=5), st.integers(0, 150))
 def test_it_is_the_listing_of_every_tuple(table: list[list[float]], counts: list[int], budget: int) -> None:
     rows: list[oracle.Row] = [[(7 * rank, -0.5) for rank in range(count)] for count in counts]

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_artefacts import MadeUpArtefacts
@@ -100,7 +101,7 @@ def best_ratio_by_hand(
     return best
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(
     cases(),
     st.integers(1, MOST),
@@ -139,7 +140,7 @@ def floor_and_step_by_hand(
     return size - 1
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(cases(), st.integers(1, MOST), st.integers(1, MOST + 4), st.integers(1, 6), st.booleans())
 def test_floor_and_step(case: Case, most: int, floor: int, step: int, doubling: bool) -> None:
     rule = FloorAndStep(most, case.table, floor=floor, step=step, doubling=doubling)
@@ -147,7 +148,7 @@ def test_floor_and_step(case: Case, most: int, floor: int, step: int, doubling: 
     assert rule.sizes(case.layer(), case.contexts()).tolist() == [expected]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(cases(falling=True), st.integers(1, MOST), st.one_of(st.sampled_from([0.0, 1.0]), st.floats(1e-9, 1.0)))
 def test_survival(case: Case, most: int, threshold: float) -> None:
     lowest = math.inf if threshold == 0 else round(-math.log(threshold) * STEPS)
@@ -155,7 +156,7 @@ def test_survival(case: Case, most: int, threshold: float) -> None:
     assert SurvivalBudget(most, threshold).sizes(case.layer(), case.contexts()).tolist() == [expected]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(cases(), st.integers(1, MOST), st.integers(0, 200), st.sampled_from([1, 2, None]))
 def test_a_fixed_price(case: Case, most: int, eighths: int, look_ahead: int | None) -> None:
     rule = FixedPrice(most, case.table, eighths / 8, look_ahead=look_ahead or FULL_SCAN)

@@ -14,6 +14,7 @@ from curve_oracles import (
     maxima_by_hand,
     valleys_by_listing,
 )
+from depth import examples
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
 from made_up_costs import random_table
@@ -111,7 +112,7 @@ def staircases(draw: st.DrawFn) -> list[int]:
 falling = path_costs.map(sorted)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300, quick=40))
 @given(path_costs, any_units)
 def test_kernel_is_the_fractions(path: list[int], units: list[int]) -> None:
     case = Case(path, units)
@@ -124,7 +125,7 @@ def test_kernel_is_the_fractions(path: list[int], units: list[int]) -> None:
     assert root_curve(case.scores[0], 5, case.costs) == pytest.approx([float(one) for one in case.curve], rel=1e-15)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300, quick=40))
 @given(path_costs, any_units, st.lists(any_units, min_size=1, max_size=5))
 def test_valleys_that_stay_are_those_of_the_listing(path: list[int], units: list[int], drawn: list[list[int]]) -> None:
     case = Case(path, units)
@@ -135,7 +136,7 @@ def test_valleys_that_stay_are_those_of_the_listing(path: list[int], units: list
     assert bool(valleys_by_listing(case.curve, Fraction(ROUNDING))) == (case.found()[MAXIMA] > 1)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100, quick=40))
 @given(path_costs, any_units)
 def test_at_the_same_prices_every_valley_stays(path: list[int], units: list[int]) -> None:
     """A root has a valley that is there, or is deep, at its own prices where it has several maxima, or deep ones."""
@@ -145,7 +146,7 @@ def test_at_the_same_prices_every_valley_stays(path: list[int], units: list[int]
     assert (stays, deep) == (float(found[MAXIMA] > 1), float(found[DEEP_MAXIMA] > 1))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300, quick=40))
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=14))
 def test_maxima_are_counted_once_for_each_plateau(values: list[int]) -> None:
     curve = [Fraction(value) for value in values]
@@ -164,7 +165,7 @@ def test_maxima_of_small_curves(values: list[int], expected: int) -> None:
     assert num_maxima(np.array(values, np.float64), 0.0) == expected
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100, quick=40))
 @given(path_costs, any_units, st.integers(0, 400))
 def test_sizes_at_a_price_and_what_they_bring(path: list[int], units: list[int], rate: int) -> None:
     case = Case(path, units)
@@ -181,7 +182,7 @@ def test_sizes_at_a_price_and_what_they_bring(path: list[int], units: list[int],
     assert sums[1].tolist() == [float(case.seconds[n]) for n in whole]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(0, 10_000))
 def test_rules_end_where_the_policies_of_the_same_rules_do(seed: int) -> None:
     generator = np.random.default_rng(seed)
@@ -198,7 +199,7 @@ def test_rules_end_where_the_policies_of_the_same_rules_do(seed: int) -> None:
     assert np.array_equal(found[:, AVAILABLE], layer.num_available)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500, quick=40))
 @given(falling, convex_units())
 def test_theorem_of_one_maximum(path: list[int], units: list[int]) -> None:
     """Weights that fall and seconds that are convex: the first size that brings no more is the best of all."""
@@ -210,7 +211,7 @@ def test_theorem_of_one_maximum(path: list[int], units: list[int]) -> None:
     assert float(case.curve[found[FIRST_STOP]]) == pytest.approx(float(max(case.curve)), rel=1e-14)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(0, 10_000))
 def test_theorem_on_drafted_trees_and_the_convex_view_of_any_prices(seed: int) -> None:
     generator = np.random.default_rng(seed)
@@ -270,7 +271,7 @@ def test_a_plateau_on_the_way_up_also_ends_a_first_stop() -> None:
     assert (case.found()[MAXIMA], case.found()[FIRST_STOP], case.found()[BEST]) == (1, 1, 3)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200, quick=40))
 @given(falling.filter(lambda path: len(path) > 2), st.integers(1, 100), st.lists(st.integers(0, 60), min_size=MOST))
 def test_over_whole_tiles_a_staircase_has_one_maximum(path: list[int], first: int, edges: list[int]) -> None:
     """Of equal tiles that cost no less than the one before: no size beats those at which the last tile is full."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import random_trees
 import torch
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lossless_checks import assert_same_rounds, check_rounds
@@ -110,7 +111,7 @@ def assert_same(ours: Sequence[DecodedText], theirs: Sequence[DecodedText]) -> N
         assert_same_rounds([ran.round for ran in one.rounds], [ran.round for ran in other.rounds])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(
     family=st.sampled_from(random_trees.FAMILIES),
     model_seed=st.integers(0, 11),

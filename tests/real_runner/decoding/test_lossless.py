@@ -9,6 +9,7 @@ import pytest
 import random_trees
 import tiny_models
 import torch
+from depth import examples
 from every_policy import EVERY_POLICY, WITH_A_DRAFTER, LongerAfterSuccess
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
@@ -46,7 +47,7 @@ KINDS = {
 }
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(
     case=st.builds(
         Case,

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import random_trees
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lossless_checks import Case, fixed_cases, plain_of
@@ -76,7 +77,7 @@ def test_smaller_budgets_are_prefixes_of_larger_ones(sample: list[RecordedSequen
             assert whole.parents[: budget + 1].tolist() == part.parents.tolist()
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(seed=st.integers(0, 1 << 40), budget=st.sampled_from(BUDGETS))
 def test_any_part_of_a_tree_accepts_at_most_as_much(sample: list[RecordedSequence], seed: int, budget: int) -> None:
     generator = np.random.default_rng(seed)

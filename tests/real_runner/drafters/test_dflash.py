@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 import torch
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from released_dflash import assert_close, drawn, model, random_drafter, their_block, theirs
@@ -88,7 +89,7 @@ def test_the_shipped_drafter_gives_the_same_logits_in_the_released_class(tmp_pat
         assert_close(mine[row].log_softmax(-1), logits.log_softmax(-1))
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(roots=st.lists(st.integers(0, 24), min_size=1, max_size=9), seed=st.integers(0, 5), num_layers=st.integers(1, 2))
 def test_many_blocks_in_one_call_are_the_blocks_one_by_one(roots: list[int], seed: int, num_layers: int) -> None:
     drafter = random_drafter(drafter_config(4, num_layers), seed)
@@ -100,7 +101,7 @@ def test_many_blocks_in_one_call_are_the_blocks_one_by_one(roots: list[int], see
         assert (together[row] - alone).abs().max() < 1e-5
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(roots=st.lists(st.integers(0, 20), min_size=1, max_size=4, unique=True), seed=st.integers(0, 5))
 def test_a_block_never_sees_its_own_root_or_what_follows(roots: list[int], seed: int) -> None:
     drafter = random_drafter(drafter_config(), seed)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_heads import PROMPT_LENGTH, TEXT, VOCAB_SIZE, base_at, drafted, random_head
@@ -135,7 +136,7 @@ def test_candidates_at_the_start_say_it_to_a_grid_step() -> None:
             assert np.abs(row.log_probs[number] - base.at(int(depth))[1][:6]).max() <= 2 / STEPS_PER_NAT
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=examples(20, quick=6))
 @given(previous=st.integers(1, 8), top_k=st.integers(1, 9), candidates=st.sampled_from([None, 9, 12]))
 def test_fewer_tokens_are_the_first_of_more(previous: int, top_k: int, candidates: int | None) -> None:
     models = models_of()

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_heads import VOCAB_SIZE, base_at, drafted, random_scorer
@@ -61,7 +62,7 @@ def plain_beam(log_probs: np.ndarray, beam: int) -> list[list[tuple[int, ...]]]:
     return depths
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.integers(0, 1 << 30), st.integers(1, 4), st.integers(1, 6), st.integers(1, 6), st.integers(1, 9), st.booleans()
 )
@@ -81,7 +82,7 @@ def test_the_pool_is_the_plain_beam(seed: int, depth: int, width: int, extension
         assert nodes.depths.tolist() == [len(path) for path in paths[1:]]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(0, 1 << 30), st.integers(1, 4), st.integers(1, 9), st.booleans())
 def test_a_pool_holds_the_same_paths_in_the_order_of_the_format(seed: int, depth: int, beam: int, tied: bool) -> None:
     """Whatever the scores are; `PoolRows` checks the order."""

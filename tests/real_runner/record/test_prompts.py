@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import SHARED
@@ -152,7 +153,7 @@ texts = st.lists(st.text(st.characters(codec="utf-8") | line_ends, min_size=1), 
 
 
 @given(turns=texts)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 def test_every_text_comes_back_as_it_was(tmp_path_factory: pytest.TempPathFactory, turns: list[str]) -> None:
     path = tmp_path_factory.mktemp("texts") / "some.jsonl"
     path.write_bytes(json.dumps({"turns": turns}, ensure_ascii=False).encode() + b"\n")

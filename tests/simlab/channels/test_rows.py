@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,7 +33,7 @@ def assert_same(one: Channel | ChannelRows, other: Channel | ChannelRows) -> Non
         np.testing.assert_array_equal(ours, theirs)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(seed=SEEDS, previous=st.integers(1, 6), top_k=st.integers(1, 9), tied=st.booleans())
 def test_transitions_cut_to_less_are_those_made_with_less(seed: int, previous: int, top_k: int, tied: bool) -> None:
     text = random_text(seed)
@@ -41,7 +42,7 @@ def test_transitions_cut_to_less_are_those_made_with_less(seed: int, previous: i
         assert_same(one.first(previous, top_k), other)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(seed=SEEDS, depth=st.integers(1, 5), tied=st.booleans())
 def test_a_pool_cut_to_fewer_depths_is_that_of_fewer(seed: int, depth: int, tied: bool) -> None:
     text = random_text(seed)
@@ -63,7 +64,7 @@ def test_a_pool_in_any_order_is_cut() -> None:
     assert cut.expanded.tolist() == [True, True, False, False]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(seeds=st.lists(SEEDS, min_size=1, max_size=3))
 def test_parts_of_what_was_joined_are_what_was_joined(seeds: list[int]) -> None:
     texts = [random_text(seed) for seed in seeds]
@@ -100,7 +101,7 @@ def exact_by_listing(pool: Pool, depth: int) -> int:
     return MOST_EXACT if not open_ones else 1 + sum(score > max(open_ones) for score in scores[1:])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(seed=SEEDS, depth=st.integers(1, 4), beam=st.integers(1, 3), more=st.integers(0, 1), tied=st.booleans())
 def test_exact_nodes_is_the_smallest_of_the_roots(seed: int, depth: int, beam: int, more: int, tied: bool) -> None:
     pools = made_up_pools(random_text(seed), depth, 2, VOCAB, beam, 0, tied)
@@ -108,7 +109,7 @@ def test_exact_nodes_is_the_smallest_of_the_roots(seed: int, depth: int, beam: i
     assert pools.exact_nodes(depth + more) == expected
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(seed=SEEDS, budget=st.integers(1, 12), tied=st.booleans())
 def test_up_to_exact_nodes_the_best_nodes_are_those_of_a_larger_pool(seed: int, budget: int, tied: bool) -> None:
     text = random_text(seed)
@@ -152,7 +153,7 @@ def test_nodes_of_a_beam_are_counted_without_its_list(beam: int, top_k: int, num
     assert num_beam_nodes(beam, 1, 10**9) == 10**9 + 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(seed=SEEDS, deeper=st.integers(-2, 2), top_k=st.integers(1, 9), narrow=st.integers(1, 9), tied=st.booleans())
 def test_branches_cut_to_less_are_those_made_with_less(
     seed: int, deeper: int, top_k: int, narrow: int, tied: bool
@@ -165,7 +166,7 @@ def test_branches_cut_to_less_are_those_made_with_less(
         assert_same(one.first(narrow), other)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(seed=SEEDS, deeper=st.integers(0, 2), data=st.data())
 def test_some_branches_are_their_own_rows(seed: int, deeper: int, data: st.DataObject) -> None:
     text = random_text(seed)
@@ -184,7 +185,7 @@ def test_some_branches_are_their_own_rows(seed: int, deeper: int, data: st.DataO
                 one.only([1]).only([0])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(seed=SEEDS, cut=st.integers(0, 11))
 def test_branches_joined_are_those_of_each(seed: int, cut: int) -> None:
     text = random_text(seed)

@@ -134,7 +134,7 @@ def test_imports_can_be_interrupted(number: int) -> None:
 @pytest.mark.parametrize("seconds", [2.0, 3.5])
 def test_compilation_can_be_interrupted(seconds: float, tmp_path: Path) -> None:
     code = f"import threading\nthreading.Timer({seconds}, press).start()\n"
-    done = run(code, "replay", "-p", "chain", "--limit", "1", NUMBA_CACHE_DIR=str(tmp_path))
+    done = run(code, "replay", "-p", "chain", "--limit", "1", SIMLAB_KERNELS=str(tmp_path))
     assert (done.returncode, done.stderr) == (130, LINE)
 
 

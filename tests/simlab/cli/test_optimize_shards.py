@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from depth import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from planted_traces import PLANTED, stairs, write_trace
@@ -98,7 +99,7 @@ def test_one_trace_in_halves_and_more_parts_than_prompts(tmp_path: Path, capsys:
     assert (tmp_path / "together.json").read_bytes() == (tmp_path / "one.json").read_bytes()
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(2, 6), st.randoms(use_true_random=False))
 def test_any_split_of_any_sums_is_put_together(
     tmp_path_factory: pytest.TempPathFactory, dev: int, evaluation: int, count: int, chance: random.Random

@@ -51,6 +51,7 @@ def test_it_draws_every_chart_without_a_complaint_and_asks_for_nothing(made: Mad
         assert one.requests == [made.path.as_uri()]
 
 
+@pytest.mark.thorough
 def test_the_first_screen_has_everything_in_order(made: Made) -> None:
     with opened(made.browser, made.path) as one:
         found = one.page.evaluate(
@@ -62,6 +63,7 @@ def test_the_first_screen_has_everything_in_order(made: Made) -> None:
         assert re.search(r"× autoregressive decoding \[\d", one.page.locator("h1").inner_text())
 
 
+@pytest.mark.thorough
 def test_no_chart_is_wider_than_a_phone(made: Made) -> None:
     with opened(made.browser, made.path, 390, 844) as one:
         one.page.wait_for_selector(".plot.drawn .main-svg")
@@ -70,6 +72,7 @@ def test_no_chart_is_wider_than_a_phone(made: Made) -> None:
         assert one.complaints == []
 
 
+@pytest.mark.thorough
 def test_the_explorer_says_what_a_replay_says(made: Made) -> None:
     trace = open_trace(packaged_trace())
     with opened(made.browser, made.path) as one:
@@ -91,6 +94,7 @@ def test_the_explorer_says_what_a_replay_says(made: Made) -> None:
             page.keyboard.press("ArrowRight")
 
 
+@pytest.mark.thorough
 def test_the_explorer_answers_to_clicks_and_keys(made: Made) -> None:
     with opened(made.browser, made.path) as one:
         page = one.page
@@ -120,6 +124,7 @@ def test_the_explorer_answers_to_clicks_and_keys(made: Made) -> None:
         assert one.complaints == []
 
 
+@pytest.mark.thorough
 def test_light_and_dark_follow_the_system_and_the_button(made: Made) -> None:
     with opened(made.browser, made.path, scheme="dark") as one:
         page = one.page
@@ -138,6 +143,7 @@ def test_light_and_dark_follow_the_system_and_the_button(made: Made) -> None:
         page.wait_for_function(f"{tick} !== '{dark_text}'")
 
 
+@pytest.mark.thorough
 def test_the_command_is_copied_and_numbers_can_be_read(made: Made) -> None:
     with opened(made.browser, made.path) as one:
         page = one.page

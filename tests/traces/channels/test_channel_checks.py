@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from depth import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simlab.channels import BRANCHES, POOL, TRANSITIONS, PoolRows, TransitionRows
@@ -116,7 +117,7 @@ FAULTS_OF_NODES = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300))
 @given(
     tied=st.booleans(),
     small=st.booleans(),
@@ -138,7 +139,7 @@ def test_a_read_of_transitions_refuses_what_the_whole_check_refuses(
         assert not refused_transitions(arrays, manifest, with_base=False)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300))
 @given(
     tied=st.booleans(),
     info=st.sampled_from(
@@ -175,7 +176,7 @@ def test_a_read_of_pools_refuses_what_the_whole_check_refuses(
     assert is_refused == any(not LEFT_OUT.search(one) for one in found)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300))
 @given(
     tied=st.booleans(),
     faults=st.lists(st.tuples(st.integers(0, len(TEXTS) - 1), FAULTS_OF_BRANCHES), max_size=2),

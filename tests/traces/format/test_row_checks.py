@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from depth import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simlab.errors import TraceError
@@ -117,7 +118,7 @@ def planted(record: SequenceRecord, column: str, place: int, value: object) -> S
     return replace(record, tokens=replace(tokens, **{name: changed(getattr(tokens, name), place, value)}))
 
 
-@settings(max_examples=800, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(800))
 @given(
     manifest=st.one_of(
         st.sampled_from(manifests()[:2]), st.sampled_from(manifests()[:2]), st.sampled_from(manifests())

@@ -7,7 +7,8 @@ from typing import Any, Literal, TypeAlias
 
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from depth import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simlab.errors import TooLargeError, TraceError
@@ -54,7 +55,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("parquet") / "rows.parquet"
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150))
 @given(
     frame=frames(),
     compression=st.sampled_from(["zstd", "snappy", "uncompressed", "gzip", "lz4"]),
@@ -80,7 +81,7 @@ def test_what_polars_writes_is_sized(
             assert one.num_bytes >= width * (len(frame) - frame[one.name].null_count())
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300))
 @given(
     places=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=3), cut=st.booleans()
 )
@@ -95,7 +96,7 @@ def test_damage_is_refused_or_sized(place: Path, places: list[tuple[int, int]], 
         parquet_sizes(place)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(footer=st.binary(max_size=60), length=st.none() | st.integers(0, 2**32 - 1))
 def test_any_footer_is_refused_or_sized(place: Path, footer: bytes, length: int | None) -> None:
     said = len(footer) if length is None else length

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from summary_rows import as_measured
@@ -136,7 +137,7 @@ def test_a_file_without_texts_that_others_have_can_be_gone_on_with(rows: pl.Data
     assert found.height == rows.height - 2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_every_changed_cell_is_found(
     rows: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

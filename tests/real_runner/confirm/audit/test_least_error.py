@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +27,7 @@ def raised(logits: Floats, token: int, by: float) -> Floats:
     return changed
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(
     seed=st.integers(0, 1 << 30),
     filters=st.sampled_from(FILTERS),

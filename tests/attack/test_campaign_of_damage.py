@@ -1,4 +1,4 @@
-"""Five hundred damaged inputs of all kinds: no wrong figure, no traceback, no bomb, no hang."""
+"""Damaged inputs of all kinds, five hundred in a thorough run: no wrong figure, no traceback, no bomb, no hang."""
 
 import json
 import os
@@ -7,14 +7,15 @@ import sys
 from pathlib import Path
 
 from attack_kinds import KINDS
+from depth import examples
 from places import REPOSITORY
 
-CASES, SEED = 500, 2026
+CASES, SEED = examples(500, quick=60), 2026
 TESTS = REPOSITORY / "tests"
 ONE_THREAD = dict.fromkeys(("POLARS_MAX_THREADS", "NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
-def test_five_hundred_damaged_inputs(tmp_path: Path) -> None:
+def test_damaged_inputs(tmp_path: Path) -> None:
     path = os.pathsep.join([str(REPOSITORY), str(TESTS / "helpers")])
     done = subprocess.run(
         [
@@ -29,5 +30,5 @@ def test_five_hundred_damaged_inputs(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert found["bad"] == [], (tmp_path / "found.md").read_text(encoding="utf-8")
     assert done.returncode == 0, done.stderr[-2000:]
-    assert abs(found["cases"] - CASES) < 20  # shares are rounded
+    assert abs(found["cases"] - CASES) <= len(KINDS)  # shares are rounded
     assert set(found["counts"]) == set(KINDS)
