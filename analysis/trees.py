@@ -42,9 +42,6 @@ def tree_text(
         notes: what to say beside each node, in a column of their own; may be empty strings.
         path: nodes to mark with ``*``.
         width: columns for branches and labels; longer labels push their note outwards.
-
-    Raises:
-        ValueError: there are not as many labels and notes as nodes.
     """
     _check_lengths(tree, labels, notes)
     drawn = _drawn(tree, labels)
@@ -64,9 +61,6 @@ def tree_svg(tree: DraftTree, labels: Sequence[str], notes: Sequence[str], path:
         labels: what to call each node, the root included; long ones are cut short.
         notes: what is shown beside a label where the pointer rests; may be empty strings.
         path: nodes to light, as the target's accepted ones and the root.
-
-    Raises:
-        ValueError: there are not as many labels and notes as nodes.
     """
     _check_lengths(tree, labels, notes)
     parents, depths = tree.parents.tolist(), tree.depths().tolist()

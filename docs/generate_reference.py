@@ -18,7 +18,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import polars as pl
 
@@ -43,15 +43,10 @@ GUIDES = {
     "compare": "../how_to/compare.md",
     "optimize": "../how_to/optimize.md",
     "profile": "../how_to/profile.md",
-    "import-cost": "cost_files.md#seconds-that-were-measured-elsewhere",
-    "curves": "../explanation/unimodality.md",
-    "scoring": "../explanation/findings.md",
-    "sparse": "../explanation/findings.md#why-a-dense-trace",
-    "reproduce": "../how_to/reproduce.md",
-    "engine-rules": "../explanation/engine_rules.md",
+    "import": "cost_files.md#seconds-that-were-measured-elsewhere",
+    "study": "../explanation/index.md",
     "confirm": "../how_to/confirm.md",
     "crosscheck": "../how_to/crosscheck.md",
-    "import-metrics": "../how_to/crosscheck.md#without-a-server-files-that-engines-and-benchmarks-leave",
     "advise": "../how_to/advise.md",
     "report": "../how_to/report.md",
     "train": "../how_to/train.md",
@@ -162,6 +157,8 @@ def _section(name: str, value: object) -> str:
         return f"## {name}\n\n{said}\n"
     node = _source(value)
     prose = _prose(inspect.getdoc(value) or "")
+    if hasattr(value, "options"):
+        return f"## {name}\n\n```python\n{_study_signature(name, value)}\n```\n\n{prose}\n"
     if isinstance(node, ast.FunctionDef):
         return f"## {name}\n\n```python\n{_signature(node)}\n```\n\n{prose}\n"
     assert isinstance(node, ast.ClassDef)
@@ -169,6 +166,22 @@ def _section(name: str, value: object) -> str:
     members = "\n".join(map(_member, _methods(value)))
     listed = f"\n*Methods and properties*\n\n{members}\n" if members else ""
     return f"## {name}\n\n```python\n{_class_header(node)}\n```\n\n{prose}\n{listed}"
+
+
+def _study_signature(name: str, value: Any) -> str:  # noqa: ANN401 - a study
+    """The fields of the options of a study as its arguments, with types and defaults."""
+    signature = inspect.signature(value)
+    parts: list[str] = []
+    for one in signature.parameters.values():
+        parts += ["*"] if one.kind is one.KEYWORD_ONLY and "*" not in parts else []
+        parts.append(_short(str(one)))
+    listed = "".join(f"    {part},\n" for part in parts)
+    return f"{name}(\n{listed}) -> {_short(inspect.formatannotation(signature.return_annotation))}"
+
+
+def _short(typed: str) -> str:
+    """A type without the modules that its names are in."""
+    return re.sub(r"(?:[a-zA-Z_]\w*\.)+(?=[A-Za-z])", "", typed)
 
 
 def _source(value: type | FunctionType) -> ast.stmt:

@@ -6,14 +6,14 @@ from pathlib import Path
 import shtab
 
 from simlab.cli.completion import SHELLS
-from simlab.cli.main import COMMANDS, parser_for
+from simlab.cli.main import whole_parser
 
 FOLDER = Path(str(files("simlab"))) / "data" / "completion"
 
 
 def completion_script(shell: str) -> str:
     """The script of one shell."""
-    script: str = shtab.complete(parser_for(*COMMANDS), shell=shell)
+    script: str = shtab.complete(whole_parser(), shell=shell)
     return script.rstrip("\n") + "\n"
 
 

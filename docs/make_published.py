@@ -49,7 +49,7 @@ def make_results(data: Path | None) -> None:
         place = [] if data is None else ["--data", str(data / study.release)]
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            code = main(["reproduce", study.name, *place, "--json"])
+            code = main(["study", "reproduce", study.name, *place, "--json"])
         if code:
             raise SystemExit(code)
         part = RESULTS / f".{study.name}.json.part"

@@ -20,9 +20,6 @@ class Artefacts(Protocol):
     """Artefacts by the name that a setting gives: a file, the name of a shipped one, or `AUTO`.
 
     Each comes with its content id, which is part of the policy's identity.
-
-    Raises:
-        SimlabError: there is none of that name, or it is not of the models at hand.
     """
 
     def cost(self, name: str) -> tuple[CostTable, str]:
@@ -59,35 +56,19 @@ class NoArtefacts:
     """Artefacts of which there is none: for policies that need nothing."""
 
     def cost(self, name: str) -> tuple[CostTable, str]:
-        """Refused, as there are no prices.
-
-        Raises:
-            PolicyError: always.
-        """
+        """Refused, as there are no prices."""
         raise PolicyError("this policy weighs tokens against latency and needs a latency profile: give it a cost file")
 
     def ngram(self, name: str) -> tuple[NGramCounts, str]:
-        """Refused, as there are no counts.
-
-        Raises:
-            PolicyError: always.
-        """
+        """Refused, as there are no counts."""
         raise PolicyError("this policy needs the counts of a 3-gram: make them with `simlab train ngram`")
 
     def table(self, kind: str, name: str) -> tuple[Mapping[str, object], str]:
-        """Refused, as there is no fitted table.
-
-        Raises:
-            PolicyError: always.
-        """
+        """Refused, as there is no fitted table."""
         raise PolicyError(f"this policy needs a fitted table of {kind}: make one with `simlab train {kind}`")
 
     def target_config(self, name: str) -> Mapping[str, object]:
-        """Refused, as no target is at hand.
-
-        Raises:
-            PolicyError: always.
-        """
+        """Refused, as no target is at hand."""
         raise PolicyError("this policy needs the sizes of the target's layers: give it the target's config.json")
 
     def min_width(self) -> int:

@@ -43,9 +43,6 @@ class Composition:
         label: what stands in messages.
         masked: of a target that drafts for itself, the number of the last node that carries masks; -1: not even the
             root does. None: all nodes carry some, where there are masks. See `simlab.policies.orders.masked_walk`.
-
-    Raises:
-        ValueError: the rule asks for what the order does not promise, or remembers rounds beside masks.
     """
 
     order: NodeOrder
@@ -217,11 +214,7 @@ def _typed(value: float | str) -> str:
 
 
 def composition_of(policy: AnyPolicy) -> Composition | None:
-    """The order and the rule of a policy; None for a policy that is made otherwise.
-
-    Raises:
-        PolicyError: the policy needs artefacts and was given none.
-    """
+    """The order and the rule of a policy; None for a policy that is made otherwise."""
     if isinstance(policy, Composition):
         return policy
     return policy.own if isinstance(policy, Composed) else None
@@ -258,11 +251,7 @@ def shared_tree_sizes(shared: Composition, scores: Doubles, contexts: Longs) -> 
 
 
 def check_batch(policy: AnyPolicy, batch: int) -> None:
-    """Refuse a policy of the batch that has no prices for so many texts at a time, and a router; others pass.
-
-    Raises:
-        PolicyError: it has none, or texts of a batch would take routes of their own.
-    """
+    """Refuse a policy of the batch that has no prices for so many texts at a time, and a router; others pass."""
     if batch > 1 and routes_of(policy):
         raise PolicyError(
             f"{policy!r} is a router, whose rounds take routes of their own; replay and run it on one text at a time"
@@ -273,11 +262,7 @@ def check_batch(policy: AnyPolicy, batch: int) -> None:
 
 
 def check_runs_together(policy: AnyPolicy, batch: int) -> None:
-    """Refuse to run a rule with a memory on several texts at a time: it is known how it replays, not kept by a runner.
-
-    Raises:
-        PolicyError: the policy has such a rule.
-    """
+    """Refuse to run a rule with a memory on several texts at a time: it is known how it replays, not kept by a runner."""
     if batch > 1 and isinstance(rule_of(policy), ServingRule):
         raise PolicyError(
             f"{policy!r} remembers rounds of all texts, which simlab replays but does not run on models; "

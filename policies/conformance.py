@@ -28,12 +28,7 @@ Json = dict[str, object]
 
 
 def conformance_rounds(policy: AnyPolicy, recorded: RecordedSequence) -> Iterator[Json]:
-    """What each round of a policy on a recorded text was given, and what it came to.
-
-    Raises:
-        MissingChannelError: the sequence does not hold what the policy needs.
-        PolicyError: a tree that the policy said it would not choose, or a memory that JSON cannot say.
-    """
+    """What each round of a policy on a recorded text was given, and what it came to."""
     draft_at, prompt_length = draft_source(policy.needs, recorded), len(recorded.prompt.token_ids)
     drafted = 0 if recorded.rows is None else recorded.rows.counts.shape[1]
     last = len(recorded.text) - 1

@@ -42,11 +42,7 @@ def value_or(value: Value | None, default: Value) -> Value:
 
 
 def named_checkpoint(text: str) -> tuple[str, str]:
-    """Name and checkpoint of ``NAME=CHECKPOINT``.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Name and checkpoint of ``NAME=CHECKPOINT``."""
     name, equals, checkpoint = text.partition("=")
     if not (name and equals and checkpoint):
         raise ValueError(f"expected NAME=CHECKPOINT, such as treeflash=runs/head; got {shown(text)}")
@@ -54,11 +50,7 @@ def named_checkpoint(text: str) -> tuple[str, str]:
 
 
 def channel_checkpoint(text: str) -> ChannelCheckpoint:
-    """Name, checkpoint and settings of ``NAME=CHECKPOINT,key=value``.
-
-    Raises:
-        ValueError: it is none, or a setting is unknown, there twice, or no number.
-    """
+    """Name, checkpoint and settings of ``NAME=CHECKPOINT,key=value``."""
     named, *typed = text.split(",")
     settings: dict[str, int] = {}
     for setting in typed:
@@ -73,11 +65,7 @@ def channel_checkpoint(text: str) -> ChannelCheckpoint:
 
 
 def layer_numbers(text: str) -> tuple[int, ...]:
-    """Layer numbers such as ``2,10,18,36``.
-
-    Raises:
-        ValueError: they are none.
-    """
+    """Layer numbers such as ``2,10,18,36``."""
     try:
         return tuple(whole_number(part.strip(), 0) for part in text.split(","))
     except ValueError as error:
@@ -85,11 +73,7 @@ def layer_numbers(text: str) -> tuple[int, ...]:
 
 
 def device_names(text: str) -> tuple[str, ...]:
-    """Devices such as ``cuda:0,cuda:1``.
-
-    Raises:
-        ValueError: a name is empty.
-    """
+    """Devices such as ``cuda:0,cuda:1``."""
     names = tuple(text.split(","))
     if not all(names):
         raise ValueError(f"expected devices such as cuda:0,cuda:1; got {text!r}")
@@ -215,11 +199,7 @@ class AnswerOptions:
 
     @property
     def sampling(self) -> Sampling:
-        """How the target's law becomes a token.
-
-        Raises:
-            UsageError: a value is out of its range.
-        """
+        """How the target's law becomes a token."""
         with as_usage_error():
             return Sampling(
                 temperature=value_or(self.temperature, 0.0),
@@ -243,9 +223,6 @@ class AnswerOptions:
 
         Args:
             text_from: the trace; None: the target writes, or the text was made elsewhere.
-
-        Raises:
-            UsageError: see above.
         """
         if self.typed and text_from is not None:
             raise UsageError(
@@ -258,9 +235,6 @@ class AnswerOptions:
 
         Args:
             prompts: the file of prompts; None: a trace is read.
-
-        Raises:
-            UsageError: see above.
         """
         if self.typed and prompts is None:
             raise UsageError(

@@ -62,11 +62,7 @@ class Models:
 
     @property
     def block_drafter(self) -> DFlashDrafter:
-        """The drafter, for what goes on from a pass of blocks.
-
-        Raises:
-            ModelError: it is an EAGLE-3 head or an adapter of the target, which have none.
-        """
+        """The drafter, for what goes on from a pass of blocks."""
         if isinstance(self.drafter, DFlashDrafter):
             return self.drafter
         what = (
@@ -81,11 +77,7 @@ class Models:
 
     @property
     def first_stage(self) -> DFlashDrafter | OwnDrafter:
-        """What a first-order head goes on from: the drafter's pass, or the target's own masks.
-
-        Raises:
-            ModelError: the drafter is an EAGLE-3 head, which has neither.
-        """
+        """What a first-order head goes on from: the drafter's pass, or the target's own masks."""
         return OwnDrafter(self.drafter, self.target) if isinstance(self.drafter, GatedAdapter) else self.block_drafter
 
 
@@ -143,11 +135,7 @@ def load_models(
 
 
 def _check_adapted(tap_offset: int | None, execution: str, device_map: DeviceMap | None) -> None:
-    """Refuse what a target that drafts for itself has not.
-
-    Raises:
-        ModelError: it was asked for.
-    """
+    """Refuse what a target that drafts for itself has not."""
     others = {"--tap-offset": tap_offset is not None, "--device-map": device_map is not None}
     others[f"--execution {execution}"] = execution != EAGER
     if given := [name for name, is_given in others.items() if is_given]:
@@ -199,11 +187,7 @@ def _settled(dtype: str, device: str, device_map: DeviceMap | None) -> torch.dty
 
 @contextmanager
 def within_memory(remedy: str = _SMALLER) -> Iterator[None]:
-    """Turn the end of the memory, of a GPU or of the machine, into a sentence that ends in a remedy.
-
-    Raises:
-        ModelError: models and batch do not fit.
-    """
+    """Turn the end of the memory, of a GPU or of the machine, into a sentence that ends in a remedy."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -213,11 +197,7 @@ def within_memory(remedy: str = _SMALLER) -> Iterator[None]:
 
 
 def check_device(device: str) -> None:
-    """Refuse a GPU that is not there.
-
-    Raises:
-        ModelError: torch sees no such device.
-    """
+    """Refuse a GPU that is not there."""
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise ModelError(f"device {device!r} was asked for, but torch sees no GPU here; use --device cpu")
     try:
@@ -237,11 +217,7 @@ def settle_device(device: str) -> None:
 
 
 def check_fit(target: Target, drafter: DFlashDrafter | Eagle3Head) -> None:
-    """Refuse a drafter that was made for another target; an EAGLE-3 head learns here which layers it reads.
-
-    Raises:
-        ModelError: layers, hidden size or vocabulary differ, or a head has no token that ends a text.
-    """
+    """Refuse a drafter that was made for another target; an EAGLE-3 head learns here which layers it reads."""
     if isinstance(drafter, Eagle3Head):
         drafter.config = drafter.config.for_target(target.num_layers)
         check_head(drafter, target)
@@ -250,11 +226,7 @@ def check_fit(target: Target, drafter: DFlashDrafter | Eagle3Head) -> None:
 
 
 def dtype_of(name: str) -> torch.dtype:
-    """A dtype by its name.
-
-    Raises:
-        ModelError: it is none of float32, bfloat16, float16.
-    """
+    """A dtype by its name."""
     if name not in _DTYPES:
         raise ModelError(f"dtype must be one of {', '.join(_DTYPES)}; got {name!r}")
     return _DTYPES[name]

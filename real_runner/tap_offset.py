@@ -63,9 +63,6 @@ def settle_tap_offset(models: Models, choice: str | None, texts: Sequence[Prompt
         models: the drafter's configuration is replaced.
         choice: one of `CHOICES`, or None.
         texts: with which to try; without an answer the target writes one.
-
-    Raises:
-        ModelError: neither way of reading the layer numbers is clearly better.
     """
     if choice != AUTO:
         return
@@ -100,11 +97,7 @@ def readings(models: Models) -> list[DFlashConfig]:
 
 @torch.inference_mode()
 def try_offset(models: Models, config: DFlashConfig, texts: Sequence[PromptAndText], num_roots: int) -> OffsetTrial:
-    """Draft along some texts, with the tapped layers of a configuration, at so many roots of them or fewer.
-
-    Raises:
-        ModelError: the texts are too short to tell anything.
-    """
+    """Draft along some texts, with the tapped layers of a configuration, at so many roots of them or fewer."""
     hits: list[float] = []
     drafter, num_drafted, per_text = models.block_drafter, 0, max(1, num_roots // max(1, len(texts)))
     for prompt, text in texts:
@@ -135,9 +128,6 @@ def clearly_best(trials: Sequence[OffsetTrial]) -> OffsetTrial:
 
     Clearly: the mean difference per root is above four of its standard errors. The only reading in which the
     layers exist is the best.
-
-    Raises:
-        ModelError: there is none.
     """
     if not trials:
         raise ModelError("the drafter's target_layer_ids do not fit the target in either way of counting layers")

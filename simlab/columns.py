@@ -23,9 +23,6 @@ class RoundColumns:
         clipped: bool ``[R]``.
         num_asked: int64 ``[R]``, branches that were asked for, where a round pays for those; else None.
         routes: int64 ``[R]``, which of a router's routes served each round; None: the policy is no router.
-
-    Raises:
-        ValueError: the columns are not equally long.
     """
 
     positions: Longs

@@ -26,10 +26,6 @@ class Marginals:
         offsets: int32 ``[D + 1]``, where each depth begins.
         entropies: float32 ``[D]``, nats, of the drafter's law over its whole vocabulary at each depth; None where
             nobody asked for them.
-
-    Raises:
-        ValueError: the arrays do not fit each other, a log-probability is above 0 or NaN, or a
-            depth is not in the order of its ranks.
     """
 
     ids: Ints
@@ -159,32 +155,20 @@ class Draft:
         return f"<table><caption>token ids (probabilities)</caption>{''.join(rows)}</table>"
 
     def drafted(self) -> Marginals:
-        """The marginals, for a policy that declares that it needs them.
-
-        Raises:
-            ValueError: no drafter pass was run.
-        """
+        """The marginals, for a policy that declares that it needs them."""
         if self.marginals is None:
             raise ValueError("this draft holds no marginals; declare the need for them in the policy's needs")
         return self.marginals
 
     def entropies(self) -> Floats:
-        """The drafter's entropies, float32 ``[D]`` in nats, for a policy that declares that it needs them.
-
-        Raises:
-            ValueError: no drafter pass was run, or the entropies were not asked for.
-        """
+        """The drafter's entropies, float32 ``[D]`` in nats, for a policy that declares that it needs them."""
         entropies = self.drafted().entropies
         if entropies is None:
             raise ValueError("this draft holds no entropies; declare the need for them, Needs(entropies=True)")
         return entropies
 
     def channel(self, name: str) -> Channel:
-        """What a channel says at this root, for a policy that declares that it needs it.
-
-        Raises:
-            ValueError: it was not asked for.
-        """
+        """What a channel says at this root, for a policy that declares that it needs it."""
         if name not in self.channels:
             raise ValueError(
                 f"this draft holds no channel {name!r}; declare the need for it, "

@@ -51,9 +51,6 @@ def grid_scalar(log_prob: float) -> float:
 
     Returns:
         float64 that a float32 holds exactly; never -0.0.
-
-    Raises:
-        ValueError: for NaN, and for a value above 0 by more than `ROUNDING_NOISE`.
     """
     if not log_prob <= ROUNDING_NOISE:
         raise ValueError("a log-probability must be a number that is at most 0")
@@ -70,9 +67,6 @@ def weight_scalar(score: float) -> float:
 
     Returns:
         float64, a multiple of ``2**-40`` from 0 to 1.
-
-    Raises:
-        ValueError: for NaN, and for a score above 0.
     """
     if not score <= 0.0:
         raise ValueError("a path score must be a number that is at most 0")
@@ -94,9 +88,6 @@ def to_grid(log_probs: npt.ArrayLike) -> Floats:
 
     Returns:
         float32, the same shape; never -0.0.
-
-    Raises:
-        ValueError: for NaN, and for a value above 0 by more than `ROUNDING_NOISE`.
 
     >>> to_grid([-0.5, -1000.0]).tolist()
     [-0.5, -255.0]
@@ -121,9 +112,6 @@ def path_weight(scores: npt.ArrayLike) -> Doubles:
 
     Returns:
         float64, the same shape, from 0 to 1.
-
-    Raises:
-        ValueError: for NaN, and for a score above 0.
 
     >>> path_weight([0.0, -300.0]).tolist()
     [1.0, 0.0]

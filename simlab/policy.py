@@ -68,10 +68,6 @@ class ChannelNeed:
             for as many as are declared.
         trained_for: of features, the routes that their network says something of, as they are typed, with | between
             them; empty: whatever it was trained for.
-
-    Raises:
-        ValueError: ``least`` names a setting of which more does not hold less, a setting stands there twice, or what
-            is not branches is to be paid as it is asked for.
     """
 
     name: str
@@ -132,9 +128,6 @@ class Needs:
         channels: what it reads beside the draft set; it sees no other channel, and of these no more than it declares.
         masked: the number of the last node of a tree that carries masks, -1: not even the root does; so that the target
             must draft for itself, see `num_masked`. None: it does not say.
-
-    Raises:
-        ValueError: a channel is declared twice, or by its name alone, or several are paid as they are asked for.
     """
 
     draft: bool = True
@@ -174,11 +167,7 @@ class Needs:
 
 
 def needs_together(several: Iterable[Needs]) -> Needs:
-    """What is read where some of several needs are met in each round.
-
-    Raises:
-        ValueError: a channel is wanted made in two ways, which would take two times.
-    """
+    """What is read where some of several needs are met in each round."""
     listed, channels = list(several), dict[str, ChannelNeed]()
     for need in (need for one in listed for need in one.channels):
         other = channels.setdefault(need.name, need)
@@ -284,9 +273,6 @@ def branches_asked(policy: AnyPolicy, draft: Draft, state: object) -> Asked:
     A policy says so by a method ``ask`` with the other two arguments. It sees no channel that scores tokens, and of
     branches its ``select`` is then given those that it asked for, and no others; the runner makes no others. Of a
     policy that has no such method, or does not name a channel, every branch is made.
-
-    Raises:
-        PolicyError: it asks for branches that it does not declare to read, or for more of them than it declares.
     """
     own = getattr(policy, "ask", None)
     most = {need.name: dict(need.least).get("branches") for need in policy.needs.channels if need.kind == BRANCHES}
@@ -318,9 +304,6 @@ def route_taken(policy: AnyPolicy, draft: Draft, state: object) -> int | None:
 
     ``route`` sees the text, and of what the router declares the target's law and features; no candidates, no other
     channel.
-
-    Raises:
-        PolicyError: there is no such route.
     """
     own, routes = getattr(policy, "route", None), routes_of(policy)
     if own is None or not routes:

@@ -185,32 +185,20 @@ class RecordedTexts:
         return roots.places - np.repeat(roots.begins[:-1], np.diff(roots.firsts))
 
     def drafted(self) -> Roots:
-        """The roots, for what needs a draft set.
-
-        Raises:
-            ValueError: none was asked for.
-        """
+        """The roots, for what needs a draft set."""
         if self.rows is None:
             raise ValueError("trees need a drafter's rows, and none were read")
         return self.roots
 
     def entropies(self) -> Floats:
-        """The drafter's entropies at all roots, float32 ``[R, D]``, read-only.
-
-        Raises:
-            MissingChannelError: the rows hold none.
-        """
+        """The drafter's entropies at all roots, float32 ``[R, D]``, read-only."""
         if self.rows is None or self.rows.entropies is None:
             raise MissingChannelError(NO_ENTROPIES)
         return read_only(self.rows.entropies)
 
 
 def texts_of(sequences: Sequence[RecordedSequence]) -> RecordedTexts:
-    """Some texts together; the rows of several are copied.
-
-    Raises:
-        ValueError: there is none, or some have rows or channels and some have not, or those of another depth.
-    """
+    """Some texts together; the rows of several are copied."""
     rows = [one.rows for one in sequences if one.rows is not None]
     if not sequences or len(rows) not in (0, len(sequences)) or len({one.counts.shape[1] for one in rows}) > 1:
         raise ValueError("expected texts of one draft set, or all without one")

@@ -62,11 +62,7 @@ class Round:
 
 
 def draft_source(needs: Needs, recorded: RecordedSequence) -> Callable[[int], Draft]:
-    """A function from root ``t`` to what a policy with these needs may see there.
-
-    Raises:
-        MissingChannelError: the sequence holds no draft rows, or not the entropies or channels asked for.
-    """
+    """A function from root ``t`` to what a policy with these needs may see there."""
     if needs.draft and recorded.rows is None:
         raise MissingChannelError(
             "the policy needs a drafter's rows, and none were read; name a draft set of the trace"
@@ -92,11 +88,7 @@ def draft_source(needs: Needs, recorded: RecordedSequence) -> Callable[[int], Dr
 
 
 def as_declared(draft: Draft, needs: Needs) -> Draft:
-    """A draft cut to what a policy declares.
-
-    Raises:
-        ValueError: it does not hold a channel, or no candidates where they are read.
-    """
+    """A draft cut to what a policy declares."""
     marginals = draft.drafted() if needs.draft else None
     if marginals is not None and needs.top_k is not None:
         marginals = marginals.first_ranks(needs.top_k)
@@ -124,10 +116,6 @@ def staged(policy: AnyPolicy, draft: Draft, state: object) -> Draft:
         policy: any.
         draft: with all that was recorded of what the policy declares.
         state: the policy's memory.
-
-    Raises:
-        MissingChannelError: a branch that it asks for is not there.
-        PolicyError: as `branches_asked` does.
     """
     if not any(isinstance(one, Branches) for one in draft.channels.values()):
         return draft
@@ -238,9 +226,6 @@ def check_needs(policy: AnyPolicy, held: Held) -> None:
     Args:
         policy: the policy to be replayed.
         held: what the recording holds.
-
-    Raises:
-        MissingChannelError: it does not; the sentence names the option that would record it.
     """
     needs = policy.needs
     check_channels(policy, held)
@@ -277,11 +262,7 @@ def _doubled(recorded: int, wanted: int) -> int:
 
 
 def check_tree(policy: AnyPolicy, tree: DraftTree, root_token: int) -> None:
-    """Refuse a tree that the policy said it would not choose.
-
-    Raises:
-        PolicyError: it is no tree, above the policy's own budget, or below another root.
-    """
+    """Refuse a tree that the policy said it would not choose."""
     if not _is_tree(tree):
         raise PolicyError(f"{policy!r} chose {type(tree).__name__}; `select` returns a DraftTree")
     if tree.num_drafted > policy.budget:

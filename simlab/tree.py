@@ -18,10 +18,6 @@ class DraftTree:
         tokens: int32 ``[N + 1]``; node 0 is the root, the last committed token.
         parents: int32 ``[N + 1]``; the root's parent is -1.
 
-    Raises:
-        ValueError: a parent does not stand before its child, two siblings are the same token, or something is no whole
-            number of 32 bits.
-
     >>> tree = DraftTree(np.array([7, 8, 9, 5]), np.array([-1, 0, 0, 2]))
     >>> tree.depths().tolist(), tree.accepted_path(np.array([9, 5, 4]))
     ([0, 1, 1, 2], (2, 3))

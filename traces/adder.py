@@ -164,12 +164,7 @@ class ChannelAdder:
         return [replace(record.recorded(), rows=part) for record, part in zip(texts, parts, strict=True)]
 
     def write(self, shard: int, parts: Sequence[ChannelColumns]) -> None:
-        """Write a shard: the rows of each of its texts.
-
-        Raises:
-            TraceError: the file cannot be written.
-            ValueError: the rows break an invariant of the format.
-        """
+        """Write a shard: the rows of each of its texts."""
         texts = self._files.texts(shard)
         _check_number(parts, texts)
         for recorded, columns in zip(self.sequences(shard), parts, strict=True):
@@ -179,12 +174,7 @@ class ChannelAdder:
         self._files.write(shard, channel_frame(texts, parts, self._info.kind, self._info.width))
 
     def finish(self) -> None:
-        """Write the manifest with the channel, its settings and its id.
-
-        Raises:
-            TraceError: a file cannot be read or written.
-            ValueError: a shard is not written yet.
-        """
+        """Write the manifest with the channel, its settings and its id."""
         if self.is_complete:
             return
         digests: list[str] = []
@@ -233,12 +223,7 @@ class DraftAdder:
         return [record.recorded() for record in self._files.texts(shard)]
 
     def write(self, shard: int, parts: Sequence[DraftColumns]) -> None:
-        """Write a shard: the rows of each of its texts.
-
-        Raises:
-            TraceError: the file cannot be written.
-            ValueError: the rows break an invariant of the format.
-        """
+        """Write a shard: the rows of each of its texts."""
         texts = self._files.texts(shard)
         _check_number(parts, texts)
         records = [replace(one, drafts={self._name: part}) for one, part in zip(texts, parts, strict=True)]
@@ -248,12 +233,7 @@ class DraftAdder:
         self._files.write(shard, draft_frame(records, self._name, self._draft_set.depth))
 
     def finish(self) -> None:
-        """Write the manifest with the draft set and its id.
-
-        Raises:
-            TraceError: a file cannot be read or written.
-            ValueError: a shard is not written yet.
-        """
+        """Write the manifest with the draft set and its id."""
         if self.is_complete:
             return
         digests: list[str] = []
@@ -283,11 +263,7 @@ class _AddedFiles:
         self.is_complete = False
 
     def begin(self, resume: bool) -> None:
-        """Write the note, or meet what is there.
-
-        Raises:
-            TraceError: something is there that was not to be resumed, or is another.
-        """
+        """Write the note, or meet what is there."""
         if self._found is not None:
             self._meet(self._found, resume, "holds", "it is complete, so choose another name")
             self.is_complete = True
@@ -357,11 +333,7 @@ class _AddedFiles:
 
 
 def extended_by(trace: Trace, name: str) -> str | None:
-    """The draft set that a channel extends which the trace holds, or to which it is being added; None: no such channel.
-
-    Raises:
-        TraceError: the note of what is being added is damaged.
-    """
+    """The draft set that a channel extends which the trace holds, or to which it is being added; None: no such channel."""
     if name in trace.manifest.channels:
         return trace.manifest.channels[name].extends
     folder = local_folder(trace.place)
@@ -371,11 +343,7 @@ def extended_by(trace: Trace, name: str) -> str | None:
 
 
 def _noted(note: Path) -> Json:
-    """What a note says is being added.
-
-    Raises:
-        TraceError: it is damaged.
-    """
+    """What a note says is being added."""
     text = read_text(note.parent, note.name)
     try:
         return dict(json_fields(text, note.name).inner("added").values)
@@ -384,11 +352,7 @@ def _noted(note: Path) -> Json:
 
 
 def folder_of(trace: Trace) -> Path:
-    """The folder of a trace to which something can be added.
-
-    Raises:
-        TraceError: it is at an address.
-    """
+    """The folder of a trace to which something can be added."""
     folder = local_folder(trace.place)
     if folder is None:
         raise TraceError(f"{trace.place} is an address, and nothing can be added there; copy the trace into a folder.")

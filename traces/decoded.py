@@ -155,11 +155,7 @@ class _DecodedShard:
 def kept_draft_rows(
     place: str | Path, manifest: Manifest, draft: str, shard: int, texts: Sequence[SequenceRecord]
 ) -> DraftRows:
-    """What a replay reads of a draft set, for all texts of a shard: mapped if it was kept, else decoded and kept.
-
-    Raises:
-        TraceError: the file is missing, damaged, or of other texts.
-    """
+    """What a replay reads of a draft set, for all texts of a shard: mapped if it was kept, else decoded and kept."""
     kept = _decoded_shard(place, manifest, draft, shard, texts)
     if kept is None:
         return read_draft_rows(place, manifest, draft, shard, texts)

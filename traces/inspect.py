@@ -124,9 +124,6 @@ def check_trace(place: str | Path, on_progress: Callable[[int], object] = _nothi
     Args:
         place: a folder or an address, as in ``open_trace``.
         on_progress: called after each sequence with the number of sequences read.
-
-    Raises:
-        TraceError: a file is missing or damaged, an invariant is broken, or an id is another.
     """
     trace = open_trace(place)
     tallies = {name: _no_tally(draft_set.depth) for name, draft_set in trace.manifest.draft_sets.items()}

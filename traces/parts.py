@@ -48,10 +48,6 @@ def begin_part(part: Part, folder: Path, manifest: Manifest, num_shards: int, re
         manifest: without contents; it must be the one that the others began with.
         num_shards: of the whole recording.
         resume: go on with shards of this part that are there already.
-
-    Raises:
-        TraceError: the folder holds another recording, or shards of this part that were not to be gone on with.
-        InUseError: others hold the folder for long.
     """
     # One after the other: the first writes down what is recorded, and the next ones compare.
     with writing_alone(folder / MANIFEST, patience_s=_PATIENCE_S):
@@ -74,9 +70,6 @@ def finish_part(part: Part, writer: TraceWriter, num_shards: int, recording: Map
         writer: of the trace.
         num_shards: of the whole recording.
         recording: timings, host, speed: a JSON object that is outside every id.
-
-    Raises:
-        TraceError: the files cannot be written.
     """
     note = f"recording-{part.number}-of-{part.count}.json"
     text = json.dumps(dict(recording), ensure_ascii=False, allow_nan=False)
@@ -89,11 +82,7 @@ def finish_part(part: Part, writer: TraceWriter, num_shards: int, recording: Map
 
 
 def missing_shards(folder: Path) -> list[int]:
-    """The shards that an unfinished recording still lacks; none of a finished one.
-
-    Raises:
-        TraceError: the folder holds no recording, or a damaged one.
-    """
+    """The shards that an unfinished recording still lacks; none of a finished one."""
     if (folder / MANIFEST).exists():
         return []
     begun = _begun(folder)
@@ -164,11 +153,7 @@ def _begun(folder: Path) -> _Begun:
 
 
 def _holders(parts: Sequence[_Begun]) -> dict[int, Path]:
-    """In which folder each shard lies.
-
-    Raises:
-        UsageError: a part is of another recording, or a shard lies in two folders or in none.
-    """
+    """In which folder each shard lies."""
     first, holders = parts[0], dict[int, Path]()
     for one in parts:
         told = _first_told(first), _first_told(one)

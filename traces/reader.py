@@ -113,11 +113,7 @@ class Trace:
         return self.texts
 
     def draft_name(self, name: str | None = None) -> str:
-        """The draft set of that name, or the only one.
-
-        Raises:
-            TraceError: there is none of that name, or no single one.
-        """
+        """The draft set of that name, or the only one."""
         names = list(self.manifest.draft_sets)
         if name is not None and name not in names:
             listed = f"it holds {', '.join(names) or 'none'}"
@@ -270,11 +266,7 @@ class Trace:
                     yield record
 
     def channel_columns(self, name: str) -> Iterator[tuple[RecordedSequence, ChannelColumns]]:
-        """All columns of a channel, each with its text and the rows of the draft set that the channel extends.
-
-        Raises:
-            MissingChannelError: there is no such channel, or this simlab does not read its kind.
-        """
+        """All columns of a channel, each with its text and the rows of the draft set that the channel extends."""
         self._check_is_read(name)
         extends = self.manifest.channels[name].extends
         files = [partial(channel_file, name), *([] if extends is None else [partial(draft_file, extends)])]
@@ -287,11 +279,7 @@ class Trace:
                 yield replace(record.recorded(), rows=part), found
 
     def scan(self, table: str) -> pl.LazyFrame:
-        """A file set for polars: ``sequences``, ``tokens``, or the name of a draft set; all of its files are checked.
-
-        Raises:
-            TraceError: a file is missing or damaged, or cannot be fetched.
-        """
+        """A file set for polars: ``sequences``, ``tokens``, or the name of a draft set; all of its files are checked."""
         num_shards = len(self.manifest.held().shards)
         if table == "sequences":
             names = [SEQUENCES]
@@ -309,11 +297,7 @@ class Trace:
         return pl.scan_parquet(paths, glob=False)
 
     def token_texts(self) -> Mapping[int, bytes] | None:
-        """The bytes of each token, by id, where the trace has them; see `simlab.traces.format.token_texts`.
-
-        Raises:
-            TraceError: the file is missing or damaged.
-        """
+        """The bytes of each token, by id, where the trace has them; see `simlab.traces.format.token_texts`."""
         return read_token_texts(self.place, self.manifest)
 
     def decoded_bytes(self, draft: str) -> int:

@@ -38,11 +38,7 @@ DEFAULT_CHANNELS = SyntheticChannels()
 
 
 def add_synthetic_channels(folder: Path, channels: SyntheticChannels = DEFAULT_CHANNELS) -> None:
-    """Add made-up channels to a trace with one draft set; they sharpen its candidates by the tokens before them.
-
-    Raises:
-        TraceError: there is no such trace, or it holds channels of these names.
-    """
+    """Add made-up channels to a trace with one draft set; they sharpen its candidates by the tokens before them."""
     trace = open_trace(folder)
     draft, vocab_size = trace.draft_name(), trace.manifest.vocab_size
     depth, producer = trace.manifest.draft_sets[draft].depth, ModelInfo("synthetic", "", "synthetic-channels")

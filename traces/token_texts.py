@@ -21,9 +21,6 @@ def add_token_texts(folder: Path, bytes_of: Callable[[Sequence[int]], Mapping[in
         folder: of the trace.
         bytes_of: from token ids to their bytes, such as `simlab.real_runner.targets.token_text.bytes_of_tokens` of the
             trace's target.
-
-    Raises:
-        TraceError: there is no finished trace in the folder, or it cannot be written.
     """
     trace = open_trace(folder)
     texts = bytes_of(tokens_of(trace))

@@ -73,9 +73,6 @@ class TraceWriter:
             resume: go on with what the folder holds instead of refusing it; nothing there is fine too.
             is_made_up: whether nothing is lost with the rows: they are compressed lightly, and those that this writer
                 wrote itself are not read back for the ids.
-
-        Raises:
-            TraceError: the folder holds another recording, or one that was not to be resumed.
         """
         if num_shards < 1 or manifest.contents is not None:
             raise ValueError("a writer needs at least one shard and a manifest without contents")
@@ -110,20 +107,11 @@ class TraceWriter:
         return self._complete or (self._unfinished / sequences_file(shard)).exists()
 
     def check_same(self, manifest: Manifest) -> None:
-        """Refuse to write shards of another recording, which another process might bring.
-
-        Raises:
-            TraceError: the manifest is not the one that this recording began with.
-        """
+        """Refuse to write shards of another recording, which another process might bring."""
         self._must_agree(_through_json(manifest))
 
     def write(self, shard: int, records: Sequence[SequenceRecord]) -> None:
-        """Write a shard: consecutive sequences with token rows and every draft set.
-
-        Raises:
-            TraceError: the files cannot be written.
-            ValueError: a record breaks an invariant of the format.
-        """
+        """Write a shard: consecutive sequences with token rows and every draft set."""
         if self.is_done(shard) or not 0 <= shard < self._num_shards:
             raise ValueError(f"shard {shard} is done or not one of {self._num_shards}")
         for record in records:
@@ -140,11 +128,7 @@ class TraceWriter:
         write_frame(self._unfinished / sequences_file(shard), sequences_frame(records))
 
     def take(self, shard: int, folder: Path) -> None:
-        """Copy a shard that lies in the folder of another unfinished recording, of the same manifest.
-
-        Raises:
-            TraceError: the files cannot be read or written.
-        """
+        """Copy a shard that lies in the folder of another unfinished recording, of the same manifest."""
         drafts = [draft_file(name, shard) for name in self._manifest.draft_sets]
         for name in [tokens_file(shard), *drafts, f"{UNFINISHED}/{sequences_file(shard)}"]:
             try:
@@ -162,10 +146,6 @@ class TraceWriter:
 
         Args:
             recording: timings, host, speed: a JSON object that is outside every id.
-
-        Raises:
-            TraceError: the files cannot be written.
-            ValueError: a shard is not done, or the sequences do not count up from 0.
         """
         if not self._complete and (self._folder / MANIFEST).exists():
             # Another process that recorded a part was faster.
@@ -270,11 +250,7 @@ def _digests(record: SequenceRecord) -> _Digests:
 
 
 def check_output_folder(folder: Path, resume: bool) -> None:
-    """Refuse a folder that no recording can begin or go on in, whatever the recording.
-
-    Raises:
-        TraceError: it holds a recording that was not to be resumed, or something else.
-    """
+    """Refuse a folder that no recording can begin or go on in, whatever the recording."""
     if folder.exists() and not folder.is_dir():
         raise TraceError(f"expected a folder to record into; {folder} is a file. Choose another --out.")
     if (folder / MANIFEST).exists():

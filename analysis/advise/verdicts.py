@@ -138,9 +138,6 @@ def batch_advice(of: BatchOf, rows: pl.DataFrame, chosen_on: pl.DataFrame) -> Ba
         of: the batch size.
         rows: result rows of all policies at its prices, plain decoding among them.
         chosen_on: rows of the same policies that settings are chosen on; may be the same.
-
-    Raises:
-        CostError: the prices give no speed.
     """
     summaries = {one.policy: one for one in summarise(rows)}
     choosing = chosen_on.filter(pl.col("policy").is_in(list(summaries)))

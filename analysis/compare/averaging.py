@@ -78,11 +78,7 @@ class RankingFlip:
 
 
 def both_means(run: PolicyRun) -> BothMeans:
-    """The two means of a run's result rows, with intervals over prompts.
-
-    Raises:
-        ValueError: there are no rows.
-    """
+    """The two means of a run's result rows, with intervals over prompts."""
     sums = prompt_sums([run]).sums[:, 0]
     columns: list[str] = list(COLUMNS)
     powers = np.zeros((3, len(columns)))

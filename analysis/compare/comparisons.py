@@ -198,9 +198,6 @@ def adjust_family(comparisons: Sequence[Comparison], correction: str = "holm") -
     Args:
         comparisons: of one measure; those of which nothing is known do not count.
         correction: one of ``CORRECTIONS``.
-
-    Raises:
-        ValueError: there is no such correction.
     """
     if correction not in CORRECTIONS:
         raise ValueError(f"correction must be one of {', '.join(CORRECTIONS)}; got {correction!r}")

@@ -76,9 +76,6 @@ def standing_sentence(comparisons: Sequence[Comparison], unit: str = "prompt") -
     Args:
         comparisons: comparisons of that run with each of the others, by one measure, of one family.
         unit: what their intervals are over, in the singular.
-
-    Raises:
-        ValueError: they are of several runs or measures, or there is none.
     """
     if len({(one.first, one.measure, one.slice) for one in comparisons}) != 1:
         raise ValueError("expected comparisons of one run with others, by one measure")

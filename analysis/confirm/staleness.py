@@ -101,9 +101,6 @@ def staleness(
 
     Returns:
         None where no number of drafted tokens has enough rounds.
-
-    Raises:
-        CostError: a round is beyond the profile.
     """
     rounds, priced = _joined(drafting)
     took, said = plain.seconds.sum(axis=1), cost.at(PLAIN, plain.contexts, np.zeros_like(plain.contexts))

@@ -181,9 +181,6 @@ def curve_rows(
 
     Returns:
         The rows, columns as `SCHEMA`; and what was chosen for all roots together.
-
-    Raises:
-        ValueError: there is no root.
     """
     frames, settings, kinds = [], [], tuple(machines)
     for name, order in orders.items():
@@ -365,9 +362,6 @@ def write_rows(path: Path, rows: CurveRows, ids: Mapping[str, str | None]) -> No
         path: the file.
         rows: of `curve_rows`.
         ids: columns with one value for all rows, which say where they come from.
-
-    Raises:
-        TraceError: it cannot be written.
     """
     write_frame(path, rows.with_columns(**{name: pl.lit(value, pl.String) for name, value in ids.items()}))
 

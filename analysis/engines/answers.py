@@ -63,11 +63,7 @@ class ServerCounters:
     num_preempted: int | None = None
 
     def since(self, before: "ServerCounters") -> "ServerCounters":
-        """What came since an earlier reading of the same server.
-
-        Raises:
-            EngineError: a count has fallen: the server was started anew in between.
-        """
+        """What came since an earlier reading of the same server."""
         return ServerCounters(
             num_rounds=_grown("rounds", before.num_rounds, self.num_rounds),
             num_drafted=_grown("drafted tokens", before.num_drafted, self.num_drafted),

@@ -41,11 +41,7 @@ def first_of(values: Json, key: str) -> Json:
 
 
 def count(values: Json, key: str, where: str) -> int | None:
-    """A whole number from 0; None where it is missing or null.
-
-    Raises:
-        EngineError: it is something else.
-    """
+    """A whole number from 0; None where it is missing or null."""
     found = values.get(key)
     if found is None:
         return None
@@ -57,11 +53,7 @@ def count(values: Json, key: str, where: str) -> int | None:
 
 
 def counts(values: Json, key: str, where: str) -> tuple[int, ...] | None:
-    """A list of whole numbers from 0; None where it is missing or null.
-
-    Raises:
-        EngineError: it is something else.
-    """
+    """A list of whole numbers from 0; None where it is missing or null."""
     found = values.get(key)
     if found is None:
         return None
@@ -73,11 +65,7 @@ def counts(values: Json, key: str, where: str) -> tuple[int, ...] | None:
 
 
 def number(values: Json, key: str, where: str) -> float | None:
-    """A number; None where it is missing or null.
-
-    Raises:
-        EngineError: it is something else.
-    """
+    """A number; None where it is missing or null."""
     found = values.get(key)
     if found is None:
         return None

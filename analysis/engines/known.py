@@ -12,11 +12,7 @@ ENGINES: tuple[Engine, ...] = (Vllm(), Sglang(), TensorRtLlm())
 
 
 def engine_named(name: str) -> Engine:
-    """The engine of that name.
-
-    Raises:
-        EngineError: there is none.
-    """
+    """The engine of that name."""
     for engine in ENGINES:
         if engine.name == name:
             return engine

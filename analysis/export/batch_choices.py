@@ -90,9 +90,6 @@ def batch_choice(rows: pl.DataFrame, lengths: Mapping[str, int], prices: BatchPr
         rows: result rows of plain decoding and of the chains, all at these prices.
         lengths: drafted tokens of each, by policy id.
         prices: of the batch size.
-
-    Raises:
-        CostError: the prices have no seconds.
     """
     found: dict[int, Summary] = {lengths[one.policy_id]: one for one in summarise(rows) if one.policy_id in lengths}
     if any(not one.speed.tokens_per_s > 0 for one in found.values()):
@@ -131,9 +128,6 @@ def batch_ranges(choices: Sequence[BatchChoice]) -> list[tuple[int, int, int]]:
     """First and last batch size and drafted tokens of each range; neighbours of one length are one range.
 
     Ranges begin at 1 and leave no gap; the last one ends at the largest batch size with prices.
-
-    Raises:
-        ValueError: there is no choice, or two of one batch size.
     """
     ordered = sorted(choices, key=lambda one: one.prices.batch)
     batches = [one.prices.batch for one in ordered]

@@ -30,11 +30,7 @@ class BatchCosts:
 
 
 def sampled_steps(profiles: Sequence[BatchCosts], context: int) -> SampledSteps:
-    """Seconds of whole rounds by their tokens, at one context; of several profiles with as many tokens the median.
-
-    Raises:
-        ValueError: a round takes no time.
-    """
+    """Seconds of whole rounds by their tokens, at one context; of several profiles with as many tokens the median."""
     points = _points(profiles, GRID_STAGES, context)
     return SampledSteps(points, points[-1][0])
 
@@ -46,9 +42,6 @@ def step_curves(profiles: Sequence[BatchCosts], context: int, drafted: int) -> S
         profiles: one of each batch size.
         context: tokens before the root.
         drafted: of each text, where drafting is read off; it hardly depends on it.
-
-    Raises:
-        ValueError: drafting or a pass takes no time.
     """
     draft = tuple(
         (one.batch, float(one.cost.curve("draft", context)[min(drafted, one.cost.most_drafted)]))

@@ -73,9 +73,6 @@ def vllm_settings(exported: ExportedPolicy, draft_tokens: int | None = None) -> 
         exported: what is exported.
         draft_tokens: ``num_speculative_tokens`` of the load test; positions that are never kept have the rate 0.
             None: as many as the policy's deepest node.
-
-    Raises:
-        SimlabError: there would be fewer than the policy keeps.
     """
     positions = exported.deepest if draft_tokens is None else draft_tokens
     if positions + 1 < exported.acceptance.pooled.longest:
@@ -125,9 +122,6 @@ def tensorrt_llm_settings(exported: ExportedPolicy) -> Settings:
     """Fields of TensorRT-LLM's ``speculative_config``, for a chain as deep as the policy.
 
     Where batch sizes have prices it is the longest of theirs, with the draft length of each.
-
-    Raises:
-        SimlabError: TensorRT-LLM refuses such a schedule.
     """
     drafter: Settings = {"decoding_type": "DFlash", "speculative_model": exported.drafter}
     if not (exported.choices and exported.is_chain):

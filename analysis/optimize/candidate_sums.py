@@ -26,9 +26,6 @@ class CandidateSums:
         drafted: float64 ``[M, P, prompts]``.
         seconds: float64 ``[M, P, prompts]``; nan without prices.
         plain_seconds: float64 ``[M, prompts]``, of plain decoding.
-
-    Raises:
-        ValueError: the arrays do not fit each other.
     """
 
     prompts: tuple[Prompt, ...]
@@ -84,9 +81,6 @@ def objective_figures(candidates: CandidateSums, objective: str) -> Doubles:
 
     Tokens per second at the first machine's prices; the acceptance length there, pooled; or the smallest speedup over
     plain decoding among all machines.
-
-    Raises:
-        ValueError: there is no such objective.
     """
     return np.asarray(
         np.exp(_worst(candidates)[0] if objective == WORST_CASE else _log_ratios(candidates, objective)), np.float64

@@ -148,9 +148,6 @@ def reliability(model: ScoredEdges, where: EdgeSlice, num_bins: int = NUM_BINS) 
         model: on the prompts of interest.
         where: a place, and a depth or a class of rank, not both.
         num_bins: at most so many; empty ones are left out.
-
-    Raises:
-        ValueError: nothing is known there.
     """
     if where.place not in model.places or (where.depth is not None and where.rank is not None):
         raise ValueError(f"there is no reliability curve of {where} for {model.label}")

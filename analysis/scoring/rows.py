@@ -102,9 +102,6 @@ def write_reliability(path: Path, rows: Sequence[Row], ids: Mapping[str, str]) -
         path: the file.
         rows: of `reliability_rows`, with their slices.
         ids: columns with one value for all rows, which say where they come from.
-
-    Raises:
-        TraceError: it cannot be written.
     """
     frame = pl.DataFrame(rows, schema=RELIABILITY_SCHEMA, orient="row")
     write_frame(path, frame.with_columns(**{name: pl.lit(value, pl.String) for name, value in ids.items()}))

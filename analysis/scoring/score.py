@@ -219,9 +219,6 @@ def score_trace(
         limits: how far one looks.
         cost: what rounds cost; None: nothing is priced.
         advance: is told how many roots were done, after each part of ``texts``.
-
-    Raises:
-        SimlabError: as `simlab.sequence_replay.rounds` does.
     """
     number = {prompt: place for place, prompt in enumerate(prompts)}
     orders, num = _orders(policies), len(prompts)

@@ -88,9 +88,6 @@ def speedup_interval(tokens: Numbers, seconds: Numbers, base_tokens: Numbers, ba
         seconds: ``[prompts]``, likewise; not negative.
         base_tokens: ``[prompts]``, plain decoding's, of the same prompts in the same order.
         base_seconds: ``[prompts]``, likewise.
-
-    Raises:
-        ValueError: the two are not of equally many prompts.
     """
     if len(tokens) != len(base_tokens):
         raise ValueError(f"a paired interval needs the same prompts; got {len(tokens)} and {len(base_tokens)}")

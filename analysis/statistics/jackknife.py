@@ -82,9 +82,6 @@ def log_products(sums: Doubles, powers: Doubles) -> Spread:
     Args:
         sums: float64 ``[prompts, C]``, of each prompt; not negative.
         powers: float64 ``[M, C]``, of the sum of each column in each product; 0: it is not in it.
-
-    Raises:
-        ValueError: there is no prompt.
     """
     num_prompts = len(sums)
     if not num_prompts:

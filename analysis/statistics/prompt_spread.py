@@ -18,9 +18,6 @@ def prompt_spread(sums: Doubles, figures: Callable[[Doubles], Doubles]) -> Sprea
     Args:
         sums: float64 ``[P, C]``, of each prompt; the first column says how much a prompt carries, and is not negative.
         figures: from sums of prompts, float64 ``[.., C]``, to numbers, float64 ``[.., M]``; nan where not known.
-
-    Raises:
-        ValueError: there is no prompt.
     """
     num_prompts = len(sums)
     if not num_prompts:

@@ -81,9 +81,6 @@ def detectable_ratios(log_errors: Doubles, degrees: Doubles, num_comparisons: in
 
     Returns:
         float64 ``[M]``; 1 where every prompt shows the same ratio, nan where the error is not known.
-
-    Raises:
-        ValueError: the power is not between one half and 1, or there is no comparison.
     """
     if not 0.5 <= power < 1 or num_comparisons < 1:
         raise ValueError(

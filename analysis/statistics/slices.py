@@ -20,9 +20,6 @@ def split_by_slice(rows: pl.DataFrame, by: str | None) -> list[tuple[Slice, pl.D
     Args:
         rows: result rows.
         by: one of ``SLICES``, or None for one slice of everything.
-
-    Raises:
-        ValueError: it is none of these.
     """
     if by is None:
         return [(None, rows)]

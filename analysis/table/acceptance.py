@@ -24,9 +24,6 @@ class LengthCounts:
     Attributes:
         counts: entry ``n`` is how many rounds committed ``n`` tokens, bonus token included; entry 0 is 0, and the last
             entry is not.
-
-    Raises:
-        ValueError: there is no round, or one that committed nothing.
     """
 
     counts: tuple[int, ...]
@@ -59,9 +56,6 @@ class LengthCounts:
         """Share of all rounds that kept the drafted tokens up to each drafted position.
 
         Position ``i``, from 1, is kept by the rounds that committed at least ``i + 1`` tokens.
-
-        Raises:
-            ValueError: there are rounds that committed more than ``positions + 1`` tokens.
         """
         if positions + 1 < self.longest:
             raise ValueError(f"{positions} positions would cut off rounds that committed {self.longest} tokens")
@@ -70,11 +64,7 @@ class LengthCounts:
         return tuple(number / self.rounds for number in padded[2 : positions + 2])
 
     def conditional_rates(self, positions: int) -> tuple[float, ...]:
-        """Share of the rounds that kept all before a drafted position that kept it too, for each; 0 of none.
-
-        Raises:
-            ValueError: as for `marginal_rates`.
-        """
+        """Share of the rounds that kept all before a drafted position that kept it too, for each; 0 of none."""
         marginal = self.marginal_rates(positions)
         pairs = zip((1.0, *marginal), marginal, strict=False)
         return tuple(rate / before if before else 0.0 for before, rate in pairs)
@@ -104,9 +94,6 @@ def acceptance_of(texts: Iterable[tuple[Prompt, RoundColumns]]) -> Acceptance:
 
     Args:
         texts: prompt and rounds of each.
-
-    Raises:
-        SimlabError: there is no round.
     """
     counts: dict[str, Longs] = {}
     prompts: dict[tuple[str, str], Longs] = {}

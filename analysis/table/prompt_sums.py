@@ -92,9 +92,6 @@ def prompt_sums(runs: Sequence[PolicyRun]) -> PromptSums:
 
     Args:
         runs: of the same prompts.
-
-    Raises:
-        ValueError: they are not.
     """
     tables = [{(row[0], row[1]): row[2:] for row in _by_prompt(run.rows)} for run in runs]
     prompts = tuple(sorted(tables[0]))

@@ -88,9 +88,6 @@ def summarise(results: pl.DataFrame, by: str | None = None) -> list[Summary]:
             all measured.
         by: one of `simlab.analysis.statistics.slices.SLICES`; slices come in the order of their first row, contexts
             from short to long.
-
-    Raises:
-        ValueError: ``by`` is no slice, or the rows are of more than one kind or of several prices.
     """
     if results.n_unique(["kind", "cost_id"]) > 1:
         raise ValueError("results of several kinds or latency profiles do not add up; summarise each by itself")

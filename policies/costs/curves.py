@@ -33,9 +33,6 @@ def cost_table(
             or where visits are paired, at each node count too.
         visits: how samples were taken.
         channels: the units at which each channel was timed, rising; None: there are none.
-
-    Raises:
-        ValueError: the node counts do not rise from 0, or a cell has no sample.
     """
     if not node_counts or node_counts[0] != 0 or np.any(np.diff(node_counts) <= 0):
         raise ValueError(f"node counts must rise from 0; got {list(node_counts)}")

@@ -29,9 +29,6 @@ class LayerSizes:
         num_heads: of queries.
         feed_forward: inner width of the feed-forward network.
         vocab: tokens that the head scores.
-
-    Raises:
-        ValueError: a size is below 1.
     """
 
     num_layers: int
@@ -80,9 +77,6 @@ def layer_sizes(config: Mapping[str, object], where: str) -> LayerSizes:
         config: without ``num_key_value_heads`` there are as many as of queries, without ``head_dim`` the hidden state
             is shared among them.
         where: it comes from, for messages.
-
-    Raises:
-        PolicyError: a size is missing or no whole number above 0, or the model chooses among experts.
     """
     if any(_is_many(config.get(name)) for name in _EXPERTS):
         raise PolicyError(

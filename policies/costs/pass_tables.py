@@ -45,9 +45,6 @@ def pass_seconds(
         depth: drafted tokens of a whole block.
         context: tokens before the root.
         sizes: tokens in each pass, the roots counted.
-
-    Raises:
-        PolicyError: whole blocks have no price.
     """
     if depth > cost.most_drafted:
         raise PolicyError(

@@ -55,9 +55,6 @@ class Roofline:
         memory_s: seconds that moving takes besides; beta_m.
         flop_s: seconds for each operation; alpha_c over the peak of arithmetic.
         compute_s: seconds that arithmetic takes besides; beta_c.
-
-    Raises:
-        ValueError: a constant is below 0 or no number, or all are 0.
     """
 
     sizes: LayerSizes
@@ -134,11 +131,7 @@ def fit_roofline(sizes: LayerSizes, contexts: Doubles, tokens: Doubles, seconds:
 
 @lru_cache(maxsize=64)
 def roofline_of(cost: CostTable, sizes: LayerSizes) -> Roofline:
-    """The roofline of a cost table's verification, fitted to passes of 16, 32, 48, ... tokens at all its contexts.
-
-    Raises:
-        PolicyError: the table ends below four such sizes.
-    """
+    """The roofline of a cost table's verification, fitted to passes of 16, 32, 48, ... tokens at all its contexts."""
     columns = _fitted_columns(cost)
     contexts = np.repeat(cost.contexts.astype(np.float64), len(columns))
     tokens = np.tile(columns.astype(np.float64) + 1.0, len(cost.contexts))
@@ -152,9 +145,6 @@ def roofline_rounds(cost: CostTable, sizes: LayerSizes, stages: Sequence[str]) -
         cost: what is fitted.
         sizes: of the target's layers.
         stages: that count; ``verify`` is the pass.
-
-    Raises:
-        PolicyError: the table ends below four sizes that can be fitted.
     """
     roofline, columns = roofline_of(cost, sizes), _fitted_columns(cost)
     means = [float(cost.seconds[stage][:, columns].mean()) for stage in stages if stage != "verify"]

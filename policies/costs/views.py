@@ -83,11 +83,7 @@ def _basis(number: int) -> tuple[Doubles, Doubles]:
 
 
 def name_and_view(name: str) -> tuple[str, str]:
-    """A file's name, and the view that a policy asks for: ``auto:convex``, ``cost.json:convex``; without one ``raw``.
-
-    Raises:
-        PolicyError: what stands behind the colon is no view, and nothing has the whole name.
-    """
+    """A file's name, and the view that a policy asks for: ``auto:convex``, ``cost.json:convex``; without one ``raw``."""
     file, colon, view = name.rpartition(":")
     if not colon or Path(name).exists():
         return name, RAW

@@ -46,10 +46,6 @@ class WhatIf:
         tile: a pass costs what one that fills whole tiles of so many tokens costs; 1: as measured.
         batch: so many texts share each pass, all with equal trees; 1: as measured.
         convex: whether the convex view is taken.
-
-    Raises:
-        CostError: a stage is unknown, comes twice or cannot be free, a factor is no number from 0, or tile or batch is
-            below 1.
     """
 
     factors: tuple[tuple[str, float], ...] = ()
@@ -130,9 +126,6 @@ def what_if(cost: CostTable, change: WhatIf) -> CostTable:
     as many tokens, in tiles, does over one of 1 token without. What a text's own context adds to a shared pass is not
     in it, and drafting, making channels, selecting and committing take as long as for one text: scale them where that
     is too kind. A factor of ``CHANNEL`` is that of every channel, whatever its units.
-
-    Raises:
-        CostError: the prices do not reach as many tokens as the texts of a batch have together.
     """
     if not change.label:
         return cost

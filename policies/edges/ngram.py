@@ -45,11 +45,7 @@ class NGramCounts(NamedTuple):
 
 
 def empty_counts(vocab_size: int, num_tokens: int) -> NGramCounts:
-    """A table with room for so many tokens of text.
-
-    Raises:
-        ValueError: the vocabulary is too large for a key.
-    """
+    """A table with room for so many tokens of text."""
     return _table(vocab_size, KEYS_PER_TOKEN * num_tokens)
 
 
@@ -70,9 +66,6 @@ def counts_from_rows(firsts: Ints, seconds: Ints, thirds: Ints, counts: Ints, vo
         thirds: int32 ``[R]``, the token that followed; -1: all that were left out after these.
         counts: int32 ``[R]``, how often it did; of those left out, how much of ``c + t`` was theirs.
         vocab_size: ids are below it.
-
-    Raises:
-        ValueError: the vocabulary is too large for a key.
     """
     contexts = np.unique(firsts.astype(np.int64) << 32 | seconds) if len(counts) else counts
     table = _table(vocab_size, len(counts) + len(contexts))

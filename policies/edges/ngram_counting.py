@@ -35,9 +35,6 @@ def count_texts(texts: Iterable[tuple[Ints, Ints]], vocab_size: int, min_count: 
         texts: each int32, tokens that come before a text and are not counted themselves, and the text.
         vocab_size: ids are below it.
         min_count: pairs and triples that came less often are left out.
-
-    Raises:
-        ValueError: a token is outside the vocabulary, or nothing can be counted.
     """
     if not 0 < vocab_size <= MOST_TOKENS:
         raise ValueError(f"a 3-gram holds vocabularies of 1 to {MOST_TOKENS:,} tokens; got {vocab_size:,}")

@@ -25,9 +25,6 @@ def counts_of_text(text: Ints, vocab_size: int) -> NGramCounts:
     Args:
         text: int32 ``[T]``, the prompt and what was committed.
         vocab_size: ids are below it.
-
-    Raises:
-        ValueError: the vocabulary is too large for a key.
     """
     counts, counted, capacity = getattr(_last, "kept", (None, text[:0], 0))
     num = len(counted)

@@ -35,10 +35,6 @@ def fewest_rounds(texts: RecordedTexts, budget: int, channels: Sequence[ChannelN
         texts: with draft rows.
         budget: drafted tokens of a round.
         channels: whose lists may hold the tokens too; a tree is on one of them, or on the drafter's candidates.
-
-    Raises:
-        ValueError: there are no draft rows.
-        MissingChannelError: the texts do not hold a channel.
     """
     roots = texts.drafted()
     reaches = _kept_true_tokens(roots.counts, roots.true_ranks)
@@ -108,9 +104,6 @@ def best_budgets_in_hindsight(
         cost: what a round costs.
         most: the largest size.
         order: which nodes enter; None: best-first on the marginals.
-
-    Raises:
-        ValueError: the prices end before ``most``, or there are no draft rows.
     """
     layer = (BestFirst(Marginal()) if order is None else order).layer(texts, most, False)
     costs, firsts = round_costs(cost, ALL_STAGES, most), texts.roots.firsts
@@ -150,10 +143,6 @@ def best_routes_in_hindsight(texts: RecordedTexts, cost: CostTable, routes: Sequ
         cost: what a round costs.
         routes: policies that remember nothing and have layers, as those of which
             `simlab.policies.engine.routed.can_walk` is true.
-
-    Raises:
-        CostError: a tree is larger or a text longer than was measured, or a channel of a route has no price.
-        MissingChannelError: the texts do not hold what a route reads.
     """
     trees, firsts = RouteLayers(texts).trees(routes), texts.roots.firsts
     seconds = np.stack([_seconds_at(texts, cost, *one) for one in zip(routes, trees, strict=True)])

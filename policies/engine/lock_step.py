@@ -62,9 +62,6 @@ class ServedRounds:
             texts: that were served.
             cost: prices of as many texts at a time.
             paid: stages that are; plain decoding's seconds count as those of verifying.
-
-        Raises:
-            CostError: a round has a longer context or larger trees than was measured.
         """
         contexts = np.rint(self.mean_context).astype(np.int64)
         low = np.floor(self.mean_drafted).astype(np.int64)
@@ -89,11 +86,6 @@ def served_sums(policy: AnyPolicy, texts: RecordedTexts, batch: int, cost: CostT
         texts: in the order in which they come.
         batch: texts at a time.
         cost: prices of ``batch`` texts at a time; None: nothing is priced.
-
-    Raises:
-        CostError: a round has a longer context or larger trees than was measured.
-        PolicyError: a policy of the batch has no prices for as many texts.
-        SimlabError: as `simlab.sequence_replay.rounds` does.
     """
     check_batch(policy, batch)
     served = serve(texts, batch, rounds_of_policy(policy, texts), with_filler_requests(len(texts.sequences)))

@@ -99,9 +99,6 @@ class Replay:
 
     Args:
         priced: the policies.
-
-    Raises:
-        CostError: a channel of a policy has no price.
     """
 
     def __init__(self, priced: Sequence[PricedPolicy]) -> None:
@@ -151,12 +148,7 @@ class Replay:
         return [played[place] for place in range(len(self._priced))]
 
     def sums(self, texts: RecordedTexts) -> ReplaySums:
-        """The sums over the rounds of each policy, in their order.
-
-        Raises:
-            CostError: a policy drafted more tokens, or a text is longer, than has a price.
-            SimlabError: as `simlab.sequence_replay.rounds` does.
-        """
+        """The sums over the rounds of each policy, in their order."""
         sums = empty_replay_sums(len(self._priced), len(texts.sequences))
         longest = int(texts.contexts.max(initial=0))
         for group in self._groups:
@@ -219,9 +211,6 @@ def sums_of_rounds(played: TextRounds, texts: RecordedTexts, cost: CostTable | N
         texts: the texts.
         cost: what they cost, charged with the policy's channels; None: nothing is priced.
         paid: stages that are; plain decoding's seconds count as those of verifying.
-
-    Raises:
-        CostError: a round has a longer context or a larger tree than was measured.
     """
     sums = empty_replay_sums(1, len(texts.sequences))
     sums.counts[0] = counts_of_rounds(played, texts)
@@ -245,9 +234,6 @@ def sums_of_policy(policy: AnyPolicy, played: TextRounds, texts: RecordedTexts, 
         played: the rounds.
         texts: the texts.
         cost: what they cost, charged with the policy's channels; None: nothing is priced.
-
-    Raises:
-        CostError: a round has a longer context or a larger tree than was measured, or a channel of a route no price.
     """
     routes = routes_of(policy)
     if not routes or cost is None:

@@ -43,11 +43,7 @@ class RouteLayers:
         return walk_routes(trees, policy.rule.routes_of(self.texts, deepest_of(trees)), self.texts.roots.firsts)
 
     def trees(self, routes: Sequence[AnyPolicy]) -> list[RouteTrees]:
-        """What the trees of each route hold at each root.
-
-        Raises:
-            MissingChannelError: the texts do not hold what a route reads.
-        """
+        """What the trees of each route hold at each root."""
         return [self._trees(route) for route in routes]
 
     def _trees(self, route: AnyPolicy) -> RouteTrees:

@@ -130,9 +130,6 @@ def held_out_quality(parts: Sequence[EdgeCounts]) -> list[tuple[CalibrationQuali
 
     Returns:
         For each depth, and at the end for all together, the drafter's own probabilities and the calibrated ones.
-
-    Raises:
-        ValueError: fewer than two parts.
     """
     if len(parts) < 2:
         raise ValueError("held-out figures need at least two parts")

@@ -130,9 +130,6 @@ def add_edges(sums: EdgeSums, texts: RecordedTexts, edges: EdgeScoring, width: i
         edges: what scores them.
         width: at most so many ranks are looked at, those that a trace holds at every depth.
         prompts: int64 ``[S]``, the place in ``sums`` of each text's prompt.
-
-    Raises:
-        ValueError: there are no draft rows.
     """
     roots, edge = texts.drafted(), edges.edge
     table = None if edges.frequencies is None else _costs(edges.frequencies)

@@ -33,10 +33,6 @@ def add_lattice_edges(sums: EdgeSums, texts: RecordedTexts, source: LatticeSourc
         source: whose lists they are; its scores are log-probabilities.
         width: at most so many candidates of a list are looked at.
         prompts: int64 ``[S]``, the place in ``sums`` of each text's prompt.
-
-    Raises:
-        MissingChannelError: the texts do not hold the channel.
-        ValueError: there are no draft rows.
     """
     lists = source.at_roots(texts)
     _add(texts.drafted(), *lists, width, prompts, sums)

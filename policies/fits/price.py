@@ -83,9 +83,6 @@ def fixed_point(policy: Composition, texts: Callable[[], Iterable[RecordedSequen
     Args:
         policy: its rule is one that prices seconds.
         texts: reads the texts anew each time.
-
-    Raises:
-        ValueError: the rule is another one, or the texts have no rounds.
     """
     tried: dict[float, PricedRounds] = {}
     rate = 0.0
@@ -106,11 +103,7 @@ def fixed_point(policy: Composition, texts: Callable[[], Iterable[RecordedSequen
 
 
 def policy_at_rate(policy: Composition, rate: float) -> Composition:
-    """A policy with its rule at a fixed price in tokens per second.
-
-    Raises:
-        ValueError: its rule prices nothing.
-    """
+    """A policy with its rule at a fixed price in tokens per second."""
     rule = policy.rule
     if not isinstance(rule, OnlinePrice | FixedPrice):
         raise ValueError(

@@ -63,11 +63,7 @@ class CaDDTree(Composed):
 
 
 def check_sizes(*, budget: int, look_ahead: int, tile: int = 1) -> None:
-    """Refuse settings without sense.
-
-    Raises:
-        ValueError: naming the setting.
-    """
+    """Refuse settings without sense."""
     if budget < 1:
         raise ValueError(f"budget must be at least 1; got {budget}")
     if look_ahead < 0:

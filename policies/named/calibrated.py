@@ -102,11 +102,7 @@ class CalibratedTree(Composed):
 
 
 def edge_map_of(table: Mapping[str, object]) -> Doubles:
-    """The maps of a fitted table, float64 ``[D, 2, classes, 2]``.
-
-    Raises:
-        ValueError: it has other classes of ranks than this simlab.
-    """
+    """The maps of a fitted table, float64 ``[D, 2, classes, 2]``."""
     edge_map = np.array(table["values"], np.float64)
     if edge_map.ndim != 4 or edge_map.shape[1:] != (2, NUM_CLASSES, 2):
         raise ValueError(f"a calibration has values [D, 2, {NUM_CLASSES}, 2]; got {list(edge_map.shape)}; fit it again")

@@ -66,11 +66,7 @@ class ExtendedFamilies:
         return {self.channel: (draft.drafted().depth,) if self._leaf(draft, self._tree(draft)) else ()}
 
     def nodes(self, draft: Draft, most: int) -> OrderedNodes:
-        """The first nodes at one root.
-
-        Raises:
-            MissingChannelError: the draft does not hold the branch that is asked for.
-        """
+        """The first nodes at one root."""
         tree, depth = self._tree(draft), draft.drafted().depth
         leaf = self._leaf(draft, tree)
         if leaf == 0:
@@ -94,11 +90,7 @@ class ExtendedFamilies:
         return _first(joined, most)
 
     def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
-        """The first nodes at all roots of some texts, as a layer.
-
-        Raises:
-            MissingChannelError: the texts do not hold the channel, or not the branch that is asked for at a root.
-        """
+        """The first nodes at all roots of some texts, as a layer."""
         roots, found = texts.drafted(), texts.channels.get(self.channel)
         if not isinstance(found, BranchRows):
             raise _no_branch(self.channel)

@@ -128,9 +128,6 @@ def corpus_of(artefacts: Artefacts, counts: str, ngram: str, text_share: float) 
 
     Returns:
         counts, of no token where they would count for nothing; their id, then empty; the share.
-
-    Raises:
-        SimlabError: there are none.
     """
     share = share_of(counts, text_share)
     corpus, corpus_id = artefacts.ngram(ngram) if share < 1 else (empty_counts(ASSUMED_VOCABULARY, 0), "")

@@ -70,10 +70,5 @@ class Router(RoutedRecipe):
 
 
 def seconds_of_largest(cost: CostTable, routes: Sequence[AnyPolicy]) -> RouteSeconds:
-    """What rounds of some routes take with trees as large as each may draft, a chain as deep as the timed block.
-
-    Raises:
-        ValueError: the prices end before such a tree.
-        CostError: a channel of a route has no price.
-    """
+    """What rounds of some routes take with trees as large as each may draft, a chain as deep as the timed block."""
     return route_seconds(cost, routes, [most_drafted(route.budget, cost.block_size - 1) for route in routes])

@@ -109,9 +109,6 @@ def fastest_size(scores: Doubles, seconds: Doubles) -> int:
     Args:
         scores: float64 ``[n + 1]``, path scores in the order of nodes, the root's 0 first.
         seconds: float64, of a round by its drafted tokens; at least as long.
-
-    Raises:
-        PolicyError: there is no node.
     """
     tokens = np.empty(len(scores), np.float64)
     if expected_tokens(scores, tokens) < 1:

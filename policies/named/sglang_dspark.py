@@ -122,11 +122,7 @@ class DSparkPlanner:
         return probed_seconds(self.cost, self.stages, num_texts, depth, self.context, probes)
 
     def confidences(self, log_probs: Doubles) -> Floats:
-        """Calibrated probabilities, float32 ``[S, D]``.
-
-        Raises:
-            PolicyError: there are too few temperatures.
-        """
+        """Calibrated probabilities, float32 ``[S, D]``."""
         depth = log_probs.shape[1]
         if 1 < len(self.temperatures) < depth:
             raise PolicyError(

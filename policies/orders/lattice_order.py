@@ -70,9 +70,6 @@ class WholeFamilies:
 
     Attributes:
         width: the most children of a node.
-
-    Raises:
-        ValueError: the width is below 1.
     """
 
     width: int
@@ -98,9 +95,6 @@ class LatticeOrder:
     Attributes:
         source: of the lists.
         shape: which node is next.
-
-    Raises:
-        ValueError: a 3-gram would correct scores that are no probabilities.
     """
 
     source: LatticeSource
@@ -138,11 +132,7 @@ class LatticeOrder:
         return self.source.asked(draft) if isinstance(self.source, BranchSource) else {}
 
     def nodes(self, draft: Draft, most: int) -> OrderedNodes:
-        """The first nodes at one root.
-
-        Raises:
-            MissingChannelError: the draft does not hold the channel.
-        """
+        """The first nodes at one root."""
         committed, (width, correction) = draft.committed, self._settings(0)
         if correction is not None:
             correction = with_text_counts(correction, committed)
@@ -151,11 +141,7 @@ class LatticeOrder:
         return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
 
     def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
-        """The first nodes at all roots of some texts, as a layer.
-
-        Raises:
-            MissingChannelError: the texts do not hold the channel.
-        """
+        """The first nodes at all roots of some texts, as a layer."""
         roots, lists = texts.roots, self.source.at_roots(texts)
         layer = empty_layer(roots, most, with_scores, lists.num_depths())
         settings = self._settings(longest_text(roots))

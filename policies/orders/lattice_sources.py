@@ -84,9 +84,6 @@ class TransitionSource:
         channel: its name.
         previous: tokens of each depth that rows are read below; a token beyond them is a leaf.
         top_k: candidates that are read of each row.
-
-    Raises:
-        ValueError: one of the two numbers is below 1.
     """
 
     channel: str
@@ -150,9 +147,6 @@ class PoolSource:
             tree's.
         depth_price: c.
         reads_draft: whether a drafter's pass comes before, from which the pool was made.
-
-    Raises:
-        ValueError: the need is for another kind of channel, or the price is no number from 0.
     """
 
     need: ChannelNeed
@@ -216,9 +210,6 @@ class BranchSource:
         count: at so many boundaries a branch is read.
         whole: whether the branch behind the whole chain is read besides.
         top_k: candidates that are read of each row.
-
-    Raises:
-        ValueError: there is no branch to read, or no candidate.
     """
 
     channel: str
@@ -331,9 +322,6 @@ def true_reaches(source: LatticeSource, texts: RecordedTexts) -> Ints:
 
     Returns:
         int32 ``[R]``.
-
-    Raises:
-        MissingChannelError: the texts do not hold the channel.
     """
     lists, reaches = source.at_roots(texts), np.empty(len(texts.roots.places), np.int32)
     if lists.branches is not None:

@@ -49,22 +49,14 @@ class RedraftOrder:
         return self.source.asked(draft)
 
     def nodes(self, draft: Draft, most: int) -> OrderedNodes:
-        """The first nodes at one root.
-
-        Raises:
-            MissingChannelError: the draft does not hold the channel.
-        """
+        """The first nodes at one root."""
         branches = self.source.at_root(draft).branches
         assert branches is not None
         tree, scores = _tree(branches, self.exclude, draft.root_token, most)
         return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
 
     def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
-        """The first nodes at all roots of some texts, as a layer.
-
-        Raises:
-            MissingChannelError: the texts do not hold the channel.
-        """
+        """The first nodes at all roots of some texts, as a layer."""
         lists = self.source.at_roots(texts)
         assert lists.branches is not None
         layer = empty_layer(texts.roots, most, with_scores, lists.num_depths())

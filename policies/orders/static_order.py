@@ -35,9 +35,6 @@ class StaticOrder:
     Attributes:
         frequencies: float64 ``[D, R]``, how often the true token has a rank at a depth, given the path above it.
         table_id: content id of the table.
-
-    Raises:
-        ValueError: the table is not of this shape, or its entries are no frequencies.
     """
 
     frequencies: Doubles

@@ -83,9 +83,6 @@ def describe_policies(names: Sequence[str] = ()) -> list[PolicyInfo]:
 
     Args:
         names: of the table, or ``path/to/mine.py:MyPolicy``.
-
-    Raises:
-        PolicyError: there is no such policy.
     """
     return [describe(name, _class_of(name)) for name in names or POLICIES]
 

@@ -125,11 +125,7 @@ def _source(text: str) -> tuple[_Source, str]:
 
 
 def named_class(name: str) -> PolicyClass:
-    """The class of a policy of the table.
-
-    Raises:
-        PolicyError: there is none of that name; the sentence says which was probably meant.
-    """
+    """The class of a policy of the table."""
     if name in POLICIES:
         return POLICIES[name]
     first = re.split(r"[ =:]", name)[0]

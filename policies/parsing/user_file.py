@@ -44,11 +44,7 @@ def load_policy_class(path: Path, class_name: str) -> tuple[Callable[..., AnyPol
 
 
 def checked_policy(label: str, policy: AnyPolicy) -> AnyPolicy:
-    """The policy, if it has what every policy has.
-
-    Raises:
-        PolicyError: something is missing, or is not of its type.
-    """
+    """The policy, if it has what every policy has."""
     budget, needs = (getattr(policy, name, None) for name in ("budget", "needs"))
     if type(budget) is not int or budget < 0:
         raise PolicyError(

@@ -27,9 +27,6 @@ class CutRule:
     Attributes:
         by: one of `NUMBERS`.
         cuts: rising; one fewer than there are routes.
-
-    Raises:
-        ValueError: there is no such number, or cuts do not rise.
     """
 
     by: str
@@ -52,9 +49,6 @@ class CutRule:
         Args:
             draft: of the round; no candidate is read.
             accepted: drafted tokens that the round before accepted, or `NO_ROUND`.
-
-        Raises:
-            ValueError: the draft does not hold the target's law.
         """
         number: float = accepted if self.by == ACCEPTED else draft.context_length
         if self.by == ENTROPY:
@@ -64,20 +58,12 @@ class CutRule:
         return int(self._routes(np.array([number], np.float64))[0])
 
     def check(self, num_routes: int) -> None:
-        """Refuse another number of routes than these cuts tell apart.
-
-        Raises:
-            ValueError: see above.
-        """
+        """Refuse another number of routes than these cuts tell apart."""
         if len(self.cuts) != num_routes - 1:
             raise ValueError(f"{num_routes} routes are told apart by {num_routes - 1} cuts; got {len(self.cuts)}")
 
     def routes_of(self, texts: RecordedTexts, most_accepted: int) -> Ints:
-        """The routes at all roots of some texts, as `simlab.policies.routing.routed_policy.RouteRule.routes_of`.
-
-        Raises:
-            MissingChannelError: the texts do not hold the target's law.
-        """
+        """The routes at all roots of some texts, as `simlab.policies.routing.routed_policy.RouteRule.routes_of`."""
         if self.by == ACCEPTED:
             return self._routes(np.arange(NO_ROUND, most_accepted + 1, dtype=np.float64))[None]
         if self.by == CONTEXT:

@@ -35,12 +35,7 @@ class RouteSeconds:
 
 
 def route_seconds(cost: CostTable, routes: Sequence[AnyPolicy], sizes: Sequence[int]) -> RouteSeconds:
-    """What rounds of some routes take with so many drafted tokens; no catching up.
-
-    Raises:
-        ValueError: the prices end before such a tree.
-        CostError: a channel of a route has no price.
-    """
+    """What rounds of some routes take with so many drafted tokens; no catching up."""
     columns = []
     for route, size in zip(routes, sizes, strict=True):
         if size > cost.most_drafted:
@@ -67,9 +62,6 @@ class NetworkRule:
         seconds: T, of each route.
         beta: from 0, seconds do not count, to 1, tokens per second.
         rate: tokens per second; None: beta decides.
-
-    Raises:
-        ValueError: beta or rate has no sense.
     """
 
     channel: str
@@ -87,31 +79,18 @@ class NetworkRule:
         return Needs(draft=False, channels=(ChannelNeed(self.channel, FEATURES, trained_for="|".join(self.routes)),))
 
     def check(self, num_routes: int) -> None:
-        """Refuse another number of routes than there are numbers of seconds.
-
-        Raises:
-            ValueError: see above.
-        """
+        """Refuse another number of routes than there are numbers of seconds."""
         if {num_routes} != {len(self.routes), self.seconds.seconds.shape[1]}:
             raise ValueError(f"{num_routes} routes want as many names and seconds; got {len(self.routes)} names")
 
     def route(self, draft: Draft, accepted: int) -> int:
-        """The route of one round; ``accepted`` is not read.
-
-        Raises:
-            ValueError: the draft does not hold the network's numbers, or as many as there are routes.
-        """
+        """The route of one round; ``accepted`` is not read."""
         features = draft.channel(self.channel)
         assert isinstance(features, Features)
         return int(self._routes(features.values[None], np.array([draft.context_length]))[0])
 
     def routes_of(self, texts: RecordedTexts, most_accepted: int) -> Ints:
-        """The routes at all roots of some texts, int32 ``[R, 1]``; ``most_accepted`` is not read.
-
-        Raises:
-            MissingChannelError: the texts do not hold the network's numbers.
-            ValueError: there are not as many as routes.
-        """
+        """The routes at all roots of some texts, int32 ``[R, 1]``; ``most_accepted`` is not read."""
         features = texts.channels.get(self.channel)
         if not isinstance(features, FeatureRows):
             raise MissingChannelError(
@@ -129,11 +108,7 @@ class NetworkRule:
 
 
 def check_weights(beta: float, rate: float | None) -> None:
-    """Refuse how seconds cannot count.
-
-    Raises:
-        ValueError: beta is not from 0 to 1, or a rate is negative or not finite.
-    """
+    """Refuse how seconds cannot count."""
     if not 0 <= beta <= 1:
         raise ValueError(f"beta is from 0, seconds do not count, to 1, tokens per second; got {beta:g}")
     if rate is not None and not 0 <= rate < float("inf"):

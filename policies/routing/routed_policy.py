@@ -67,10 +67,6 @@ class RoutedPolicy:
         artefacts: content ids of its routes, by a name that their place makes, and of what its rule was measured with.
         label: what stands in messages.
         needs: what the rule and any of the routes read.
-
-    Raises:
-        ValueError: the rule chooses among another number of routes, a route remembers something, serves a whole batch
-            or is a router itself, or two routes read a channel in ways that exclude each other.
     """
 
     routes: tuple[AnyPolicy, ...]

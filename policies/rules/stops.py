@@ -46,9 +46,6 @@ class Stop:
         tile: ``ratio``: sizes whose pass fills whole tiles of so many tokens.
         overhead: whether all stages of a round count, or those of the two models alone.
         cost: the latency profile.
-
-    Raises:
-        ValueError: a setting has no sense.
     """
 
     name: str
@@ -84,9 +81,6 @@ class Stop:
         Args:
             artefacts: with prices, where the rule weighs seconds.
             order: of the nodes; what its channels take is in every round that the rule weighs.
-
-        Raises:
-            SimlabError: it needs a latency profile, and there is none, or none that says what a channel takes.
         """
         if self.name == FIXED:
             return FixedBudget(self.budget), {}

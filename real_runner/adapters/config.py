@@ -28,9 +28,6 @@ class AdapterConfig:
         num_layers: of the target.
         hidden_size: H, of the target.
         vocab_size: of the target.
-
-    Raises:
-        ModelError: a size cannot be.
     """
 
     rank: int
@@ -76,9 +73,6 @@ class AdapterConfig:
 
         Args:
             size: the token that they stand behind is counted.
-
-        Raises:
-            ModelError: it has no such masks.
         """
         if not 2 <= size <= self.block_size:
             raise ModelError(

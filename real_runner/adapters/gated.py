@@ -66,9 +66,6 @@ def config_for(target: Target, num_masks: int, rank: int, alpha: float) -> Adapt
         num_masks: k.
         rank: r.
         alpha: its changes are scaled by alpha / r.
-
-    Raises:
-        ModelError: a size cannot be.
     """
     return AdapterConfig(
         rank=rank,
@@ -85,11 +82,7 @@ class GatedAdapter(nn.Module):
     """The weights of an adapter: a change for each product of each layer, and the masks' embeddings ``[k, H]``."""
 
     def __init__(self, config: AdapterConfig, target: Target) -> None:
-        """Begin with masks at random, as long as the target's tokens, and no change.
-
-        Raises:
-            ModelError: the target's layers have other products, or other sizes than the configuration says.
-        """
+        """Begin with masks at random, as long as the target's tokens, and no change."""
         super().__init__()
         check_target(config, target)
         self.config = config
@@ -105,11 +98,7 @@ class GatedAdapter(nn.Module):
 
 
 def check_target(config: AdapterConfig, target: Target) -> None:
-    """Refuse an adapter that was made for another target.
-
-    Raises:
-        ModelError: it is another target's.
-    """
+    """Refuse an adapter that was made for another target."""
     if config.target_digest != target.digest:
         raise ModelError(
             f"this adapter was trained for a target of the digest {config.target_digest}, and {target.name} has "
@@ -139,11 +128,7 @@ def _layer(config: AdapterConfig, target: Target, number: int) -> nn.ModuleDict:
 
 
 def _product(target: Target, number: int, name: str) -> nn.Linear:
-    """One product of the target.
-
-    Raises:
-        ModelError: its layers are of another kind.
-    """
+    """One product of the target."""
     try:
         found = target.layers[number].get_submodule(name)
     except AttributeError as error:

@@ -27,9 +27,6 @@ def mask_columns(
         tokens: int64 ``[P + T]``, prompt and text.
         prompt_length: P, at least 1.
         kept: how many candidates.
-
-    Raises:
-        ModelError: the logits are not numbers.
     """
     roots = torch.arange(prompt_length, len(tokens) - 1, device=tokens.device)
     return columns_of(_passes(adapter, target, tokens, roots), None, adapter.config.depth, tokens, kept)
@@ -79,11 +76,7 @@ class LiveMasks:
 
     @torch.inference_mode()
     def marginals(self) -> Marginals | None:
-        """The first candidates at each depth below the root; None where it has no draft.
-
-        Raises:
-            ModelError: the logits are not numbers.
-        """
+        """The first candidates at each depth below the root; None where it has no draft."""
         if self.states is None:
             return None
         return first_marginals(logits_of(self._own, self._own.target, self.states.after)[0], self._wanted)

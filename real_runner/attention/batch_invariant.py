@@ -73,9 +73,6 @@ class FixedShape:
 
         Returns:
             Token ids and absolute positions, int64 ``[1, R]``; and what each row attends to.
-
-        Raises:
-            PolicyError: the tree has more nodes than a pass has rows.
         """
         if tree.num_nodes > self.num_rows:
             raise PolicyError(
@@ -111,11 +108,7 @@ def rows_for(policies: Iterable[AnyPolicy], depth: int) -> int:
 
 
 def check_rows(policy: AnyPolicy, num_rows: int, depth: int) -> None:
-    """Refuse a policy whose trees may be larger than a pass.
-
-    Raises:
-        PolicyError: its budget does not fit.
-    """
+    """Refuse a policy whose trees may be larger than a pass."""
     most = 1 + most_drafted(policy.budget, depth)
     if most > num_rows:
         raise PolicyError(

@@ -45,9 +45,6 @@ def checkpoint_files(place: Path) -> tuple[Path, ...]:
 
     Args:
         place: the folder, or the one file with weights beside its ``config.json``.
-
-    Raises:
-        ModelError: the index cannot be read.
     """
     if _is_one_file(place):
         return config_file(place), place
@@ -60,11 +57,7 @@ def checkpoint_files(place: Path) -> tuple[Path, ...]:
 
 
 def checkpoint_digest(place: Path) -> str:
-    """sha256 over the contents of a checkpoint's files, in order.
-
-    Raises:
-        ModelError: the index cannot be read, or a file is missing.
-    """
+    """sha256 over the contents of a checkpoint's files, in order."""
     paths = checkpoint_files(place)
     for path in paths:
         if not path.exists():
@@ -98,9 +91,6 @@ def stored_tensors(place: Path) -> dict[str, StoredTensor]:
 
     Args:
         place: the folder, or the one file with weights.
-
-    Raises:
-        ModelError: a file is missing or damaged, or two hold the same tensor.
     """
     tensors: dict[str, StoredTensor] = {}
     _, *files = checkpoint_files(place)

@@ -10,76 +10,48 @@ _MOST_LAYERS = 1024
 
 
 def integer(value: object) -> int:
-    """A value of ``config.json`` as the whole number that it must be.
-
-    Raises:
-        ModelError: it is none.
-    """
+    """A value of ``config.json`` as the whole number that it must be."""
     if isinstance(value, bool) or not isinstance(value, int) or not -_LARGEST < value < _LARGEST:
         raise ModelError(f"the drafter's config.json holds {shown(value)} where a whole number belongs")
     return value
 
 
 def layer_count(value: object) -> int:
-    """How many layers a drafter has; what follows makes a list of so many.
-
-    Raises:
-        ModelError: it is no whole number, or more than any drafter has.
-    """
+    """How many layers a drafter has; what follows makes a list of so many."""
     if integer(value) > _MOST_LAYERS:
         raise ModelError(f"a drafter's num_hidden_layers must be at most {_MOST_LAYERS:,}; got {value}")
     return integer(value)
 
 
 def number(value: object) -> float:
-    """A value of ``config.json`` as the number that it must be.
-
-    Raises:
-        ModelError: it is none.
-    """
+    """A value of ``config.json`` as the number that it must be."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not -_HIGHEST < value < _HIGHEST:
         raise ModelError(f"the drafter's config.json holds {shown(value)} where a number belongs")
     return float(value)
 
 
 def flag(value: object, name: str) -> bool:
-    """A value of ``config.json`` as the truth value that it must be.
-
-    Raises:
-        ModelError: it is neither.
-    """
+    """A value of ``config.json`` as the truth value that it must be."""
     if not isinstance(value, bool):
         raise ModelError(f"the drafter's config.json holds {name}={shown(value)} where true or false belongs")
     return value
 
 
 def flag_of(fields: Mapping[str, object], name: str) -> bool:
-    """A field that is true or false; false where it is null or left out.
-
-    Raises:
-        ModelError: it is neither.
-    """
+    """A field that is true or false; false where it is null or left out."""
     value = fields.get(name)
     return value is not None and flag(value, name)
 
 
 def layer_numbers(value: object) -> tuple[int, ...]:
-    """The target's layers that are tapped.
-
-    Raises:
-        ModelError: they are no list of whole numbers.
-    """
+    """The target's layers that are tapped."""
     if not isinstance(value, list | tuple):
         raise ModelError(f"the drafter's target_layer_ids must be a list of layer numbers; got {shown(value)}")
     return tuple(integer(tap) for tap in value)
 
 
 def rotary_base(fields: Mapping[str, object]) -> float:
-    """The base of the rotary positions, from either place.
-
-    Raises:
-        ModelError: the positions are scaled, or only a part of each head is rotated.
-    """
+    """The base of the rotary positions, from either place."""
     for name in ("rope_scaling", "rope_parameters"):
         rope = fields.get(name)
         if not isinstance(rope, Mapping):
@@ -101,11 +73,7 @@ def rotary_base(fields: Mapping[str, object]) -> float:
 
 
 def layer_types(fields: Mapping[str, object], num_layers: int) -> list[str]:
-    """The kind of each layer, as transformers' Qwen3 configuration works it out.
-
-    Raises:
-        ModelError: there are kinds other than full and sliding attention, or too few.
-    """
+    """The kind of each layer, as transformers' Qwen3 configuration works it out."""
     given = fields.get("layer_types")
     if given is None:
         first = integer(fields.get("max_window_layers", 28))

@@ -243,11 +243,7 @@ def _foreign(what: str, place: Path, own: str, digest: str) -> ModelError:
 
 
 def checked_parts(place: Path) -> CheckpointParts:
-    """What a checkpoint consists of, seen to fit its configuration.
-
-    Raises:
-        ModelError: files are missing or damaged, or the tensors are others than it asks for.
-    """
+    """What a checkpoint consists of, seen to fit its configuration."""
     parts = parts_of(read_fields(config_file(place)), stored_tensors(place))
     parts.check(place)
     return parts

@@ -66,11 +66,7 @@ class StoredTensor:
         return math.prod(self.shape) * ITEM_BYTES[self.dtype]
 
     def chunks(self) -> Iterator[bytes]:
-        """The bytes of its numbers in order, a few million at a time; no number is cut in two.
-
-        Raises:
-            ModelError: the file cannot be read.
-        """
+        """The bytes of its numbers in order, a few million at a time; no number is cut in two."""
         left = self.num_bytes
         try:
             with self.file.open("rb") as file:

@@ -53,11 +53,7 @@ class CheckpointParts:
     head_tensors: Tensors
 
     def check(self, place: object) -> None:
-        """Refuse parts that cannot be built of these tensors.
-
-        Raises:
-            ModelError: tensors are missing, foreign, of another shape or dtype, or hold what is no weight.
-        """
+        """Refuse parts that cannot be built of these tensors."""
         if self.drafter is not None:
             check_weights(self.drafter, self.drafter_tensors, place)
         if self.head is not None:
@@ -77,9 +73,6 @@ def parts_of(fields: Fields, tensors: Tensors) -> CheckpointParts:
     Args:
         fields: of its ``config.json``.
         tensors: by the names in its files.
-
-    Raises:
-        ModelError: the configuration is none that simlab runs, or a tensor belongs to no part.
     """
     eagle3 = eagle3_from_json(fields)
     alone = scorer_from_json(fields) or adapter_from_json(fields) or router_from_json(fields)

@@ -35,10 +35,6 @@ def config_from_speculators(fields: Fields) -> DFlashConfig:
     """Read a drafter's ``config.json``.
 
     What the nested configuration does not name has the default of its model type in transformers.
-
-    Raises:
-        ModelError: it is of another kind of drafter, a field is missing or asks for a variant that this runner does not
-            carry, or the checkpoint promises more tokens than it drafts.
     """
     kind = fields[_KIND]
     if kind != "dflash":

@@ -50,9 +50,6 @@ def check_names(config: DFlashConfig, names: Iterable[str], place: object) -> No
         config: of the checkpoint.
         names: of its tensors.
         place: where it lies, for the message.
-
-    Raises:
-        ModelError: some are missing, or are parts of another kind of drafter.
     """
     present, expected = set(names), {name for name, _ in layer_shapes(config)}
     missing, foreign = sorted(expected - present), sorted(present - expected - {*BESIDE_THE_LAYERS, *IGNORED})

@@ -56,9 +56,6 @@ def check_weights(config: DFlashConfig, tensors: Mapping[str, StoredTensor], pla
         config: of the checkpoint.
         tensors: by name.
         place: where it lies, for the message.
-
-    Raises:
-        ModelError: some are missing, foreign, of another shape or dtype, or hold what is no weight.
     """
     check_names(config, tensors, place)
     size = config.draft_vocab_size or config.vocab_size
@@ -75,9 +72,6 @@ def check_head_weights(config: HeadConfig | ScorerConfig, tensors: Mapping[str, 
         config: of the head or scorer.
         tensors: by their names within the head.
         place: where it lies, for the message.
-
-    Raises:
-        ModelError: as `check_weights` does.
     """
     shapes = dict(head_shapes(config) if isinstance(config, HeadConfig) else scorer_shapes(config.sizes))
     _check_own(shapes, tensors, f"head in {place}", place)
@@ -105,9 +99,6 @@ def check_eagle3_weights(config: Eagle3Config, tensors: Mapping[str, StoredTenso
         config: of the head.
         tensors: by the released names, with ``midlayer`` for the layer.
         place: where it lies, for the message.
-
-    Raises:
-        ModelError: as `check_weights` does, or the head has tokens of its own and no output head for them.
     """
     shapes = dict(eagle3_shapes(config))
     missing, foreign = (
@@ -140,9 +131,6 @@ def check_adapter_weights(config: AdapterConfig, tensors: Mapping[str, StoredTen
         config: of the adapter.
         tensors: by the names that PEFT has for them.
         place: where it lies, for the message.
-
-    Raises:
-        ModelError: as `check_weights` does.
     """
     names = set(adapter_tensor_names(config))
     if wrong := sorted(names ^ set(tensors)):
@@ -171,9 +159,6 @@ def draft_ids(
         config: of the checkpoint.
         tensors: by name.
         place: where it lies, for the message.
-
-    Raises:
-        ModelError: its d2t or t2d contradicts the configuration, or the other.
     """
     size = config.draft_vocab_size or config.vocab_size
     offsets, mask = (

@@ -32,12 +32,7 @@ _OTHER_DRAFTERS = {
 
 
 def config_from_json(fields: Fields) -> DFlashConfig:
-    """Read a drafter's ``config.json``; a field may stand in ``dflash_config`` or at the top.
-
-    Raises:
-        ModelError: it is of another kind of drafter, a field is missing, or one asks for a variant that this runner
-            does not carry.
-    """
+    """Read a drafter's ``config.json``; a field may stand in ``dflash_config`` or at the top."""
     architectures = fields.get("architectures")
     for name in architectures if isinstance(architectures, list) else []:
         if isinstance(name, str) and name in _OTHER_DRAFTERS:
@@ -81,11 +76,7 @@ def config_from_json(fields: Fields) -> DFlashConfig:
 
 
 def config_to_json(config: DFlashConfig) -> dict[str, object]:
-    """The fields of z-lab's layout, in the place where the released classes look for them.
-
-    Raises:
-        ValueError: that layout has no field for what this drafter is.
-    """
+    """The fields of z-lab's layout, in the place where the released classes look for them."""
     windows = {view.window for view in config.layer_views if view.window is not None}
     if (
         len(windows) > 1

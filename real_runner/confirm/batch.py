@@ -24,9 +24,6 @@ def measure_groups(setup: ConfirmSetup, log: ConfirmLog, rule: StopRule = NEVER)
         setup: what is run.
         log: what was measured already.
         rule: what ends the run before its last repeat, after a whole group.
-
-    Raises:
-        SimlabError: a policy chose a tree that it may not, or a model's logits are no law.
     """
     before = list(finished_groups(log))
     done = {(one.repeat, one.group) for one in before}

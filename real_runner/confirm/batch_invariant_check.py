@@ -25,9 +25,6 @@ def check_shapes_agree(models: Models, prompts: Sequence[Ints], max_new_tokens: 
         models: with fixed rows.
         prompts: int32 token ids of each.
         max_new_tokens: that may follow each of them.
-
-    Raises:
-        ModelError: a logit differs in any bit.
     """
     of_shape = {fixed_shape(models.fixed_rows, len(ids), max_new_tokens).num_tokens: ids for ids in prompts}
     shapes = sorted(of_shape)
@@ -44,9 +41,6 @@ def check_rows_agree(models: Models, token_ids: Ints, max_new_tokens: int) -> No
         models: with fixed rows.
         token_ids: int32, of a prompt.
         max_new_tokens: that may follow it.
-
-    Raises:
-        ModelError: a logit differs in any bit.
     """
     num_rows = models.fixed_rows
     worst = _worst_difference(models.target, fixed_shape(num_rows, len(token_ids), max_new_tokens), token_ids)

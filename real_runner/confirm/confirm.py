@@ -48,9 +48,6 @@ def measure(setup: ConfirmSetup, log: ConfirmLog, rule: StopRule = NEVER) -> Non
         setup: what is run.
         log: what was measured already.
         rule: what ends the run before its last repeat.
-
-    Raises:
-        SimlabError: a policy chose a tree that it may not, or a model's logits are no law.
     """
     before = finished(log)
     done = {(one.repeat, one.index) for one in before}
@@ -73,11 +70,7 @@ def measure(setup: ConfirmSetup, log: ConfirmLog, rule: StopRule = NEVER) -> Non
 
 
 def finished(log: ConfirmLog) -> list[FinishedSequence]:
-    """What was measured so far, in the order of measuring.
-
-    Raises:
-        TraceError: the log is damaged.
-    """
+    """What was measured so far, in the order of measuring."""
     groups = [sequence for group in finished_groups(log) for sequence in group.sequences]
     return [*(finished_sequence(entry) for entry in log.entries(SEQUENCE)), *groups]
 

@@ -102,11 +102,7 @@ class FinishedSequence:
 
 
 def finished_sequence(entry: JsonFields) -> FinishedSequence:
-    """A sequence out of the log.
-
-    Raises:
-        TraceError: the entry lacks something.
-    """
+    """A sequence out of the log."""
     runs = tuple(_run(one) for one in entry.objects("runs"))
     return FinishedSequence(entry.integer("repeat"), entry.integer("sequence"), runs)
 

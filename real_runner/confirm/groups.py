@@ -128,11 +128,7 @@ class FinishedGroup:
 
 
 def finished_groups(log: ConfirmLog) -> Iterator[FinishedGroup]:
-    """The groups in the log, in the order of measuring.
-
-    Raises:
-        TraceError: the log is damaged.
-    """
+    """The groups in the log, in the order of measuring."""
     return (_group(entry) for entry in log.entries(GROUP))
 
 

@@ -34,10 +34,6 @@ class ConfirmLog:
             key: all that a resumed run must share with the one that began the log, as JSON values by
                 the names under which a person knows them.
             resume: whether to go on with a log that is there; without one it begins a new log.
-
-        Raises:
-            TraceError: there is a log and ``resume`` is off, it was begun with another key, or it is
-                damaged.
         """
         self.path = folder / LOG
         self._entries: list[JsonFields] = []
@@ -108,11 +104,7 @@ class ConfirmLog:
 
 
 def check_out(folder: Path, resume: bool) -> None:
-    """Refuse a folder in which no log can be begun, before any work is done for it.
-
-    Raises:
-        TraceError: it is a file, or there is a log and ``resume`` is off.
-    """
+    """Refuse a folder in which no log can be begun, before any work is done for it."""
     if folder.is_file():
         raise TraceError(f"--out names the file {folder}; expected a folder")
     if (folder / LOG).exists() and not resume:

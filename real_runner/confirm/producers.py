@@ -26,11 +26,6 @@ def with_producers(models: Models, options: ConfirmOptions, trace: Trace, polici
         options: where checkpoints are now.
         trace: holds the channels; see `simlab.sequence_replay.check_needs`.
         policies: that run.
-
-    Raises:
-        ModelError: a network cannot be loaded, or belongs to another drafter or target.
-        TraceError: it is not the one that the trace recorded.
-        UsageError: a place was given for a channel that no policy reads.
     """
     names = channels_made(one.policy for one in policies)
     for name in options.channels:

@@ -104,11 +104,6 @@ def serve_group(
         max_new_tokens: of each text.
         batch: texts at a time.
         clock: see `simlab.real_runner.decoding.timer`.
-
-    Raises:
-        MissingChannelError: the policy reads a channel.
-        ModelError: a text may outrun the target's positions, or logits are no law.
-        PolicyError: the policy chose a tree that it may not, or has no prices for as many texts.
     """
     check_batch(policy, batch)
     check_runs_together(policy, batch)

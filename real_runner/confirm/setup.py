@@ -120,12 +120,7 @@ class ConfirmSetup:
 
 
 def check_trace(trace: Trace, policies: Sequence[NamedPolicy]) -> None:
-    """Refuse, before any model is loaded, a trace or a policy with which there is nothing to confirm.
-
-    Raises:
-        TraceError: the texts were not written by the target.
-        MissingChannelError: a policy reads a channel that the trace has not, or channels cannot be made as it runs.
-    """
+    """Refuse, before any model is loaded, a trace or a policy with which there is nothing to confirm."""
     if trace.manifest.gt_mode != "generated":
         raise TraceError(
             f"the texts of {trace.place} were made elsewhere, so the target will write others; to confirm, record "
@@ -208,11 +203,7 @@ def load_setup(
 
 
 def _settle_taps(models: Models, options: ConfirmOptions, kept: DraftSet) -> None:
-    """Read the layers that were read when the trace was recorded.
-
-    Raises:
-        TraceError: others were asked for.
-    """
+    """Read the layers that were read when the trace was recorded."""
     if kept.tap_offset is None or kept.tap_offset == models.block_drafter.config.tap_offset:
         return
     config = models.block_drafter.config

@@ -45,11 +45,6 @@ def decode_batch(
 
     Returns:
         In the order of the prompts.
-
-    Raises:
-        MissingChannelError: the policy reads a channel.
-        ModelError: a text may outrun the target's positions, or logits are no law.
-        PolicyError: the policy chose a tree that it may not, or has no prices for as many texts.
     """
     if batch < 1:
         raise ValueError(f"batch must be at least 1; got {batch}")

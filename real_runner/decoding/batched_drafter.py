@@ -41,9 +41,6 @@ class BatchedDrafter:
         Args:
             root_tokens: one of each sequence, in the order of the rows.
             positions: absolute, of the roots.
-
-        Raises:
-            ModelError: the drafter's logits are not numbers.
         """
         models, num = self._models, len(root_tokens)
         self._project(num)

@@ -73,11 +73,7 @@ class BatchedSpeculation:
 
     @torch.inference_mode()
     def add(self, prompt: Prompt) -> RunningText:
-        """Read a prompt and choose token 0; a text that this ends stays until `take_ended`.
-
-        Raises:
-            ModelError: the target's logits are no law.
-        """
+        """Read a prompt and choose token 0; a text that this ends stays until `take_ended`."""
         if not self.has_place:
             raise ValueError(f"{self._batch} texts are running already")
         row, start = len(self.running), len(prompt.token_ids)

@@ -24,9 +24,6 @@ def chooser(target: Target, logits: Tensor, sampling: Sampling, key: int) -> Cho
         logits: float32 ``[R, V]``.
         sampling: how a token is chosen.
         key: of the text's noise.
-
-    Raises:
-        ModelError: a row is no law; on a GPU at temperature 0 with the call, else when the row is asked for.
     """
     if sampling.temperature == 0 and logits.device.type == "cpu":
 

@@ -38,11 +38,6 @@ def decode(
         sampling: how the target chooses.
         max_new_tokens: at least 1.
         clock: see `simlab.real_runner.decoding.timer`.
-
-    Raises:
-        MissingChannelError: the policy reads a channel that the models do not make, or make otherwise.
-        ModelError: the text may outrun the target's positions, or logits are no law.
-        PolicyError: the policy chose a tree that it may not, or its budget does not fit the fixed rows.
     """
     check_runs(models, policy, prompt, max_new_tokens)
     if is_plain_decoding(policy):
@@ -56,15 +51,7 @@ def decode(
 
 
 def check_runs(models: Models, policy: AnyPolicy, prompt: Prompt, max_new_tokens: int) -> None:
-    """Refuse before the work what cannot be run.
-
-    Raises:
-        MissingChannelError: the policy reads a channel that the models do not make, or make otherwise; or it says which
-            nodes carry masks, and the target does not draft for itself.
-        ModelError: prompt, new tokens and one block need more positions than the target has; or passes have fixed rows,
-            and the target drafts for itself.
-        PolicyError: passes have fixed rows, and the policy's trees may have more.
-    """
+    """Refuse before the work what cannot be run."""
     positions, depth = models.target.longest_context, depth_of(models, policy)
     if models.fixed_rows:
         check_rows(policy, models.fixed_rows, depth)

@@ -47,9 +47,6 @@ class Drafting:
             models: of them the drafter, and what makes the channels that the policy reads.
             policy: which drafts, or reads channels.
             room: tokens that the drafter's context will hold.
-
-        Raises:
-            MissingChannelError: a channel that the policy reads is not made, or made otherwise.
         """
         self._needs, made = policy.needs, producers_of(models, policy)
         self._before = {name: one for name, one in made.items() if isinstance(one, RootProducer)}
@@ -102,11 +99,7 @@ class Drafting:
         return bool(self._before)
 
     def foreseen(self, state: Tensor, logits: Tensor, position: int) -> dict[str, Channel]:
-        """The channels of a root that are known before anything is drafted; arguments as of `RootProducer.foresee`.
-
-        Raises:
-            ModelError: the numbers of a network are none.
-        """
+        """The channels of a root that are known before anything is drafted; arguments as of `RootProducer.foresee`."""
         return {name: one.foresee(state, logits, position) for name, one in self._before.items()}
 
     def draft(self, committed: Ints, served: Needs | None = None) -> None:
@@ -116,9 +109,6 @@ class Drafting:
             committed: these tokens.
             served: what the round reads of all that the policy may read, as the route of a router declares it; None:
                 all of it.
-
-        Raises:
-            ModelError: the drafter's logits are not numbers.
         """
         self._committed, self._served = committed, self._needs if served is None else served
         self._drafted = self._marginals = None
@@ -156,9 +146,6 @@ class Drafting:
 
         Args:
             asked: the branches that the round wants; every one of a channel that is not named.
-
-        Raises:
-            ModelError: the numbers of a network are none.
         """
         if self.masks is not None and self._drafted is None:
             return {}
@@ -204,11 +191,7 @@ def candidates_read(policy: AnyPolicy) -> CandidatesRead:
 
 
 def depth_of(models: Models, policy: AnyPolicy) -> int:
-    """How deep trees of a policy may go: as deep as the drafter, or a channel that it reads.
-
-    Raises:
-        MissingChannelError: as `producers_of` does.
-    """
+    """How deep trees of a policy may go: as deep as the drafter, or a channel that it reads."""
     made = producers_of(models, policy).values()
     return max(
         [models.drafter.config.depth, *(one.depth for one in made if isinstance(one, TextProducer | StagedProducer))]
@@ -216,12 +199,7 @@ def depth_of(models: Models, policy: AnyPolicy) -> int:
 
 
 def producers_of(models: Models, policy: AnyPolicy) -> dict[str, AnyProducer]:
-    """What makes the channels that a policy reads, each no more than it declares, by name.
-
-    Raises:
-        MissingChannelError: a channel is not made, or not as the policy reads it, or not by passes that run otherwise
-            than one operation after the other.
-    """
+    """What makes the channels that a policy reads, each no more than it declares, by name."""
     needs = policy.needs.made
     check_passes(policy, models.execution)
     for need in needs:
@@ -241,9 +219,6 @@ def check_passes(policy: AnyPolicy, execution: str, batch: int = 1) -> None:
         policy: any.
         execution: one of `simlab.real_runner.execution.executions.EXECUTIONS`.
         batch: texts at a time.
-
-    Raises:
-        MissingChannelError: see above.
     """
     what = f"{policy!r} is a router, and routers" if routes_of(policy) else ""
     if policy.needs.channels:

@@ -47,9 +47,6 @@ def generate(
         sampling: for all of them.
         max_new_tokens: at least 1.
         on_tokens: called after each pass with the number of tokens it added.
-
-    Raises:
-        ModelError: the target's logits are no law.
     """
     texts: list[list[int]] = [[] for _ in prompts]
     lengths = torch.tensor([len(prompt) for prompt in prompts])

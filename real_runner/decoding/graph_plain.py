@@ -21,11 +21,7 @@ class GraphPlainDecoding:
     def __init__(
         self, target: Target, graphed: GraphedModels, prompt: Prompt, sampling: Sampling, max_new_tokens: int
     ) -> None:
-        """Read the prompt and choose token 0.
-
-        Raises:
-            ModelError: the target's logits are no law.
-        """
+        """Read the prompt and choose token 0."""
         self._target, self._graphed, self._sampling = target, graphed, sampling
         self._key = sequence_key(sampling, prompt)
         self._max_new_tokens = max_new_tokens
@@ -54,9 +50,6 @@ class GraphPlainDecoding:
 
         Returns:
             Seconds; capturing is not in them.
-
-        Raises:
-            ModelError: the target's logits are no law.
         """
         graphed, began, captured = self._graphed, time.perf_counter(), self._graphed.graphs.seconds
         is_drawn = self._sampling.temperature > 0

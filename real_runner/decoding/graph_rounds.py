@@ -59,9 +59,6 @@ class GraphSpeculation:
             prompt: rendered; names the text's noise.
             sampling: how the target chooses.
             max_new_tokens: at least 1.
-
-        Raises:
-            ModelError: logits of a model are no law.
         """
         self._models, self._graphed, self._policy, self._sampling = models, graphed, policy, sampling
         self._marks = StageMarks(models.target.device, lambda: graphed.graphs.seconds)

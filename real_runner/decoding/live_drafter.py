@@ -30,19 +30,11 @@ class LiveDrafter:
         self._text.read(features)
 
     def marginals(self, root_token: int, position: int) -> Marginals:
-        """The first candidates at each depth below a root at an absolute position, all before it read.
-
-        Raises:
-            ModelError: the drafter's logits are not numbers.
-        """
+        """The first candidates at each depth below a root at an absolute position, all before it read."""
         return self.drafted(root_token, position).marginals
 
     def drafted(self, root_token: int, position: int) -> Drafted:
-        """These candidates, and what else the pass that they are from left.
-
-        Raises:
-            ModelError: the drafter's logits are not numbers.
-        """
+        """These candidates, and what else the pass that they are from left."""
         context = self._text.context()
         device = self._models.target.device
         roots, positions = torch.tensor([root_token], device=device), torch.tensor([position], device=device)

@@ -77,9 +77,6 @@ def first_unequal(policy: AnyPolicy, decoded: DecodedText) -> ReplayMismatch | N
     Args:
         policy: the one that ran.
         decoded: the text and its rounds.
-
-    Raises:
-        SimlabError: the policy refuses, in the replay, what it did not refuse in the run.
     """
     unequal = _first_misplaced(decoded)
     if unequal is not None:
@@ -117,9 +114,6 @@ def own_sequence(decoded: DecodedText, policy: AnyPolicy | None = None) -> Recor
     Args:
         decoded: the text and its rounds.
         policy: a router that ran, for empty rows of what none of its rounds read; None: what was read alone.
-
-    Raises:
-        ValueError: a round begins outside the text, or rows differ in depth or in the tokens of a row.
     """
     by_position = {ran.round.position: ran.marginals for ran in decoded.rounds if ran.marginals is not None}
     num_roots = len(decoded.text) - 1

@@ -31,11 +31,7 @@ class PlainDecoding:
         clock: Clock,
         fixed_rows: int = 0,
     ) -> None:
-        """Read the prompt and choose token 0. ``fixed_rows``: as in `simlab.real_runner.models.Models`.
-
-        Raises:
-            ModelError: the target's logits are no law.
-        """
+        """Read the prompt and choose token 0. ``fixed_rows``: as in `simlab.real_runner.models.Models`."""
         self._target, self._prompt, self._sampling, self._clock = target, prompt, sampling, clock
         self._key = sequence_key(sampling, prompt)
         self._max_new_tokens = max_new_tokens
@@ -61,9 +57,6 @@ class PlainDecoding:
 
         Returns:
             Seconds.
-
-        Raises:
-            ModelError: the target's logits are no law.
         """
         start = self._clock()
         self._text.append(self._chosen(self._read_last()))

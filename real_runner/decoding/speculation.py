@@ -83,11 +83,7 @@ class Speculation:
         max_new_tokens: int,
         clock: Clock,
     ) -> None:
-        """Read the prompt and choose token 0.
-
-        Raises:
-            ModelError: the target's logits are no law.
-        """
+        """Read the prompt and choose token 0."""
         self._models, self._policy, self._prompt = models, policy, prompt
         self._sampling, self._clock = sampling, clock
         self._key = sequence_key(sampling, prompt)
@@ -301,11 +297,7 @@ class Speculation:
 
 
 def check_drafted(policy: AnyPolicy, tree: DraftTree, root_token: int, vocab_size: int) -> None:
-    """Refuse a tree that the target cannot or may not verify.
-
-    Raises:
-        PolicyError: it is above the policy's own budget, below another root, or of unknown tokens.
-    """
+    """Refuse a tree that the target cannot or may not verify."""
     check_tree(policy, tree, root_token)
     low, high = tree.tokens.min(), tree.tokens.max()
     if low < 0 or high >= vocab_size:

@@ -36,9 +36,6 @@ def speculation(
         sampling: how the target chooses.
         max_new_tokens: at least 1.
         clock: of the models' device; captured passes are timed by the device itself.
-
-    Raises:
-        ModelError: logits of a model are no law.
     """
     if models.graphs is None:
         return Speculation(models, policy, prompt, sampling, max_new_tokens, clock)

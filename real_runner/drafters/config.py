@@ -164,11 +164,7 @@ class DFlashConfig:
         return tap >= 0 and (self.num_target_layers is None or tap < self.num_target_layers - 1)
 
     def with_tap_offset(self, offset: int) -> "DFlashConfig":
-        """This checkpoint with its layer numbers read in another convention.
-
-        Raises:
-            ModelError: a layer number then lies outside the target.
-        """
+        """This checkpoint with its layer numbers read in another convention."""
         moved = tuple(tap + offset - self.tap_offset for tap in self.target_layer_ids)
         return replace(self, target_layer_ids=moved, tap_offset=offset)
 
@@ -180,19 +176,12 @@ class DFlashConfig:
         """This checkpoint drafting in blocks of another size, the root's slot counted, as engines run it.
 
         What it drafts then differs from the first tokens of its own block where slots see those behind them.
-
-        Raises:
-            ModelError: no block has so few or so many slots.
         """
         return replace(self, block_size=size)
 
 
 def check_taps(taps: tuple[int, ...], num_target_layers: int | None) -> None:
-    """Refuse layers that a target does not have.
-
-    Raises:
-        ModelError: one is below -1, the embedding, or above the last.
-    """
+    """Refuse layers that a target does not have."""
     if any(tap < -1 or (num_target_layers is not None and tap >= num_target_layers) for tap in taps):
         raise ModelError(
             f"target_layer_ids {list(taps)} do not fit a target of {num_target_layers} layers; choose the target that "
@@ -238,9 +227,6 @@ def check_sizes(config: MadeForTarget, target: str, num_layers: int, hidden_size
         num_layers: of the target, and so on.
         hidden_size: likewise.
         vocab_size: likewise.
-
-    Raises:
-        ModelError: layers, hidden size or vocabulary differ.
     """
     check_taps(config.target_layer_ids, num_layers)
     pairs = {

@@ -55,9 +55,6 @@ def columns_of(
         depth: D.
         tokens: int64 ``[P + T]``, prompt and text.
         kept: how many candidates.
-
-    Raises:
-        ModelError: the logits are not numbers.
     """
     parts, buffers, ids = list[DraftColumns](), LawBuffers(), tokens.cpu().numpy()
     for some, logits in passes:

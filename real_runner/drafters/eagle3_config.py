@@ -39,9 +39,6 @@ class Eagle3Config:
         norm_before_residual: whether the normed state, and not the state itself, is added to what attention says.
         norm_output: whether the head's next input is its output behind the last norm.
         block_size: root and drafted tokens of a chain, where the head is a trace's drafter; no checkpoint says it.
-
-    Raises:
-        ModelError: a size cannot be, or a layer is none of the target's.
     """
 
     hidden_size: int
@@ -109,11 +106,7 @@ class Eagle3Config:
         return self.draft_vocab_size or self.vocab_size
 
     def with_block(self, size: int) -> "Eagle3Config":
-        """This head drafting chains of another length, the root counted.
-
-        Raises:
-            ModelError: no chain has so few or so many tokens.
-        """
+        """This head drafting chains of another length, the root counted."""
         return replace(self, block_size=size)
 
     def for_target(self, num_layers: int) -> "Eagle3Config":
@@ -121,9 +114,6 @@ class Eagle3Config:
 
         Where none are named, the release reads the inputs of layers 2, L/2 and L - 3, counted from 0 (Li and others
         2025, `modeling_llama_kv.py`): the outputs of the ones before.
-
-        Raises:
-            ModelError: the target has too few layers.
         """
         if self.target_layer_ids:
             return self

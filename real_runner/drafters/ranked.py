@@ -74,11 +74,7 @@ class LawBuffers:
         self._probs = torch.empty(0)
 
     def laws(self, logits: Tensor) -> Laws:
-        """Log-softmax over the vocabulary, in float32; valid until the next call.
-
-        Raises:
-            ModelError: a row of logits is no law.
-        """
+        """Log-softmax over the vocabulary, in float32; valid until the next call."""
         if self._log_probs.numel() < logits.numel() or self._log_probs.device != logits.device:
             self._log_probs, self._probs = torch.empty_like(logits).flatten(), torch.empty_like(logits).flatten()
         log_probs = self._log_probs[: logits.numel()].view(logits.shape)
@@ -171,9 +167,6 @@ def first_marginals(logits: Tensor, read: CandidatesRead) -> Marginals:
     Args:
         logits: float32 ``[D, V]``, raw, on any device.
         read: a width above ``V`` gives all.
-
-    Raises:
-        ModelError: a row of logits is no law.
     """
     if logits.device.type != "cpu":
         first, entropies, are_laws = first_places(logits, read)
@@ -192,9 +185,6 @@ def first_candidates(log_probs: Tensor, width: int) -> tuple[Ints, Floats]:
     Returns:
         Ids, int32 ``[N, K]``, and log-probs on the grid, float32 ``[N, K]``, in the order of
         `simlab.sampling.candidates`.
-
-    Raises:
-        ModelError: a row is no law.
     """
     if log_probs.device.type != "cpu":
         if not bool((log_probs <= ROUNDING_NOISE).all()):
@@ -220,11 +210,7 @@ def first_places(logits: Tensor, read: CandidatesRead) -> tuple[Tensor, Tensor, 
 
 
 def marginals_at(first: Longs, entropies: Floats, are_laws: bool) -> Marginals:
-    """What `first_places` found, on the host.
-
-    Raises:
-        ModelError: a row of logits is no law.
-    """
+    """What `first_places` found, on the host."""
     if not are_laws:
         raise ModelError(NO_LAWS)
     return _marginals((first & 0x7FFFFFFF).astype(np.int32), _on_grid(first), entropies)

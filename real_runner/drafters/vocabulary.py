@@ -54,9 +54,6 @@ def vocabulary_of(offsets: Longs | None, mask: Bools | None, draft_size: int, ta
         mask: bool ``[V]``, its ``t2d``: which tokens of the target the drafter has.
         draft_size: V_d, as the configuration says.
         target_size: V.
-
-    Raises:
-        ModelError: both are missing, of another size, outside the target's vocabulary, or contradict each other.
     """
     if offsets is None and mask is None:
         raise ModelError(

@@ -66,9 +66,6 @@ def compile_models(target: Target, drafter: DFlashDrafter) -> None:
     """Compile the layers of these two models in place, and run them once, so that no round compiles.
 
     Loading the models again gives models that are not compiled.
-
-    Raises:
-        ModelError: the target has layers of another kind, or nothing can be compiled here.
     """
     try:
         compile_target(target, _compiled)
@@ -85,11 +82,7 @@ def compile_models(target: Target, drafter: DFlashDrafter) -> None:
 
 
 def compile_target(target: Target, compiler: Compiler) -> None:
-    """Cut each layer of a target into two regions.
-
-    Raises:
-        ModelError: its layers are of another kind.
-    """
+    """Cut each layer of a target into two regions."""
     kinds = {type(layer).__name__ for layer in target.layers}
     if not kinds <= set(LAYERS):
         raise ModelError(

@@ -32,9 +32,6 @@ def check_execution(name: str, batch: int, device: str) -> None:
         name: the value.
         batch: texts at a time.
         device: as torch names it, such as ``cuda:1``.
-
-    Raises:
-        ValueError: it is none of `EXECUTIONS`, or captures passes of one text on a GPU.
     """
     if name not in EXECUTIONS:
         raise ValueError(f"execution must be one of {', '.join(EXECUTIONS)}; got {name!r}")
@@ -55,9 +52,6 @@ def check_device_map(device_map: str | None, others: Mapping[str, bool]) -> None
     Args:
         device_map: None: the target is on one device, and nothing is refused.
         others: options, as they are typed, and whether each was asked for.
-
-    Raises:
-        ValueError: it is not `AUTO`, or does not go with one that was asked for; names it.
     """
     asked = [name for name, is_asked in others.items() if is_asked]
     if device_map not in (None, AUTO):

@@ -29,11 +29,7 @@ class GraphedModels:
     """Passes over keys and values that never move. Of one text at a time: the next one takes the place of the last."""
 
     def __init__(self, target: Target, drafter: DFlashDrafter) -> None:
-        """Begin with no pass captured.
-
-        Raises:
-            ModelError: a pass of the target looks at numbers on the host, so it cannot be captured.
-        """
+        """Begin with no pass captured."""
         if "dynamic" in str(target.config.rope_parameters):
             raise ModelError(
                 f"the target {target.name!r} has rotary embeddings that change with the length of a text (dynamic), "
@@ -189,11 +185,7 @@ class GraphedModels:
         return *self._drafts[read], self._drafts_are_laws
 
     def marginals(self, first: Tensor, entropies: Tensor, are_laws: Tensor) -> Marginals:
-        """The candidates of a draft that was fetched.
-
-        Raises:
-            ModelError: a row of the drafter's logits is no law.
-        """
+        """The candidates of a draft that was fetched."""
         drafted, own = marginals_at(first.numpy(), entropies.numpy(), bool(are_laws)), self.drafter.vocabulary
         return drafted if own is None else own.in_target(drafted)
 

@@ -13,9 +13,6 @@ def prepare(target: Target, drafter: DFlashDrafter, execution: str) -> GraphedMo
 
     Returns:
         What holds captured passes, where they are captured.
-
-    Raises:
-        ModelError: there is no such execution, or these models or this machine do not allow it.
     """
     try:
         check_execution(execution, 1, target.device.type)

@@ -47,9 +47,6 @@ def base_candidates(ids: Ints, log_probs: Floats, counts: Ints, width: int) -> B
         log_probs: float32 ``[sum counts]``.
         counts: int32 ``[N, D]``, the candidates kept.
         width: W.
-
-    Raises:
-        ModelError: a depth of a root keeps fewer.
     """
     fewest = int(counts.min(initial=width))
     if fewest < width:
@@ -63,9 +60,5 @@ def base_candidates(ids: Ints, log_probs: Floats, counts: Ints, width: int) -> B
 
 
 def base_of(marginals: Marginals, width: int) -> BaseCandidates:
-    """Out of the marginals below one root, as a round has them.
-
-    Raises:
-        ModelError: a depth keeps fewer than ``width``.
-    """
+    """Out of the marginals below one root, as a round has them."""
     return base_candidates(marginals.ids, marginals.log_probs, np.diff(marginals.offsets)[None], width)

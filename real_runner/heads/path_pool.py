@@ -38,9 +38,6 @@ class PathReach:
     Attributes:
         beam: b, paths of each depth that are looked behind.
         top_k: R, tokens that are kept behind each.
-
-    Raises:
-        ValueError: one is below 1.
     """
 
     beam: int = 10
@@ -106,9 +103,6 @@ def path_pools(
         context: of the text; a block sees what lies before its own root.
         base: the drafter's first candidates below these roots, at least R.
         reach: of the pools; no more than the drafter has.
-
-    Raises:
-        ModelError: the drafter's logits are no law.
     """
     paths = np.empty((len(positions), 1, 0), np.int64)
 

@@ -43,20 +43,12 @@ class PathProducer:
         return self._own.width
 
     def within(self, need: ChannelNeed) -> "PathProducer":
-        """This producer: a smaller beam has other children, so nothing of a pool is left out.
-
-        Raises:
-            MissingChannelError: it makes another pool than the policy reads.
-        """
+        """This producer: a smaller beam has other children, so nothing of a pool is left out."""
         check_makes(need, self.kind, self.reach.settings(self.drafter.config.depth))
         return self
 
     def at_root(self, drafted: Drafted) -> Channel:
-        """The pool at one root, in a round; see `Producer.at_root`.
-
-        Raises:
-            ModelError: the marginals are too narrow, or the logits are no numbers.
-        """
+        """The pool at one root, in a round; see `Producer.at_root`."""
         device = drafted.states.after.device
         root, position = (torch.tensor([one], device=device) for one in (drafted.root_token, drafted.position))
         base = base_of(drafted.marginals, self.width)
@@ -65,11 +57,7 @@ class PathProducer:
 
     @torch.inference_mode()
     def columns(self, features: Tensor, tokens: Tensor, rows: DraftRows) -> PoolColumns:
-        """The pools at every root of one text; see `Producer.columns`.
-
-        Raises:
-            ModelError: the rows keep fewer candidates than are read, or the logits are no numbers.
-        """
+        """The pools at every root of one text; see `Producer.columns`."""
         config, num_roots, last = self.drafter.config, len(rows.counts), len(tokens) - 1
         base = base_candidates(rows.ids, rows.log_probs, rows.counts, self.width)
         roots = torch.arange(last - num_roots, last, device=tokens.device)

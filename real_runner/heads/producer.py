@@ -292,11 +292,7 @@ AnyProducer: TypeAlias = Producer | TextProducer | StagedProducer | RootProducer
 
 
 def check_makes(need: ChannelNeed, kind: str, settings: Mapping[str, object]) -> None:
-    """Refuse what a policy reads of a channel and a network with these settings does not make.
-
-    Raises:
-        MissingChannelError: the channel is of another kind, or has less than is read, or another setting.
-    """
+    """Refuse what a policy reads of a channel and a network with these settings does not make."""
     wanted: list[tuple[str, int | str, str]]
     wanted = [*((key, value, " at least") for key, value in need.least), *((*one, "") for one in need.equal)]
     wanted += [(TRAINED_FOR, need.trained_for, "")] if need.trained_for else []

@@ -61,11 +61,7 @@ class RedraftProducer:
         return self.drafter.config.depth
 
     def within(self, need: ChannelNeed) -> "RedraftProducer":
-        """This producer keeping no more tokens of a row than a policy reads.
-
-        Raises:
-            MissingChannelError: it keeps fewer, or there are fewer beginnings, or others.
-        """
+        """This producer keeping no more tokens of a row than a policy reads."""
         check_makes(need, self.kind, self.reach.settings(self.base_depth))
         if self.reach.whole and WHOLE_CHAIN not in dict(need.equal):
             raise MissingChannelError(
@@ -87,9 +83,6 @@ class RedraftProducer:
             features: ``[C, taps x H]``, states of the target behind `taps`, from position 0 on.
             tokens: int64 ``[P + T]``, prompt and text.
             rows: the first drafter's candidates at the ``T - 1`` roots.
-
-        Raises:
-            ModelError: the rows keep no candidate, or the logits are no law.
         """
         config, num_roots, last = self.drafter.config, len(rows.counts), len(tokens) - 1
         lengths = self.reach.lengths(self.base_depth)
@@ -136,9 +129,6 @@ class RedraftText:
         Args:
             drafted: what the first drafter's pass left.
             lengths: behind how many tokens of the chain; None: behind every beginning.
-
-        Raises:
-            ModelError: the logits are no law.
         """
         made = self._producer
         chain: Ints = drafted.marginals.top_tokens(made.base_depth)

@@ -39,9 +39,6 @@ class RedraftReach:
         top_k: K, tokens of a row.
         block: slots of its block, the root's counted, where that is another one than its checkpoint has; else None.
         whole: 1: behind the whole chain alone; 0: behind every beginning.
-
-    Raises:
-        ValueError: no token is kept, or ``whole`` is none of these.
     """
 
     depth: int
@@ -72,11 +69,7 @@ class RedraftReach:
         return self
 
     def lengths(self, depth: int) -> range:
-        """Behind how many tokens of a chain of ``depth`` there are branches.
-
-        Raises:
-            ModelError: it says nothing behind the whole chain, and is to be run there alone.
-        """
+        """Behind how many tokens of a chain of ``depth`` there are branches."""
         found = branch_lengths(depth, self.depth, self.whole == 1)
         if not found:
             raise ModelError(
@@ -86,11 +79,7 @@ class RedraftReach:
         return found
 
     def settings(self, depth: int) -> dict[str, object]:
-        """What the manifest says of the branches behind a chain of ``depth`` tokens.
-
-        Raises:
-            ModelError: as `lengths` does.
-        """
+        """What the manifest says of the branches behind a chain of ``depth`` tokens."""
         own = {"depth": self.depth, "branches": len(self.lengths(depth)), "top_k": self.top_k}
         typed = {"block": self.block, WHOLE_CHAIN: self.whole or None}
         return {**own, **{key: value for key, value in typed.items() if value is not None}}
@@ -133,9 +122,6 @@ def redrafts(
 
     Returns:
         the rows; float32 ``[N S]``, the log of the mass of each that is not kept.
-
-    Raises:
-        ModelError: the drafter's logits are no law.
     """
     config, device = drafter.config, positions.device
     filled = np.arange(chains.shape[1]) < np.array(lengths, np.int64).reshape(-1, 1)

@@ -42,9 +42,6 @@ class HeadReach:
         candidates: None scores a row over the whole vocabulary, as published. Else C (ours): over the drafter's own
             first C candidates of the row's depth alone, whose probabilities share what the drafter gave to all of
             them; C products with a state then take the place of V.
-
-    Raises:
-        ValueError: one is below 1, or a row would have more tokens than are scored.
     """
 
     previous: int = 16
@@ -125,9 +122,6 @@ def head_rows(
         root_tokens: int32 ``[N]``.
         base: the drafter's first candidates below these roots, at least ``reach.width`` of each depth.
         reach: tokens above, and of a row.
-
-    Raises:
-        ModelError: the drafter has fewer tokens than a row holds, or the logits are not numbers.
     """
     num_tokens = drafter.config.draft_vocab_size or drafter.config.vocab_size
     if max(reach.top_k, reach.width) > num_tokens:
@@ -160,9 +154,6 @@ def first_of_all(drafter: Outputs, target: Target, states: Tensor, top_k: int) -
 
     Returns:
         int32 ``[N * S, R]``, ids in the target's vocabulary, and float64 likewise, log-probabilities.
-
-    Raises:
-        ModelError: the logits are not numbers.
     """
     vocab_size, own = drafter.config.vocab_size, drafter.vocabulary
     return first_of_laws(lambda some: logits_of(drafter, target, some), states, top_k, vocab_size, own)
@@ -179,9 +170,6 @@ def first_of_laws(
         top_k: R.
         vocab_size: at least V.
         own: which tokens the logits are of; None: those of the target.
-
-    Raises:
-        ModelError: the logits are not numbers.
     """
     per_pass = max(1, _LOGITS_PER_PASS // vocab_size)
     passes = [_of_some(logits(some), top_k) for some in states.flatten(0, 1).split(per_pass)]

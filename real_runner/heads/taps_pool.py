@@ -28,9 +28,6 @@ class PoolReach:
     Attributes:
         beam: nodes that are kept of each depth, and looked below.
         extensions: the drafter's first candidates of the next depth that are looked at below each.
-
-    Raises:
-        ValueError: one is below 1.
     """
 
     beam: int = 48

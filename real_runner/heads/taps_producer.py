@@ -45,30 +45,18 @@ class TapsProducer:
         return self._own.width
 
     def within(self, need: ChannelNeed) -> "TapsProducer":
-        """This producer: a smaller beam has other children, so nothing of a pool is left out.
-
-        Raises:
-            MissingChannelError: it makes another pool than the policy reads.
-        """
+        """This producer: a smaller beam has other children, so nothing of a pool is left out."""
         check_makes(need, self.kind, self.reach.settings(self.drafter.config.depth))
         return self
 
     def at_root(self, drafted: Drafted) -> Channel:
-        """The pool at one root, in a round; see `Producer.at_root`.
-
-        Raises:
-            ModelError: the marginals are too narrow, or the scores are no numbers.
-        """
+        """The pool at one root, in a round; see `Producer.at_root`."""
         root = np.array([drafted.root_token], np.int32)
         base = base_of(drafted.marginals, self.width)
         return scored_pools(self.scorer, self.drafter, self.target, drafted.states, root, base, self._own).row(0, 0)
 
     def columns(self, features: Tensor, tokens: Tensor, rows: DraftRows) -> PoolColumns:
-        """The pools at every root of one text; see `Producer.columns`.
-
-        Raises:
-            ModelError: the rows keep fewer candidates than are read, or the scores are no numbers.
-        """
+        """The pools at every root of one text; see `Producer.columns`."""
         return pool_columns(self.scorer, self.drafter, self.target, features, tokens, rows, self._own)
 
     @property

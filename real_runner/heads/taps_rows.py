@@ -61,11 +61,7 @@ def scorer_inputs(
 
 
 def first_base(drafter: DFlashDrafter, target: Target, states: BlockStates, width: int) -> BaseCandidates:
-    """The drafter's first candidates at every depth of some states.
-
-    Raises:
-        ModelError: a row of logits is no law.
-    """
+    """The drafter's first candidates at every depth of some states."""
     log_probs = logits_of(drafter, target, states.after).log_softmax(-1).flatten(0, 1)
     ids, kept = first_candidates(log_probs, width)
     whole = ids if drafter.vocabulary is None else drafter.vocabulary.to_target(ids)
@@ -101,9 +97,6 @@ def scored_pools(
         root_tokens: int32 ``[N]``.
         base: the drafter's first candidates below these roots, ``reach.width`` of each depth.
         reach: of the pools; no more than the drafter has.
-
-    Raises:
-        ModelError: the scores are not numbers.
     """
     nodes = beam_nodes(base, reach)
     scores, _ = scorer(scorer_inputs(drafter, target, states, root_tokens, base, nodes))
@@ -133,9 +126,6 @@ def pool_columns(
         tokens: int64 ``[P + T]``, prompt and text.
         rows: the recorded candidates at its ``T - 1`` roots.
         reach: of the pools; no more than the drafter has.
-
-    Raises:
-        ModelError: the rows keep fewer candidates than are read, or the scores are not numbers.
     """
     config, num_roots, last = drafter.config, len(rows.counts), len(tokens) - 1
     base = base_candidates(rows.ids, rows.log_probs, rows.counts, reach.width)

@@ -52,22 +52,14 @@ class TreeFlashProducer:
         return self._own.width
 
     def within(self, need: ChannelNeed) -> "TreeFlashProducer":
-        """This producer with no more rows, and no more tokens of a row, than a policy reads.
-
-        Raises:
-            MissingChannelError: it makes fewer, or makes them otherwise.
-        """
+        """This producer with no more rows, and no more tokens of a row, than a policy reads."""
         check_makes(need, self.kind, self.reach.settings(self.drafter.config.depth))
         least = dict(need.least)
         previous, top_k = least.get("previous", self.reach.previous), least.get("top_k", self.reach.top_k)
         return replace(self, reach=HeadReach(previous, top_k, self.reach.candidates))
 
     def at_root(self, drafted: Drafted) -> Channel:
-        """The transitions at one root, in a round; see `Producer.at_root`.
-
-        Raises:
-            ModelError: the marginals are too narrow, or the logits are no numbers.
-        """
+        """The transitions at one root, in a round; see `Producer.at_root`."""
         root = np.array([drafted.root_token], np.int32)
         base = base_of(drafted.marginals, self.width)
         return head_rows(self.head, self.drafter, self.target, drafted.states, root, base, self._own).transitions.row(
@@ -75,11 +67,7 @@ class TreeFlashProducer:
         )
 
     def columns(self, features: Tensor, tokens: Tensor, rows: DraftRows) -> TransitionColumns:
-        """The transitions at every root of one text; see `Producer.columns`.
-
-        Raises:
-            ModelError: the rows keep fewer candidates than are read, or the logits are no numbers.
-        """
+        """The transitions at every root of one text; see `Producer.columns`."""
         return head_columns(self.head, self.drafter, self.target, features, tokens, rows, self._own)
 
     @property
@@ -107,9 +95,6 @@ def head_columns(
         tokens: int64 ``[P + T]``, prompt and text.
         rows: the recorded candidates at its ``T - 1`` roots, whose first ones stand above the head's rows.
         reach: tokens above, and of a row; no more than the drafter has.
-
-    Raises:
-        ModelError: the rows keep fewer candidates than the head reads, or the logits are not numbers.
     """
     num_roots, last, depth = len(rows.counts), len(tokens) - 1, drafter.config.depth
     if num_roots == 0:

@@ -63,11 +63,7 @@ class BatchRoundTimer:
 
     @torch.inference_mode()
     def visit(self, num_drafted: int, num_unmeasured: int) -> list[StageSeconds]:
-        """Seconds of ``MEASURED_ROUNDS`` rounds of one tree size in every text, after some that are not measured.
-
-        Raises:
-            ModelError: the drafter's candidates do not fill such a tree, or logits are no law.
-        """
+        """Seconds of ``MEASURED_ROUNDS`` rounds of one tree size in every text, after some that are not measured."""
         if max(len(one.text) for one in self._running.running) - 1 > self._window:
             self._running.rewind(self._start, self._first_token)
         self._trees.num_drafted = num_drafted
@@ -95,11 +91,7 @@ class BatchPlainStepTimer:
         self._first_token = self._running.running[0].root
 
     def visit(self, context: int, num_unmeasured: int) -> list[float]:
-        """Seconds of ``MEASURED_STEPS`` steps about one context, after some that are not measured.
-
-        Raises:
-            ModelError: the target's logits are no law.
-        """
+        """Seconds of ``MEASURED_STEPS`` steps about one context, after some that are not measured."""
         num_steps = num_unmeasured + MEASURED_STEPS
         start = max(1, min(context - num_steps // 2, self._highest))
         self._running.rewind(start, self._first_token)

@@ -79,11 +79,7 @@ def _default_units(settings: Mapping[str, object], key: str | None) -> int:
 
 
 def with_channels(path: Path, earlier: CostFile, entries: Mapping[str, CostChannel]) -> CostFile:
-    """A file that is gone on with, and what is to be timed besides: further channels, and further units.
-
-    Raises:
-        CostError: the file has a channel of the same name that was made otherwise.
-    """
+    """A file that is gone on with, and what is to be timed besides: further channels, and further units."""
     found = dict(earlier.channels)
     for name, one in entries.items():
         before = found.get(name, one)

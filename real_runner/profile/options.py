@@ -25,9 +25,6 @@ class ProfileChannel:
         checkpoint: of its network: a name, folder or hub id.
         settings: how far it reaches, as typed behind the checkpoint; what is left out is as its kind has it.
         units: rising; None: that of its settings.
-
-    Raises:
-        ValueError: units do not rise from 1 or above.
     """
 
     checkpoint: str

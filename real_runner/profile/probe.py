@@ -18,9 +18,6 @@ def plain_token_seconds(target: str, dtype: str, device: str) -> float:
         target: a name, folder or Hub id.
         dtype: of its arithmetic.
         device: as torch names it.
-
-    Raises:
-        ModelError: the target cannot be loaded.
     """
     loaded = load_target_alone(target, dtype, device)
     prompt = Prompt("0", "probe", 0, 0, np.arange(_CONTEXT, dtype=np.int32) % loaded.vocab_size)

@@ -112,11 +112,7 @@ class RoundTimer:
 
     @torch.inference_mode()
     def visit(self, num_drafted: int, num_unmeasured: int) -> list[StageSeconds]:
-        """``MEASURED_ROUNDS`` rounds of one tree size, after some that are not measured.
-
-        Raises:
-            ModelError: the drafter's candidates do not fill such a tree, or logits are no law.
-        """
+        """``MEASURED_ROUNDS`` rounds of one tree size, after some that are not measured."""
         if len(self._running.text) - 1 > self._window:
             self._running.rewind(self._start, self._first_token)
         self._trees.num_drafted = num_drafted
@@ -144,11 +140,7 @@ class PlainStepTimer:
         self._first_token = int(self._running.text[0])
 
     def visit(self, context: int, num_unmeasured: int) -> list[float]:
-        """Seconds of ``MEASURED_STEPS`` steps about one context, after some that are not measured.
-
-        Raises:
-            ModelError: the target's logits are no law.
-        """
+        """Seconds of ``MEASURED_STEPS`` steps about one context, after some that are not measured."""
         num_steps = num_unmeasured + MEASURED_STEPS
         start = max(1, min(context - num_steps // 2, self._highest))
         self._running.rewind(start, self._first_token)
@@ -156,11 +148,7 @@ class PlainStepTimer:
 
 
 def check_grid(models: Models, longest: int, most_drafted: int) -> None:
-    """Refuse before the work what cannot be run.
-
-    Raises:
-        ModelError: contexts beyond the target's positions, or trees beyond the drafter's candidates.
-    """
+    """Refuse before the work what cannot be run."""
     positions, depth = models.target.longest_context, models.drafter.config.depth
     needed = depth + 1 + max(longest, window_of(longest) + _reach(models))
     if needed > positions:

@@ -89,11 +89,7 @@ def setting_of(models: Models, draft: str, dtype: str, device: str, sampling: Sa
 
 
 def check_same(path: Path, earlier: CostFile, now: CostFile) -> None:
-    """Refuse to go on with a file whose samples were taken in another setting.
-
-    Raises:
-        CostError: a setting differs; the sentence names the first that does.
-    """
+    """Refuse to go on with a file whose samples were taken in another setting."""
     difference = first_difference(earlier, now, (*SETTING, *GRID))
     if difference is not None:
         raise CostError(

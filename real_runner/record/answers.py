@@ -55,9 +55,6 @@ def check_positions(options: RecordOptions, models: Models, sources: Sequence[So
     """Refuse what may run past the target's positions, before anything is recorded.
 
     Answers that a later turn contains are taken to be as long as they may become.
-
-    Raises:
-        ModelError: a prompt, its answers and one block may need more positions than the target has.
     """
     kwargs = options.template_kwargs
     for source in sources:

@@ -82,9 +82,6 @@ def completion_ids(
     the source says that the text is finished and it does not end so already; a text that may have
     been cut short gets none. Token ids are taken as they stand. Whether ids are in the target's
     vocabulary is not checked here.
-
-    Raises:
-        PromptError: the template refuses the conversation, or prompt or text have no tokens.
     """
     given = completion.given
     if isinstance(given, CompletionIds):

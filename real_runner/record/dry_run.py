@@ -50,11 +50,7 @@ class RecordingEstimate:
 
 @within_memory()
 def dry_run(options: RecordOptions) -> str:
-    """A few sentences about a recording, from recording a few of its prompts in a temporary folder.
-
-    Raises:
-        SimlabError: models or prompts cannot be used.
-    """
+    """A few sentences about a recording, from recording a few of its prompts in a temporary folder."""
     models, sources = load(options)
     plan = estimate(options, models, sources)
     alone = " alone" if len(options.devices) > 1 else ""

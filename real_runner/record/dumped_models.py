@@ -46,11 +46,7 @@ def dumped_taps(layer_ids: Sequence[int]) -> tuple[int, ...]:
 
 
 def check_dumped(models: Models, sources: Sequence[Source], template_kwargs: Mapping[str, object]) -> None:
-    """See that every text has its file, before anything is recorded.
-
-    Raises:
-        ModelError: one has none; names the text.
-    """
+    """See that every text has its file, before anything is recorded."""
     if models.dumped is None:
         return
     for source in sources:
@@ -69,9 +65,6 @@ def dumped_text(models: Models, tokens: Tensor, prompt_id: str) -> tuple[Tensor,
         models: with dumped states.
         tokens: int64 ``[L]``.
         prompt_id: for messages.
-
-    Raises:
-        ModelError: the file cannot be used.
     """
     if models.dumped is None:
         raise ValueError("these models have no dumped states")

@@ -132,11 +132,7 @@ def _target_config(name: str) -> PretrainedConfig:
 
 
 def any_config(options: RecordOptions) -> DFlashConfig | Eagle3Config:
-    """The configuration of what a recording is to draft with; of the hub only that file is fetched.
-
-    Raises:
-        ModelError: it cannot be had or read, or is of no drafter.
-    """
+    """The configuration of what a recording is to draft with; of the hub only that file is fetched."""
     fields = config_fields(options.draft_name)
     if is_adapter(fields):
         raise ModelError(
@@ -156,9 +152,6 @@ def drafter_config(name: str, tap_offset: str | None, block: int | None) -> DFla
         name: of the drafter.
         tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`, or None.
         block: slots of its block, the root's counted; None: as the checkpoint has it.
-
-    Raises:
-        ModelError: it cannot be had or read.
     """
     config = read_config(config_fields(name))
     offset = parse_tap_offset(tap_offset)
@@ -172,11 +165,7 @@ def is_at_hand(name: str) -> bool:
 
 
 def config_fields(name: str) -> dict[str, object]:
-    """The ``config.json`` of a checkpoint; of the hub only that file is fetched.
-
-    Raises:
-        ModelError: it cannot be had or read.
-    """
+    """The ``config.json`` of a checkpoint; of the hub only that file is fetched."""
     is_fetched = not is_at_hand(name) and is_hub_id(name)
     place = fetch("drafter", name, [CONFIG]).folder if is_fetched else find_drafter(name).folder
     return read_fields(config_file(place))

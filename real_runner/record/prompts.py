@@ -148,9 +148,6 @@ def render(tokenizer: Tokenizer, messages: Sequence[Message], template_kwargs: M
 
     A tokenizer without a chat template (a base model's) gets the last user message alone,
     encoded with the special tokens that it adds to any text; earlier messages are not seen.
-
-    Raises:
-        PromptError: the template refuses the conversation or its arguments, or no ids result.
     """
     if _has_template(tokenizer, template_kwargs):
         ids = _apply(tokenizer, messages, template_kwargs, tokenize=True)

@@ -272,11 +272,7 @@ class _OpenedRecording:
 
 
 def check_devices(devices: Sequence[str]) -> None:
-    """Refuse devices that are not there, or that would not compute the same bits.
-
-    Raises:
-        ModelError: one is not there, or they are not of one kind.
-    """
+    """Refuse devices that are not there, or that would not compute the same bits."""
     for device in devices:
         check_device(device)
     kinds = {device_name(device): device for device in devices}
@@ -393,9 +389,6 @@ def drafted_columns(
         tokens: int64 ``[P + T]``, prompt and text.
         prompt_length: P.
         kept: how many candidates.
-
-    Raises:
-        ModelError: the drafter's logits are not numbers.
     """
     if isinstance(models.drafter, GatedAdapter):
         return mask_columns(models.drafter, models.target, tokens, prompt_length, kept)

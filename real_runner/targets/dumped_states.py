@@ -51,9 +51,6 @@ class DumpedStates:
         Args:
             tokens: int ``[L]``, prompt and text.
             prompt_id: for the message.
-
-        Raises:
-            ModelError: no file is about these tokens, with or without the last.
         """
         for part in (tokens, tokens[:-1]):
             path = self.files.get(_digest(part))
@@ -66,11 +63,7 @@ class DumpedStates:
         )
 
     def states(self, tokens: Ints, prompt_id: str, layers: Sequence[int]) -> list[Tensor]:
-        """The states of one sequence, ``[L, H]`` for each of ``layers``; a last token that has none gets zeros.
-
-        Raises:
-            ModelError: the file is missing or damaged, or a state is not a number.
-        """
+        """The states of one sequence, ``[L, H]`` for each of ``layers``; a last token that has none gets zeros."""
         path = self.file_of(tokens, prompt_id)
         with _readable(path) as file:
             states = file.get_tensor(_STATES)
@@ -115,9 +108,6 @@ def check_layers(layers: Sequence[int], taps: Sequence[int], num_layers: int) ->
         layers: which states were dumped, as the engine was asked for them.
         taps: which states the drafter reads, numbered likewise.
         num_layers: of the target; the number of the last state.
-
-    Raises:
-        ModelError: they are not given, not rising, or one is missing.
     """
     wanted = sorted({*taps, num_layers})
     ask = f"dump with eagle_aux_hidden_state_layer_ids {wanted} and give --hidden-layers {','.join(map(str, wanted))}"
@@ -137,11 +127,7 @@ def check_layers(layers: Sequence[int], taps: Sequence[int], num_layers: int) ->
 
 
 def normed(states: Tensor, norm: nn.Module, where: str) -> Tensor:
-    """The target's final norm of the states ``[L, H]`` after its last layer.
-
-    Raises:
-        ModelError: they are normed already: without the norm's weights each row has a mean square of 1.
-    """
+    """The target's final norm of the states ``[L, H]`` after its last layer."""
     weight = norm.weight
     assert isinstance(weight, Tensor)
     used = weight.abs() > 1e-3

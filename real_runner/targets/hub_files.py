@@ -135,11 +135,7 @@ def fetch_drafter(name: str) -> ModelFiles:
 
 
 def weight_names(folder: Path, is_needed: Callable[[str], bool] = every_tensor) -> list[str]:
-    """The files with weights that transformers would read: one, or those of the index.
-
-    Raises:
-        ModelError: the index cannot be read.
-    """
+    """The files with weights that transformers would read: one, or those of the index."""
     index = folder / INDEX
     if (folder / WHOLE).is_file() or not index.is_file():
         return [WHOLE]

@@ -95,11 +95,7 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu", device_map: 
 
 
 def _check_whole(name: str, loaded: dict[str, Any]) -> None:
-    """Refuse a checkpoint that is not what its config.json says: transformers makes up at random what it lacks.
-
-    Raises:
-        ModelError: it lacks tensors, or has some of another shape.
-    """
+    """Refuse a checkpoint that is not what its config.json says: transformers makes up at random what it lacks."""
     missing, reshaped = sorted(loaded["missing_keys"]), sorted(loaded["mismatched_keys"])
     if missing:
         raise ModelError(
@@ -127,9 +123,6 @@ def target_files(name: str, is_needed: Callable[[str], bool] = every_tensor) -> 
     Args:
         name: see `load_target`.
         is_needed: by the name of a tensor; what the hub keeps in files of other tensors is not fetched.
-
-    Raises:
-        ModelError: there is none of that name.
     """
     if name == builtin.NAME:
         return ModelFiles(builtin.builtin_target_dir(), "")
@@ -146,9 +139,6 @@ def weights_digest(folder: Path, is_needed: Callable[[str], bool] = every_tensor
     Args:
         folder: with the weights.
         is_needed: by the name of a tensor; files of other tensors are left out, where an index tells them apart.
-
-    Raises:
-        ModelError: the index cannot be read.
     """
     listed = [folder / name for name in weight_names(folder, is_needed)]
     return files_digest(listed if all(path.is_file() for path in listed) else sorted(folder.glob("*.safetensors")))

@@ -168,11 +168,7 @@ class Target:
         return cast(Tensor, self.head(states)).to(self.device).float()
 
     def rows(self, logits: Tensor) -> Floats:
-        """Logits ``[R, V]`` as an array, each row seen to be a law.
-
-        Raises:
-            ModelError: one holds NaN, +inf, or -inf alone.
-        """
+        """Logits ``[R, V]`` as an array, each row seen to be a law."""
         rows: Floats = logits.cpu().numpy()
         if not np.isfinite(rows.max(axis=-1)).all():
             raise self.no_law()

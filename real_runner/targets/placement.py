@@ -18,11 +18,7 @@ DeviceMap = str | Mapping[str, str | int]
 
 
 def check_embedding(name: str, model: PreTrainedModel) -> None:
-    """Refuse a target of which not even the embedding is on a device: the drafter reads it in every round.
-
-    Raises:
-        ModelError: it was left in the machine's memory or on disk.
-    """
+    """Refuse a target of which not even the embedding is on a device: the drafter reads it in every round."""
     embedding = model.get_input_embeddings()
     if any(weight.device.type == "meta" for weight in embedding.parameters()):
         raise ModelError(

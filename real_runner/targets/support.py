@@ -17,11 +17,7 @@ _FAMILIES = "simlab runs targets that are built as those of the Llama and Qwen3 
 
 
 def check_supported(name: str, model: PreTrainedModel) -> None:
-    """Refuse what this runner would compute wrongly.
-
-    Raises:
-        ModelError: the target is not built as those of the Llama and Qwen3 families are.
-    """
+    """Refuse what this runner would compute wrongly."""
     problem = _state_problem(model) or _attention_problem(model) or _head_problem(model.config)
     if problem is not None:
         raise ModelError(f"the target {name!r} {problem}; {_FAMILIES}")

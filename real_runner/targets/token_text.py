@@ -26,9 +26,6 @@ def decoder_at_hand(name: str, revision: str) -> Callable[[list[int]], str]:
     Args:
         name: see `load_decoder`.
         revision: of a hub's model; else empty.
-
-    Raises:
-        ModelError: the tokenizer is not on this machine.
     """
     tokenizer = _tokenizer_at_hand(name, revision)
     return lambda ids: str(tokenizer.decode(ids))
@@ -44,11 +41,7 @@ def _tokenizer_at_hand(name: str, revision: str) -> PreTrainedTokenizerBase:
 
 
 def bytes_of_tokens(name: str, revision: str, ids: Iterable[int]) -> Mapping[int, bytes]:
-    """The bytes of each token, by a tokenizer that is on this machine already; arguments as of `decoder_at_hand`.
-
-    Raises:
-        ModelError: the tokenizer is not on this machine, or its tokens are not made of bytes, as those of GPT-2 are.
-    """
+    """The bytes of each token, by a tokenizer that is on this machine already; arguments as of `decoder_at_hand`."""
     # transformers' own hints know less of its tokenizers than is there.
     tokenizer: Any = _tokenizer_at_hand(name, revision)
     added: Mapping[str, int] = tokenizer.get_added_vocab()

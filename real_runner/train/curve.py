@@ -92,11 +92,7 @@ def row_of(point: CurvePoint) -> CurveRow:
 
 
 def point_of(row: JsonFields) -> CurvePoint:
-    """The point that a row stands for.
-
-    Raises:
-        TraceError: a value is missing or of another type.
-    """
+    """The point that a row stands for."""
     loss = None if row.values.get("loss") is None else row.number("loss")
     dev = {
         name: DevScore(score.number("acceptance_length"), score.numbers("agreement"))

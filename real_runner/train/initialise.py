@@ -21,11 +21,7 @@ _COPIED = (
 def config_for(
     target: Target, block_size: int, num_layers: int, taps: Sequence[int], mask_token_id: int
 ) -> DFlashConfig:
-    """A drafter's sizes, taken over from the target's.
-
-    Raises:
-        ModelError: they do not fit together, or the target is of a family without such sizes.
-    """
+    """A drafter's sizes, taken over from the target's."""
     config = target.config
     missing = sorted(name for name in TargetConfig.__annotations__ if not hasattr(config, name))
     if missing:
@@ -59,9 +55,6 @@ def from_target(config: DFlashConfig, target: Target, sample_ids: Tensor) -> DFl
 
     The per-head norms, which a Llama target has not, get the size that its queries and keys have
     on ``sample_ids`` (int64 ``[S, L]``), so that attention starts as sharp as the target's.
-
-    Raises:
-        ModelError: the target has fewer layers, or layers of another kind.
     """
     drafter = DFlashDrafter(config)
     first = len(target.layers) - config.num_hidden_layers
@@ -86,11 +79,7 @@ def from_target(config: DFlashConfig, target: Target, sample_ids: Tensor) -> DFl
 
 
 def copy_weights(into: nn.Module, source: nn.Module) -> None:
-    """Take over the weights of a module of the same names and shapes, in the dtype of the one that is written to.
-
-    Raises:
-        RuntimeError: names or shapes differ.
-    """
+    """Take over the weights of a module of the same names and shapes, in the dtype of the one that is written to."""
     into.load_state_dict({name: tensor.float() for name, tensor in source.state_dict().items()})
 
 

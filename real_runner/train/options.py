@@ -506,11 +506,7 @@ on after an interruption. A first-order head on its masks: train treeflash --dra
 
 
 def _check_early_end(held_out: float, patience: int) -> None:
-    """Refuse a share of the texts, or a number of evaluations, that cannot be.
-
-    Raises:
-        ValueError: see above.
-    """
+    """Refuse a share of the texts, or a number of evaluations, that cannot be."""
     if not 0 < held_out < 1:
         raise ValueError(f"the held-out share must be between 0 and 1; got {held_out}")
     if patience < 0:

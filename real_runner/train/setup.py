@@ -104,9 +104,6 @@ def mask_token_id(text: str | None, target: Target) -> int:
 
     First an id of the embedding that no token has; then the last special token that neither ends a
     text nor stands in the chat template.
-
-    Raises:
-        ModelError: the target has no such token, or none to spare.
     """
     if text is not None:
         token = target.tokenizer.convert_tokens_to_ids(text)
@@ -126,11 +123,7 @@ def mask_token_id(text: str | None, target: Target) -> int:
 
 
 def check_start(out: Path, files: Sequence[Path], device: str, resume: bool) -> None:
-    """Refuse at once what would be refused after minutes.
-
-    Raises:
-        SimlabError: the device or a file is not there, or the folder holds a run that is not to be resumed.
-    """
+    """Refuse at once what would be refused after minutes."""
     check_device(device)
     settle_device(device)
     for path in files:
@@ -141,11 +134,7 @@ def check_start(out: Path, files: Sequence[Path], device: str, resume: bool) -> 
 
 
 def store_of(out: Path, options: TextOptions, seed: int, target: Target, taps: Sequence[int]) -> FeatureStore:
-    """The hidden states of the text to learn from: outputs of these layers of the target.
-
-    Raises:
-        SimlabError: the text cannot be used, or the folder holds another.
-    """
+    """The hidden states of the text to learn from: outputs of these layers of the target."""
     if options.text is not None:
         texts = given_texts(options.text, target, options.template_kwargs)[: options.limit]
     else:
@@ -163,11 +152,7 @@ def training_data(options: TextOptions, store: FeatureStore) -> TrainingData:
 
 
 def dev_stores(options: TrainOptions, target: Target, config: DFlashConfig) -> dict[str, FeatureStore]:
-    """The hidden states of the target's own answers to each dev file, by its stem.
-
-    Raises:
-        SimlabError: a file cannot be used, or a folder holds another.
-    """
+    """The hidden states of the target's own answers to each dev file, by its stem."""
     stores = {}
     for path in options.dev:
         name = f"dev-{path.stem}"

@@ -67,11 +67,7 @@ def load_state(trainer: Trainer, folder: Path) -> list[CurvePoint]:
 
 
 def take_over(trainer: Trainer, folder: Path) -> None:
-    """Begin with the float32 weights and the optimiser's moments that another run ended with.
-
-    Raises:
-        ModelError: that run's state is damaged, or of a drafter of other sizes.
-    """
+    """Begin with the float32 weights and the optimiser's moments that another run ended with."""
     _, tensors = _read_state(folder, f"delete {folder / STATE} to go on from the weights alone")
     shapes = {name: tensor.shape for name, tensor in tensors.items() if name.startswith("weight.")}
     if shapes != {f"weight.{name}": parameter.shape for name, parameter in trainer.trained.named_parameters()}:

@@ -37,11 +37,7 @@ class PromptSelection:
 
 
 def given_texts(path: Path, target: Target, chat_template_kwargs: Mapping[str, object]) -> list[TrainingText]:
-    """Texts from a Parquet table of token ids, or from a JSONL file of completions.
-
-    Raises:
-        PromptError: the file cannot be used, or holds ids the target has not.
-    """
+    """Texts from a Parquet table of token ids, or from a JSONL file of completions."""
     if path.suffix == ".parquet":
         texts = [TrainingText(tuple(prompt), tuple(text)) for prompt, text in read_text_table(path) if prompt or text]
     else:
@@ -62,10 +58,6 @@ def own_texts(
     """The target's answers to the first turns of a prompt file, kept in ``folder`` batch by batch.
 
     Finished batches of an interrupted run are read back.
-
-    Raises:
-        PromptError: the file cannot be used.
-        ModelError: the folder holds answers to other prompts, or made in another way.
     """
     records = read_prompts(selection.path, selection.limit)
     prompts = [render(target.tokenizer, record.conversation, selection.chat_template_kwargs) for record in records]
@@ -109,11 +101,7 @@ def _counted_on(bar: "tqdm[NoReturn]") -> Callable[[int], None]:
 
 
 def claim(folder: Path, name: str, source: Mapping[str, object], other: str) -> None:
-    """Note in a folder what its files are made from; refuse a folder that was made from something else.
-
-    Raises:
-        ModelError: it holds ``other``.
-    """
+    """Note in a folder what its files are made from; refuse a folder that was made from something else."""
     note = folder / name
     if note.is_file() and _parsed(note).values != parse_json(json.dumps(source)):
         raise ModelError(f"{folder} holds {other}; delete it, or choose another --out")

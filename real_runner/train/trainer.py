@@ -49,11 +49,7 @@ class Trainer:
         self.step = 0
 
     def run(self, until: int, on_step: Callable[[float], object] = lambda _: None) -> float:
-        """Train up to a step; the mean loss of the steps taken. Each step's own is told to ``on_step``.
-
-        Raises:
-            ModelError: the loss is no longer a finite number.
-        """
+        """Train up to a step; the mean loss of the steps taken. Each step's own is told to ``on_step``."""
         losses = []
         for step in range(self.step, until):
             for group in self.optimiser.param_groups:

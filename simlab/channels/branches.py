@@ -24,10 +24,6 @@ class Branches:
         depth: the last depth of every branch.
         ids: int32 ``[S, K]``, S the sum of ``depth - i``, branch after branch; the most probable first.
         log_probs: float32 ``[S, K]``, on the grid.
-
-    Raises:
-        ValueError: the arrays do not fit each other, lengths do not rise from 0 to below ``depth``, a log-probability
-            is above 0 or NaN, or a row is not in order.
     """
 
     lengths: Ints
@@ -45,11 +41,7 @@ class Branches:
         return Branches(self.lengths, self.depth, self.ids[:, :top_k], self.log_probs[:, :top_k])
 
     def only(self, lengths: Sequence[int]) -> "Branches":
-        """The branches of these lengths alone, in any order; one as long as ``depth`` has no rows and is left out.
-
-        Raises:
-            ValueError: there is none of a length.
-        """
+        """The branches of these lengths alone, in any order; one as long as ``depth`` has no rows and is left out."""
         wanted = np.unique(np.array([length for length in lengths if length < self.depth], np.int32))
         missing = np.setdiff1d(wanted, self.lengths)
         if missing.size:
@@ -103,11 +95,7 @@ class BranchRows:
 
 
 def join_branches(parts: Sequence[BranchRows]) -> BranchRows:
-    """The branches of several texts, one after the other.
-
-    Raises:
-        ValueError: there is none, or they are of several depths or widths.
-    """
+    """The branches of several texts, one after the other."""
     if len({(one.depth, one.ids.shape[1]) for one in parts}) != 1:
         raise ValueError("expected branches of one depth and width")
     most = max(one.lengths.shape[1] for one in parts)

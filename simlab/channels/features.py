@@ -22,9 +22,6 @@ class Features:
 
     Attributes:
         values: float32 ``[F]``, on the grid.
-
-    Raises:
-        ValueError: they are not float32 ``[F]``, or one is no number or off the grid.
     """
 
     values: Floats
@@ -39,9 +36,6 @@ class FeatureRows:
 
     Attributes:
         values: float32 ``[N, F]``, on the grid.
-
-    Raises:
-        ValueError: they are not float32 ``[N, F]``, or one is no number or off the grid.
     """
 
     values: Floats
@@ -70,11 +64,7 @@ class FeatureRows:
 
 
 def join_features(parts: Sequence[FeatureRows]) -> FeatureRows:
-    """The numbers of several texts, one after the other.
-
-    Raises:
-        ValueError: there is none, or they are not as many at each root.
-    """
+    """The numbers of several texts, one after the other."""
     if len({one.values.shape[1] for one in parts}) != 1:
         raise ValueError("expected features of one size")
     return FeatureRows(read_only(np.concatenate([one.values for one in parts])))
@@ -87,9 +77,6 @@ def features_to_grid(values: npt.ArrayLike) -> Floats:
 
     Returns:
         float32, the same shape; never -0.0.
-
-    Raises:
-        ValueError: one is not finite.
 
     >>> features_to_grid([1.0, -0.1]).tolist()
     [1.0, -0.100006103515625]

@@ -20,9 +20,6 @@ class TargetLaw:
 
     Attributes:
         entropy: float32, nats, at temperature 1.
-
-    Raises:
-        ValueError: it is no number.
     """
 
     entropy: float
@@ -38,9 +35,6 @@ class TargetLawRows:
 
     Attributes:
         entropies: float32 ``[N]``, nats.
-
-    Raises:
-        ValueError: they are not float32 ``[N]``, or one is no number.
     """
 
     entropies: Floats

@@ -54,9 +54,6 @@ def check_channels(policy: AnyPolicy, held: Held) -> None:
     Args:
         policy: the policy to be replayed.
         held: what the recording holds.
-
-    Raises:
-        MissingChannelError: it does not; the sentence ends with the command that would record it.
     """
     for need in policy.needs.made:
         _check_channel(policy, need, held)

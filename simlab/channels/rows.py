@@ -38,9 +38,6 @@ class Transitions:
             in the order of the base drafter's ranks.
         ids: int32 ``[S, R]``, tokens of each row, the most probable first.
         log_probs: float32 ``[S, R]``, on the grid.
-
-    Raises:
-        ValueError: the arrays do not fit each other, a log-probability is above 0 or NaN, or a row is not in order.
     """
 
     num_rows: Ints
@@ -72,9 +69,6 @@ class Pool:
             stand together, the most probable first.
         log_probs: float32 ``[N]``, of a token given its path, on the grid.
         expanded: bool ``[N]``, whether the node's children are in the pool.
-
-    Raises:
-        ValueError: the arrays do not fit each other, or are not in this order.
     """
 
     tokens: Ints
@@ -233,11 +227,7 @@ def kind_of(rows: ChannelRows | Channel) -> str:
 
 
 def join_channels(parts: Sequence[ChannelRows]) -> ChannelRows:
-    """The rows of several texts, one after the other; those of more than one are copied.
-
-    Raises:
-        ValueError: there is none, or they are of several kinds or widths.
-    """
+    """The rows of several texts, one after the other; those of more than one are copied."""
     if len(parts) == 1:
         return parts[0]
     transitions = [one for one in parts if isinstance(one, TransitionRows)]

@@ -324,11 +324,7 @@ def _outcome(typed: list[str]) -> int:
 
 
 def _run_alone(typed: list[str]) -> int:
-    """Run the command; an error in code of the user's is theirs, and nothing that is loaded ends the program.
-
-    Raises:
-        SimlabError: a policy file failed, or something called for the end of the program.
-    """
+    """Run the command; an error in code of the user's is theirs, and nothing that is loaded ends the program."""
     options = parser_for(*typed[:2]).read(typed)
     try:
         code: int = options.run(options)
@@ -350,16 +346,16 @@ def _run_alone(typed: list[str]) -> int:
 
 def run_command(name: str, command: Command, typed: Mapping[str, Any]) -> int:
     """Run a command under what was typed, print its result, and give back the exit code."""
-    kind = loaded(command.options)
+    kind = named(command.options)
     with as_usage_error():
         options = made_options(kind, typed)
     _check_files_to_write(options)
     interruption.set_resume_hint(_resume_hint(options))
     if command.models:
         with needing_models(name):
-            function = loaded(command.run)
+            function = named(command.run)
     else:
-        function = loaded(command.run)
+        function = named(command.run)
     result = getattr(function, "run", function)(options)
     if isinstance(result, int):
         return result
@@ -372,7 +368,7 @@ def run_command(name: str, command: Command, typed: Mapping[str, Any]) -> int:
     return FAILED if getattr(result, "has_failed", False) else 0
 
 
-def loaded(place: str) -> Any:  # noqa: ANN401 - a class or a function
+def named(place: str) -> Any:  # noqa: ANN401 - a class or a function
     """What a ``module:name`` of the table stands for."""
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)
@@ -386,11 +382,7 @@ def _files(options: object) -> list[tuple[str, Option, Path]]:
 
 
 def _check_files_to_write(options: object) -> None:
-    """Refuse before the work a file that could not be written after it, and make its folder.
-
-    Raises:
-        UsageError: the path is a folder.
-    """
+    """Refuse before the work a file that could not be written after it, and make its folder."""
     for name, typed, path in _files(options):
         if typed.example and path.is_dir():
             raise UsageError(f"{name} names the folder {path}; expected a file, such as {path / typed.example}")
@@ -437,11 +429,23 @@ def parser_for(*words: str) -> Parser:
     """The parser of the whole command line, in which this command has its options and the others their line.
 
     Args:
-        words: the first that were typed, the name of a command among them or not; its modules are imported.
+        words: the first two that were typed, names of a command and a kind or not; the modules of these are imported.
 
     Raises:
         UsageError: the command has another name now.
     """
+    if words and (sentence := renamed_command(words[0])):
+        raise UsageError(f"{sentence}; see `simlab --help`")
+    return _parser(words)
+
+
+def whole_parser() -> Parser:
+    """The parser of the whole command line, in which every command has its options; all modules are imported."""
+    return _parser((*COMMANDS, *KINDS, *(kind for _, kinds in KINDS.values() for kind in kinds)))
+
+
+def _parser(loaded: Sequence[str]) -> Parser:
+    """The parser in which these commands and kinds have their options."""
     parser = Parser(
         prog="simlab",
         description="An offline simulator for speculative decoding. Record drafter and target once; replay any "
@@ -449,19 +453,16 @@ def parser_for(*words: str) -> Parser:
         epilog="`simlab COMMAND --help` says more about a command.",
         allow_abbrev=False,
     )
-    name = words[0] if words else ""
-    if sentence := renamed_command(name):
-        raise UsageError(f"{sentence}; see `simlab --help`")
     parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version of simlab")
     commands = parser.add_commands("commands", "COMMAND", "command")
     for command_name, command in COMMANDS.items():
-        _add(commands, command_name, command, command_name == name)
+        _add(commands, command_name, command, command_name in loaded)
     for command_name, (summary, kinds) in KINDS.items():
         own = add_command(commands, command_name, summary)
-        if command_name == name:
+        if command_name in loaded:
             listed = own.add_commands("kinds", "KIND", "kind")
             for kind_name, kind in kinds.items():
-                _add(listed, kind_name, kind, kind_name in words[1:])
+                _add(listed, kind_name, kind, kind_name in loaded)
     add_command(commands, "version", "Print the version of simlab.").set_defaults(run=_print_version)
     helper = add_command(commands, "help", "Show what a command does, and its options.")
     names = (*COMMANDS, *KINDS)
@@ -476,7 +477,7 @@ def _add(commands: Any, name: str, command: Command, is_loaded: bool) -> None:  
     if not is_loaded:
         add_command(commands, name, command.summary)
         return
-    kind = loaded(command.options)
+    kind = named(command.options)
     parser = add_command(commands, name, command.summary, kind.DETAILS)
     add_options(parser, kind)
     if command.json:

@@ -30,11 +30,7 @@ class Parser(argparse.ArgumentParser):
         return self.commands
 
     def error(self, message: str) -> NoReturn:
-        """Fail with the message and where help is.
-
-        Raises:
-            UsageError: always.
-        """
+        """Fail with the message and where help is."""
         see = " See" if message.endswith("?") else "; see"
         raise UsageError(f"{message}{see} `{self.prog} --help`")
 

@@ -20,9 +20,6 @@ def price(policy: AnyPolicy, rounds: RoundColumns, prompt_length: int, cost: Cos
         rounds: of one text.
         prompt_length: tokens of the prompt, so that a root at ``t`` has ``prompt_length + t`` before it.
         cost: what a stage costs.
-
-    Raises:
-        CostError: a round has a longer context or a larger tree than was measured, or a channel has no price.
     """
     routes = routes_of(policy)
     if routes:
@@ -46,9 +43,6 @@ def price_rounds(rounds: RoundColumns, prompt_length: int, cost: CostTable, with
         prompt_length: tokens of the prompt.
         cost: what a stage costs.
         with_draft: whether a drafter was run in each round.
-
-    Raises:
-        CostError: a round has a longer context or a larger tree than was measured.
     """
     paid = STAGES if with_draft else STAGES[1:]
     contexts = rounds.positions + prompt_length

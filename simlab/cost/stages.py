@@ -78,9 +78,6 @@ class Visits:
         rounds: samples of a stage that one visit brings.
         steps: samples of plain decoding that one visit brings.
         paired: whether each visit to rounds timed plain decoding too, so that a price is known as a ratio to it.
-
-    Raises:
-        ValueError: a visit brings no sample.
     """
 
     rounds: int = 2

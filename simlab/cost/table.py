@@ -58,9 +58,6 @@ class ChannelSeconds:
     Attributes:
         units: int64 ``[U]``, those that were measured, ascending from 1 or above.
         seconds: float64 ``[C, U]``, by context and units.
-
-    Raises:
-        ValueError: units do not rise, the shape does not fit, or seconds are negative or not finite.
     """
 
     units: Longs
@@ -103,10 +100,6 @@ class CostTable:
             pays for those; None: what is paid is not known to hang on that. `charged` sets it.
         block_size: slots of the timed drafter's block; of a target that drafts for itself a node and its masks.
         is_example: whether others measured it with their models, so that nobody here can measure more.
-
-    Raises:
-        ValueError: a stage is missing or unknown, a shape does not fit, contexts do not rise, seconds are negative or
-            not finite, or draws are of another grid.
     """
 
     cost_id: str
@@ -173,9 +166,6 @@ class CostTable:
         Where a channel is read and no drafter, drafting takes nothing. Where a policy says which nodes carry masks, a
         round verifies as many rows as that makes. Any other policy without channels has this table itself, and so has a
         router, whose rounds pay for the route that they take: see `charged_route`.
-
-        Raises:
-            CostError: a channel of the policy, or of one of its routes, has no price, or none of as many units.
         """
         routes = routes_of(policy)
         for route in routes:
@@ -188,9 +178,6 @@ class CostTable:
         """As `charged`, for those rounds of a router that one of its routes serves.
 
         What the router reads before anything is drafted is made in each round, whatever route it then takes.
-
-        Raises:
-            CostError: a channel of either has no price, or none of as many units.
         """
         needs = route.needs
         made = tuple(dict.fromkeys((*needs.made, *router.needs.foreseen)))
@@ -208,9 +195,6 @@ class CostTable:
 
         Returns:
             float64 ``[most_drafted + 1]``; ``[1]`` for ``PLAIN``.
-
-        Raises:
-            CostError: the context or the batch is beyond what was measured.
         """
         if batch != 1:
             raise CostError(f"latencies are measured for one text at a time; asked for {batch}. Ask for a batch of 1.")
@@ -227,9 +211,6 @@ class CostTable:
 
         Returns:
             float64 ``[R]``.
-
-        Raises:
-            CostError: a context or a number of drafted tokens is beyond what was measured.
         """
         return self.sums((stage,), contexts, num_drafted, np.arange(1, len(contexts) + 1))[:, 0]
 
@@ -252,9 +233,6 @@ class CostTable:
 
         Returns:
             float64 ``[S, P]``.
-
-        Raises:
-            CostError: a context or a number of drafted tokens is beyond what was measured.
         """
         table = self.stages(stages)
         self._check(table.seconds.shape[1], contexts, num_drafted)

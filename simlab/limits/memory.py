@@ -25,11 +25,7 @@ _CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_
 
 
 def most_bytes() -> int:
-    """How many bytes one thing may take: as `MAX_GIB` says, or half of what this process may have.
-
-    Raises:
-        UsageError: the variable is no number above 0.
-    """
+    """How many bytes one thing may take: as `MAX_GIB` says, or half of what this process may have."""
     text = os.environ.get(MAX_GIB)
     if text is None:
         return _available_bytes() // _SHARE
@@ -49,9 +45,6 @@ def check_memory(num_bytes: int, what: str, otherwise: str = "") -> None:
         num_bytes: that it would take.
         what: the beginning of the sentence, such as "the grid of 3 contexts".
         otherwise: what a person can do instead of raising the limit, as the beginning of a clause.
-
-    Raises:
-        TooLargeError: it would take more than `most_bytes`.
     """
     most = most_bytes()
     if num_bytes > most:

@@ -33,9 +33,6 @@ def whole_number(text: str, least: int = -MOST_COUNT, most: int = MOST_COUNT) ->
         least: the smallest that will do.
         most: the largest that will do.
 
-    Raises:
-        ValueError: it is no whole number in plain digits, or not from ``least`` to ``most``; the sentence says which.
-
     >>> whole_number("12", 1)
     12
     """
@@ -49,9 +46,6 @@ def whole_number(text: str, least: int = -MOST_COUNT, most: int = MOST_COUNT) ->
 
 def finite_number(text: str) -> float:
     """The number that was typed, in plain digits: finite, without underscores and digits of other scripts.
-
-    Raises:
-        ValueError: it is none.
 
     >>> finite_number("1e-3")
     0.001

@@ -147,9 +147,6 @@ def top_candidates(log_probs: Floats, num_kept: int) -> tuple[Ints, Floats]:
     Returns:
         Token ids, int32 ``[R, K]``, and log-probs on the grid, float32 ``[R, K]``, with
         ``K = min(num_kept, V)``.
-
-    Raises:
-        ValueError: for another dtype or shape, a negative ``num_kept``, NaN, or values above 0.
     """
     rows = _checked_rows(log_probs)
     if num_kept < 0:
@@ -170,9 +167,6 @@ def ranks_of(log_probs: Floats, tokens: Ints) -> Ints:
 
     Returns:
         int32 ``[R]``.
-
-    Raises:
-        ValueError: for another dtype or shape, NaN, values above 0, or a token outside ``-1 ... V - 1``.
     """
     rows = _checked_rows(log_probs)
     if tokens.dtype != np.int32 or tokens.shape != rows.shape[:1]:

@@ -111,9 +111,6 @@ def choose_rows(logits: Floats, sampling: Sampling, keys: Keys, positions: Longs
 
     Returns:
         ``R`` choices.
-
-    Raises:
-        ValueError: for another dtype or shape, or a row that is no law.
     """
     rows, tokens, gaps = _decided(logits, sampling, keys, positions, np.empty(0, np.int32))
     normalisers = np.empty(rows.shape[0], np.float64)
@@ -137,9 +134,6 @@ def gaps_of(logits: Floats, emitted: Ints, sampling: Sampling, keys: Keys, posit
 
     Returns:
         float64 ``[R]``.
-
-    Raises:
-        ValueError: as `choose_rows`, and for a token outside the vocabulary.
     """
     if emitted.dtype != np.int32 or emitted.shape != logits.shape[:1]:
         raise ValueError(f"emitted must be int32 [{logits.shape[0]}]; got {emitted.dtype} {list(emitted.shape)}")

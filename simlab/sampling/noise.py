@@ -102,9 +102,6 @@ def gumbel(key: int, position: int, vocab_size: int) -> Doubles:
 
     Returns:
         float64 ``[V]``. A shorter vocabulary gives a prefix of the same vector.
-
-    Raises:
-        ValueError: for a key outside 64 bits, or a negative position or size.
     """
     if not 0 <= key < 1 << 64 or position < 0 or vocab_size < 0:
         raise ValueError(f"expected a 64-bit key, position >= 0, size >= 0; got {key}, {position}, {vocab_size}")

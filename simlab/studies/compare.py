@@ -316,9 +316,6 @@ def _pairs(first: ComparedRows, second: ComparedRows, same: bool, chosen: bool, 
         same: whether it is the same.
         chosen: whether policies were asked for.
         against: whether all are held against the one policy of the second.
-
-    Raises:
-        UsageError: it is not clear which are meant.
     """
     ours, theirs = first.labels, second.labels
     if against and len(theirs) != 1:

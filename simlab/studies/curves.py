@@ -108,11 +108,7 @@ class CurveInputs:
         return channels_read(one.policy for one in policies)
 
     def num_roots(self) -> int:
-        """How many roots are looked at in each pass.
-
-        Raises:
-            TraceError: there are none.
-        """
+        """How many roots are looked at in each pass."""
         lengths = {record.index: len(record.text) - 1 for record in self.trace.sequences()}
         total = sum(lengths[index] for index in self.wanted)
         if total == 0:

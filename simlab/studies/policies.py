@@ -98,11 +98,7 @@ Without NAME all of them; with one or more, these alone and all that their class
 
 @study(PoliciesOptions)
 def list_policies(options: PoliciesOptions) -> PolicyList:
-    """List policies: what they draft, their settings, and where they come from.
-
-    Raises:
-        PolicyError: there is none of that name.
-    """
+    """List policies: what they draft, their settings, and where they come from."""
     return PolicyList(tuple(describe_policies(tuple(options.names))), bool(options.names))
 
 

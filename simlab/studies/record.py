@@ -79,11 +79,7 @@ def add_draft(options: DraftOptions) -> Trace:
 
 
 def addition_of(options: RecordOptions) -> ChannelOptions | DraftOptions:
-    """What ``simlab record --trace`` adds.
-
-    Raises:
-        UsageError: nothing is named, or an option can change nothing about it.
-    """
+    """What ``simlab record --trace`` adds."""
     if options.add_channel is None and options.add_draft is None:
         raise UsageError("--trace names what is added to; say what with --add-channel or --add-draft NAME=CHECKPOINT")
     is_channel = options.add_channel is not None

@@ -85,9 +85,6 @@ def show_round(
         number: which of its rounds, from 0; None: the one that accepted most beyond what the chain would have.
         draft: the draft set; None: the only one.
         cost: a cost file, or the name of a packaged one, for policies that read a latency profile.
-
-    Raises:
-        SimlabError: there is no such trace, text or round, or the policy cannot be made.
     """
     recording = opened(trace)
     name = recording.draft_name(draft)

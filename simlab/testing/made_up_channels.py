@@ -45,9 +45,6 @@ def made_up_channel(need: ChannelNeed, recorded: RecordedSequence, vocab_size: i
         recorded: a text with a draft set's rows.
         vocab_size: tokens that there are.
         tied: whether many scores are equal.
-
-    Raises:
-        ValueError: it is of a kind that cannot be made up.
     """
     least, equal = dict(need.least), dict(need.equal)
     if need.kind == TRANSITIONS:

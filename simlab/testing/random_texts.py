@@ -48,11 +48,7 @@ def random_sequence(generator: np.random.Generator, most_kept: int) -> RecordedS
 
 
 def random_text_for(policy: AnyPolicy, generator: np.random.Generator, most_kept: int) -> RecordedSequence:
-    """A `random_sequence` with all channels that a policy declares; half of these have many equal scores.
-
-    Raises:
-        ValueError: the policy needs a channel of a kind that cannot be made up.
-    """
+    """A `random_sequence` with all channels that a policy declares; half of these have many equal scores."""
     recorded = random_sequence(generator, most_kept)
     if not policy.needs.channels:
         return recorded

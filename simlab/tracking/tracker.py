@@ -92,12 +92,7 @@ class Tracker:
 
 
 def check_trackers(names: Iterable[str]) -> tuple[str, ...]:
-    """Refuse, before any work, a tracker that is unknown or not installed; returns the names, each once.
-
-    Raises:
-        UsageError: it is unknown.
-        SimlabError: its package is not installed.
-    """
+    """Refuse, before any work, a tracker that is unknown or not installed; returns the names, each once."""
     found = tuple(dict.fromkeys(names))
     for name in found:
         if name not in WRITERS:
@@ -118,9 +113,6 @@ def tracking(names: Sequence[str], job: str, settings: Callable[[], Mapping[str,
         names: of the trackers; empty: nothing is written anywhere.
         job: what is run, such as ``optimize``.
         settings: of it, asked for only where there is a tracker.
-
-    Raises:
-        SimlabError: a tracker is unknown or not installed.
     """
     known = check_trackers(names)
     tracker, has_failed = Tracker(known, job, settings() if known else {}), True

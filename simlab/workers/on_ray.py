@@ -49,11 +49,7 @@ class RayOptions:
 
 
 def ray_options(ray: str | None, workers: int | None) -> RayOptions | None:
-    """What was asked for: ``local``, an address, or None, where threads do the work.
-
-    Raises:
-        UsageError: workers were asked for without Ray.
-    """
+    """What was asked for: ``local``, an address, or None, where threads do the work."""
     if ray is None and workers is not None:
         raise UsageError(f"--workers {workers} are workers of Ray; add --ray local, or leave it out")
     return None if ray is None else RayOptions(ray, workers)
@@ -61,11 +57,7 @@ def ray_options(ray: str | None, workers: int | None) -> RayOptions | None:
 
 @contextmanager
 def workers_on(options: RayOptions | None, threads: int | None = None) -> Iterator[Workers]:
-    """What does the work: workers of Ray, or where none was asked for the threads of this process.
-
-    Raises:
-        SimlabError: Ray is not installed, or cannot be reached, or has too little for one worker.
-    """
+    """What does the work: workers of Ray, or where none was asked for the threads of this process."""
     if options is None:
         yield Threads(threads)
         return

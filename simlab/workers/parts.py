@@ -17,9 +17,6 @@ class Part:
         number: from 0.
         count: how many parts there are.
 
-    Raises:
-        ValueError: there is no such part.
-
     >>> print(Part(1, 4), list(Part(1, 4).strided(10)), list(Part(1, 4).neighbours(10)))
     1/4 [1, 5, 9] [2, 3, 4]
     """
@@ -71,9 +68,6 @@ def parse_part(text: str) -> Part:
 
 def missing_parts(found: Sequence[Part]) -> list[Part]:
     """Those that are lacking beside some parts of one work.
-
-    Raises:
-        ValueError: there are none, or they are not of as many parts each.
 
     >>> [str(one) for one in missing_parts([Part(0, 4), Part(2, 4)])]
     ['1/4', '3/4']

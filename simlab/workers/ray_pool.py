@@ -42,11 +42,7 @@ _ENDING: list[threading.Thread] = []
 
 @contextmanager
 def connected(options: RayOptions) -> Iterator["RayWorkers"]:
-    """Workers of a Ray that this command begins or joins; of one that this process is connected to already, of that.
-
-    Raises:
-        WorkerError: Ray cannot be reached, or has too little for one worker.
-    """
+    """Workers of a Ray that this command begins or joins; of one that this process is connected to already, of that."""
     for ending in _ENDING:
         ending.join()
     _ENDING.clear()
@@ -95,11 +91,7 @@ def _begin(options: RayOptions) -> None:
 
 
 def _check_there(address: str) -> None:
-    """Refuse an address at which nothing answers; Ray itself would ask there for minutes.
-
-    Raises:
-        WorkerError: nothing does.
-    """
+    """Refuse an address at which nothing answers; Ray itself would ask there for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not port.isdecimal():
         return
@@ -159,12 +151,7 @@ class RayWorkers:
         return self._wanted
 
     def results(self, job: Job[Unit, Part, Value], units: Iterable[Unit], told: Report) -> Iterator[Value]:
-        """The values of all parts, in the order of the units.
-
-        Raises:
-            WorkerError: workers differ from this process, or end again and again.
-            SimlabError: as the job raises it.
-        """
+        """The values of all parts, in the order of the units."""
         self._num_jobs += 1
         run: _Run[Unit, Value] = _Run(
             self._start,
@@ -197,11 +184,7 @@ class RayWorkers:
 
 
 def _num_workers(options: RayOptions) -> int:
-    """As many as were asked for, or as the cluster has room for.
-
-    Raises:
-        WorkerError: it has none for a single one.
-    """
+    """As many as were asked for, or as the cluster has room for."""
     there = ray.cluster_resources()
     room = int(there.get("CPU", 0))
     if options.gpus:

@@ -21,7 +21,7 @@ _COST = (
     Command(("replay", *_TRACE, "--cost", "cost.json", "-p", "bastion:budget=16", "--json", *_ONE)),
     Command(("inspect", "cost.json", "--json")),
     Command(("inspect", "cost.json")),
-    Command(("curves", *_TRACE, "--cost", "cost.json", "--budget", "8", "--edges", "raw", "--json")),
+    Command(("study", "curves", *_TRACE, "--cost", "cost.json", "--budget", "8", "--edges", "raw", "--json")),
     Command(
         ("report", *_TRACE, "--cost", "cost.json", "--out", "out/r.html", "-p", "chain"),
         ("out/r.html",),
@@ -29,8 +29,8 @@ _COST = (
         slow=True,
     ),
     Command(("optimize", *_TRACE, "--cost", "cost.json", "-p", "chain:length=2/3", "--no-halving", "--json", *_ONE)),
-    Command(("export", "--format", "vllm", *_TRACE, "--cost", "cost.json", "-p", "chain", "--batches", "1,2")),
-    Command(("scoring", *_TRACE, "--cost", "cost.json", "-p", "chain", "--nodes", "8", "--json")),
+    Command(("export", "--format", "vllm", *_TRACE, "--cost", "cost.json", "-p", "chain", "--batch", "1,2")),
+    Command(("study", "scoring", *_TRACE, "--cost", "cost.json", "-p", "chain", "--nodes", "8", "--json")),
 )
 
 _TABLES = (
@@ -40,7 +40,7 @@ _TABLES = (
     Command(("inspect", "ranks.json", "--json")),
     Command(
         (
-            *("curves", *_TRACE, "--cost", "cost.json", "--edges", "calibrated"),
+            *("study", "curves", *_TRACE, "--cost", "cost.json", "--edges", "calibrated"),
             *("--calibration", "calibration.json", "--budget", "8", "--json"),
         )
     ),
@@ -49,7 +49,7 @@ _TABLES = (
 _NGRAMS = (
     Command(("replay", *_TRACE, "-p", 'presto:budget=8,ngram="ngram.parquet"', "--json", *_ONE)),
     Command(("inspect", "ngram.parquet", "--json")),
-    Command(("scoring", *_TRACE, "-p", 'presto:budget=8,ngram="ngram.parquet"', "--nodes", "8", "--json")),
+    Command(("study", "scoring", *_TRACE, "-p", 'presto:budget=8,ngram="ngram.parquet"', "--nodes", "8", "--json")),
 )
 
 _OPTIMA = (
@@ -66,7 +66,7 @@ _OPTIMA = (
 
 
 def _timings(name: str, *more: str) -> Command:
-    words = ("import-cost", name, "--counts", "root-included", *_TRACE, "--draft-s", "0.01", "--out", "out/c.json")
+    words = ("import", name, "--counts", "root-included", *_TRACE, "--draft-s", "0.01", "--out", "out/c.json")
     return Command((*words, "--json", *more), ("out/c.json",))
 
 

@@ -31,7 +31,7 @@ _NUMBERS = (
     "",
     " ",
 )
-_LARGE = ("--limit", "--nodes", "--repeats", "--texts", "--made-up", "--steps", "--trials", "--cases")
+_LARGE = ("--limit", "--nodes", "--repeats", "--texts", "--synthetic", "--steps", "--trials", "--cases")
 _FILES = ("trace", "cost.json", "results.parquet", "calibration.json", "ngram.parquet", "optimum.json", "texts.jsonl")
 _PATHS = (
     *_FILES,
@@ -107,9 +107,9 @@ def _chosen(option: argparse.Action, chance: Random) -> str:
     if name in ("--policy", "--against", "--recorded"):
         return chance.choice(_POLICIES)
     if option.type is Path or name in (
-        "--trace",
+        "--dev-trace",
         "--like",
-        "--report-on",
+        "--trace",
         "a",
         "b",
         "path",

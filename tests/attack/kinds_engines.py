@@ -18,12 +18,12 @@ _ANSWERS = (
     Command(("crosscheck", "--answers", "answers.jsonl", *_TRACE), codes=(0, 1)),
 )
 _METRICS = (
-    Command(("import-metrics", "metrics.txt", *_TRACE, "--first-of-block", "--json"), codes=(0, 1)),
-    Command(("import-metrics", "metrics.txt", *_TRACE, "--first-of-block"), codes=(0, 1)),
+    Command(("import", "metrics.txt", *_TRACE, "--first-of-block", "--json"), codes=(0, 1)),
+    Command(("import", "metrics.txt", *_TRACE, "--first-of-block"), codes=(0, 1)),
 )
-_BENCHES = (Command(("import-metrics", "bench.json", *_TRACE, "--json"), codes=(0, 1)),)
+_BENCHES = (Command(("import", "bench.json", *_TRACE, "--json"), codes=(0, 1)),)
 _STEPS = (
-    Command(("import-cost", "sps.json", "--batch", "2", *_TRACE, "--out", "out/c.json", "--json"), ("out/c.json",)),
+    Command(("import", "sps.json", "--batch", "2", *_TRACE, "--out", "out/c.json", "--json"), ("out/c.json",)),
 )
 
 

@@ -528,7 +528,7 @@ def test_every_policy_can_be_exported(
     mine.write_text(MINE, encoding="utf-8")
     typed = policy.replace("MINE", str(mine))
     command = ["export", "--format", "conformance", "--trace", str(trace), "--cost", str(cost), "-p", typed]
-    assert main([*command, "--made-up", "4", "--rounds", "5", "--out", str(out)]) == 0
+    assert main([*command, "--synthetic", "4", "--rounds", "5", "--out", str(out)]) == 0
     assert str(out) in capsys.readouterr().out
     assert read(out) == ""
     header, *rounds = lines_of(out)
@@ -555,7 +555,7 @@ def test_every_policy_can_be_exported(
         (["-p", "ddtree:budget=9999"], "--exact-budget"),
         (["-p", "chain", "--limit", "0"], "at least 1"),
         (["-p", "chain", "--trace", "/does/not/exist"], "/does/not/exist"),
-        (["-p", "chain", "--draft", "other"], "other"),
+        (["-p", "chain", "--draft-set", "other"], "other"),
         (["-p", "chain", "--format", "protobuf"], "protobuf"),
         (["-p", "chain", "--cost", "/does/not/exist"], "/does/not/exist"),
         (["-p", "caddtree"], "latency profile"),

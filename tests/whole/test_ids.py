@@ -81,7 +81,7 @@ def result_columns(folder: Path) -> dict[str, object]:
 
 def conformance_digest(folder: Path) -> str:
     path = folder / "conformance.jsonl"
-    typed = ["export", "--format", "conformance", "-p", "caddtree:budget=16", "--limit", "1", "--made-up", "2"]
+    typed = ["export", "--format", "conformance", "-p", "caddtree:budget=16", "--limit", "1", "--synthetic", "2"]
     assert main([*typed, "--out", str(path)]) == 0
     return digest(path.read_bytes())
 

@@ -74,11 +74,7 @@ class Confirmation:
         return self.cost_id is not None
 
     def row(self, policy: str) -> Row:
-        """The row of a policy, by its label.
-
-        Raises:
-            KeyError: it was neither replayed nor run.
-        """
+        """The row of a policy, by its label."""
         return {str(row["policy"]): row for row in self.rows}[policy]
 
 

@@ -65,10 +65,6 @@ class CostFile:
         notes: what to know of seconds that were not measured by `simlab profile`; they enter the id.
         visits: how samples were taken.
         channels: what else was timed, by the channel's name, in rounds of its own.
-
-    Raises:
-        ValueError: contexts or node counts do not rise, or a sample is of no cell of the grid or
-            not a time; or channels were timed several texts at a time, or without plain decoding beside.
     """
 
     device: str
@@ -238,11 +234,7 @@ class CostFile:
 
 
 def write_cost_file(path: Path, file: CostFile) -> None:
-    """Write a cost file, complete or not, beside and rename it: one line per setting, one per cell.
-
-    Raises:
-        CostError: the file cannot be written.
-    """
+    """Write a cost file, complete or not, beside and rename it: one line per setting, one per cell."""
     text = in_lines(with_digest(file.to_json()), "samples")
     try:
         write_beside(path, lambda target: target.write(text.encode()))

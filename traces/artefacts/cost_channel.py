@@ -33,9 +33,6 @@ class CostChannel:
         producer: the network that makes it.
         settings: all that bounded it, but for what units count; see `bounds_of`.
         units: those that were timed, ascending from 1 or above.
-
-    Raises:
-        ValueError: units do not rise, or are more than can be meant.
     """
 
     kind: str
@@ -78,12 +75,7 @@ class CostChannel:
 
 
 def cost_channels(fields: Mapping[str, JsonFields]) -> dict[str, CostChannel]:
-    """The channels of a cost file, by name; a file of the format that has them names at least one.
-
-    Raises:
-        TraceError: an entry lacks something.
-        ValueError: there is none, or its units cannot be.
-    """
+    """The channels of a cost file, by name; a file of the format that has them names at least one."""
     if not fields:
         raise ValueError("it names no channel, and is of the format of files with channels")
     return {name: _channel(one) for name, one in fields.items()}

@@ -120,10 +120,6 @@ def imported_cost_file(
         constants: seconds of stages that were given beside them, each one number for all cells; other stages are
             free, and a token of plain decoding takes as long as a pass of the root alone.
         batch: take the rows of so many texts at a time; None: all rows are of one number.
-
-    Raises:
-        CostError: rows of no batch or of several, a cell without a row, fewer nodes than the rule allows, or a stage
-            that was given is within the rows.
     """
     twice = [stage for stage in constants if stage in timings.within]
     if twice:

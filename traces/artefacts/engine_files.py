@@ -56,11 +56,7 @@ def read_engine_table(path: str | Path) -> EngineTable | None:
 
 
 def table_of(fields: Fields) -> EngineTable:
-    """The table that a JSON object is, told by its keys.
-
-    Raises:
-        ValueError: it is of no form or of several, lacks a key, or its values make no sense.
-    """
+    """The table that a JSON object is, told by its keys."""
     named = [keys for keys, _ in _READERS if any(key in fields for key in keys)]
     if len(named) != 1:
         mixed = f"it mixes {' and '.join(keys[0] for keys in named)}" if named else "it has none of their keys"

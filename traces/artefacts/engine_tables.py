@@ -28,9 +28,6 @@ class SampledSteps:
     Attributes:
         steps: tokens of all requests of a step together, the roots among them, and seconds of the whole step.
         max_batch_tokens: the most tokens that the server was said to verify in a step.
-
-    Raises:
-        ValueError: sizes do not rise from 1, seconds are not above 0, or ``max_batch_tokens`` is below the last size.
     """
 
     form: ClassVar[str] = SGLANG
@@ -68,9 +65,6 @@ class AdditiveSteps:
         bias_s: of every step.
         by_requests: seconds more, by requests; the first is 0 where the engine fitted them, and may be below 0.
         by_tokens: likewise, by tokens of the step.
-
-    Raises:
-        ValueError: sizes do not rise from 1, the bias is not above 0, or a step of probed sizes takes no time.
     """
 
     form: ClassVar[str] = SGLANG
@@ -113,9 +107,6 @@ class StepCurves:
         draft: seconds by requests.
         verify: seconds by tokens of all requests together, the roots among them.
         graph_limit: the largest size that graphs were captured for; 0: all sizes are padded.
-
-    Raises:
-        ValueError: sizes do not rise from 1, or seconds are not above 0.
     """
 
     form: ClassVar[str] = VLLM_CURVES
@@ -166,9 +157,6 @@ class BenchCell:
             among them.
         acceptance_length: tokens of a round, (output tokens - requests) over drafts.
         context: mean tokens before a root.
-
-    Raises:
-        ValueError: a size is below 1 or the seconds are not above 0.
     """
 
     form: ClassVar[str] = VLLM_BENCH

@@ -19,9 +19,6 @@ def engine_timings(table: EngineTable, name: str, batch: int, context: int) -> P
         name: of its file.
         batch: texts at a time.
         context: tokens before the root for which the seconds are to stand.
-
-    Raises:
-        CostError: the table ends below one token of each text, or is of another batch.
     """
     if isinstance(table, BenchCell):
         if batch != table.concurrency:

@@ -51,9 +51,6 @@ class NGramFile:
         seconds: int32 ``[R]``, the token before; -1 for null.
         thirds: int32 ``[R]``, the token that followed; -1 for null.
         counts: int32 ``[R]``.
-
-    Raises:
-        ValueError: the columns do not fit each other, or are not in order.
     """
 
     tokenizer_digest: str
@@ -105,11 +102,7 @@ class NGramFile:
 
 
 def write_ngram_file(path: Path, file: NGramFile) -> None:
-    """Write counts beside and rename them.
-
-    Raises:
-        TraceError: the file cannot be written.
-    """
+    """Write counts beside and rename them."""
     columns = (file.firsts, file.seconds, file.thirds, file.counts)
     table = pl.DataFrame({name: pl.Series(column) for name, column in zip(COLUMNS, columns, strict=True)})
     table = table.with_columns(pl.when(pl.col(name) >= 0).then(pl.col(name)).alias(name) for name in COLUMNS[:3])

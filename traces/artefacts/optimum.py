@@ -87,9 +87,6 @@ class Optimum:
         rows: flat figures of each finalist on both sets of prompts.
         share_of_draws_best: share of the draws of the prices in which the chosen policy is the best of the finalists
             on the prompts of the choice; None where the noise of prices is not known, or they play no part.
-
-    Raises:
-        ValueError: an unknown objective, or parts that contradict each other.
     """
 
     simlab_version: str
@@ -146,11 +143,7 @@ class Optimum:
 
 
 def write_optimum(path: Path, optimum: Optimum) -> None:
-    """Write a choice beside and rename it.
-
-    Raises:
-        TraceError: the file cannot be written.
-    """
+    """Write a choice beside and rename it."""
     text = json.dumps(with_digest(optimum.to_json()), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     write_beside(path, lambda target: target.write(text.encode()))
 

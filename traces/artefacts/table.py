@@ -40,9 +40,6 @@ class TableFile:
         num_positions: roots that it was fitted on.
         values: float64 ``[D, 2, classes, 2]``, slope and intercept by depth, place below the spine or elsewhere, and
             class of ranks; or float64 ``[D, R]``, frequencies by depth and rank.
-
-    Raises:
-        ValueError: an unknown kind, or values that are not of its shape or no such numbers.
     """
 
     kind: str
@@ -92,11 +89,7 @@ class TableFile:
 
 
 def write_table_file(path: Path, file: TableFile) -> None:
-    """Write a table beside and rename it: one line per setting, one per depth.
-
-    Raises:
-        TraceError: the file cannot be written.
-    """
+    """Write a table beside and rename it: one line per setting, one per depth."""
     text = in_lines(with_digest(file.to_json()), "values")
     write_beside(path, lambda target: target.write(text.encode()))
 

@@ -91,32 +91,20 @@ def _branch_columns(parts: Sequence[BranchColumns], schema: Schema) -> list[pl.S
 
 
 def flat_branches(rows: pl.DataFrame) -> tuple[Ints, Ints, Floats]:
-    """lengths, ids and log_probs, one root after the other.
-
-    Raises:
-        ValueError: something is null that must not be.
-    """
+    """lengths, ids and log_probs, one root after the other."""
     flat = ints_of(_flat(rows["lengths"])), ints_of(_flat(rows["ids"])), floats_of(_flat(rows["log_probs"]))
     return read_only(flat[0]), read_only(flat[1]), read_only(flat[2])
 
 
 def flat_transitions(rows: pl.DataFrame) -> tuple[Ints, Ints, Ints, Floats]:
-    """num_rows int32 ``[N, D]``, and previous, ids and log_probs one row after the other.
-
-    Raises:
-        ValueError: something is null that must not be.
-    """
+    """num_rows int32 ``[N, D]``, and previous, ids and log_probs one row after the other."""
     flat = ints_of(_flat(rows["previous"])), ints_of(_flat(rows["ids"])), floats_of(_flat(rows["log_probs"]))
     previous, ids, log_probs = flat
     return read_only(ints_of(rows["num_previous"])), read_only(previous), read_only(ids), read_only(log_probs)
 
 
 def flat_pools(rows: pl.DataFrame) -> tuple[Longs, Ints, Ints, Floats, Bools]:
-    """sizes int64 ``[N]``, and tokens, parents, log_probs and expanded one node after the other.
-
-    Raises:
-        ValueError: something is null that must not be.
-    """
+    """sizes int64 ``[N]``, and tokens, parents, log_probs and expanded one node after the other."""
     sizes = list_lengths(rows["tokens"])
     expanded = _flat(rows["expanded"])
     if expanded.null_count():
@@ -136,9 +124,6 @@ def channel_columns_of(rows: pl.DataFrame, kept: MadeRows) -> ChannelColumns:
     Args:
         rows: of a shard.
         kept: what a replay reads of these.
-
-    Raises:
-        ValueError: something is null that must not be, or is not as long as the rest.
     """
     if isinstance(kept, TransitionRows):
         return TransitionColumns(kept, floats_of(_flat(rows["outside_log_mass"])))

@@ -65,9 +65,6 @@ def check_transition_rows(
         texts: whose roots they are.
         shape: as `transition_shape` gives it.
         where: the file, for the message.
-
-    Raises:
-        TraceError: an invariant is broken.
     """
     num_rows, _, vocab_size = shape
     nothing = np.empty(0, np.int32)
@@ -100,9 +97,6 @@ def check_pool_rows(
         info: what the manifest says of them.
         vocab_size: of the target.
         where: the file, for the message.
-
-    Raises:
-        TraceError: an invariant is broken.
     """
     depths = np.zeros(int(flat[0].max(initial=0)), np.int32)
     seen = np.zeros(vocab_size, np.uint16)
@@ -129,9 +123,6 @@ def check_branch_rows(
         texts: whose roots they are.
         vocab_size: of the target.
         where: the file, for the message.
-
-    Raises:
-        TraceError: an invariant is broken.
     """
     found = _first_branch_fault(ids, log_probs, num_rows, vocab_size, np.zeros(vocab_size, np.uint16))
     refuse(found, firsts_of(texts), texts, where, _WORDS)

@@ -44,9 +44,6 @@ class WebFile:
         Args:
             url: where it leads.
             before: where it was met.
-
-        Raises:
-            ValueError: it is no address.
         """
         there = urlsplit(url)
         if there.scheme not in _PORTS or (there.scheme == "http" and urlsplit(before).scheme == "https"):
@@ -68,11 +65,7 @@ def address(place: str | Path, name: str) -> str:
 
 
 def web_file(place: str | Path, name: str) -> WebFile | None:
-    """Where a file of the trace at an address is asked for; None: not by http.
-
-    Raises:
-        TraceError: it is no address.
-    """
+    """Where a file of the trace at an address is asked for; None: not by http."""
     scheme, _, rest = str(place).partition("://")
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
         raise TraceError(
@@ -121,11 +114,7 @@ class HubAddress:
 
 
 def hub_address(place: str) -> HubAddress:
-    """The repository and folder of an ``hf://`` address.
-
-    Raises:
-        TraceError: it is no such address.
-    """
+    """The repository and folder of an ``hf://`` address."""
     found = _HUB.fullmatch(place.partition("://")[2])
     if found is None:
         raise TraceError(f"{place} is no address on the hub; expected hf://datasets/OWNER/NAME[@REVISION][/FOLDER]")
@@ -139,11 +128,7 @@ def hub_endpoint() -> str:
 
 
 def check_online(place: str) -> None:
-    """Ask no hub where huggingface_hub is told to ask none.
-
-    Raises:
-        TraceError: it is told so.
-    """
+    """Ask no hub where huggingface_hub is told to ask none."""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         raise TraceError(f"{place} is not asked for while HF_HUB_OFFLINE is set; unset it, or give a folder")
 

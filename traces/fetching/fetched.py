@@ -119,13 +119,7 @@ def _fetch(place: str | Path, name: str, num_bytes: int, sha256: str, path: Path
 
 
 def _receive(place: str | Path, name: str, num_bytes: int, part: Path) -> str:
-    """Fetch what a part lacks; the sha256 of the whole.
-
-    Raises:
-        CutOffError: the network failed; what came is in the part.
-        NotAsListedError: it is of another length.
-        TraceError: it cannot be read.
-    """
+    """Fetch what a part lacks; the sha256 of the whole."""
     with part.open("a+b") as file:
         if file.tell() > num_bytes:
             file.truncate(0)

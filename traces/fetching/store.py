@@ -46,11 +46,7 @@ def store_dir() -> Path:
 
 
 def most_bytes() -> int:
-    """So much is kept.
-
-    Raises:
-        UsageError: `MOST` is no size.
-    """
+    """So much is kept."""
     typed = os.environ.get(MOST, "").strip() or _USUAL
     found = _SIZE.fullmatch(typed)
     if found is None:
@@ -64,11 +60,7 @@ def lock_of(folder: Path) -> Path:
 
 
 def held(path: Path) -> HeldFile:
-    """A file that is in the store, or was; whether it is there is seen when it is held.
-
-    Raises:
-        OSError: its folder cannot be used.
-    """
+    """A file that is in the store, or was; whether it is there is seen when it is held."""
     found, lock = HeldFile(path), path.parent / _READING
     try:
         if not lock.exists():
@@ -89,10 +81,6 @@ def make_room(num_bytes: int) -> None:
     """Remove the files that nobody has wanted for longest, until so many more bytes are within the limit.
 
     What is being read or fetched stays, even where it alone is more.
-
-    Raises:
-        UsageError: `MOST` is no size.
-        OSError: the store cannot be used.
     """
     most, root = most_bytes(), store_dir()
     root.mkdir(parents=True, exist_ok=True)

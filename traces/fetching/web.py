@@ -72,10 +72,6 @@ def answer(place: str | Path, name: str, most_bytes: int, start: int = 0) -> Ans
         name: of the file.
         most_bytes: that it may have.
         start: the byte to begin at, if the server can.
-
-    Raises:
-        TraceError: it cannot be read, sends on to a host that is not allowed, is cut, or is longer; the pieces raise
-            likewise.
     """
     file = web_file(place, name)
     found = _from_fsspec(place, name, start) if file is None else _from_web(file, place, name, most_bytes, start)

@@ -30,10 +30,6 @@ def writing_alone(path: Path | None, option: str = "--out", patience_s: float = 
         path: of the file; its folder is made. None: nothing is held.
         option: under which it was named.
         patience_s: how long another simlab is waited for.
-
-    Raises:
-        InUseError: another simlab holds it.
-        TraceError: nothing can be written or locked in its folder.
     """
     if path is None:
         yield

@@ -78,9 +78,6 @@ def check_version(fields: JsonFields, newest: int, again: str) -> None:
         fields: all of the file.
         newest: the newest version that is read.
         again: a clause that says how the file is made again.
-
-    Raises:
-        TraceError: the version is below 1 or above the newest.
     """
     version = fields.integer("format_version")
     if version < 1:
@@ -121,9 +118,6 @@ def check_digest(fields: JsonFields, signed: str | Path | None = None) -> None:
     Args:
         fields: all of the file.
         signed: what is given to `simlab inspect --sign`, which writes no address; None: the file, as it was named.
-
-    Raises:
-        TraceError: the digest is missing, or is not that of the content.
     """
     place = fields.where if signed is None else signed
     copy = place if local_folder(place) else "COPY"

@@ -138,9 +138,6 @@ def write_beside(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
     Each writer makes a part of its own, ``.NAME.RANDOM.part``, which no link can stand in for, and holds a lock on it.
     Parts that nobody holds are of killed writers; whoever next writes the same file removes them.
-
-    Raises:
-        TraceError: the file cannot be written, for example because the disk is full.
     """
     if not path.name:
         raise TraceError(f"expected the name of a file to write; got the folder {path}")
@@ -200,9 +197,6 @@ def write_frame(
         rows: the table.
         metadata: texts by name that stand in the file beside the rows.
         level: of compression by zstd; a low one writes ten times as fast, a tenth more bytes.
-
-    Raises:
-        TraceError: the file cannot be written.
     """
 
     def write(file: IO[bytes]) -> None:

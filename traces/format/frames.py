@@ -32,11 +32,7 @@ def sequences_frame(records: Sequence[SequenceRecord]) -> pl.DataFrame:
 
 
 def sequences_of(rows: pl.DataFrame) -> list[SequenceRecord]:
-    """The texts out of ``sequences.parquet``, without their other rows.
-
-    Raises:
-        ValueError: something is null, or is no text.
-    """
+    """The texts out of ``sequences.parquet``, without their other rows."""
     empty = [name for name in rows.columns if rows[name].null_count()]
     if empty:
         raise ValueError(f"the column {empty[0]} must not be null")
@@ -154,11 +150,7 @@ def token_rows_of(rows: pl.DataFrame, lengths: Sequence[int]) -> Iterator[TokenR
 
 
 def draft_rows_of(rows: pl.DataFrame) -> tuple[DraftRows, Bools]:
-    """What a replay reads, of all sequences one after the other, and where a true rank is stored rather than null.
-
-    Raises:
-        ValueError: something is null that must not be.
-    """
+    """What a replay reads, of all sequences one after the other, and where a true rank is stored rather than null."""
     ids, log_probs = ints_of(rows["ids"].explode()), floats_of(rows["log_probs"].explode())
     counts, ranks = ints_of(rows["counts"]), ints_of(rows["true_rank"], null=-1)
     valid = rows["true_rank"].explode().is_not_null().to_numpy().reshape(ranks.shape)
@@ -184,9 +176,6 @@ def draft_columns_of(
         kept: what `draft_rows_of` makes of these.
         valid: likewise.
         lengths: of each sequence.
-
-    Raises:
-        ValueError: something is null that must not be.
     """
     context_length = ints_of(rows["context_length"])
     outside_log_mass, entropy = floats_of(rows["outside_log_mass"]), floats_of(rows["entropy"])

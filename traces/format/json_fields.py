@@ -113,9 +113,6 @@ def json_fields(text: str | bytes, where: str) -> JsonFields:
     Args:
         text: UTF-8 where it is bytes.
         where: it stands, for messages.
-
-    Raises:
-        ValueError: it is not JSON, or no object; the message says why, without capital and full stop.
     """
     value = parse_json(text)
     if not isinstance(value, dict):

@@ -177,11 +177,7 @@ def read_manifest(place: str | Path) -> Manifest:
 
 
 def manifest_text(place: str | Path, manifest: Manifest) -> str:
-    """The text of the manifest, as it was read from a place.
-
-    Raises:
-        TraceError: it cannot be read, or is another one by now.
-    """
+    """The text of the manifest, as it was read from a place."""
     text = read_text(place, MANIFEST) if local_folder(place) is not None else fetched_text(place, MANIFEST)
     if manifest_from_text(text, f"{MANIFEST} in {place}", place) != manifest:
         raise TraceError(f"{MANIFEST} in {place} was changed since the trace was opened; run again.")
@@ -211,9 +207,6 @@ def manifest_from_text(text: str, where: str, place: str | Path) -> Manifest:
         text: of the file.
         where: what it is called in messages.
         place: the folder or address of the trace.
-
-    Raises:
-        TraceError: it is not JSON, not simlab's, newer than this simlab, incomplete, or was changed.
     """
     try:
         values = parse_json(text)

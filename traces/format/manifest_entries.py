@@ -190,10 +190,6 @@ def check_name(kind: str, name: str) -> None:
     Args:
         kind: of what it names, in words.
         name: of a draft set or channel.
-
-    Raises:
-        ValueError: it is not lower-case letters, digits, ``_``, ``.`` and ``-``, or a channel has the name of the
-            target's own law.
     """
     if kind == "channel" and name == TARGET:
         raise ValueError(f"{TARGET!r} names the target's own law, which every trace has; give the channel another name")
@@ -202,22 +198,14 @@ def check_name(kind: str, name: str) -> None:
 
 
 def check_kept(min_width: int, exact_budget: int) -> None:
-    """Refuse numbers of candidates that the format cannot hold.
-
-    Raises:
-        ValueError: one is not from 1 to 65,535.
-    """
+    """Refuse numbers of candidates that the format cannot hold."""
     for name, value in (("min_width", min_width), ("exact_budget", exact_budget)):
         if not 1 <= value <= MOST_KEPT:
             raise ValueError(f"{name} must be from 1 to {MOST_KEPT:,}; got {value:,}")
 
 
 def check_base(name: str, info: ChannelInfo, base: DraftSet) -> None:
-    """Refuse a channel that does not fit the draft set that it extends.
-
-    Raises:
-        ValueError: its depth, or the number of its rows, is not what the draft set's depth and candidates allow.
-    """
+    """Refuse a channel that does not fit the draft set that it extends."""
     if info.kind == TRANSITIONS:
         _check_transitions(name, info, base)
     if info.kind == BRANCHES:

@@ -119,9 +119,6 @@ class DraftColumns:
 
         Args:
             parts: at least one, all of as many depths.
-
-        Raises:
-            ValueError: there is no part, or they differ in their number of depths.
         """
         return cls(**{entry.name: _joined(parts, entry.name) for entry in fields(cls)})
 

@@ -57,9 +57,6 @@ def check_draft_rows(
         texts: whose roots they are.
         draft_set: what the manifest says of the drafter.
         where: the file, for the message.
-
-    Raises:
-        TraceError: an invariant is broken.
     """
     assert rows.entropies is not None
     found = _first_draft_fault(
@@ -88,9 +85,6 @@ def check_token_rows(parts: Sequence[TokenRows], texts: Sequence[SequenceRecord]
         texts: whose tokens they are of.
         vocab_size: of the target.
         where: the file, for the message.
-
-    Raises:
-        TraceError: an invariant is broken.
     """
     for record, part in zip(texts, parts, strict=True):
         scalars = np.stack([part.log_prob, part.entropy, part.log_normaliser, part.decision_gap])
@@ -105,10 +99,6 @@ def check_texts(texts: Sequence[SequenceRecord], manifest: Manifest, where: str)
         texts: of the whole trace, or some of them.
         manifest: of the trace.
         where: the file, for the message.
-
-    Raises:
-        TraceError: an id is outside the vocabulary, a stop token stands within a text, or a text does not end as it is
-            said to, or is too long.
     """
     if not texts:
         return
@@ -152,9 +142,6 @@ def refuse(
         texts: whose rows they are.
         where: the file, for the message.
         words: what each fault is.
-
-    Raises:
-        TraceError: there is a fault.
     """
     fault, row = found
     if fault != WHOLE:

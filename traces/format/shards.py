@@ -134,11 +134,7 @@ def read_records(
 
 
 def checked_file(place: str | Path, manifest: Manifest, name: str) -> Path:
-    """A file of a finished trace on this machine, once its size and sha256 are those of the manifest.
-
-    Raises:
-        TraceError: it is missing or differs.
-    """
+    """A file of a finished trace on this machine, once its size and sha256 are those of the manifest."""
     expected, folder = _file_info(manifest, name, place), local_folder(place)
     if folder is None:
         return fetched_file(place, name, expected.num_bytes, expected.sha256)
@@ -159,11 +155,7 @@ def checked_file(place: str | Path, manifest: Manifest, name: str) -> Path:
 
 
 def found_file(place: str | Path, manifest: Manifest, name: str) -> tuple[Path, os.stat_result]:
-    """A file of a finished trace on this machine, fetched if need be, and its size and times; it is not read.
-
-    Raises:
-        TraceError: it is missing.
-    """
+    """A file of a finished trace on this machine, fetched if need be, and its size and times; it is not read."""
     folder = local_folder(place)
     path = checked_file(place, manifest, name) if folder is None else folder / name
     try:
@@ -191,11 +183,7 @@ def _read_draft(
 
 @contextmanager
 def damage_named(place: str | Path, name: str) -> Iterator[None]:
-    """Say of which file it is that values do not fit.
-
-    Raises:
-        TraceError: they do not.
-    """
+    """Say of which file it is that values do not fit."""
     try:
         yield
     except (ValueError, TypeError) as error:
@@ -253,9 +241,6 @@ def check_holds(
 
     Returns:
         the most values that the lists of a column have.
-
-    Raises:
-        TraceError: it does, or it is missing or damaged.
     """
     try:
         sizes = parquet_sizes(path or in_folder(place, name))

@@ -30,9 +30,6 @@ def write_table(path: Path, rows: pl.DataFrame, facts: Mapping[str, object]) -> 
         path: of the file.
         rows: the table.
         facts: a JSON object.
-
-    Raises:
-        TraceError: the file cannot be written.
     """
     said = {**facts, DIGEST: _digest(facts, rows)}
     write_frame(path, rows, {ENTRY: json.dumps(said, sort_keys=True, ensure_ascii=False)})
@@ -73,11 +70,7 @@ def read_columns(path: Path, schema: Schema, added: Mapping[str, pl.Expr]) -> tu
 
 
 def table_facts(path: Path) -> JsonFields:
-    """What a file says of its rows, unchecked; nothing where it says nothing.
-
-    Raises:
-        TraceError: the file cannot be read.
-    """
+    """What a file says of its rows, unchecked; nothing where it says nothing."""
     try:
         return json_fields(pl.read_parquet_metadata(path).get(ENTRY, "{}"), str(path))
     except (*FAILURES, ValueError) as error:

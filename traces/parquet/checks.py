@@ -22,11 +22,6 @@ def check_size(path: Path, columns: Collection[str] | None = None, at_once: int 
         path: of the file.
         columns: those that will be read; None: all.
         at_once: how many times as much as the values of a column its reader takes.
-
-    Raises:
-        TooLargeError: it does not fit.
-        ValueError: the file is no Parquet, or damaged.
-        OSError: the file cannot be read.
     """
     sizes = parquet_sizes(path)
     read = [one for one in sizes.columns if columns is None or one.name in columns]
@@ -44,9 +39,6 @@ def check_promised(sizes: ParquetSizes, num_rows: int, schema: Mapping[str, pl.D
         num_rows: how many rows it must have.
         schema: of the columns that will be read; others may hold anything.
         most_listed: values that all lists of a column together may have.
-
-    Raises:
-        ValueError: it holds something else; the sentence says what.
     """
     if sizes.num_rows != num_rows:
         raise ValueError(f"expected {num_rows:,} rows; found {sizes.num_rows:,}")

@@ -59,12 +59,7 @@ class ParquetSizes:
 
 
 def parquet_sizes(path: Path) -> ParquetSizes:
-    """What a local Parquet file holds; one that has not changed is not looked at twice.
-
-    Raises:
-        ValueError: the file is no Parquet, cut short, or its headers do not fit each other.
-        OSError: the file cannot be read.
-    """
+    """What a local Parquet file holds; one that has not changed is not looked at twice."""
     found = path.stat()
     # A plain path: what is remembered must not hold a file in the cache.
     return _sizes(Path(path), found.st_ino, found.st_size, found.st_mtime_ns)
@@ -207,11 +202,7 @@ class _Compact:
         self.place = 0
 
     def struct(self, nested: int = 0) -> "dict[int, Thrift]":
-        """The fields of a structure by their numbers; each may stand there once.
-
-        Raises:
-            ValueError: it is cut short or damaged.
-        """
+        """The fields of a structure by their numbers; each may stand there once."""
         if nested > _MOST_NESTED:
             raise ValueError("its headers are nested too deeply")
         fields: dict[int, Thrift] = {}

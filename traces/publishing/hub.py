@@ -72,11 +72,7 @@ class HubRepository:
 
 
 def hub_repository(address: str, public: bool) -> HubRepository:
-    """The repository that an address names.
-
-    Raises:
-        UsageError: it is no dataset repository.
-    """
+    """The repository that an address names."""
     try:
         found = hub_address(address)
     except TraceError as error:

@@ -70,11 +70,7 @@ class Publication:
         return "\n".join(lines)
 
     def send(self) -> str:
-        """Check every file against its digest, and send all; returns the address.
-
-        Raises:
-            SimlabError: a file is damaged, or the trace cannot be sent.
-        """
+        """Check every file against its digest, and send all; returns the address."""
         names = list(self.trace.manifest.held().files)
         paths = {name: checked_file(self.trace.place, self.trace.manifest, name) for name in names}
         return self.place.send(paths, self._texts())

@@ -30,10 +30,6 @@ def write_results(
         rows: result rows.
         sequences: of the traces that they are of; None: not known.
         part: of what the rows are a part; None: of nothing.
-
-    Raises:
-        TraceError: the file cannot be written.
-        ValueError: a row does not fit the columns.
     """
     facts = {"format": FORMAT, "format_version": FORMAT_VERSION, "sequences": dict(sequences or {})}
     write_table(path, checked_results(rows), facts | ({} if part is None else part.facts()))
@@ -79,11 +75,7 @@ def read_unfinished_results(path: str | Path) -> tuple[Results, SequenceCounts]:
 
 
 def results_part(path: str | Path) -> NotedPart | None:
-    """What a result file that was read says of its part; None: it is whole.
-
-    Raises:
-        TraceError: the file cannot be read, or what it says of its part is damaged.
-    """
+    """What a result file that was read says of its part; None: it is whole."""
     return noted_part(table_facts(Path(path)))
 
 

@@ -30,11 +30,7 @@ class NotedPart:
 
 
 def noted_part(facts: JsonFields) -> NotedPart | None:
-    """What the metadata of a file says of its part; None: it is whole.
-
-    Raises:
-        TraceError: it says what no file says.
-    """
+    """What the metadata of a file says of its part; None: it is whole."""
     if _PART not in facts.values:
         return None
     try:
@@ -46,11 +42,7 @@ def noted_part(facts: JsonFields) -> NotedPart | None:
 
 
 def check_whole(path: str | Path, noted: NotedPart | None) -> None:
-    """Refuse a part where the whole is wanted.
-
-    Raises:
-        TraceError: it is a part.
-    """
+    """Refuse a part where the whole is wanted."""
     if noted is not None:
         raise TraceError(
             f"{path} is part {noted.part} alone; put all {noted.part.count} together first: `simlab merge ... --out "
@@ -64,9 +56,6 @@ def check_together(paths: Sequence[str | Path], noted: Sequence[NotedPart | None
     Args:
         paths: of the files.
         noted: what each says of its part, at least one that it is one.
-
-    Raises:
-        UsageError: one is no part, or a part of something else, or some are missing.
     """
     parts = [(path, one) for path, one in zip(paths, noted, strict=True) if one is not None]
     (first_path, first), *others = parts
@@ -87,11 +76,7 @@ def check_together(paths: Sequence[str | Path], noted: Sequence[NotedPart | None
 
 
 def check_once(paths: Sequence[str | Path], noted: Sequence[NotedPart | None]) -> None:
-    """Refuse a part that is named twice; arguments as of `check_together`.
-
-    Raises:
-        UsageError: one is.
-    """
+    """Refuse a part that is named twice; arguments as of `check_together`."""
     parts = sorted((one.part, place) for place, one in enumerate(noted) if one is not None)
     for (part, place), (other, another) in pairwise(parts):
         if part == other:
@@ -101,11 +86,7 @@ def check_once(paths: Sequence[str | Path], noted: Sequence[NotedPart | None]) -
 def _check_same_work(
     first: str | Path, found: Mapping[str, object], other: str | Path, wanted: Mapping[str, object]
 ) -> None:
-    """Refuse two parts of different works, by the name of what differs.
-
-    Raises:
-        UsageError: they are.
-    """
+    """Refuse two parts of different works, by the name of what differs."""
     differing = first_difference(found, wanted, f"in {first}", f"in {other}")
     if differing is not None:
         raise UsageError(f"{first} and {other} are parts of different works: they differ in {differing}")

@@ -60,9 +60,6 @@ class RoundsFile:
         path: the file.
         resume: whether what is there is gone on with; if not, it is replaced at the end.
         part: of what the rounds will be a part; None: of nothing.
-
-    Raises:
-        TraceError: its folder of pieces is a link.
     """
 
     def __init__(self, path: Path, resume: bool, part: NotedPart | None = None) -> None:
@@ -79,9 +76,6 @@ class RoundsFile:
 
         Returns:
             ``sequence``, ``policy_id``, ``text_id``, ``draft_id`` and ``channel_ids`` of what is kept.
-
-        Raises:
-            TraceError: what is there is not a table of rounds, or a piece was changed.
         """
         wanted = partners.select(*_KEYS, "rounds", *_SUMS).unique()
         kept = wanted.clear()
@@ -94,11 +88,7 @@ class RoundsFile:
         return kept.select(_KEYS)
 
     def add(self, rows: RoundRows) -> None:
-        """Keep some more rows.
-
-        Raises:
-            TraceError: they cannot be written.
-        """
+        """Keep some more rows."""
         path = self._parts.add(rows)
         keys = rows.group_by(_KEYS).agg(pl.len().cast(pl.Int64).alias("rounds"))
         self._sources.append(_Source(path, keys))
@@ -108,9 +98,6 @@ class RoundsFile:
 
         Returns:
             for each policy on each text, in the order of the file, what `finish` reads of a result row.
-
-        Raises:
-            TraceError: the file is not a table of rounds, or was changed.
         """
         self._sources.append(_Source(path, _finished_sums(path).select(*_KEYS, "rounds")))
         rows = _scanned(path).select(*_KEYS, "policy").unique(_KEYS, keep="first", maintain_order=True)
@@ -121,9 +108,6 @@ class RoundsFile:
 
         Args:
             rows: the result rows of this replay; rounds are in their order, and under their labels.
-
-        Raises:
-            TraceError: it cannot be written.
         """
         order = rows.unique(_KEYS, keep="first", maintain_order=True).select(*_KEYS, "policy").with_row_index("place")
 
@@ -191,9 +175,6 @@ def write_rounds(path: Path, parts: Callable[[], Iterator[RoundRows]], part: Not
         path: of the file.
         parts: makes the rows, some at a time, the same each time.
         part: of what the rounds are a part; None: of nothing.
-
-    Raises:
-        TraceError: it cannot be written.
     """
     facts = {"format": FORMAT, "format_version": FORMAT_VERSION, DIGEST: _digest(parts())}
     metadata = {ENTRY: json.dumps(facts | ({} if part is None else part.facts()))}

@@ -56,9 +56,6 @@ def results_frame(rows: Iterable[Mapping[str, object]]) -> pl.DataFrame:
     Args:
         rows: by column name; the columns in ``OPTIONAL`` may be left out, and by a policy without channels those of
             channels.
-
-    Raises:
-        ValueError: a column is missing, unknown or null, or a value is not of its type.
     """
     schema = results_schema()
     listed = [{"channel_ids": NO_CHANNELS, **_no_channel_s(row), **row} for row in rows]
@@ -89,9 +86,6 @@ def results_of_texts(
         texts: columns with a value for each text.
         sums: columns with a value for each of both, ``[P, S]``, or a list, ``[P, S, B]``; NaN stands for null.
         shared: columns with one value.
-
-    Raises:
-        ValueError: a column is missing or unknown, or does not fit its type.
     """
     schema = results_schema()
     _check_names({**policies, **texts, **sums, **shared}, schema)
@@ -125,11 +119,7 @@ def _flat(name: str, values: Longs | Doubles, dtype: pl.DataType) -> pl.Series:
 
 
 def joined_results(parts: Sequence[Results]) -> Results:
-    """The rows of several tables, one after the other.
-
-    Raises:
-        ValueError: a column is null that must not be, or holds something else.
-    """
+    """The rows of several tables, one after the other."""
     return checked_results(pl.concat([results_frame([]), *parts]).rechunk())
 
 
@@ -152,11 +142,7 @@ def rows_in_order(rows: Results, asked: Sequence[tuple[str | None, str, str]], s
 
 
 def settings_of(text: str) -> Mapping[str, object]:
-    """The settings of a policy, from the column of a result row.
-
-    Raises:
-        ValueError: the text is no JSON object.
-    """
+    """The settings of a policy, from the column of a result row."""
     settings = parse_json(text)
     if not isinstance(settings, dict):
         raise ValueError(f"settings must be a JSON object; got {text[:80]}")
@@ -187,11 +173,7 @@ def _check_names(row: Mapping[str, object], schema: Schema) -> None:
 
 
 def checked_results(table: Results) -> Results:
-    """A table whose columns can be result rows; what they say is checked where files are read.
-
-    Raises:
-        ValueError: a column is null that must not be, or holds something else.
-    """
+    """A table whose columns can be result rows; what they say is checked where files are read."""
     for name in table.columns:
         if name not in OPTIONAL and table[name].null_count():
             raise ValueError(f"the column {name} must not be null")

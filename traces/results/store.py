@@ -25,9 +25,6 @@ class PiecesFolder:
     Args:
         path: of the file.
         schema: of its columns.
-
-    Raises:
-        TraceError: the folder is a link.
     """
 
     def __init__(self, path: Path, schema: Schema) -> None:
@@ -43,11 +40,7 @@ class PiecesFolder:
         return sorted(self.folder.glob("part-*.parquet"))
 
     def add(self, rows: pl.DataFrame) -> Path:
-        """Keep one more piece, and say where.
-
-        Raises:
-            TraceError: it cannot be written.
-        """
+        """Keep one more piece, and say where."""
         files = self.files()
         number = int(files[-1].stem.removeprefix("part-")) + 1 if files else 0
         path = self.folder / f"part-{number:06d}.parquet"
@@ -80,9 +73,6 @@ class ResultStore:
         path: the file; it may be there already only with ``resume``.
         resume: whether to go on with what is there.
         part: of what the rows will be a part; None: of nothing.
-
-    Raises:
-        TraceError: there is something and ``resume`` is not set, or it holds no result rows, or another part.
     """
 
     def __init__(self, path: Path, resume: bool, part: NotedPart | None = None) -> None:
@@ -113,9 +103,6 @@ class ResultStore:
         Args:
             asked: cost id and policy id of each policy that is replayed.
             sequences: of the part.
-
-        Raises:
-            TraceError: other rows are there.
         """
         if self._part is None:
             return
@@ -146,9 +133,6 @@ class ResultStore:
             given: values of columns of what is replayed: of which texts, drafter and version.
             channel_ids: the column of that name by the id of each policy that is replayed.
             sequences: of the replay.
-
-        Raises:
-            TraceError: a policy has rows on other sequences, from other channels.
         """
         elsewhere = pl.col("policy_id").is_in(list(channel_ids)) & ~pl.col("sequence").is_in(sequences)
         left = _predicted(self._before).filter(elsewhere, ~_of_channels(channel_ids), _of_texts(given))
@@ -173,11 +157,7 @@ class ResultStore:
         return _predicted(self._before).filter(~asked | stays)
 
     def add(self, rows: Results) -> None:
-        """Keep some more rows.
-
-        Raises:
-            TraceError: they cannot be written.
-        """
+        """Keep some more rows."""
         self._parts.add(rows)
 
     def finish(self, rows: Results, sequences: SequenceCounts) -> None:
@@ -186,9 +166,6 @@ class ResultStore:
         Args:
             rows: of this replay.
             sequences: of the trace that was replayed.
-
-        Raises:
-            TraceError: it cannot be written.
         """
         old = _predicted(self._before).unique([*_WHAT, "simlab_version"], maintain_order=True)
         same = [pl.col(name).cast(pl.String).fill_null("") for name in _WHAT]

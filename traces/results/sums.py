@@ -40,9 +40,6 @@ def write_sums(path: Path, rows: SumRows, noted: NotedPart) -> None:
         path: of the file.
         rows: side by side, prompt after prompt, policies in one order.
         noted: of which search they are, and which part.
-
-    Raises:
-        TraceError: the file cannot be written.
     """
     facts = {"format": FORMAT, "format_version": FORMAT_VERSION, "part_of": dict(noted.of)}
     write_table(path, rows.select(list(sums_schema())), facts | noted.facts())

@@ -30,11 +30,7 @@ def is_adapter(fields: Fields) -> bool:
 
 
 def adapter_from_json(fields: Fields) -> AdapterConfig | None:
-    """The adapter of a checkpoint; None where it is another one.
-
-    Raises:
-        ModelError: a field is missing, holds something else, or asks for what simlab does not run.
-    """
+    """The adapter of a checkpoint; None where it is another one."""
     if not is_adapter(fields):
         return None
     if fields[_FIELD] is not True:
@@ -97,11 +93,7 @@ def _short_names() -> tuple[str, ...]:
 
 
 def no_block_drafter(fields: Fields) -> NoReturn:
-    """Refuse an adapter where a DFlash drafter is wanted.
-
-    Raises:
-        ModelError: always.
-    """
+    """Refuse an adapter where a DFlash drafter is wanted."""
     raise ModelError(
         "this is an adapter with which a target drafts for itself, and no DFlash drafter, which is wanted here; record "
         "with it alone, `simlab record --draft CHECKPOINT`"

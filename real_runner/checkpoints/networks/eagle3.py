@@ -28,11 +28,7 @@ def is_eagle3(fields: Fields) -> bool:
 
 
 def eagle3_from_json(fields: Fields) -> Eagle3Config | None:
-    """The head of a checkpoint; None where it is another one.
-
-    Raises:
-        ModelError: a field is missing, holds something else, or asks for what simlab does not run.
-    """
+    """The head of a checkpoint; None where it is another one."""
     if not is_eagle3(fields):
         return None
     nested = fields.get(_NESTED)
@@ -106,11 +102,7 @@ _NORMS = ("hidden_norm", "input_layernorm", "post_attention_layernorm")
 
 
 def no_drafter(fields: Fields) -> NoReturn:
-    """Refuse a head where a DFlash drafter is wanted.
-
-    Raises:
-        ModelError: always.
-    """
+    """Refuse a head where a DFlash drafter is wanted."""
     raise ModelError(
         "this is an EAGLE-3 head and no DFlash drafter, which is wanted here; record with it alone, `simlab record "
         "--draft CHECKPOINT`, or add its trees to a trace, `simlab record --trace DIR --add-channel eagle3=CHECKPOINT`"

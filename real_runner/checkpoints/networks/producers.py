@@ -122,10 +122,6 @@ def producer_on(
         target: of it.
         digest: `checkpoint_digest` of the drafter's or the adapter's checkpoint.
         dtype: in which it runs.
-
-    Raises:
-        ModelError: there is no such network, it belongs to another drafter, or the settings are not its own; or it is
-            no first-order head, and the target drafts for itself.
     """
     if isinstance(stage, DFlashDrafter):
         return load_producer(place, settings, stage, digest, dtype)(stage, target)
@@ -161,9 +157,6 @@ def check_own_rows(checkpoint: str, settings: Mapping[str, object], is_base: boo
         checkpoint: as it was typed.
         settings: likewise.
         is_base: whether it is the draft set's own drafter.
-
-    Raises:
-        ModelError: see above.
     """
     if "beam" in settings and not is_base:
         raise ModelError(
@@ -180,9 +173,6 @@ def reach_of(fields: Fields, settings: Mapping[str, object], is_base: bool) -> R
         fields: of its ``config.json``.
         settings: as typed behind the checkpoint, or as a manifest has them; what is not there is as its kind has it.
         is_base: whether it is the checkpoint of the drafter that it goes on from.
-
-    Raises:
-        ModelError: the settings are not those of its kind, or it makes no channel.
     """
     if is_adapter(fields):
         raise ModelError(
@@ -206,11 +196,7 @@ def is_drafter_alone(fields: Fields) -> bool:
 
 
 def path_reach(settings: Mapping[str, object]) -> PathReach:
-    """The reach of a drafter that is run again behind its paths.
-
-    Raises:
-        ModelError: the settings are not those of such pools.
-    """
+    """The reach of a drafter that is run again behind its paths."""
     try:
         return PathReach(**_own("a drafter that goes on from its own rows", settings, ("beam", "top_k")))
     except ValueError as error:
@@ -218,11 +204,7 @@ def path_reach(settings: Mapping[str, object]) -> PathReach:
 
 
 def redraft_reach(fields: Fields, settings: Mapping[str, object]) -> RedraftReach:
-    """The reach of a second drafter.
-
-    Raises:
-        ModelError: the settings are not those of redrafts, or its ``config.json`` is damaged.
-    """
+    """The reach of a second drafter."""
     config, block = read_config(fields), settings.get("block")
     depth = config.with_block(block).depth if isinstance(block, int) else config.depth
     own = _own("a drafter that redrafts behind a chain", settings, MADE_WITH[BRANCHES])
@@ -239,9 +221,6 @@ def _redraft_producer(
     """A second drafter, on the device where its target begins.
 
     One that is the first itself reads the layers of the target that the first does, however these are numbered.
-
-    Raises:
-        ModelError: it was made for another target, or has fewer tokens than a row keeps.
     """
     config = first.config.with_block(second.config.block_size) if is_first else second.config
     config = config if reach.block is None else config.with_block(reach.block)
@@ -261,11 +240,7 @@ def needs_no_drafter(fields: Fields) -> bool:
 
 
 def router_reach(fields: Fields, settings: Mapping[str, object]) -> RouterConfig:
-    """What a router's network says, which no setting changes.
-
-    Raises:
-        ModelError: there is a setting, or its ``config.json`` is damaged.
-    """
+    """What a router's network says, which no setting changes."""
     config = router_from_json(fields)
     assert config is not None
     for key, value in settings.items():
@@ -277,11 +252,7 @@ def router_reach(fields: Fields, settings: Mapping[str, object]) -> RouterConfig
 
 
 def eagle3_reach(settings: Mapping[str, object]) -> Eagle3Reach:
-    """The reach of an EAGLE-3 head.
-
-    Raises:
-        ModelError: the settings are not those of its pools.
-    """
+    """The reach of an EAGLE-3 head."""
     try:
         return Eagle3Reach(**_own("an EAGLE-3 head", settings, ("beam", "top_k", "steps")))
     except ValueError as error:
@@ -289,11 +260,7 @@ def eagle3_reach(settings: Mapping[str, object]) -> Eagle3Reach:
 
 
 def head_reach(settings: Mapping[str, object]) -> HeadReach:
-    """The reach of a TreeFlash head.
-
-    Raises:
-        ModelError: the settings are not those of a head.
-    """
+    """The reach of a TreeFlash head."""
     try:
         return HeadReach(**_own("a TreeFlash head", settings, MADE_WITH[TRANSITIONS]))
     except ValueError as error:
@@ -301,11 +268,7 @@ def head_reach(settings: Mapping[str, object]) -> HeadReach:
 
 
 def scorer_reach(fields: Fields, settings: Mapping[str, object]) -> PoolReach:
-    """The reach of a TAPS scorer: that of the pools that it was trained on, but for what the settings say.
-
-    Raises:
-        ModelError: the settings are not those of a scorer, or its ``config.json`` is damaged.
-    """
+    """The reach of a TAPS scorer: that of the pools that it was trained on, but for what the settings say."""
     config = scorer_from_json(fields)
     assert config is not None
     try:
@@ -315,11 +278,7 @@ def scorer_reach(fields: Fields, settings: Mapping[str, object]) -> PoolReach:
 
 
 def _own(what: str, settings: Mapping[str, object], names: Sequence[str]) -> dict[str, int]:
-    """Those of the settings that a network of this kind chooses.
-
-    Raises:
-        ModelError: there is another one.
-    """
+    """Those of the settings that a network of this kind chooses."""
     own = {key: value for key, value in settings.items() if key not in _OF_DRAFTERS}
     for key in own:
         if key not in names:

@@ -22,11 +22,7 @@ def is_router(fields: Fields) -> bool:
 
 
 def router_from_json(fields: Fields) -> RouterConfig | None:
-    """The network of a checkpoint; None where it is another one.
-
-    Raises:
-        ModelError: a field is missing, or holds something else.
-    """
+    """The network of a checkpoint; None where it is another one."""
     if not is_router(fields):
         return None
     nested = fields[_FIELD]
@@ -71,11 +67,7 @@ def router_shapes(config: RouterConfig) -> Iterator[tuple[str, tuple[int, ...]]]
 
 
 def no_drafter_but_router(fields: Fields) -> NoReturn:
-    """Refuse a router's network where a drafter is wanted.
-
-    Raises:
-        ModelError: always.
-    """
+    """Refuse a router's network where a drafter is wanted."""
     raise ModelError(
         "this is a router's network, which chooses among drafters and is none; add what it says to a trace: `simlab "
         "record --trace DIR --add-channel router=CHECKPOINT`"

@@ -40,11 +40,7 @@ def is_scorer(fields: Fields) -> bool:
 
 
 def scorer_from_json(fields: Fields) -> ScorerConfig | None:
-    """The scorer of a checkpoint; None where it is another one.
-
-    Raises:
-        ModelError: a field is missing, or holds something else.
-    """
+    """The scorer of a checkpoint; None where it is another one."""
     if not is_scorer(fields):
         return None
     nested, extends = fields[_FIELD], fields.get(_EXTENDS)

@@ -43,11 +43,7 @@ class HeadConfig:
 
 
 def head_from_json(fields: Fields) -> HeadConfig | None:
-    """The head of a checkpoint; None where it has none, and is a plain DFlash drafter.
-
-    Raises:
-        ModelError: the head is of another kind, or a field is missing.
-    """
+    """The head of a checkpoint; None where it has none, and is a plain DFlash drafter."""
     if not _is_treeflash(fields):
         return None
     inner = fields.get(_FIELD)

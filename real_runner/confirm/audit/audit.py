@@ -28,9 +28,6 @@ def audit(setup: ConfirmSetup, log: ConfirmLog) -> None:
     """Audit every text in the log and measure the bound, but for what the log holds already.
 
     The target is loaded once more in float32 and eager, on the device of the audit, unless the run is that itself.
-
-    Raises:
-        SimlabError: it cannot be loaded, or its logits are no law.
     """
     texts, bound_texts = _unaudited(log), _unbounded(setup, log)
     if not texts and not bound_texts:
@@ -52,11 +49,7 @@ def audit(setup: ConfirmSetup, log: ConfirmLog) -> None:
 
 
 def verdicts(setup: ConfirmSetup, log: ConfirmLog) -> dict[str, Verdict]:
-    """The verdict on each policy by its id, over all sequences; a text that repeats counts once.
-
-    Raises:
-        TraceError: the log is damaged.
-    """
+    """The verdict on each policy by its id, over all sequences; a text that repeats counts once."""
     bound = bound_of(log)
     losses = {_place(entry): entry for entry in log.entries(AUDIT)}
     totals = {one.policy_id: Verdict("exact", bound=bound) for one in setup.policies}

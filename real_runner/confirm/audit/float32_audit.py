@@ -54,9 +54,6 @@ def audit_text(target32: Target, prompt: Prompt, text: Ints, sampling: Sampling)
         prompt: what the text answers; names the noise too.
         text: int32 ``[T]``.
         sampling: with which the text was made.
-
-    Raises:
-        ModelError: the target's logits are no law.
     """
     key, start = sequence_key(sampling, prompt), len(prompt.token_ids)
     states = target32.states(_ids(prompt, text[:-1]))[0, start - 1 :]
@@ -102,9 +99,6 @@ def measured_bound(target: Target, target32: Target, prompt: Prompt, text: Ints)
 
     Returns:
         In units of a logit.
-
-    Raises:
-        ModelError: logits are no law.
     """
     whole = target32.states(_ids(prompt, text[:-1]))[0, len(prompt.token_ids) - 1 :]
     short = _states_in_pieces(target, prompt, text[:-1])

@@ -40,9 +40,6 @@ def chain_logits(head: Eagle3Head, target: Target, roots: Tensor, text: ReadText
 
     Returns:
         float32 ``[N, D, V_d]``, in the head's own vocabulary, where it has one.
-
-    Raises:
-        ModelError: the logits are not numbers.
     """
     growth = Growth(head, target, roots, text.outputs[:, None], text.past, 1)
     above, laws = np.zeros((len(roots), 1), np.int64), [growth.logits()]
@@ -61,11 +58,7 @@ def _first_tokens(head: Eagle3Head, logits: Tensor) -> Ints:
 def chain_columns(
     head: Eagle3Head, target: Target, features: Tensor, tokens: Tensor, prompt_length: int, kept: KeptCandidates
 ) -> DraftColumns:
-    """The head's rows at every root of one text; see `simlab.real_runner.drafters.draft_rows.draft_columns`.
-
-    Raises:
-        ModelError: the logits are not numbers.
-    """
+    """The head's rows at every root of one text; see `simlab.real_runner.drafters.draft_rows.draft_columns`."""
     roots = torch.arange(prompt_length, len(tokens) - 1, device=tokens.device)
     parts = _chains(head, target, features, tokens, roots)
     return columns_of(parts, head.vocabulary, head.config.depth, tokens, kept)
@@ -108,11 +101,7 @@ class LiveChain:
 
     @torch.inference_mode()
     def marginals(self, committed: Ints) -> Marginals:
-        """The first candidates at each depth below the last of the tokens of prompt and text, int32.
-
-        Raises:
-            ModelError: the logits are not numbers.
-        """
+        """The first candidates at each depth below the last of the tokens of prompt and text, int32."""
         text = self._text.up_to_root(committed)
         roots = torch.tensor([len(committed) - 1], device=text.outputs.device)
         logits = chain_logits(self._head, self._target, roots, ReadText(text.past, text.outputs[-1:]))

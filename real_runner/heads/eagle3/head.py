@@ -172,21 +172,13 @@ class Eagle3Head(nn.Module):
 
 
 def check_head(head: Eagle3Head, target: Target) -> None:
-    """Refuse a head that was made for another target.
-
-    Raises:
-        ModelError: layers, hidden size or vocabulary differ, or none of its tokens ends a text.
-    """
+    """Refuse a head that was made for another target."""
     check_sizes(head.config, target.name, target.num_layers, target.embedding.embedding_dim, target.vocab_size)
     _check_stops(head, target)
 
 
 def _check_stops(head: Eagle3Head, target: Target) -> None:
-    """Refuse a head that can propose no end of a text.
-
-    Raises:
-        ModelError: see above.
-    """
+    """Refuse a head that can propose no end of a text."""
     stops = np.array(sorted(target.stop_token_ids), np.int32)
     if head.vocabulary is not None and len(stops) and (head.vocabulary.to_draft(stops) < 0).all():
         raise ModelError(

@@ -41,9 +41,6 @@ class Eagle3Reach:
         beam: b, nodes of a step that go through the head.
         top_k: R, children that are kept of each.
         steps: passes below the root's own; the deepest node lies one deeper.
-
-    Raises:
-        ValueError: one is below 1.
     """
 
     beam: int = 10
@@ -94,9 +91,6 @@ def eagle3_pools(
         outputs: ``[N, H]``, the head's at the position before each root, which read the root's embedding.
         text: of the text, ``[1, E, C, F]``; below a root what lies before it is seen.
         reach: of the pools.
-
-    Raises:
-        ModelError: the head has fewer tokens than a node has children, or its logits are not numbers.
     """
     check_tokens(head, reach)
     growth = Growth(head, target, roots, outputs[:, None], text, reach.top_k)
@@ -104,11 +98,7 @@ def eagle3_pools(
 
 
 def check_tokens(head: Eagle3Head, reach: Eagle3Reach) -> None:
-    """Refuse more children of a node than the head has tokens.
-
-    Raises:
-        ModelError: see above.
-    """
+    """Refuse more children of a node than the head has tokens."""
     num_tokens = head.config.num_tokens
     if reach.top_k > num_tokens:
         raise ModelError(

@@ -30,10 +30,6 @@ class Eagle3Producer:
         head: see there.
         target: whose states it reads, and whose embedding and output head it may borrow.
         reach: of its pools.
-
-    Raises:
-        ModelError: the head was made for another target, or has fewer tokens than a node has children, or none that
-            ends a text.
     """
 
     head: Eagle3Head
@@ -60,11 +56,7 @@ class Eagle3Producer:
         return self.reach.depth
 
     def within(self, need: ChannelNeed) -> "Eagle3Producer":
-        """This producer going no more steps than a policy reads.
-
-        Raises:
-            MissingChannelError: it goes fewer, or makes another pool.
-        """
+        """This producer going no more steps than a policy reads."""
         check_makes(need, self.kind, self.reach.settings)
         return self if need.deepest is None else replace(self, reach=replace(self.reach, steps=need.deepest - 1))
 
@@ -74,11 +66,7 @@ class Eagle3Producer:
 
     @torch.inference_mode()
     def columns(self, features: Tensor, tokens: Tensor, num_roots: int) -> PoolColumns:
-        """The pools at every root of one text; see `TextProducer.columns`.
-
-        Raises:
-            ModelError: the logits are not numbers.
-        """
+        """The pools at every root of one text; see `TextProducer.columns`."""
         parts, last = list[PoolRows](), len(tokens) - 1
         if num_roots == 0:
             return PoolColumns.unlabelled(joined_pools(parts))
@@ -103,11 +91,7 @@ class Eagle3Text:
 
     @torch.inference_mode()
     def at_root(self, committed: Ints) -> Channel:
-        """The pool below the last of the tokens of prompt and text, all before it read; see `TextChannel.at_root`.
-
-        Raises:
-            ModelError: the logits are not numbers.
-        """
+        """The pool below the last of the tokens of prompt and text, all before it read; see `TextChannel.at_root`."""
         made, text = self._producer, self._text.up_to_root(committed)
         roots = torch.tensor([len(committed) - 1], device=text.outputs.device)
         return eagle3_pools(made.head, made.target, roots, text.outputs[-1:], text.past, made.reach).row(0, 0)
@@ -118,10 +102,6 @@ class Eagle3Text:
 
 
 def eagle3_producer(head: Eagle3Head, target: Target, reach: Eagle3Reach) -> Eagle3Producer:
-    """What makes the pools of a head, which learns here which layers of its target it reads.
-
-    Raises:
-        ModelError: the head was made for another target, or has fewer tokens than a node has children.
-    """
+    """What makes the pools of a head, which learns here which layers of its target it reads."""
     head.config = head.config.for_target(target.num_layers)
     return Eagle3Producer(head, target, reach)

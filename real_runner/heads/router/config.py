@@ -20,9 +20,6 @@ class RouterConfig:
         inner_size: between its two matrices.
         routes: as they are typed; one number for each.
         target_digest: of the target whose states it reads.
-
-    Raises:
-        ValueError: there are no routes, or more than a root has features, or one has a bar in it.
     """
 
     hidden_size: int

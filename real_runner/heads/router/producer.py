@@ -23,9 +23,6 @@ class RouterProducer:
     Attributes:
         network: in float32.
         target: see there.
-
-    Raises:
-        ModelError: the network was trained on another target.
     """
 
     network: RouterNetwork
@@ -50,31 +47,19 @@ class RouterProducer:
         return (self.target.num_layers - 1,)
 
     def within(self, need: ChannelNeed) -> "RouterProducer":
-        """This producer: all numbers of a root are made at once.
-
-        Raises:
-            MissingChannelError: it was trained for other routes than the policy has.
-        """
+        """This producer: all numbers of a root are made at once."""
         check_makes(need, self.kind, self.network.config.settings)
         return self
 
     @torch.inference_mode()
     def foresee(self, state: Tensor, logits: Tensor, position: int) -> Features:
-        """The features of one root, in a round; see `RootProducer.foresee`.
-
-        Raises:
-            ModelError: they are no numbers.
-        """
+        """The features of one root, in a round; see `RootProducer.foresee`."""
         positions = torch.tensor([position], device=state.device)
         return self._rows([router_inputs(state[None], logits[None], positions)]).row(0, 0)
 
     @torch.inference_mode()
     def columns(self, features: Tensor, tokens: Tensor, num_roots: int) -> FeatureColumns:
-        """The features of every root of one text; see `TextProducer.columns`.
-
-        Raises:
-            ModelError: they are no numbers.
-        """
+        """The features of every root of one text; see `TextProducer.columns`."""
         return FeatureColumns(self._rows(inputs_along(self.target, features, num_roots)))
 
     def _rows(self, inputs: Iterable[Tensor]) -> FeatureRows:

@@ -85,11 +85,7 @@ class AdditionOptions:
     resume: bool = option(False, "go on where an interrupted addition stopped")
 
     def check(self, kind: str) -> None:
-        """Refuse a name that the format has not, and devices on which the target cannot be.
-
-        Raises:
-            ValueError: see above.
-        """
+        """Refuse a name that the format has not, and devices on which the target cannot be."""
         check_name(kind, self.name)
         check_device_map(self.device_map, {})
 
@@ -142,11 +138,7 @@ class Addition(Generic[Columns]):
 
 @within_memory(_MORE_MEMORY)
 def add(options: ChannelOptions | DraftOptions) -> Trace:
-    """Add a channel or a draft set; finished shards of an interrupted run are kept with ``resume``.
-
-    Raises:
-        SimlabError: trace or models cannot be used, or do not fit; the trace is then the one it was.
-    """
+    """Add a channel or a draft set; finished shards of an interrupted run are kept with ``resume``."""
     with writing_alone(folder_of(opened(options)) / MANIFEST, "--trace"):
         if isinstance(options, ChannelOptions):
             _write(load_channel(options), options.resume)
@@ -181,11 +173,7 @@ def opened(options: ChannelOptions | DraftOptions) -> Trace:
 
 
 def base_name(trace: Trace, options: ChannelOptions) -> str:
-    """The draft set that a channel is to extend: the one that was named, that it was begun with, or the only one.
-
-    Raises:
-        TraceError: there is none of that name, or several and none is named.
-    """
+    """The draft set that a channel is to extend: the one that was named, that it was begun with, or the only one."""
     name = options.draft_set
     if name is None and options.resume:
         name = extended_by(trace, options.name)
@@ -339,10 +327,6 @@ def checked_reach(options: ChannelOptions, trace: Trace, fields: Fields, digest:
         trace: holds the draft set.
         fields: of the checkpoint's ``config.json``.
         digest: of the checkpoint; None: it is not at hand, and whether it is the draft set's own drafter goes by names.
-
-    Raises:
-        ModelError: the settings are none of the network's.
-        TraceError: it would read more candidates than the draft set keeps, or a draft set was named and it reads none.
     """
     if needs_no_drafter(fields):
         given = [name for name, one in (("--draft", options.draft), ("--draft-set", options.draft_set)) if one]
@@ -377,11 +361,7 @@ def _load_models(
 
 
 def _target_of(options: AdditionOptions, trace: Trace) -> str:
-    """The target that is to be loaded; it is there.
-
-    Raises:
-        ModelError: it is not.
-    """
+    """The target that is to be loaded; it is there."""
     target = options.target or at_revision(trace.manifest.target.name, trace.manifest.target.revision)
     with _as_the_trace_names_it("--target", options.target):
         target_files(target)

@@ -30,11 +30,7 @@ _TEXTS_MEASURED = 12
 
 
 def estimate_addition(options: ChannelOptions | DraftOptions) -> str:
-    """The size of an addition, computed without its models; nothing but a drafter's ``config.json`` is fetched.
-
-    Raises:
-        SimlabError: the trace or the configuration cannot be used.
-    """
+    """The size of an addition, computed without its models; nothing but a drafter's ``config.json`` is fetched."""
     trace = opened(options)
     num_roots = _num_roots(trace)
     if isinstance(options, ChannelOptions):
@@ -81,11 +77,7 @@ def _digest(checkpoint: str) -> str | None:
 
 @within_memory()
 def measure_addition(options: ChannelOptions | DraftOptions) -> str:
-    """Size and time of an addition, measured on some texts; nothing is written to the trace.
-
-    Raises:
-        SimlabError: trace or models cannot be used, or do not fit.
-    """
+    """Size and time of an addition, measured on some texts; nothing is written to the trace."""
     if isinstance(options, ChannelOptions):
         return _measured(load_channel(options), options)
     return _measured(load_draft(options), options)

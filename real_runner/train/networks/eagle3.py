@@ -57,11 +57,7 @@ def train_eagle3(options: Eagle3Options) -> Path:
 
 
 def eagle3_config_for(target: Target, taps: Sequence[int] | None) -> Eagle3Config:
-    """A head's sizes, taken over from the target's; it has all of the target's tokens yet.
-
-    Raises:
-        ModelError: they do not fit together, or the target is of a family without such sizes.
-    """
+    """A head's sizes, taken over from the target's; it has all of the target's tokens yet."""
     sizes = config_for(target, 2, 1, tuple(taps or (0,)), 0)
     last = len(target.layers) - 1
     if taps is not None and last in taps:
@@ -79,11 +75,7 @@ def eagle3_config_for(target: Target, taps: Sequence[int] | None) -> Eagle3Confi
 
 
 def own_tokens(store: FeatureStore, target: Target, count: int) -> DraftVocabulary | None:
-    """The commonest tokens of the texts and those that end a text, so many in all; None: all of the target's.
-
-    Raises:
-        ModelError: there is no room for any token that does not end a text.
-    """
+    """The commonest tokens of the texts and those that end a text, so many in all; None: all of the target's."""
     if count == 0 or count >= target.vocab_size:
         return None
     stops = torch.tensor(sorted(target.stop_token_ids), dtype=torch.int64)
@@ -104,9 +96,6 @@ def eagle3_from_target(config: Eagle3Config, target: Target, own: DraftVocabular
     """A head that starts as the target's last layer behind its last tap, with rows of the target's own output head.
 
     The half of the attention's inputs that the embedding feeds starts from small random numbers, and its norm at one.
-
-    Raises:
-        ModelError: the target's layers are of another kind.
     """
     size = None if own is None else len(own.target_ids)
     head = Eagle3Head(replace(config, draft_vocab_size=size)).to(target.device)

@@ -156,9 +156,6 @@ def pool_laws(target: Target, tokens: Tensor, roots: Sequence[int], nodes: BeamN
 
     Returns:
         float32 ``[N, n]``, from -255 to 0.
-
-    Raises:
-        ModelError: the logits are no law.
     """
     num_asked = int((nodes.depths < len(nodes.sizes)).sum())
     cache, mask = BufferCache(target, int(roots[-1]) + 1 + num_asked), TreeMask(target)

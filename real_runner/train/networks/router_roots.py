@@ -67,11 +67,7 @@ class RouterRoots:
         return places.flatten()
 
     def split(self, share: float, seed: int) -> tuple["RouterRoots", "RouterRoots"]:
-        """The roots that are learnt from and those of a share of the texts, at least one, that are held out.
-
-        Raises:
-            PromptError: there are too few texts for both.
-        """
+        """The roots that are learnt from and those of a share of the texts, at least one, that are held out."""
         texts = self.texts.unique()
         num = max(1, round(share * len(texts)))
         if num >= len(texts):
@@ -85,12 +81,7 @@ class RouterRoots:
 
 
 def router_of(routes: Sequence[str]) -> RoutedPolicy:
-    """The policies that are routes, together, as they are typed.
-
-    Raises:
-        PolicyError: one is none, makes several policies, or needs what is measured or fitted.
-        ValueError: they cannot be routes of one router, or one of them has no layer.
-    """
+    """The policies that are routes, together, as they are typed."""
     named = [parse_policies([route]) for route in routes]
     several = [route for route, one in zip(routes, named, strict=True) if len(one) != 1]
     if several:

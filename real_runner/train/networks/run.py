@@ -75,11 +75,7 @@ Begun = Callable[[NamedDrafter, DFlashDrafter, Target, FeatureStore], Learner]
 
 
 def beside_drafter(options: BesideDrafterOptions, begun: Begun) -> Callable[[Target], Start]:
-    """The start of a network that works beside a drafter.
-
-    Raises:
-        ModelError: once it has its target: the drafter cannot be had, or is another target's.
-    """
+    """The start of a network that works beside a drafter."""
 
     def start(target: Target) -> Start:
         folder = find_drafter(options.draft).folder

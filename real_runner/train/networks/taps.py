@@ -50,11 +50,7 @@ def train_scorer(options: ScorerOptions) -> Path:
 
 
 def _roots_of_a_text(options: ScorerOptions, store: FeatureStore) -> int:
-    """At how many roots of each text the target is asked.
-
-    Raises:
-        ModelError: there are more texts than roots.
-    """
+    """At how many roots of each text the target is asked."""
     num = options.law_roots // len(store.usable)
     if num == 0:
         raise ModelError(
@@ -74,11 +70,7 @@ def _laws(
     num: int,
     name: str,
 ) -> LawTexts:
-    """The labels of some texts of a run, in a folder of that name in the run's.
-
-    Raises:
-        ModelError: the folder holds other labels.
-    """
+    """The labels of some texts of a run, in a folder of that name in the run's."""
     source = {
         "target": target.digest,
         "drafter": digest,
@@ -135,10 +127,6 @@ class ScorerLoss:
             options: of the run.
             reach: of the pools; no more than the drafter has.
             digest: of the drafter's checkpoint.
-
-        Raises:
-            ModelError: there are more texts than roots at which the target is to be asked, or the folder of the run
-                holds other labels.
         """
         self.network, self.drafter, self.target, self.store = scorer, drafter, target, store
         self.options, self.reach, self.digest = options, reach, digest
@@ -158,11 +146,7 @@ class ScorerLoss:
 
     @torch.no_grad()
     def held_out(self, store: FeatureStore) -> HeldOut:
-        """The scorer on other texts, at the same roots each time.
-
-        Raises:
-            ModelError: the folder of the run holds labels of others.
-        """
+        """The scorer on other texts, at the same roots each time."""
         plan, size = self.options.plan, self.drafter.config.block_size
         fixed = copy.deepcopy(self.network).eval()
         batches = store.fixed_batches(plan.seed, plan.num_sequences, plan.num_roots, size)

@@ -25,9 +25,6 @@ def artefacts_of_models(
             and what they are is seen when they are loaded.
         dtype: in which the models run.
         batch: texts at a time; those that come with simlab are prices of one.
-
-    Raises:
-        CostError: the cost file cannot be read, is not finished, or is of another number of texts at a time.
     """
     name = None if trace is None else _draft_set_of(trace, draft)
     options = "" if batch == 1 else f" --batch {batch}"

@@ -67,11 +67,6 @@ def predicted_groups(
         priced: policies, and prices of ``batch`` texts at a time.
         groups: each is served by itself.
         batch: texts at a time.
-
-    Raises:
-        MissingChannelError: the trace does not hold what a policy reads; nothing was replayed.
-        CostError: a round has a longer context or larger trees than has a price.
-        PolicyError: a policy of the batch has no prices for as many texts; nothing was replayed.
     """
     for one in priced.policies:
         check_needs(one.policy, trace.holds(draft))

@@ -148,11 +148,7 @@ class _PolicyRequest:
 
 
 def _check_no_channels(policies: Sequence[NamedPolicy]) -> None:
-    """Refuse to record prompts for a policy that reads what is added to a trace afterwards.
-
-    Raises:
-        UsageError: a policy reads a channel.
-    """
+    """Refuse to record prompts for a policy that reads what is added to a trace afterwards."""
     for named in policies:
         for need in named.policy.needs.made:
             raise UsageError(
@@ -169,11 +165,7 @@ def _repeats(repeats: int | None, until_interval: float | None, time_limit: floa
 
 
 def _time_limit_s(minutes: float | None) -> float | None:
-    """Turn a time limit from minutes into seconds.
-
-    Raises:
-        UsageError: it is negative, or no number.
-    """
+    """Turn a time limit from minutes into seconds."""
     if minutes is None:
         return None
     if not minutes >= 0:

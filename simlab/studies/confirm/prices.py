@@ -28,9 +28,6 @@ def prices_for(path: Path | None, setup: ConfirmSetup) -> Prices:
     Args:
         path: the file that was asked for; None: none was.
         setup: what is run.
-
-    Raises:
-        CostError: the file that was asked for was measured with anything else, or does not reach far enough.
     """
     if setup.options.batch_invariant:
         if path is not None:

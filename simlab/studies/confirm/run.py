@@ -81,9 +81,6 @@ def run_confirmation(
         context: what the summary says beside its numbers; None: nothing. The best policy of a choice is held against
             the others.
         reprice: where the cost file of the prediction is written, corrected by the rounds that ran; None: nowhere.
-
-    Raises:
-        SimlabError: models, trace, policies, prices and log do not fit each other; nothing was run.
     """
     context = SummaryContext() if context is None else context
     policies = policies_at(policies, options.batch)
@@ -122,12 +119,7 @@ def run_confirmation(
 
 
 def _file_to_correct(out: Path, cost: Path | None, prices: Prices, setup: ConfirmSetup) -> CostFile:
-    """The cost file of the prediction.
-
-    Raises:
-        CostError: nothing is predicted, or rounds are those of several texts.
-        UsageError: something is there already.
-    """
+    """The cost file of the prediction."""
     if out.exists():
         raise UsageError(f"--reprice names {out}, which is there already; give another name")
     if prices.cost is None or setup.options.batch != 1:

@@ -45,9 +45,6 @@ def live_parts(out: Path, target: str, draft: str, prompts: Path | None = None) 
         target: a name, folder or Hub id.
         draft: a name, folder, file of weights or Hub id.
         prompts: a file, every second prompt of which is chosen on and the others confirmed on; None: packaged ones.
-
-    Raises:
-        SimlabError: the models cannot be had, or what is in ``out`` is of other ones.
     """
     dtype = "bfloat16" if has_fast_bfloat16() else "float32"
     cost, optimum = out / "cost.json", out / "optimize.json"
@@ -78,11 +75,7 @@ def _prompts_of(trace: Trace) -> int:
 
 
 def _halves(prompts: Path, out: Path) -> tuple[Path, Path]:
-    """Every second line of a prompt file, and the others, each in a file of its own.
-
-    Raises:
-        UsageError: the file cannot be read, or has fewer than four prompts.
-    """
+    """Every second line of a prompt file, and the others, each in a file of its own."""
     try:
         lines = [line for line in prompts.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:

@@ -66,11 +66,7 @@ class Collected:
     seconds: float = 0.0
 
     def answer(self, one: ForetoldText) -> EngineAnswer:
-        """The answer to one text.
-
-        Raises:
-            EngineError: it is no answer of this engine's, or the server read another prompt than was sent.
-        """
+        """The answer to one text."""
         found = self.engine.answer(self.bodies[one.index], f"the answer to {one.name}")
         sent = len(one.prompt_tokens)
         if found.num_prompt_tokens is not None and found.num_prompt_tokens != sent:
@@ -92,9 +88,6 @@ def reach(endpoint: Endpoint, wanted: str) -> Server:
     Args:
         endpoint: of the server.
         wanted: the name of an engine, or ``auto``.
-
-    Raises:
-        EngineError: nothing answers there, or nothing that is known.
     """
     candidates = ENGINES if wanted == "auto" else (engine_named(wanted),)
     found: tuple[Engine, Samples | None] | None = None
@@ -157,9 +150,6 @@ def collect(
         shared: whether others may use the server meanwhile; its counters are not read then.
         keep: is given each answer as it comes, with the index of its sequence.
         done: is called after each.
-
-    Raises:
-        EngineError: the server is busy, or does not answer as its kind does.
     """
     endpoint, engine = server.endpoint, server.engine
     before = None if shared else _counters(server)

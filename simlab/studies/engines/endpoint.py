@@ -28,9 +28,6 @@ class Endpoint:
             address: see above.
             time_limit_s: for the whole of one answer.
             key: that is sent along; it is never shown.
-
-        Raises:
-            EngineError: it is no such address.
         """
         try:
             parts = urlsplit(address if "://" in address else f"http://{address}")
@@ -46,11 +43,7 @@ class Endpoint:
         self.address = f"{parts.scheme}://{shown}{self.path}"
 
     def text(self, path: str) -> str | None:
-        """The text at a path; None: the server has nothing there.
-
-        Raises:
-            EngineError: it cannot be reached, or does not answer in time.
-        """
+        """The text at a path; None: the server has nothing there."""
         status, content = self._sent("GET", path, None, min(self.time_limit_s, _FACTS_S), path)
         if status != 200:
             if status in (401, 403):
@@ -72,9 +65,6 @@ class Endpoint:
             path: to which it is sent.
             body: that is sent.
             where: what the answer is called in messages.
-
-        Raises:
-            EngineError: the server refuses it, cannot be reached, or does not answer in time.
         """
         status, content = self._sent("POST", path, json.dumps(body).encode(), self.time_limit_s, where)
         if status != 200:

@@ -16,9 +16,6 @@ def foretold_texts(trace: Trace, draft: str, k: int, limit: int | None) -> list[
         draft: the draft set.
         k: drafted tokens of a round, at most the draft set's depth.
         limit: the first so many prompts; None: all.
-
-    Raises:
-        TraceError: it holds no text.
     """
     wanted = first_prompts(trace, limit)
     gaps = {index: rows.decision_gap for index, rows in trace.token_rows(wanted)}
@@ -44,11 +41,7 @@ def foretold_texts(trace: Trace, draft: str, k: int, limit: int | None) -> list[
 
 
 def check_greedy(trace: Trace) -> None:
-    """Refuse a trace whose texts no engine would write again.
-
-    Raises:
-        UsageError: they were sampled, or given.
-    """
+    """Refuse a trace whose texts no engine would write again."""
     manifest = trace.manifest
     if manifest.gt_mode != "generated":
         raise UsageError(
@@ -73,9 +66,6 @@ def checked_k(trace: Trace, name: str | None, k: int, shorter: bool, whose: str)
         k: drafted tokens of the engine's rounds.
         shorter: take the first k tokens of the recorded block all the same.
         whose: the engine, in a word or two.
-
-    Raises:
-        UsageError: the blocks differ.
     """
     draft = draft_set_named(trace, name)
     kept = trace.manifest.draft_sets[draft]
@@ -103,9 +93,6 @@ def asked_tokens(
         longest: new tokens that the recording allowed.
         most: that a request may ask for; None: no limit.
         exact_counters: ask for a round fewer than was recorded, so that every counted token is recorded.
-
-    Raises:
-        UsageError: nothing is left.
     """
     asked = {one.index: one.asked(longest, most) for one in texts}
     if exact_counters:

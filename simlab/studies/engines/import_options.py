@@ -117,9 +117,6 @@ they differ. --before takes off what the same server had counted at an earlier r
             names: of them.
             path: of the file that was given.
             held: what it holds, in words.
-
-        Raises:
-            ValueError: the value of an option is not its default.
         """
         for name in names:
             if getattr(self, name) != getattr(type(self), name):

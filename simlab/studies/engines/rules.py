@@ -125,11 +125,7 @@ than the profile is of, latencies are hypothetical, as --what-if batch=N of `sim
 
 @study(EngineRulesOptions)
 def engine_rules(options: EngineRulesOptions) -> EngineRules:
-    """Replay the rules of vLLM and SGLang, hindsight and simlab's joint rule on one trace.
-
-    Raises:
-        SimlabError: something is not there, or does not fit the rest.
-    """
+    """Replay the rules of vLLM and SGLang, hindsight and simlab's joint rule on one trace."""
     if not options.batch or min(options.batch) < 1 or len(set(options.batch)) < len(options.batch):
         raise UsageError(f"batch sizes must be different numbers of at least 1; got {list(options.batch)}")
     recording = opened(options.trace)

@@ -47,11 +47,7 @@ class ExportedTexts:
 
 
 def own_blocks(trace: Trace, draft: str, others: Sequence[Trace]) -> dict[int, tuple[Trace, str]]:
-    """Traces of the same texts and drafter, by the tokens that their blocks draft.
-
-    Raises:
-        UsageError: one is of other texts, of another drafter, or of a block that is there already.
-    """
+    """Traces of the same texts and drafter, by the tokens that their blocks draft."""
     base, found = trace.manifest.draft_sets[draft], dict[int, tuple[Trace, str]]()
     for other in others:
         name = other.draft_name(draft if draft in other.manifest.draft_sets else None)
@@ -78,11 +74,7 @@ def has_table(priced: Sequence[BatchPricing], batches: Sequence[int] | None) -> 
 
 
 def batch_table(priced: Sequence[BatchPricing], texts: ExportedTexts) -> list[BatchChoice]:
-    """The fastest chain at each batch size, of all lengths that have prices.
-
-    Raises:
-        CostError: prices are missing, or do not reach a text's length.
-    """
+    """The fastest chain at each batch size, of all lengths that have prices."""
     found = []
     for one in priced:
         cost = one.prices.cost

@@ -34,11 +34,7 @@ def conformance_text(
     rounds: int | None,
     num_synthetic: int,
 ) -> tuple[str, str]:
-    """The file, and a sentence that says what is in it.
-
-    Raises:
-        SimlabError: the trace or the artefacts do not hold what the policy needs, or several were named.
-    """
+    """The file, and a sentence that says what is in it."""
     if len(costs) > 1:
         raise UsageError(f"rounds are exported with one latency profile; got {len(costs)} times --cost")
     draft = trace.draft_name(draft_name)
@@ -53,11 +49,7 @@ def conformance_text(
 
 
 def _policy(text: str, prices: Prices, trace: Trace, draft: str) -> NamedPolicy:
-    """The one policy that was asked for, if the trace holds what it reads.
-
-    Raises:
-        SimlabError: it is not one, or the trace or the artefacts do not hold what it needs.
-    """
+    """The one policy that was asked for, if the trace holds what it reads."""
     policies = parse_policies([text], TraceArtefacts(prices, trace, draft))
     if len(policies) != 1:
         raise UsageError(f"`{text}` names {len(policies)} policies; a file holds the rounds of one, so name one")

@@ -23,13 +23,7 @@ Made = tuple[str, str, tuple[str, ...]]
 
 
 def cost_table_text(file_format: str, paths: Sequence[Path]) -> Made:
-    """Cost files, one of each batch size, as an engine's table.
-
-    Raises:
-        CostError: a file cannot be read or is not finished, two are of one batch size or of different models, or a
-            round takes no time.
-        UsageError: there is no file.
-    """
+    """Cost files, one of each batch size, as an engine's table."""
     if not paths:
         raise UsageError(f"--format {file_format} needs --cost FILE, one of each batch size")
     files = {path: read_cost_file(path) for path in paths}
@@ -66,11 +60,7 @@ def _check_same(paths: Sequence[Path], files: dict[Path, CostFile]) -> None:
 
 
 def temperatures_text(texts: ExportedTexts) -> Made:
-    """SGLang's temperatures of each position, fitted on a trace.
-
-    Raises:
-        TraceError: the trace has no round.
-    """
+    """SGLang's temperatures of each position, fitted on a trace."""
     parts = []
     with progress_bar(texts.progress, "export", "sequence", len(texts.wanted)) as bar:
         for some in texts.trace.recorded_texts(texts.draft, texts.wanted, ROOTS_AT_ONCE, ()):

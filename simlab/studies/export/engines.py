@@ -91,11 +91,7 @@ class EngineOptions:
 
 
 def engine_file(engine: str, policy_typed: str, texts: ExportedTexts, options: EngineOptions) -> EngineFile:
-    """The settings of one policy for an engine, and how to start it with them.
-
-    Raises:
-        SimlabError: the trace, the prices or the engine do not hold what is asked for.
-    """
+    """The settings of one policy for an engine, and how to start it with them."""
     costs = options.costs
     if engine not in TABLED and len(costs) > 1:
         raise UsageError(f"{engine} takes one latency profile, for a policy that weighs it; got {len(costs)} --cost")

@@ -14,8 +14,5 @@ def prepared(
         trace: a trace, or where one is; None: the sample that comes with simlab.
         license_id: of the texts, as the hub names it; None: unknown.
         public: whether everybody may see a repository that is made for it.
-
-    Raises:
-        SimlabError: there is no such trace, or it cannot be sent to such a place.
     """
     return publication(opened(trace), place, license_id, public)

@@ -41,10 +41,6 @@ def priced_batches(
         trace: whose texts are priced.
         draft: the draft set.
         limit: the first so many prompts only; None: all.
-
-    Raises:
-        CostError: two files are of one batch size, there are no prices of one text to work others out from, or these
-            do not reach far enough.
     """
     found = measured_prices(costs, trace, draft, limit)
     measured = {batch: BatchPricing(batch, prices, what_if=False) for batch, prices in found.items()}
@@ -54,11 +50,7 @@ def priced_batches(
 
 
 def measured_prices(costs: Sequence[Path], trace: Trace, draft: str, limit: int | None) -> dict[int, Prices]:
-    """Prices of cost files, by the number of texts at a time that they are of; without a file those shipped.
-
-    Raises:
-        CostError: two files are of one batch size.
-    """
+    """Prices of cost files, by the number of texts at a time that they are of; without a file those shipped."""
     found: dict[int, Prices] = {}
     for path in costs or (None,):
         prices = prices_for_trace(path, trace, draft, limit)

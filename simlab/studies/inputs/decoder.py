@@ -11,11 +11,7 @@ Decode = Callable[[list[int]], str]
 
 
 def decoder_of(trace: Trace) -> Decode | None:
-    """What turns the trace's tokens into text, if that is at hand; nothing is fetched.
-
-    Raises:
-        TraceError: the trace's own texts of tokens are missing or damaged.
-    """
+    """What turns the trace's tokens into text, if that is at hand; nothing is fetched."""
     texts = trace.token_texts()
     if texts is not None:
         return lambda ids: text_of_tokens(texts, ids)

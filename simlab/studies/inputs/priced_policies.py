@@ -55,9 +55,6 @@ def priced_policies(
     Each of ``changes`` adds, to each of these, a machine that nobody measured; see `simlab.policies.costs.what_if`.
     With ``batch`` all are prices of so many texts at a time. A file is read once. Plain decoding and the chain come
     first.
-
-    Raises:
-        SimlabError: a policy cannot be made, or a cost file cannot price this trace.
     """
     by_machine: dict[str | None, PricedPolicies] = {}
     depth = trace.manifest.draft_sets[draft].depth

@@ -104,9 +104,6 @@ def prices_for_trace(path: Path | None, trace: Trace, draft: str, limit: int | N
         trace: what is to be priced.
         draft: the draft set.
         limit: the first so many prompts only.
-
-    Raises:
-        CostError: the file cannot be read, is not finished, is of other models, or ends before the longest text.
     """
     manifest = trace.manifest
     kept, longest = manifest.draft_sets[draft], longest_context(trace, limit)
@@ -124,11 +121,7 @@ def prices_for_trace(path: Path | None, trace: Trace, draft: str, limit: int | N
 
 
 def cost_table_of(file: CostFile, path: Path | None = None) -> CostTable:
-    """What rounds cost by a finished cost file.
-
-    Raises:
-        CostError: the measurement is not finished.
-    """
+    """What rounds cost by a finished cost file."""
     missing = len(file.missing())
     if missing:
         where = f"the cost file {file.cost_id}" if path is None else str(path)
@@ -142,11 +135,7 @@ def cost_table_of(file: CostFile, path: Path | None = None) -> CostTable:
 
 
 def what_if_prices(prices: Prices, change: str | None) -> Prices:
-    """The latency profile of a hypothetical machine, not measured; None: nothing is changed.
-
-    Raises:
-        CostError: there are no prices, or what is to be changed makes no sense.
-    """
+    """The latency profile of a hypothetical machine, not measured; None: nothing is changed."""
     if change is None:
         return prices
     asked = parse_what_if(change)
@@ -158,11 +147,7 @@ def what_if_prices(prices: Prices, change: str | None) -> Prices:
 
 
 def prices_of_batch(prices: Prices, batch: int) -> Prices:
-    """The prices of so many texts at a time; of one text they are reckoned as `simlab.policies.costs.what_if` does.
-
-    Raises:
-        CostError: they are those of another number of texts, or do not reach as many tokens.
-    """
+    """The prices of so many texts at a time; of one text they are reckoned as `simlab.policies.costs.what_if` does."""
     if prices.cost is None or prices.batch == batch:
         return prices
     if prices.batch != 1:
@@ -255,11 +240,7 @@ def _too_short(cost: CostTable, longest_context: int, most_drafted: int) -> str:
 
 
 def check_models(path: Path, file: CostFile, trace: Trace, draft: str) -> None:
-    """Refuse prices of other models; examples, which are of others' models by what they say, may be borrowed.
-
-    Raises:
-        CostError: the file was not timed with the trace's target, drafter and block.
-    """
+    """Refuse prices of other models; examples, which are of others' models by what they say, may be borrowed."""
     kept = trace.manifest.draft_sets[draft]
     if not file.is_of_others and not file.fits(trace.manifest.target, kept.model, kept.block_size):
         raise CostError(

@@ -41,12 +41,7 @@ def opened(source: TraceSource | None) -> Trace:
 
 
 def draft_set_named(trace: Trace, name: str | None) -> str:
-    """The draft set of that name; None: the only one.
-
-    Raises:
-        UsageError: no name was given, and the trace holds several.
-        TraceError: the trace holds none of that name.
-    """
+    """The draft set of that name; None: the only one."""
     names = list(trace.manifest.draft_sets)
     if name is None and len(names) > 1:
         raise UsageError(f"{trace.place} holds the draft sets {', '.join(names)}; choose one with --draft NAME")

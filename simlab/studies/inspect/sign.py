@@ -31,9 +31,6 @@ def sign(path: str, progress: bool | None = None) -> Inspection:
     Args:
         path: of the file, or the folder of a trace.
         progress: whether a bar is shown; None: on a terminal.
-
-    Raises:
-        SimlabError: it is of no kind that is signed, or not even its values are right; then it is left as it was.
     """
     place = local_folder(path)
     if place is None or not place.exists():

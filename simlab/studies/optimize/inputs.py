@@ -104,11 +104,7 @@ def search_inputs(
     objective: str | None,
     node_cap: int | None,
 ) -> SearchInputs:
-    """The prompts to choose on and to report on, at the prices of each machine.
-
-    Raises:
-        SimlabError: something is not there, or does not fit the rest.
-    """
+    """The prompts to choose on and to report on, at the prices of each machine."""
     chosen = _objective(objective, len(costs), node_cap)
     draft = trace.draft_name(draft_name)
     prices = _prices(costs, trace, draft, chosen)

@@ -246,11 +246,7 @@ class SummedPart:
 
 @study(OptimizeOptions)
 def sum_part(options: OptimizeOptions) -> SummedPart:
-    """Do one machine's part of a search: what all policies come to on some of the prompts of both sides.
-
-    Raises:
-        SimlabError: something is not there, or does not fit the rest.
-    """
+    """Do one machine's part of a search: what all policies come to on some of the prompts of both sides."""
     if options.sums is None or options.shard is None:
         raise UsageError("--shard makes one part of the sums of a search; name their file with --sums FILE")
     for name in ("out", "results", "trials", "seed", "storage"):

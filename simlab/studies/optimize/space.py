@@ -51,11 +51,7 @@ class SearchSpace:
 
 
 def search_space_of(texts: Sequence[str], inputs: SearchInputs) -> SearchSpace:
-    """The entries that were typed, or those of all built-in policies.
-
-    Raises:
-        SimlabError: a policy cannot be made, or asks for more than trace and prices hold.
-    """
+    """The entries that were typed, or those of all built-in policies."""
     dev = inputs.dev
     most = min(DEFAULT_BUDGET, dev.most_drafted, inputs.evaluation.most_drafted, inputs.node_cap or DEFAULT_BUDGET)
     chain = "chain" if inputs.node_cap is None or dev.depth <= inputs.node_cap else f"chain:length={inputs.node_cap}"
@@ -83,11 +79,7 @@ def search_space_of(texts: Sequence[str], inputs: SearchInputs) -> SearchSpace:
 
 
 def points_at(text: str, entry: int, inputs: SearchInputs) -> list[SearchPoint]:
-    """The policies of a text without ranges, on each machine.
-
-    Raises:
-        SimlabError: one cannot be made, or asks for more than trace and prices hold.
-    """
+    """The policies of a text without ranges, on each machine."""
     artefacts = inputs.dev.artefacts
     found = []
     for first in parse_policies([text], artefacts[0]):

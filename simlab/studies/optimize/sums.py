@@ -28,9 +28,6 @@ def check_one_step(space: SearchSpace, halving: bool | None, option: str) -> Non
         space: what is searched.
         halving: whether worse policies are to be dropped on the way; None: as many as there are, they are not.
         option: which does not go with it.
-
-    Raises:
-        UsageError: it is one.
     """
     if space.ranged:
         entry = space.entries[space.ranged[0]].text
@@ -83,11 +80,7 @@ class KnownSums:
     rows: SumRows
 
     def on(self, side: PromptSet, points: Sequence[SearchPoint]) -> CandidateSums:
-        """The sums of these policies on all prompts of a side.
-
-        Raises:
-            UsageError: the file lacks a policy, a latency profile or a prompt.
-        """
+        """The sums of these policies on all prompts of a side."""
         wanted = _keys(side, points, range(len(side.prompts)))
         known = self.rows.filter(side=side.name).with_columns(known=pl.lit(value=True))
         found = wanted.join(known, on=_KEYS, how="left", nulls_equal=True, maintain_order="left")
@@ -107,12 +100,7 @@ class KnownSums:
 
 
 def known_sums(path: Path, inputs: SearchInputs) -> KnownSums:
-    """The sums of all parts of this very search.
-
-    Raises:
-        UsageError: they are of another search.
-        TraceError: the file is no file of sums, or of one part alone.
-    """
+    """The sums of all parts of this very search."""
     rows, noted, of = read_sums(path)
     check_whole(path, noted)
     differing = first_difference(dict(sorted(of.items(), reverse=True)), _search(inputs))

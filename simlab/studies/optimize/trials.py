@@ -36,11 +36,7 @@ class TrialPlan:
 
 
 def plan_of(trials: int | None, seed: int | None, storage: str | None, space: SearchSpace) -> TrialPlan:
-    """The plan that was asked for.
-
-    Raises:
-        UsageError: it is about ranges, and there are none.
-    """
+    """The plan that was asked for."""
     asked = {"trials": trials, "seed": seed, "storage": storage}
     named = [name for name, value in asked.items() if value is not None]
     if named and not space.ranged:
@@ -53,11 +49,7 @@ def plan_of(trials: int | None, seed: int | None, storage: str | None, space: Se
 def run_trials(
     space: SearchSpace, inputs: SearchInputs, plan: TrialPlan, options: SearchOptions
 ) -> tuple[list[SearchPoint], int]:
-    """The best policy of each trial of each entry with ranges, and how many policies were tried.
-
-    Raises:
-        SimlabError: optuna is not installed, or its storage cannot be opened.
-    """
+    """The best policy of each trial of each entry with ranges, and how many policies were tried."""
     found: dict[str, SearchPoint] = {}
     number = 0
     for place in space.ranged:

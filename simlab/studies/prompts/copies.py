@@ -30,11 +30,7 @@ class Copy:
     paths: tuple[Path, ...]
 
     def rows(self) -> Iterator[Row]:
-        """All rows, file by file.
-
-        Raises:
-            PromptError: a file cannot be read, or a row is no object.
-        """
+        """All rows, file by file."""
         index = 0
         for path in self.paths:
             for number, fields in enumerate(_read(path), 1):

@@ -33,11 +33,7 @@ class Row:
     fields: Mapping[str, object]
 
     def first(self, *names: str) -> object:
-        """The first of some fields that is there.
-
-        Raises:
-            PromptError: none of them is.
-        """
+        """The first of some fields that is there."""
         value = next((self.fields[name] for name in names if self.fields.get(name) is not None), None)
         if value is None:
             got = ", ".join(self.fields) or "none"
@@ -45,11 +41,7 @@ class Row:
         return value
 
     def text(self, *names: str) -> str:
-        """The first of some fields that is there, as text.
-
-        Raises:
-            PromptError: it is no text, or there is none.
-        """
+        """The first of some fields that is there, as text."""
         value = self.first(*names)
         if not isinstance(value, str) or not value:
             raise PromptError(f"{self.where}: expected text in {names[0]!r}; got {value!r:.40}")

@@ -11,22 +11,14 @@ from simlab.workers.parts import Part, parse_part
 
 
 def own_part(shard: str | Part | None) -> Part | None:
-    """The part that was asked for; None: everything, as the only part there is means too.
-
-    Raises:
-        UsageError: there is no such part.
-    """
+    """The part that was asked for; None: everything, as the only part there is means too."""
     with as_usage_error():
         part = parse_part(shard) if isinstance(shard, str) else shard
     return None if part is None or part.is_whole else part
 
 
 def check_can_be_split(part: Part | None, batch: int | None, out: str | Path | None) -> None:
-    """Refuse a part where there is none.
-
-    Raises:
-        UsageError: all texts are replayed together, or there is no file of result rows.
-    """
+    """Refuse a part where there is none."""
     if part is None:
         return
     if batch is not None:

@@ -28,9 +28,6 @@ def route_shares(trace: Trace, draft: str, policies: Iterable[NamedPolicy], sequ
         draft: the draft set.
         policies: any.
         sequences: the texts.
-
-    Raises:
-        SimlabError: as `simlab.sequence_replay.rounds` does.
     """
     routers = {one.label: one.policy for one in policies if isinstance(one.policy, RoutedPolicy)}
     if not routers:

@@ -152,12 +152,7 @@ class ReadyRows:
         self._replay = Replay([(row.policy.policy, row.cost) for row in rows if row.policy is not None])
 
     def sums(self, texts: RecordedTexts) -> ReplaySums:
-        """The sums of each row over the rounds of each text.
-
-        Raises:
-            CostError: a policy drafted more tokens than have a price.
-            SimlabError: as `simlab.sequence_replay.rounds` does.
-        """
+        """The sums of each row over the rounds of each text."""
         played = self._replay.sums(texts)
         sums = empty_replay_sums(len(self.rows), len(texts.sequences))
         sums.counts[self._played], sums.seconds[self._played] = played.counts, played.seconds

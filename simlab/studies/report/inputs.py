@@ -104,11 +104,7 @@ class ReportInputs:
 def inputs_of_replay(
     trace: Trace, draft_name: str | None, cost: Path | None, typed: Sequence[str], limit: int | None
 ) -> ReportInputs:
-    """Rows of policies that are replayed for the report.
-
-    Raises:
-        SimlabError: a policy cannot be made, or does not fit the trace.
-    """
+    """Rows of policies that are replayed for the report."""
     draft = trace.draft_name(draft_name)
     chosen = typed or (_WITHOUT_PRICES if prices_for_trace(cost, trace, draft, limit).cost is None else USUAL)
     (machine,) = priced_policies(chosen, [] if cost is None else [cost], trace, draft, limit)
@@ -120,11 +116,7 @@ def inputs_of_replay(
 def inputs_of_results(
     places: Sequence[Path], trace: TraceSource | None, draft_name: str | None, cost: Path | None
 ) -> ReportInputs:
-    """Rows of result files, and of folders of confirm with their summaries.
-
-    Raises:
-        SimlabError: a file cannot be read, has no rows, or does not fit the rest.
-    """
+    """Rows of result files, and of folders of confirm with their summaries."""
     files = [path / "results.parquet" if path.is_dir() else path for path in places]
     rows = joined_results([read_results(path) for path in files])
     if rows.is_empty():
@@ -183,11 +175,7 @@ def _batch_of(settings: str) -> int:
 
 
 def _served(rows: Results) -> str:
-    """What to know of rows of several texts at a time; empty where each ran alone.
-
-    Raises:
-        UsageError: the rows are of several numbers of texts at a time, under the same labels.
-    """
+    """What to know of rows of several texts at a time; empty where each ran alone."""
     # Plain decoding has no setting of its own.
     settings = rows.filter(rows["name"] == BASELINE)["settings"].unique()
     batches = sorted({_batch_of(one) for one in settings})

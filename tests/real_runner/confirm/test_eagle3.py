@@ -155,7 +155,7 @@ def test_beside_two_draft_sets_none_is_chosen(made: Made, tmp_path: Path) -> Non
     add(DraftOptions(str(trace), "other", str(other), min_width=12, exact_budget=20))
     add(ChannelOptions(str(trace), "short", str(made.folder / "head"), settings={**SETTINGS, "steps": 2}))
     for draft in ("dflash", "other"):
-        arguments = ["replay", "--trace", str(trace), "--draft", draft, "-p", f"{SHORTER},channel=short", "-p", SHORTER]
+        arguments = ["replay", "--trace", str(trace), "--draft-set", draft, "-p", f"{SHORTER},channel=short", "-p", SHORTER]
         assert main(arguments) == 0
     found = open_trace(trace)
     for recorded in found.recorded("dflash", channels=["eagle3", "short"]):

@@ -173,4 +173,4 @@ def test_a_head_is_added_to_a_trace_as_a_draft_set(made: Made, tmp_path: Path) -
     assert main(["record", "--target", made.target, "--draft", drafter, *texts]) == 0
     assert main(["record", "--trace", trace, "--add-draft", f"eagle3={made.head}", "--block", str(BLOCK)]) == 0
     assert open_trace(trace).draft_ids["eagle3"] == made.trace.draft_ids["eagle3"]
-    assert main(["replay", "--trace", trace, "--draft", "eagle3", "-p", CHAIN]) == 0
+    assert main(["replay", "--trace", trace, "--draft-set", "eagle3", "-p", CHAIN]) == 0

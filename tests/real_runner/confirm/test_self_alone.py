@@ -168,9 +168,9 @@ def test_it_is_added_to_a_trace_of_a_drafter(
     monkeypatch.undo()
     assert main([*add, "--resume"]) == 0
     assert open_trace(trace).draft_ids["self"] == made.trace.draft_ids["self"]
-    assert main(["replay", "--trace", trace, "--draft", "self", "-p", MODES[1]]) == 0
+    assert main(["replay", "--trace", trace, "--draft-set", "self", "-p", MODES[1]]) == 0
     capsys.readouterr()
-    assert main(["replay", "--trace", trace, "--draft", "dflash", "-p", MODES[1]]) == 2
+    assert main(["replay", "--trace", trace, "--draft-set", "dflash", "-p", MODES[1]]) == 2
     assert "the draft set dflash is a drafter's" in capsys.readouterr().err
 
 

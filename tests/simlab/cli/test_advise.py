@@ -75,7 +75,7 @@ def test_settings_may_be_chosen_on_other_prompts(
     trace: Path, costs: dict[int, Path], tmp_path: Path, capsys: Capture
 ) -> None:
     dev = write_synthetic_trace(tmp_path / "dev", num_sequences=6, length=40, seed=7)
-    arguments = ["--trace", str(trace), "--choose-on", str(dev), "--cost", str(costs[1]), "--batch", "1"]
+    arguments = ["--trace", str(trace), "--dev-trace", str(dev), "--cost", str(costs[1]), "--batch", "1"]
     assert main(["advise", *arguments, "-p", "chain:length=1/2", "-p", "ddtree:budget=4/8"]) == 0
     said = capsys.readouterr().out
     assert f"chosen on {dev}" in " ".join(said.split())
@@ -121,7 +121,7 @@ def test_what_an_imported_table_leaves_out_is_said(trace: Path, tmp_path: Path, 
     table, cost = tmp_path / "sps.json", tmp_path / "cost.json"
     value = {"sample_batch_tokens": [8, 64], "sample_steps_per_sec": [90.0, 40.0], "max_batch_tokens": 64}
     table.write_text(json.dumps(value))
-    assert main(["import-cost", str(table), "--batch", "8", "--trace", str(trace), "--out", str(cost)]) == 0
+    assert main(["import", str(table), "--batch", "8", "--trace", str(trace), "--out", str(cost)]) == 0
     capsys.readouterr()
     found = advised(capsys, "--trace", str(trace), "--cost", str(cost), "--batch", "8")
     assert found["rows"][0]["chain"].startswith("chain:length=")

@@ -37,7 +37,7 @@ def cost(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def curves(capsys: pytest.CaptureFixture[str], trace: Path, *arguments: str) -> dict[str, Any]:
     """What ``--json`` says."""
-    assert main(["curves", "--trace", str(trace), "--json", *arguments]) == 0
+    assert main(["study", "curves", "--trace", str(trace), "--json", *arguments]) == 0
     value: dict[str, Any] = json.loads(capsys.readouterr().out)
     return value
 
@@ -76,7 +76,7 @@ def test_rows_and_table_of_two_machines(
     }
     write_cost_file(stairs, replace(full, samples=samples))
     arguments = ["--cost", str(cost), "--cost", str(stairs), "--by", "dataset", "--out", str(out)]
-    assert main(["curves", "--trace", str(trace), *arguments]) == 0
+    assert main(["study", "curves", "--trace", str(trace), *arguments]) == 0
     text = capsys.readouterr().out
     assert text.count("latency  Made-up CPU") == 2
     assert "at every root, 0 to 64 drafted tokens" in text
@@ -123,7 +123,7 @@ def test_only_the_roots_of_a_policy(
         (["--edges", "raw", "--calibration", "x"], "--edges calibrated"),
         (["-p", "ddtree:budget=1/2"], "makes 2"),
         (["-p", "nothing"], "no policy `nothing`"),
-        (["--draft", "other"], "no draft set"),
+        (["--draft-set", "other"], "no draft set"),
         (["--cost", "/does/not/exist"], "/does/not/exist"),
         (["--out", "/"], "expected a file"),
     ],
@@ -132,7 +132,7 @@ def test_a_mistake_is_one_sentence(
     arguments: list[str], said: str, trace: Path, cost: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     priced = [] if "--cost" in arguments else ["--cost", str(cost)]
-    assert main(["curves", "--trace", str(trace), *priced, *arguments]) == 2
+    assert main(["study", "curves", "--trace", str(trace), *priced, *arguments]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("simlab: ")
@@ -144,7 +144,7 @@ def test_a_trace_that_is_exact_for_less_than_the_budget(
     tmp_path: Path, cost: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = write_synthetic_trace(tmp_path / "trace", num_sequences=2, length=12, kept=16)
-    assert main(["curves", "--trace", str(trace), "--cost", str(cost), "--budget", "17"]) == 2
+    assert main(["study", "curves", "--trace", str(trace), "--cost", str(cost), "--budget", "17"]) == 2
     assert "exact up to 16" in capsys.readouterr().err
     assert curves(capsys, trace, "--cost", str(cost))["budget"] == 16
 
@@ -153,16 +153,16 @@ def test_without_prices_it_says_how_to_get_them(
     trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(cost_file, "PACKAGED", tmp_path)
-    assert main(["curves", "--trace", str(trace)]) == 2
+    assert main(["study", "curves", "--trace", str(trace)]) == 2
     assert "simlab profile" in capsys.readouterr().err
     unfinished = tmp_path / "unfinished.json"
     write_cost_file(unfinished, EMPTY)
-    assert main(["curves", "--trace", str(trace), "--cost", str(unfinished)]) == 2
+    assert main(["study", "curves", "--trace", str(trace), "--cost", str(unfinished)]) == 2
     assert "not finished" in capsys.readouterr().err
 
 
 def test_the_packaged_trace_has_raw_and_calibrated_curves(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["curves", "--limit", "2", "--budget", "16", "--json"]) == 0
+    assert main(["study", "curves", "--limit", "2", "--budget", "16", "--json"]) == 0
     value = json.loads(capsys.readouterr().out)
     assert [(row["edges"], row["rule"]) for row in value["rows"]] == [
         (edges, rule) for edges in ("raw", "calibrated") for rule in RULES
@@ -170,7 +170,7 @@ def test_the_packaged_trace_has_raw_and_calibrated_curves(capsys: pytest.Capture
     told = [(one["num_drafted"][FIRST], one["tokens_per_s"]) for one in value["worst_curves"]]
     least = [1 - curve[n] / max(curve) for n, curve in told]
     assert least == pytest.approx([row["worst_regret_share"] for row in value["rows"] if row["rule"] == FIRST])
-    assert main(["curves", "--limit", "2", "--budget", "16", "--progress"]) == 0
+    assert main(["study", "curves", "--limit", "2", "--budget", "16", "--progress"]) == 0
     assert "Fewer than 20 prompts" in capsys.readouterr().out
 
 
@@ -215,7 +215,7 @@ def test_valleys_are_told_from_noise_and_samples_that_would_tell_are_named(
     assert known["samples"] == unknown["samples"] == 18
     assert known["samples_needed"] <= 18 < unknown["samples_needed"] <= unknown["samples_needed_everywhere"]
     assert unknown["command"] == f"simlab profile --out NEW_FILE --repeats {unknown['samples_needed']}"
-    assert main(["curves", "--trace", str(trace), "--cost", str(tmp_path / "loud.json")]) == 0
+    assert main(["study", "curves", "--trace", str(trace), "--cost", str(tmp_path / "loud.json")]) == 0
     text = capsys.readouterr().out
     assert f"`{unknown['command']}`" in text
     assert "18 samples a cell" in " ".join(text.split())
@@ -230,7 +230,7 @@ def test_one_visit_to_a_cell_says_nothing_of_noise(
     value = curves(capsys, trace, "--cost", str(path))
     assert value["rows"][0]["kept_valley_share"] is value["prices"][0]["samples_needed"] is None
     assert value["split_halves"] == []
-    assert main(["curves", "--trace", str(trace), "--cost", str(path)]) == 0
+    assert main(["study", "curves", "--trace", str(trace), "--cost", str(path)]) == 0
     text = capsys.readouterr().out
     assert "one visit to a cell does not tell" in text
     assert "--repeats 4`" in text

@@ -13,11 +13,11 @@ FEW = ["--limit", "3", "--batch", "1", "--batch", "3"]
 
 
 def test_json_and_tables_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["engine-rules", *FEW, "--json"]) == 0
+    assert main(["study", "engine-rules", *FEW, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert len(found["rows"]) == 2 * NUM_SCHEDULES
     assert [one["batch"] for one in found["prices"]] == [1, 3]
-    assert main(["engine-rules", *FEW]) == 0
+    assert main(["study", "engine-rules", *FEW]) == 0
     text = capsys.readouterr().out
     for row in found["rows"]:
         (line,) = [
@@ -43,8 +43,8 @@ def test_hindsight_and_its_rivals() -> None:
 
 
 def test_bad_input_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["engine-rules", "--batch", "0"]) == 2
-    assert main(["engine-rules", "--cost", "nothing.json"]) == 2
+    assert main(["study", "engine-rules", "--batch", "0"]) == 2
+    assert main(["study", "engine-rules", "--cost", "nothing.json"]) == 2
     capsys.readouterr()
     with pytest.raises(UsageError, match="different numbers of at least 1"):
         simlab.engine_rules(batches=[2, 2])

@@ -31,7 +31,7 @@ def table(tmp_path: Path) -> Path:
 
 def test_an_sglang_table_prices_a_replay(table: Path, tmp_path: Path, capsys: Capture) -> None:
     out = tmp_path / "cost.json"
-    assert main(["import-cost", str(table), "--batch", "4", "--plain-s", "0.01", "--out", str(out), "--json"]) == 0
+    assert main(["import", str(table), "--batch", "4", "--plain-s", "0.01", "--out", str(out), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert any("Steps of 4 to 7 tokens were not timed" in one for one in said["checks"])
     assert any("within the seconds of verify" in one for one in said["notes"])
@@ -43,7 +43,7 @@ def test_an_sglang_table_prices_a_replay(table: Path, tmp_path: Path, capsys: Ca
 def test_vllms_curves_have_a_drafter(tmp_path: Path, capsys: Capture) -> None:
     table, out = tmp_path / "curves.json", tmp_path / "cost.json"
     table.write_text(json.dumps(CURVES))
-    assert main(["import-cost", str(table), "--batch", "8", "--out", str(out)]) == 0
+    assert main(["import", str(table), "--batch", "8", "--out", str(out)]) == 0
     said = capsys.readouterr().out
     assert "draft takes 0.002 s everywhere" in said
     assert "Probes of 1 tokens cannot occur" in said
@@ -63,7 +63,7 @@ def test_what_does_not_fit_is_one_sentence(
     table: Path, tmp_path: Path, capsys: Capture, arguments: list[str], said: str
 ) -> None:
     out = tmp_path / "cost.json"
-    assert main(["import-cost", str(table), "--out", str(out), *arguments]) == 2
+    assert main(["import", str(table), "--out", str(out), *arguments]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert any(one in error for one in said.split("|"))
@@ -90,7 +90,7 @@ def test_what_is_exported_is_imported(
     table, again = tmp_path / "table.json", tmp_path / "again.json"
     assert main(["export", "--format", file_format, "--cost", str(measured), "--out", str(table)]) == 0
     assert "context of 64 tokens" in capsys.readouterr().err
-    assert main(["import-cost", str(table), "--batch", "4", "--out", str(again)]) == 0
+    assert main(["import", str(table), "--batch", "4", "--out", str(again)]) == 0
     before, after = (cost_table_of(read_cost_file(path)) for path in (measured, again))
     for number in EMPTY.node_counts:
         wanted = sum(float(before.curve(stage, 64)[number]) for stage in stages)

@@ -286,7 +286,7 @@ def test_a_what_if_says_so_and_is_that_of_replay(
 ) -> None:
     out = tmp_path / "deep" / "vllm.json"
     command = ["export", "--trace", str(trace), "--format", "vllm", "-p", "chain", "--cost", str(costs[1])]
-    assert main([*command, "--batches", "2,1,8", "--out", str(out)]) == 0
+    assert main([*command, "--batch", "2,1,8", "--out", str(out)]) == 0
     said = capsys.readouterr()
     assert str(out) in said.out
     assert "WHAT IF, hypothetical, not measured: the latencies of batch sizes 2, 8" in said.err
@@ -303,7 +303,7 @@ def test_a_what_if_says_so_and_is_that_of_replay(
 
 
 def test_a_measured_batch_goes_before_a_what_if(costs: dict[int, Path], exported: Callable[..., str]) -> None:
-    given = ["--cost", str(costs[1]), "--cost", str(costs[4]), "--batches", "1,4,5"]
+    given = ["--cost", str(costs[1]), "--cost", str(costs[4]), "--batch", "1,4,5"]
     rows = json.loads(exported("--format", "vllm", "-p", "chain", *given))["simlab"]["batches"]
     assert [(row["batch"], row["what_if"]) for row in rows] == [(1, False), (4, False), (5, True)]
 
@@ -313,7 +313,7 @@ def test_without_prices_of_several_batch_sizes_there_is_no_table(
 ) -> None:
     value = json.loads(exported("--format", "vllm", "-p", "chain", "--cost", str(costs[1])))
     assert "num_speculative_tokens_per_batch_size" not in value["serve"]
-    assert any("--batches" in note and "--batch N" in note for note in value["simlab"]["notes"])
+    assert any("--batch" in note and "--batch N" in note for note in value["simlab"]["notes"])
     text = exported("--format", "tensorrt-llm", "-p", "chain:length=5")
     assert "draft_len_schedule" not in yaml_mapping(text)["speculative_config"]
     assert "No draft_len_schedule" in text
@@ -347,12 +347,12 @@ def test_the_profile_has_the_documented_shape(typed: str, trace: Path, exported:
         (["vllm", "-p", "ddtree:budget=4/8"], "names 2 policies"),
         (["vllm", "-p", "chain", "--draft-tokens", "1"], "give at least as many"),
         (["sglang", "-p", "chain", "--draft-tokens", "8"], "--draft-tokens is read with --format vllm"),
-        (["modelopt", "-p", "chain", "--batches", "1,2"], "--batches is read with"),
-        (["sglang", "-p", "chain", "--batches", "1,2"], "--batches is read with"),
+        (["modelopt", "-p", "chain", "--batch", "1,2"], "--batches is read with"),
+        (["sglang", "-p", "chain", "--batch", "1,2"], "--batches is read with"),
         (["vllm", "-p", "chain", "--rounds", "1"], "--rounds is read with --format conformance"),
         (["vllm", "-p", "chain", "--results", "x"], "--results is read with --format latex, markdown"),
-        (["vllm", "-p", "chain", "--batches", "1,x"], "expected batch sizes such as 1,2,4,8"),
-        (["vllm", "-p", "chain", "--batches", "1,2"], "No speeds"),
+        (["vllm", "-p", "chain", "--batch", "1,x"], "expected batch sizes such as 1,2,4,8"),
+        (["vllm", "-p", "chain", "--batch", "1,2"], "No speeds"),
         (["conformance"], "needs --policy"),
     ],
 )
@@ -367,10 +367,10 @@ def test_prices_that_make_no_table_are_refused(
 ) -> None:
     start = ["--trace", str(trace), "-p", "chain", "--format"]
     assert "two cost files" in refused(*start, "vllm", "--cost", str(costs[4]), "--cost", str(costs[4]))
-    assert "none of one text" in refused(*start, "vllm", "--cost", str(costs[4]), "--batches", "8")
+    assert "none of one text" in refused(*start, "vllm", "--cost", str(costs[4]), "--batch", "8")
     for engine in ("modelopt", "sglang"):
         assert "one latency profile" in refused(*start, engine, "--cost", str(costs[1]), "--cost", str(costs[4]))
-    said = refused(*start, "tensorrt-llm", "--cost", str(costs[64]), "--batches", "64")
+    said = refused(*start, "tensorrt-llm", "--cost", str(costs[64]), "--batch", "64")
     assert "0 (batch 64)" in said
     assert "names the folder" in refused(*start, "vllm", "--out", str(tmp_path))
 

@@ -126,7 +126,7 @@ def test_values_that_only_inspect_used_to_refuse(refused: Say, trace: Path) -> N
     for typed in (
         ["replay", "--trace", str(trace), "-p", "chain"],
         ["inspect", str(trace)],
-        ["scoring", "--trace", str(trace)],
+        ["study", "scoring", "--trace", str(trace)],
     ):
         said = refused(*typed)
         assert "sequence 0, position 0: candidates must stand in the order of log-prob descending, then id" in said

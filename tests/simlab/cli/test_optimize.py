@@ -53,7 +53,7 @@ def test_the_planted_best_is_found_reported_and_kept(
     out, results = tmp_path / "deep" / "optimize.json", tmp_path / "results.parquet"
     asked = ["-p", "ddtree:budget=1..8", "-p", "chain:length=1..7"]
     value = optimize(
-        capsys, "--trace", dev, "--report-on", test, "--cost", cost, *asked, "--out", out, "--results", results
+        capsys, "--dev-trace", dev, "--trace", test, "--cost", cost, *asked, "--out", out, "--results", results
     )
     file = stairs(PLANTED, 0.010)
     listed = [*(f"ddtree:budget={num}" for num in range(1, 9)), *(f"chain:length={num}" for num in range(1, 8))]
@@ -96,7 +96,7 @@ def test_the_planted_best_is_found_reported_and_kept(
 def test_a_best_setting_at_an_end_is_named(
     traces: tuple[Path, Path], cost: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ("--trace", traces[0], "--report-on", traces[1], "--cost", cost)
+    arguments = ("--dev-trace", traces[0], "--trace", traces[1], "--cost", cost)
     short = optimize(capsys, *arguments, "-p", f"chain:length=1..{PLANTED}")
     assert short["at_the_ends"] == [f"length={PLANTED} is the largest that was searched"]
     assert optimize(capsys, *arguments, "-p", "chain:length=1..7")["at_the_ends"] == []
@@ -121,7 +121,7 @@ def test_one_trace_is_split_by_prompt(
 
 
 def test_the_whole_shelf_in_words(traces: tuple[Path, Path], cost: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--trace", str(traces[0]), "--report-on", str(traces[1]), "--cost", str(cost), "--node-cap", "12"]
+    arguments = ["--dev-trace", str(traces[0]), "--trace", str(traces[1]), "--cost", str(cost), "--node-cap", "12"]
     assert main(["optimize", *arguments]) == 0
     text = capsys.readouterr().out
     for expected in (
@@ -138,7 +138,7 @@ def test_the_whole_shelf_in_words(traces: tuple[Path, Path], cost: Path, capsys:
 
 
 def test_the_acceptance_length_at_a_cap(traces: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ("--trace", traces[0], "--report-on", traces[1], "--objective", "acceptance_length", "--node-cap", 9)
+    arguments = ("--dev-trace", traces[0], "--trace", traces[1], "--objective", "acceptance_length", "--node-cap", 9)
     value = optimize(capsys, *arguments, "-p", "ddtree:budget=1..20", "-p", "spine-gap:budget=1..14")
     trace, by_hand = open_trace(traces[0]), {}
     for typed in ("chain", "ddtree:budget=8", "ddtree:budget=9", "spine-gap:budget=9"):
@@ -165,9 +165,9 @@ def test_the_worst_case_of_two_machines(
     write_cost_file(steep, stairs(2, 0.002))
     value = optimize(
         capsys,
-        "--trace",
+        "--dev-trace",
         traces[0],
-        "--report-on",
+        "--trace",
         traces[1],
         "--cost",
         cost,
@@ -199,9 +199,9 @@ def test_halving_and_threads_change_nothing_here(
     traces: tuple[Path, Path], cost: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = (
-        "--trace",
+        "--dev-trace",
         traces[0],
-        "--report-on",
+        "--trace",
         traces[1],
         "--cost",
         cost,
@@ -216,11 +216,11 @@ def test_a_choice_is_not_reported_on_its_own_prompts(
     traces: tuple[Path, Path], cost: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dev, _ = traces
-    assert "share 18 prompts, such as" in refused(capsys, "--trace", dev, "--report-on", dev, "--cost", cost)
+    assert "share 18 prompts, such as" in refused(capsys, "--dev-trace", dev, "--trace", dev, "--cost", cost)
     renamed = write_trace(tmp_path / "renamed", "renamed", 1)
-    assert "share 18 prompts" in refused(capsys, "--trace", dev, "--report-on", renamed, "--cost", cost)
+    assert "share 18 prompts" in refused(capsys, "--dev-trace", dev, "--trace", renamed, "--cost", cost)
     other = write_trace(tmp_path / "other", "other", 5, target="another model")
-    assert "differs from" in refused(capsys, "--trace", dev, "--report-on", other, "--cost", cost)
+    assert "differs from" in refused(capsys, "--dev-trace", dev, "--trace", other, "--cost", cost)
 
 
 @pytest.mark.parametrize(
@@ -246,14 +246,14 @@ def test_a_choice_is_not_reported_on_its_own_prompts(
             ["--cost", "COST", "--node-cap", "4", "-p", "spine-gap:budget=5"],
             "all policies of -p draft more than --node-cap 4",
         ),
-        (["--cost", "COST", "--draft", "none"], "no draft set 'none'"),
+        (["--cost", "COST", "--draft-set", "none"], "no draft set 'none'"),
     ],
 )
 def test_what_is_typed_wrong_is_said_in_a_sentence(
     arguments: list[str], message: str, traces: tuple[Path, Path], cost: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     typed = [str(cost) if one == "COST" else one for one in arguments]
-    assert message in refused(capsys, "--trace", traces[0], "--report-on", traces[1], *typed)
+    assert message in refused(capsys, "--dev-trace", traces[0], "--trace", traces[1], *typed)
 
 
 def test_without_optuna_a_range_is_refused_in_a_sentence(
@@ -261,7 +261,7 @@ def test_without_optuna_a_range_is_refused_in_a_sentence(
 ) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     asked = ("-p", "survival:threshold=0.01~0.5,budget=6/12")
-    message = refused(capsys, "--trace", traces[0], "--report-on", traces[1], "--cost", cost, *asked)
+    message = refused(capsys, "--dev-trace", traces[0], "--trace", traces[1], "--cost", cost, *asked)
     assert 'pip install "simlab[optimize]"' in message
     assert "0.0/0.5/1.0" in message
 
@@ -270,7 +270,7 @@ def test_trials_of_a_range_go_on_as_they_would_have(
     traces: tuple[Path, Path], cost: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("optuna")
-    arguments = ("--trace", traces[0], "--report-on", traces[1], "--cost", cost)
+    arguments = ("--dev-trace", traces[0], "--trace", traces[1], "--cost", cost)
     asked = (*arguments, "-p", "survival:threshold=0.1~0.5,budget=32/64", "--seed", 3)
     storage = f"sqlite:///{tmp_path / 'trials.db'}"
     whole = optimize(capsys, *asked, "--trials", 12)

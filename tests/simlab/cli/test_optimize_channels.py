@@ -39,7 +39,7 @@ def test_policies_whose_channel_is_not_there_are_left_out(trace: Path) -> None:
 
 
 def test_a_missing_channel_is_one_sentence(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["scoring", "--trace", str(trace), "-p", "taps:budget=4"]) == 2
+    assert main(["study", "scoring", "--trace", str(trace), "-p", "taps:budget=4"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.count("\n") == 1

@@ -33,7 +33,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def typed(place: Path, *more: object, costs: tuple[str, ...] = ("one",)) -> list[str]:
     priced = [word for name in costs for word in ("--cost", str(place / f"{name}.json"))]
-    both = ["--trace", str(place / "dev"), "--report-on", str(place / "test")]
+    both = ["--dev-trace", str(place / "dev"), "--trace", str(place / "test")]
     return ["optimize", *both, *priced, *ASKED, *map(str, more)]
 
 
@@ -184,7 +184,7 @@ def test_the_choice_names_what_is_wrong_with_sums(
     assert f"{whole} has not one sum of caddtree" in said
     assert "type the same -p, --cost and --node-cap" in said
     assert "has not one sum of chain" in refusal(capsys, typed(place, "--sums", whole, costs=("other",)))
-    swapped = ["optimize", "--trace", str(place / "test"), "--report-on", str(place / "dev"), *ASKED]
+    swapped = ["optimize", "--dev-trace", str(place / "test"), "--trace", str(place / "dev"), *ASKED]
     said = refusal(capsys, [*swapped, "--cost", str(place / "one.json"), "--sums", str(whole)])
     assert f"{whole} is of another search: it differs in evaluation_text_id (" in said
     assert main(["replay", "--trace", str(place / "dev"), "--out", str(tmp_path / "results.parquet")]) == 0

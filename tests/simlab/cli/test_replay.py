@@ -291,7 +291,7 @@ def test_a_limit_counts_prompts_and_keeps_turns_together(trace: Path, capsys: py
     [
         (["-p", "ddtree:budget=65"], "--exact-budget 128"),
         (["-p", "ddtree:width=1"], "its settings are budget"),
-        (["--draft", "other"], "no draft set 'other'"),
+        (["--draft-set", "other"], "no draft set 'other'"),
         (["--out", "/"], "names the folder"),
     ],
 )

@@ -37,7 +37,7 @@ def cost(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def scored(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     """What ``--json`` says."""
-    assert main(["scoring", "--json", *arguments]) == 0
+    assert main(["study", "scoring", "--json", *arguments]) == 0
     value: dict[str, Any] = json.loads(capsys.readouterr().out)
     return value
 
@@ -90,7 +90,7 @@ def test_slices_and_a_file_of_reliability_curves(
 
 
 def test_tables_for_people_and_what_is_left_out(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["scoring", "--trace", str(trace), "--by", "dataset"]) == 0
+    assert main(["study", "scoring", "--trace", str(trace), "--by", "dataset"]) == 0
     text = capsys.readouterr().out
     assert "Left out: `calibrated:budget=16`" in text
     assert "no speeds" in text.lower()
@@ -136,13 +136,13 @@ def test_the_packaged_trace_has_all_edge_models_and_figures_are_made_of_its_rows
         (["--out", "/"], "expected a file"),
         (["--by", "turn"], "turn"),
         (["--cost", "/does/not/exist"], "/does/not/exist"),
-        (["--draft", "other"], "no draft set"),
+        (["--draft-set", "other"], "no draft set"),
     ],
 )
 def test_a_mistake_is_one_sentence(
     arguments: list[str], said: str, trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["scoring", "--trace", str(trace), *arguments]) == 2
+    assert main(["study", "scoring", "--trace", str(trace), *arguments]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("simlab: ")

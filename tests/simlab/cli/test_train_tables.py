@@ -183,7 +183,7 @@ def test_a_table_of_ranks_makes_a_fixed_tree(
         ),
         (("ranks", "--top-k", "17"), "--top-k 17 reads more ranks"),
         (("calibration", "--top-k", "16", "--limit", "1"), "fewer than 2 prompts"),
-        (("ranks", "--draft", "other"), "holds no draft set 'other'"),
+        (("ranks", "--draft-set", "other"), "holds no draft set 'other'"),
         (("price", "-p", "ddtree:budget=8"), "expected one policy that learns a rate"),
         (("price", "-p", "price:budget=8/16"), "expected one policy that learns a rate"),
         (("price", "-p", "price:budget=8,rate=3"), "expected one policy that learns a rate"),

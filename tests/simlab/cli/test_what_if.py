@@ -48,7 +48,7 @@ def test_imported_prices_price_a_replay(
     trace: Path, timings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "made" / "engine.json"
-    typed = ["import-cost", str(timings), "--trace", str(trace), "--counts", "root-included", "--out", str(out)]
+    typed = ["import", str(timings), "--trace", str(trace), "--counts", "root-included", "--out", str(out)]
     assert main([*typed, "--draft-s", "0.004", "--machine", "Made-up GPU"]) == 0
     said = capsys.readouterr().out
     assert "Made-up GPU, imported from engine.csv" in said
@@ -78,7 +78,7 @@ def test_imported_prices_price_a_replay(
 
 def test_the_published_prices_are_shown_with_their_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "a800.json"
-    typed = ["import-cost", "caddtree-a800-qwen3-8b", "--counts", "root-included", "--draft-s", "0.0065"]
+    typed = ["import", "caddtree-a800-qwen3-8b", "--counts", "root-included", "--draft-s", "0.0065"]
     assert main([*typed, "--machine", "NVIDIA A800", "--dtype", "bfloat16", "--out", str(out)]) == 0
     assert main(["inspect", str(out)]) == 0
     shown = capsys.readouterr().out
@@ -87,7 +87,7 @@ def test_the_published_prices_are_shown_with_their_warning(tmp_path: Path, capsy
 
 
 def test_help_is_there(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, named in ((["--help"], "import-cost"), (["import-cost", "--help"], "--counts")):
+    for arguments, named in ((["--help"], "import"), (["import", "--help"], "--counts")):
         with pytest.raises(SystemExit) as left:
             main(arguments)
         assert left.value.code == 0
@@ -105,7 +105,7 @@ def test_help_is_there(capsys: pytest.CaptureFixture[str]) -> None:
         (["TIMINGS", "--counts", "root-included", "--out", "x.json", "--plain-s", "0"], "above 0"),
         (["TIMINGS", "--counts", "root-included", "--out", "x.json", "--batch", "2"], "no timings of 2 texts"),
         (["TIMINGS", "--counts", "root-included", "--out", "."], "names the folder"),
-        (["TIMINGS", "--counts", "root-included", "--out", "x.json", "--draft", "b"], "no draft set 'b'"),
+        (["TIMINGS", "--counts", "root-included", "--out", "x.json", "--draft-set", "b"], "no draft set 'b'"),
     ],
 )
 def test_a_mistake_is_one_sentence(
@@ -113,7 +113,7 @@ def test_a_mistake_is_one_sentence(
 ) -> None:
     monkeypatch.chdir(timings.parent)
     typed = [str(timings) if one == "TIMINGS" else one for one in arguments]
-    assert main(["import-cost", *typed]) == 2
+    assert main(["import", *typed]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert said in err

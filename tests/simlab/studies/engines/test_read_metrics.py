@@ -28,7 +28,7 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def read(capsys: pytest.CaptureFixture[str], *typed: str, code: int = 0) -> dict[str, Any]:
-    assert main(["import-metrics", *typed, "--json"]) == code
+    assert main(["import", *typed, "--json"]) == code
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
@@ -38,7 +38,7 @@ def test_the_traces_own_prompts_are_foretold(metrics: tuple[Path, Path], capsys:
     found = read(capsys, after, "--before", before, "--same-prompts")
     assert found["verdict"] == "confirmed"
     assert found["counters"]["rounds"] == found["counters_foretold"]["rounds"]
-    assert main(["import-metrics", after, "--same-prompts"]) == 2
+    assert main(["import", after, "--same-prompts"]) == 2
     assert "--limit" in capsys.readouterr().err
 
 
@@ -48,7 +48,7 @@ def test_the_same_traffic_is_no_drift(metrics: tuple[Path, Path], capsys: pytest
     assert found["drift"] is False
     assert found["figures"][0]["ratio"] == pytest.approx(1)
     assert len(found["figures"]) == 8
-    assert main(["import-metrics", after, "--before", before]) == 0
+    assert main(["import", after, "--before", before]) == 0
     assert capsys.readouterr().out.startswith("NO DRIFT FOUND")
 
 
@@ -68,18 +68,18 @@ def test_a_smaller_block_is_refused_with_the_command(tmp_path: Path, capsys: pyt
     line = {"completed": 4, "total_output_tokens": 100, "accept_length": 2.5}
     path = tmp_path / "bench.jsonl"
     path.write_text(json.dumps(line | {"server_info": {"speculative_num_draft_tokens": 4}}))
-    assert main(["import-metrics", str(path)]) == 2
+    assert main(["import", str(path)]) == 2
     assert "simlab record --block 4" in capsys.readouterr().err
-    assert main(["import-metrics", str(path), "--first-of-block"]) in (0, 1)
+    assert main(["import", str(path), "--first-of-block"]) in (0, 1)
 
 
 def test_readings_that_do_not_belong_together_are_refused(
     metrics: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before, after = map(str, metrics)
-    assert main(["import-metrics", before, "--before", after]) == 2
+    assert main(["import", before, "--before", after]) == 2
     assert "started anew" in capsys.readouterr().err
-    assert main(["import-metrics", before, after, "--before", before]) == 2
+    assert main(["import", before, after, "--before", before]) == 2
     assert "one file" in capsys.readouterr().err
-    assert main(["import-metrics", str(tmp_path / "none")]) == 2
+    assert main(["import", str(tmp_path / "none")]) == 2
     assert "there is none" in capsys.readouterr().err

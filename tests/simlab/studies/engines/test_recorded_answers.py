@@ -57,7 +57,7 @@ def test_a_smaller_block_has_a_trace_of_its_own(capsys: pytest.CaptureFixture[st
 
 
 def test_the_benchmark_of_the_engine_is_foretold_to_the_unit(capsys: pytest.CaptureFixture[str]) -> None:
-    typed = ["import-metrics", str(DATA / "vllm_bench_serve.json"), "--trace", str(DATA / "block8"), "--json"]
+    typed = ["import", str(DATA / "vllm_bench_serve.json"), "--trace", str(DATA / "block8"), "--json"]
     assert main([*typed, "--same-prompts", "--limit", "3", "--max-new-tokens", "32"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["verdict"] == "confirmed"
@@ -69,7 +69,7 @@ def test_the_benchmark_of_the_engine_is_foretold_to_the_unit(capsys: pytest.Capt
 
 
 def test_lengths_by_batch_size_come_from_traces_of_their_own_block(capsys: pytest.CaptureFixture[str]) -> None:
-    typed = ["export", "--format", "vllm", "-p", "chain", "--trace", str(DATA / "block8"), "--batches", "1,2,4"]
+    typed = ["export", "--format", "vllm", "-p", "chain", "--trace", str(DATA / "block8"), "--batch", "1,2,4"]
     assert main([*typed, "--block-trace", str(DATA / "block4")]) == 0
     out, error = capsys.readouterr()
     assert "there is no trace of block 2, 3, 5, 6, 7" in error
@@ -84,7 +84,7 @@ def test_lengths_by_batch_size_come_from_traces_of_their_own_block(capsys: pytes
 
 
 def test_a_chain_of_its_own_block_is_worth_what_that_trace_says(capsys: pytest.CaptureFixture[str]) -> None:
-    typed = ["export", "--format", "vllm", "-p", "chain", "--trace", str(DATA / "block8"), "--batches", "1"]
+    typed = ["export", "--format", "vllm", "-p", "chain", "--trace", str(DATA / "block8"), "--batch", "1"]
     assert main([*typed, "--block-trace", str(DATA / "block4")]) == 0
     (choice,) = json.loads(capsys.readouterr().out)["simlab"]["batches"]
     lengths = {}
