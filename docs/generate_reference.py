@@ -27,7 +27,7 @@ from simlab.channels import POOL, TRANSITIONS
 from simlab.cli.main import main
 from simlab.traces.artefacts.cost import CostFile
 from simlab.traces.format.schema import NUM_TOP, Schema, channel_schema, draft_schema, sequences_schema, tokens_schema
-from simlab.traces.results.rounds import rounds_schema
+from simlab.traces.results.rounds_file import rounds_schema
 from simlab.traces.results.rows import results_schema
 
 REFERENCE = Path(__file__).resolve().parent / "reference"

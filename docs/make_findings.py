@@ -17,7 +17,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from simlab.analysis.figure_style import svg_of
-from simlab.analysis.scoring.figures import (
+from simlab.analysis.scoring.text import (
     coverage_figure,
     first_candidates_figure,
     gap_figure,

@@ -40,7 +40,7 @@ from simlab.policies.named.tree import Tree
 from simlab.policies.named.treeflash import TreeFlash
 from simlab.policies.named.vllm_adaptive import VllmAdaptive
 from simlab.policies.named.whiflash import WhiFlash
-from simlab.policies.routing.recipe import PolicyClass
+from simlab.policies.routing.routed_policy import PolicyClass
 
 POLICIES: dict[str, PolicyClass] = {
     "ar": Autoregressive,

@@ -15,13 +15,11 @@ from simlab.columns import TextRounds
 from simlab.draft import Draft, Prompt
 from simlab.errors import PolicyError
 from simlab.policies.artefacts import Artefacts, NoArtefacts
-from simlab.policies.orders.masked_walk import walk_masked
 from simlab.policies.orders.node_order import NEVER, NodeOrder, OrderedNodes, OrderLayer, StagedOrder
-from simlab.policies.orders.walk import walk_layer
-from simlab.policies.rules.budgets import BudgetRule
+from simlab.policies.orders.walk import walk_layer, walk_masked
+from simlab.policies.rules.budgets import BudgetRule, SharedRule
 from simlab.policies.rules.online_price import OnlinePrice, RateMemory
 from simlab.policies.rules.serving import ServingRule
-from simlab.policies.rules.shared import SharedRule
 from simlab.policy import AnyPolicy, Asked, Needs, Outcome, routes_of
 from simlab.recorded import RecordedTexts
 from simlab.tree import DraftTree
@@ -42,7 +40,7 @@ class Composition:
         artefacts: content ids of what it was fitted or measured with, by name.
         label: what stands in messages.
         masked: of a target that drafts for itself, the number of the last node that carries masks; -1: not even the
-            root does. None: all nodes carry some, where there are masks. See `simlab.policies.orders.masked_walk`.
+            root does. None: all nodes carry some, where there are masks. See `simlab.policies.orders.walk`.
     """
 
     order: NodeOrder
@@ -262,7 +260,7 @@ def check_batch(policy: AnyPolicy, batch: int) -> None:
 
 
 def check_runs_together(policy: AnyPolicy, batch: int) -> None:
-    """Refuse to run a rule with a memory on several texts at a time: it is known how it replays, not kept by a runner."""
+    """Refuse to run a rule with a memory on several texts at a time: a replay knows it, no runner keeps it."""
     if batch > 1 and isinstance(rule_of(policy), ServingRule):
         raise PolicyError(
             f"{policy!r} remembers rounds of all texts, which simlab replays but does not run on models; "

@@ -15,7 +15,7 @@ from simlab.draft import Draft, Marginals
 from simlab.errors import PolicyError
 from simlab.grid import STEPS_PER_NAT
 from simlab.policies.composition import order_of, rule_of
-from simlab.policies.costs.round_costs import costs_at, round_costs
+from simlab.policies.costs.curves import costs_at, round_costs
 from simlab.policy import AnyPolicy, Outcome, modelled_s, routes_of
 from simlab.recorded import RecordedSequence
 from simlab.sequence_replay import Round, as_declared, draft_source, rounds, staged

@@ -19,9 +19,9 @@ from simlab.real_runner.checkpoints.networks.eagle3 import is_eagle3
 from simlab.real_runner.checkpoints.networks.eagle3_files import load_eagle3
 from simlab.real_runner.drafters.config import check_sizes
 from simlab.real_runner.drafters.dflash import DFlashDrafter
+from simlab.real_runner.execution.compiled_layers import prepare
 from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.execution.graph_models import GraphedModels
-from simlab.real_runner.execution.prepare import prepare
 from simlab.real_runner.heads.eagle3.head import Eagle3Head, check_head
 from simlab.real_runner.heads.producer import AnyProducer
 from simlab.real_runner.targets.dumped_states import DumpedStates

@@ -1,7 +1,7 @@
 """Sums over rounds and their names; the ratios of a table are derived from them.
 
 A new sum is a field of `Totals` and a name beside `ROUNDS`, and is filled where rounds are added up: in
-`simlab.sequence_replay.totals_of`, in `simlab.columns` and in `simlab.policies.engine.visited_roots`. A result column
+`simlab.sequence_replay.totals_of`, in `simlab.columns` and in `simlab.policies.engine.replay`. A result column
 that follows from other sums is a field of `Totals` and a line of `sum_columns`. Either stands in the schema of
 `simlab.traces.results.rows`.
 """

@@ -20,12 +20,11 @@ from simlab.channels.rows import EXACT_NODES, MOST_EXACT
 from simlab.errors import TraceError
 from simlab.recorded import RecordedSequence
 from simlab.traces.channels.checks import find_channel_problem
-from simlab.traces.channels.columns import ChannelColumns
-from simlab.traces.channels.frames import channel_frame
-from simlab.traces.channels.ids import channel_digest, channel_id
-from simlab.traces.channels.shards import read_channel_columns
+from simlab.traces.channels.columns import ChannelColumns, channel_digest, channel_id
+from simlab.traces.channels.shards import channel_frame, read_channel_columns
 from simlab.traces.format.alone import writing_alone
 from simlab.traces.format.checks import draft_problems
+from simlab.traces.format.documents import Json, first_difference, json_fields
 from simlab.traces.format.files import (
     MANIFEST,
     UNFINISHED,
@@ -35,11 +34,17 @@ from simlab.traces.format.files import (
     write_beside,
     write_frame,
 )
-from simlab.traces.format.frames import draft_frame, parts_of, spans
-from simlab.traces.format.json_fields import Json, first_difference, json_fields
+from simlab.traces.format.frames import (
+    DraftColumns,
+    SequenceRecord,
+    draft_digest,
+    draft_frame,
+    draft_id,
+    parts_of,
+    spans,
+)
 from simlab.traces.format.manifest import Manifest, file_info, read_manifest
 from simlab.traces.format.manifest_entries import ChannelInfo, DraftSet
-from simlab.traces.format.records import DraftColumns, SequenceRecord, draft_digest, draft_id
 from simlab.traces.format.shards import read_draft_columns, read_draft_rows
 from simlab.traces.reader import Trace, open_trace
 
@@ -333,7 +338,7 @@ class _AddedFiles:
 
 
 def extended_by(trace: Trace, name: str) -> str | None:
-    """The draft set that a channel extends which the trace holds, or to which it is being added; None: no such channel."""
+    """The draft set that a channel extends which the trace holds, or is to hold; None: no such channel."""
     if name in trace.manifest.channels:
         return trace.manifest.channels[name].extends
     folder = local_folder(trace.place)

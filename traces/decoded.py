@@ -21,11 +21,10 @@ from simlab.arrays import Floats, Ints
 from simlab.errors import SimlabError
 from simlab.ids import content_digest
 from simlab.recorded import DraftRows
-from simlab.traces.fetching.cache import stamp_of
-from simlab.traces.fetching.store import store_dir
+from simlab.traces.fetching.store import stamp_of, store_dir
 from simlab.traces.format.files import SEQUENCES, draft_file, local_folder, write_beside
+from simlab.traces.format.frames import SequenceRecord
 from simlab.traces.format.manifest import Manifest
-from simlab.traces.format.records import SequenceRecord
 from simlab.traces.format.shards import found_file, read_draft_rows
 
 FOLDER = ".decoded"

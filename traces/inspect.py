@@ -12,11 +12,11 @@ from simlab.channels import POOL, FeatureRows, PoolRows
 from simlab.channels.rows import EXACT_NODES, MOST_EXACT
 from simlab.errors import TraceError
 from simlab.traces.channels.checks import find_channel_problem
-from simlab.traces.channels.ids import channel_digest, channel_id
+from simlab.traces.channels.columns import channel_digest, channel_id
 from simlab.traces.format.checks import find_problem
 from simlab.traces.format.files import channel_file
+from simlab.traces.format.frames import DraftColumns, SequenceRecord, draft_digest, draft_id, text_digest, text_id
 from simlab.traces.format.manifest import Manifest
-from simlab.traces.format.records import DraftColumns, SequenceRecord, draft_digest, draft_id, text_digest, text_id
 from simlab.traces.format.shards import checked_file
 from simlab.traces.reader import Trace, open_trace
 

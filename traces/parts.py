@@ -13,8 +13,8 @@ from pathlib import Path
 
 from simlab.errors import InUseError, TraceError, UsageError, enumerated
 from simlab.traces.format.alone import writing_alone
+from simlab.traces.format.documents import JsonFields, first_difference, json_fields
 from simlab.traces.format.files import MANIFEST, UNFINISHED, write_beside
-from simlab.traces.format.json_fields import JsonFields, first_difference, json_fields
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.writer import NOTES_OF_PARTS, TraceWriter, read_beginning
 from simlab.workers.parts import Part

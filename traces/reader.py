@@ -19,6 +19,7 @@ from simlab.traces.channels.columns import ChannelColumns
 from simlab.traces.channels.shards import read_channel_columns, read_channel_rows
 from simlab.traces.decoded import decoded_bytes, kept_draft_rows
 from simlab.traces.fetching.ahead import fetched_ahead
+from simlab.traces.format.checks import check_texts
 from simlab.traces.format.files import (
     SEQUENCES,
     channel_file,
@@ -27,11 +28,9 @@ from simlab.traces.format.files import (
     tokens_file,
     unreadable,
 )
-from simlab.traces.format.frames import parts_of
+from simlab.traces.format.frames import SequenceRecord, TokenRows, parts_of
 from simlab.traces.format.manifest import Manifest, read_manifest
 from simlab.traces.format.manifest_entries import ALL
-from simlab.traces.format.records import SequenceRecord, TokenRows
-from simlab.traces.format.row_checks import check_texts
 from simlab.traces.format.schema import sequences_schema
 from simlab.traces.format.shards import (
     check_holds,
@@ -42,7 +41,7 @@ from simlab.traces.format.shards import (
     read_token_rows,
 )
 from simlab.traces.format.token_texts import read_token_texts
-from simlab.traces.parquet.checks import MOST_LISTED, check_size
+from simlab.traces.parquet.sizes import MOST_LISTED, check_size
 from simlab.untrusted.visible import visible_html
 
 _CANDIDATE_BYTES = 8
@@ -279,7 +278,7 @@ class Trace:
                 yield replace(record.recorded(), rows=part), found
 
     def scan(self, table: str) -> pl.LazyFrame:
-        """A file set for polars: ``sequences``, ``tokens``, or the name of a draft set; all of its files are checked."""
+        """A checked file set for polars: ``sequences``, ``tokens``, or the name of a draft set."""
         num_shards = len(self.manifest.held().shards)
         if table == "sequences":
             names = [SEQUENCES]

@@ -8,17 +8,79 @@ from pathlib import Path
 import numpy as np
 
 from simlab.arrays import Bools, Doubles, Floats, Ints, Longs
+from simlab.channels import BRANCHES, FEATURES, POOL, TRANSITIONS
 from simlab.draft import Prompt
 from simlab.grid import LOWEST, to_grid
 from simlab.jit import borrowing_kernel
+from simlab.recorded import RecordedSequence
 from simlab.sampling.choice import Sampling
+from simlab.testing.made_up_channels import (
+    made_up_branches,
+    made_up_features,
+    made_up_pools,
+    made_up_transitions,
+)
+from simlab.traces.adder import add_channel
 from simlab.traces.ahead import work_ahead
+from simlab.traces.channels.columns import BranchColumns, FeatureColumns, PoolColumns, TransitionColumns
+from simlab.traces.format.frames import DraftColumns, SequenceRecord, TokenRows
 from simlab.traces.format.manifest import Manifest
-from simlab.traces.format.manifest_entries import DraftSet, ModelInfo
-from simlab.traces.format.records import DraftColumns, SequenceRecord, TokenRows
+from simlab.traces.format.manifest_entries import BASE_RANK, ChannelInfo, DraftSet, ModelInfo, branch_lengths
 from simlab.traces.format.schema import NUM_TOP
-from simlab.traces.synthetic_channels import SyntheticChannels, add_synthetic_channels
+from simlab.traces.reader import open_trace
 from simlab.traces.writer import TraceWriter
+
+# Made-up channels of a made-up trace, in the real format; see `simlab.traces.synthetic`.
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticChannels:
+    """What is made up beside the draft set: ``transitions``, ``pool``, of a beam, ``branches`` and ``features``.
+
+    Attributes:
+        previous: tokens of each depth that transitions stand below.
+        top_k: candidates of a row, whether of transitions or branches, and children of a node.
+        beam: nodes of each depth that are expanded.
+        routes: for which the features are.
+    """
+
+    previous: int = 4
+    top_k: int = 4
+    beam: int = 3
+    routes: str = "ddtree:budget=16|chain"
+
+
+DEFAULT_CHANNELS = SyntheticChannels()
+
+
+def add_synthetic_channels(folder: Path, channels: SyntheticChannels = DEFAULT_CHANNELS) -> None:
+    """Add made-up channels to a trace with one draft set; they sharpen its candidates by the tokens before them."""
+    trace = open_trace(folder)
+    draft, vocab_size = trace.draft_name(), trace.manifest.vocab_size
+    depth, producer = trace.manifest.draft_sets[draft].depth, ModelInfo("synthetic", "", "synthetic-channels")
+
+    def transitions(recorded: RecordedSequence) -> TransitionColumns:
+        return TransitionColumns(*made_up_transitions(recorded, channels.previous, channels.top_k, vocab_size))
+
+    def pool(recorded: RecordedSequence) -> PoolColumns:
+        return PoolColumns.unlabelled(made_up_pools(recorded, depth, channels.top_k, vocab_size, channels.beam))
+
+    def branches(recorded: RecordedSequence) -> BranchColumns:
+        return BranchColumns(*made_up_branches(recorded, depth, channels.top_k, vocab_size))
+
+    def features(recorded: RecordedSequence) -> FeatureColumns:
+        return FeatureColumns(made_up_features(recorded, len(channels.routes.split("|"))))
+
+    of_rows = {"depth": depth, "previous": channels.previous, "top_k": channels.top_k, "order": BASE_RANK}
+    of_nodes = {"depth": depth, "top_k": channels.top_k, "beam": channels.beam}
+    of_branches = {"depth": depth, "branches": len(branch_lengths(depth, depth)), "top_k": channels.top_k}
+    of_routes = {"size": len(channels.routes.split("|")), "routes": channels.routes}
+    base = (draft, trace.draft_ids[draft])
+    add_channel(folder, TRANSITIONS, ChannelInfo(TRANSITIONS, producer, *base, of_rows, "float32"), transitions)
+    add_channel(folder, POOL, ChannelInfo(POOL, producer, *base, of_nodes, "float32"), pool)
+    add_channel(folder, BRANCHES, ChannelInfo(BRANCHES, producer, *base, of_branches, "float32"), branches)
+    add_channel(folder, FEATURES, ChannelInfo(FEATURES, producer, None, None, of_routes, "float32"), features)
+
 
 DRAFT = "synthetic"
 STOP_TOKEN = 0

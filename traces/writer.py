@@ -15,7 +15,7 @@ from simlab.errors import TraceError
 from simlab.traces.decoded import FOLDER
 from simlab.traces.format.alone import lock_file
 from simlab.traces.format.checks import find_problem
-from simlab.traces.format.documents import with_digest
+from simlab.traces.format.documents import first_difference, json_fields, with_digest
 from simlab.traces.format.files import (
     COMPRESSION_LEVEL,
     MANIFEST,
@@ -33,10 +33,17 @@ from simlab.traces.format.files import (
     write_beside,
     write_frame,
 )
-from simlab.traces.format.frames import draft_frame, sequences_frame, tokens_frame
-from simlab.traces.format.json_fields import first_difference, json_fields
+from simlab.traces.format.frames import (
+    SequenceRecord,
+    draft_digest,
+    draft_frame,
+    draft_id,
+    sequences_frame,
+    text_digest,
+    text_id,
+    tokens_frame,
+)
 from simlab.traces.format.manifest import Manifest, TraceContents, file_info, manifest_from_text, read_manifest
-from simlab.traces.format.records import SequenceRecord, draft_digest, draft_id, text_digest, text_id
 from simlab.traces.format.schema import sequences_schema
 from simlab.traces.format.shards import read_records, read_sequences
 

@@ -12,8 +12,7 @@ from itertools import combinations
 import numpy as np
 
 from simlab.analysis.compare.comparisons import POWERS, Comparison, compare_runs
-from simlab.analysis.statistics.intervals import UNKNOWN, Interval, intervals_of
-from simlab.analysis.statistics.jackknife import log_products
+from simlab.analysis.statistics.intervals import UNKNOWN, Interval, intervals_of, log_products
 from simlab.analysis.table.prompt_sums import COLUMNS, PolicyRun, prompt_sums
 from simlab.analysis.table.summaries import Scalar
 

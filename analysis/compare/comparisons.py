@@ -10,8 +10,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from scipy.special import stdtr
 
-from simlab.analysis.statistics.intervals import LEVEL, UNKNOWN, Interval, intervals_of
-from simlab.analysis.statistics.jackknife import Spread, log_products
+from simlab.analysis.statistics.intervals import LEVEL, UNKNOWN, Interval, Spread, intervals_of, log_products
 from simlab.analysis.statistics.price_intervals import PriceSpread
 from simlab.analysis.statistics.significance import CORRECTIONS, detectable_ratios
 from simlab.analysis.statistics.slices import Slice

@@ -13,8 +13,7 @@ from scipy.special import stdtr, stdtrit
 
 from simlab.analysis.crosscheck.foretold import ForetoldText
 from simlab.analysis.engines.answers import EngineAnswer, ServerCounters
-from simlab.analysis.statistics.intervals import LEVEL, UNKNOWN, Interval
-from simlab.analysis.statistics.jackknife import log_products
+from simlab.analysis.statistics.intervals import LEVEL, UNKNOWN, Interval, log_products
 from simlab.analysis.statistics.significance import detectable_ratios, holm
 from simlab.arrays import Doubles
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from simlab.analysis.curves.tallies import NOTABLE_SHARE, RootPart
 from simlab.arrays import Doubles
-from simlab.policies.costs.round_costs import RoundCosts
+from simlab.policies.costs.curves import RoundCosts
 from simlab.policies.rules.ratio_curves import DEEP_MAXIMA, MAXIMA, kept_valleys, scan_curves
 
 

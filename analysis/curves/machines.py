@@ -7,8 +7,7 @@ import numpy as np
 
 from simlab.arrays import Doubles
 from simlab.cost import CostTable
-from simlab.policies.costs.round_costs import ALL_STAGES, RoundCosts, round_costs
-from simlab.policies.costs.views import convex_view
+from simlab.policies.costs.curves import ALL_STAGES, RoundCosts, convex_view, round_costs
 
 FIRST = "first stop"
 """The rule that ends at the first size that brings no more."""

@@ -1,15 +1,181 @@
 """Speeds of schedules beside each other, and the calibration of what rules believe, with intervals over prompts."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from simlab.analysis.engine_rules.schedules import Watched
-from simlab.analysis.statistics.intervals import Interval, intervals_of, speedup_interval
-from simlab.analysis.statistics.prompt_spread import prompt_spread
-from simlab.arrays import Bools, Doubles, Longs
+from simlab.analysis.statistics.intervals import Interval, intervals_of, prompt_spread, speedup_interval
+from simlab.analysis.table.text import aligned, number, within_width
+from simlab.arrays import Bools, Doubles, Floats, Longs
+from simlab.cost import CostTable
+from simlab.policies.composition import Composition
+from simlab.policies.costs.curves import ALL_STAGES, pass_seconds
+from simlab.policies.engine.lock_step import TreeChoice, accepted_of
+from simlab.policies.named.chain import SpineOrder
+from simlab.policies.named.vllm_adaptive import AdaptiveMemory, AdaptiveVerification
+from simlab.policies.rules.serving import best_total, first_of_chains, log_probs_of
 from simlab.recorded import RecordedTexts
+
+# What is admitted to verification round by round: rules that are watched, and the schedule of hindsight.
+
+
+@dataclass(slots=True)
+class Watched:
+    """Drafts of the counted texts and what a rule thought of them, round after round.
+
+    Attributes:
+        roots: int64 ``[S]`` of each round.
+        confidences: float32 ``[S, D]``, the rule's.
+        drafter: float64 ``[S, D]``, the drafter's own probabilities.
+        admitted: int64 ``[S]``.
+        follows: int64 ``[S]``, drafted tokens with which the target agrees, admitted or not.
+        known: int64 ``[S]``, tokens of the text behind each root.
+    """
+
+    roots: list[Longs] = field(default_factory=list)
+    confidences: list[Floats] = field(default_factory=list)
+    drafter: list[Doubles] = field(default_factory=list)
+    admitted: list[Longs] = field(default_factory=list)
+    follows: list[Longs] = field(default_factory=list)
+    known: list[Longs] = field(default_factory=list)
+
+
+def watched(shared: Composition, texts: RecordedTexts, all_labels: bool) -> tuple[TreeChoice, Watched]:
+    """vLLM's rule as `simlab.policies.engine.lock_step` replays it, watched.
+
+    Args:
+        shared: with that rule.
+        texts: that are served.
+        all_labels: whether it learns from what the target says of every drafted token up to the first rejected one,
+            also of those that it did not admit, which a server does not hear.
+    """
+    assert isinstance(shared.rule, AdaptiveVerification)
+    memory, seen = AdaptiveMemory(shared.rule, shared.rule.staleness), Watched()
+    layer, firsts = shared.order.layer(texts, shared.budget, with_scores=True), texts.roots.firsts
+    scores = layer.scores
+    assert scores is not None
+    num_texts, depth = len(texts.sequences), scores.shape[1] - 1
+
+    def choose(roots: Longs, numbers: Longs) -> tuple[Longs, Longs]:
+        sizes = memory.shares(numbers, scores[roots], texts.contexts[roots])
+        accepted, admitted = accepted_of(layer, roots, sizes), memory.admitted
+        follows = accepted_of(layer, roots, layer.num_available[roots])
+        known = np.minimum(firsts[np.searchsorted(firsts, roots, side="right")] - roots, depth)
+        if all_labels:
+            memory.admitted = known
+        memory.observe(follows if all_labels else accepted, known)
+        counted = numbers < num_texts
+        drafter = np.exp(log_probs_of(scores[roots]))
+        seen.roots.append(roots[counted])
+        seen.confidences.append(memory.confidences[counted])
+        seen.drafter.append(drafter[counted])
+        seen.admitted.append(admitted[counted])
+        seen.follows.append(follows[counted])
+        seen.known.append(known[counted])
+        return sizes.astype(np.int64), accepted
+
+    return choose, seen
+
+
+def hindsight(texts: RecordedTexts, cost: CostTable) -> TreeChoice:
+    """Each round the number of accepted tokens of chains with the most tokens per second.
+
+    It knows the target's text, so it verifies no token that is rejected, and it pays what the replay pays, not an
+    engine's profile. Of equal ones the earlier position comes first. A round is looked at by itself, so another
+    schedule of a whole text may be a little faster.
+    """
+    depth = texts.drafted().counts.shape[1]
+    layer, contexts = SpineOrder().layer(texts, depth, with_scores=False), texts.contexts
+
+    def choose(roots: Longs, numbers: Longs) -> tuple[Longs, Longs]:
+        num, follows = len(roots), accepted_of(layer, roots, layer.num_available[roots])
+        sizes = tuple(range(num * (depth + 1) + 1))
+        seconds = pass_seconds(cost, ALL_STAGES, num, depth, int(np.rint(contexts[roots].mean())), sizes)
+        eligible: Bools = np.arange(depth) < follows[:, None]
+        budget = best_total(np.ones(int(follows.sum())), num, seconds)
+        chosen = first_of_chains(np.ones(eligible.shape, np.float32), eligible, budget, by_position=True)
+        return chosen.astype(np.int64), chosen.astype(np.int64)
+
+    return choose
+
+
+# Tables of engine rules as a person reads them.
+
+
+Row = Mapping[str, object]
+
+SCHEDULE_NOTES = (
+    "behind: the share of a schedule's speed that is missing; below 0 it is faster. [95 %] over prompts, paired.\n"
+    "hindsight knows what the target accepts and takes the best number of each round by itself; no rule of chains can\n"
+    "know it. stale=N: the number of tokens is made from confidences N drafts old. joint-throughput drafts trees."
+)
+CALIBRATION_NOTES = (
+    "At drafts of counted texts whose earlier tokens the target accepts: the share that it accepts, what is believed\n"
+    "in the mean, and the difference. labels: drafts among them that the rule verified itself; it hears of no other.\n"
+    "all labels: the same estimator, told of every draft as the trace knows them, in a replay of its own."
+)
+
+
+def schedules_text(rows: Sequence[Row], batch: int) -> str:
+    """A line for each schedule at one batch size."""
+    table = [["schedule", "acceptance", "drafted", "tokens/s", "behind hindsight", "behind joint-throughput"]]
+    table += [["", "length", "/round", "", "%, [95 %]", "%, [95 %]"]]
+    table += [
+        [
+            str(row["schedule"]),
+            number(_number(row["acceptance_length"]), 2),
+            number(_number(row["drafted_per_round"]), 2),
+            number(_number(row["tokens_per_s"]), 2),
+            _interval(row, "behind_hindsight"),
+            _interval(row, "behind_joint_throughput"),
+        ]
+        for row in rows
+        if row["batch"] == batch
+    ]
+    return aligned(table, [True, False, False, False, False, False])
+
+
+def calibration_text(rows: Sequence[Row], batch: int) -> str:
+    """A line for each estimator and position at one batch size."""
+    table = [
+        ["estimator", "position", "drafts", "accepted", "believed", "bias, points", "labels", "accepted", "believed"]
+    ]
+    table += [["", "", "", "%", "%", "[95 %]", "", "%", "%"]]
+    table += [
+        [
+            str(row["estimator"]),
+            str(row["position"]),
+            f"{row['drafts']:,}",
+            _percent(row["accepted"]),
+            _percent(row["believed"]),
+            _interval(row, "bias"),
+            f"{row['labels']:,}",
+            _percent(row["labels_accepted"]),
+            _percent(row["labels_believed"]),
+        ]
+        for row in rows
+        if row["batch"] == batch
+    ]
+    return aligned(table, [True, *[False] * 8])
+
+
+def heading(batch: int, prices: str) -> str:
+    """Above the tables of a batch size."""
+    return within_width(f"{batch} at a time: {prices}")
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else float("nan")
+
+
+def _percent(value: object) -> str:
+    return number(100 * _number(value), 1)
+
+
+def _interval(row: Row, name: str) -> str:
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return f"{_percent(row[name])} [{_percent(low)}, {_percent(high)}]"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,13 +1,12 @@
 """What is asked of every engine: how it is recognised, asked and read. An engine more is one module and one line.
 
-Nothing here reaches a network; `simlab.studies.engines.endpoint` does.
+Nothing here reaches a network; `simlab.studies.engines.collect` does.
 """
 
 from collections.abc import Mapping
 from typing import ClassVar, Protocol
 
-from simlab.analysis.engines.answers import EngineAnswer, Question, ServerCounters, ServerFacts, ServerLoad
-from simlab.analysis.engines.json_values import Json
+from simlab.analysis.engines.answers import EngineAnswer, Json, Question, ServerCounters, ServerFacts, ServerLoad
 from simlab.analysis.engines.metrics import Samples
 
 

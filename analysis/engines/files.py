@@ -4,8 +4,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from simlab.analysis.engines.answers import EngineAnswer, EngineError, ServerCounters
-from simlab.analysis.engines.json_values import Json, count, counts, inner, number, parsed_object, text
+from simlab.analysis.engines.answers import (
+    EngineAnswer,
+    EngineError,
+    Json,
+    ServerCounters,
+    count,
+    counts,
+    inner,
+    number,
+    parsed_object,
+    text,
+)
 from simlab.analysis.engines.known import ENGINES, engine_of
 from simlab.analysis.engines.metrics import MOST_BYTES, read_samples
 

@@ -11,12 +11,17 @@ from typing import ClassVar
 from simlab.analysis.engines.answers import (
     EngineAnswer,
     EngineError,
+    Json,
     Question,
     ServerCounters,
     ServerFacts,
     ServerLoad,
+    count,
+    counts,
+    first_of,
+    inner,
+    text,
 )
-from simlab.analysis.engines.json_values import Json, count, counts, first_of, inner, text
 from simlab.analysis.engines.metrics import Samples
 
 

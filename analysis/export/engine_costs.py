@@ -9,9 +9,81 @@ from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
+from scipy.special import expit
 
+from simlab.arrays import Bools, Doubles
 from simlab.cost import GRID_STAGES, CostTable
+from simlab.recorded import Roots
 from simlab.traces.artefacts.engine_tables import Points, SampledSteps, StepCurves
+
+# A temperature for each position of a block, by maximum likelihood, as SGLang's DSpark scheduler reads them.
+#
+# The scheduler divides the logit of a position's confidence by the position's temperature. A dense trace says at every
+# root whether the drafter's first candidate is right, so each position is fitted where all positions before it were.
+
+
+FEWEST = 30
+"""A position with fewer right or wrong candidates keeps the temperature 1."""
+
+_LEAST, _MOST = 1e-2, 1e2
+_STEPS = 60
+_SURE = 2.0**-16
+"""Probabilities nearer to 0 or 1 than the grid of traces count as so near."""
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Confidences of first candidates at one position, and whether they were right.
+
+    Attributes:
+        logits: float64 ``[R]``.
+        right: bool ``[R]``.
+    """
+
+    logits: Doubles
+    right: Bools
+
+
+def chain_positions(parts: Sequence[Roots]) -> list[Positions]:
+    """What is known of each position, at all roots whose earlier positions were right and within the text."""
+    found = [_positions(one) for one in parts]
+    return [
+        Positions(np.concatenate([one.logits for one in same]), np.concatenate([one.right for one in same]))
+        for same in zip(*found, strict=True)
+    ]
+
+
+def _positions(roots: Roots) -> list[Positions]:
+    num_roots, depth = roots.counts.shape
+    begins = roots.starts[:-1, None] + np.cumsum(roots.counts, axis=1, dtype=np.int64) - roots.counts
+    last = np.repeat(roots.firsts[1:], np.diff(roots.firsts)) - np.arange(num_roots)
+    alive = np.ones(num_roots, bool)
+    found = []
+    for place in range(depth):
+        kept = alive & (place < last) & (roots.counts[:, place] > 0)
+        prob = np.clip(np.exp(roots.log_probs[begins[kept, place]].astype(np.float64)), _SURE, 1 - _SURE)
+        right = roots.true_ranks[:, place] == 0
+        found.append(Positions(np.log(prob) - np.log1p(-prob), right[kept]))
+        alive = kept & right
+    return found
+
+
+def temperature_of(position: Positions) -> float:
+    """The temperature above 0 that makes what was seen most likely; 1 where too little was seen.
+
+    The likelihood is concave in one over the temperature, so its slope is searched for 0 by halving, from 0.01 to 100.
+    """
+    num_right = int(position.right.sum())
+    if min(num_right, len(position.right) - num_right) < FEWEST:
+        return 1.0
+    low, high = 1.0 / _MOST, 1.0 / _LEAST
+    for _ in range(_STEPS):
+        middle = float(np.sqrt(low * high))
+        if position.logits @ (position.right - expit(middle * position.logits)) > 0:
+            low = middle
+        else:
+            high = middle
+    return round(1.0 / low, 6)
 
 
 @dataclass(frozen=True, slots=True)

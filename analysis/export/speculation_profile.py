@@ -1,6 +1,6 @@
 """``speculation_profile.json`` of NVIDIA's Model-Optimizer, of a replay. EXPERIMENTAL: its schema is in review.
 
-The schema is that of `simlab.analysis.export.engine_sources.MODELOPT`. ``measured`` is false, since no server ran. Its
+The schema is that of `simlab.analysis.export.engine_settings.MODELOPT`. ``measured`` is false, since no server ran. Its
 rates are by drafted position, its histogram by tokens committed, bonus token included; its mean over steps is the
 pooled acceptance length here, and its mean per request the mean of the responses' means.
 """
@@ -8,8 +8,7 @@ pooled acceptance length here, and its mean per request the mean of the response
 from collections.abc import Mapping
 from itertools import pairwise
 
-from simlab.analysis.export.engine_settings import METHOD, ExportedPolicy
-from simlab.analysis.export.engine_sources import MODELOPT, READ_ON
+from simlab.analysis.export.engine_settings import METHOD, MODELOPT, READ_ON, ExportedPolicy
 
 SCHEMA_VERSION = "1.0"
 TOLERANCE = 0.02

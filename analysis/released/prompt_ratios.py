@@ -11,9 +11,16 @@ import numpy as np
 import polars as pl
 from scipy.special import stdtr
 
-from simlab.analysis.statistics.intervals import UNKNOWN, Interval, intervals_of
-from simlab.analysis.statistics.jackknife import Spread, log_products
-from simlab.analysis.statistics.prompt_spread import prompt_spread, ratios, share_intervals
+from simlab.analysis.statistics.intervals import (
+    UNKNOWN,
+    Interval,
+    Spread,
+    intervals_of,
+    log_products,
+    prompt_spread,
+    ratios,
+    share_intervals,
+)
 from simlab.analysis.table.text import is_known, number
 from simlab.arrays import Doubles
 

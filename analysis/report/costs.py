@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from simlab.analysis.curves.examples import CurveExample
 from simlab.analysis.curves.machines import FIRST
 from simlab.analysis.curves.rows import CurveSetting
 from simlab.analysis.curves.summaries import CurveSummary
 from simlab.analysis.curves.tallies import FIXED, PRICE, SCAN
+from simlab.analysis.curves.text import CurveExample
 from simlab.analysis.figure_style import MARKERS, colour, figure, line
-from simlab.analysis.report.parts import Chart
+from simlab.analysis.report.page import Chart
 from simlab.cost import PLAIN, CostTable
 
 _RULES = (FIRST, SCAN, FIXED, PRICE)

@@ -1,17 +1,128 @@
 """Result rows as a report reads them: predicted and measured, of the same texts, policy by policy."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import polars as pl
 
+from simlab.analysis.crosscheck.summary import CrosscheckSummary
+from simlab.analysis.figure_style import on_page
+from simlab.analysis.report.page import Chart, Grid, Part
+from simlab.analysis.scoring.reliability import OFF_SPINE, ON_SPINE
+from simlab.analysis.scoring.rows import Row, calibration_rows, policy_rows, reliability_rows
+from simlab.analysis.scoring.score import Scoring, without_budget
+from simlab.analysis.scoring.text import first_candidates_figure, gap_figure, reliability_figure, waste_figure
 from simlab.analysis.statistics.intervals import UNKNOWN, Interval
 from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.analysis.table.summaries import BASELINE, Summary, summarise
 from simlab.analysis.table.text import ends, is_known
 from simlab.traces.results.rows import BOUNDS, settings_of
+
+# What live engines did beside the trace, as a table of a report.
+
+
+_HEADS = ("engine", "verdict", "texts equal", "rounds equal", "acceptance length", "foretold", "foretold over it, %")
+
+
+def crosscheck_grid(found: Sequence[CrosscheckSummary]) -> Grid:
+    """A row for each crosscheck, and its reason below."""
+    rows = [
+        [
+            one.engine,
+            one.verdict,
+            f"{one.texts[0]:,} of {one.texts[1]:,}",
+            f"{one.rounds[0]:,} of {one.rounds[1]:,}" if one.rounds[1] else "not told",
+            _number(one.measured),
+            _number(one.foretold),
+            _error(one.error),
+        ]
+        for one in found
+    ]
+    caption = [f"{one.engine}, {one.verdict} ({one.level}): {one.reason}." for one in found]
+    strong = frozenset(place for place, one in enumerate(found) if not one.is_good)
+    return Grid(_HEADS, rows, caption, strong)
+
+
+def _number(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.3f}"
+
+
+def _error(error: tuple[float, float, float]) -> str:
+    ratio, low, high = error
+    if math.isnan(ratio):
+        return "-"
+    ends = "" if math.isnan(low) else f" [{100 * (low - 1):+.2f}, {100 * (high - 1):+.2f}]"
+    return f"{100 * (ratio - 1):+.2f}{ends}"
+
+
+# Figures of a report about scoring: whether edge models say the truth, and what their trees are spent on.
+
+
+def scoring_parts(scored: Scoring, labels: Sequence[str]) -> list[Part]:
+    """Charts and a table of what was scored.
+
+    Args:
+        scored: policies of one budget.
+        labels: of the policies.
+    """
+    edges = [without_budget(label) for label in labels]
+    calibration, policies = calibration_rows(scored), policy_rows(scored)
+    return [
+        Chart(
+            "reliability",
+            on_page(reliability_figure(reliability_rows(scored, every_depth=False), edges)),
+            "Reliability: probabilities against observed frequencies",
+            "Of candidates below a prefix that is the target's own. On the grey line predicted and observed are equal. "
+            "Spine (the greedy path): every token before is the drafter's first candidate. Bars are 95 % intervals "
+            "over prompts.",
+        ),
+        _errors(calibration, edges),
+        Chart(
+            "first-candidates",
+            on_page(first_candidates_figure(calibration, edges)),
+            "First candidates by depth",
+            "Bars: how often the first candidate is right. Lines: what edge models say.",
+        ),
+        Chart(
+            "gap",
+            on_page(gap_figure(policies)),
+            "From the chain to the oracle upper bound",
+            "How much of the gap in acceptance length between the chain and the oracle upper bound a policy closes.",
+            260,
+        ),
+        Chart(
+            "waste",
+            on_page(waste_figure(policies)),
+            "What drafted tokens are spent on",
+            "Accepted; wrong although the token before was the target's; or below a token that was already wrong.",
+            260,
+        ),
+    ]
+
+
+def _errors(rows: Sequence[Row], edges: Sequence[str]) -> Grid:
+    """The calibration error of each edge model, on the greedy path and off it."""
+    cells = []
+    for label in edges:
+        own = {str(row["place"]): row for row in rows if row["edges"] == label and _is_whole(row)}
+        cells.append([label, *(_with_ends(own.get(place)) for place in (ON_SPINE, OFF_SPINE))])
+    heads = ["edge model", "calibration error (ECE) on the greedy path [95 %]", "off it [95 %]"]
+    return Grid(heads, cells, ["Per node: the sum over candidates of how far probability and frequency lie apart."])
+
+
+def _is_whole(row: Row) -> bool:
+    return row["depth"] is None and row["rank"] is None
+
+
+def _with_ends(row: Row | None) -> str:
+    if row is None or row["ece_per_node"] is None:
+        return "-"
+    value, low, high = (row[f"ece_per_node{end}"] for end in ("", "_ci_low", "_ci_high"))
+    return f"{value:.3f}" if low is None else f"{value:.3f} [{low:.3f}, {high:.3f}]"
+
 
 CHAIN = "chain"
 _SIZES = ("budget", "length", "max_budget")

@@ -7,7 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from simlab.analysis.figure_style import band, colour, figure, line, marker
-from simlab.analysis.report.parts import Chart
+from simlab.analysis.report.page import Chart
 from simlab.analysis.statistics.intervals import ratio_interval
 from simlab.arrays import Longs
 from simlab.columns import TextRounds

@@ -7,11 +7,10 @@ import plotly.graph_objects as go
 import polars as pl
 
 from simlab.analysis.figure_style import band, colour, figure, line, marker
-from simlab.analysis.report.parts import Chart, Grid
+from simlab.analysis.report.page import Chart, Grid
 from simlab.analysis.report.results import ReportResults, family_label
 from simlab.analysis.statistics.intervals import Interval
-from simlab.analysis.table.speeds import STAGE_COLUMNS
-from simlab.analysis.table.summaries import BASELINE, Summary, summarise
+from simlab.analysis.table.summaries import BASELINE, STAGE_COLUMNS, Summary, summarise
 from simlab.analysis.table.text import NO_PRICES, PRICES, SPEEDUP, ends, is_known, number
 from simlab.traces.results.rows import BOUNDS
 

@@ -9,8 +9,7 @@ from simlab.analysis.compare.verdicts import within_price_noise
 from simlab.analysis.optimize.candidate_sums import ACCEPTANCE_LENGTH, TOKENS_PER_S
 from simlab.analysis.optimize.finalists import MOST_RIVALS, FinalistVerdict, judge_finalists
 from simlab.analysis.report.results import ReportResults, family_of, interval_text
-from simlab.analysis.table.speeds import STAGE_COLUMNS
-from simlab.analysis.table.summaries import BASELINE, Summary, summarise
+from simlab.analysis.table.summaries import BASELINE, STAGE_COLUMNS, Summary, summarise
 from simlab.totals import SUMS
 
 

@@ -12,8 +12,7 @@ from simlab.analysis.compare.comparisons import Comparison, compare_runs
 from simlab.analysis.statistics.intervals import Interval, ratio_interval
 from simlab.analysis.table.price_draws import DRAWS
 from simlab.analysis.table.prompt_sums import PolicyRun, shared_runs
-from simlab.analysis.table.speeds import STAGE_COLUMNS
-from simlab.analysis.table.summaries import Scalar
+from simlab.analysis.table.summaries import STAGE_COLUMNS, Scalar
 from simlab.errors import SimlabError
 
 MOST_NODES, MOST_COMMITTED = 128, 16

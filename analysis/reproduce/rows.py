@@ -10,8 +10,7 @@ from simlab.analysis.compare.averaging import MACRO, POOLED, both_means, finite
 from simlab.analysis.reproduce.published import PublishedFigure, PublishedStudy
 from simlab.analysis.statistics.intervals import UNKNOWN, Interval
 from simlab.analysis.table.prompt_sums import PolicyRun
-from simlab.analysis.table.speeds import speed_of
-from simlab.analysis.table.summaries import BASELINE, Scalar
+from simlab.analysis.table.summaries import BASELINE, Scalar, speed_of
 
 GRID = (16, 32, 64, 128, 256, 512, 1024)
 """The budgets that DDTree tries."""

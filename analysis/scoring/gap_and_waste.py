@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simlab.analysis.statistics.intervals import Interval, intervals_of
-from simlab.analysis.statistics.prompt_spread import prompt_spread, share_intervals
+from simlab.analysis.statistics.intervals import Interval, intervals_of, prompt_spread, share_intervals
 from simlab.arrays import Doubles, Longs
 from simlab.sequence_replay import Round
 from simlab.totals import ACCEPTED, COMMITTED, COUNTS, DRAFTED, ROUNDS

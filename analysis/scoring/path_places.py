@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simlab.analysis.statistics.intervals import Interval, intervals_of
-from simlab.analysis.statistics.prompt_spread import prompt_spread, ratios, share_intervals
+from simlab.analysis.statistics.intervals import Interval, intervals_of, prompt_spread, ratios, share_intervals
 from simlab.arrays import Bools, Doubles, Ints, Longs, Shorts
 from simlab.grid import path_weight
 from simlab.policies.orders.node_order import NEVER, OrderLayer

@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simlab.analysis.statistics.intervals import Interval, intervals_of
-from simlab.analysis.statistics.prompt_spread import (
+from simlab.analysis.statistics.intervals import (
     CorrectedSum,
+    Interval,
+    intervals_of,
     prompt_spread,
     ratios,
     share_intervals,

@@ -15,8 +15,14 @@ from simlab.cost import STAGES, CostTable
 from simlab.policies.composition import order_of
 from simlab.policies.engine.hindsight import fewest_rounds
 from simlab.policies.engine.replay import ReplaySums, sums_of_policy, sums_of_rounds
-from simlab.policies.fits.edge_sums import EdgeScoring, EdgeSums, add_edges, edge_scoring_of, no_edge_sums
-from simlab.policies.fits.lattice_edge_sums import add_lattice_edges
+from simlab.policies.fits.edge_sums import (
+    EdgeScoring,
+    EdgeSums,
+    add_edges,
+    add_lattice_edges,
+    edge_scoring_of,
+    no_edge_sums,
+)
 from simlab.policies.named.chain import Chain
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.parsing.parse import NamedPolicy

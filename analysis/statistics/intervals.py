@@ -1,14 +1,118 @@
 """Intervals over prompts, because the rounds of one text are not independent."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import stdtrit
+from scipy.special import erf, stdtrit
 
-from simlab.analysis.statistics.jackknife import Spread, log_products
 from simlab.arrays import Doubles
+
+# Products of sums over prompts, and how they vary with the prompts: without each of them in turn.
+#
+# The turns and samples of a prompt stay together: they enter as one sum. An acceptance length, a speed, a speedup, and
+# the ratio of any of these for two policies are products of powers of such sums, so a table of all of them takes one
+# matrix product.
+
+
+_ROUNDING = 1e-12
+"""Logarithms of equal numbers may differ by so much, since sums are added in another order."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spread:
+    """Some numbers M on all prompts, and without each of them; nan where not known.
+
+    Attributes:
+        whole: float64 ``[M]``.
+        without_each: float64 ``[prompts, M]``.
+        num_effective: float64 ``[M]``, Kish's (1965) number of prompts: as many prompts of equal weight carry as much.
+    """
+
+    whole: Doubles
+    without_each: Doubles
+    num_effective: Doubles
+
+    @property
+    def num_prompts(self) -> int:
+        """Number of prompts that the sums are over."""
+        return len(self.without_each)
+
+    def exp(self) -> "Spread":
+        """The exponentials of numbers that were logarithms."""
+        return Spread(np.exp(self.whole), np.exp(self.without_each), self.num_effective)
+
+    def take(self, places: list[int]) -> "Spread":
+        """Some of the numbers, in this order."""
+        return Spread(*(part[..., places] for part in (self.whole, self.without_each, self.num_effective)))
+
+    def minus(self, other: "Spread") -> "Spread":
+        """Number by number, on the same prompts: paired."""
+        return Spread(
+            self.whole - other.whole,
+            self.without_each - other.without_each,
+            np.minimum(self.num_effective, other.num_effective),
+        )
+
+    def standard_errors(self) -> Doubles:
+        """By the jackknife (Tukey 1958), float64 ``[M]``; nan where a prompt alone carries a number."""
+        share = (self.num_prompts - 1) / self.num_prompts
+        return np.asarray(np.sqrt(share * (self._moved() ** 2).sum(axis=0)), np.float64)
+
+    def degrees_of_freedom(self) -> Doubles:
+        """What the standard errors are worth in Student's t, float64 ``[M]``, from 1 to one less than the prompts.
+
+        The fewer of two counts. Unequal prompts: Kish's number less one. A few prompts that move a number far more
+        than the others do: the degrees of a chi-squared variable that varies as much as the square of the standard
+        error (Satterthwaite 1946, Biometrics Bulletin 2:110-114), by the kurtosis of what each prompt moves; of normal
+        ones that is one less than the prompts. Needs two prompts.
+        """
+        num, squares = self.num_prompts, self._moved() ** 2
+        second, fourth = squares.mean(axis=0), (squares**2).mean(axis=0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            kurtosis = np.where(second > 0, fourth / second**2, 1.0)
+        by_kurtosis = 2 * num / (kurtosis - (num - 3) / (num - 1))
+        return np.asarray(np.maximum(np.minimum(self.num_effective - 1, by_kurtosis), 1.0), np.float64)
+
+    def _moved(self) -> Doubles:
+        """By how much each prompt moves each number, float64 ``[prompts, M]``."""
+        moved = self.without_each - self.without_each.mean(axis=0)
+        return np.where(np.abs(moved) < _ROUNDING, 0.0, moved)
+
+
+def log_products(sums: Doubles, powers: Doubles) -> Spread:
+    """Logarithms of products of powers of sums over prompts.
+
+    Args:
+        sums: float64 ``[prompts, C]``, of each prompt; not negative.
+        powers: float64 ``[M, C]``, of the sum of each column in each product; 0: it is not in it.
+    """
+    num_prompts = len(sums)
+    if not num_prompts:
+        raise ValueError("expected at least one prompt; got none")
+    total = sums.sum(axis=0)
+    shares = sums / np.where(total > 0, total, 1)
+    carried = np.where(total > 0, 1 / np.maximum((shares**2).sum(axis=0), 1 / num_prompts), 1.0)
+    effective = np.where(powers != 0, carried, num_prompts).min(axis=1)
+    without = np.where(np.abs(total - sums) > _ROUNDING * total, total - sums, 0)
+    return Spread(
+        _log_products(total[None, :], powers)[0],
+        _log_products(without, powers),
+        np.asarray(effective, np.float64),
+    )
+
+
+def _log_products(sums: Doubles, powers: Doubles) -> Doubles:
+    """Logarithms of the products for each row ``[.., C]``, float64 ``[.., M]``; nan where a sum is not positive."""
+    positive = sums > 0
+    found = np.log(np.where(positive, sums, 1.0)) @ powers.T
+    if positive.all():
+        return np.asarray(np.where(np.abs(found) < _ROUNDING, 0.0, found), np.float64)
+    unknown = (~positive).astype(np.float64) @ (powers != 0).astype(np.float64).T > 0
+    return np.asarray(np.where(unknown, np.nan, np.where(np.abs(found) < _ROUNDING, 0.0, found)), np.float64)
+
 
 LEVEL = 0.95
 FEW_PROMPTS = 20
@@ -32,7 +136,7 @@ def intervals_of(spread: Spread) -> list[Interval]:
     """Where each of some numbers would lie on many more prompts.
 
     Student's interval, with the standard errors and degrees of freedom of
-    `simlab.analysis.statistics.jackknife.Spread`. In simulations it holds the truth more often than
+    `simlab.analysis.statistics.intervals.Spread`. In simulations it holds the truth more often than
     a bootstrap of percentiles, and about as often as a studentised one. With 40 prompts that is in 95 % of cases where
     they are of like length and in 91 to 96 % where lengths are very different, fewer the more length goes with what is
     measured (``docs/measurements/interval_coverage.md`` has it by the number of prompts).
@@ -100,3 +204,73 @@ def _interval_of_product(columns: tuple[Numbers, ...], powers: tuple[int, ...]) 
     sums = np.stack(columns, axis=1).astype(np.float64)
     (found,) = intervals_of(log_products(sums, np.array([powers], np.float64)))
     return Interval(math.exp(found.low), math.exp(found.high))
+
+
+# How any figure of sums over prompts varies with the prompts, and by how much noise makes it too large.
+
+
+def prompt_spread(sums: Doubles, figures: Callable[[Doubles], Doubles]) -> Spread:
+    """Some figures on all prompts, and without each of them.
+
+    Args:
+        sums: float64 ``[P, C]``, of each prompt; the first column says how much a prompt carries, and is not negative.
+        figures: from sums of prompts, float64 ``[.., C]``, to numbers, float64 ``[.., M]``; nan where not known.
+    """
+    num_prompts = len(sums)
+    if not num_prompts:
+        raise ValueError("expected at least one prompt; got none")
+    total = sums.sum(axis=0)
+    shares = sums[:, 0] / total[0] if total[0] > 0 else np.full(num_prompts, 1 / num_prompts)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        whole = figures(total)
+        found = whole, figures(total - sums), np.full(len(whole), 1 / float((shares**2).sum()))
+    return Spread(*(np.asarray(one, np.float64) for one in found))
+
+
+def ratios(sums: Doubles) -> Doubles:
+    """All columns but the first, divided by the first."""
+    found: Doubles = sums[..., 1:] / sums[..., :1]
+    return found
+
+
+def share_intervals(spread: Spread) -> list[Interval]:
+    """Intervals of figures that lie between 0 and 1; Student's may reach beyond and are cut there."""
+    return [Interval(*np.clip([one.low, one.high], 0.0, 1.0).tolist()) for one in intervals_of(spread)]
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectedSum:
+    """A sum of distances, whose noise does not cancel.
+
+    Attributes:
+        raw: as it is on these prompts.
+        value: less what noise is thought to add to it, and not below 0.
+        interval: of ``value``, 95 % over prompts; not below 0.
+    """
+
+    raw: float
+    value: float
+    interval: Interval
+
+
+def sum_of_distances(spread: Spread) -> CorrectedSum:
+    """The sum of the absolute values of some signed figures, which is too large where few prompts make them noisy.
+
+    A figure b with a standard error s is expected to be |N(b, s)|, a folded normal, away from 0. Its excess over |b| is
+    taken off, with b^2 - s^2 in place of the unknown b^2, or 0 where that is negative. The interval reaches as far
+    around what is left as that of the raw sum does around it. In simulations of 40 prompts it holds the truth in 92 to
+    96 % of cases; with 160, where figures are off by no more than their standard errors, in 79 %, since what noise adds
+    is then not well known.
+    """
+    figures, errors = spread.whole, np.maximum(spread.standard_errors(), 1e-12)
+    there = np.sqrt(np.maximum(figures**2 - errors**2, 0.0))
+    folded = errors * np.sqrt(2 / np.pi) * np.exp(-((there / errors) ** 2) / 2) + there * erf(
+        there / errors / np.sqrt(2)
+    )
+    raw = float(np.abs(figures).sum())
+    value = max(raw - float((folded - there).sum()), 0.0)
+    total = Spread(np.array([raw]), np.abs(spread.without_each).sum(axis=1, keepdims=True), spread.num_effective[:1])
+    (around,) = intervals_of(total)
+    if math.isnan(around.low):
+        return CorrectedSum(raw, value, around)
+    return CorrectedSum(raw, value, Interval(max(value - (raw - around.low), 0.0), value + (around.high - raw)))

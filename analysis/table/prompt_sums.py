@@ -10,7 +10,7 @@ import polars as pl
 
 from simlab.analysis.statistics.slices import Slice, split_by_slice
 from simlab.analysis.table.price_draws import log_seconds_at_draws
-from simlab.analysis.table.speeds import STAGE_COLUMNS
+from simlab.analysis.table.summaries import STAGE_COLUMNS
 from simlab.arrays import Doubles
 from simlab.policies.costs.cell_prices import NUM_DRAWS
 

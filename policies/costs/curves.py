@@ -1,13 +1,247 @@
 """From measured samples to the cost of every number of drafted tokens."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from simlab.arrays import Doubles
-from simlab.cost import GRID_STAGES, PLAIN, STAGES, ChannelSeconds, CostTable, Visits, channel_stage
+from simlab.arrays import Doubles, read_only
+from simlab.cost import CHANNEL, GRID_STAGES, PLAIN, STAGES, ChannelSeconds, CostTable, Visits, channel_stage
+from simlab.errors import PolicyError
+from simlab.ids import content_id
+from simlab.jit import kernel
 from simlab.limits.memory import check_memory
 from simlab.policies.costs.cell_prices import NUM_DRAWS, Cell, CostSamples, cell_prices, drawn_prices
+
+# Prices as they were measured, or their convex view: the closest curves whose every further token costs no less.
+#
+# CaDDTree (2026, arXiv 2606.01813) fits its prices by least squares to curves that never fall and are convex, since the
+# first size that brings no more is then the best of all. Machines need not be so: passes come in tiles, and kernels
+# change with the shape. So the raw curves stay what rounds are priced with, and a policy may choose to see the view.
+#
+# The release asks for convexity by the place in its list of sizes, which is that of the seconds only where the sizes
+# are evenly spaced. Here every number of drafted tokens counts, one as much as another. A convex curve that does not
+# fall is a constant plus hinges max(0, n - k) with weights of at least 0, so that the fit is one of least squares with
+# weights that are not negative (Lawson and Hanson 1974, chapter 23).
+
+
+_BASES = 4
+"""So many squares of numbers are in memory while one is made."""
+
+RAW, CONVEX = "raw", "convex"
+VIEWS = (RAW, CONVEX)
+
+
+@lru_cache(maxsize=64)
+def convex_view(cost: CostTable) -> CostTable:
+    """The convex view of each stage at each context; plain decoding and channels keep their prices.
+
+    A sum of convex curves is convex, and so is what lies between two contexts: whatever stages count and wherever a
+    root is, a round's seconds are convex in the drafted tokens. Its content id names the prices and the view.
+    """
+    seconds = {
+        stage: values if stage in (CHANNEL, PLAIN) else np.stack([closest_convex(row) for row in values])
+        for stage, values in cost.seconds.items()
+    }
+    cost_id = content_id({"cost": cost.cost_id, "view": CONVEX})
+    return CostTable(cost_id, cost.contexts, seconds, channels=cost.channels, is_example=cost.is_example)
+
+
+def closest_convex(seconds: Doubles) -> Doubles:
+    """The curve nearest to another, by the sum of squares, that is convex, never falls and is nowhere below 0.
+
+    Args:
+        seconds: float64 ``[n_max + 1]``, not negative.
+
+    Returns:
+        float64 ``[n_max + 1]``; up to rounding.
+    """
+    # Half a second to load, and most commands take prices as they were measured.
+    from scipy.optimize import nnls  # noqa: PLC0415
+
+    scale = float(seconds.max())
+    if scale == 0 or len(seconds) == 1:
+        return seconds.copy()
+    basis, lengths = _basis(len(seconds))
+    weights, _ = nnls(basis, seconds / scale)
+    slopes = np.cumsum(weights[1:] / lengths[1:])
+    convex: Doubles = scale * (weights[0] / lengths[0] + np.concatenate([[0.0], np.cumsum(slopes)]))
+    return convex
+
+
+@lru_cache(maxsize=2)  # 2 MB for 512 drafted tokens; all rows of a table have the same
+def _basis(number: int) -> tuple[Doubles, Doubles]:
+    """A constant and all hinges over so many sizes, float64 ``[number, number]``, and how long the columns were.
+
+    Columns of one length: the first hinge is hundreds of times as long as the last, and both may be wanted.
+    """
+    check_memory(
+        _BASES * 8 * number * number,
+        f"the convex view of a latency profile up to {number - 1:,} drafted tokens",
+        "take the prices as they were measured",
+    )
+    numbers = np.arange(number, dtype=np.float64)
+    basis = np.column_stack([np.ones(number), np.maximum(numbers[:, None] - numbers[:-1], 0.0)])
+    lengths = np.linalg.norm(basis, axis=0)
+    return read_only(basis / lengths), read_only(lengths)
+
+
+def name_and_view(name: str) -> tuple[str, str]:
+    """A file's name, and the view that a policy asks for: ``auto:convex``, ``cost.json:convex``, or ``raw``."""
+    file, colon, view = name.rpartition(":")
+    if not colon or Path(name).exists():
+        return name, RAW
+    if view not in VIEWS:
+        raise PolicyError(
+            f"{view!r} is no view of a latency profile; write cost=FILE, cost={file}:{CONVEX}, or for a roofline the "
+            "setting cost_model=roofline of bastion"
+        )
+    return file, view
+
+
+def cost_in_view(cost: CostTable, view: str) -> CostTable:
+    """Prices as a view has them."""
+    return convex_view(cost) if view == CONVEX else cost
+
+
+# What a whole round costs by its drafted tokens, in a form that kernels read.
+
+
+MODEL_STAGES = ("draft", "channel", "verify")
+"""What networks take; a channel takes something only in a table that is charged with it."""
+ALL_STAGES = STAGES
+
+
+class RoundCosts(NamedTuple):
+    """Seconds of a round, by context and drafted tokens.
+
+    Attributes:
+        contexts: float64 ``[C]``, ascending.
+        seconds: float64 ``[C, n_max + 1]``.
+    """
+
+    contexts: Doubles
+    seconds: Doubles
+
+
+@lru_cache(maxsize=64)
+def round_costs(cost: CostTable, stages: tuple[str, ...], most_drafted: int) -> RoundCosts:
+    """The sum of some stages, for up to so many drafted tokens.
+
+    Raises:
+        ValueError: the table ends before.
+    """
+    if most_drafted > cost.most_drafted:
+        raise ValueError(
+            f"it drafts up to {most_drafted} tokens and its latency profile ends at {cost.most_drafted}; "
+            f"lower its cap, or {cost.how_to_reach()}"
+        )
+    seconds = sum(cost.seconds[stage][:, : most_drafted + 1] for stage in stages)
+    return RoundCosts(cost.contexts.astype(np.float64), np.ascontiguousarray(seconds, np.float64))
+
+
+@kernel
+def costs_at(costs: RoundCosts, context: int, seconds: Doubles) -> None:
+    """Seconds by drafted tokens at one context; linear between contexts, constant outside.
+
+    Args:
+        costs: as measured.
+        context: tokens before the root.
+        seconds: float64 ``[n + 1]``, to be filled.
+    """
+    high = 0
+    while high < costs.contexts.size - 1 and costs.contexts[high] < context:
+        high += 1
+    low = max(high - 1, 0)
+    width = max(costs.contexts[high] - costs.contexts[low], 1.0)
+    share = min(max((context - costs.contexts[low]) / width, 0.0), 1.0)
+    for n in range(seconds.size):
+        seconds[n] = costs.seconds[low, n] * (1.0 - share) + costs.seconds[high, n] * share
+
+
+# What passes of a whole batch take by their number of tokens, as the tables of serving engines have it.
+
+
+LARGEST_CAPTURED = 512
+"""Tokens of the largest pass that vLLM captures as a graph by default."""
+
+
+def captured_size(tokens: int) -> int:
+    """The size to which vLLM 0.32.0 pads a pass by default: 1, 2, 4, multiples of 8 to 256, of 16 to 512, then its own.
+
+    >>> [captured_size(tokens) for tokens in (1, 3, 9, 256, 257, 513)]
+    [1, 4, 16, 256, 272, 513]
+    """
+    if tokens > LARGEST_CAPTURED:
+        return tokens
+    if tokens <= 4:
+        return 1 << (tokens - 1).bit_length()
+    step = 8 if tokens <= 256 else 16
+    return -(-tokens // step) * step
+
+
+@lru_cache(maxsize=64)
+def pass_seconds(
+    cost: CostTable, stages: tuple[str, ...], num_texts: int, depth: int, context: int, sizes: tuple[int, ...]
+) -> Doubles:
+    """Seconds of passes of some sizes, float64 of as many.
+
+    A pass of t tokens is priced as a round in which each text has the mean number of drafted tokens, linear between
+    whole numbers. Passes of fewer tokens than texts are those of no drafted token, passes of more than whole blocks
+    those of whole blocks.
+
+    Args:
+        cost: of rounds of ``num_texts`` texts.
+        stages: that count.
+        num_texts: texts in a pass.
+        depth: drafted tokens of a whole block.
+        context: tokens before the root.
+        sizes: tokens in each pass, the roots counted.
+    """
+    if depth > cost.most_drafted:
+        raise PolicyError(
+            f"it may verify whole blocks of {depth} drafted tokens, and its latency profile ends at "
+            f"{cost.most_drafted:,}; {cost.how_to_reach()}"
+        )
+    seconds = np.empty(depth + 1)
+    costs_at(round_costs(cost, stages, depth), context, seconds)
+    means = np.clip((np.array(sizes, np.float64) - num_texts) / num_texts, 0.0, depth)
+    found: Doubles = np.interp(means, np.arange(depth + 1), seconds)
+    return found
+
+
+def rising_seconds(cost: CostTable, stages: tuple[str, ...], num_texts: int, depth: int, context: int) -> Doubles:
+    """Seconds of passes of 0, 1, ... tokens up to whole blocks, float64 ``[S * (D + 1) + 1]``, never falling."""
+    sizes = range(num_texts * (depth + 1) + 1)
+    return np.maximum.accumulate(pass_seconds(cost, stages, num_texts, depth, context, tuple(sizes)))
+
+
+def stepped_seconds(cost: CostTable, stages: tuple[str, ...], num_texts: int, depth: int, context: int) -> Doubles:
+    """As `rising_seconds`, each pass at the price of the size that it is padded to."""
+    sizes = [captured_size(max(tokens, num_texts)) for tokens in range(num_texts * (depth + 1) + 1)]
+    return np.maximum.accumulate(pass_seconds(cost, stages, num_texts, depth, context, tuple(sizes)))
+
+
+def probed_seconds(
+    cost: CostTable, stages: tuple[str, ...], num_texts: int, depth: int, context: int, probes: Sequence[int]
+) -> Doubles:
+    """Seconds of passes of 0, 1, ... tokens up to whole blocks, each that of the next smaller size that was probed.
+
+    Args:
+        cost: see `pass_seconds`, as the arguments that follow.
+        stages: as there.
+        num_texts: as there.
+        depth: as there.
+        context: as there.
+        probes: sizes that were measured, rising; what is smaller than the first has its price.
+    """
+    measured = pass_seconds(cost, stages, num_texts, depth, context, tuple(probes))
+    sizes = np.arange(num_texts * (depth + 1) + 1)
+    found: Doubles = measured[np.maximum(np.searchsorted(np.array(probes), sizes, side="right") - 1, 0)]
+    return found
+
 
 AS_BEFORE = Visits()
 """How samples of the first format of cost files were taken."""

@@ -11,8 +11,8 @@ a cost file, where the release has a mean of five), its contexts, the search, wh
 and the seconds of the other stages: the release probes two means of its own, here they are means of the same file.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass
 from functools import lru_cache
 from typing import cast
 
@@ -21,8 +21,194 @@ import numpy as np
 from simlab.arrays import Doubles, Longs
 from simlab.cost import CostTable
 from simlab.errors import PolicyError
-from simlab.policies.costs.layer_sizes import LayerSizes
-from simlab.policies.costs.round_costs import RoundCosts
+from simlab.ids import content_id
+from simlab.policies.costs.curves import RoundCosts
+
+# Whether prices look launch-bound: flat far past the size of a pass at which arithmetic should bite.
+#
+# A pass of s tokens moves the target's weights once and does two operations for each weight and token. Beyond R
+# tokens, R the operations that a machine can do while it moves a byte (weights of 2 bytes; those of 4 make it smaller
+# wherever arithmetic on them is slower), arithmetic is what takes the time, and a pass should take s / R times as long
+# as a small one. Where it takes much less, the small one was slow for another reason: starting one operation after
+# another takes as long as they run. Large trees then look free, and would not be where operations are started
+# together, as a graph.
+
+
+_A100 = 312e12 / 1935e9
+
+RIDGES = {
+    "A100": _A100,
+    "A800": _A100,
+    "H100": 989e12 / 3350e9,
+    "H200": 989e12 / 4800e9,
+    "A6000": 155e12 / 768e9,
+    "A5000": 111e12 / 768e9,
+    "RTX PRO 6000": 504e12 / 1792e9,
+}
+"""R by a part of the device's name, from the peaks of bfloat16 arithmetic and memory that BASTION's release has; an
+A800 is an A100 whose links to others are slower."""
+
+UNKNOWN_RIDGE = max(RIDGES.values())
+"""For other devices the largest known, so that what is found holds whatever the device."""
+
+FAR = 1.5
+"""Prices that end below so many times R tell nothing."""
+
+SHARE = 0.75
+"""A table looks launch-bound where its longest pass takes less than this share of s / R times the shortest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flatness:
+    """How much longer the longest measured pass takes than one of the root alone, and how much it should.
+
+    Attributes:
+        context: tokens before the root, the fewest measured: there the weights are most of what is moved.
+        tokens: of the longest pass, the root counted.
+        ratio: its seconds over those of the shortest.
+        ridge: R.
+    """
+
+    context: int
+    tokens: int
+    ratio: float
+    ridge: float
+
+    @property
+    def looks_launch_bound(self) -> bool | None:
+        """None: the prices end too early to tell."""
+        if self.tokens < FAR * self.ridge:
+            return None
+        return self.ratio < SHARE * self.tokens / self.ridge
+
+    @property
+    def warning(self) -> str:
+        """A sentence for whoever reads the prices; empty where there is nothing to warn of."""
+        if not self.looks_launch_bound:
+            return ""
+        return (
+            f"looks launch-bound: with {self.context:,} tokens before it, a pass of {self.tokens:,} takes only "
+            f"{self.ratio:.2f} times as long as one token, and arithmetic alone should make it "
+            f"{self.tokens / self.ridge:.1f} times; large trees look free here and would not in an engine that starts "
+            "its operations as a graph"
+        )
+
+
+def flatness(cost: CostTable, device: str) -> Flatness:
+    """How flat the target's passes are.
+
+    Args:
+        cost: of one machine.
+        device: its name; where it is none of ``RIDGES``, `UNKNOWN_RIDGE` is taken.
+    """
+    row = cost.seconds["verify"][0]
+    ridge = next((value for name, value in RIDGES.items() if name in device.upper()), UNKNOWN_RIDGE)
+    ratio = float(row[-1] / row[0]) if row[0] > 0 else float("inf")
+    return Flatness(int(cost.contexts[0]), len(row), ratio, ridge)
+
+
+# The sizes of a dense transformer's layers, and what one pass of it computes and moves.
+#
+# The counts are those of BASTION (2026, arXiv 2605.29727), as its release has them: every multiplication and addition
+# of the matrix products, and every weight, cached row and activation once, attention scores twice.
+
+
+ELEMENT_BYTES = 2
+"""As published; a wider type moves as many times more in every term, which a fit to measured seconds takes up."""
+
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSizes:
+    """The sizes of a target's layers, with grouped queries and a gated feed-forward network.
+
+    Attributes:
+        num_layers: of the target.
+        hidden: width of a token's state.
+        query: width of all queries of a token.
+        key_value: width of all keys of a token, and of all its values.
+        num_heads: of queries.
+        feed_forward: inner width of the feed-forward network.
+        vocab: tokens that the head scores.
+    """
+
+    num_layers: int
+    hidden: int
+    query: int
+    key_value: int
+    num_heads: int
+    feed_forward: int
+    vocab: int
+
+    def __post_init__(self) -> None:
+        if min(astuple(self)) < 1:
+            raise ValueError(f"sizes of layers must be at least 1; got {self!r}")
+
+    @property
+    def sizes_id(self) -> str:
+        """The content id of these sizes."""
+        return content_id(asdict(self))
+
+    def flops(self, contexts: Doubles, tokens: Doubles) -> Doubles:
+        """Floating-point operations of a pass.
+
+        Args:
+            contexts: float64, tokens before the root.
+            tokens: float64, tokens of the pass, the root among them; of a shape that goes with ``contexts``.
+        """
+        projections = 4 * self.hidden * (self.query + self.key_value) + 6 * self.hidden * self.feed_forward
+        attention = 4 * self.query * tokens * (contexts + tokens)
+        return self.num_layers * (projections * tokens + attention) + 2 * self.hidden * self.vocab * tokens
+
+    def moved_bytes(self, contexts: Doubles, tokens: Doubles) -> Doubles:
+        """Bytes that a pass reads and writes; arguments as of `flops`."""
+        layer = 2 * self.hidden * (self.query + self.key_value) + 3 * self.hidden * self.feed_forward
+        weights = 2 * self.vocab * self.hidden + self.num_layers * layer
+        cached = 2 * self.key_value * (contexts + tokens)
+        states = 4 * self.hidden + 4 * self.query + 2 * self.key_value + 4 * self.feed_forward
+        scores = 2 * self.num_heads * tokens * (contexts + tokens)
+        head = (self.hidden + self.vocab) * tokens
+        return ELEMENT_BYTES * (weights + self.num_layers * (cached + states * tokens + scores) + head)
+
+
+def layer_sizes(config: Mapping[str, object], where: str) -> LayerSizes:
+    """The sizes in a model's ``config.json``, by the names of Llama and Qwen.
+
+    Args:
+        config: without ``num_key_value_heads`` there are as many as of queries, without ``head_dim`` the hidden state
+            is shared among them.
+        where: it comes from, for messages.
+    """
+    if any(_is_many(config.get(name)) for name in _EXPERTS):
+        raise PolicyError(
+            f"{where} is of a mixture of experts, and the roofline is that of a dense transformer; use the measured "
+            "latencies: cost_model=measured"
+        )
+    hidden, num_heads = _size(config, "hidden_size", where), _size(config, "num_attention_heads", where)
+    num_shared = num_heads if config.get("num_key_value_heads") is None else _size(config, "num_key_value_heads", where)
+    head = max(1, hidden // num_heads) if config.get("head_dim") is None else _size(config, "head_dim", where)
+    return LayerSizes(
+        num_layers=_size(config, "num_hidden_layers", where),
+        hidden=hidden,
+        query=num_heads * head,
+        key_value=num_shared * head,
+        num_heads=num_heads,
+        feed_forward=_size(config, "intermediate_size", where),
+        vocab=_size(config, "vocab_size", where),
+    )
+
+
+def _is_many(value: object) -> bool:
+    return isinstance(value, int) and value > 1
+
+
+def _size(config: Mapping[str, object], name: str, where: str) -> int:
+    value = config.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise PolicyError(f"{where} must give {name} as a whole number above 0; got {value!r}")
+    return value
+
 
 SIZE_STEP = 16
 """Passes of every so many tokens are fitted."""

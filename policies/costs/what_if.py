@@ -15,7 +15,7 @@ from simlab.cost import CHANNEL, PLAIN, STAGES, CostTable
 from simlab.errors import CostError, named_or_listed
 from simlab.ids import content_id
 from simlab.limits.typed_numbers import whole_number
-from simlab.policies.costs.views import CONVEX, convex_view
+from simlab.policies.costs.curves import CONVEX, convex_view
 
 NEEDED = ("verify", PLAIN)
 """These cannot be free: a speed is a number of tokens over them."""

@@ -16,14 +16,14 @@ from simlab.arrays import Doubles, Ints, Longs, Shorts
 from simlab.columns import TextRounds
 from simlab.cost import STAGES, CostTable
 from simlab.jit import kernel
-from simlab.policies.costs.round_costs import ALL_STAGES, RoundCosts, costs_at, round_costs
+from simlab.policies.costs.curves import ALL_STAGES, RoundCosts, costs_at, round_costs
 from simlab.policies.edges.models import Marginal
 from simlab.policies.engine.routed import RouteLayers
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.lattice_sources import source_of, true_reaches
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.orders.walk import walk_layer
-from simlab.policies.routing.route_walk import RouteTrees, accepted_by, walk_routes
+from simlab.policies.routing.routed_policy import RouteTrees, accepted_by, walk_routes
 from simlab.policy import AnyPolicy, ChannelNeed, caught_up
 from simlab.recorded import RecordedTexts
 

@@ -10,8 +10,14 @@ from simlab.columns import TextRounds
 from simlab.cost import ChannelSeconds, CostTable
 from simlab.policies.composition import Composition, composition_of
 from simlab.policies.orders.node_order import OrderLayer
-from simlab.policies.routing.route_walk import RouteTrees, deepest_of, missed_tokens, no_trees, walk_routes
-from simlab.policies.routing.routed_policy import RoutedPolicy
+from simlab.policies.routing.routed_policy import (
+    RoutedPolicy,
+    RouteTrees,
+    deepest_of,
+    missed_tokens,
+    no_trees,
+    walk_routes,
+)
 from simlab.policies.rules.online_price import OnlinePrice
 from simlab.policy import DRAFTER, AnyPolicy, catch_up_name, drafters_of, is_plain_decoding
 from simlab.recorded import RecordedTexts

@@ -15,6 +15,7 @@ import numpy as np
 from simlab.arrays import Doubles, Ints, Longs
 from simlab.grid import LOWEST, STEPS_PER_NAT
 from simlab.jit import kernel
+from simlab.policies.edges.channel_lattice import empty_lattice, fill_lattice
 from simlab.policies.edges.children import (
     ELSEWHERE,
     EVERY_COST,
@@ -25,14 +26,21 @@ from simlab.policies.edges.children import (
     find_rank,
 )
 from simlab.policies.edges.correction import Correction, fit_weights
+from simlab.policies.edges.lattice import (
+    LEAF,
+    Lattice,
+    PoolLists,
+    TransitionLists,
+    find_token,
+)
 from simlab.policies.edges.models import EdgeModel
+from simlab.policies.edges.ngram_counting import count_up_to, longest_text, root_token, token_before
 from simlab.policies.edges.rank_classes import class_of, fill_children
-from simlab.policies.edges.text_counts import count_up_to, longest_text, root_token, token_before
+from simlab.policies.edges.redrafts import BranchLists
 from simlab.policies.kernels.corrected_step import candidate_cost, parent_context
 from simlab.policies.orders.lattice_order import BestPaths, LatticeOrder
 from simlab.policies.orders.lattice_sources import LatticeSource
-from simlab.policies.orders.node_order import NodeOrder
-from simlab.policies.orders.static_order import StaticOrder
+from simlab.policies.orders.node_order import NodeOrder, StaticOrder
 from simlab.recorded import RecordedTexts, Roots
 
 LOST = 2
@@ -80,7 +88,7 @@ class EdgeScoring:
         edge: an edge model, or
         frequencies: float64 ``[D, R]``, one for each rank at each depth; or
         source: of the lists of a channel, whose scores are probabilities; see
-            `simlab.policies.fits.lattice_edge_sums`.
+            `simlab.policies.fits.edge_sums`.
     """
 
     key: str
@@ -259,3 +267,65 @@ def count_candidate(sums: EdgeSums, prompt: int, place: int, depth: int, rank: i
         bins[EDGES] += 1.0
         bins[PREDICTED] += prob
         bins[TRUE] += is_true
+
+
+# What the lists of a channel say of the candidates below true paths, and which of these came true.
+#
+# As `simlab.policies.fits.edge_sums` has it for models of edges by depth; here every node has a list of its own.
+
+
+def add_lattice_edges(sums: EdgeSums, texts: RecordedTexts, source: LatticeSource, width: int, prompts: Longs) -> None:
+    """Add the candidates of all roots of some texts, in place.
+
+    A path is true as far as its tokens stand in lists that lie one below the other, and known as far as the text goes.
+    A node without a list is not asked. Ranks are places in the list; a node is on the spine where the drafter's first
+    candidates alone reach it.
+
+    Args:
+        sums: to be added to.
+        texts: with draft rows and the channel.
+        source: whose lists they are; its scores are log-probabilities.
+        width: at most so many candidates of a list are looked at.
+        prompts: int64 ``[S]``, the place in ``sums`` of each text's prompt.
+    """
+    lists = source.at_roots(texts)
+    _add_lattice_edges(texts.drafted(), *lists, width, prompts, sums)
+
+
+@kernel
+def _add_lattice_edges(
+    roots: Roots,
+    transitions: TransitionLists | None,
+    pools: PoolLists | None,
+    branches: BranchLists | None,
+    width: int,
+    prompts: Longs,
+    sums: EdgeSums,
+) -> None:
+    """All roots; what is None is not even compiled."""
+    lattice = empty_lattice(transitions, pools, branches)
+    for text in range(roots.firsts.size - 1):
+        for root in range(roots.firsts[text], roots.firsts[text + 1]):
+            fill_lattice(lattice, transitions, pools, branches, root)
+            _add_lattice_path(lattice, width, roots, text, root, prompts[text], sums)
+
+
+@kernel
+def _add_lattice_path(
+    lattice: Lattice, width: int, roots: Roots, text: int, root: int, prompt: int, sums: EdgeSums
+) -> None:
+    """The candidates below each node of the true path of one root."""
+    number, place, first = 0, SPINE, roots.places[root] + 1
+    for depth in range(min(roots.counts.shape[1], roots.firsts[text + 1] - root)):
+        true_token = int(roots.tokens[first + depth])
+        start, end = lattice.starts[number], min(lattice.ends[number], lattice.starts[number] + width)
+        sums.nodes[prompt, place, depth] += 1
+        for at in range(start, end):
+            is_true = lattice.tokens[at] == true_token
+            count_candidate(sums, prompt, place, depth, at - start, lattice.costs[at], is_true)
+        found = find_token(lattice, number, true_token)
+        if found < 0 or found >= end or lattice.below[found] == LEAF:
+            break
+        number = lattice.below[found]
+        if roots.true_ranks[root, depth] != 0:
+            place = max(place, ELSEWHERE)

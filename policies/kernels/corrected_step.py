@@ -24,8 +24,7 @@ from simlab.policies.edges.correction import (
     shift_of,
 )
 from simlab.policies.edges.lattice import Lattice
-from simlab.policies.edges.ngram import key_of
-from simlab.policies.edges.ngram_logs import UNSEEN, log_after, region_of
+from simlab.policies.edges.ngram import UNSEEN, key_of, log_after, region_of
 
 ABOVE_LIMIT = -1
 """In place of a cost that is above a limit whatever the correction, which is at most 0, adds."""

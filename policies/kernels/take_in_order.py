@@ -7,7 +7,6 @@ from simlab.jit import kernel
 from simlab.policies.edges.children import Children
 from simlab.policies.edges.correction import Correction, fit_weights
 from simlab.policies.edges.lattice import lattice_of
-from simlab.policies.kernels.path_order import LISTS, PARENTS, RANKS
 from simlab.policies.kernels.take_lattice import (
     EVERY_NODE,
     scores_of,
@@ -15,6 +14,7 @@ from simlab.policies.kernels.take_lattice import (
     take_into,
     tree_buffers_for,
 )
+from simlab.policies.kernels.true_places import LISTS, PARENTS, RANKS
 
 
 @kernel

@@ -5,9 +5,8 @@ from typing import ClassVar
 
 from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.composition import Composed, Composition, typed_tree
-from simlab.policies.costs.layer_sizes import layer_sizes
-from simlab.policies.costs.roofline import roofline_rounds
-from simlab.policies.costs.round_costs import ALL_STAGES, MODEL_STAGES
+from simlab.policies.costs.curves import ALL_STAGES, MODEL_STAGES
+from simlab.policies.costs.roofline import layer_sizes, roofline_rounds
 from simlab.policies.edges.models import Marginal
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.rules.budgets import FloorAndStep

@@ -22,8 +22,8 @@ from simlab.policies.edges.children import empty_children, fill_marginal
 from simlab.policies.edges.correction import Correction, no_correction
 from simlab.policies.kernels.best_scores import GATHER_FACTOR, best_scores_into
 from simlab.policies.kernels.insertion import count_buffers_for, insertions_into, num_paths
-from simlab.policies.kernels.path_order import DEPTHS, PARENTS, RANKS, TOKENS
 from simlab.policies.kernels.take_in_order import take_in_order
+from simlab.policies.kernels.true_places import DEPTHS, PARENTS, RANKS, TOKENS
 from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
 from simlab.policies.orders.width_caps import (
     HIGHEST_POWER,

@@ -18,9 +18,9 @@ from simlab.policies.artefacts import Artefacts
 from simlab.policies.composition import Composed, Composition, typed_tree
 from simlab.policies.edges.children import ELSEWHERE, SPINE, Children, empty_children, fill_marginal
 from simlab.policies.edges.lattice import lattice_of
-from simlab.policies.kernels.path_order import DEPTHS, PARENTS, RANKS, TOKENS
 from simlab.policies.kernels.take_in_order import insert_true_path
 from simlab.policies.kernels.take_lattice import expand_into, expand_lattice, tree_buffers_for
+from simlab.policies.kernels.true_places import DEPTHS, PARENTS, RANKS, TOKENS
 from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
 from simlab.policies.rules.budgets import FixedBudget
 from simlab.policy import Needs

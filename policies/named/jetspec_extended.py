@@ -16,9 +16,9 @@ from simlab.policies.artefacts import Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.edges.children import empty_children, fill_marginal
 from simlab.policies.edges.lattice import lattice_of
-from simlab.policies.kernels.path_order import PARENTS, RANKS
 from simlab.policies.kernels.take_in_order import insert_true_path
 from simlab.policies.kernels.take_lattice import expand_into, tree_buffers_for
+from simlab.policies.kernels.true_places import PARENTS, RANKS
 from simlab.policies.named.expand_parent import ExpandParent
 from simlab.policies.orders.node_order import NEVER, OrderedNodes, OrderLayer, empty_layer
 from simlab.policies.rules.budgets import FixedBudget

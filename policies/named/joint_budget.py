@@ -12,7 +12,7 @@ from simlab.policies.artefacts import Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.edges.models import Marginal
 from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.rules.shared import SharedBudget
+from simlab.policies.rules.budgets import SharedBudget
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,12 @@ from simlab.grid import weight_scalar
 from simlab.jit import kernel
 from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.composition import Composed, Composition
-from simlab.policies.costs.round_costs import ALL_STAGES, RoundCosts, costs_at, round_costs
+from simlab.policies.costs.curves import ALL_STAGES, RoundCosts, costs_at, round_costs
 from simlab.policies.edges.models import Marginal
 from simlab.policies.named.caddtree import check_sizes
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.node_order import OrderLayer
-from simlab.policies.rules.budgets import FULL_SCAN, BestRatio
-from simlab.policies.rules.shared import next_text, shared_sizes
+from simlab.policies.rules.budgets import FULL_SCAN, BestRatio, next_text, shared_sizes
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,17 @@ from typing import ClassVar
 from simlab.cost import CostTable
 from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.named.chain import most_drafted
-from simlab.policies.routing.cut_rule import ENTROPY, CutRule, parse_cuts
-from simlab.policies.routing.network_rule import NETWORK, NetworkRule, RouteSeconds, check_weights, route_seconds
-from simlab.policies.routing.recipe import RoutedRecipe
-from simlab.policies.routing.routed_policy import RoutedPolicy
+from simlab.policies.routing.cut_rule import (
+    ENTROPY,
+    NETWORK,
+    CutRule,
+    NetworkRule,
+    RouteSeconds,
+    check_weights,
+    parse_cuts,
+    route_seconds,
+)
+from simlab.policies.routing.routed_policy import RoutedPolicy, RoutedRecipe
 from simlab.policy import AnyPolicy
 
 

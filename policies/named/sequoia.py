@@ -16,8 +16,8 @@ from simlab.cost import CostTable
 from simlab.errors import PolicyError
 from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.composition import Composed, Composition
-from simlab.policies.costs.round_costs import ALL_STAGES
-from simlab.policies.orders.static_order import StaticOrder
+from simlab.policies.costs.curves import ALL_STAGES
+from simlab.policies.orders.node_order import StaticOrder
 from simlab.policies.rules.budgets import FixedBudget, expected_tokens
 
 FIXED, HARDWARE = "fixed", "hardware"

@@ -14,8 +14,7 @@ from simlab.cost import CostTable
 from simlab.errors import PolicyError
 from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.composition import Composed, Composition
-from simlab.policies.costs.pass_tables import probed_seconds
-from simlab.policies.costs.round_costs import ALL_STAGES
+from simlab.policies.costs.curves import ALL_STAGES, probed_seconds
 from simlab.policies.named.chain import LONGEST_BLOCK, SpineOrder
 from simlab.policies.orders.node_order import OrderLayer
 from simlab.policies.rules.serving import (

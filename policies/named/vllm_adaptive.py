@@ -12,12 +12,12 @@ from simlab.arrays import Doubles, Floats, Ints, Longs
 from simlab.cost import CostTable
 from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.composition import Composed, Composition
-from simlab.policies.costs.pass_tables import rising_seconds, stepped_seconds
+from simlab.policies.costs.curves import rising_seconds, stepped_seconds
 from simlab.policies.named.chain import LONGEST_BLOCK, SpineOrder
 from simlab.policies.orders.node_order import OrderLayer
-from simlab.policies.rules.acceptance import OnlineAcceptance
 from simlab.policies.rules.serving import (
     LateConfidences,
+    OnlineAcceptance,
     best_lengths,
     best_total,
     first_of_chains,

@@ -6,10 +6,8 @@ from typing import ClassVar
 
 from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.named.router import seconds_of_largest
-from simlab.policies.routing.cut_rule import ENTROPY, CutRule
-from simlab.policies.routing.network_rule import NetworkRule, check_weights
-from simlab.policies.routing.recipe import RoutedRecipe
-from simlab.policies.routing.routed_policy import RoutedPolicy
+from simlab.policies.routing.cut_rule import ENTROPY, CutRule, NetworkRule, check_weights
+from simlab.policies.routing.routed_policy import RoutedPolicy, RoutedRecipe
 from simlab.policy import AnyPolicy
 
 

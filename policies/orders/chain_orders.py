@@ -13,8 +13,8 @@ from simlab.draft import Draft
 from simlab.grid import STEPS_PER_NAT, weight_scalar
 from simlab.jit import kernel
 from simlab.policies.edges.children import SPINE, Children, empty_children, fill_marginal
-from simlab.policies.kernels.path_order import DEPTHS, PARENTS, RANKS, TOKENS
 from simlab.policies.kernels.take_in_order import insert_true_path
+from simlab.policies.kernels.true_places import DEPTHS, PARENTS, RANKS, TOKENS
 from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
 from simlab.policy import Needs
 from simlab.recorded import RecordedTexts, Roots
@@ -124,7 +124,7 @@ def _grow(
         num_branches: as there.
         below: as there.
         root_token: the root.
-        tree: int32 ``[4, n + 1]``, rows as `simlab.policies.kernels.path_order` has them, to be filled.
+        tree: int32 ``[4, n + 1]``, rows as `simlab.policies.kernels.true_places` has them, to be filled.
         costs: int64 ``[n + 1]``, of the paths, to be filled.
 
     Returns:

@@ -22,20 +22,22 @@ from simlab.policies.edges.lattice import (
     fill_weights,
 )
 from simlab.policies.edges.models import NGramCorrected, with_text_counts
+from simlab.policies.edges.ngram_counting import count_up_to, longest_text, root_token, token_before
 from simlab.policies.edges.redrafts import BranchLists
-from simlab.policies.edges.text_counts import count_up_to, longest_text, root_token, token_before
-from simlab.policies.kernels.count_lattice import WalkBuffers, insert_true_by_count, walk_buffers_for
-from simlab.policies.kernels.path_order import DEPTHS, LISTS, PARENTS, RANKS, TOKENS
 from simlab.policies.kernels.take_lattice import (
     EVERY_NODE,
     TreeBuffers,
+    WalkBuffers,
     expand_into,
+    insert_true_by_count,
     insert_true_by_token,
     scores_of,
     take_corrected_into,
     take_into,
     tree_buffers_for,
+    walk_buffers_for,
 )
+from simlab.policies.kernels.true_places import DEPTHS, LISTS, PARENTS, RANKS, TOKENS
 from simlab.policies.orders.lattice_sources import BranchSource, LatticeSource
 from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
 from simlab.policy import Asked, Needs

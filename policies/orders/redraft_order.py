@@ -9,8 +9,8 @@ from simlab.draft import Draft
 from simlab.grid import STEPS_PER_NAT
 from simlab.jit import borrowing_kernel, kernel
 from simlab.policies.edges.redrafts import BranchLists, chain_length
-from simlab.policies.kernels.path_order import DEPTHS, LISTS, PARENTS, RANKS, TOKENS
 from simlab.policies.kernels.take_lattice import insert_true_by_token
+from simlab.policies.kernels.true_places import DEPTHS, LISTS, PARENTS, RANKS, TOKENS
 from simlab.policies.orders.lattice_sources import BranchSource
 from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
 from simlab.policy import Asked, Needs
@@ -104,7 +104,7 @@ def _grow(branches: BranchLists, root: int, exclude: bool, root_token: int, tree
         root: one of their roots.
         exclude: as in `RedraftOrder`.
         root_token: its token.
-        tree: int32 ``[4, n + 1]``, rows as `simlab.policies.kernels.path_order` has them, to be filled.
+        tree: int32 ``[4, n + 1]``, rows as `simlab.policies.kernels.true_places` has them, to be filled.
         costs: int64 ``[n + 1]``, of the paths, to be filled.
 
     Returns:

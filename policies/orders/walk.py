@@ -52,3 +52,45 @@ def num_accepted(insertions: Shorts, root: int, num_drafted: int) -> int:
     while accepted < insertions.shape[1] and insertions[root, accepted] <= num_drafted:
         accepted += 1
     return accepted
+
+
+# From places in the order of nodes to rounds, where the target drafts for itself.
+#
+# Samragh and others 2025, "Your LLM Knows the Future", arXiv 2507.11851, whose linear and quadratic decoding are the
+# two ends of one number. Some nodes of a tree carry masks, the first ones in the order in which they enter. Where the
+# last accepted node is one of these, the next root has a draft at no further pass. Where it is not, the next round
+# drafts nothing: it is a pass of the root with masks behind it, commits one token, and gives the next root a draft.
+
+
+def walk_masked(insertions: Shorts, num_drafted: Ints, firsts: Longs, masked: int) -> TextRounds:
+    """The rounds of trees that hold the first nodes of an order, of which the first ones carry masks.
+
+    The first root of a text has a draft: masks stand behind the prompt.
+
+    Args:
+        insertions: uint16 ``[R, D]``, the place of each node of the true path at each root, from 1; they rise.
+        num_drafted: int32 ``[R]``, the size of the tree at each root, where it has a draft.
+        firsts: int64 ``[S + 1]``, the first root of each text, and R.
+        masked: the number of the last node that carries masks, the root's being 0; -1: none does.
+    """
+    visited, ends = _masked_walk(insertions, num_drafted, firsts, masked)
+    return TextRounds(visited[0], visited[1], visited[2], ends)
+
+
+@kernel
+def _masked_walk(insertions: Shorts, num_drafted: Ints, firsts: Longs, masked: int) -> tuple[Longs, Longs]:
+    """int64 ``[3, N]``: the root, drafted and accepted tokens of each round; and where those of each text end."""
+    visited, ends = np.empty((3, insertions.shape[0]), np.int64), np.empty(firsts.size - 1, np.int64)
+    number = 0
+    for text in range(firsts.size - 1):
+        root, has_draft = firsts[text], 1
+        while root < firsts[text + 1]:
+            drafted = int(num_drafted[root]) if has_draft == 1 else 0
+            accepted = num_accepted(insertions, root, drafted) if has_draft == 1 else 0
+            last = np.int64(insertions[root, accepted - 1]) if accepted > 0 else np.int64(0)
+            has_draft = 1 if has_draft == 0 or last <= masked else 0
+            visited[0, number], visited[1, number], visited[2, number] = root, drafted, accepted
+            number += 1
+            root += accepted + 1
+        ends[text] = number
+    return visited[:, :number].copy(), ends

@@ -13,7 +13,7 @@ from simlab.policies import POLICIES
 from simlab.policies.composition import Composed
 from simlab.policies.parsing.parse import named_class
 from simlab.policies.parsing.user_file import load_policy_class, split_user_file
-from simlab.policies.routing.recipe import PolicyClass
+from simlab.policies.routing.routed_policy import PolicyClass
 from simlab.policy import Needs
 
 EXAMPLE = 16

@@ -27,9 +27,8 @@ from simlab.policies import POLICIES
 from simlab.policies.artefacts import Artefacts, FitsItsTrace, NoArtefacts
 from simlab.policies.composition import Composed, Composition, composition_of
 from simlab.policies.parsing.user_file import checked_policy, load_policy_class, split_user_file
-from simlab.policies.routing.recipe import PolicyClass, RoutedRecipe
-from simlab.policies.routing.routed_policy import RoutedPolicy
-from simlab.policies.rules.shared import SharedRule
+from simlab.policies.routing.routed_policy import PolicyClass, RoutedPolicy, RoutedRecipe
+from simlab.policies.rules.budgets import SharedRule
 from simlab.policy import AnyPolicy
 from simlab.untrusted.json_text import parse_json
 

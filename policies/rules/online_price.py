@@ -8,7 +8,7 @@ from simlab.arrays import Doubles, Ints, Longs, Shorts
 from simlab.columns import TextRounds
 from simlab.cost import CostTable
 from simlab.jit import kernel
-from simlab.policies.costs.round_costs import ALL_STAGES, RoundCosts, costs_at, round_costs
+from simlab.policies.costs.curves import ALL_STAGES, RoundCosts, costs_at, round_costs
 from simlab.policies.orders.node_order import OrderLayer
 from simlab.policies.orders.walk import num_accepted, rounds_of_walk
 from simlab.policies.rules.budgets import FULL_SCAN, best_surplus, expected_tokens

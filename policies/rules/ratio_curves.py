@@ -9,7 +9,7 @@ import numpy as np
 
 from simlab.arrays import Doubles, Ints, Longs
 from simlab.jit import kernel
-from simlab.policies.costs.round_costs import RoundCosts, costs_at
+from simlab.policies.costs.curves import RoundCosts, costs_at
 from simlab.policies.rules.budgets import FULL_SCAN, best_surplus, expected_tokens
 
 AVAILABLE, MAXIMA, DEEP_MAXIMA, FIRST_STOP, BEST = 0, 1, 2, 3, 4

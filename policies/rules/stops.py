@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from simlab.policies.artefacts import AUTO, Artefacts
-from simlab.policies.costs.round_costs import ALL_STAGES, MODEL_STAGES
+from simlab.policies.costs.curves import ALL_STAGES, MODEL_STAGES
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.rules.budgets import (
     FULL_SCAN,

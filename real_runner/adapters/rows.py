@@ -9,11 +9,10 @@ from simlab.draft import Marginals
 from simlab.real_runner.adapters.gated import GatedAdapter
 from simlab.real_runner.adapters.own_drafter import OwnDrafter
 from simlab.real_runner.drafters.dense import BlockStates, logits_of
-from simlab.real_runner.drafters.draft_rows import blocks_per_pass, columns_of
 from simlab.real_runner.drafters.kept import KeptCandidates
-from simlab.real_runner.drafters.ranked import CandidatesRead, first_marginals
+from simlab.real_runner.drafters.ranked import CandidatesRead, blocks_per_pass, columns_of, first_marginals
 from simlab.real_runner.targets.model import Target
-from simlab.traces.format.records import DraftColumns
+from simlab.traces.format.frames import DraftColumns
 
 
 def mask_columns(

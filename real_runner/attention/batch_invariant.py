@@ -6,7 +6,7 @@ and every row attends to the keys of its own text in the order of that text: fir
 in the tree, as if these had been written too. Each row is then the same sums in the same order, whatever tree it
 stands in. The demand is called batch invariance (He and Thinking Machines Lab 2025, "Defeating Nondeterminism in LLM
 Inference"), and is there met by kernels made for it; here the kernels are whatever there is, and their shapes are held
-still. Whether that is enough on a machine is seen by `simlab.real_runner.confirm.batch_invariant_check`.
+still. Whether that is enough on a machine is seen by `simlab.real_runner.confirm.setup`.
 
 Letters: R rows of a pass, C tokens of a text at most, A query heads, E key-value heads, F head size, P rows of a piece.
 """

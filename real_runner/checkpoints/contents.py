@@ -7,9 +7,9 @@ from importlib.resources import files
 from pathlib import Path
 
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.headers import StoredTensor, lacking, read_tensors
 from simlab.real_runner.checkpoints.layouts import drafter_fields, is_drafter
 from simlab.real_runner.checkpoints.networks.adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from simlab.real_runner.checkpoints.weights import StoredTensor, lacking, read_tensors
 from simlab.real_runner.targets.hub_files import CONFIG, WHOLE, files_digest, weight_names
 from simlab.untrusted.json_text import parse_json
 

@@ -3,20 +3,20 @@
 The loader and `simlab inspect` both ask here, before a weight is loaded; nothing here needs torch.
 """
 
-from collections.abc import Mapping
+import math
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from reprlib import repr as shown
+from typing import NoReturn
 
 import numpy as np
 
 from simlab.arrays import Longs
 from simlab.errors import ModelError
 from simlab.real_runner.adapters.config import AdapterConfig
-from simlab.real_runner.checkpoints.headers import StoredTensor
-from simlab.real_runner.checkpoints.networks.adapter import MASKS, adapter_tensor_names
-from simlab.real_runner.checkpoints.networks.eagle3 import eagle3_shapes
-from simlab.real_runner.checkpoints.networks.router import router_shapes
-from simlab.real_runner.checkpoints.networks.taps import ScorerConfig, scorer_shapes
-from simlab.real_runner.checkpoints.networks.treeflash import HeadConfig, head_shapes
-from simlab.real_runner.checkpoints.tensor_names import (
+from simlab.real_runner.checkpoints.fields import (
     BESIDE_THE_LAYERS,
     EMBEDDING,
     HEAD,
@@ -26,10 +26,168 @@ from simlab.real_runner.checkpoints.tensor_names import (
     check_names,
     layer_shapes,
 )
+from simlab.real_runner.checkpoints.networks.adapter import MASKS, adapter_tensor_names
+from simlab.real_runner.checkpoints.networks.eagle3 import eagle3_shapes
+from simlab.real_runner.checkpoints.networks.router import router_shapes
+from simlab.real_runner.checkpoints.networks.taps import ScorerConfig, scorer_shapes
+from simlab.real_runner.checkpoints.networks.treeflash import HeadConfig, head_shapes
 from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.drafters.eagle3_config import Eagle3Config
 from simlab.real_runner.drafters.vocabulary import vocabulary_of
 from simlab.real_runner.heads.router.config import RouterConfig
+from simlab.untrusted.json_text import parse_json
+
+# Tensors as safetensors files list them: names, dtypes, shapes, and where their bytes lie. Nothing here needs torch.
+#
+# A header is read as strictly as the package safetensors reads it, or more so: what is accepted here loads.
+
+
+_LENGTH = struct.Struct("<Q")
+_LONGEST_HEADER = 100_000_000
+_CHUNK_BYTES = 1 << 24
+_METADATA = "__metadata__"
+_KEYS = {"dtype", "shape", "data_offsets"}
+
+ITEM_BYTES = {
+    "BOOL": 1,
+    "U8": 1,
+    "I8": 1,
+    "F8_E4M3": 1,
+    "F8_E5M2": 1,
+    "F8_E8M0": 1,
+    "U16": 2,
+    "I16": 2,
+    "F16": 2,
+    "BF16": 2,
+    "U32": 4,
+    "I32": 4,
+    "F32": 4,
+    "U64": 8,
+    "I64": 8,
+    "F64": 8,
+    "C64": 8,
+}
+"""Bytes of a number of each dtype, by the names of safetensors; those of less than a byte are not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """One tensor of a safetensors file.
+
+    Attributes:
+        name: of the tensor.
+        dtype: as safetensors names it, one of `ITEM_BYTES`.
+        shape: its sides.
+        file: in which it lies.
+        start: the place of its first byte in the file.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    file: Path
+    start: int
+
+    @property
+    def num_bytes(self) -> int:
+        """The bytes that its numbers take in the file."""
+        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
+
+    def chunks(self) -> Iterator[bytes]:
+        """The bytes of its numbers in order, a few million at a time; no number is cut in two."""
+        left = self.num_bytes
+        try:
+            with self.file.open("rb") as file:
+                file.seek(self.start)
+                while left > 0:
+                    chunk = file.read(min(left, _CHUNK_BYTES))
+                    if len(chunk) < min(left, _CHUNK_BYTES):
+                        _refuse(self.file, "it is shorter than its header says")
+                    left -= len(chunk)
+                    yield chunk
+        except OSError as error:
+            _refuse(self.file, error.strerror or str(error))
+
+
+def read_tensors(path: Path) -> list[StoredTensor]:
+    """The tensors that a safetensors file lists, in the order of their bytes.
+
+    Raises:
+        ModelError: there is no such file, its header cannot be read, or it is shorter or longer than that says.
+    """
+    try:
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            first = file.read(_LENGTH.size)
+            length = _LENGTH.unpack(first)[0] if len(first) == _LENGTH.size else _LONGEST_HEADER
+            header = file.read(length) if length < min(size, _LONGEST_HEADER) else b""
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise lacking(path) from error
+    except OSError as error:
+        _refuse(path, error.strerror or str(error))
+    try:
+        tensors = list(_tensors(header, path, _LENGTH.size + length))
+    except ValueError as error:
+        _refuse(path, f"in its header {error}")
+    expected = _LENGTH.size + length + sum(tensor.num_bytes for tensor in tensors)
+    if size != expected:
+        _refuse(path, f"it has {size} bytes and its header asks for {expected}")
+    return tensors
+
+
+def lacking(path: Path) -> ModelError:
+    """The sentence for a file of a checkpoint that is not there."""
+    pickled = min(path.parent.glob("*.bin"), default=None)
+    if pickled is not None and path.suffix == ".safetensors":
+        return ModelError(
+            f"the drafter folder {path.parent} has its weights in {pickled.name} and no {path.name}; simlab reads no "
+            "pickles, which can run code: save them with safetensors, or choose a release that has them"
+        )
+    return ModelError(
+        f"the drafter folder {path.parent} has no {path.name}; expected config.json and model.safetensors"
+    )
+
+
+def _refuse(path: Path, why: str) -> NoReturn:
+    raise ModelError(f"{path} cannot be read ({why}), so it is damaged; fetch or train it again")
+
+
+def _tensors(header: bytes, path: Path, start: int) -> Iterator[StoredTensor]:
+    """The tensors of a header; a ValueError says where it is not one of safetensors."""
+    entries = parse_json(header)
+    if not isinstance(entries, dict) or not header.startswith(b"{"):
+        raise ValueError("no { comes first")
+    _check_metadata(entries.pop(_METADATA, {}))
+    found = [_tensor(name, entry, path, start) for name, entry in entries.items()]
+    for tensor, end in sorted(found, key=lambda one: (one[0].start, one[1])):
+        if tensor.start != start or tensor.start + tensor.num_bytes != end:
+            raise ValueError(f"the bytes of {shown(tensor.name)} are not those of its shape, or lie apart")
+        start = end
+        yield tensor
+
+
+def _check_metadata(metadata: object) -> None:
+    if metadata is None:
+        return
+    if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
+        raise ValueError(f"{_METADATA} are no texts by name")
+
+
+def _tensor(name: str, entry: object, path: Path, first: int) -> tuple[StoredTensor, int]:
+    """A tensor, and where its bytes end."""
+    if not isinstance(entry, dict) or set(entry) != _KEYS:
+        raise ValueError(f"{shown(name)} has not dtype, shape and data_offsets and nothing else")
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
+        raise ValueError(f"{shown(name)} is of the dtype {shown(dtype)}, which simlab does not know")
+    if not _are_counts(shape) or not _are_counts(offsets) or len(offsets) != 2:
+        raise ValueError(f"{shown(name)} has no shape, or not two data_offsets")
+    return StoredTensor(name, dtype, tuple(shape), path, first + offsets[0]), first + offsets[1]
+
+
+def _are_counts(values: object) -> bool:
+    return isinstance(values, list) and all(type(value) is int and 0 <= value < 1 << 63 for value in values)
+
 
 LARGEST = 65504.0
 """No weight is larger: float16 holds none, and what is far above it drafts no numbers."""

@@ -4,9 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.real_runner.confirm.confirm import NEVER, WARM_UP_TOKENS, ConfirmProgress, differences_in
-from simlab.real_runner.confirm.entries import Difference, FinishedRun, FinishedSequence, finished_run
 from simlab.real_runner.confirm.groups import GROUP, FinishedGroup, MachineRun, TextGroup, finished_groups, of_groups
-from simlab.real_runner.confirm.log import ConfirmLog
+from simlab.real_runner.confirm.log import ConfirmLog, Difference, FinishedRun, FinishedSequence, finished_run
 from simlab.real_runner.confirm.record_comparison import compare_with_record
 from simlab.real_runner.confirm.serving import ServedGroup, first_unequal_of_each, policies_on_record, serve_group
 from simlab.real_runner.confirm.setup import ConfirmSetup

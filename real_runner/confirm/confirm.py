@@ -9,15 +9,15 @@ from tqdm import tqdm
 from simlab.channels import ChannelRows
 from simlab.channels.needs import channels_read
 from simlab.policies.parsing.parse import NamedPolicy
-from simlab.real_runner.confirm.entries import (
+from simlab.real_runner.confirm.groups import finished_groups
+from simlab.real_runner.confirm.log import (
+    ConfirmLog,
     Difference,
     FinishedRun,
     FinishedSequence,
     finished_run,
     finished_sequence,
 )
-from simlab.real_runner.confirm.groups import finished_groups
-from simlab.real_runner.confirm.log import ConfirmLog
 from simlab.real_runner.confirm.record_comparison import RecordComparison, compare_with_record
 from simlab.real_runner.confirm.setup import ConfirmSetup
 from simlab.real_runner.confirm.stop import StopMonitor, StopRule
@@ -25,7 +25,7 @@ from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.own_rows import first_unequal
 from simlab.real_runner.decoding.timer import Clock, clock_of
-from simlab.traces.format.records import SequenceRecord
+from simlab.traces.format.frames import SequenceRecord
 
 SEQUENCE = "sequence"
 """The kind of the log's entries."""

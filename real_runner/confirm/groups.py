@@ -4,10 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Protocol, TypeVar
 
-from simlab.real_runner.confirm.entries import FinishedSequence, finished_sequence
-from simlab.real_runner.confirm.log import ConfirmLog
-from simlab.traces.format.json_fields import Json, JsonFields
-from simlab.traces.format.records import SequenceRecord
+from simlab.real_runner.confirm.log import ConfirmLog, FinishedSequence, finished_sequence
+from simlab.traces.format.documents import Json, JsonFields
+from simlab.traces.format.frames import SequenceRecord
 
 ResampledUnit = tuple[str, str]
 """What is run whole, and what intervals are over: dataset and name of a prompt, or a group of several of them."""

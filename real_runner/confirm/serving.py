@@ -24,10 +24,9 @@ from simlab.policy import AnyPolicy, Needs, Outcome
 from simlab.real_runner.decoding.batched_decode import decoded_of
 from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
 from simlab.real_runner.decoding.decode import check_runs
-from simlab.real_runner.decoding.decoded import DecodedText
+from simlab.real_runner.decoding.decoded import DecodedText, RunningText
 from simlab.real_runner.decoding.drafting import check_passes
 from simlab.real_runner.decoding.own_rows import ReplayMismatch, first_unequal, own_sequence
-from simlab.real_runner.decoding.running_text import RunningText
 from simlab.real_runner.decoding.timer import Clock
 from simlab.real_runner.models import Models
 from simlab.recorded import RecordedSequence

@@ -3,36 +3,173 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
+from pathlib import Path
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from simlab.channels.needs import check_channels
-from simlab.errors import TraceError
+from simlab.arrays import Ints
+from simlab.channels.needs import channels_made, check_channels
+from simlab.errors import ModelError, TraceError, UsageError, did_you_mean
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policy import AnyPolicy, is_plain_decoding
-from simlab.real_runner.attention.batch_invariant import rows_for
+from simlab.real_runner.attention.batch_invariant import FixedShape, fixed_shape, rows_for
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
-from simlab.real_runner.confirm.batch_invariant_check import check_shapes_agree
+from simlab.real_runner.checkpoints.files import find_drafter
+from simlab.real_runner.checkpoints.networks.producers import load_text_producer, producer_on
 from simlab.real_runner.confirm.groups import ResampledUnit, TextGroup, groups_of, units_of
 from simlab.real_runner.confirm.options import ConfirmOptions
-from simlab.real_runner.confirm.producers import with_producers
 from simlab.real_runner.decoding.decode import check_runs
 from simlab.real_runner.decoding.drafting import check_passes
 from simlab.real_runner.execution.executions import AUTO, EAGER
+from simlab.real_runner.execution.kv_buffers import BufferCache
+from simlab.real_runner.heads.producer import AnyProducer
 from simlab.real_runner.models import Models, check_device, load_models
 from simlab.real_runner.profile.machine import library_versions, machine_of
-from simlab.real_runner.profile.setting import SETTING, first_difference, setting_of
+from simlab.real_runner.profile.rounds import SETTING, first_difference, setting_of
 from simlab.real_runner.tap_offset import parse_tap_offset, settle_tap_offset
 from simlab.real_runner.targets.hub_files import at_revision
 from simlab.real_runner.targets.model import Target
 from simlab.sampling.choice import Sampling
 from simlab.sequence_replay import check_needs
 from simlab.traces.artefacts.cost import CostFile
-from simlab.traces.format.json_fields import Json
+from simlab.traces.format.documents import Json
+from simlab.traces.format.frames import SequenceRecord
 from simlab.traces.format.manifest import Manifest
-from simlab.traces.format.manifest_entries import DraftSet
-from simlab.traces.format.records import SequenceRecord
+from simlab.traces.format.manifest_entries import ChannelInfo, DraftSet
 from simlab.traces.reader import Trace
+from simlab.tree import DraftTree
+
+# The producers of a confirmation's channels: the networks that a trace names, where they are now.
+
+
+def with_producers(models: Models, options: ConfirmOptions, trace: Trace, policies: Sequence[NamedPolicy]) -> Models:
+    """The models, and what makes the channels that the policies read.
+
+    Args:
+        models: the trace's own.
+        options: where checkpoints are now.
+        trace: holds the channels; see `simlab.sequence_replay.check_needs`.
+        policies: that run.
+    """
+    names = channels_made(one.policy for one in policies)
+    for name in options.channels:
+        if name not in names:
+            read = did_you_mean(name, names) or f"; they read {', '.join(names) or 'none'}"
+            raise UsageError(f"no policy reads the channel {name}{read}; leave --channel {name}=CHECKPOINT out")
+    found = trace.manifest.channels
+    channels = {name: _producer(models, options, trace, name, found[name]) for name in names}
+    return replace(models, channels=channels)
+
+
+def _producer(models: Models, options: ConfirmOptions, trace: Trace, name: str, info: ChannelInfo) -> AnyProducer:
+    place = _place_of(options, name, info)
+    digest = checkpoint_digest(place)
+    if digest != info.producer.digest:
+        raise TraceError(
+            f"the channel {name} of {trace.place} was recorded with {info.producer.name} (sha256 "
+            f"{info.producer.digest[:12]}), and {place} has the sha256 {digest[:12]}; give that checkpoint with "
+            f"--channel {name}=CHECKPOINT, or record a channel with this one"
+        )
+    dtype = models.target.dtype
+    if info.extends is None:
+        return load_text_producer(place, info.settings, dtype)(models.target)
+    digest = checkpoint_digest(models.draft_folder)
+    return producer_on(place, info.settings, models.first_stage, models.target, digest, dtype)
+
+
+def _place_of(options: ConfirmOptions, name: str, info: ChannelInfo) -> Path:
+    """Where the checkpoint of a channel is."""
+    if name in options.channels:
+        return find_drafter(options.channels[name]).folder
+    try:
+        return find_drafter(at_revision(info.producer.name, info.producer.revision)).folder
+    except ModelError as error:
+        raise ModelError(
+            f"{error}; the trace names the network of the channel {name} so, and --channel {name}=CHECKPOINT says "
+            "where it is now"
+        ) from error
+
+
+# Whether fixed shapes are enough on this machine: is a row the same wherever and beside whatever it stands?
+
+
+MOST_SHAPES = 4
+"""As many shapes of passes are tried before a run."""
+
+
+def check_shapes_agree(models: Models, prompts: Sequence[Ints], max_new_tokens: int) -> None:
+    """`check_rows_agree` on a prompt of each shape that passes will have; of many on four, from short to long texts.
+
+    Args:
+        models: with fixed rows.
+        prompts: int32 token ids of each.
+        max_new_tokens: that may follow each of them.
+    """
+    of_shape = {fixed_shape(models.fixed_rows, len(ids), max_new_tokens).num_tokens: ids for ids in prompts}
+    shapes = sorted(of_shape)
+    for place in np.linspace(0, len(shapes) - 1, min(len(shapes), MOST_SHAPES)).round().astype(int).tolist():
+        check_rows_agree(models, of_shape[shapes[place]], max_new_tokens)
+
+
+def check_rows_agree(models: Models, token_ids: Ints, max_new_tokens: int) -> None:
+    """Hold a tree of one depth, read in one pass, against its tokens read one by one, and against itself backwards.
+
+    It is a test on one text, not a proof: kernels are chosen by shape, and those of this text are the ones tested.
+
+    Args:
+        models: with fixed rows.
+        token_ids: int32, of a prompt.
+        max_new_tokens: that may follow it.
+    """
+    num_rows = models.fixed_rows
+    worst = _worst_difference(models.target, fixed_shape(num_rows, len(token_ids), max_new_tokens), token_ids)
+    if worst != 0:
+        kind = str(models.target.dtype).removeprefix("torch.")
+        raise ModelError(
+            f"in {kind}, with {torch.get_num_threads()} threads on {models.target.device}, logits depend on the "
+            f"row of a token among {num_rows} (by {worst:.2g}), so a fixed shape makes no texts identical here; try "
+            "another --dtype, other --threads or another budget"
+        )
+
+
+@torch.inference_mode()
+def _worst_difference(target: Target, shape: FixedShape, token_ids: Ints) -> float:
+    """The largest between logits that must be equal; NaN where one is no number."""
+    cache, position = BufferCache(target, shape.num_tokens + shape.num_rows), len(token_ids) - 1
+    ids = torch.from_numpy(token_ids.astype(np.int64))[None]
+    target.states(ids, cache)
+    num = min(shape.num_rows - 1, target.vocab_size)
+    tokens = ((np.arange(num) + int(token_ids[0])) % target.vocab_size).astype(np.int32)
+    root = int(token_ids[-1])
+    forwards = _logits(target, shape, cache, _star(root, tokens), position)
+    backwards = _logits(target, shape, cache, _star(root, tokens[::-1]), position)
+    apart = [(forwards[0] - backwards[0]).abs().max(), (forwards[1:] - backwards[1:].flip(0)).abs().max()]
+    alone = _logits(target, shape, cache, DraftTree.root_only(root), position, kept=1)
+    apart.append((alone[0] - forwards[0]).abs().max())
+    for place in {0, num // 2, num - 1}:
+        read = _logits(target, shape, cache, DraftTree.root_only(int(tokens[place])), position + 1)
+        apart.append((read[0] - forwards[1 + place]).abs().max())
+    return float(torch.stack(apart).max())
+
+
+def _star(root: int, tokens: Ints) -> DraftTree:
+    """Every token a child of the root."""
+    parents = np.zeros(len(tokens) + 1, np.int32)
+    parents[0] = -1
+    return DraftTree(np.concatenate([[root], tokens]).astype(np.int32), parents)
+
+
+def _logits(
+    target: Target, shape: FixedShape, cache: BufferCache, tree: DraftTree, position: int, kept: int = 0
+) -> Tensor:
+    """float32 ``[N + 1, V]``; the cache keeps that many tokens of the pass."""
+    cache.shorten(position)
+    ids, positions, fixed = shape.tree_pass(tree, position, target.heads_per_group, target.dtype, target.device)
+    states = target.states(ids, cache, None, positions, fixed=fixed)[0]
+    cache.shorten(position + kept)
+    return target.logits(states)[: tree.num_nodes]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simlab.arrays import Doubles
-from simlab.real_runner.confirm.entries import FinishedSequence
+from simlab.real_runner.confirm.log import FinishedSequence
 from simlab.real_runner.confirm.setup import ConfirmSetup
 
 FIRST_LOOK = 20

@@ -11,9 +11,8 @@ from simlab.policies.composition import check_batch, check_runs_together
 from simlab.policy import AnyPolicy, is_plain_decoding
 from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
 from simlab.real_runner.decoding.decode import check_runs
-from simlab.real_runner.decoding.decoded import DecodedRound, DecodedText
+from simlab.real_runner.decoding.decoded import DecodedRound, DecodedText, RunningText
 from simlab.real_runner.decoding.drafting import check_passes
-from simlab.real_runner.decoding.running_text import RunningText
 from simlab.real_runner.decoding.timer import Clock
 from simlab.real_runner.models import Models
 from simlab.sampling.choice import Sampling

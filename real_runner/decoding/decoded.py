@@ -1,14 +1,19 @@
 """A decoded text, the rounds in which it was made, and where two texts of one prompt part."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from simlab.arrays import Ints
 from simlab.channels import Channel
 from simlab.cost import StageSeconds
 from simlab.draft import Marginals, Prompt
+from simlab.real_runner.targets.model import Target
+from simlab.sampling.choice import Sampling, choose
 from simlab.sequence_replay import Round, totals_of
 from simlab.totals import Totals
 
@@ -68,3 +73,96 @@ def parting_of(text: Ints, other: Ints) -> int | None:
     if len(differing):
         return int(differing[0])
     return None if len(text) == len(other) else num
+
+
+# A text while it is written: its tokens so far, and what its policy remembers.
+
+
+@dataclass(slots=True, eq=False)
+class RunningText:
+    """A text that is being written.
+
+    Attributes:
+        number: texts are numbered as they come.
+        key: of its noise.
+        tokens: int32 ``[P + T_most]``, prompt and text.
+        length: so many of them are there.
+        state: the policy's memory.
+        rounds: so far.
+    """
+
+    number: int
+    prompt: Prompt
+    key: int
+    tokens: Ints
+    length: int
+    state: Any
+    rounds: list[DecodedRound] = field(default_factory=list)
+
+    @property
+    def text(self) -> Ints:
+        """int32 ``[T]``, what was written so far."""
+        return self.tokens[len(self.prompt.token_ids) : self.length].copy()
+
+    @property
+    def position(self) -> int:
+        """The absolute position of the root."""
+        return self.length - 1
+
+    @property
+    def root(self) -> int:
+        """The token of the root."""
+        return int(self.tokens[self.length - 1])
+
+    @property
+    def num_left(self) -> int:
+        """Tokens that may still come."""
+        return len(self.tokens) - self.length
+
+    def append(self, tokens: Sequence[int]) -> None:
+        """Add the tokens that a round committed."""
+        self.tokens[self.length : self.length + len(tokens)] = tokens
+        self.length += len(tokens)
+
+
+# The target's choice after some of the tokens of a pass.
+
+
+Choose = Callable[[int, int], int]
+"""From the row of a pass and the absolute position of the next token to that token."""
+
+
+def chooser(target: Target, logits: Tensor, sampling: Sampling, key: int) -> Choose:
+    """The target's choices after the tokens of one pass.
+
+    On a GPU all greedy ones are made at once, for one wait. Else only those asked for: each costs a look at the whole
+    vocabulary, above temperature 0 a draw of noise too, and few nodes of a tree are on the path.
+
+    Args:
+        target: for messages.
+        logits: float32 ``[R, V]``.
+        sampling: how a token is chosen.
+        key: of the text's noise.
+    """
+    if sampling.temperature == 0 and logits.device.type == "cpu":
+
+        def largest(row: int, _position: int) -> int:
+            # The first of equal values, as `simlab.sampling.choice` has it.
+            value, token = logits[row].max(dim=-1)
+            if not bool(torch.isfinite(value)):
+                target.rows(logits[row : row + 1])
+            return int(token)
+
+        return largest
+    if sampling.temperature == 0:
+        # The first of equal values, as `simlab.sampling.choice` has it.
+        values, tokens = logits.max(dim=-1)
+        if not bool(torch.isfinite(values).all()):
+            target.rows(logits)
+        chosen: list[int] = tokens.tolist()
+        return lambda row, _position: chosen[row]
+
+    def drawn(row: int, position: int) -> int:
+        return choose(np.ascontiguousarray(target.rows(logits[row : row + 1])[0]), sampling, key, position).token
+
+    return drawn

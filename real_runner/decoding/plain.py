@@ -10,7 +10,7 @@ import torch
 from simlab.arrays import Ints
 from simlab.draft import Prompt
 from simlab.real_runner.attention.batch_invariant import fixed_shape
-from simlab.real_runner.decoding.choice import chooser
+from simlab.real_runner.decoding.decoded import chooser
 from simlab.real_runner.decoding.timer import Clock
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.targets.model import Target

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simlab.real_runner.decoding.choice import Choose
+from simlab.real_runner.decoding.decoded import Choose
 from simlab.real_runner.targets.model import Target
 from simlab.tree import DraftTree
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
-from simlab.real_runner.targets.key_value_rows import KeyValueRows
+from simlab.real_runner.targets.model import KeyValueRows
 
 
 class ContextBuffer:

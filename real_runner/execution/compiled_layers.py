@@ -20,6 +20,8 @@ from simlab.real_runner.attention.packed import PackedPass
 from simlab.real_runner.drafters.dense import block_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.text_context import ContextBuffer
+from simlab.real_runner.execution.executions import COMPILED, CUDA_GRAPHS, check_execution
+from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.targets.model import Target, features_of, tapped
 
@@ -179,3 +181,23 @@ def _cause(error: BaseException) -> str:
             return "there is no C++ compiler"
         cause = cause.__cause__ or cause.__context__
     return ""
+
+
+# What each value of ``--execution`` does to loaded models.
+
+
+def prepare(target: Target, drafter: DFlashDrafter, execution: str) -> GraphedModels | None:
+    """Make models run as they are to be executed; these models stay so, others are as they were.
+
+    Returns:
+        What holds captured passes, where they are captured.
+    """
+    try:
+        check_execution(execution, 1, target.device.type)
+    except ValueError as error:
+        raise ModelError(str(error)) from error
+    if execution == COMPILED:
+        compile_models(target, drafter)
+    if execution == CUDA_GRAPHS:
+        return GraphedModels(target, drafter)
+    return None

@@ -2,27 +2,177 @@
 
 The three follow each other on the device without the host: which nodes were accepted, where the next root is and what
 the drafter reads are tensors. So a greedy round waits for the device once. On a GPU each pass is a CUDA graph, captured
-per size of the tree and of the context (`simlab.real_runner.execution.graph_sizes`); elsewhere the same passes are run
+per size of the tree and of the context (`simlab.real_runner.execution.executions`); elsewhere the same passes are run
 as they are, which is slower than passes of just the right size and is there to be tested.
 """
 
-from collections.abc import Hashable
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from simlab.arrays import Longs
+from simlab.arrays import Bools, Longs
 from simlab.draft import Marginals
 from simlab.errors import ModelError
 from simlab.real_runner.drafters.dense import block_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
 from simlab.real_runner.drafters.ranked import CandidatesRead, first_places, marginals_at
-from simlab.real_runner.execution.graph_cache import FixedCache, FixedRows
-from simlab.real_runner.execution.graph_capture import CapturedGraphs
-from simlab.real_runner.execution.graph_sizes import context_for, rows_for
-from simlab.real_runner.execution.graph_tree import NO_PARENT, TreePass, accepted_path, empty_pass, rows_of
+from simlab.real_runner.execution.executions import context_for, rows_for
+from simlab.real_runner.execution.kv_buffers import FixedCache, FixedRows
 from simlab.real_runner.targets.model import Target, features_of, tapped
 from simlab.tree import DraftTree
+
+# Work that is captured once as a CUDA graph and replayed; on another device it is simply done.
+
+
+_WARM_UPS = 2
+
+Work = Callable[[], None]
+"""Reads tensors at fixed addresses and writes to such; launches kernels only, and waits for none."""
+
+
+class CapturedGraphs:
+    """Captured work, by what it depends on.
+
+    Attributes:
+        seconds: spent on capturing so far, which belongs to no round.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._captured: dict[Hashable, torch.cuda.CUDAGraph] = {}
+        # One stream of its own for warm-ups and captures: what libraries keep for a stream then lies outside the
+        # memory of the graphs, and is shared with no other captures.
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+        self.seconds = 0.0
+
+    def run(self, key: Hashable, work: Work, changed: Sequence[Tensor] = ()) -> None:
+        """Do the work, or what was captured of it under this key.
+
+        Args:
+            key: of all that is not in tensors: shapes, options.
+            work: launches.
+            changed: what it reads and then changes; capturing does the work several times, and puts these back.
+        """
+        if self._stream is None:
+            work()
+            return
+        if key not in self._captured:
+            self._captured[key] = self._capture(work, changed, self._stream)
+        self._captured[key].replay()
+
+    def forget(self) -> None:
+        """After addresses have changed. A pool that has lost all its graphs cannot be used again."""
+        self._captured.clear()
+        self._pool = torch.cuda.graph_pool_handle() if self._stream is not None else None
+
+    def _capture(self, work: Work, changed: Sequence[Tensor], stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
+        torch.cuda.synchronize(self._device)
+        began = time.perf_counter()
+        before = [tensor.clone() for tensor in changed]
+
+        def put_back() -> None:
+            for tensor, was in zip(changed, before, strict=True):
+                tensor.copy_(was)
+
+        current = torch.cuda.current_stream(self._device)
+        stream.wait_stream(current)
+        with torch.cuda.stream(stream):
+            for _ in range(_WARM_UPS):
+                work()
+                put_back()
+        current.wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        # The outer one brings the stream back where a capture fails.
+        with torch.cuda.stream(current), torch.cuda.graph(graph, pool=self._pool, stream=stream):
+            work()
+        # The first replay takes longer.
+        graph.replay()
+        put_back()
+        torch.cuda.synchronize(self._device)
+        self.seconds += time.perf_counter() - began
+        return graph
+
+
+# A tree as a pass of fixed size: what goes in and what comes out, at addresses that never change.
+
+
+NO_PARENT = -1
+"""Of the root, and of rows that are no nodes; no choice is looked up there."""
+
+
+@dataclass(slots=True, eq=False)
+class TreePass:
+    """A pass over a tree of up to R nodes.
+
+    Attributes:
+        nodes: int64 ``[3, R]``: tokens, absolute positions, parents.
+        ancestors: bool ``[R, R]``, a node itself counted.
+        choices: int64 ``[R]``, the target's own token after each node.
+        are_laws: bool ``[]``, whether every row of logits is a law.
+        logits: float32 ``[R, V]``; None where the choices are all that is asked for.
+        features: ``[1, R, taps x H]``; None without a drafter.
+    """
+
+    nodes: Tensor
+    ancestors: Tensor
+    choices: Tensor
+    are_laws: Tensor
+    logits: Tensor | None = None
+    features: Tensor | None = None
+
+    @property
+    def num_rows(self) -> int:
+        """R, the rows of the pass, padding counted."""
+        return len(self.choices)
+
+
+def empty_pass(num_rows: int, device: torch.device) -> TreePass:
+    """A pass of so many rows, without logits and features."""
+    return TreePass(
+        torch.zeros(3, num_rows, dtype=torch.int64, device=device),
+        torch.eye(num_rows, dtype=torch.bool, device=device),
+        torch.zeros(num_rows, dtype=torch.int64, device=device),
+        torch.ones((), dtype=torch.bool, device=device),
+    )
+
+
+def rows_of(tree: DraftTree, position: int, num_rows: int) -> tuple[Longs, Bools]:
+    """A tree whose root stands at an absolute position, as the nodes and ancestors of a pass.
+
+    Rows behind the nodes hold token 0 at the root's position and see the text before it and themselves.
+
+    Returns:
+        int64 ``[3, R]`` and bool ``[R, R]``.
+    """
+    num = tree.num_nodes
+    nodes, ancestors = np.zeros((3, num_rows), np.int64), np.eye(num_rows, dtype=np.bool_)
+    nodes[1], nodes[2] = position, NO_PARENT
+    nodes[0, :num], nodes[1, :num], nodes[2, 1:num] = tree.tokens, position + tree.depths(), tree.parents[1:]
+    ancestors[:num, :num] = tree.ancestor_mask()
+    return nodes, ancestors
+
+
+def accepted_path(held: TreePass) -> tuple[Tensor, Tensor]:
+    """The nodes that are the target's own choices from the root down, found on the device.
+
+    Returns:
+        Rows int64 ``[R + 1]``: the node at each depth as far as any was accepted, behind that the row of the same
+        number; and the number of accepted nodes, the root counted, int64 ``[1]``.
+    """
+    tokens, positions, parents = held.nodes
+    rows = torch.arange(held.num_rows, device=tokens.device)
+    # A node is accepted when it and all its ancestors are what the target chose after their parents.
+    is_chosen = (tokens == held.choices[parents.clamp(min=0)]) & (parents >= 0) | (rows == 0)
+    accepted = ~(held.ancestors & ~is_chosen).any(dim=1)
+    # One at each depth; the last place takes all that were not accepted.
+    places = torch.where(accepted, positions - positions[0], held.num_rows)
+    path = torch.arange(held.num_rows + 1, device=tokens.device).scatter(0, places, rows)
+    return path, accepted.sum().view(1)
 
 
 class GraphedModels:

@@ -8,7 +8,7 @@ from torch import Tensor
 from simlab.channels import Channel, PoolRows
 from simlab.policy import ChannelNeed
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.drafters.draft_rows import blocks_per_pass
+from simlab.real_runner.drafters.ranked import blocks_per_pass
 from simlab.real_runner.heads.base import base_candidates, base_of
 from simlab.real_runner.heads.path_pool import PathReach, path_pools
 from simlab.real_runner.heads.producer import Drafted, check_makes

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from simlab.arrays import Ints
 from simlab.channels import Channel
-from simlab.channels.features import TRAINED_FOR
+from simlab.channels.branches import TRAINED_FOR
 from simlab.draft import Marginals
 from simlab.errors import MissingChannelError
 from simlab.policy import ChannelNeed

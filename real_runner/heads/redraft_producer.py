@@ -14,7 +14,7 @@ from simlab.channels.rows import WHOLE_CHAIN
 from simlab.errors import MissingChannelError
 from simlab.policy import ChannelNeed
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.drafters.draft_rows import blocks_per_pass
+from simlab.real_runner.drafters.ranked import blocks_per_pass
 from simlab.real_runner.drafters.text_context import TextContext
 from simlab.real_runner.heads.base import base_candidates
 from simlab.real_runner.heads.producer import Drafted, check_makes

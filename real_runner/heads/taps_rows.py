@@ -17,8 +17,7 @@ from simlab.errors import ModelError
 from simlab.grid import to_grid
 from simlab.real_runner.drafters.dense import BlockStates, draft_states, embedded_tokens, logits_of
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.drafters.draft_rows import blocks_per_pass
-from simlab.real_runner.drafters.ranked import NO_LAWS, first_candidates
+from simlab.real_runner.drafters.ranked import NO_LAWS, blocks_per_pass, first_candidates
 from simlab.real_runner.heads.base import BaseCandidates, base_candidates
 from simlab.real_runner.heads.taps import ScorerInputs, TapsScorer
 from simlab.real_runner.heads.taps_pool import BeamNodes, PoolReach, beam_nodes, pools_of

@@ -12,7 +12,7 @@ from simlab.policy import ChannelNeed
 from simlab.real_runner.adapters.own_drafter import OwnDrafter
 from simlab.real_runner.drafters.dense import BlockStates, draft_states
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.drafters.draft_rows import blocks_per_pass
+from simlab.real_runner.drafters.ranked import blocks_per_pass
 from simlab.real_runner.heads.base import base_candidates, base_of
 from simlab.real_runner.heads.producer import Drafted, check_makes
 from simlab.real_runner.heads.rows import HeadReach, HeadRows, head_rows, rows_of_depths

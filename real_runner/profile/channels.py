@@ -1,12 +1,18 @@
 """The channels of a profile: what makes them, and how much of each is timed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+import torch
+
+from simlab.arrays import Ints, read_only
+from simlab.channels import BRANCHES
 from simlab.channels.rows import WHOLE_CHAIN
+from simlab.cost import StageSeconds
 from simlab.errors import CostError, ModelError
-from simlab.policy import ChannelNeed, counted_setting
+from simlab.policy import DRAFTER, ChannelNeed, catch_up_name, counted_setting
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields
 from simlab.real_runner.checkpoints.files import find_drafter
 from simlab.real_runner.checkpoints.networks.producers import (
@@ -15,12 +21,15 @@ from simlab.real_runner.checkpoints.networks.producers import (
     producer_on,
     reach_of,
 )
-from simlab.real_runner.heads.producer import AnyProducer
+from simlab.real_runner.decoding.drafting import Drafting
+from simlab.real_runner.decoding.timer import Clock
+from simlab.real_runner.heads.producer import AnyProducer, StagedProducer, TextProducer
 from simlab.real_runner.models import Models
 from simlab.real_runner.profile.options import ProfileChannel
+from simlab.real_runner.profile.rounds import MEASURED_ROUNDS, TreesOfSize
 from simlab.real_runner.targets.hub_files import repository_of
-from simlab.traces.artefacts.cost import CostFile
-from simlab.traces.artefacts.cost_channel import CostChannel, bounds_of
+from simlab.real_runner.targets.model import features_of, tapped
+from simlab.traces.artefacts.cost import CATCH_UP, CostChannel, CostFile, bounds_of
 from simlab.traces.format.manifest_entries import ModelInfo
 
 
@@ -91,3 +100,93 @@ def with_channels(path: Path, earlier: CostFile, entries: Mapping[str, CostChann
             )
         found[name] = replace(before, units=tuple(sorted({*before.units, *one.units})))
     return replace(earlier, channels=found)
+
+
+# What drafting takes where more tokens than usual wait to be read: a drafter of a router that did not run for a while.
+#
+# The target's states of these tokens are there, since every pass keeps them for all drafters; what the drafter makes
+# of them, keys and values of its own, is made when it next runs. So a round is timed whose drafter has so many tokens
+# of the text still to read.
+
+
+FEWEST_READ = 8
+"""Tokens that were read before any were missed, at least."""
+
+
+def catch_up_entries(
+    missed: Sequence[int], draft: str, models: Models, channels: Mapping[str, TimedChannel]
+) -> dict[str, CostChannel]:
+    """What a cost file says of catching up: for the drafter, and for each channel whose network reads the text itself.
+
+    Args:
+        missed: numbers of tokens, rising; none: nothing is timed.
+        draft: the drafter's name.
+        models: of them the drafter.
+        channels: that are timed.
+    """
+    if not missed:
+        return {}
+    drafter = ModelInfo(repository_of(draft), models.draft_revision, checkpoint_digest(models.draft_folder))
+    readers = {name: one for name, one in channels.items() if isinstance(one.producer, TextProducer | StagedProducer)}
+    networks = {DRAFTER: drafter, **{name: one.entry.producer for name, one in readers.items()}}
+    return {catch_up_name(name): CostChannel(CATCH_UP, one, {}, tuple(missed)) for name, one in networks.items()}
+
+
+class CatchUpTimer:
+    """Drafts of which some of the text is still to be read, at about one context."""
+
+    @torch.inference_mode()
+    def __init__(self, models: Models, need: ChannelNeed | None, token_ids: Ints, context: int, clock: Clock) -> None:
+        """Read the text to its end once.
+
+        Args:
+            models: with what makes the channel.
+            need: the channel whose network is timed; None: the drafter.
+            token_ids: int32, at least ``context`` of them.
+            context: tokens before the root; fewer than were missed and `FEWEST_READ` are not enough, and then it is as
+                many as these.
+            clock: of the models' device.
+        """
+        self._clock, self._need = clock, need
+        self._tokens = read_only(np.ascontiguousarray(token_ids, np.int32))
+        self._context = context
+        policy = TreesOfSize(0, 1, () if need is None else (need,))
+        self._drafting = Drafting(models, policy, len(token_ids) + 1)
+        self._served = policy.needs if need is None else replace(policy.needs, draft=False)
+        ids = torch.from_numpy(self._tokens.astype(np.int64))[None].to(models.target.device)
+        layer_ids = self._drafting.layer_ids
+        with tapped(models.target, layer_ids) as taken:
+            models.target.states(ids[:, :-1])
+        self._features = features_of(taken, layer_ids)
+        self._num_read = 0
+
+    @torch.inference_mode()
+    def visit(self, missed: int, num_unmeasured: int) -> list[StageSeconds]:
+        """``MEASURED_ROUNDS`` drafts behind so many missed tokens, after some that are not measured."""
+        end = max(self._context, missed + FEWEST_READ)
+        if end >= len(self._tokens):
+            raise ModelError(f"{missed} missed tokens want a text of more than {end}; give smaller --catch-up")
+        rounds = [self._round(end - missed, end) for _ in range(num_unmeasured + MEASURED_ROUNDS)]
+        return rounds[num_unmeasured:]
+
+    def _round(self, start: int, end: int) -> StageSeconds:
+        """Have the first tokens read, then the rest at once, timed."""
+        if self._num_read > start:
+            self._drafting.rewind(start)
+        else:
+            self._drafting.read(self._features[:, self._num_read : start])
+        self._draft(start)
+        self._drafting.read(self._features[:, start:end])
+        began = self._clock()
+        drafted = self._draft(end)
+        self._num_read = end
+        # The drafter's own part of a channel behind its pass is in the other entry.
+        return StageSeconds(channel_s=self._clock() - (began if self._need is None else drafted))
+
+    def _draft(self, end: int) -> float:
+        """Draft below the last of so many tokens and one; when the channel was begun."""
+        self._drafting.draft(self._tokens[: end + 1], self._served)
+        drafted = self._clock()
+        if self._need is not None:
+            self._drafting.channels({self._need.name: (0,)} if self._need.kind == BRANCHES else {})
+        return drafted

@@ -5,12 +5,16 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from simlab.real_runner.execution.executions import CUDA_GRAPHS, EAGER, check_device_map, check_execution
-from simlab.real_runner.execution.graph_sizes import node_counts_at_steps
+from simlab.real_runner.execution.executions import (
+    CUDA_GRAPHS,
+    EAGER,
+    check_device_map,
+    check_execution,
+    node_counts_at_steps,
+)
 from simlab.real_runner.targets.hub_files import at_revision
 from simlab.sampling.choice import Sampling
-from simlab.traces.artefacts.cost import MOST_CELLS, CostFile
-from simlab.traces.artefacts.cost_channel import CATCH_UP
+from simlab.traces.artefacts.cost import CATCH_UP, MOST_CELLS, CostFile
 from simlab.traces.format.manifest_entries import check_name
 
 NODE_COUNTS = (0, 1, 2, 4, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)

@@ -13,15 +13,14 @@ from typing import TypeVar
 from simlab.real_runner.heads.eagle3.head import Eagle3Head
 from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
 from simlab.real_runner.models import Models, within_memory
-from simlab.real_runner.record.answers import answers_of
+from simlab.real_runner.record.answers import RecordingProgress, answers_of
 from simlab.real_runner.record.manifests import manifest_of
 from simlab.real_runner.record.options import RecordOptions
-from simlab.real_runner.record.progress import RecordingProgress
 from simlab.real_runner.record.prompts import PromptRecord, render_text
 from simlab.real_runner.record.record import load, record_text, shards_of
 from simlab.real_runner.record.sources import AnsweredTurn, Source, Sources, given_turns, num_turns
+from simlab.traces.format.frames import SequenceRecord
 from simlab.traces.format.manifest import Manifest
-from simlab.traces.format.records import SequenceRecord
 from simlab.traces.writer import TraceWriter
 
 Item = TypeVar("Item")

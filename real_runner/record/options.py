@@ -29,8 +29,7 @@ from simlab.real_runner.model_options import (
 from simlab.shared_options import limit_option
 from simlab.traces.format.manifest_entries import check_kept
 from simlab.workers.on_ray import LOCAL, RayOptions, ray_options
-from simlab.workers.options import ray_option, shard_option, workers_option
-from simlab.workers.parts import Part, parse_part
+from simlab.workers.parts import Part, parse_part, ray_option, shard_option, workers_option
 
 CONFIGS, SAMPLE = "configs", "sample"
 """Of ``--dry-run``: what is worked out from both config.json, and what is measured on a few prompts."""

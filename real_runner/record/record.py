@@ -14,16 +14,15 @@ from simlab.arrays import Floats, Ints
 from simlab.errors import ModelError
 from simlab.real_runner.adapters.gated import GatedAdapter
 from simlab.real_runner.adapters.rows import mask_columns
-from simlab.real_runner.drafters.draft_rows import draft_columns
 from simlab.real_runner.drafters.kept import KeptCandidates
+from simlab.real_runner.drafters.ranked import draft_columns
 from simlab.real_runner.heads.eagle3.chain import chain_columns
 from simlab.real_runner.heads.eagle3.head import Eagle3Head
 from simlab.real_runner.models import Models, check_device, load_models, within_memory
-from simlab.real_runner.record.answers import answers_of, check_positions
+from simlab.real_runner.record.answers import ProgressReporter, RecordingProgress, answers_of, check_positions
 from simlab.real_runner.record.dumped_models import check_dumped, dumped_text, load_dumped_models
 from simlab.real_runner.record.manifests import device_name, draft_name, manifest_of, recording_info
 from simlab.real_runner.record.options import RecordOptions
-from simlab.real_runner.record.progress import ProgressReporter, RecordingProgress
 from simlab.real_runner.record.prompts import PromptRecord
 from simlab.real_runner.record.sources import (
     AnsweredTurn,
@@ -41,14 +40,13 @@ from simlab.sampling.candidates import top_candidates
 from simlab.sampling.choice import Sampling, choose_rows, sequence_key
 from simlab.traces.format.alone import writing_alone
 from simlab.traces.format.files import MANIFEST
+from simlab.traces.format.frames import DraftColumns, SequenceRecord, TokenRows
 from simlab.traces.format.manifest import Manifest
-from simlab.traces.format.records import DraftColumns, SequenceRecord, TokenRows
 from simlab.traces.format.schema import NUM_TOP
 from simlab.traces.parts import begin_part, finish_part, name_of_part
 from simlab.traces.writer import TraceWriter, check_output_folder
-from simlab.workers.job import Report, Workers, not_told
 from simlab.workers.on_ray import LOCAL, RayOptions, workers_on
-from simlab.workers.threads import num_cores
+from simlab.workers.threads import Report, Workers, not_told, num_cores
 
 _DECODING_SHARE = 0.5
 

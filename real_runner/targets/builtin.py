@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from simlab.errors import ModelError, TraceError
 from simlab.real_runner.targets.hub_files import WHOLE
-from simlab.traces.fetching.cache import alone, cache_dir, is_intact
+from simlab.traces.fetching.store import alone, cache_dir, is_intact
 from simlab.traces.format.files import write_beside
 
 NAME = "smollm2-135m"
@@ -38,7 +38,7 @@ def builtin_target_dir() -> Path:
     """The folder of the dequantised float32 safetensors; fetched and made on first use.
 
     Its files are held to the digests that were written down when it was made; what a stamp of an earlier check does
-    not see is said at `simlab.traces.fetching.cache.is_intact`.
+    not see is said at `simlab.traces.fetching.store.is_intact`.
     """
     folder = cache_dir() / NAME
     if _is_whole(folder):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import cast
 
 from simlab.errors import ModelError, TraceError
-from simlab.traces.format.json_fields import json_fields
+from simlab.traces.format.documents import json_fields
 
 CONFIG = "config.json"
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"

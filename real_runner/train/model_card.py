@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from simlab.real_runner.drafters.config import DFlashConfig
-from simlab.real_runner.train.curve import CurvePoint
+from simlab.real_runner.train.trainer import CurvePoint
 
 ROWS_OF_CURVE = 24
 _STARTS = {"target": "the target's last layers", "random": "random weights"}

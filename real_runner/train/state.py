@@ -11,10 +11,8 @@ from torch import Tensor
 
 from simlab.errors import ModelError, TraceError
 from simlab.real_runner.checkpoints.files import write_tensors
-from simlab.real_runner.train.curve import CurvePoint, point_of, row_of
-from simlab.real_runner.train.trainer import Trainer
-from simlab.traces.format.documents import check_digest, with_digest
-from simlab.traces.format.json_fields import json_fields
+from simlab.real_runner.train.trainer import CurvePoint, Trainer, point_of, row_of
+from simlab.traces.format.documents import check_digest, json_fields, with_digest
 
 STATE = "state.safetensors"
 _NOTE = "training"

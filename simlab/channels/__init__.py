@@ -9,8 +9,7 @@ at one root and at many, `needs` compares what a policy asks for with what was r
 every trace has: how sure the *target* was of a root.
 """
 
-from simlab.channels.branches import Branches, BranchRows
-from simlab.channels.features import FeatureRows, Features
+from simlab.channels.branches import Branches, BranchRows, FeatureRows, Features
 from simlab.channels.law import TARGET, TargetLaw, TargetLawRows
 from simlab.channels.rows import (
     BRANCHES,

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from simlab.channels.features import TRAINED_FOR
+from simlab.channels.branches import TRAINED_FOR
 from simlab.channels.rows import BRANCHES, EXACT_NODES, KINDS, POOL, WHOLE_CHAIN
 from simlab.errors import MissingChannelError, did_you_mean, enumerated
 from simlab.policy import AnyPolicy, ChannelNeed

@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simlab.arrays import Bools, Floats, Ints, Longs, read_only
-from simlab.channels.branches import Branches, BranchRows, join_branches
-from simlab.channels.features import FeatureRows, Features, join_features
+from simlab.channels.branches import Branches, BranchRows, FeatureRows, Features, join_branches, join_features
 from simlab.channels.law import TARGET, TargetLaw, TargetLawRows, join_laws
 from simlab.jit import kernel
 

@@ -5,8 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from simlab.errors import UsageError
-from simlab.studies.export.export import ExportOptions, export
-from simlab.studies.export.push import prepared
+from simlab.studies.export.export import ExportOptions, export, prepared
 from simlab.traces.format.files import write_beside
 from simlab.untrusted.visible import visible
 

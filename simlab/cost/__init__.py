@@ -4,7 +4,6 @@
 own, `rounds` prices one text.
 """
 
-from simlab.cost.rounds import price, price_rounds
 from simlab.cost.stages import (
     CHANNEL,
     GRID_STAGES,
@@ -23,6 +22,8 @@ from simlab.cost.table import (
     ReadsChannels,
     StageTable,
     add_seconds,
+    price,
+    price_rounds,
 )
 
 __all__ = [

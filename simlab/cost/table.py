@@ -8,11 +8,54 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from simlab.arrays import Doubles, Longs, read_only
-from simlab.cost.mask_rows import seconds_by_rows
-from simlab.cost.stages import CHANNEL, GRID_STAGES, PLAIN, STAGES
+from simlab.columns import RoundColumns
+from simlab.cost.stages import CHANNEL, GRID_STAGES, PLAIN, STAGES, StageSeconds
 from simlab.errors import CostError
 from simlab.jit import borrowing_kernel, kernel
-from simlab.policy import ChannelNeed, Needs, routes_of
+from simlab.policy import AnyPolicy, ChannelNeed, Needs, is_plain_decoding, routes_of
+
+# Rows of a pass in which nodes of a tree carry masks, and what as many rows cost.
+
+
+def rows_of_pass(num_drafted: Longs, masked: int, num_masks: int) -> Longs:
+    """Rows of the passes that verify: the nodes, and k masks behind each of the first ones.
+
+    A tree of the root alone carries masks behind it: a root without a draft is read so that the next one has some.
+
+    Args:
+        num_drafted: int64 ``[N]``, the root not counted.
+        masked: the number of the last node that carries masks, the root's being 0; -1: none does.
+        num_masks: k.
+
+    Returns:
+        int64 ``[N]``.
+
+    >>> rows_of_pass(np.array([0, 4, 4]), 0, 4).tolist(), rows_of_pass(np.array([4]), 9, 4).tolist()
+    ([5, 9, 9], [25])
+    """
+    carriers = np.where(num_drafted == 0, 1, np.minimum(masked, num_drafted) + 1)
+    rows: Longs = num_drafted + 1 + num_masks * carriers
+    return rows
+
+
+def seconds_by_rows(seconds: Doubles, masked: int, num_masks: int) -> Doubles:
+    """Seconds of passes in which the first nodes carry masks, from those of passes in which all do.
+
+    How rows are laid out is taken to matter little: linear between passes of more and of fewer rows, and never below
+    the one with the fewest.
+
+    Args:
+        seconds: float64 ``[C, N + 1]``, by context and drafted tokens; a pass of n of them has (n + 1)(k + 1) rows.
+        masked: see `rows_of_pass`.
+        num_masks: k.
+
+    Returns:
+        float64 ``[C, N + 1]``.
+    """
+    num_drafted = np.arange(seconds.shape[1])
+    measured = (num_drafted + 1) * (num_masks + 1)
+    rows = rows_of_pass(num_drafted, masked, num_masks)
+    return np.array([np.interp(rows, measured, row) for row in seconds], np.float64)
 
 
 class ReadsChannels(Protocol):
@@ -384,3 +427,48 @@ def _sum_seconds(table: StageTable, contexts: Longs, num_drafted: Longs, ends: L
             add_seconds(table, contexts[place], num_drafted[place], sums[text])
         start = ends[text]
     return sums
+
+
+# The rounds of one text, priced one text at a time: what the engine's sums are held against.
+
+
+def price(policy: AnyPolicy, rounds: RoundColumns, prompt_length: int, cost: CostTable) -> StageSeconds:
+    """What the rounds of one text cost, summed.
+
+    Plain decoding pays the seconds of its own fastest path, all of them as ``verify_s``; a policy that needs no drafter
+    pays no ``draft_s``, and one that reads no channel no ``channel_s``. A router's rounds pay what their route pays,
+    plain decoding there a pass of the root alone. Neither prefill nor catching up is in it.
+
+    Args:
+        policy: whose rounds they are.
+        rounds: of one text.
+        prompt_length: tokens of the prompt, so that a root at ``t`` has ``prompt_length + t`` before it.
+        cost: what a stage costs.
+    """
+    routes = routes_of(policy)
+    if routes:
+        total = StageSeconds()
+        for place, route in enumerate(routes):
+            own = rounds.of_route(place)
+            own = own if route.needs.paid_as_asked is not None else replace(own, num_asked=None)
+            total += price_rounds(own, prompt_length, cost.charged_route(policy, route), route.needs.draft)
+        return total
+    if is_plain_decoding(policy):
+        sums = cost.sums((PLAIN,), rounds.positions + prompt_length, rounds.num_drafted)
+        return StageSeconds(verify_s=float(sums[0, 0]))
+    return price_rounds(rounds, prompt_length, cost.charged(policy), with_draft=policy.needs.draft)
+
+
+def price_rounds(rounds: RoundColumns, prompt_length: int, cost: CostTable, with_draft: bool) -> StageSeconds:
+    """What rounds of drafting and verifying cost, whoever chose their trees.
+
+    Args:
+        rounds: of one text.
+        prompt_length: tokens of the prompt.
+        cost: what a stage costs.
+        with_draft: whether a drafter was run in each round.
+    """
+    paid = STAGES if with_draft else STAGES[1:]
+    contexts = rounds.positions + prompt_length
+    sums = cost.sums(paid, contexts, rounds.num_drafted, num_asked=rounds.num_asked)[0].tolist()
+    return StageSeconds(**{f"{stage}_s": seconds for stage, seconds in zip(paid, sums, strict=True)})

@@ -6,17 +6,20 @@ from pathlib import Path
 from typing import ClassVar
 
 from simlab.analysis.compare.comparisons import Comparison, compare_runs, headline_measure
-from simlab.analysis.compare.text import comparison_notes, comparison_table, comparisons_html, verdicts_text
-from simlab.analysis.compare.verdicts import verdict_sentence
-from simlab.analysis.table.html import sentences_html
+from simlab.analysis.compare.verdicts import (
+    comparison_notes,
+    comparison_table,
+    comparisons_html,
+    verdict_sentence,
+    verdicts_text,
+)
 from simlab.analysis.table.prompt_sums import PolicyRun, shared_runs
-from simlab.analysis.table.text import within_width
+from simlab.analysis.table.text import sentences_html, within_width
 from simlab.errors import UsageError, named_or_listed
 from simlab.options import option, study
 from simlab.policies.parsing.parse import parse_policies
 from simlab.shared_options import by_option, limit_option, policies_option
-from simlab.studies.inputs.artefacts import TraceArtefacts
-from simlab.studies.inputs.priced_policies import PricedPolicies, largest_budget
+from simlab.studies.inputs.artefacts import PricedPolicies, TraceArtefacts, largest_budget
 from simlab.studies.inputs.prices import prices_for_trace
 from simlab.studies.replay.replay import ReplayTable
 from simlab.studies.replay.run import ReplayRun, replay_trace

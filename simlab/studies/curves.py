@@ -10,19 +10,18 @@ from typing import ClassVar, Generic
 
 import polars as pl
 
-from simlab.analysis.curves.examples import worst_example
 from simlab.analysis.curves.machines import CurveMachine, curve_machine
 from simlab.analysis.curves.rows import CurveRows, CurveSetting, Found, Look, curve_rows, look_at, write_rows
 from simlab.analysis.curves.summaries import curve_summaries
-from simlab.analysis.curves.text import curves_text
+from simlab.analysis.curves.text import curves_text, worst_example
 from simlab.arrays import Longs
 from simlab.channels.needs import channels_read
 from simlab.cost import CostTable
 from simlab.errors import CostError, PolicyError, TraceError, UsageError
 from simlab.options import option, path_or_none, paths, study
 from simlab.policies.composition import order_of
+from simlab.policies.costs.cell_prices import fewest_samples, half_samples
 from simlab.policies.costs.curves import cost_table
-from simlab.policies.costs.price_noise import fewest_samples, half_samples
 from simlab.policies.engine.replay import Replay
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
@@ -39,16 +38,15 @@ from simlab.shared_options import (
     trace_option,
 )
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
-from simlab.studies.inputs.price_noise import told_apart
-from simlab.studies.inputs.prices import Prices, prices_for_trace
+from simlab.studies.inputs.prices import Prices, prices_for_trace, told_apart
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import HandedTrace, TraceSource, first_prompts, handed, opened, taken
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
-from simlab.workers.job import Report, Workers, not_told
 from simlab.workers.on_ray import ray_options, workers_on
-from simlab.workers.options import ray_option, workers_option
+from simlab.workers.parts import ray_option, workers_option
+from simlab.workers.threads import Report, Workers, not_told
 
 RAW, CALIBRATED = "raw", "calibrated"
 

@@ -16,14 +16,17 @@ from simlab.options import option, path_or_none, study
 from simlab.policies.composition import composition_of
 from simlab.policies.fits.calibration import (
     CalibrationQuality,
+    RankCounts,
     add_edges,
+    add_ranks,
     fit_map,
     held_out_quality,
     no_edge_counts,
+    no_rank_counts,
+    rank_frequencies,
     total_edge_counts,
 )
 from simlab.policies.fits.price import FixedPoint, fixed_point
-from simlab.policies.fits.ranks import RankCounts, add_ranks, no_rank_counts, rank_frequencies
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.rules.online_price import OnlinePrice
 from simlab.recorded import RecordedSequence

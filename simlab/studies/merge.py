@@ -16,8 +16,14 @@ from simlab.traces.format.alone import writing_alone
 from simlab.traces.format.manifest import read_manifest
 from simlab.traces.parts import merge_recordings
 from simlab.traces.results.checks import KEYS, find_missing_rows
-from simlab.traces.results.files import SequenceCounts, read_unfinished_results, results_part, write_results
-from simlab.traces.results.parts import NotedPart, check_together
+from simlab.traces.results.files import (
+    NotedPart,
+    SequenceCounts,
+    check_together,
+    read_unfinished_results,
+    results_part,
+    write_results,
+)
 from simlab.traces.results.rounds_file import FORMAT as ROUNDS
 from simlab.traces.results.rounds_file import merge_rounds
 from simlab.traces.results.rows import Results, joined_results

@@ -12,8 +12,7 @@ from typing import ClassVar
 from simlab.cost import GRID_STAGES, PLAIN, channel_stage
 from simlab.errors import as_usage_error
 from simlab.options import study
-from simlab.policies.costs.cell_prices import Cell, cell_prices, ratio_half_widths
-from simlab.policies.costs.price_noise import fewest_samples
+from simlab.policies.costs.cell_prices import Cell, cell_prices, fewest_samples, ratio_half_widths
 from simlab.real_runner.model_options import DRAFTER, TARGET, value_or
 from simlab.real_runner.profile.options import (
     ProfileChannel,

@@ -9,7 +9,7 @@ from simlab.real_runner.record.additions.add import ChannelOptions, DraftOptions
 from simlab.real_runner.record.manifests import EAGLE3
 from simlab.real_runner.record.options import OF_DRAFTS, OF_TEXTS, RecordOptions
 from simlab.real_runner.record.record import record as write_recording
-from simlab.traces.format.json_fields import json_fields
+from simlab.traces.format.documents import json_fields
 from simlab.traces.parts import missing_shards
 from simlab.traces.reader import Trace, open_trace
 

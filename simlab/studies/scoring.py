@@ -26,8 +26,7 @@ from simlab.shared_options import (
     progress_option,
     trace_option,
 )
-from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
-from simlab.studies.inputs.priced_policies import largest_budget
+from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note, largest_budget
 from simlab.studies.inputs.prices import Prices, prices_for_trace
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import (
@@ -43,9 +42,9 @@ from simlab.studies.inputs.trace import (
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
-from simlab.workers.job import Report, Workers
 from simlab.workers.on_ray import ray_options, workers_on
-from simlab.workers.options import ray_option, workers_option
+from simlab.workers.parts import ray_option, workers_option
+from simlab.workers.threads import Report, Workers
 
 WITHOUT_CHOICE = (
     "ddtree:budget=16/64",

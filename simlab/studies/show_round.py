@@ -18,9 +18,8 @@ from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedSequence
 from simlab.sequence_replay import Round, check_needs, rounds
 from simlab.studies.inputs.artefacts import TraceArtefacts
-from simlab.studies.inputs.decoder import Decode, decoder_of
 from simlab.studies.inputs.prices import prices_for_trace
-from simlab.studies.inputs.trace import TraceSource, opened
+from simlab.studies.inputs.trace import Decode, TraceSource, decoder_of, opened
 from simlab.untrusted.visible import visible_html
 
 BUDGET = 16

@@ -27,8 +27,7 @@ from simlab.policies.engine.replay import Replay, empty_replay_sums, sums_of_pol
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.recorded import RecordedTexts
 from simlab.sequence_replay import check_needs
-from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
-from simlab.studies.inputs.priced_policies import largest_budget
+from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note, largest_budget
 from simlab.studies.inputs.prices import Prices, prices_for_trace, what_if_prices
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened

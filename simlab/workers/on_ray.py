@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from simlab.errors import SimlabError, UsageError
 from simlab.limits.typed_numbers import shown
-from simlab.workers.job import Workers
-from simlab.workers.threads import Threads
+from simlab.workers.threads import Threads, Workers
 
 LOCAL = "local"
 """In place of an address: a Ray of its own on this machine, ended with the command."""

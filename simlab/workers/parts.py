@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simlab.limits.typed_numbers import MOST_COUNT, shown
+from simlab.options import option
 
 _TYPED = re.compile(r"(0|[1-9][0-9]{0,9})/([1-9][0-9]{0,9})")
 
@@ -81,3 +82,27 @@ def missing_parts(found: Sequence[Part]) -> list[Part]:
 def _expected(got: str, count: int) -> str:
     known = f"0/{count} to {count - 1}/{count}" if count > 0 else "0/4 to 3/4"
     return f"expected the number of a part and how many there are, counted from 0: {known}; got {got}"
+
+
+# Options of commands whose work can be spread over processes and machines.
+
+
+def ray_option(group: str = "") -> str | None:
+    """``--ray``: the workers of a Ray."""
+    said = "work on a local Ray, or on that of a cluster (HOST:PORT; on one of its machines: auto)"
+    return option(None, said, "local|ADDRESS", group=group)
+
+
+def workers_option(group: str = "") -> int | None:
+    """``--workers``: how many."""
+    return option(None, "workers of --ray (default: as many as it has room for)", "N", group=group)
+
+
+def shard_option(said: str, group: str) -> str | Part | None:
+    """``--shard I/N``: one part of the work, for one of several machines.
+
+    Args:
+        said: its help; `simlab merge` is said behind it.
+        group: the heading.
+    """
+    return option(None, f"{said}; `simlab merge` puts them together", "I/N", read=parse_part, group=group)

@@ -1,12 +1,98 @@
 """Work on the threads of this process."""
 
 import os
+import platform
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import metadata
+from typing import Protocol, TypeVar
 
-from simlab.workers.job import Job, Part, Report, Unit, Value
+# Work in units that any worker does alike: what a job is, and what does it.
+
+
+Unit = TypeVar("Unit")
+Unit_contra = TypeVar("Unit_contra", contravariant=True)
+Part = TypeVar("Part")
+Value = TypeVar("Value")
+Value_co = TypeVar("Value_co", covariant=True)
+
+Report = Callable[[str, int], None]
+"""Told what a worker is at, and how much more of it is done, while a unit goes on."""
+
+
+class Opened(Protocol[Unit_contra, Part, Value_co]):
+    """A job in one process, with what it reads in memory."""
+
+    def parts(self, unit: Unit_contra, /) -> Iterable[Part]:
+        """What a unit is made of, read one after the other."""
+        ...
+
+    def work(self, part: Part, /) -> Value_co:
+        """What comes of a part; threads call this at the same time."""
+        ...
+
+
+class Job(Protocol[Unit_contra, Part, Value_co]):
+    """Work on units. It can be pickled, and a unit that is done twice gives the same."""
+
+    def open(self, report: Report, /) -> Opened[Unit_contra, Part, Value_co]:
+        """Read what all units need, once in each process."""
+        ...
+
+
+class Workers(Protocol):
+    """Whatever does jobs: threads, or workers of Ray."""
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether a job is opened in this process, so that it may hold what is open here."""
+        ...
+
+    def results(self, job: Job[Unit, Part, Value], units: Iterable[Unit], told: Report) -> Iterator[Value]:
+        """The values of all parts, in the order of the units; few units are held at a time.
+
+        Args:
+            job: what is done.
+            units: of which; read as workers become free.
+            told: hears what workers report.
+        """
+        ...
+
+
+def not_told(_what: str, _number: int) -> None:
+    """Hear nothing of what workers report."""
+
+
+# What a worker runs on: one that differs from the driver is refused, since its last bits might differ too.
+
+
+REPLAYING = ("simlab", "numpy", "numba", "llvmlite", "polars", "scipy")
+"""The packages that result rows depend on. A recording's manifest names its own."""
+
+Kind = Mapping[str, str]
+"""By name: the versions of packages and of Python, and the processor's architecture."""
+
+
+def kind_of_this_process(packages: Iterable[str] = REPLAYING) -> Kind:
+    """What this process runs on."""
+    versions = {name: metadata.version(name) for name in packages}
+    major, minor, _ = platform.python_version_tuple()
+    return versions | {"python": f"{major}.{minor}", "architecture": platform.machine()}
+
+
+def difference(driver: Kind, worker: Kind) -> str | None:
+    """In what a worker differs from the driver, in words; None: in nothing.
+
+    >>> difference({"numba": "0.68.1"}, {"numba": "0.67.0"})
+    'numba 0.67.0, and the driver has numba 0.68.1'
+    """
+    for name, here in driver.items():
+        there = worker.get(name, "none")
+        if there != here:
+            return f"{name} {there}, and the driver has {name} {here}"
+    return None
 
 
 @dataclass(frozen=True, slots=True)

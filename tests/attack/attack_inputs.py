@@ -14,7 +14,7 @@ from places import TESTS
 from simlab.cli.main import main
 from simlab.traces.artefacts.cost import write_cost_file
 from simlab.traces.synthetic import write_synthetic_trace
-from simlab.traces.token_texts import add_token_texts
+from simlab.traces.texts import add_token_texts
 
 BOMB = 100_000_000
 """Values in the list of a bomb: they take a few kilobytes on disk."""

@@ -22,9 +22,7 @@ _METRICS = (
     Command(("import", "metrics.txt", *_TRACE, "--first-of-block"), codes=(0, 1)),
 )
 _BENCHES = (Command(("import", "bench.json", *_TRACE, "--json"), codes=(0, 1)),)
-_STEPS = (
-    Command(("import", "sps.json", "--batch", "2", *_TRACE, "--out", "out/c.json", "--json"), ("out/c.json",)),
-)
+_STEPS = (Command(("import", "sps.json", "--batch", "2", *_TRACE, "--out", "out/c.json", "--json"), ("out/c.json",)),)
 
 
 def _answers(folder: Path, chance: Random) -> Damage:

@@ -18,9 +18,15 @@ from uneven_prompts import MEASURES, MadeUpPrompts, RecordedPrompts, no_prices, 
 
 from simlab.analysis.compare.comparisons import adjust_family, compare_pairs
 from simlab.analysis.confirm.table import widest_half_width
-from simlab.analysis.statistics.intervals import LEVEL, intervals_of
-from simlab.analysis.statistics.jackknife import log_products
-from simlab.analysis.statistics.prompt_spread import prompt_spread, ratios, share_intervals, sum_of_distances
+from simlab.analysis.statistics.intervals import (
+    LEVEL,
+    intervals_of,
+    log_products,
+    prompt_spread,
+    ratios,
+    share_intervals,
+    sum_of_distances,
+)
 from simlab.analysis.table.prompt_sums import COLUMNS, PromptSums
 from simlab.arrays import Doubles
 from simlab.real_runner.confirm.stop import is_look

@@ -17,11 +17,8 @@ from simlab.analysis.curves.rows import CurveRoots, curve_rows
 from simlab.analysis.statistics.intervals import Interval
 from simlab.arrays import Doubles, Longs
 from simlab.cost import GRID_STAGES, PLAIN, CostTable
-from simlab.policies.costs.cell_prices import cell_prices
-from simlab.policies.costs.curves import cost_table
-from simlab.policies.costs.price_noise import half_samples
-from simlab.policies.costs.round_costs import ALL_STAGES, round_costs
-from simlab.policies.costs.views import convex_view
+from simlab.policies.costs.cell_prices import cell_prices, half_samples
+from simlab.policies.costs.curves import ALL_STAGES, convex_view, cost_table, round_costs
 from simlab.policies.edges.models import Marginal
 from simlab.policies.orders.best_first import BestFirst
 from simlab.recorded import RecordedTexts

@@ -15,7 +15,7 @@ from simlab.cost import STAGES, CostTable
 from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policy import AnyPolicy
 from simlab.real_runner.confirm.options import ConfirmOptions
-from simlab.real_runner.profile.setting import setting_of
+from simlab.real_runner.profile.rounds import setting_of
 from simlab.recorded import RecordedSequence
 from simlab.sequence_replay import rounds
 from simlab.traces.artefacts.cost import CostFile, write_cost_file

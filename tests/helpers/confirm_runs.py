@@ -7,15 +7,14 @@ from pathlib import Path
 import tiny_models
 
 from simlab.real_runner.confirm.confirm import finished
-from simlab.real_runner.confirm.entries import FinishedSequence
-from simlab.real_runner.confirm.log import ConfirmLog
+from simlab.real_runner.confirm.log import ConfirmLog, FinishedSequence
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.confirm.setup import ConfirmSetup, load_setup
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record
 from simlab.studies.confirm.confirmation import Confirmation
 from simlab.studies.confirm.run import run_confirmation
-from simlab.studies.inputs.priced_policies import with_references
+from simlab.studies.inputs.artefacts import with_references
 from simlab.traces.reader import Trace, open_trace
 
 POLICIES = ("ddtree:budget=8",)

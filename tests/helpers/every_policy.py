@@ -10,7 +10,7 @@ from simlab.policies import POLICIES
 from simlab.policies.composition import Composed
 from simlab.policies.named.chain import Chain
 from simlab.policies.parsing.parse import parse_policies
-from simlab.policies.routing.recipe import RoutedRecipe
+from simlab.policies.routing.routed_policy import RoutedRecipe
 from simlab.policy import AnyPolicy
 
 # Settings under which each policy is checked; one that is not here is so with its defaults.

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtrit
 
-from simlab.analysis.statistics.jackknife import Spread
+from simlab.analysis.statistics.intervals import Spread
 from simlab.arrays import Doubles
 
 Ends = tuple[Doubles, Doubles]
@@ -51,7 +51,7 @@ def rules_side_by_side(sums: Doubles, powers: Doubles) -> dict[str, Ends]:
 
 
 def spread_of(sums: Doubles, powers: Doubles) -> Spread:
-    """As `simlab.analysis.statistics.jackknife.log_products` has it of each set."""
+    """As `simlab.analysis.statistics.intervals.log_products` has it of each set."""
     total = sums.sum(axis=0)
     shares = (sums / total)[..., powers != 0]
     effective = (1 / (shares**2).sum(axis=0)).min(axis=-1)

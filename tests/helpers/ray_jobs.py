@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from simlab.errors import SimlabError
-from simlab.workers.job import Report
+from simlab.workers.threads import Report
 
 
 @dataclass(frozen=True, slots=True)

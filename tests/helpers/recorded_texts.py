@@ -12,7 +12,7 @@ from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record_text
 from simlab.real_runner.record.sources import AnsweredTurn
 from simlab.sampling.choice import Sampling, sequence_key
-from simlab.traces.format.records import SequenceRecord
+from simlab.traces.format.frames import SequenceRecord
 
 
 def record_texts(

@@ -19,8 +19,8 @@ from random_adapter import random_adapter
 from simlab.arrays import Ints
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import AnyPolicy
+from simlab.real_runner.confirm.audit.audit import Verdict, verdict_of
 from simlab.real_runner.confirm.audit.float32_audit import TextLosses, audit_text, measured_bound
-from simlab.real_runner.confirm.audit.verdict import Verdict, verdict_of
 from simlab.real_runner.confirm.record_comparison import RecordComparison, compare_with_record
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
@@ -29,7 +29,7 @@ from simlab.real_runner.models import Models
 from simlab.real_runner.targets.model import Target
 from simlab.recorded import RecordedSequence
 from simlab.sampling.choice import Sampling
-from simlab.traces.format.records import SequenceRecord, TokenRows
+from simlab.traces.format.frames import SequenceRecord, TokenRows
 
 DRAFT = "dflash"
 PLAIN = "autoregressive"

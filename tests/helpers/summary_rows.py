@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from simlab.analysis.table.speeds import STAGE_COLUMNS
+from simlab.analysis.table.summaries import STAGE_COLUMNS
 
 
 def results() -> pl.DataFrame:

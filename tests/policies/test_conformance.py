@@ -35,8 +35,7 @@ from simlab.policies.named.treeflash import TreeFlash
 from simlab.policy import AnyPolicy
 from simlab.testing.random_texts import random_sequence, random_text_for
 from simlab.traces.artefacts.cost import write_cost_file
-from simlab.traces.synthetic import write_synthetic_trace
-from simlab.traces.synthetic_channels import SyntheticChannels
+from simlab.traces.synthetic import SyntheticChannels, write_synthetic_trace
 
 READER = TESTS / "helpers" / "check_conformance.py"
 PAGE = (REPOSITORY / "docs" / "reference" / "conformance.md").read_text(encoding="utf-8")

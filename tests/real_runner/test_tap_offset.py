@@ -16,8 +16,7 @@ from simlab.real_runner.decoding.generate import generate
 from simlab.real_runner.drafters.dense import block_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.models import Models, load_models
-from simlab.real_runner.record.prompt_rows import Message
-from simlab.real_runner.record.prompts import render
+from simlab.real_runner.record.prompts import Message, render
 from simlab.real_runner.record.record import forward_text
 from simlab.real_runner.tap_offset import (
     OffsetTrial,

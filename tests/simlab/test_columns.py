@@ -14,10 +14,9 @@ from simlab.columns import RoundColumns, columns_of
 from simlab.policies.parsing.parse import parse_policies
 from simlab.recorded import RecordedSequence
 from simlab.sequence_replay import Round, rounds, totals_of
-from simlab.studies.replay.rounds import endings, rows_of_rounds
+from simlab.studies.replay.run import endings, rows_of_rounds
 from simlab.testing.random_texts import random_sequence
-from simlab.traces.results.rounds import ENDINGS, rounds_schema
-from simlab.traces.results.rounds_file import RoundsFile
+from simlab.traces.results.rounds_file import ENDINGS, RoundsFile, rounds_schema
 
 SEEDS = st.integers(0, 10**6)
 POLICIES = parse_policies(["ar", "chain", "chain:length=2", "ddtree:budget=1/3/12"])

@@ -37,15 +37,20 @@ from simlab.testing.made_up_channels import (
     made_up_transitions,
 )
 from simlab.traces.adder import ChannelAdder, DraftAdder, add_channel, add_draft
-from simlab.traces.channels.columns import ChannelColumns, PoolColumns, TransitionColumns
-from simlab.traces.channels.ids import channel_digest
+from simlab.traces.channels.columns import ChannelColumns, PoolColumns, TransitionColumns, channel_digest
 from simlab.traces.format.alone import writing_alone
+from simlab.traces.format.frames import DraftColumns
 from simlab.traces.format.manifest_entries import BASE_RANK, ChannelInfo, ModelInfo
-from simlab.traces.format.records import DraftColumns
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import open_trace
-from simlab.traces.synthetic import DRAFT, synthetic_manifest, synthetic_sequences, write_synthetic_trace
-from simlab.traces.synthetic_channels import SyntheticChannels, add_synthetic_channels
+from simlab.traces.synthetic import (
+    DRAFT,
+    SyntheticChannels,
+    add_synthetic_channels,
+    synthetic_manifest,
+    synthetic_sequences,
+    write_synthetic_trace,
+)
 from simlab.traces.writer import TraceWriter
 
 LENGTH, KEPT, DEPTH, VOCAB = 9, 6, 3, 61

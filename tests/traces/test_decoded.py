@@ -22,7 +22,7 @@ import simlab
 from simlab.errors import TraceError
 from simlab.recorded import DraftRows
 from simlab.traces import decoded
-from simlab.traces.fetching.cache import stamp_of
+from simlab.traces.fetching.store import stamp_of
 from simlab.traces.format import frames, shards
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import open_trace, packaged_trace

@@ -17,7 +17,7 @@ from simlab.draft import Marginals
 from simlab.errors import ModelError
 from simlab.policies.orders.best_first import best_first
 from simlab.studies.prompts.prompts import prompts
-from simlab.traces.format.records import SequenceRecord
+from simlab.traces.format.frames import SequenceRecord
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import open_trace, packaged_trace
 
@@ -26,8 +26,11 @@ torch = pytest.importorskip("torch")
 from simlab.real_runner.checkpoints.files import PACKAGED  # noqa: E402
 from simlab.real_runner.drafters.dense import block_logits  # noqa: E402
 from simlab.real_runner.models import Models, load_models  # noqa: E402
-from simlab.real_runner.record.prompt_rows import Message  # noqa: E402
-from simlab.real_runner.record.prompts import read_prompts, render  # noqa: E402
+from simlab.real_runner.record.prompts import (  # noqa: E402
+    Message,
+    read_prompts,
+    render,
+)
 from simlab.real_runner.record.record import forward_text  # noqa: E402
 from simlab.sampling.candidates import top_candidates  # noqa: E402
 

@@ -39,8 +39,8 @@ from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.trainer import training_dtype
-from simlab.studies.confirm.artefacts import artefacts_of_models
-from simlab.traces.format.records import SequenceRecord
+from simlab.studies.confirm.confirm import artefacts_of_models
+from simlab.traces.format.frames import SequenceRecord
 from simlab.traces.reader import open_trace, packaged_trace
 
 NUM_TOKENS = 24

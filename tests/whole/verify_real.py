@@ -34,10 +34,10 @@ from simlab.real_runner.record.manifests import manifest_of, recording_info
 from simlab.real_runner.record.sources import RecordedTurns, Sources
 from simlab.real_runner.targets.hub_files import files_digest
 from simlab.real_runner.targets.model import Target
-from simlab.studies.confirm.artefacts import artefacts_of_models
+from simlab.studies.confirm.confirm import artefacts_of_models
 from simlab.traces.format.files import write_beside
+from simlab.traces.format.frames import SequenceRecord
 from simlab.traces.format.manifest import Manifest
-from simlab.traces.format.records import SequenceRecord
 from simlab.traces.reader import Trace, open_trace, packaged_trace
 from simlab.traces.writer import TraceWriter
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from simlab.errors import TraceError
-from simlab.traces.format.documents import DocumentKind, check_digest, read_document
-from simlab.traces.format.json_fields import JsonFields
+from simlab.traces.format.documents import DocumentKind, JsonFields, check_digest, read_document
 
 FORMAT = "simlab-confirmation"
 FORMAT_VERSION = 1

@@ -4,7 +4,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from simlab.errors import TraceError
-from simlab.traces.format.json_fields import Json, JsonFields
+from simlab.traces.format.documents import Json, JsonFields
 from simlab.untrusted.json_text import parse_json
 
 CONFIG = "config.json"

@@ -17,11 +17,10 @@ import polars as pl
 
 from simlab.arrays import Ints, read_only
 from simlab.errors import TraceError
-from simlab.traces.format.documents import check_digest, with_digest
+from simlab.traces.format.documents import Json, JsonFields, check_digest, with_digest
 from simlab.traces.format.files import FAILURES, write_beside
-from simlab.traces.format.json_fields import Json, JsonFields
 from simlab.traces.format.tables import ENTRY, table_facts
-from simlab.traces.parquet.checks import check_size
+from simlab.traces.parquet.sizes import check_size
 
 FORMAT = "simlab-ngram"
 FORMAT_VERSION = 1

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from simlab.errors import TraceError
-from simlab.traces.format.documents import DocumentKind, check_digest, read_document, with_digest
+from simlab.traces.format.documents import DocumentKind, Json, JsonFields, check_digest, read_document, with_digest
 from simlab.traces.format.files import write_beside
-from simlab.traces.format.json_fields import Json, JsonFields
 
 FORMAT = "simlab-optimum"
 FORMAT_VERSION = 1

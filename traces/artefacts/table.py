@@ -9,9 +9,16 @@ import numpy as np
 from simlab.arrays import Doubles, read_only
 from simlab.errors import TraceError
 from simlab.ids import content_id
-from simlab.traces.format.documents import DocumentKind, check_digest, in_lines, read_document, with_digest
+from simlab.traces.format.documents import (
+    DocumentKind,
+    Json,
+    JsonFields,
+    check_digest,
+    in_lines,
+    read_document,
+    with_digest,
+)
 from simlab.traces.format.files import write_beside
-from simlab.traces.format.json_fields import Json, JsonFields
 from simlab.traces.format.manifest_entries import ModelInfo
 
 FORMAT = "simlab-table"

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlparse
 import polars as pl
 
 from simlab.errors import TraceError
-from simlab.traces.parquet.checks import check_size
+from simlab.traces.parquet.sizes import check_size
 
 FORMAT_VERSION = 1
 """The trace format that this simlab writes, and the newest that it reads."""

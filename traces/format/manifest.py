@@ -9,9 +9,8 @@ from simlab.errors import TraceError
 from simlab.limits.typed_numbers import MOST_COUNT
 from simlab.sampling.choice import Sampling
 from simlab.traces.fetching.fetched import fetched_text
-from simlab.traces.format.documents import check_digest, check_version, with_digest
+from simlab.traces.format.documents import Json, JsonFields, check_digest, check_version, with_digest
 from simlab.traces.format.files import FORMAT_VERSION, MANIFEST, UNFINISHED, file_sha256, local_folder, read_text
-from simlab.traces.format.json_fields import Json, JsonFields
 from simlab.traces.format.manifest_entries import (
     MOST_TOKENS,
     ChannelInfo,

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from simlab.channels import BRANCHES, FEATURES, KINDS, POOL, TARGET, TRANSITIONS
-from simlab.channels.features import MOST_FEATURES, TRAINED_FOR
+from simlab.channels.branches import MOST_FEATURES, TRAINED_FOR
 from simlab.channels.rows import WHOLE_CHAIN
 from simlab.limits.typed_numbers import MOST_COUNT
-from simlab.traces.format.json_fields import Json
+from simlab.traces.format.documents import Json
 
 MOST_KEPT = 65_535
 """The largest ``min_width`` and ``exact_budget``: counts are stored as uint16."""

@@ -14,6 +14,7 @@ from simlab.channels import TargetLawRows
 from simlab.errors import TraceError
 from simlab.recorded import DraftRows
 from simlab.traces.fetching.fetched import fetched_file
+from simlab.traces.format.checks import check_draft_rows, check_token_rows
 from simlab.traces.format.files import (
     SEQUENCES,
     draft_file,
@@ -25,6 +26,9 @@ from simlab.traces.format.files import (
     unreadable,
 )
 from simlab.traces.format.frames import (
+    DraftColumns,
+    SequenceRecord,
+    TokenRows,
     draft_columns_of,
     draft_rows_of,
     floats_of,
@@ -33,8 +37,6 @@ from simlab.traces.format.frames import (
     token_rows_of,
 )
 from simlab.traces.format.manifest import FileInfo, Manifest
-from simlab.traces.format.records import DraftColumns, SequenceRecord, TokenRows
-from simlab.traces.format.row_checks import check_draft_rows, check_token_rows
 from simlab.traces.format.schema import (
     TARGET_LAW_COLUMNS,
     Schema,
@@ -43,8 +45,7 @@ from simlab.traces.format.schema import (
     sequences_schema,
     tokens_schema,
 )
-from simlab.traces.parquet.checks import check_promised
-from simlab.traces.parquet.sizes import parquet_sizes
+from simlab.traces.parquet.sizes import check_promised, parquet_sizes
 
 _FEW_LISTED = 1 << 24
 """So many candidates are read before anything is known of their counts; they are 128 MiB."""

@@ -11,9 +11,8 @@ import polars as pl
 
 from simlab.errors import TraceError
 from simlab.ids import content_digest
-from simlab.traces.format.documents import DIGEST
+from simlab.traces.format.documents import DIGEST, Json, JsonFields, json_fields
 from simlab.traces.format.files import FAILURES, read_frame, unreadable, write_frame
-from simlab.traces.format.json_fields import Json, JsonFields, json_fields
 from simlab.traces.format.schema import Schema
 
 ENTRY = "simlab"

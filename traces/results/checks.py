@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import polars as pl
 
 from simlab.totals import SUMS
-from simlab.traces.format.records import STOP_REASONS
+from simlab.traces.format.frames import STOP_REASONS
 from simlab.traces.results.rows import NO_CHANNELS, SECONDS
 
 WHERE = ("kind", "text_id", "draft_id", "cost_id")

@@ -9,8 +9,7 @@ from simlab.errors import TraceError
 from simlab.traces.format.files import remove_leftovers
 from simlab.traces.format.schema import Schema
 from simlab.traces.format.tables import read_table, write_table
-from simlab.traces.results.files import SequenceCounts, read_unfinished_results, results_part, write_results
-from simlab.traces.results.parts import NotedPart
+from simlab.traces.results.files import NotedPart, SequenceCounts, read_unfinished_results, results_part, write_results
 from simlab.traces.results.rows import ADDED, Results, joined_results, results_schema
 
 _WHAT = ("policy_id", "draft_id", "text_id", "cost_id", "sequence")

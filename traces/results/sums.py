@@ -7,10 +7,10 @@ from typing import TypeAlias
 import polars as pl
 
 from simlab.errors import TraceError, UsageError
-from simlab.traces.format.json_fields import JsonFields
+from simlab.traces.format.documents import JsonFields
 from simlab.traces.format.schema import Schema
 from simlab.traces.format.tables import read_table, write_table
-from simlab.traces.results.parts import NotedPart, check_once, check_together, noted_part
+from simlab.traces.results.files import NotedPart, check_once, check_together, noted_part
 
 FORMAT = "simlab-sums"
 FORMAT_VERSION = 1

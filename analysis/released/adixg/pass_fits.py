@@ -8,8 +8,7 @@ import numpy as np
 
 from simlab.analysis.compare.averaging import finite
 from simlab.analysis.released.adixg.records import PassCell
-from simlab.analysis.statistics.intervals import UNKNOWN, Interval, intervals_of
-from simlab.analysis.statistics.jackknife import Spread, log_products
+from simlab.analysis.statistics.intervals import UNKNOWN, Interval, Spread, intervals_of, log_products
 from simlab.analysis.table.text import is_known
 
 HELD_OUT = (1024, 4096)

@@ -9,8 +9,7 @@ from simlab.analysis.released.prompt_ratios import PromptFigure, prompt_ratio
 from simlab.analysis.released.specdecode.chain_records import ChainRecords
 from simlab.analysis.released.specdecode.chain_replay import ADAPTIVE, PassCosts, adaptive_chain, oracle_chain
 from simlab.analysis.released.specdecode.chain_seconds import BATCHES, ChainSeconds, Row, chain_seconds, with_ends
-from simlab.analysis.statistics.intervals import LEVEL, Interval, intervals_of
-from simlab.analysis.statistics.prompt_spread import prompt_spread
+from simlab.analysis.statistics.intervals import LEVEL, Interval, intervals_of, prompt_spread
 from simlab.analysis.statistics.significance import holm
 from simlab.arrays import Doubles, Longs
 

@@ -7,8 +7,7 @@ from simlab.analysis.released.files import Quoted
 from simlab.analysis.released.specdecode.chain_records import DRAFTERS, NGRAM, ChainRecords, DatasetChains
 from simlab.analysis.released.specdecode.chain_replay import fixed_chain
 from simlab.analysis.released.specdecode.chain_seconds import Row, with_ends
-from simlab.analysis.statistics.intervals import Interval, intervals_of, ratio_interval
-from simlab.analysis.statistics.jackknife import log_products
+from simlab.analysis.statistics.intervals import Interval, intervals_of, log_products, ratio_interval
 from simlab.arrays import Doubles, Longs
 
 

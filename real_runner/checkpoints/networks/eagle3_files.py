@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from simlab.arrays import read_only
 from simlab.errors import ModelError
+from simlab.real_runner.checkpoints.fields import EMBEDDING, HEAD, IGNORED, MASK, OFFSETS
 from simlab.real_runner.checkpoints.files import checked_parts, loaded_tensors, write_json, write_tensors
 from simlab.real_runner.checkpoints.networks.eagle3 import eagle3_to_json
-from simlab.real_runner.checkpoints.tensor_names import EMBEDDING, HEAD, IGNORED, MASK, OFFSETS
 from simlab.real_runner.checkpoints.weights import draft_ids
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.heads.eagle3.head import Eagle3Config, Eagle3Head

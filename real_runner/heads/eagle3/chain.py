@@ -15,14 +15,13 @@ from torch import Tensor
 
 from simlab.arrays import Ints
 from simlab.draft import Marginals
-from simlab.real_runner.drafters.draft_rows import columns_of
 from simlab.real_runner.drafters.kept import KeptCandidates
-from simlab.real_runner.drafters.ranked import CandidatesRead, first_candidates, first_marginals
+from simlab.real_runner.drafters.ranked import CandidatesRead, columns_of, first_candidates, first_marginals
 from simlab.real_runner.heads.eagle3.head import Eagle3Head
 from simlab.real_runner.heads.eagle3.pool import Eagle3Reach, Growth, roots_per_pass
 from simlab.real_runner.heads.eagle3.text import GrowingText, ReadText, read_text
 from simlab.real_runner.targets.model import Target
-from simlab.traces.format.records import DraftColumns
+from simlab.traces.format.frames import DraftColumns
 
 _ROOTS_PER_PASS = 64
 """Laws of so many roots are held at a time, at most."""
@@ -58,7 +57,7 @@ def _first_tokens(head: Eagle3Head, logits: Tensor) -> Ints:
 def chain_columns(
     head: Eagle3Head, target: Target, features: Tensor, tokens: Tensor, prompt_length: int, kept: KeptCandidates
 ) -> DraftColumns:
-    """The head's rows at every root of one text; see `simlab.real_runner.drafters.draft_rows.draft_columns`."""
+    """The head's rows at every root of one text; see `simlab.real_runner.drafters.ranked.draft_columns`."""
     roots = torch.arange(prompt_length, len(tokens) - 1, device=tokens.device)
     parts = _chains(head, target, features, tokens, roots)
     return columns_of(parts, head.vocabulary, head.config.depth, tokens, kept)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from simlab.channels import FEATURES
-from simlab.channels.features import MOST_FEATURES, TRAINED_FOR
+from simlab.channels.branches import MOST_FEATURES, TRAINED_FOR
 
 NUM_BESIDE = 3
 """Numbers that are read beside a state: entropy, decision gap, log position."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from simlab.channels import FeatureRows, Features
-from simlab.channels.features import features_to_grid
+from simlab.channels.branches import features_to_grid
 from simlab.errors import ModelError
 from simlab.policy import ChannelNeed
 from simlab.real_runner.heads.producer import check_makes

@@ -46,8 +46,8 @@ from simlab.real_runner.model_options import (
     target_option,
 )
 from simlab.real_runner.models import Models, dtype_of, load_models, load_target_alone, within_memory
+from simlab.real_runner.record.answers import RecordingProgress
 from simlab.real_runner.record.manifests import draft_set_of
-from simlab.real_runner.record.progress import RecordingProgress
 from simlab.real_runner.record.record import drafted_columns, forward_text
 from simlab.real_runner.tap_offset import MOST_TEXTS, parse_tap_offset, settle_tap_offset
 from simlab.real_runner.targets.hub_files import at_revision, repository_of
@@ -56,12 +56,11 @@ from simlab.real_runner.targets.model import Target
 from simlab.recorded import RecordedSequence
 from simlab.traces.adder import ChannelAdder, DraftAdder, ShardAdder, extended_by, fill, folder_of
 from simlab.traces.channels.columns import ChannelColumns
-from simlab.traces.channels.frames import channel_frame
+from simlab.traces.channels.shards import channel_frame
 from simlab.traces.format.alone import writing_alone
 from simlab.traces.format.files import MANIFEST, write_frame
-from simlab.traces.format.frames import draft_frame
+from simlab.traces.format.frames import DraftColumns, SequenceRecord, draft_frame
 from simlab.traces.format.manifest_entries import ChannelInfo, ModelInfo, check_kept, check_name
-from simlab.traces.format.records import DraftColumns, SequenceRecord
 from simlab.traces.reader import Trace, open_trace
 
 _MORE_MEMORY = "give a --device with more of it, or --device cuda --device-map auto"

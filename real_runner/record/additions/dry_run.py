@@ -20,10 +20,9 @@ from simlab.real_runner.record.additions.add import (
     load_draft,
     opened,
 )
+from simlab.real_runner.record.answers import RecordingProgress
 from simlab.real_runner.record.dry_run import duration, size_text, spread
-from simlab.real_runner.record.model_shapes import config_fields, drafter_config, is_at_hand
-from simlab.real_runner.record.progress import RecordingProgress
-from simlab.real_runner.record.static_estimate import draft_bytes
+from simlab.real_runner.record.static_estimate import config_fields, draft_bytes, drafter_config, is_at_hand
 from simlab.traces.reader import Trace
 
 _TEXTS_MEASURED = 12

@@ -18,13 +18,11 @@ from simlab.real_runner.adapters.gated import GatedAdapter, config_for
 from simlab.real_runner.adapters.masked import mask_states, read_texts
 from simlab.real_runner.checkpoints.networks.adapter_files import save_adapter
 from simlab.real_runner.targets.model import Target
-from simlab.real_runner.train.curve import HeldOut
-from simlab.real_runner.train.data import FeatureStore, TrainingBatch
-from simlab.real_runner.train.losses import block_loss
-from simlab.real_runner.train.networks.card import NetworkWords
-from simlab.real_runner.train.networks.run import Start, held_out_of, train_network
+from simlab.real_runner.train.features import block_loss
+from simlab.real_runner.train.networks.run import NetworkWords, Start, held_out_of, train_network
 from simlab.real_runner.train.options import SelfOptions, TrainingPlan
-from simlab.real_runner.train.trainer import commonest, places_of
+from simlab.real_runner.train.text import FeatureStore, TrainingBatch
+from simlab.real_runner.train.trainer import HeldOut, commonest, places_of
 
 
 def train_self(options: SelfOptions) -> Path:

@@ -31,7 +31,7 @@ from simlab.real_runner.heads.taps import path_sums
 from simlab.real_runner.heads.taps_pool import BeamNodes, PoolReach, beam_nodes
 from simlab.real_runner.heads.taps_rows import first_base
 from simlab.real_runner.targets.model import Target
-from simlab.real_runner.train.data import FeatureStore
+from simlab.real_runner.train.text import FeatureStore
 from simlab.tree import DraftTree
 
 TEXTS_PER_FILE = 64

@@ -24,13 +24,11 @@ from simlab.real_runner.heads.taps import TapsScorer
 from simlab.real_runner.heads.taps_pool import BeamNodes, PoolReach, ScorerSizes, beam_nodes
 from simlab.real_runner.heads.taps_rows import first_base, scorer_inputs
 from simlab.real_runner.targets.model import Target
-from simlab.real_runner.train.curve import HeldOut
-from simlab.real_runner.train.data import FeatureStore, TrainingBatch
-from simlab.real_runner.train.networks.card import NamedDrafter, NetworkWords
 from simlab.real_runner.train.networks.pool_laws import LEAST_MISS, LawTexts, PoolLaws, law_loss, read_laws
-from simlab.real_runner.train.networks.run import beside_drafter, held_out_of, train_network
+from simlab.real_runner.train.networks.run import NamedDrafter, NetworkWords, beside_drafter, held_out_of, train_network
 from simlab.real_runner.train.options import LAW, ScorerOptions
-from simlab.real_runner.train.text import claim
+from simlab.real_runner.train.text import FeatureStore, TrainingBatch, claim
+from simlab.real_runner.train.trainer import HeldOut
 
 
 def train_scorer(options: ScorerOptions) -> Path:

@@ -21,13 +21,18 @@ from simlab.real_runner.drafters.dense import block_states, embedded_tokens, fin
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.targets.model import Target
-from simlab.real_runner.train.curve import HeldOut
-from simlab.real_runner.train.data import FeatureStore, TrainingBatch
-from simlab.real_runner.train.losses import block_loss
-from simlab.real_runner.train.networks.card import NamedDrafter, NetworkWords
-from simlab.real_runner.train.networks.run import Start, beside_drafter, held_out_of, train_network
+from simlab.real_runner.train.features import block_loss
+from simlab.real_runner.train.networks.run import (
+    NamedDrafter,
+    NetworkWords,
+    Start,
+    beside_drafter,
+    held_out_of,
+    train_network,
+)
 from simlab.real_runner.train.options import HeadOptions, TrainingPlan
-from simlab.real_runner.train.trainer import commonest, places_of
+from simlab.real_runner.train.text import FeatureStore, TrainingBatch
+from simlab.real_runner.train.trainer import HeldOut, commonest, places_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from tqdm import tqdm
 
-from simlab.analysis.confirm.groups import MachineSpeed, machine_speed
+from simlab.analysis.confirm.table import MachineSpeed, machine_speed
 from simlab.channels.needs import channels_read
 from simlab.policies.composition import check_batch, check_runs_together
 from simlab.policies.engine.lock_step import served_sums
@@ -15,7 +15,7 @@ from simlab.real_runner.confirm.log import ConfirmLog
 from simlab.real_runner.confirm.setup import ConfirmSetup
 from simlab.recorded import texts_of
 from simlab.sequence_replay import check_needs
-from simlab.studies.inputs.priced_policies import PricedPolicies
+from simlab.studies.inputs.artefacts import PricedPolicies
 from simlab.studies.replay.rows import policy_row, results_of
 from simlab.traces.reader import Trace
 from simlab.traces.results.rows import Results, joined_results, rows_in_order

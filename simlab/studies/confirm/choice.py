@@ -8,7 +8,7 @@ from simlab.policies.parsing.parse import NamedPolicy
 from simlab.studies.inputs.prices import Prices
 from simlab.studies.replay.batch import policy_id_at
 from simlab.traces.artefacts.optimum import Optimum, PromptSource, Scalar
-from simlab.traces.format.records import SequenceRecord
+from simlab.traces.format.frames import SequenceRecord
 
 REFERENCES = ("ar", "chain")
 """Names of policies that always run, whatever was chosen."""

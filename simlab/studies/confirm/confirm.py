@@ -1,11 +1,11 @@
 """A confirmation: the real models run the policies that replay compared, and the two are held against each other."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from importlib import metadata
 from pathlib import Path
 
-from simlab.errors import UsageError, as_usage_error
+from simlab.errors import CostError, UsageError, as_usage_error
 from simlab.options import path_or_none, study
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policy import routes_of
@@ -15,19 +15,68 @@ from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.model_options import EXACT_BUDGET, MIN_WIDTH, AnswerOptions, value_or
 from simlab.real_runner.profile.machine import library_versions
 from simlab.real_runner.record.options import RecordOptions
-from simlab.studies.confirm.artefacts import artefacts_of_models
+from simlab.real_runner.targets.hub_files import repository_of
 from simlab.studies.confirm.choice import PriorChoice, prior_choice
 from simlab.studies.confirm.confirmation import Confirmation, SummaryContext
 from simlab.studies.confirm.request import ConfirmRequest
 from simlab.studies.confirm.run import RESULTS, SUMMARY, run_confirmation
-from simlab.studies.inputs.priced_policies import with_references
+from simlab.studies.inputs.artefacts import TraceArtefacts, with_references
+from simlab.studies.inputs.prices import cost_table_of, no_prices
 from simlab.studies.inputs.trace import first_prompts, opened, sample_trace
 from simlab.studies.record import record
-from simlab.traces.artefacts.cost import read_cost_file
+from simlab.traces.artefacts.cost import CostFile, find_packaged, read_cost_file
 from simlab.traces.artefacts.optimum import Optimum, read_optimum
 from simlab.traces.format.alone import writing_alone
 from simlab.traces.reader import Trace
 from simlab.tracking.tracker import check_trackers, tracking
+
+# What policies read where models are run: prices, tables and counts, before a model is loaded.
+
+
+_NAME_PRICES = "Measure one with `simlab profile{options}`, and give the file with --cost."
+
+
+def artefacts_of_models(
+    cost: Path | None, trace: Trace | None, draft: str | None, dtype: str, batch: int = 1
+) -> TraceArtefacts:
+    """Find the artefacts for running models: prices of a file, else those that come with simlab for the trace's models.
+
+    Args:
+        cost: the cost file that was asked for.
+        trace: None where it is still to be recorded.
+        draft: the drafter as it was asked for; None: the only one of the trace. That one may have any name: files move,
+            and what they are is seen when they are loaded.
+        dtype: in which the models run.
+        batch: texts at a time; those that come with simlab are prices of one.
+    """
+    name = None if trace is None else _draft_set_of(trace, draft)
+    options = "" if batch == 1 else f" --batch {batch}"
+    file: CostFile | None = None
+    if cost is not None:
+        file = read_cost_file(cost)
+        if file.batch != batch:
+            raise CostError(
+                f"{cost} was measured with batch {file.batch}, and this run has {batch}; measure just what is run "
+                f"with `simlab profile{options} --out FILE`, or leave --cost out"
+            )
+    elif trace is not None and name is not None and batch == 1:
+        kept = trace.manifest.draft_sets[name]
+        file = find_packaged(trace.manifest.target, kept.model, kept.block_size, dtype)
+    prices = no_prices(_NAME_PRICES.format(options=options))
+    if file is not None:
+        prices = replace(prices, cost=cost_table_of(file, cost))
+    return TraceArtefacts(prices, trace, name)
+
+
+def _draft_set_of(trace: Trace, draft: str | None) -> str | None:
+    """The draft set of a drafter: the only one, else that of its name; None where that is not known."""
+    sets = trace.manifest.draft_sets
+    if len(sets) == 1:
+        return next(iter(sets))
+    repository = None if draft is None else repository_of(draft)
+    named = [name for name, kept in sets.items() if repository in (name, kept.model.name)]
+    return named[0] if len(named) == 1 else None
+
 
 WITHOUT_CHOICE = ("ddtree:budget=16",)
 """What is run where no policy is named and nothing was chosen, besides plain decoding and the chain."""

@@ -4,10 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from simlab.analysis.compare.rank_agreement import RankAgreement, agreement_text
-from simlab.analysis.confirm.errors import PredictionErrors
-from simlab.analysis.confirm.groups import machine_table
-from simlab.analysis.confirm.staleness import Staleness
-from simlab.analysis.confirm.table import FAILED, ConfirmedPolicy, WinnerComparison
+from simlab.analysis.confirm.errors import PredictionErrors, Staleness
+from simlab.analysis.confirm.table import FAILED, ConfirmedPolicy, WinnerComparison, machine_table
 from simlab.analysis.confirm.text import (
     ERROR_NOTES,
     confirm_blocks,

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from simlab.analysis.confirm.staleness import Staleness, TimedRounds, staleness
+from simlab.analysis.confirm.errors import Staleness, TimedRounds, staleness
 from simlab.arrays import Longs
 from simlab.cost import GRID_STAGES, STAGES, is_plain
 from simlab.policy import is_plain_decoding, routes_of
-from simlab.real_runner.confirm.entries import ROUND_COLUMNS, FinishedRun, FinishedSequence
+from simlab.real_runner.confirm.log import ROUND_COLUMNS, FinishedRun, FinishedSequence
 from simlab.real_runner.confirm.setup import ConfirmSetup
 from simlab.studies.inputs.prices import Prices
 from simlab.traces.artefacts.cost import CostFile

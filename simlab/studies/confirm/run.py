@@ -1,53 +1,197 @@
 """A confirmation from trace to summary: predicted, measured, audited, judged."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
 
 from simlab.analysis.compare.rank_agreement import rank_agreement
-from simlab.analysis.confirm.errors import prediction_errors
-from simlab.analysis.confirm.groups import by_group, with_prompts
-from simlab.analysis.confirm.staleness import FEWEST_ROUNDS
+from simlab.analysis.confirm.errors import FEWEST_ROUNDS, prediction_errors
 from simlab.analysis.confirm.table import (
     ConfirmedPolicy,
     TextFindings,
+    by_group,
     compare_winner,
     confirmed_policies,
     measured_runs,
     widest_half_width,
+    with_prompts,
 )
 from simlab.errors import CostError, TraceError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy
-from simlab.real_runner.confirm.audit.audit import audit, bound_of, verdicts
+from simlab.real_runner.confirm.audit.audit import Verdict, audit, bound_of, verdicts
 from simlab.real_runner.confirm.batch import measure_groups
 from simlab.real_runner.confirm.confirm import finished, measure
-from simlab.real_runner.confirm.entries import FinishedSequence
-from simlab.real_runner.confirm.log import ConfirmLog, check_out
+from simlab.real_runner.confirm.log import ConfirmLog, FinishedRun, FinishedSequence, check_out
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.confirm.setup import ConfirmSetup, check_trace, load_setup
 from simlab.real_runner.confirm.stop import StopMonitor, StopRule
+from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.models import within_memory
 from simlab.studies.confirm.batch import BatchFacts, batch_facts, predicted_groups
 from simlab.studies.confirm.choice import PriorChoice
 from simlab.studies.confirm.confirmation import Confirmation, RunFacts, SummaryContext
-from simlab.studies.confirm.prices import prices_for
 from simlab.studies.confirm.reprice import repriced, staleness_of
-from simlab.studies.confirm.rows import differences_of, judged_by_policy, measured_rows
-from simlab.studies.inputs.priced_policies import PricedPolicies
-from simlab.studies.inputs.prices import Prices
+from simlab.studies.inputs.artefacts import PricedPolicies, largest_budget
+from simlab.studies.inputs.prices import Prices, check_models, no_prices, prices_for_trace
 from simlab.studies.inputs.trace import first_prompts
 from simlab.studies.replay.batch import policies_at
+from simlab.studies.replay.rows import channel_ids_read, columns_of_text, columns_of_trace
 from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.replay.text import heading
 from simlab.traces.artefacts.cost import CostFile, packaged_cost_files, read_cost_file, write_cost_file
-from simlab.traces.format.documents import with_digest
+from simlab.traces.format.documents import JsonFields, with_digest
 from simlab.traces.format.files import write_beside
-from simlab.traces.format.json_fields import JsonFields
 from simlab.traces.reader import Trace
 from simlab.traces.results.files import SequenceCounts, write_results
 from simlab.traces.results.rows import Results, joined_results, results_frame
+
+# What a confirmation measured, as result rows and as facts about each policy.
+
+
+def measured_rows(setup: ConfirmSetup, sequences: Sequence[FinishedSequence]) -> list[dict[str, object]]:
+    """Make a result row for each text that was decoded; a repeat is a further row of the same sequence."""
+    records = {record.index: record for record in setup.records}
+    rows: list[dict[str, object]] = []
+    for sequence in sequences:
+        own = columns_of_text(records[sequence.index].recorded())
+        shared = {**columns_of_trace(setup.trace, setup.draft), **own, "cost_id": None}
+        for one, run in _named(setup, sequence):
+            rows.append(
+                {
+                    **shared,
+                    "kind": "measured",
+                    "stop_reason": run.stop_reason,
+                    "policy": one.label,
+                    "policy_id": one.policy_id,
+                    "channel_ids": channel_ids_read([one.policy], setup.trace),
+                    "name": one.name,
+                    "settings": json.dumps(dict(one.settings), sort_keys=True),
+                    **asdict(run.totals),
+                    **asdict(run.seconds),
+                }
+            )
+    return rows
+
+
+def judged_by_policy(
+    setup: ConfirmSetup, sequences: Sequence[FinishedSequence], verdicts: Mapping[str, Verdict]
+) -> dict[str, TextFindings]:
+    """Judge each policy by its texts: lossless, as the replay, as plain decoding; by the policy's id."""
+    prompts = {record.index: record.prompt for record in setup.records}
+    plain = [run.text for seq in sequences for run in seq.runs if run.policy_id == setup.plain_id]
+    judged = {}
+    for one in setup.policies:
+        runs = [(seq.index, run) for seq in sequences for run in seq.runs if run.policy_id == one.policy_id]
+        unequal = [
+            f"prompt {prompts[index].prompt_id!r}, turn {prompts[index].turn}, {run.unequal}"
+            for index, run in runs
+            if run.unequal
+        ]
+        verdict = verdicts[one.policy_id]
+        judged[one.policy_id] = TextFindings(
+            lossless=str(verdict),
+            num_ties=verdict.num_ties,
+            worst_gap=verdict.worst_gap,
+            bound=verdict.bound,
+            fault=verdict.fault,
+            num_equal=len(runs) - len(unequal),
+            num_texts=len(runs),
+            unequal=unequal[0] if unequal else "",
+            num_same_texts=sum(run.text == text for (_, run), text in zip(runs, plain, strict=True)),
+        )
+    return judged
+
+
+def differences_of(setup: ConfirmSetup, sequences: Sequence[FinishedSequence]) -> Iterator[dict[str, object]]:
+    """List where the texts, rounds and rows of the run are not those of the trace, as flat values."""
+    prompts = {record.index: record.prompt for record in setup.records}
+    for sequence in sequences:
+        prompt = prompts[sequence.index]
+        for one, run in _named(setup, sequence):
+            place = {"policy": one.label, "sequence": sequence.index, "repeat": sequence.repeat}
+            place |= {"prompt_id": prompt.prompt_id, "turn": prompt.turn}
+            yield from ({**place, **difference} for difference in run.differences)
+
+
+def _named(setup: ConfirmSetup, sequence: "FinishedSequence") -> Iterator[tuple[NamedPolicy, FinishedRun]]:
+    """Pair each run of a sequence with its policy."""
+    policies = {one.policy_id: one for one in setup.policies}
+    return ((policies[run.policy_id], run) for run in sequence.runs)
+
+
+# At which prices a confirmation predicts: those of exactly what is run, or none.
+
+
+_NO_PRICES = (
+    "Nothing is predicted: simlab ships no latency profile for exactly these models, this machine and these settings; "
+    "measure one with `simlab profile{options}`, and give the file with --cost."
+)
+
+_OTHER_PASSES = (
+    "With --batch-invariant every pass has the rows of the largest budget, and no cost file was measured so: nothing "
+    "is predicted."
+)
+
+
+def prices_for(path: Path | None, setup: ConfirmSetup) -> Prices:
+    """Find the prices at which a confirmation predicts: of a file, or shipped ones; measured with just what is run.
+
+    Passes of one fixed shape have none; a file of the models then serves the policies that read prices alone.
+
+    Args:
+        path: the file that was asked for; None: none was.
+        setup: what is run.
+    """
+    if setup.options.batch_invariant:
+        if path is not None:
+            check_models(path, read_cost_file(path), setup.trace, setup.draft)
+        return no_prices(_OTHER_PASSES)
+    return _shipped_prices(setup) if path is None else _prices_of_file(path, setup)
+
+
+def _prices_of_file(path: Path, setup: ConfirmSetup) -> Prices:
+    """The prices of a file that was asked for, if it was measured with just what is run."""
+    difference = setup.price_difference(read_cost_file(path))
+    if difference is not None:
+        raise CostError(
+            f"{path} was measured with {difference}; a prediction that is to be confirmed needs a latency profile of "
+            f"exactly what is run: measure one with `simlab profile{_profile_options(setup)} --out FILE`, or leave "
+            "--cost out"
+        )
+    return prices_for_trace(path, setup.trace, setup.draft, setup.options.limit)
+
+
+def _shipped_prices(setup: ConfirmSetup) -> Prices:
+    """The prices that come with simlab and were measured with just what is run; or none, and why."""
+    fitting = [one for one in packaged_cost_files() if setup.price_difference(read_cost_file(one)) is None]
+    if not fitting:
+        return no_prices(_NO_PRICES.format(options=_profile_options(setup)))
+    try:
+        prices = prices_for_trace(fitting[0], setup.trace, setup.draft, setup.options.limit)
+    except CostError as error:
+        return no_prices(f"Nothing is predicted: {error}")
+    most = largest_budget(setup.policies, setup.draft_set.depth)
+    if prices.cost is not None and most > prices.cost.most_drafted:
+        return no_prices(_too_small(most, prices.cost.most_drafted))
+    return prices
+
+
+def _profile_options(setup: ConfirmSetup) -> str:
+    """What `simlab profile` of just this run is to be given, where that is not what it has anyway."""
+    options = setup.options
+    batch = "" if options.batch == 1 else f" --batch {options.batch}"
+    return batch if options.execution == EAGER else f"{batch} --execution {options.execution}"
+
+
+def _too_small(most: int, priced: int) -> str:
+    """Why shipped prices do not do: policies may draft more than was priced."""
+    return (
+        f"Nothing is predicted: a policy may draft {most:,} tokens, and the packaged latency profile reaches "
+        f"{priced:,}; measure more with `simlab profile --node-counts ...`, and give the file with --cost."
+    )
+
 
 RESULTS, SUMMARY = "results.parquet", "confirm.json"
 """The files beside the log."""
@@ -75,9 +219,9 @@ def run_confirmation(
     Args:
         options: which models to run, and how.
         trace: whose prompts are run.
-        policies: plain decoding among them; see `simlab.studies.inputs.priced_policies.with_references`.
+        policies: plain decoding among them; see `simlab.studies.inputs.artefacts.with_references`.
         cost: the prices of the prediction; None: those that come with simlab, if they are of just this. With passes
-            of one fixed shape nothing is predicted; see `simlab.studies.confirm.prices`.
+            of one fixed shape nothing is predicted; see `simlab.studies.confirm.run`.
         context: what the summary says beside its numbers; None: nothing. The best policy of a choice is held against
             the others.
         reprice: where the cost file of the prediction is written, corrected by the rounds that ran; None: nowhere.

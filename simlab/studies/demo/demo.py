@@ -8,7 +8,7 @@ from typing import ClassVar
 from simlab.errors import SimlabError, needing_models
 from simlab.options import option, path_or_none, study
 from simlab.real_runner.model_options import DRAFTER, TARGET, draft_option, target_option, value_or
-from simlab.studies.demo.steps import LiveParts, Part
+from simlab.studies.demo.live import LiveParts, Part
 from simlab.studies.inputs.progress import announce
 from simlab.studies.replay.replay import replay
 from simlab.studies.report.report import report

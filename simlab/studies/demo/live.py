@@ -1,5 +1,6 @@
 """The part of the demo that runs models: profile, record, choose on dev prompts, confirm on fresh ones."""
 
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
@@ -10,9 +11,7 @@ from simlab.real_runner.targets.token_text import load_decoder
 from simlab.studies.confirm.choice import prior_choice
 from simlab.studies.confirm.confirmation import Confirmation, SummaryContext
 from simlab.studies.confirm.run import run_confirmation
-from simlab.studies.demo.steps import LiveParts, Part
-from simlab.studies.inputs.artefacts import TraceArtefacts
-from simlab.studies.inputs.priced_policies import with_references
+from simlab.studies.inputs.artefacts import TraceArtefacts, with_references
 from simlab.studies.inputs.prices import prices_for_trace
 from simlab.studies.inputs.progress import announce
 from simlab.studies.optimize.optimize import OptimizeResult, optimize
@@ -24,6 +23,42 @@ from simlab.traces.artefacts.optimum import Optimum
 from simlab.traces.format.files import write_beside
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.results.files import write_results
+
+# What the steps of the demo say and hand on.
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A titled part of what is printed."""
+
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class LiveParts:
+    """What came out of the steps that run models.
+
+    Attributes:
+        verdict: the confirmation, which is printed first.
+        others: parts that led to it.
+        files: that were made, in the order of the steps.
+        results: of these the result files and folders that the report shows.
+        trace: the fresh recording.
+        cost: the cost file.
+        optimum: the choice on the dev prompts.
+        has_failed: whether a text is not the target's, or rounds are not those of their replay.
+    """
+
+    verdict: Part
+    others: tuple[Part, ...]
+    files: tuple[Path, ...]
+    results: tuple[Path, ...]
+    trace: Path
+    cost: Path
+    optimum: Path
+    has_failed: bool
+
 
 SEARCHED = ("chain:length=3/5", "presto:budget=4/6/8/12/16/24", "caddtree:budget=48", "price:budget=48")
 """Among these, the whole chain and `ddtree` of every budget the demo chooses on the dev prompts."""

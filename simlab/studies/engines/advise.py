@@ -23,10 +23,8 @@ from simlab.shared_options import (
     threads_option,
     trace_option,
 )
-from simlab.studies.inputs.artefacts import TraceArtefacts
-from simlab.studies.inputs.batch_prices import measured_prices
-from simlab.studies.inputs.priced_policies import PricedPolicies
-from simlab.studies.inputs.prices import Prices, prices_of_batch
+from simlab.studies.inputs.artefacts import PricedPolicies, TraceArtefacts
+from simlab.studies.inputs.prices import Prices, measured_prices, prices_of_batch
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened
 from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.result import StudyResult

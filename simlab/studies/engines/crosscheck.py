@@ -10,8 +10,7 @@ from typing import ClassVar
 from simlab.analysis.crosscheck.foretold import ForetoldCounts, ForetoldText, foretold_counts
 from simlab.analysis.crosscheck.lengths import ComparedLengths, compared_lengths
 from simlab.analysis.crosscheck.rounds import ComparedText, Ties, compared_text
-from simlab.analysis.crosscheck.rows import crosscheck_json
-from simlab.analysis.crosscheck.summary import FORMAT, RESULT
+from simlab.analysis.crosscheck.summary import FORMAT, RESULT, crosscheck_json
 from simlab.analysis.crosscheck.text import (
     counters_text,
     crosscheck_notes,
@@ -25,8 +24,16 @@ from simlab.analysis.table.text import within_width
 from simlab.errors import UsageError
 from simlab.options import option, path_or_none, study
 from simlab.shared_options import draft_set_option, limit_option, progress_option
-from simlab.studies.engines.collect import AnswerLog, Collected, Server, collect, reach, read_answers, warmed_up
-from simlab.studies.engines.endpoint import Endpoint
+from simlab.studies.engines.collect import (
+    AnswerLog,
+    Collected,
+    Endpoint,
+    Server,
+    collect,
+    reach,
+    read_answers,
+    warmed_up,
+)
 from simlab.studies.engines.foretelling import asked_tokens, check_greedy, checked_k, foretold_texts
 from simlab.studies.inputs.progress import progress_bar, step
 from simlab.studies.inputs.trace import TraceSource, opened

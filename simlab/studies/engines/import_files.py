@@ -14,12 +14,12 @@ from simlab.traces.artefacts.cost_import import (
     DRAFTED_ONLY,
     ImportedFor,
     PassTimings,
+    engine_timings,
     imported_cost_file,
     read_timings,
+    shape_checks,
 )
-from simlab.traces.artefacts.engine_files import read_engine_table, table_of
-from simlab.traces.artefacts.engine_tables import BenchCell
-from simlab.traces.artefacts.engine_timings import engine_timings, shape_checks
+from simlab.traces.artefacts.engine_tables import BenchCell, read_engine_table, table_of
 from simlab.untrusted.json_text import parse_json
 from simlab.untrusted.visible import visible
 

@@ -9,7 +9,7 @@ from simlab.limits.typed_numbers import finite_number
 from simlab.options import option
 from simlab.shared_options import draft_set_option, one_batch_option, trace_option
 from simlab.studies.inputs.trace import TraceSource
-from simlab.traces.artefacts.engine_files import FORMS
+from simlab.traces.artefacts.engine_tables import FORMS
 
 COUNTS = ("root-included", "drafted-only")
 AUTO, TIMINGS = "auto", "timings"

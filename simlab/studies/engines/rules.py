@@ -7,14 +7,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from simlab.analysis.engine_rules.figures import ScheduleSums, calibrations, prompts_of
-from simlab.analysis.engine_rules.schedules import Watched, hindsight, watched
-from simlab.analysis.engine_rules.text import (
+from simlab.analysis.engine_rules.figures import (
     CALIBRATION_NOTES,
     SCHEDULE_NOTES,
+    ScheduleSums,
+    Watched,
     calibration_text,
+    calibrations,
     heading,
+    hindsight,
+    prompts_of,
     schedules_text,
+    watched,
 )
 from simlab.arrays import Doubles
 from simlab.cost import STAGES, CostTable

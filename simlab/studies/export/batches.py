@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from simlab.analysis.export.batch_choices import BatchChoice, BatchPrices, batch_choice
 from simlab.errors import CostError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
-from simlab.studies.inputs.batch_prices import BatchPricing
-from simlab.studies.inputs.prices import Prices
+from simlab.studies.inputs.prices import BatchPricing, Prices
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.replay.rows import ReadyRows, policy_row, results_of
 from simlab.studies.replay.run import ROOTS_AT_ONCE

@@ -13,8 +13,8 @@ import polars as pl
 from simlab.analysis.confirm.table import FAILED
 from simlab.errors import PromptError, UsageError
 from simlab.real_runner.execution.executions import EAGER
+from simlab.real_runner.profile.machine import plain_token_seconds
 from simlab.real_runner.profile.options import ProfileChannel
-from simlab.real_runner.profile.probe import plain_token_seconds
 from simlab.real_runner.record.prompts import read_prompts
 from simlab.studies.confirm.confirm import confirm
 from simlab.studies.field.choice import Entry, choose
@@ -32,8 +32,8 @@ from simlab.studies.replay.replay import replay
 from simlab.traces.artefacts.confirmation import read_confirmation
 from simlab.traces.artefacts.cost import read_cost_file
 from simlab.traces.format.alone import writing_alone
+from simlab.traces.format.documents import json_fields
 from simlab.traces.format.files import write_beside
-from simlab.traces.format.json_fields import json_fields
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.results.files import read_results, write_results
 

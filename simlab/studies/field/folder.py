@@ -8,8 +8,8 @@ from pathlib import Path
 
 from simlab.errors import TraceError, UsageError
 from simlab.studies.inputs.progress import announce
+from simlab.traces.format.documents import json_fields
 from simlab.traces.format.files import write_beside
-from simlab.traces.format.json_fields import json_fields
 from simlab.untrusted.json_text import parse_json
 
 STEPS = "steps.json"

@@ -7,7 +7,7 @@ from pathlib import Path
 from simlab.errors import TraceError, UsageError
 from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.model_options import DRAFTER, TARGET
-from simlab.traces.format.json_fields import JsonFields, json_fields
+from simlab.traces.format.documents import JsonFields, json_fields
 
 DRAFT, CHANNEL = "draft", "channel"
 

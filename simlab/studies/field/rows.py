@@ -9,9 +9,8 @@ import polars as pl
 from simlab.analysis.compare.comparisons import Comparison, compare_runs
 from simlab.analysis.statistics.intervals import Interval
 from simlab.analysis.table.prompt_sums import PolicyRun, shared_runs
-from simlab.analysis.table.speeds import STAGE_COLUMNS
 from simlab.analysis.table.summaries import BASELINE as PLAIN
-from simlab.analysis.table.summaries import Summary, summarise
+from simlab.analysis.table.summaries import STAGE_COLUMNS, Summary, summarise
 from simlab.policies.parsing.describe import describe_policies
 from simlab.studies.field.choice import Entry
 from simlab.studies.field.systems import BASELINE

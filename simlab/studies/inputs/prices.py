@@ -1,13 +1,22 @@
 """The cost file that prices a trace: the one that was asked for, or one that comes with simlab."""
 
+import math
 import shlex
-from collections.abc import Mapping
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from simlab.analysis.table.text import SPEEDUP, SPEEDUP_OVER_PASS
 from simlab.cost import GRID_STAGES, PLAIN, CostTable
 from simlab.errors import CostError
+from simlab.policies.costs.cell_prices import (
+    few_visits,
+    fewest_samples,
+    neighbour_half_widths,
+    ratio_half_widths,
+    samples_needed,
+)
 from simlab.policies.costs.curves import cost_table
 from simlab.policies.costs.what_if import parse_what_if, what_if
 from simlab.policy import MADE_WITH, AnyPolicy
@@ -15,6 +24,95 @@ from simlab.studies.inputs.trace import longest_context
 from simlab.traces.artefacts.cost import CostFile, find_packaged, read_cost_file
 from simlab.traces.format.manifest_entries import ModelInfo
 from simlab.traces.reader import Trace
+
+# How well the prices of a cost file are known, in a line for a reader and in numbers, and what would tell more.
+
+
+WANTED = 0.01
+"""Prices are asked to be known to this share."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPrices:
+    """Ratios of prices, and the half-widths of their 95 % intervals; nan where a cell was visited once.
+
+    Attributes:
+        of: what the ratios are, for a reader.
+        median: of the half-widths, a share.
+        widest: of them.
+        samples: of a stage in the cell that has the fewest.
+        needed: so many would make the median `WANTED`, about; None: not known.
+        needed_everywhere: so many the widest.
+        may_go_on: whether `simlab profile` adds samples to such a file; else they go into a new one.
+    """
+
+    of: str
+    median: float
+    widest: float
+    samples: int
+    needed: int | None
+    needed_everywhere: int | None
+    may_go_on: bool = True
+
+    def row(self) -> dict[str, str | float | int | None]:
+        """Plain values, as a script reads them; null where not known."""
+        known = not math.isnan(self.median)
+        return {
+            "median_half_width_share": self.median if known else None,
+            "widest_half_width_share": self.widest if known else None,
+            "samples": self.samples,
+            "wanted_half_width_share": WANTED,
+            "samples_needed": self.needed,
+            "samples_needed_everywhere": self.needed_everywhere,
+            "command": None if self.needed is None else self._command(self.needed),
+        }
+
+    def lines(self) -> tuple[str, str, str]:
+        """How well they are known, what would tell more, and the command for it, which must not be wrapped."""
+        if self.needed is None:
+            command = self._command(2 * max(self.samples, 1))
+            return f"{self.of}: how noisy it is, one visit to a cell does not tell", "measure again:", f"`{command}`"
+        known = f"±{100 * self.median:.1f} % (median; widest {100 * self.widest:.1f} %; 95 %)"
+        needed = f"±{100 * WANTED:.0f} % takes about {self.needed:,} ({self.needed_everywhere:,} for the widest)"
+        return (
+            f"{self.of}: known to {known}, {self.samples} samples a cell",
+            f"{needed}:",
+            f"`{self._command(self.needed)}`",
+        )
+
+    def _command(self, samples: int) -> str:
+        file = "FILE --resume" if self.may_go_on else "NEW_FILE"
+        return f"simlab profile --out {file} --repeats {samples}"
+
+
+def told_apart(file: CostFile) -> KnownPrices:
+    """How well a round's price is known beside that of the size before, which tells valleys from noise."""
+    widths = neighbour_half_widths(file.samples, file.visits).values()
+    return _known(file, "a round over that of the size before", widths)
+
+
+def known_speeds(file: CostFile) -> KnownPrices:
+    """How well a round's price is known beside autoregressive decoding, which is what a speedup hangs on."""
+    return _known(file, "a round over autoregressive decoding", ratio_half_widths(file.samples, file.visits).values())
+
+
+def _known(file: CostFile, of: str, half_widths: Iterable[float]) -> KnownPrices:
+    found, samples = sorted(half_widths), fewest_samples(file.samples)
+    may_go_on = file.visits.paired and not file.notes
+    if not found:
+        return KnownPrices(of, math.nan, math.nan, samples, None, None, may_go_on)
+    median, widest = statistics.median(found), found[-1]
+    # With many visits the intervals are narrower by this too.
+    few = few_visits(samples // file.visits.rounds)
+    needed, everywhere = (_rounded(samples_needed(one / few, samples, WANTED, file.visits)) for one in (median, widest))
+    return KnownPrices(of, median, widest, samples, needed, everywhere, may_go_on)
+
+
+def _rounded(number: int) -> int:
+    """Two digits, upwards: more is not known."""
+    step: int = 10 ** max(len(str(number)) - 2, 0)
+    return -(-number // step) * step
+
 
 _NO_FILE = (
     "No speeds: simlab ships no latency profile for these models and this block; measure one with `simlab profile`."
@@ -257,3 +355,75 @@ def _models(target: ModelInfo, drafter: ModelInfo, block_size: int) -> str:
 def model_name(model: ModelInfo) -> str:
     """Name and the beginning of the digest, since other weights may have the same name."""
     return f"{model.name} ({model.digest.removeprefix('sha256:')[:8]})"
+
+
+# Prices of several batch sizes: those of cost files, and what-ifs where there is none.
+
+
+HOW = (
+    "Give a cost file of each batch size with --cost (`simlab profile` measures one text at a time; "
+    "`simlab import-cost --batch N` takes timings of N texts), or ask for a what-if with --batches 1,2,4"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPricing:
+    """Prices of one batch size.
+
+    Attributes:
+        batch: texts at a time.
+        prices: of a round in which each of them goes one round further.
+        what_if: whether they were worked out from those of one text.
+    """
+
+    batch: int
+    prices: Prices
+    what_if: bool
+
+
+def priced_batches(
+    costs: Sequence[Path], batches: Sequence[int] | None, trace: Trace, draft: str, limit: int | None
+) -> list[BatchPricing]:
+    """Prices by batch size, ascending; without batch sizes those of the cost files, which may be one.
+
+    Args:
+        costs: cost files; none: the shipped one.
+        batches: batch sizes; None: those of the files.
+        trace: whose texts are priced.
+        draft: the draft set.
+        limit: the first so many prompts only; None: all.
+    """
+    found = measured_prices(costs, trace, draft, limit)
+    measured = {batch: BatchPricing(batch, prices, what_if=False) for batch, prices in found.items()}
+    if batches is None:
+        return [measured[batch] for batch in sorted(measured)]
+    return [measured[batch] if batch in measured else _worked_out(batch, measured) for batch in batches]
+
+
+def measured_prices(costs: Sequence[Path], trace: Trace, draft: str, limit: int | None) -> dict[int, Prices]:
+    """Prices of cost files, by the number of texts at a time that they are of; without a file those shipped."""
+    found: dict[int, Prices] = {}
+    for path in costs or (None,):
+        prices = prices_for_trace(path, trace, draft, limit)
+        batch = _batch_of(path)
+        if batch in found:
+            raise CostError(
+                f"two cost files have the latencies of {batch} texts at a time; give one of each batch size"
+            )
+        found[batch] = prices
+    return found
+
+
+def _batch_of(path: Path | None) -> int:
+    return 1 if path is None else read_cost_file(path).batch
+
+
+def _worked_out(batch: int, measured: dict[int, BatchPricing]) -> BatchPricing:
+    if 1 not in measured:
+        raise CostError(
+            f"no latency profile of {batch} texts at a time, and none of one text to work it out from; give that with "
+            "--cost"
+        )
+    if measured[1].prices.cost is None:
+        raise CostError(f"a batch size needs a latency profile. {measured[1].prices.why_none}")
+    return BatchPricing(batch, what_if_prices(measured[1].prices, f"batch={batch}"), what_if=True)

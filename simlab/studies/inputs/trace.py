@@ -1,17 +1,41 @@
 """The trace that a study reads: as it was opened, by its place, or the sample that comes with simlab."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeAlias
 
-from simlab.errors import TraceError, UsageError
+from simlab.errors import SimlabError, TraceError, UsageError
 from simlab.traces.format.files import local_folder
-from simlab.traces.format.records import SequenceRecord
+from simlab.traces.format.frames import SequenceRecord
+from simlab.traces.format.token_texts import text_of_tokens
 from simlab.traces.reader import Trace, open_trace, packaged_trace
-from simlab.workers.job import Workers
 from simlab.workers.parts import Part
+from simlab.workers.threads import Workers
+
+# From token ids to text: by the trace itself, or by the tokenizer of its target where that is on this machine.
+
+
+Decode = Callable[[list[int]], str]
+"""From token ids to the text that they stand for."""
+
+
+def decoder_of(trace: Trace) -> Decode | None:
+    """What turns the trace's tokens into text, if that is at hand; nothing is fetched."""
+    texts = trace.token_texts()
+    if texts is not None:
+        return lambda ids: text_of_tokens(texts, ids)
+    try:
+        # The extra simlab[models] may be absent; then ids are shown.
+        from simlab.real_runner.targets.token_text import decoder_at_hand  # noqa: PLC0415
+    except ModuleNotFoundError:
+        return None
+    try:
+        return decoder_at_hand(trace.manifest.target.name, trace.manifest.target.revision)
+    except SimlabError:
+        return None
+
 
 TraceSource = Trace | str | Path
 """A trace, or where one is: a folder, or an address such as ``hf://...``."""

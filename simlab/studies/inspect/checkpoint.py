@@ -8,7 +8,7 @@ from pathlib import Path
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.contents import config_file, read_fields, stored_tensors
 from simlab.real_runner.checkpoints.explained import CheckpointSummary, explain_checkpoint
-from simlab.real_runner.checkpoints.headers import StoredTensor
+from simlab.real_runner.checkpoints.weights import StoredTensor
 from simlab.real_runner.targets.hub_files import CONFIG, at_revision, fetch, fetch_drafter, is_hub_id
 
 _SAID = ("layer_views", "tap_offset")

@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from simlab.analysis.optimize.text import finalist_table, optimism_text, price_text
+from simlab.analysis.optimize.finalists import finalist_table, optimism_text, price_text
 from simlab.analysis.table.summaries import summarise
 from simlab.analysis.table.text import summary_notes, summary_table
 from simlab.errors import UsageError, named_or_listed
@@ -14,15 +14,13 @@ from simlab.real_runner.checkpoints.contents import packaged_checkpoints
 from simlab.shared_options import progress_option
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inspect.checkpoint import fetched_checkpoint, looks_like_checkpoint, read_checkpoint
-from simlab.studies.inspect.cost import cost_json, cost_text
-from simlab.studies.inspect.fitted import ngram_json, ngram_text, table_json, table_text
+from simlab.studies.inspect.cost import cost_json, cost_text, ngram_json, ngram_text, table_json, table_text
 from simlab.traces.artefacts import cost as cost_file
 from simlab.traces.artefacts import ngram as ngram_file
 from simlab.traces.artefacts import table as table_file
-from simlab.traces.artefacts.kinds import find_file, format_of, looks_like_results, packaged_files
+from simlab.traces.artefacts.kinds import SCHEMAS, find_file, format_of, looks_like_results, packaged_files, read_schema
 from simlab.traces.artefacts.optimum import FORMAT as OPTIMUM_FORMAT
 from simlab.traces.artefacts.optimum import PromptSource, read_optimum
-from simlab.traces.artefacts.schemas import SCHEMAS, read_schema
 from simlab.traces.format.manifest_entries import DraftSet
 from simlab.traces.inspect import TraceReport, check_trace
 from simlab.traces.results.files import FORMAT as RESULTS_FORMAT

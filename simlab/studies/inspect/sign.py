@@ -9,12 +9,10 @@ from simlab.errors import SimlabError, UsageError
 from simlab.studies.inspect.inspect import Inspection, inspect
 from simlab.traces.artefacts import confirmation, cost, optimum, table
 from simlab.traces.artefacts.kinds import format_of, looks_like_results
-from simlab.traces.format.documents import in_lines, with_digest
+from simlab.traces.format.documents import Json, in_lines, json_fields, with_digest
 from simlab.traces.format.files import MANIFEST, local_folder, write_beside
-from simlab.traces.format.json_fields import Json, json_fields
 from simlab.traces.format.tables import read_columns, table_facts
-from simlab.traces.results.files import FORMAT, read_results, write_results
-from simlab.traces.results.parts import noted_part
+from simlab.traces.results.files import FORMAT, noted_part, read_results, write_results
 from simlab.traces.results.rows import ADDED, results_schema
 
 SIGNABLE = "the folder of a trace, a cost file, a fitted table, a choice, the summary of a confirmation, or results"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from simlab.analysis.optimize.halving import prompt_hash
+from simlab.analysis.optimize.candidate_sums import prompt_hash
 from simlab.analysis.table.prompt_sums import Prompt
 from simlab.draft import Prompt as AskedPrompt
 from simlab.errors import CostError, TraceError, UsageError

@@ -20,8 +20,7 @@ from simlab.studies.inputs.trace import TraceSource
 from simlab.studies.optimize.inputs import OBJECTIVES
 from simlab.studies.optimize.trials import SEED, TRIALS
 from simlab.tracking.tracker import track_option
-from simlab.workers.options import ray_option, shard_option, workers_option
-from simlab.workers.parts import Part
+from simlab.workers.parts import Part, ray_option, shard_option, workers_option
 
 
 @dataclass(frozen=True)

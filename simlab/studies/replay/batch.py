@@ -14,13 +14,13 @@ from simlab.policies.engine.replay import ReplaySums
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.recorded import RecordedTexts, texts_of
 from simlab.sequence_replay import check_needs
-from simlab.studies.inputs.priced_policies import PricedPolicies
+from simlab.studies.inputs.artefacts import PricedPolicies
 from simlab.studies.inputs.trace import HandedTrace, first_prompts, handed, taken
 from simlab.studies.replay.rows import ReplayRow, policy_row, results_of
 from simlab.studies.replay.run import ReplayRun
 from simlab.traces.reader import Trace
 from simlab.traces.results.rows import Results, joined_results, rows_in_order
-from simlab.workers.job import Report, not_told
+from simlab.workers.threads import Report, not_told
 
 
 def replay_batches(

@@ -1,15 +1,20 @@
 """The replay of policies on a recorded trace, and the table of what they did."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
-from simlab.analysis.table.html import sentences_html, summaries_html
+import numpy as np
+
 from simlab.analysis.table.summaries import summarise
-from simlab.analysis.table.text import within_width
-from simlab.errors import TraceError, UsageError
+from simlab.analysis.table.text import sentences_html, summaries_html, within_width
+from simlab.channels.needs import channels_read
+from simlab.errors import TraceError, UsageError, as_usage_error
 from simlab.options import option, paths, study
+from simlab.policies.engine.replay import Replay
+from simlab.policies.parsing.parse import NamedPolicy
+from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.shared_options import (
     by_option,
     costs_option,
@@ -21,24 +26,104 @@ from simlab.shared_options import (
     threads_option,
     trace_option,
 )
-from simlab.studies.inputs.artefacts import in_sample_note
-from simlab.studies.inputs.priced_policies import PricedPolicies, priced_policies
+from simlab.studies.inputs.artefacts import PricedPolicies, in_sample_note, priced_policies
 from simlab.studies.inputs.prices import Prices
-from simlab.studies.inputs.trace import TraceSource, draft_set_named, opened
+from simlab.studies.inputs.trace import TraceSource, draft_set_named, first_prompts, opened
 from simlab.studies.replay.batch import batch_note, replay_batches
-from simlab.studies.replay.part import check_can_be_split, own_part, part_note, replayed_part
-from simlab.studies.replay.routes import route_shares, routes_text
+from simlab.studies.replay.rows import simlab_version
 from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.replay.text import heading, json_value, tables_text
 from simlab.studies.result import StudyResult
 from simlab.traces.format.alone import writing_alone
 from simlab.traces.reader import Trace
+from simlab.traces.results.files import NotedPart
 from simlab.traces.results.rounds_file import RoundsFile
 from simlab.traces.results.rows import Results, results_at
 from simlab.traces.results.store import ResultStore
 from simlab.workers.on_ray import ray_options, workers_on
-from simlab.workers.options import ray_option, shard_option, workers_option
-from simlab.workers.parts import Part
+from simlab.workers.parts import Part, parse_part, ray_option, shard_option, workers_option
+
+# A replay of one part of the prompts: what it cannot be combined with, and what its file says of the whole.
+
+
+def own_part(shard: str | Part | None) -> Part | None:
+    """The part that was asked for; None: everything, as the only part there is means too."""
+    with as_usage_error():
+        part = parse_part(shard) if isinstance(shard, str) else shard
+    return None if part is None or part.is_whole else part
+
+
+def check_can_be_split(part: Part | None, batch: int | None, out: str | Path | None) -> None:
+    """Refuse a part where there is none."""
+    if part is None:
+        return
+    if batch is not None:
+        raise UsageError("--batch replays all texts together, so it takes no --shard")
+    if out is None:
+        raise UsageError("--shard makes one part of a result file; name it with --out FILE")
+
+
+def replayed_part(part: Part, trace: Trace, draft: str, limit: int | None) -> NotedPart:
+    """What the file of a part says of the replay that it is a part of."""
+    of = {
+        "text_id": trace.text_id,
+        "draft_id": trace.draft_ids[draft],
+        "simlab_version": simlab_version(),
+        "sequences": len(first_prompts(trace, limit)),
+    }
+    return NotedPart(part, of)
+
+
+def part_note(part: Part) -> str:
+    """The line that says that a table is of a part."""
+    return f"This is part {part} of the prompts alone; `simlab merge` puts the files of all {part.count} together."
+
+
+# How often routers took each of their routes.
+
+
+ROOTS_AT_ONCE = 4096
+"""Texts of as many positions are looked at together."""
+
+RouteShares: TypeAlias = Mapping[str, Mapping[str, float]]
+"""By the label of a router, and by a route as it is typed: the share of the router's rounds that it served."""
+
+
+def route_shares(trace: Trace, draft: str, policies: Iterable[NamedPolicy], sequences: Sequence[int]) -> RouteShares:
+    """How often each router among some policies took each route; no entry for any other policy.
+
+    Routers are replayed once more for it: result rows do not say who served a round.
+
+    Args:
+        trace: the recording.
+        draft: the draft set.
+        policies: any.
+        sequences: the texts.
+    """
+    routers = {one.label: one.policy for one in policies if isinstance(one.policy, RoutedPolicy)}
+    if not routers:
+        return {}
+    replay = Replay([(policy, None) for policy in routers.values()])
+    counts = [np.zeros(len(policy.routes), np.int64) for policy in routers.values()]
+    channels = channels_read(routers.values())
+    for texts in trace.recorded_texts(draft, sequences, ROOTS_AT_ONCE, channels):
+        for place, found in enumerate(replay.rounds(texts)):
+            if found.routes is not None:
+                counts[place] += np.bincount(found.routes, minlength=len(counts[place]))
+    return {
+        label: dict(zip(policy.route_labels, (total / max(total.sum(), 1)).tolist(), strict=True))
+        for (label, policy), total in zip(routers.items(), counts, strict=True)
+    }
+
+
+def routes_text(shares: RouteShares) -> str:
+    """A line for each router."""
+    lines = [
+        f"{label}: {', '.join(f'{100 * share:.0f} % {route}' for route, share in routes.items())}"
+        for label, routes in shares.items()
+    ]
+    return "\n".join(["Rounds by route:", *(f"  {line}" for line in lines)])
+
 
 WITHOUT_CHOICE = ("ddtree:budget=16/64",)
 """What is replayed where no policy is named, besides autoregressive decoding, the chain and the bounds."""

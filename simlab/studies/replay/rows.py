@@ -23,7 +23,7 @@ from simlab.policies.routing.cut_rule import some_rule
 from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.policy import AnyPolicy, ChannelNeed
 from simlab.recorded import RecordedSequence, RecordedTexts
-from simlab.studies.inputs.priced_policies import PricedPolicies, largest_budget
+from simlab.studies.inputs.artefacts import PricedPolicies, largest_budget
 from simlab.studies.inputs.prices import Prices
 from simlab.traces.reader import Trace
 from simlab.traces.results.rows import (

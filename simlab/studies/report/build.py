@@ -2,34 +2,169 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 
-from simlab.analysis.curves.examples import worst_example
 from simlab.analysis.curves.machines import curve_machine
 from simlab.analysis.curves.rows import CurveRoots, curve_rows
 from simlab.analysis.curves.summaries import curve_summaries
+from simlab.analysis.curves.text import worst_example
 from simlab.analysis.report.costs import budget_chart, cost_chart, example_chart, maxima_chart, regret_chart
-from simlab.analysis.report.engines import crosscheck_grid
-from simlab.analysis.report.page import report_page
-from simlab.analysis.report.parts import FirstScreen, Note, Part, Section
+from simlab.analysis.report.page import FirstScreen, Note, Part, Section, TreeExplorer, TrustLabel, report_page
+from simlab.analysis.report.results import crosscheck_grid, scoring_parts
 from simlab.analysis.report.rounds import RoundCounts, depth_chart, ends_chart
-from simlab.analysis.report.scoring import scoring_parts
 from simlab.analysis.report.speed import policy_table, slice_chart, speed_chart, stage_chart, stage_table
+from simlab.analysis.report.trees import ShownPolicy, TreeCollector
 from simlab.analysis.report.verdict import ReportVerdict, VerdictChoice, verdict_of
 from simlab.analysis.scoring.score import ScoringLimits, score_trace
 from simlab.analysis.table.summaries import Summary
 from simlab.analysis.table.text import SPEEDUP
 from simlab.channels.needs import channels_read
 from simlab.policies.composition import order_of
-from simlab.policies.costs.views import convex_view
+from simlab.policies.costs.curves import convex_view
+from simlab.policies.costs.what_if import WHAT_IF
 from simlab.policies.engine.replay import Replay
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.studies.inputs.progress import step
+from simlab.studies.inputs.trace import decoder_of
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.studies.report.inputs import ReportInputs
-from simlab.studies.report.trees import explorer
-from simlab.studies.report.trust import footer_text, trust_labels
 from simlab.traces.artefacts.confirmation import Confirmation
+
+# The trees of a report: which texts are shown, and their words.
+
+
+def explorer(inputs: ReportInputs, named: Sequence[NamedPolicy], num_texts: int, missing: list[str]) -> Part:
+    """The trees of some policies on some texts.
+
+    Args:
+        inputs: with a trace.
+        named: the policies.
+        num_texts: texts that are shown, taken from each dataset in turn.
+        missing: gets a sentence where words cannot be shown.
+    """
+    assert inputs.trace is not None
+    decode = decoder_of(inputs.trace)
+    if decode is None:
+        missing.append(
+            "Trees show token ids, not words: the target's tokenizer is not here (pip install 'simlab[models]', and "
+            "fetch the target once)."
+        )
+    channels = channels_read(one.policy for one in named)
+    trees = TreeCollector([ShownPolicy(one.label, one.policy) for one in named], decode)
+    for recorded in inputs.trace.recorded(inputs.draft, _spread(inputs, num_texts), channels):
+        trees.add(recorded)
+    return TreeExplorer(trees.values())
+
+
+def _spread(inputs: ReportInputs, number: int) -> list[int]:
+    """Texts with rounds, taken from each dataset in turn."""
+    assert inputs.trace is not None
+    wanted = set(inputs.wanted)
+    sets: dict[str, list[int]] = {}
+    for one in inputs.trace.sequences():
+        if one.index in wanted and len(one.text) > 1:
+            sets.setdefault(one.prompt.dataset, []).append(one.index)
+    longest = max(map(len, sets.values()), default=0)
+    in_turn = [own[place] for place in range(longest) for own in sets.values() if place < len(own)]
+    return sorted(in_turn[:number])
+
+
+# How far the numbers of a report can be trusted, in four labels; and where they come from.
+
+
+def trust_labels(inputs: ReportInputs, choice: VerdictChoice) -> list[TrustLabel]:
+    """Text, rows, prices, and prompts."""
+    return [_text_label(inputs), _rows_label(inputs), _prices_label(inputs), _choice_label(inputs, choice)]
+
+
+def _text_label(inputs: ReportInputs) -> TrustLabel:
+
+    name = "The text"
+    if not inputs.judged:
+        return TrustLabel(
+            name, "not run here", "Replayed only. `simlab confirm` runs the policies and audits every text."
+        )
+    failed = [label for label, verdict in inputs.judged if verdict.startswith("FAILED")]
+    if failed:
+        return TrustLabel(name, "FAILED", f"The text of {', '.join(failed)} is not the target's.", "caution")
+    if {verdict for _, verdict in inputs.judged} == {"exact"}:
+        return TrustLabel(
+            name,
+            "lossless: exact",
+            "Every text that ran equals that of autoregressive decoding, token for token.",
+            "good",
+        )
+    ties = ", ".join(f"{label} {verdict}" for label, verdict in inputs.judged)
+    detail = f"A float32 audit would choose otherwise at close calls only, all within its bound: {ties}."
+    return TrustLabel(name, "lossless up to ties", detail, "good")
+
+
+def _rows_label(inputs: ReportInputs) -> TrustLabel:
+
+    name = "The trace"
+    if inputs.trace is None:
+        return TrustLabel(name, f"text {inputs.rows['text_id'][0]}", "The trace itself is not at hand.")
+    manifest = inputs.trace.manifest
+    rows = sum(max(len(one.text) - 1, 0) for one in inputs.texts())
+    made = "generated by the target" if manifest.gt_mode == "generated" else "text made elsewhere, given to the target"
+    if manifest.hidden_states is not None:
+        made = f"text and hidden states of the target from a serving engine, in {manifest.hidden_states.dtype}"
+    detail = (
+        f"{manifest.target.name}, {manifest.dtype}, temperature {manifest.sampling.temperature:g}; {made}. "
+        "A row at every position, so every policy is replayed exactly."
+    )
+    return TrustLabel(name, f"{rows:,} rows, dense", detail, "good" if manifest.gt_mode == "generated" else "plain")
+
+
+def _prices_label(inputs: ReportInputs) -> TrustLabel:
+
+    name = "Latency profile"
+    if not inputs.results.has_speeds:
+        why = inputs.prices.why_none if inputs.prices is not None else ""
+        return TrustLabel(name, "none", why or "The rows hold no seconds.", "caution")
+    priced = set(inputs.results.predicted["cost_id"].drop_nulls())
+    heading = f"Latency profile {', '.join(sorted(priced))}; its file is not at hand."
+    if inputs.prices is not None:
+        heading = inputs.prices.heading
+    if priced and priced == {one.cost_id for one in inputs.confirmed}:
+        detail = f"confirm ran on the machine, models and settings that the cost file names. {heading}"
+        return TrustLabel(name, "match the machine", detail, "good")
+    if any(one.startswith(WHAT_IF) for one in priced):
+        return TrustLabel(name, "hypothetical, not measured", heading, "caution")
+    if inputs.prices is None:
+        return TrustLabel(name, "not at hand", heading, "caution")
+    return TrustLabel(
+        name, "match the models", f"Measured on: {heading}. Another machine has other latencies.", "plain"
+    )
+
+
+def _choice_label(inputs: ReportInputs, choice: VerdictChoice) -> TrustLabel:
+
+    name = "Chosen on / reported on"
+    found = inputs.results.found[0]
+    datasets = ", ".join(sorted(set(inputs.rows["dataset"])))
+    here = f"{found.prompts} prompts of {datasets}"
+    if choice.is_held_out:
+        return TrustLabel(name, "other prompts", f"Chosen {choice.origin}; reported on {here}.", "good")
+    detail = f"The best of the table is picked {choice.origin}: {here}. It looks better than it will on others."
+    return TrustLabel(name, "the same prompts", detail, "caution")
+
+
+def footer_text(inputs: ReportInputs) -> str:
+    """Ids of everything that was read."""
+    rows = inputs.rows
+    parts = [f"simlab {metadata.version('simlab')}", f"text {rows['text_id'][0]}"]
+    drafts = sorted(set(rows["draft_id"].drop_nulls()))
+    costs = sorted(set(rows["cost_id"].drop_nulls()))
+    parts += [f"draft set {', '.join(drafts)}"] if drafts else []
+    parts += [f"latency profiles {', '.join(costs)}"] if costs else []
+    if inputs.trace is not None:
+        parts.append(f"trace {inputs.trace.place}")
+    ids = {one.policy: one.policy_id for one in inputs.results.finalists}
+    parts.append("policies " + ", ".join(f"{label} ({policy_id})" for label, policy_id in ids.items()))
+    return " · ".join(parts)
+
 
 MOST_SHOWN = 5
 """As many policies are drawn in figures that show each of them."""

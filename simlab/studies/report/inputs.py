@@ -11,8 +11,7 @@ from simlab.channels.needs import check_channels
 from simlab.cost import CostTable
 from simlab.errors import SimlabError, TraceError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
-from simlab.studies.inputs.artefacts import TraceArtefacts
-from simlab.studies.inputs.priced_policies import priced_policies
+from simlab.studies.inputs.artefacts import TraceArtefacts, priced_policies
 from simlab.studies.inputs.prices import Prices, no_prices, prices_for_trace
 from simlab.studies.inputs.progress import step
 from simlab.studies.inputs.trace import TraceSource, opened
@@ -20,7 +19,7 @@ from simlab.studies.replay.run import replay_trace
 from simlab.traces.artefacts.confirmation import Confirmation, read_confirmation
 from simlab.traces.artefacts.cost import example_cost_files, packaged_cost_files
 from simlab.traces.artefacts.optimum import Optimum
-from simlab.traces.format.records import SequenceRecord
+from simlab.traces.format.frames import SequenceRecord
 from simlab.traces.reader import Trace, open_trace, packaged_trace
 from simlab.traces.results.files import read_results
 from simlab.traces.results.rows import Results, joined_results, settings_of

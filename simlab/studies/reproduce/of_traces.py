@@ -19,8 +19,7 @@ from simlab.analysis.reproduce.text import (
 from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.errors import CostError, TraceError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
-from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
-from simlab.studies.inputs.priced_policies import PricedPolicies, largest_budget
+from simlab.studies.inputs.artefacts import PricedPolicies, TraceArtefacts, in_sample_note, largest_budget
 from simlab.studies.inputs.prices import Prices, no_prices, prices_for_trace
 from simlab.studies.inputs.trace import first_prompts, opened, sample_trace
 from simlab.studies.replay.run import ReplayRun, replay_trace

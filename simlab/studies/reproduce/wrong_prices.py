@@ -16,14 +16,13 @@ import polars as pl
 from simlab.analysis.compare.comparisons import Comparison, compare_runs
 from simlab.analysis.released.adixg.records import SERVED, PassCell
 from simlab.analysis.table.prompt_sums import PolicyRun
-from simlab.analysis.table.speeds import speed_of
+from simlab.analysis.table.summaries import speed_of
 from simlab.analysis.table.text import aligned, within_width
 from simlab.cost import CostTable
 from simlab.errors import CostError, UsageError
 from simlab.ids import content_id
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
-from simlab.studies.inputs.artefacts import TraceArtefacts
-from simlab.studies.inputs.priced_policies import PricedPolicies
+from simlab.studies.inputs.artefacts import PricedPolicies, TraceArtefacts
 from simlab.studies.inputs.prices import Prices, cost_table_of, prices_for_trace, prices_of_file
 from simlab.studies.inputs.trace import longest_context, sample_trace
 from simlab.studies.replay.run import ReplayRun, replay_trace

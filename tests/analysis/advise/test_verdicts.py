@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from simlab.analysis.advise.text import break_even_sentence
 from simlab.analysis.advise.verdicts import stops_from, tree_needs
 from simlab.analysis.statistics.intervals import UNKNOWN
-from simlab.analysis.table.speeds import NO_SPEED
-from simlab.analysis.table.summaries import Summary
+from simlab.analysis.table.summaries import NO_SPEED, Summary
 from simlab.totals import Totals
 
 

@@ -18,15 +18,16 @@ from simlab.analysis.compare.comparisons import (
     compare_runs,
     headline_measure,
 )
-from simlab.analysis.compare.text import (
+from simlab.analysis.compare.verdicts import (
     comparison_cells,
     comparison_notes,
     comparison_table,
     comparisons_html,
     shown_comparisons,
+    standing_sentence,
+    verdict_sentence,
     verdicts_text,
 )
-from simlab.analysis.compare.verdicts import standing_sentence, verdict_sentence
 from simlab.analysis.statistics.intervals import LEVEL
 from simlab.analysis.statistics.significance import detectable_ratios, prompts_needed
 from simlab.analysis.statistics.slices import SLICES, split_by_slice

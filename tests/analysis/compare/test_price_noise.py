@@ -9,8 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simlab.analysis.compare.comparisons import Comparison, compare_runs
-from simlab.analysis.compare.text import comparison_notes, comparison_table, verdicts_text
-from simlab.analysis.compare.verdicts import standing_sentence, verdict_sentence
+from simlab.analysis.compare.verdicts import (
+    comparison_notes,
+    comparison_table,
+    standing_sentence,
+    verdict_sentence,
+    verdicts_text,
+)
 from simlab.analysis.statistics.intervals import UNKNOWN
 from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.arrays import Doubles

@@ -26,7 +26,7 @@ from simlab.real_runner.decoding.decoded import DecodedRound
 from simlab.real_runner.execution import batched_buffers
 from simlab.real_runner.models import Models
 from simlab.sampling.choice import Sampling
-from simlab.traces.format.records import SequenceRecord
+from simlab.traces.format.frames import SequenceRecord
 from simlab.tree import DraftTree
 
 GREEDY, WARM = Sampling(0.0, 0, 1.0, 0), Sampling(1.1, 6, 0.9, 3)

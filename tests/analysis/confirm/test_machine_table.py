@@ -2,7 +2,7 @@
 
 import math
 
-from simlab.analysis.confirm.groups import MachineSpeed, machine_table
+from simlab.analysis.confirm.table import MachineSpeed, machine_table
 from simlab.analysis.statistics.intervals import Interval
 
 

@@ -8,15 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up_costs import EMPTY, filled
 
-from simlab.analysis.confirm.staleness import FEWEST_ROUNDS, TimedRounds, staleness
+from simlab.analysis.confirm.errors import FEWEST_ROUNDS, TimedRounds, staleness
 from simlab.arrays import Doubles
 from simlab.cost import PLAIN, STAGES, CostTable, Visits
 from simlab.errors import CostError
 from simlab.policies.named.treeflash import TreeFlash
 from simlab.studies.confirm.reprice import repriced
 from simlab.studies.inputs.prices import cost_table_of
-from simlab.traces.artefacts.cost import CostFile
-from simlab.traces.artefacts.cost_channel import CostChannel
+from simlab.traces.artefacts.cost import CostChannel, CostFile
 from simlab.traces.format.manifest_entries import ModelInfo
 
 FILES = (filled(), filled(replace(EMPTY, visits=Visits(1, 1, paired=True))))

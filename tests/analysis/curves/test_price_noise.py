@@ -22,8 +22,7 @@ from simlab.analysis.statistics.intervals import UNKNOWN, Interval
 from simlab.cost import GRID_STAGES, PLAIN, CostTable, Visits
 from simlab.grid import path_weight
 from simlab.policies.costs.cell_prices import Cell
-from simlab.policies.costs.curves import cost_table
-from simlab.policies.costs.round_costs import ALL_STAGES, round_costs
+from simlab.policies.costs.curves import ALL_STAGES, cost_table, round_costs
 from simlab.policies.edges.models import Marginal
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.rules.ratio_curves import ROUNDING

@@ -19,7 +19,7 @@ from simlab.analysis.curves.text import curves_text
 from simlab.analysis.statistics.intervals import ratio_interval, speedup_interval
 from simlab.cost import GRID_STAGES, CostTable
 from simlab.grid import path_weight
-from simlab.policies.costs.round_costs import ALL_STAGES, round_costs
+from simlab.policies.costs.curves import ALL_STAGES, round_costs
 from simlab.policies.edges.models import Marginal
 from simlab.policies.orders.best_first import BestFirst, best_first
 from simlab.policies.rules.ratio_curves import ROUNDING

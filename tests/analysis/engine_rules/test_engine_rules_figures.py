@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from made_up_artefacts import MadeUpArtefacts
 from served_oracle import DEPTH, cost_table, random_texts
 
-from simlab.analysis.engine_rules.figures import ScheduleSums, calibrations, prompts_of
-from simlab.analysis.engine_rules.schedules import Watched, hindsight, watched
+from simlab.analysis.engine_rules.figures import ScheduleSums, Watched, calibrations, hindsight, prompts_of, watched
 from simlab.cost import GRID_STAGES
 from simlab.policies.composition import Composition
 from simlab.policies.engine.lock_step import ServedRounds, TreeChoice, rounds_of_policy, serve, with_filler_requests
 from simlab.policies.named.vllm_adaptive import VllmAdaptive
-from simlab.policies.rules import acceptance
+from simlab.policies.rules import serving as acceptance
 from simlab.recorded import RecordedTexts
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.special import expit
 
-from simlab.analysis.export.temperatures import Positions, chain_positions, temperature_of
+from simlab.analysis.export.engine_costs import Positions, chain_positions, temperature_of
 from simlab.traces.reader import open_trace
 from simlab.traces.synthetic import write_synthetic_trace
 

@@ -15,10 +15,13 @@ from simlab.analysis.optimize.candidate_sums import (
     WORST_CASE,
     CandidateSums,
     best_places,
+    halve_candidates,
+    halving_steps,
     log_influences,
+    mixed_order,
     objective_figures,
+    prompt_hash,
 )
-from simlab.analysis.optimize.halving import halve_candidates, halving_steps, mixed_order, prompt_hash
 
 
 def figure_by_hand(found: CandidateSums, place: int, objective: str, weights: Sequence[float]) -> float:

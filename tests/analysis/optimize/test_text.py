@@ -2,7 +2,7 @@
 
 import pytest
 
-from simlab.analysis.optimize.text import finalist_table
+from simlab.analysis.optimize.finalists import finalist_table
 from simlab.traces.artefacts.optimum import ChosenPolicy, Optimum, PromptSource, Scalar
 
 BEST = ChosenPolicy("ddtree:budget=8", "0123")

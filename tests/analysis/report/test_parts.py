@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from simlab.analysis.figure_style import DARK, LIGHT
 from simlab.analysis.optimize.finalists import judge_finalists
-from simlab.analysis.report.page import report_page
-from simlab.analysis.report.parts import Chart, FirstScreen, Grid, Note, Section, TreeExplorer, TrustLabel
+from simlab.analysis.report.page import Chart, FirstScreen, Grid, Note, Section, TreeExplorer, TrustLabel, report_page
 from simlab.analysis.report.results import ReportResults, family_label, split_rows
 from simlab.analysis.report.rounds import ENDS, RoundCounts
 from simlab.analysis.report.trees import MOST_DRAWN, ShownPolicy, TreeCollector, drawn_nodes
@@ -29,8 +28,8 @@ from simlab.policies.engine.replay import Replay
 from simlab.policies.parsing.parse import parse_policies
 from simlab.recorded import texts_of
 from simlab.sequence_replay import rounds
+from simlab.studies.report.build import _prices_label, _text_label
 from simlab.studies.report.inputs import ReportInputs
-from simlab.studies.report.trust import _prices_label, _text_label
 from simlab.testing.random_texts import random_sequence
 from simlab.traces.results.files import write_results
 from simlab.traces.results.rows import results_frame

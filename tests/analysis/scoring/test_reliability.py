@@ -12,8 +12,7 @@ from simlab.analysis.scoring.reliability import (
     calibration,
     reliability,
 )
-from simlab.analysis.statistics.intervals import intervals_of
-from simlab.analysis.statistics.prompt_spread import prompt_spread, ratios, share_intervals, sum_of_distances
+from simlab.analysis.statistics.intervals import intervals_of, prompt_spread, ratios, share_intervals, sum_of_distances
 from simlab.policies.fits.edge_sums import no_edge_sums
 
 

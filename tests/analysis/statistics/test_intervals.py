@@ -9,8 +9,14 @@ from uneven_prompts import MEASURES, MadeUpPrompts, no_prices
 
 from simlab.analysis.compare.comparisons import compare_pairs
 from simlab.analysis.statistics import intervals
-from simlab.analysis.statistics.intervals import LEVEL, intervals_of, ratio_interval, speedup_interval
-from simlab.analysis.statistics.jackknife import Spread, log_products
+from simlab.analysis.statistics.intervals import (
+    LEVEL,
+    Spread,
+    intervals_of,
+    log_products,
+    ratio_interval,
+    speedup_interval,
+)
 from simlab.analysis.table.prompt_sums import COLUMNS, PromptSums
 from simlab.arrays import Doubles
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from simlab.analysis.export.batch_choices import BatchChoice, BatchPrices, batch_ranges
 from simlab.analysis.statistics.intervals import UNKNOWN
-from simlab.analysis.table.acceptance import LengthCounts, acceptance_of
+from simlab.analysis.table.summaries import LengthCounts, acceptance_of
 from simlab.columns import RoundColumns
 from simlab.draft import Prompt
 from simlab.errors import SimlabError

@@ -7,9 +7,8 @@ from html import unescape
 from summary_rows import priced, results
 
 from simlab.analysis.statistics.intervals import Interval
-from simlab.analysis.table.html import cells_html, sentences_html, summaries_html
 from simlab.analysis.table.summaries import Summary, summarise
-from simlab.analysis.table.text import Cells, summary_cells, summary_notes
+from simlab.analysis.table.text import Cells, cells_html, sentences_html, summaries_html, summary_cells, summary_notes
 
 
 def rows_of(page: str, kind: str) -> list[list[str]]:

@@ -13,8 +13,7 @@ from summary_rows import priced, results, with_draws
 
 from simlab.analysis.statistics.intervals import UNKNOWN
 from simlab.analysis.table.price_draws import seconds_at_draws
-from simlab.analysis.table.speeds import STAGE_COLUMNS
-from simlab.analysis.table.summaries import Summary, summarise
+from simlab.analysis.table.summaries import STAGE_COLUMNS, Summary, summarise
 from simlab.analysis.table.text import summary_notes, summary_table
 from simlab.arrays import Doubles
 from simlab.errors import TraceError

@@ -7,8 +7,7 @@ import polars as pl
 import pytest
 from summary_rows import priced, results, with_draws
 
-from simlab.analysis.table.speeds import STAGE_COLUMNS
-from simlab.analysis.table.summaries import summarise
+from simlab.analysis.table.summaries import STAGE_COLUMNS, summarise
 from simlab.analysis.table.text import summary_blocks, summary_notes, summary_table
 from simlab.cost import StageSeconds
 from simlab.policies.costs.cell_prices import NUM_DRAWS

@@ -13,8 +13,7 @@ from simlab.channels import POOL, TRANSITIONS
 from simlab.columns import columns_of
 from simlab.cost import GRID_STAGES, PLAIN, STAGES, ChannelSeconds, CostTable, price
 from simlab.errors import CostError
-from simlab.policies.costs.round_costs import ALL_STAGES, round_costs
-from simlab.policies.costs.views import convex_view
+from simlab.policies.costs.curves import ALL_STAGES, convex_view, round_costs
 from simlab.policies.costs.what_if import parse_what_if, what_if
 from simlab.policies.engine.replay import Replay
 from simlab.policies.named.ddtree import DDTree
@@ -23,8 +22,7 @@ from simlab.policy import AnyPolicy, ChannelNeed
 from simlab.recorded import RecordedTexts, texts_of
 from simlab.sequence_replay import rounds
 from simlab.traces.reader import open_trace
-from simlab.traces.synthetic import write_synthetic_trace
-from simlab.traces.synthetic_channels import add_synthetic_channels
+from simlab.traces.synthetic import add_synthetic_channels, write_synthetic_trace
 
 UNITS = (2, 4)
 TREES: list[AnyPolicy] = [TreeFlash(budget, previous=3, top_k=3, channel=TRANSITIONS) for budget in (1, 4, 9)]

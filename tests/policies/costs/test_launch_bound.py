@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simlab.cost import GRID_STAGES, PLAIN, CostTable
-from simlab.policies.costs.launch_bound import FAR, RIDGES, UNKNOWN_RIDGE, flatness
+from simlab.policies.costs.roofline import FAR, RIDGES, UNKNOWN_RIDGE, flatness
 
 
 def table(verify: list[float] | np.ndarray) -> CostTable:

@@ -8,8 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simlab.cost import GRID_STAGES, PLAIN, Visits
-from simlab.policies.costs.cell_prices import CostSamples, drawn_prices
-from simlab.policies.costs.price_noise import fewest_samples, half_samples, neighbour_half_widths, samples_needed
+from simlab.policies.costs.cell_prices import (
+    CostSamples,
+    drawn_prices,
+    fewest_samples,
+    half_samples,
+    neighbour_half_widths,
+    samples_needed,
+)
 
 COUNTS, CONTEXTS = (0, 2, 8), (16, 64)
 

@@ -18,9 +18,16 @@ from simlab.cost import GRID_STAGES, PLAIN, CostTable
 from simlab.errors import PolicyError
 from simlab.grid import path_weight
 from simlab.policies.artefacts import NoArtefacts
-from simlab.policies.costs.layer_sizes import LayerSizes, layer_sizes
-from simlab.policies.costs.roofline import Roofline, RooflineRounds, fit_roofline, roofline_of, roofline_rounds
-from simlab.policies.costs.round_costs import ALL_STAGES, MODEL_STAGES, costs_at
+from simlab.policies.costs.curves import ALL_STAGES, MODEL_STAGES, costs_at
+from simlab.policies.costs.roofline import (
+    LayerSizes,
+    Roofline,
+    RooflineRounds,
+    fit_roofline,
+    layer_sizes,
+    roofline_of,
+    roofline_rounds,
+)
 from simlab.policies.orders.node_order import OrderLayer
 from simlab.policies.rules.budgets import FloorAndStep
 

@@ -14,7 +14,7 @@ from scipy.optimize import LinearConstraint, minimize
 from simlab.arrays import Doubles
 from simlab.cost import GRID_STAGES, PLAIN, CostTable
 from simlab.errors import PolicyError
-from simlab.policies.costs.views import closest_convex, convex_view, cost_in_view, name_and_view
+from simlab.policies.costs.curves import closest_convex, convex_view, cost_in_view, name_and_view
 from simlab.studies.inputs.prices import cost_table_of
 from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file
 

@@ -10,7 +10,7 @@ from made_up_costs import random_table
 
 from simlab.cost import GRID_STAGES, PLAIN, STAGES, CostTable
 from simlab.errors import CostError
-from simlab.policies.costs.views import convex_view
+from simlab.policies.costs.curves import convex_view
 from simlab.policies.costs.what_if import WhatIf, parse_what_if, what_if
 
 FACTORS = st.sampled_from([0.25, 0.5, 1.5, 3.0])

@@ -14,17 +14,18 @@ from ngram_oracle import PlainNGram
 from simlab.arrays import Ints
 from simlab.policies.edges.ngram import (
     MOST_TOKENS,
+    UNSEEN,
     NGramCounts,
     add_token,
     counts_from_rows,
     counts_of,
     empty_counts,
     key_of,
+    log_after,
     probability,
+    region_of,
 )
-from simlab.policies.edges.ngram_counting import count_texts
-from simlab.policies.edges.ngram_logs import UNSEEN, log_after, region_of
-from simlab.policies.edges.text_counts import counts_of_text
+from simlab.policies.edges.ngram_counting import count_texts, counts_of_text
 
 VOCAB = 5
 texts_strategy = st.lists(st.lists(st.integers(0, VOCAB - 1), max_size=30), max_size=4)

@@ -18,7 +18,7 @@ from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.chain import Chain
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.joint_budget import JointBudget
-from simlab.policies.rules.shared import shared_sizes
+from simlab.policies.rules.budgets import shared_sizes
 from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedSequence, RecordedTexts, texts_of
 from simlab.sequence_replay import draft_source

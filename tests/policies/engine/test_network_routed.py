@@ -18,7 +18,7 @@ from simlab.policies.named.chain import Chain
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.eagle3 import Eagle3
 from simlab.policies.named.router import seconds_of_largest
-from simlab.policies.routing.network_rule import NetworkRule
+from simlab.policies.routing.cut_rule import NetworkRule
 from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedSequence, texts_of

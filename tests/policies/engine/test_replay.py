@@ -30,7 +30,7 @@ from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import AnyPolicy, ChannelNeed
 from simlab.recorded import RecordedSequence, texts_of
 from simlab.sequence_replay import check_needs, rounds
-from simlab.studies.inputs.priced_policies import PricedPolicies
+from simlab.studies.inputs.artefacts import PricedPolicies
 from simlab.studies.inputs.prices import Prices, cost_table_of
 from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.testing.made_up_channels import made_up_branches, made_up_pools, made_up_transitions

@@ -17,8 +17,7 @@ from simlab.policies.edges.ngram import counts_of
 from simlab.policies.edges.rank_classes import NUM_CLASSES
 from simlab.policies.fits.edge_sums import EDGES, TRUE, EdgeScoring, EdgeSums, add_edges, edge_scoring_of, no_edge_sums
 from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.orders.node_order import NodeOrder
-from simlab.policies.orders.static_order import StaticOrder
+from simlab.policies.orders.node_order import NodeOrder, StaticOrder
 from simlab.policies.parsing.parse import parse_policies
 from simlab.recorded import RecordedSequence, texts_of
 

@@ -15,8 +15,7 @@ from simlab.policies.composition import Composition
 from simlab.policies.edges.models import NGramCorrected
 from simlab.policies.edges.ngram import counts_from_rows
 from simlab.policies.edges.ngram_counting import count_texts
-from simlab.policies.fits.edge_sums import EDGES, TRUE, edge_scoring_of, no_edge_sums
-from simlab.policies.fits.lattice_edge_sums import add_lattice_edges
+from simlab.policies.fits.edge_sums import EDGES, TRUE, add_lattice_edges, edge_scoring_of, no_edge_sums
 from simlab.policies.orders.lattice_order import BestPaths, LatticeOrder, WholeFamilies
 from simlab.policies.orders.lattice_sources import LatticeSource, PoolSource, TransitionSource
 from simlab.policies.rules.budgets import FixedBudget

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simlab.policies.fits.ranks import add_ranks, no_rank_counts, rank_frequencies
+from simlab.policies.fits.calibration import add_ranks, no_rank_counts, rank_frequencies
 from simlab.recorded import DraftRows
 from simlab.testing.random_texts import random_sequence
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_channels import VOCAB, below_lattice, random_lattice
 
-from simlab.policies.kernels.count_lattice import insert_true_by_count, walk_buffers_for
+from simlab.policies.kernels.take_lattice import insert_true_by_count, walk_buffers_for
 from simlab.policies.orders.node_order import NEVER
 
 

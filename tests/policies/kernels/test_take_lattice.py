@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from random_channels import VOCAB, as_nodes, below_lattice, random_lattice
 
 from simlab.arrays import Doubles, Ints
-from simlab.policies.kernels.path_order import DEPTHS, PARENTS, RANKS, TOKENS
 from simlab.policies.kernels.take_lattice import (
     expand_lattice,
     insert_true_by_token,
     take_lattice,
     true_reach,
 )
+from simlab.policies.kernels.true_places import DEPTHS, PARENTS, RANKS, TOKENS
 from simlab.policies.orders.node_order import NEVER, OrderedNodes
 
 seeds = st.integers(0, 1 << 30)

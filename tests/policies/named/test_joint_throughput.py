@@ -15,7 +15,7 @@ from simlab.cost import GRID_STAGES, PLAIN, CostTable
 from simlab.draft import Draft
 from simlab.errors import PolicyError
 from simlab.policies.composition import Composition, check_batch, select_together, shared_composition, shared_tree_sizes
-from simlab.policies.costs.round_costs import round_costs
+from simlab.policies.costs.curves import round_costs
 from simlab.policies.engine.lock_step import ServedRounds, rounds_of_policy, serve, served_sums, with_filler_requests
 from simlab.policies.engine.replay import Replay
 from simlab.policies.named import joint_throughput
@@ -23,7 +23,7 @@ from simlab.policies.named.caddtree import CaDDTree
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.joint_throughput import JointThroughput
 from simlab.policies.parsing.parse import parse_policies
-from simlab.policies.rules.shared import shared_sizes
+from simlab.policies.rules.budgets import shared_sizes
 from simlab.recorded import texts_of
 from simlab.sequence_replay import draft_source
 

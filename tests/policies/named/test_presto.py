@@ -16,14 +16,13 @@ from simlab.policies.composition import Composition
 from simlab.policies.edges.children import empty_children, fill_marginal
 from simlab.policies.edges.correction import Correction, cost_of, fit_weights
 from simlab.policies.edges.models import Marginal, NGramCorrected
-from simlab.policies.edges.ngram import NGramCounts, counts_from_rows, empty_counts
+from simlab.policies.edges.ngram import NGramCounts, counts_from_rows, empty_counts, no_logs
 from simlab.policies.edges.ngram_counting import count_texts
-from simlab.policies.edges.ngram_logs import no_logs
 from simlab.policies.engine.replay import Replay, replay_policies
-from simlab.policies.kernels.corrected_insertion import corrected_count_buffers_for, corrected_insertions_into
 from simlab.policies.kernels.corrected_step import clear_cost
-from simlab.policies.kernels.path_order import RANKS, TOKENS
+from simlab.policies.kernels.insertion import corrected_count_buffers_for, corrected_insertions_into
 from simlab.policies.kernels.take_in_order import take_in_order
+from simlab.policies.kernels.true_places import RANKS, TOKENS
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.presto import Presto
 from simlab.policies.orders.best_first import BestFirst

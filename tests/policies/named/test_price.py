@@ -12,7 +12,7 @@ from simlab.columns import TextRounds
 from simlab.cost import CostTable
 from simlab.grid import path_weight
 from simlab.policies.composition import Composition
-from simlab.policies.costs.round_costs import ALL_STAGES, MODEL_STAGES
+from simlab.policies.costs.curves import ALL_STAGES, MODEL_STAGES
 from simlab.policies.edges.models import Marginal
 from simlab.policies.fits.price import PricedRounds, fixed_point, policy_at_rate, priced_rounds, rounds_of_layer
 from simlab.policies.named.price import Price

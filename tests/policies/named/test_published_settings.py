@@ -7,7 +7,7 @@ import pytest
 from simlab.policies import POLICIES
 from simlab.policies.composition import Composed
 from simlab.policies.named.eagle2_beam import Eagle2Beam
-from simlab.policies.routing.recipe import RoutedRecipe
+from simlab.policies.routing.routed_policy import RoutedRecipe
 
 ROOT = 1
 """Counted by a release where it is taken away here."""

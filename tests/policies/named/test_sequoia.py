@@ -19,7 +19,7 @@ from simlab.grid import path_weight
 from simlab.policies.artefacts import NoArtefacts
 from simlab.policies.composition import Composition
 from simlab.policies.named.sequoia import Sequoia, fastest_size, round_seconds
-from simlab.policies.orders.static_order import StaticOrder
+from simlab.policies.orders.node_order import StaticOrder
 from simlab.policies.parsing.parse import parse_policies
 from simlab.testing import check_policy
 

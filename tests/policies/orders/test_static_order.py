@@ -14,7 +14,7 @@ from simlab.arrays import Doubles
 from simlab.grid import to_grid
 from simlab.policies.composition import Composition
 from simlab.policies.named.ddtree import DDTree
-from simlab.policies.orders.static_order import StaticOrder
+from simlab.policies.orders.node_order import StaticOrder
 from simlab.policies.rules.budgets import BestRatio, BudgetRule, FixedBudget, SurvivalBudget
 from simlab.policy import AnyPolicy
 

@@ -11,7 +11,7 @@ from made_up_artefacts import FullArtefacts, MadeUpArtefacts
 from made_up_costs import random_table
 
 from simlab.channels import FeatureRows, Features
-from simlab.channels.features import features_to_grid
+from simlab.channels.branches import features_to_grid
 from simlab.draft import Draft
 from simlab.errors import MissingChannelError, PolicyError
 from simlab.policies.engine.routed import RouteLayers
@@ -20,8 +20,7 @@ from simlab.policies.named.chain import Chain
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.router import seconds_of_largest
 from simlab.policies.parsing.parse import parse_policies
-from simlab.policies.routing.cut_rule import CutRule
-from simlab.policies.routing.network_rule import NetworkRule, RouteSeconds
+from simlab.policies.routing.cut_rule import CutRule, NetworkRule, RouteSeconds
 from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.policy import AnyPolicy, ChannelNeed
 from simlab.recorded import RecordedSequence, RecordedTexts, texts_of

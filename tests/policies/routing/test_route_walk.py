@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simlab.policies.routing.route_walk import missed_tokens
+from simlab.policies.routing.routed_policy import missed_tokens
 
 
 def missed_by_reading(used: list[bool], committed: list[int]) -> list[int]:

@@ -17,7 +17,7 @@ from simlab.cost import GRID_STAGES, PLAIN, CostTable
 from simlab.errors import PolicyError
 from simlab.grid import path_weight, to_grid
 from simlab.policies.composition import Composition
-from simlab.policies.costs.round_costs import ALL_STAGES, MODEL_STAGES
+from simlab.policies.costs.curves import ALL_STAGES, MODEL_STAGES
 from simlab.policies.edges.models import Marginal
 from simlab.policies.engine.replay import replay_policies
 from simlab.policies.named.bastion import Bastion

@@ -21,8 +21,7 @@ from made_up_costs import random_table
 
 from simlab.arrays import Doubles
 from simlab.grid import path_weight
-from simlab.policies.costs.round_costs import ALL_STAGES, RoundCosts, round_costs
-from simlab.policies.costs.views import convex_view
+from simlab.policies.costs.curves import ALL_STAGES, RoundCosts, convex_view, round_costs
 from simlab.policies.edges.models import Marginal
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.node_order import OrderLayer

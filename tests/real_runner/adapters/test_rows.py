@@ -14,7 +14,7 @@ from simlab.real_runner.adapters.rows import LiveMasks, mask_columns
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.drafters.ranked import CandidatesRead
 from simlab.real_runner.targets.model import Target
-from simlab.traces.format.records import DraftColumns
+from simlab.traces.format.frames import DraftColumns
 
 VOCAB_SIZE, NUM_MASKS, PROMPT_LENGTH, WIDTH = 23, 3, 5, 6
 TEXT = torch.from_numpy(np.random.default_rng(3).integers(0, VOCAB_SIZE, 24))

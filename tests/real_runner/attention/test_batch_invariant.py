@@ -25,14 +25,14 @@ from simlab.policies.named.ddtree import DDTree
 from simlab.policy import AnyPolicy
 from simlab.real_runner.attention import batch_invariant
 from simlab.real_runner.attention.batch_invariant import FixedShape, check_rows, fixed_shape, rows_for
-from simlab.real_runner.confirm import batch_invariant_check
-from simlab.real_runner.confirm.batch_invariant_check import check_rows_agree, check_shapes_agree
+from simlab.real_runner.confirm import setup as batch_invariant_check
 from simlab.real_runner.confirm.options import ConfirmOptions
+from simlab.real_runner.confirm.setup import check_rows_agree, check_shapes_agree
 from simlab.real_runner.decoding import plain, speculation
-from simlab.real_runner.decoding.choice import Choose, chooser
 from simlab.real_runner.decoding.decode import decode
+from simlab.real_runner.decoding.decoded import Choose, chooser
 from simlab.real_runner.models import Models
-from simlab.real_runner.profile.setting import setting_of
+from simlab.real_runner.profile.rounds import setting_of
 from simlab.real_runner.targets.model import Target
 from simlab.sampling.choice import Sampling
 from simlab.traces.artefacts.cost import write_cost_file

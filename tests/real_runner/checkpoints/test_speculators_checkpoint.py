@@ -16,11 +16,10 @@ from simlab.cli.main import main
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.files import load_drafter
 from simlab.real_runner.checkpoints.layouts import read_config
-from simlab.real_runner.decoding.live_drafter import LiveDrafter
+from simlab.real_runner.decoding.drafting import LiveDrafter
 from simlab.real_runner.drafters.dense import draft_logits
-from simlab.real_runner.drafters.draft_rows import draft_columns
 from simlab.real_runner.drafters.kept import KeptCandidates
-from simlab.real_runner.drafters.ranked import CandidatesRead
+from simlab.real_runner.drafters.ranked import CandidatesRead, draft_columns
 from simlab.real_runner.drafters.vocabulary import vocabulary_of
 from simlab.real_runner.models import load_models
 from simlab.real_runner.record.record import forward_text

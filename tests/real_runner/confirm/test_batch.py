@@ -159,7 +159,7 @@ def test_prices_of_another_batch_are_refused(
     batch: int, priced: int, said: str, made: Made, costs: dict[int, Path], tmp_path: Path
 ) -> None:
     from simlab.studies.confirm.run import run_confirmation
-    from simlab.studies.inputs.priced_policies import with_references
+    from simlab.studies.inputs.artefacts import with_references
 
     with pytest.raises(CostError, match=said):
         run_confirmation(

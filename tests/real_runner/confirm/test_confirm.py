@@ -23,8 +23,7 @@ from simlab.real_runner.confirm.audit import audit as confirm_audit
 from simlab.real_runner.confirm.audit.audit import audit, verdicts
 from simlab.real_runner.confirm.audit.float32_audit import TextLosses
 from simlab.real_runner.confirm.confirm import finished, measure
-from simlab.real_runner.confirm.entries import FinishedSequence, finished_run
-from simlab.real_runner.confirm.log import LOG, ConfirmLog
+from simlab.real_runner.confirm.log import LOG, ConfirmLog, FinishedSequence, finished_run
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedRound, DecodedText
@@ -35,7 +34,7 @@ from simlab.real_runner.targets.model import Target
 from simlab.sampling.choice import Sampling
 from simlab.sequence_replay import Round, replay_sequence
 from simlab.totals import Totals
-from simlab.traces.format.json_fields import JsonFields
+from simlab.traces.format.documents import JsonFields
 from simlab.tree import DraftTree
 
 Spoil = Callable[[DecodedText], DecodedText]

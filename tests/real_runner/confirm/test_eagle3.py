@@ -22,7 +22,7 @@ from simlab.real_runner.heads.eagle3.producer import Eagle3Producer
 from simlab.real_runner.profile.options import ProfileChannel
 from simlab.real_runner.record.additions.add import ChannelOptions, DraftOptions, add
 from simlab.studies.confirm.run import run_confirmation
-from simlab.studies.inputs.priced_policies import with_references
+from simlab.studies.inputs.artefacts import with_references
 from simlab.studies.profile import profile
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import open_trace
@@ -155,7 +155,17 @@ def test_beside_two_draft_sets_none_is_chosen(made: Made, tmp_path: Path) -> Non
     add(DraftOptions(str(trace), "other", str(other), min_width=12, exact_budget=20))
     add(ChannelOptions(str(trace), "short", str(made.folder / "head"), settings={**SETTINGS, "steps": 2}))
     for draft in ("dflash", "other"):
-        arguments = ["replay", "--trace", str(trace), "--draft-set", draft, "-p", f"{SHORTER},channel=short", "-p", SHORTER]
+        arguments = [
+            "replay",
+            "--trace",
+            str(trace),
+            "--draft-set",
+            draft,
+            "-p",
+            f"{SHORTER},channel=short",
+            "-p",
+            SHORTER,
+        ]
         assert main(arguments) == 0
     found = open_trace(trace)
     for recorded in found.recorded("dflash", channels=["eagle3", "short"]):

@@ -20,7 +20,7 @@ from simlab.real_runner.heads.path_producer import PathProducer
 from simlab.real_runner.profile.options import ProfileChannel
 from simlab.real_runner.record.additions.add import ChannelOptions, DraftOptions, add
 from simlab.studies.confirm.run import run_confirmation
-from simlab.studies.inputs.priced_policies import with_references
+from simlab.studies.inputs.artefacts import with_references
 from simlab.studies.profile import profile
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import open_trace

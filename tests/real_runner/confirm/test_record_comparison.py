@@ -15,8 +15,7 @@ from simlab.arrays import Floats
 from simlab.draft import Marginals
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policy import AnyPolicy
-from simlab.real_runner.confirm.record_comparison import compare_with_record
-from simlab.real_runner.confirm.row_comparison import compare_rows
+from simlab.real_runner.confirm.record_comparison import compare_rows, compare_with_record
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.models import Models, load_models

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from simlab.channels import Pool, Transitions
-from simlab.real_runner.confirm.row_comparison import compare_channels
+from simlab.real_runner.confirm.record_comparison import compare_channels
 
 
 def transitions(ids: list[list[int]], log_probs: list[list[float]], previous: tuple[int, ...] = (7, 8)) -> Transitions:

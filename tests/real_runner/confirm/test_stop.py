@@ -14,8 +14,7 @@ from confirm_runs import LABELS, Made, confirmed, make, setup_of
 from scipy import stats
 
 from simlab.analysis.confirm.table import widest_half_width
-from simlab.analysis.statistics.intervals import intervals_of
-from simlab.analysis.statistics.jackknife import log_products
+from simlab.analysis.statistics.intervals import intervals_of, log_products
 from simlab.arrays import Doubles
 from simlab.draft import Prompt
 from simlab.policy import AnyPolicy

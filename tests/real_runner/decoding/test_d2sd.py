@@ -20,8 +20,8 @@ from simlab.real_runner.confirm.record_comparison import compare_with_record
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence
-from simlab.real_runner.drafters.draft_rows import draft_columns
 from simlab.real_runner.drafters.kept import KeptCandidates
+from simlab.real_runner.drafters.ranked import draft_columns
 from simlab.real_runner.heads.producer import Drafted, StagedProducer
 from simlab.real_runner.heads.redraft_producer import RedraftProducer, RedraftText
 from simlab.real_runner.models import Models

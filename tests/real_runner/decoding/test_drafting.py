@@ -21,8 +21,8 @@ from simlab.real_runner.decoding.batched_decode import decode_batch
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence, replays_equal
-from simlab.real_runner.drafters.draft_rows import draft_columns
 from simlab.real_runner.drafters.kept import KeptCandidates
+from simlab.real_runner.drafters.ranked import draft_columns
 from simlab.real_runner.heads.producer import Drafted, Producer, RootProducer, StagedProducer, TextProducer
 from simlab.real_runner.heads.rows import HeadReach
 from simlab.real_runner.heads.treeflash import TreeFlashHead

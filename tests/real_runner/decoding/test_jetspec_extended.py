@@ -22,8 +22,8 @@ from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.drafters.draft_rows import draft_columns
 from simlab.real_runner.drafters.kept import KeptCandidates
+from simlab.real_runner.drafters.ranked import draft_columns
 from simlab.real_runner.drafters.text_context import TextContext
 from simlab.real_runner.heads import redraft_producer as producer_module
 from simlab.real_runner.heads.producer import StagedProducer

@@ -16,10 +16,10 @@ from simlab.policies.named.chain import Chain
 from simlab.policies.named.ddtree import DDTree
 from simlab.policy import AnyPolicy
 from simlab.real_runner.attention.grouped import additive_mask
-from simlab.real_runner.confirm.row_comparison import compare_rows
+from simlab.real_runner.confirm.record_comparison import compare_rows
 from simlab.real_runner.decoding import choice, plain, speculation
-from simlab.real_runner.decoding.choice import Choose
 from simlab.real_runner.decoding.decode import decode
+from simlab.real_runner.decoding.decoded import Choose
 from simlab.real_runner.decoding.tree_pass import TreeMask, follow, pass_of
 from simlab.real_runner.drafters.dense import BlockStates, block_states, draft_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
@@ -332,7 +332,7 @@ def one_further(
         ("simlab.real_runner.decoding.speculation.Speculation", "_commit", rejected_rows_read),
         ("simlab.real_runner.decoding.speculation.Speculation", "_commit", one_row_less_read),
         ("simlab.real_runner.decoding.speculation", "features_of", wrong_taps),
-        ("simlab.real_runner.decoding.live_drafter", "block_states", one_further),
+        ("simlab.real_runner.decoding.drafting", "block_states", one_further),
     ],
     ids=["rejected rows read", "a row overwritten", "states of the token before", "root one further"],
 )

@@ -22,8 +22,8 @@ from simlab.draft import Draft
 from simlab.policies.named.ddtree import DDTree
 from simlab.policy import AnyPolicy, Needs, Stateless
 from simlab.real_runner.decoding import speculation
-from simlab.real_runner.decoding.choice import Choose
 from simlab.real_runner.decoding.decode import decode
+from simlab.real_runner.decoding.decoded import Choose
 from simlab.real_runner.decoding.tree_pass import follow
 from simlab.real_runner.models import Models
 from simlab.sampling.choice import Sampling

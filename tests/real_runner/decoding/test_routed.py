@@ -24,8 +24,7 @@ from simlab.policies.named.chain import Chain
 from simlab.policies.named.d2sd import D2SD
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.eagle3 import Eagle3
-from simlab.policies.routing.cut_rule import CutRule
-from simlab.policies.routing.network_rule import NetworkRule, RouteSeconds
+from simlab.policies.routing.cut_rule import CutRule, NetworkRule, RouteSeconds
 from simlab.policies.routing.routed_policy import RoutedPolicy, RouteRule
 from simlab.policy import AnyPolicy
 from simlab.real_runner.confirm.record_comparison import compare_with_record
@@ -33,10 +32,10 @@ from simlab.real_runner.decoding import speculation
 from simlab.real_runner.decoding.batched_decode import decode_batch
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
-from simlab.real_runner.decoding.live_drafter import LiveDrafter
+from simlab.real_runner.decoding.drafting import LiveDrafter
 from simlab.real_runner.decoding.own_rows import first_unequal
-from simlab.real_runner.drafters.draft_rows import draft_columns
 from simlab.real_runner.drafters.kept import KeptCandidates
+from simlab.real_runner.drafters.ranked import draft_columns
 from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
 from simlab.real_runner.heads.eagle3.producer import Eagle3Producer, Eagle3Text, eagle3_producer
 from simlab.real_runner.heads.producer import AnyProducer, StagedProducer

@@ -12,7 +12,7 @@ from random_adapter import random_adapter
 from recorded_texts import record_texts
 from replay_is_the_runner import engine_unequal, with_true_ranks
 
-from simlab.cost.mask_rows import rows_of_pass
+from simlab.cost.table import rows_of_pass
 from simlab.draft import Draft, Prompt
 from simlab.errors import MissingChannelError, ModelError
 from simlab.policies.composition import Composition

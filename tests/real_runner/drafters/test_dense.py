@@ -11,14 +11,14 @@ from simlab.policies.orders.best_first import best_first
 from simlab.real_runner.checkpoints.files import load_drafter
 from simlab.real_runner.drafters.dense import block_logits, draft_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.drafters.draft_rows import draft_columns
 from simlab.real_runner.drafters.kept import KeptCandidates, marginals_of
+from simlab.real_runner.drafters.ranked import draft_columns
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.record.record import forward_text
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target, features_of, tapped
 from simlab.sampling.candidates import top_candidates
-from simlab.traces.format.records import DraftColumns
+from simlab.traces.format.frames import DraftColumns
 
 TOLERANCE = 1e-4
 PROMPT_LENGTH = 20

@@ -38,8 +38,7 @@ from simlab.real_runner.execution.executions import (
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.profile.options import ProfileOptions, settings_of
 from simlab.real_runner.profile.profile import profile
-from simlab.real_runner.profile.rounds import RoundTimer
-from simlab.real_runner.profile.setting import setting_of
+from simlab.real_runner.profile.rounds import RoundTimer, setting_of
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.sampling.choice import Sampling

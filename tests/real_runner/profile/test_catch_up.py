@@ -20,13 +20,12 @@ from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
 from simlab.real_runner.heads.eagle3.producer import eagle3_producer
 from simlab.real_runner.heads.producer import AnyProducer
 from simlab.real_runner.models import Models
-from simlab.real_runner.profile.catch_up import FEWEST_READ, CatchUpTimer
+from simlab.real_runner.profile.channels import FEWEST_READ, CatchUpTimer
 from simlab.real_runner.profile.options import ProfileOptions, settings_of
 from simlab.real_runner.profile.profile import profile
 from simlab.real_runner.profile.rounds import MEASURED_ROUNDS
 from simlab.studies.inputs.prices import cost_table_of
-from simlab.traces.artefacts.cost import read_cost_file
-from simlab.traces.artefacts.cost_channel import CATCH_UP
+from simlab.traces.artefacts.cost import CATCH_UP, read_cost_file
 
 TEXT = "Draft a tree, verify it in one pass, and keep what the target would have said. " * 9
 VOCAB_SIZE, NUM_TOKENS = 12, 60

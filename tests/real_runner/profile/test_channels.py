@@ -20,9 +20,8 @@ from simlab.real_runner.heads.taps_pool import PoolReach
 from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.models import load_models
 from simlab.real_runner.profile.options import ProfileChannel, ProfileOptions, settings_of
-from simlab.real_runner.profile.profile import profile
+from simlab.real_runner.profile.profile import ChannelPoint, ProfileSweeps, profile
 from simlab.real_runner.profile.rounds import MEASURED_ROUNDS, MEASURED_STEPS
-from simlab.real_runner.profile.sweeps import ChannelPoint, ProfileSweeps
 from simlab.studies.inputs.prices import cost_table_of
 from simlab.traces.artefacts.cost import CostFile, read_cost_file
 

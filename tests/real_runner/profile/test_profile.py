@@ -30,7 +30,7 @@ from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.profile import profile as profiling
 from simlab.real_runner.profile import rounds as profile_rounds
 from simlab.real_runner.profile.options import ProfileOptions, settings_of
-from simlab.real_runner.profile.profile import ProfileResult, profile
+from simlab.real_runner.profile.profile import ProfileResult, ProfileSweeps, profile
 from simlab.real_runner.profile.rounds import (
     MEASURED_ROUNDS,
     MEASURED_STEPS,
@@ -38,10 +38,9 @@ from simlab.real_runner.profile.rounds import (
     RoundTimer,
     TreesOfSize,
     check_grid,
+    empty_file,
     first_position,
 )
-from simlab.real_runner.profile.setting import empty_file
-from simlab.real_runner.profile.sweeps import ProfileSweeps
 from simlab.real_runner.targets.model import Target
 from simlab.sampling.choice import Sampling
 from simlab.traces.artefacts.cost import CostFile, read_cost_file, write_cost_file

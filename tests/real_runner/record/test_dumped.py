@@ -18,8 +18,8 @@ from simlab.cli.main import main
 from simlab.errors import ModelError, TraceError
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record
+from simlab.real_runner.targets.dumped_states import final_norm, load_partial_target
 from simlab.real_runner.targets.loading import load_target
-from simlab.real_runner.targets.partial import final_norm, load_partial_target
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import Trace, open_trace
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from simlab.real_runner.record.progress import RecordingProgress
+from simlab.real_runner.record.answers import RecordingProgress
 
 
 def test_decoded_tokens_count_in_part(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,22 +15,22 @@ from tokenizers import decoders, models, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from simlab.errors import PromptError
-from simlab.real_runner.record.completions import (
-    Completion,
-    CompletionIds,
-    CompletionText,
-    completion_ids,
-    read_completions,
-)
 from simlab.real_runner.model_options import parse_template_kwargs
-from simlab.real_runner.record.prompt_rows import Message
 from simlab.real_runner.record.prompts import (
+    Message,
     PromptRecord,
     Tokenizer,
     next_turn,
     read_prompts,
     render,
     render_text,
+)
+from simlab.real_runner.record.sources import (
+    Completion,
+    CompletionIds,
+    CompletionText,
+    completion_ids,
+    read_completions,
 )
 
 BUILTIN = Path(os.environ.get("SIMLAB_CACHE", "no-such-folder")) / "smollm2-135m"

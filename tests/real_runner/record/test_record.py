@@ -10,10 +10,9 @@ import tiny_models
 
 from simlab.errors import ModelError, PromptError, TraceError
 from simlab.policies.parsing.parse import parse_policies
-from simlab.real_runner.drafters import draft_rows
+from simlab.real_runner.drafters import ranked as draft_rows
 from simlab.real_runner.record.options import RecordOptions
-from simlab.real_runner.record.prompt_rows import Message
-from simlab.real_runner.record.prompts import read_prompts, render
+from simlab.real_runner.record.prompts import Message, read_prompts, render
 from simlab.real_runner.record.record import record
 from simlab.sequence_replay import hindsight_sequence, replay_sequence
 from simlab.traces.inspect import check_trace

@@ -14,10 +14,9 @@ from simlab.cli.main import main
 from simlab.errors import ModelError
 from simlab.real_runner.decoding.generate import generate
 from simlab.real_runner.models import load_models
-from simlab.real_runner.record.model_shapes import read_shapes
 from simlab.real_runner.record.options import RecordOptions
-from simlab.real_runner.record.static_estimate import foresee, foreseen, key_value_bytes, trace_bytes
-from simlab.real_runner.targets.key_value_rows import KeyValueRows
+from simlab.real_runner.record.static_estimate import foresee, foreseen, key_value_bytes, read_shapes, trace_bytes
+from simlab.real_runner.targets.model import KeyValueRows
 from simlab.sampling.choice import Sampling
 from simlab.traces.reader import open_trace, packaged_trace
 

@@ -21,8 +21,8 @@ from simlab.real_runner.record import record as module
 from simlab.real_runner.record.record import check_devices, load, plan_of, record
 from simlab.traces.inspect import check_trace
 from simlab.traces.writer import TraceWriter
-from simlab.workers.job import not_told
 from simlab.workers.on_ray import RayOptions
+from simlab.workers.threads import not_told
 
 NUM_SHARDS = 12
 

@@ -19,8 +19,7 @@ from safetensors import SafetensorError
 from simlab.cli.main import main
 from simlab.errors import ModelError
 from simlab.real_runner.decoding.generate import generate
-from simlab.real_runner.record.prompt_rows import Message
-from simlab.real_runner.record.prompts import render
+from simlab.real_runner.record.prompts import Message, render
 from simlab.real_runner.targets import builtin
 from simlab.real_runner.targets.loading import load_target
 from simlab.sampling.choice import Sampling

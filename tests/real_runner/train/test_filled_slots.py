@@ -17,10 +17,10 @@ from simlab.real_runner.checkpoints.files import load_drafter, save_drafter
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
-from simlab.real_runner.train.data import FeatureStore
-from simlab.real_runner.train.dflash import DrafterLoss
-from simlab.real_runner.train.losses import block_loss
+from simlab.real_runner.train.features import block_loss
 from simlab.real_runner.train.options import TrainingPlan
+from simlab.real_runner.train.text import FeatureStore
+from simlab.real_runner.train.train import DrafterLoss
 
 PLAN = TrainingPlan(steps=5, num_sequences=3, num_roots=4, head_tokens=0)
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simlab.real_runner.train.losses import block_loss
+from simlab.real_runner.train.features import block_loss
 from simlab.real_runner.train.options import LossWeights
 
 

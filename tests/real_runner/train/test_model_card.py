@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from simlab.real_runner.drafters.config import DFlashConfig
-from simlab.real_runner.train.curve import CurvePoint, DevScore, point_of, row_of
 from simlab.real_runner.train.model_card import AblationRow, CardFacts, SetResult, TrainingData, model_card, thinned
-from simlab.traces.format.json_fields import JsonFields
+from simlab.real_runner.train.trainer import CurvePoint, DevScore, point_of, row_of
+from simlab.traces.format.documents import JsonFields
 
 CONFIG = DFlashConfig(
     block_size=4,

@@ -9,7 +9,7 @@ import torch
 from training_runs import arguments, content, dev, finished, make_files, texts, write_table
 
 from simlab.cli.main import main
-from simlab.real_runner.train import dflash as train_dflash
+from simlab.real_runner.train import train as train_dflash
 from simlab.real_runner.train.options import HeadOptions, TextOptions, TrainingPlan
 
 

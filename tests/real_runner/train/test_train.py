@@ -24,9 +24,9 @@ from simlab.real_runner.checkpoints.files import load_drafter
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train import features, train
-from simlab.real_runner.train.data import FeatureStore
 from simlab.real_runner.train.initialise import config_for, from_target
 from simlab.real_runner.train.setup import mask_token_id, spread_taps
+from simlab.real_runner.train.text import FeatureStore
 from simlab.real_runner.train.trainer import Trainer, training_dtype
 from simlab.traces.texts import read_text_table
 

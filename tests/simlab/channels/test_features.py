@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simlab.channels import FEATURES, FeatureRows, Features, TargetLawRows, join_channels, kind_of
-from simlab.channels.features import features_to_grid
+from simlab.channels.branches import features_to_grid
 
 NUMBERS = st.floats(-1e6, 1e6, width=32)
 

@@ -10,8 +10,7 @@ from simlab.policies.parsing.parse import parse_policies
 from simlab.sequence_replay import replay_sequence
 from simlab.totals import Totals
 from simlab.traces.reader import open_trace
-from simlab.traces.synthetic import DRAFT, write_synthetic_trace
-from simlab.traces.synthetic_channels import SyntheticChannels
+from simlab.traces.synthetic import DRAFT, SyntheticChannels, write_synthetic_trace
 
 MINE = '''
 from dataclasses import dataclass

@@ -20,7 +20,7 @@ from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.models import Models
-from simlab.real_runner.profile.setting import setting_of
+from simlab.real_runner.profile.rounds import setting_of
 from simlab.studies.confirm.confirmation import SummaryContext
 from simlab.traces.artefacts.cost import CostFile, write_cost_file
 from simlab.traces.format.documents import with_digest

@@ -25,7 +25,7 @@ from engine_shapes import (
 from made_up_costs import filled
 from places import DOCS
 
-from simlab.analysis.export.engine_sources import MODELOPT, READ_ON, SGLANG, TENSORRT_LLM, VLLM, EngineSource
+from simlab.analysis.export.engine_settings import MODELOPT, READ_ON, SGLANG, TENSORRT_LLM, VLLM, EngineSource
 from simlab.cli.main import main
 from simlab.cost import PLAIN
 from simlab.policies.parsing.parse import parse_policies

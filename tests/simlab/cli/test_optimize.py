@@ -110,7 +110,7 @@ def test_one_trace_is_split_by_prompt(
     assert value["chosen_on"]["text_id"] == value["reported_on"]["text_id"] == trace.text_id
     assert value["chosen_on"]["prompts"] + value["reported_on"]["prompts"] == 18
     assert "split by a hash" in value["split"]
-    from simlab.analysis.optimize.halving import prompt_hash
+    from simlab.analysis.optimize.candidate_sums import prompt_hash
 
     prompts = {(one.prompt.dataset, one.prompt.prompt_id) for one in trace.sequences()}
     (row,) = [row for row in value["rows"] if row["policy"] == "ddtree:budget=6"]

@@ -13,7 +13,7 @@ from planted_traces import PLANTED, stairs, write_trace
 
 from simlab.cli.main import main
 from simlab.traces.artefacts.cost import write_cost_file
-from simlab.traces.results.parts import NotedPart
+from simlab.traces.results.files import NotedPart
 from simlab.traces.results.sums import merge_sums, read_sums, sums_schema, write_sums
 from simlab.workers.parts import Part
 

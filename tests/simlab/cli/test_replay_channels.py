@@ -14,8 +14,7 @@ from simlab.cli.main import main
 from simlab.cost import Visits
 from simlab.policies.parsing.parse import parse_policies
 from simlab.studies.inputs.prices import cost_table_of
-from simlab.traces.artefacts.cost import read_cost_file, write_cost_file
-from simlab.traces.artefacts.cost_channel import CostChannel
+from simlab.traces.artefacts.cost import CostChannel, read_cost_file, write_cost_file
 from simlab.traces.format.manifest_entries import BASE_RANK, ModelInfo
 from simlab.traces.reader import open_trace
 from simlab.traces.results.files import read_results

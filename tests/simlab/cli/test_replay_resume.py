@@ -12,13 +12,13 @@ import pytest
 from made_up_costs import EMPTY, filled
 from summary_rows import as_measured
 
-from simlab.analysis.table.speeds import STAGE_COLUMNS
+from simlab.analysis.table.summaries import STAGE_COLUMNS
 from simlab.cli.interruption import INTERRUPTED
 from simlab.cli.main import main
 from simlab.cost import PLAIN
 from simlab.policies.engine import replay as engine
 from simlab.recorded import RecordedTexts
-from simlab.studies.inputs.priced_policies import PricedPolicies, priced_policies
+from simlab.studies.inputs.artefacts import PricedPolicies, priced_policies
 from simlab.studies.inputs.prices import Prices
 from simlab.studies.replay import rows as replay_rows
 from simlab.studies.replay import run as command_replay_run

@@ -13,8 +13,7 @@ from simlab.errors import UsageError
 from simlab.policies.engine import replay as engine
 from simlab.recorded import RecordedTexts
 from simlab.studies.replay import run as replay_run
-from simlab.traces.results.files import read_unfinished_results, results_part, write_results
-from simlab.traces.results.parts import NotedPart
+from simlab.traces.results.files import NotedPart, read_unfinished_results, results_part, write_results
 from simlab.traces.results.rounds_file import write_rounds
 from simlab.traces.synthetic import write_synthetic_trace
 from simlab.workers.parts import Part

@@ -8,14 +8,14 @@ import polars as pl
 import pytest
 from made_up_costs import filled
 
-from simlab.analysis.scoring.figures import (
+from simlab.analysis.scoring.rows import RELIABILITY_SCHEMA
+from simlab.analysis.scoring.text import (
     coverage_figure,
     first_candidates_figure,
     gap_figure,
     reliability_figure,
     waste_figure,
 )
-from simlab.analysis.scoring.rows import RELIABILITY_SCHEMA
 from simlab.cli.main import main
 from simlab.traces.artefacts.cost import write_cost_file
 from simlab.traces.synthetic import write_synthetic_trace

@@ -11,8 +11,14 @@ from made_up_costs import SYNTHETIC, filled
 
 from simlab.cli.main import main
 from simlab.policies import POLICIES
-from simlab.policies.fits.calibration import add_edges, fit_map, no_edge_counts
-from simlab.policies.fits.ranks import add_ranks, no_rank_counts, rank_frequencies
+from simlab.policies.fits.calibration import (
+    add_edges,
+    add_ranks,
+    fit_map,
+    no_edge_counts,
+    no_rank_counts,
+    rank_frequencies,
+)
 from simlab.policies.named.calibrated import CalibratedTree, edge_map_of
 from simlab.policies.named.price import Price
 from simlab.policies.named.sequoia import Sequoia

@@ -8,7 +8,7 @@ import pytest
 from made_up_costs import filled, sample_s
 
 from simlab.cli.main import main
-from simlab.policies.costs.views import convex_view
+from simlab.policies.costs.curves import convex_view
 from simlab.policies.costs.what_if import parse_what_if, what_if
 from simlab.traces.artefacts.cost import read_cost_file, write_cost_file
 from simlab.traces.results.files import read_results

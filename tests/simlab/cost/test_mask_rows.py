@@ -6,7 +6,7 @@ from made_up_costs import random_table
 
 from simlab.channels.needs import Held
 from simlab.cost import STAGES, CostTable
-from simlab.cost.mask_rows import rows_of_pass, seconds_by_rows
+from simlab.cost.table import rows_of_pass, seconds_by_rows
 from simlab.errors import MissingChannelError
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.self_speculation import SelfSpeculation

@@ -8,9 +8,9 @@ from confirm_runs import MAX_NEW_TOKENS, Made, make
 
 import simlab
 from simlab.errors import UsageError
+from simlab.real_runner.model_options import AnswerOptions
 from simlab.studies.fit_ngram import fit_ngram
 from simlab.studies.fit_tables import fit_calibration, fit_ranks
-from simlab.real_runner.model_options import AnswerOptions
 from simlab.studies.profile import ProfileTable
 from simlab.traces.format.documents import with_digest
 

@@ -12,11 +12,9 @@ from simlab.cli.main import main
 from simlab.cost import Visits
 from simlab.policies.parsing.parse import parse_policies
 from simlab.sequence_replay import rounds
-from simlab.traces.artefacts.cost import write_cost_file
-from simlab.traces.artefacts.cost_channel import CostChannel
+from simlab.traces.artefacts.cost import CostChannel, write_cost_file
 from simlab.traces.reader import open_trace, packaged_trace
-from simlab.traces.synthetic import DRAFT, write_synthetic_trace
-from simlab.traces.synthetic_channels import SyntheticChannels
+from simlab.traces.synthetic import DRAFT, SyntheticChannels, write_synthetic_trace
 
 ROUTER = 'router:routes="ddtree:budget=8|ar|chain:length=2",cuts="0.5|2"'
 ASKED = ("replay", "--limit", "3", "-p", ROUTER, "-p", "ddtree:budget=8")

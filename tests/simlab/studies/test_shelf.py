@@ -10,7 +10,7 @@ import pytest
 from simlab.cli.main import main
 from simlab.policies.artefacts import LEAST_WIDTH
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
-from simlab.studies.confirm.artefacts import artefacts_of_models
+from simlab.studies.confirm.confirm import artefacts_of_models
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.inputs.prices import Prices
 from simlab.traces.artefacts.ngram import read_ngram_file

@@ -10,8 +10,7 @@ import pytest
 from simlab.cli.main import main
 from simlab.errors import SimlabError, UsageError
 from simlab.tracking import tracker, writers
-from simlab.tracking.tracker import TRACKERS, check_trackers, tracking
-from simlab.tracking.writers import Scalar
+from simlab.tracking.tracker import TRACKERS, Scalar, check_trackers, tracking
 
 
 class Told:

@@ -19,8 +19,8 @@ from ray_jobs import Squares
 from tiny_recordings import bytes_of, options_of
 
 from simlab.real_runner.record.record import record
-from simlab.workers.job import not_told
 from simlab.workers.on_ray import RayOptions, workers_on
+from simlab.workers.threads import not_told
 
 NUM_SHARDS = 12
 

@@ -10,11 +10,9 @@ from ray_jobs import Squares, ray_of_tests
 
 from simlab.errors import SimlabError, UsageError
 from simlab.workers import ray_pool
-from simlab.workers.job import Workers, not_told
-from simlab.workers.kinds import kind_of_this_process
 from simlab.workers.on_ray import RayOptions, WorkerError, ray_options, workers_on
 from simlab.workers.ray_pool import MOST_LOSSES, RayWorkers
-from simlab.workers.threads import Threads
+from simlab.workers.threads import Threads, Workers, kind_of_this_process, not_told
 
 NUM_UNITS = 12
 EXPECTED = [number * number for unit in range(NUM_UNITS) for number in range(unit + 1)]

@@ -7,9 +7,7 @@ import pytest
 from ray_jobs import Squares
 
 from simlab.errors import SimlabError
-from simlab.workers.job import not_told
-from simlab.workers.kinds import difference, kind_of_this_process
-from simlab.workers.threads import Threads, in_order, num_cores
+from simlab.workers.threads import Threads, difference, in_order, kind_of_this_process, not_told, num_cores
 
 
 def test_values_come_in_the_order_of_the_units_and_reports_are_heard(tmp_path: Path) -> None:

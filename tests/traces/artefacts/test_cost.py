@@ -19,13 +19,13 @@ from simlab.studies.inputs.prices import cost_table_of
 from simlab.traces.artefacts import cost as cost_file
 from simlab.traces.artefacts.cost import (
     FORMAT_VERSION,
+    CostChannel,
     CostFile,
     find_packaged,
     packaged_cost_files,
     read_cost_file,
     write_cost_file,
 )
-from simlab.traces.artefacts.cost_channel import CostChannel
 from simlab.traces.format.documents import with_digest
 from simlab.traces.format.manifest_entries import ModelInfo
 from simlab.traces.reader import open_trace, packaged_trace

@@ -13,8 +13,8 @@ from made_up_costs import EMPTY, SYNTHETIC
 
 from simlab.cost import GRID_STAGES, PLAIN
 from simlab.errors import CostError
-from simlab.policies.costs.launch_bound import flatness
-from simlab.policies.costs.views import closest_convex
+from simlab.policies.costs.curves import closest_convex
+from simlab.policies.costs.roofline import flatness
 from simlab.studies.inputs.prices import cost_table_of
 from simlab.traces.artefacts.cost import CostFile, read_cost_file, write_cost_file
 from simlab.traces.artefacts.cost_import import (

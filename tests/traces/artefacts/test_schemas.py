@@ -15,8 +15,8 @@ from signed_files import is_signed, signed
 
 from simlab.errors import CostError, TraceError
 from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file
+from simlab.traces.artefacts.kinds import SCHEMAS, read_schema
 from simlab.traces.artefacts.optimum import ChosenPolicy, Optimum, PromptSource, read_optimum
-from simlab.traces.artefacts.schemas import SCHEMAS, read_schema
 from simlab.traces.format.documents import with_digest
 from simlab.traces.format.manifest import DumpedInfo, read_manifest
 from simlab.traces.format.manifest_entries import ChannelInfo

@@ -14,13 +14,13 @@ from simlab.errors import TraceError
 from simlab.recorded import DraftRows, RecordedSequence
 from simlab.testing.made_up_channels import made_up_branches, made_up_pools, made_up_transitions
 from simlab.traces.channels import checks
-from simlab.traces.channels.columns import BranchColumns, ChannelColumns, PoolColumns, TransitionColumns
-from simlab.traces.channels.row_checks import (
+from simlab.traces.channels.checks import (
     check_branch_rows,
     check_pool_rows,
     check_transition_rows,
     transition_shape,
 )
+from simlab.traces.channels.columns import BranchColumns, ChannelColumns, PoolColumns, TransitionColumns
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.manifest_entries import BASE_RANK, ChannelInfo, ModelInfo
 from simlab.traces.synthetic import DRAFT, SyntheticHeads, synthetic_manifest, synthetic_sequences

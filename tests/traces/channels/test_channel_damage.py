@@ -16,8 +16,7 @@ from simlab.errors import TraceError
 from simlab.traces.channels.shards import read_channel_rows
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import open_trace
-from simlab.traces.synthetic import DRAFT, write_synthetic_trace
-from simlab.traces.synthetic_channels import SyntheticChannels
+from simlab.traces.synthetic import DRAFT, SyntheticChannels, write_synthetic_trace
 
 FILES = [
     "channel-transitions-0000.parquet",

@@ -21,8 +21,7 @@ from simlab.traces.fetching.fetched import fetched_file
 from simlab.traces.fetching.store import held, make_room, most_bytes
 from simlab.traces.format.files import draft_file
 from simlab.traces.reader import Trace, open_trace
-from simlab.traces.synthetic import DRAFT, write_synthetic_trace
-from simlab.traces.synthetic_channels import SyntheticChannels
+from simlab.traces.synthetic import DRAFT, SyntheticChannels, write_synthetic_trace
 
 SEQUENCES, SHARDS = 12, 9
 NAME = draft_file(DRAFT, 0)

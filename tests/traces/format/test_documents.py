@@ -13,8 +13,7 @@ from signed_files import signed
 from simlab.errors import SimlabError, TraceError
 from simlab.traces.artefacts.cost import read_cost_file
 from simlab.traces.artefacts.table import read_table_file
-from simlab.traces.format.documents import DIGEST, MOST_BYTES, check_digest, in_lines, with_digest
-from simlab.traces.format.json_fields import JsonFields
+from simlab.traces.format.documents import DIGEST, MOST_BYTES, JsonFields, check_digest, in_lines, with_digest
 from simlab.traces.format.manifest import manifest_from_text
 
 READERS: dict[str, Callable[[Path], object]] = {

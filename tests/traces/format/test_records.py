@@ -5,7 +5,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from simlab.traces.format.records import DraftColumns
+from simlab.traces.format.frames import DraftColumns
 from simlab.traces.synthetic import DRAFT, synthetic_sequences
 
 COLUMNS = synthetic_sequences(length=12)[0].drafts[DRAFT]

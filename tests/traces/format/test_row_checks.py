@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from simlab.errors import TraceError
 from simlab.limits.typed_numbers import MOST_SEED
 from simlab.traces.format import checks
+from simlab.traces.format.checks import check_draft_rows, check_texts, check_token_rows
+from simlab.traces.format.frames import SequenceRecord
 from simlab.traces.format.manifest import Manifest
-from simlab.traces.format.records import SequenceRecord
-from simlab.traces.format.row_checks import check_draft_rows, check_texts, check_token_rows
 from simlab.traces.reader import open_trace
 from simlab.traces.synthetic import DRAFT, SyntheticHeads, synthetic_manifest, synthetic_sequences
 from simlab.traces.writer import TraceWriter

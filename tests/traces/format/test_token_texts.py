@@ -10,12 +10,11 @@ import pytest
 from simlab.cli.main import main
 from simlab.errors import TraceError
 from simlab.real_runner.targets import builtin, token_text
-from simlab.studies.inputs.decoder import decoder_of
-from simlab.studies.inputs.trace import sample_trace
+from simlab.studies.inputs.trace import decoder_of, sample_trace
 from simlab.traces.format.token_texts import TOKEN_TEXTS, text_of_tokens
 from simlab.traces.reader import open_trace, packaged_trace
 from simlab.traces.synthetic import write_synthetic_trace
-from simlab.traces.token_texts import add_token_texts, tokens_of
+from simlab.traces.texts import add_token_texts, tokens_of
 
 needs_tokenizer = pytest.mark.skipif(builtin.target_at_hand() is None, reason="the built-in target is not here")
 

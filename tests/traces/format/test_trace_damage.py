@@ -14,7 +14,7 @@ from signed_files import signed
 
 from simlab.errors import TraceError
 from simlab.traces.format.checks import find_problem
-from simlab.traces.format.records import DraftColumns, SequenceRecord, TokenRows
+from simlab.traces.format.frames import DraftColumns, SequenceRecord, TokenRows
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import open_trace, packaged_trace
 from simlab.traces.synthetic import (

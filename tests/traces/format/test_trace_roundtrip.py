@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from simlab.errors import TraceError
-from simlab.traces.format.records import SequenceRecord, draft_digest, text_digest
+from simlab.traces.format.frames import SequenceRecord, draft_digest, text_digest
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.synthetic import (

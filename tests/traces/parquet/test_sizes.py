@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from simlab.errors import TooLargeError, TraceError
 from simlab.limits.memory import MAX_GIB
 from simlab.traces.format.files import read_frame
-from simlab.traces.parquet.checks import check_promised, check_size
-from simlab.traces.parquet.sizes import parquet_sizes
+from simlab.traces.parquet.sizes import check_promised, check_size, parquet_sizes
 from simlab.traces.reader import packaged_trace
 
 ParquetCompression: TypeAlias = Literal["zstd", "snappy", "uncompressed", "gzip", "lz4"]

@@ -15,11 +15,9 @@ from hub_server import TOKEN, Hub, Said, run_commands, serving
 
 from simlab.cli.main import main
 from simlab.errors import SimlabError, TraceError, UsageError
-from simlab.traces.publishing.card import trace_card
-from simlab.traces.publishing.publication import publication
+from simlab.traces.publishing.publication import publication, trace_card
 from simlab.traces.reader import Trace, open_trace
-from simlab.traces.synthetic import DRAFT, write_synthetic_trace
-from simlab.traces.synthetic_channels import SyntheticChannels
+from simlab.traces.synthetic import DRAFT, SyntheticChannels, write_synthetic_trace
 
 HERE = "hf://datasets/org/traces"
 

@@ -12,8 +12,8 @@ import torch
 from simlab.arrays import Floats, Ints
 from simlab.draft import Prompt
 from simlab.real_runner.confirm.audit import float32_audit as audit
+from simlab.real_runner.confirm.audit.audit import Verdict, verdict_of
 from simlab.real_runner.confirm.audit.float32_audit import TextLosses, audit_text, least_error, measured_bound
-from simlab.real_runner.confirm.audit.verdict import Verdict, verdict_of
 from simlab.real_runner.decoding.generate import generate
 from simlab.real_runner.record.prompts import read_prompts, render
 from simlab.real_runner.targets.loading import load_target

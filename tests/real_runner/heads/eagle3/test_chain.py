@@ -19,7 +19,7 @@ from simlab.real_runner.heads.eagle3.producer import Eagle3Producer
 from simlab.real_runner.models import Models
 from simlab.real_runner.record.record import forward_text
 from simlab.real_runner.targets.model import Target
-from simlab.traces.format.records import DraftColumns
+from simlab.traces.format.frames import DraftColumns
 
 BLOCK, WIDTH = 5, 6
 ROOTS = (PROMPT_LENGTH, 17, len(TEXT) - 2)

@@ -16,11 +16,10 @@ from simlab.real_runner.checkpoints.networks.adapter_files import load_adapter
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train import features
-from simlab.real_runner.train.data import FeatureStore, TrainingBatch
 from simlab.real_runner.train.features import read_features
 from simlab.real_runner.train.networks.adapter import AdapterLoss
 from simlab.real_runner.train.options import LossWeights, TrainingPlan
-from simlab.real_runner.train.text import given_texts
+from simlab.real_runner.train.text import FeatureStore, TrainingBatch, given_texts
 
 MASKS, CONSISTENCY = 3, 0.1
 PLAN = TrainingPlan(steps=5, num_sequences=3, num_roots=5, head_tokens=0, loss=LossWeights(4.0, 0.0, 0.0))

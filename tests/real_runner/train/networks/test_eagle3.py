@@ -18,7 +18,6 @@ from simlab.real_runner.heads.eagle3.head import Eagle3Head, KeyValues
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target, features_of, tapped
 from simlab.real_runner.train import features
-from simlab.real_runner.train.data import FeatureStore, TrainingBatch
 from simlab.real_runner.train.features import read_features
 from simlab.real_runner.train.networks.eagle3 import (
     Eagle3Loss,
@@ -28,7 +27,7 @@ from simlab.real_runner.train.networks.eagle3 import (
     unrolled,
 )
 from simlab.real_runner.train.options import LossWeights, TrainingPlan
-from simlab.real_runner.train.text import given_texts
+from simlab.real_runner.train.text import FeatureStore, TrainingBatch, given_texts
 
 PASSES, TAPS = 4, (0, 2)
 PLAN = TrainingPlan(steps=5, num_sequences=3, num_roots=5, head_tokens=0, loss=LossWeights(4.0, 0.0, 0.0))

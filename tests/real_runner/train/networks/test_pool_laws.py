@@ -17,10 +17,10 @@ from simlab.real_runner.heads.base import BaseCandidates
 from simlab.real_runner.heads.taps_pool import BeamNodes, PoolReach, beam_nodes
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.train import features
-from simlab.real_runner.train.data import FeatureStore
 from simlab.real_runner.train.networks import pool_laws
 from simlab.real_runner.train.networks.pool_laws import drawn_roots, law_loss, read_laws
 from simlab.real_runner.train.networks.taps import ScorerLoss, _along
+from simlab.real_runner.train.text import FeatureStore
 
 REACH = PoolReach(5, 6)
 LAW = ("--labels", "law", "--law-roots", "40")

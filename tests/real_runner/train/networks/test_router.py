@@ -20,8 +20,7 @@ from simlab.real_runner.record.additions.add import ChannelOptions, add
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record
 from simlab.real_runner.targets.loading import load_target
-from simlab.real_runner.train.networks.router import plain_losses
-from simlab.real_runner.train.networks.router_roots import RouterRoots, read_roots, router_of
+from simlab.real_runner.train.networks.router import RouterRoots, plain_losses, read_roots, router_of
 from simlab.recorded import RecordedSequence
 from simlab.sequence_replay import check_needs, rounds
 from simlab.traces.inspect import check_trace

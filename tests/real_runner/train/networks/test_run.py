@@ -17,10 +17,10 @@ from simlab.cli.main import main
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.checkpoints.files import load_drafter, load_head
 from simlab.real_runner.train import features
-from simlab.real_runner.train.curve import CurvePoint, HeldOut, point_of, row_of
 from simlab.real_runner.train.networks.run import Best, best_of
 from simlab.real_runner.train.networks.treeflash import HeadLoss
-from simlab.traces.format.json_fields import json_fields
+from simlab.real_runner.train.trainer import CurvePoint, HeldOut, point_of, row_of
+from simlab.traces.format.documents import json_fields
 
 
 @pytest.fixture(scope="module")

@@ -16,11 +16,10 @@ from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
-from simlab.real_runner.train.data import FeatureStore
 from simlab.real_runner.train.features import read_features
 from simlab.real_runner.train.networks.treeflash import HeadLoss
 from simlab.real_runner.train.options import LossWeights, TrainingPlan
-from simlab.real_runner.train.text import given_texts
+from simlab.real_runner.train.text import FeatureStore, given_texts
 
 PLAN = TrainingPlan(
     steps=5, num_sequences=3, num_roots=4, head_tokens=0, loss=LossWeights(decay=4.0, focal=0.0, chain=0.0)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from simlab.analysis.report.parts import TreeExplorer
+from simlab.analysis.report.page import TreeExplorer
 from simlab.cli.main import main
 from simlab.errors import UsageError
+from simlab.studies.report.build import explorer
 from simlab.studies.report.inputs import ReportInputs, inputs_of_replay, inputs_of_results
-from simlab.studies.report.trees import explorer
 from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file, write_cost_file
 from simlab.traces.reader import open_trace, packaged_trace
 from simlab.traces.results.files import read_results
