@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -272,17 +271,6 @@ def test_processes_that_make_them_at_once_all_read_the_same(folder: Path, monkey
     assert num() == 0
 
 
-def test_rows_in_use_outlive_their_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = undecoded(folder, monkeypatch)
-    rows_of(folder)
-    held = rows_of(folder)
-    flip(folder / SHARD, 0)
-    flip(folder / SHARD, 0)
-    rows_of(folder)
-    shutil.rmtree(folder / ".decoded")
-    assert_same(held, expected)
-
-
 def test_a_folder_that_cannot_be_written_sends_them_to_the_cache(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,26 +285,11 @@ def test_a_folder_that_cannot_be_written_sends_them_to_the_cache(
     assert (folder / ".decoded").read_text() == ""
 
 
-def test_with_nowhere_to_write_a_replay_works(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / ".decoded").write_text("")
-    (tmp_path / "cache").write_text("")
-    expected = undecoded(folder, monkeypatch)
-    assert_same(rows_of(folder), expected)
-    assert_same(rows_of(folder), expected)
-
-
 def test_a_link_in_the_place_of_the_folder_is_left_alone(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (folder / ".decoded").symlink_to(tmp_path / "elsewhere")
     rows_of(folder)
     assert list((tmp_path / "elsewhere").iterdir()) == []
-
-
-def test_a_full_disk_gets_none(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoded, "_FREE_BYTES", 1 << 60)
-    rows_of(folder)
-    assert not list(folder.rglob("*.rows"))
-    assert not list((tmp_path / "cache").rglob("*.rows"))
 
 
 def test_none_are_made_when_they_are_off_or_too_small_to_be_worth_it(
@@ -356,19 +329,6 @@ def test_a_killed_writer_leaves_nothing_wrong(folder: Path, num_events: int) -> 
     assert not list(folder.rglob("*.part"))
 
 
-def test_a_killed_process_leaves_nothing_wrong(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = undecoded(folder, monkeypatch)
-    process = reading(folder, 1000)
-    while not list(folder.rglob("*.stamp")) and process.poll() is None:
-        pass
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert_same(rows_of(folder), expected)
-    num = decodes(monkeypatch)
-    assert_same(rows_of(folder), expected)
-    assert num() == 0
-
-
 def test_inspect_says_how_much_they_take(folder: Path) -> None:
     assert check_trace(folder).drafts[DRAFT].decoded_bytes == 0
     before = simlab.replay(folder, ["ddtree:budget=8"]).rows
@@ -377,19 +337,3 @@ def test_inspect_says_how_much_they_take(folder: Path) -> None:
     shutil.rmtree(folder / ".decoded")
     assert check_trace(folder).text_id == report.text_id
     assert simlab.replay(folder, ["ddtree:budget=8"]).rows.equals(before)
-
-
-def test_inspect_prints_how_much_they_take(folder: Path) -> None:
-    assert "kept decoded" not in simlab.inspect(str(folder)).text()
-    rows_of(folder)
-    num_bytes = sum(one.stat().st_size for one in folder.rglob("*.rows"))
-    assert f"  {num_bytes:,} bytes kept decoded for replays, no part of the trace" in simlab.inspect(str(folder)).text()
-
-
-def test_a_trace_can_be_written_where_one_was_deleted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows_of(folder)
-    for path in folder.iterdir():
-        if path.name != ".decoded":
-            path.unlink()
-    write_synthetic_trace(folder, seed=1, num_sequences=8, length=30, kept=8, prompts_per_shard=2)
-    assert_same(rows_of(folder), undecoded(folder, monkeypatch))

@@ -160,18 +160,6 @@ def test_tensors_that_do_not_fit_are_refused(
     assert "\n" not in str(refused.value)
 
 
-def test_pickled_weights_and_cut_files_are_refused(tmp_path: Path) -> None:
-    folder = released(tmp_path / "head")
-    weights = folder / "model.safetensors"
-    whole = weights.read_bytes()
-    weights.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ModelError, match="model.safetensors"):
-        load_eagle3(folder, torch.float32)
-    weights.rename(folder / "pytorch_model.bin")
-    with pytest.raises(ModelError, match="safetensors"):
-        load_eagle3(folder, torch.float32)
-
-
 @pytest.mark.parametrize(
     ("changed", "said"),
     [

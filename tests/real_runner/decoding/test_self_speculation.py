@@ -18,7 +18,6 @@ from systems import (
     MODES,
     MOST,
     NUM_MASKS,
-    OF_MASKS,
     QUADRATIC,
     ROOT_ONLY,
     VOCAB_SIZE,
@@ -35,7 +34,6 @@ from simlab.cost.mask_rows import rows_of_pass
 from simlab.draft import Draft, Prompt
 from simlab.errors import MissingChannelError, ModelError
 from simlab.grid import to_grid
-from simlab.policies.composition import Composition
 from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.self_speculation import SelfSpeculation
@@ -72,14 +70,6 @@ def test_a_root_has_a_draft_where_the_last_node_carried_masks() -> None:
             assert has_draft(decoded) == expected
             seen |= set(itertools.pairwise(expected))
     assert seen == {(True, True), (True, False), (False, True)}
-
-
-def test_masks_behind_every_node_are_the_policy_within() -> None:
-    for seed in range(3):
-        ours, theirs = (long_text(self_models(seed), one) for one in (SelfSpeculation(6, 6), DDTree(6)))
-        for one, other in zip(ours.rounds, theirs.rounds, strict=True):
-            assert one.round.tree.tokens.tolist() == other.round.tree.tokens.tolist()
-            assert one.round.path == other.round.path
 
 
 class Passes:
@@ -231,12 +221,6 @@ def test_fewer_masks_draft_less_deep_and_say_the_same() -> None:
                 theirs = dict(zip(others.tolist(), other_log_probs.tolist(), strict=True))
                 ours = dict(zip(ids.tolist(), log_probs.tolist(), strict=True))
                 assert max(abs(theirs[token] - ours[token]) for token in set(ours) & set(theirs)) < CLOSE
-
-
-def test_composed_policies_know_their_masks() -> None:
-    for policy in OF_MASKS:
-        masked = getattr(policy, "masked", None) if isinstance(policy, SelfSpeculation | Composition) else None
-        assert policy.needs.masked == masked
 
 
 @torch.inference_mode()

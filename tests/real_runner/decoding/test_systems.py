@@ -18,7 +18,6 @@ from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence
 from simlab.sampling.choice import Sampling
 
-COMBINATIONS = list(itertools.product(random_trees.FAMILIES, (GREEDY, SAMPLED), range(3)))
 ALL_OF_THEM = ("eagle3", "self")
 """Systems of which a quick run has every combination: the drafter's pass is not run, and is the target's own."""
 

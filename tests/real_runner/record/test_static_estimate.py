@@ -1,7 +1,6 @@
 """What a recording takes, foreseen from two configurations: held against models that are loaded and traces."""
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import tiny_models
 import torch
 from hub_server import run_commands, serving
 
-from simlab.cli.main import main
 from simlab.errors import ModelError
 from simlab.real_runner.decoding.generate import generate
 from simlab.real_runner.models import load_models
@@ -88,13 +86,6 @@ def test_the_published_pair_has_its_published_size(tmp_path: Path) -> None:
     assert shapes.target_parameters == 8_190_735_360
     assert shapes.target_parameters - 2 * 151936 * 4096 == 6_946_075_648
     assert shapes.config.depth == 15
-
-
-def test_the_built_in_target_needs_not_be_fetched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SIMLAB_CACHE", str(folder / "empty"))
-    shapes = read_shapes(options_for(folder, target="smollm2-135m", draft="dflash-smollm2-135m"))
-    assert shapes.target_parameters == 134_515_008
-    assert not (folder / "empty").exists()
 
 
 def test_with_hidden_states_the_layers_are_not_counted(folder: Path) -> None:
@@ -211,16 +202,3 @@ def test_only_the_configurations_are_fetched(folder: Path) -> None:
     assert "ask for access at" in gated.err
     assert "has no model of that name that you may read; check the spelling, or log in" in none.err
     assert not (folder / "trace").exists()
-
-
-def test_the_command_prints_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shutil.rmtree(folder / "target")
-    (folder / "target").mkdir()
-    tiny_models.make_target(folder / "whole")
-    shutil.copy(folder / "whole" / "config.json", folder / "target")
-    options = options_for(folder)
-    given = ["--target", options.target, "--draft", options.draft, "--prompts", str(options.prompts)]
-    assert main(["record", *given, "--out", str(options.out), "--dry-run"]) == 0
-    out = capsys.readouterr().out
-    assert "prompts         5 (10 texts)" in out
-    assert not options.out.exists()

@@ -223,12 +223,6 @@ def test_the_start_from_the_target_takes_its_weights(folder: Path, family: str) 
         assert torch.all(size == size[0])
 
 
-def test_another_block_size_may_go_on_from_the_same_weights(folder: Path, trained: Path, tmp_path: Path) -> None:
-    typed = arguments(folder / "target", tmp_path, *texts(folder), "--init", str(trained), steps=1)
-    assert main([*typed, "--block-size", "8"]) == 0
-    assert load_drafter(tmp_path, torch.float32).config.block_size == 8
-
-
 def test_killed_at_ten_moments_and_resumed_it_is_the_same_run(folder: Path, tmp_path: Path) -> None:
     sources = ["--prompts", str(folder / "prompts.jsonl"), "--dev", str(folder / "dev.jsonl")]
     typed = arguments(folder / "target", tmp_path / "replaced", *sources, "--temperature", "0.8", steps=30)
@@ -278,16 +272,6 @@ def test_a_finished_run_is_left_alone_without_resume_and_unchanged_with_it(
     assert content(trained) == before
 
 
-def test_leftovers_of_a_killed_write_do_no_harm(folder: Path, trained: Path, tmp_path: Path) -> None:
-    run = tmp_path / "trained"
-    (run / "features").mkdir(parents=True)
-    for name in ("state.safetensors", "model.safetensors", "features/features-00000.safetensors"):
-        (run / f"{name}.partial").write_bytes(b"half")
-    typed = arguments(folder / "target", run, *texts(folder), *dev(folder))
-    assert main(typed) == 0
-    assert content(run)["model.safetensors"] == content(trained)["model.safetensors"]
-
-
 @pytest.mark.parametrize("num_layers", range(1, 70))
 def test_spread_taps_are_layers_of_the_target(num_layers: int) -> None:
     taps = spread_taps(num_layers)
@@ -312,12 +296,3 @@ def test_each_text_is_drawn_once_a_pass(trained: Path) -> None:
     store = FeatureStore(trained / "features")
     drawn = [index for step in range(6) for index in store.drawn(step, 0, 4)]
     assert sorted(drawn[:12]) == sorted(drawn[12:]) == store.usable
-
-
-def test_the_help_says_what_every_option_is(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["train", "dflash", "--help"])
-    assert left.value.code == 0
-    said = capsys.readouterr().out
-    assert "--resume" in said
-    assert max(map(len, said.splitlines())) <= 110

@@ -1,6 +1,5 @@
 """What workers of Ray find is what threads of one process find, byte for byte."""
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -56,30 +55,6 @@ def test_replay_with_killed_workers_writes_the_same_bytes(alone: Path, tmp_path:
         replayed(tmp_path, ray="local", workers=2)
     assert killed
     assert same(tmp_path, alone)
-
-
-def test_a_replay_that_was_begun_by_threads_goes_on_with_workers(alone: Path, tmp_path: Path) -> None:
-    files = {"out": tmp_path / "results.parquet", "rounds": tmp_path / "rounds.parquet"}
-    simlab.replay(policies=POLICIES, cost=PRICES, limit=7, **files)  # type: ignore[arg-type]
-    replayed(tmp_path, ray="local", workers=2, resume=True)
-    assert same(tmp_path, alone)
-
-
-def test_policies_in_several_groups(alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More policies than a worker is given at a time, and shards in pieces."""
-    monkeypatch.setattr("simlab.studies.replay.run.ROWS_AT_ONCE", 3)
-    monkeypatch.setattr("simlab.studies.replay.run.ROOTS_A_UNIT", 300)
-    replayed(tmp_path, ray="local", workers=2)
-    assert same(tmp_path, alone)
-
-
-def test_batches_with_workers(capsys: pytest.CaptureFixture[str]) -> None:
-    typed = ["replay", "--batch", "4", "-p", "ddtree:budget=8", "-p", "joint:budget=32", "--limit", "8", "--json"]
-    found = []
-    for more in ([], ["--ray", "local", "--workers", "2"]):
-        assert main([*typed, *more]) == 0
-        found.append(json.loads(capsys.readouterr().out))
-    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("halving", [False, True])

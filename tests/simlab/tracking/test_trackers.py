@@ -194,21 +194,6 @@ def test_a_tracked_run_is_the_same_run(tmp_path: Path, mlflow_runs: Runs) -> Non
     assert len(mlflow_runs()) == 1
 
 
-def test_tables_and_counts_in_mlflow(trace: Path, tmp_path: Path, mlflow_runs: Runs) -> None:
-    where = ["--trace", str(trace), "--track", "mlflow"]
-    assert main(["train", "calibration", *where, "--top-k", "4", "--out", str(tmp_path / "c.json")]) == 0
-    assert main(["train", "ranks", *where, "--top-k", "4", "--out", str(tmp_path / "r.json")]) == 0
-    assert main(["train", "ngram", *where, "--out", str(tmp_path / "n.parquet")]) == 0
-    calibration, ranks, ngram = mlflow_runs()
-    assert [one["job"] for one in (calibration, ranks, ngram)] == [
-        f"train {k}" for k in ("calibration", "ranks", "ngram")
-    ]
-    assert "held_out.0.nll_after" in calibration["numbers"]
-    assert "first_share.0" in ranks["numbers"]
-    assert ngram["numbers"]["num_texts"][0][1] > 0
-    assert [one["files"] for one in (calibration, ranks, ngram)] == [{"c.json"}, {"r.json"}, {"n.parquet"}]
-
-
 def test_a_confirmation_in_mlflow(tmp_path: Path, mlflow_runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
     made = make(tmp_path)
     capsys.readouterr()

@@ -202,11 +202,6 @@ def test_a_text_that_is_read_in_parts_and_gone_back_in_has_the_pools_of_one_read
     assert paths_of(later) == paths_of(at_root(producer, 25))
 
 
-def test_a_text_of_one_token_has_no_pool() -> None:
-    producer = producer_of(REACHES[0])
-    assert len(producer.columns(features_of(producer)[: PROMPT_LENGTH + 1], TEXT[: PROMPT_LENGTH + 1], 0).rows) == 0
-
-
 @pytest.mark.parametrize("name", ["beam", "top_k", "steps"])
 def test_a_reach_of_nothing_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} of an EAGLE-3 pool must be at least 1; got 0"):

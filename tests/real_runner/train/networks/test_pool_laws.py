@@ -1,6 +1,5 @@
 """``simlab train taps --labels law``: the target's own words at all nodes, its loss by hand, resumed, refused."""
 
-import json
 import math
 import shutil
 from pathlib import Path
@@ -155,14 +154,6 @@ def test_a_target_that_is_sure_of_its_text_gives_the_loss_on_the_path(seed: int)
     expected = float(-(found.of_truth * found.asked).sum()) - barren + on_path
     count = sum(map(sum, has_children))
     assert float(law_loss(nodes, conditional, rest, laws, 0.0)) * count == pytest.approx(expected, rel=1e-4)
-
-
-def test_a_run_learns_and_its_card_says_from_what(trained: Path) -> None:
-    losses = [row["held_out"]["loss"] for row in json.loads((trained / "curve.json").read_text())]
-    assert min(losses) < losses[0]
-    card = (trained / "README.md").read_text()
-    assert "the target's probabilities at 36 pools" in card
-    assert "| labels | law |" in card
 
 
 def test_interrupted_at_any_write_it_resumes_to_the_same_bytes(
