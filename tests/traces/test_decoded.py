@@ -132,10 +132,6 @@ def flip(path: Path, place: int = -3) -> None:
     path.write_bytes(content)
 
 
-def touch(path: Path) -> None:
-    os.utime(path, ns=(1, 1))
-
-
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-4])
 
@@ -216,15 +212,6 @@ def test_a_changed_byte_under_the_old_time_is_noticed(folder: Path) -> None:
     os.utime(folder / SHARD, ns=(about.st_atime_ns, about.st_mtime_ns))
     with pytest.raises(TraceError, match=f"{SHARD} .* is damaged"):
         rows_of(folder)
-
-
-def test_a_shard_that_was_only_touched_is_compared_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = rows_of(folder)
-    touch(folder / SHARD)
-    num = decodes(monkeypatch)
-    for _ in range(2):
-        assert_same(rows_of(folder), expected)
-    assert num() == 1
 
 
 def test_rows_of_another_shard_or_another_manifest_are_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,21 +155,3 @@ def test_what_an_adapter_has_not_is_refused(
     assert said in error
     assert error.strip().count("\n") == 0
     assert not (tmp_path / "none" / "manifest.json").exists()
-
-
-def test_batches_captured_passes_and_engines_do_not_fit_it(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    trace, out = str(made.folder / "trace"), ["--out", str(tmp_path / "out")]
-    for more, said in (
-        (["--batch", "2"], "one text at a time"),
-        (["--execution", "compiled"], "leave --execution compiled out"),
-        (["--batch-invariant"], "leave --batch-invariant out"),
-    ):
-        assert main(["confirm", "--trace", trace, "-p", MODES[1], *more, *out]) == 2
-        assert said in capsys.readouterr().err
-    settings = ["export", "--trace", trace, "-p", "chain", "--format", "vllm", "--out", str(tmp_path / "vllm.json")]
-    assert main(settings) == 2
-    assert "the target's own masks, which no engine here reads" in capsys.readouterr().err
-    assert main(["record", "--trace", trace, "--add-channel", f"own={made.adapter}"]) == 2
-    assert "an adapter of the target makes no channel" in capsys.readouterr().err

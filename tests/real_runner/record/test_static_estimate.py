@@ -14,7 +14,7 @@ from simlab.real_runner.decoding.generate import generate
 from simlab.real_runner.models import load_models
 from simlab.real_runner.record.model_shapes import read_shapes
 from simlab.real_runner.record.options import RecordOptions
-from simlab.real_runner.record.static_estimate import foresee, foreseen, key_value_bytes, trace_bytes
+from simlab.real_runner.record.static_estimate import foresee, key_value_bytes, trace_bytes
 from simlab.real_runner.targets.key_value_rows import KeyValueRows
 from simlab.sampling.choice import Sampling
 from simlab.traces.reader import open_trace, packaged_trace
@@ -137,25 +137,6 @@ def test_the_size_of_a_trace_is_that_of_the_packaged_one() -> None:
     recorded = sum(file.num_bytes for name, file in contents.files.items() if name.startswith(("tokens-", "draft-")))
     num = sum(len(record.text) for record in trace.sequences())
     assert trace_bytes(num, depth=7, min_width=64) == pytest.approx(recorded, rel=0.03)
-
-
-def test_texts_that_are_given_are_counted(folder: Path) -> None:
-    path = folder / "given.jsonl"
-    rows = [{"prompt_token_ids": [9, 10], "token_ids": list(range(5, 6 + i))} for i in range(7)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = foreseen(options_for(folder, prompts=None, completions=path))
-    assert (found.num_texts, found.positions, found.longest_prompt) == (7, sum(range(1, 8)), 2)
-    assert found.decoding_bytes == 0
-    from_trace = options_for(
-        folder, prompts=None, text_from=str(packaged_trace()), target="smollm2-135m", draft="dflash-smollm2-135m"
-    )
-    found = foreseen(from_trace)
-    assert (found.num_texts, found.positions) == (48, 5904)
-
-
-def test_positions_of_prompts_are_at_most(folder: Path) -> None:
-    found = foreseen(options_for(folder, max_new_tokens=20, limit=3))
-    assert (found.num_texts, found.positions) == (6, 6 * 20)
 
 
 def test_it_says_what_a_published_pair_needs(tmp_path: Path) -> None:

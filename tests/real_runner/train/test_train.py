@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-import polars as pl
 import pytest
 import torch
 from places import TESTS
@@ -28,7 +27,6 @@ from simlab.real_runner.train.data import FeatureStore
 from simlab.real_runner.train.initialise import config_for, from_target
 from simlab.real_runner.train.setup import mask_token_id, spread_taps
 from simlab.real_runner.train.trainer import Trainer, training_dtype
-from simlab.traces.texts import read_text_table
 
 
 @pytest.fixture(scope="module")
@@ -161,24 +159,6 @@ def test_without_bfloat16_hardware_all_is_float32(
     assert "another dtype" in capsys.readouterr().err
 
 
-def test_a_template_is_told_what_was_typed(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = ["--chat-template-kwargs", '{"enable_thinking": false}']
-    sources = ["--prompts", str(folder / "prompts.jsonl"), *dev(folder)]
-    typed = arguments(folder / "target", tmp_path, *sources, steps=1)
-    assert main([*typed, *told]) == 0
-    for name in ("text", "dev-dev"):
-        note = json.loads((tmp_path / name / "text_source.json").read_text())
-        assert note["chat_template_kwargs"] == {"enable_thinking": False}
-    assert main([*typed, "--resume"]) == 2
-    assert "answers to other prompts" in capsys.readouterr().err
-
-
-def test_the_texts_of_a_trace_are_learnt_from(folder: Path, tmp_path: Path) -> None:
-    table = pl.read_parquet(folder / "texts.parquet")
-    table.rename({"prompt_ids": "prompt_token_ids", "text_ids": "text_token_ids"}).write_parquet(tmp_path / "s.parquet")
-    assert list(read_text_table(tmp_path / "s.parquet")) == list(read_text_table(folder / "texts.parquet"))
-
-
 @dataclass(frozen=True)
 class _Fixed:
     """As much of a target as the choice of a mask token reads."""
@@ -290,9 +270,3 @@ def test_a_batch_is_a_function_of_seed_and_step(trained: Path) -> None:
         length = int((first.tokens[row] >= 0).sum())
         assert int(first.roots[row].max()) <= length - 2
         assert torch.all(first.features[row, length:] == 0)
-
-
-def test_each_text_is_drawn_once_a_pass(trained: Path) -> None:
-    store = FeatureStore(trained / "features")
-    drawn = [index for step in range(6) for index in store.drawn(step, 0, 4)]
-    assert sorted(drawn[:12]) == sorted(drawn[12:]) == store.usable

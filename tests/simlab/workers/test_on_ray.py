@@ -13,7 +13,7 @@ from simlab.workers import ray_pool
 from simlab.workers.job import Workers, not_told
 from simlab.workers.kinds import kind_of_this_process
 from simlab.workers.on_ray import RayOptions, WorkerError, ray_options, workers_on
-from simlab.workers.ray_pool import MOST_LOSSES, RayWorkers
+from simlab.workers.ray_pool import MOST_LOSSES
 from simlab.workers.threads import Threads
 
 NUM_UNITS = 12
@@ -98,13 +98,6 @@ def test_workers_report_while_they_work(two: Workers, tmp_path: Path) -> None:
     assert 0 < sum(number for _, number in heard) <= 55
 
 
-def test_no_units_begin_no_worker(tmp_path: Path) -> None:
-    with workers_on(RayOptions(workers=2)) as workers:
-        assert found(workers, Squares(tmp_path), range(0)) == []
-        assert isinstance(workers, RayWorkers)
-        assert workers._idle == []
-
-
 def test_a_worker_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = dict(kind_of_this_process())
     monkeypatch.setattr(ray_pool, "kind_of_this_process", lambda: here | {"numba": "0.1"})
@@ -113,13 +106,6 @@ def test_a_worker_of_another_version_is_refused(tmp_path: Path, monkeypatch: pyt
         pytest.raises(WorkerError, match=rf"a worker has numba {here['numba']}, and the driver has numba 0\.1"),
     ):
         found(workers, Squares(tmp_path))
-
-
-def test_as_many_workers_as_there_is_room_for() -> None:
-    assert RayWorkers(RayOptions()).num == 4
-    assert RayWorkers(RayOptions(workers=7)).num == 7
-    with pytest.raises(WorkerError, match="a worker needs 1 core and 1 GPUs, and Ray has 4 cores and 0 GPUs"):
-        RayWorkers(RayOptions(gpus=1))
 
 
 def test_options_that_say_nothing_are_refused() -> None:

@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -236,11 +235,3 @@ def test_more_exact_nodes_than_there_are(folder: Path) -> None:
     values["channels"]["pool"]["producer"]["digest"] = "of another head"
     path.write_text(json.dumps(signed(values)))
     assert "the id of pool of its content is" in told_by_inspect(folder)
-
-
-def test_channels_of_a_manifest_that_was_read_are_written_as_they_were(folder: Path) -> None:
-    trace = open_trace(folder)
-    assert trace.manifest.to_bytes() == (folder / "manifest.json").read_bytes()
-    sparse = replace(trace.manifest.channels["pool"], positions={"every": 10, "seed": 0})
-    assert sparse.to_json()["positions"] == {"every": 10, "seed": 0}
-    assert trace.holds(DRAFT).channels["pool"].settings["beam"] == 2

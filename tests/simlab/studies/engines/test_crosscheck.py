@@ -10,6 +10,7 @@ from engine_server import FakeEngine, serving
 
 from simlab.analysis.crosscheck.foretold import ForetoldText
 from simlab.cli.main import main
+from simlab.studies.engines.crosscheck import CrosscheckOptions, crosscheck
 from simlab.studies.engines.foretelling import foretold_texts
 from simlab.studies.inputs.trace import sample_trace
 from simlab.traces.reader import packaged_trace
@@ -70,6 +71,15 @@ def test_counters_are_foretold_to_the_unit_where_the_recording_goes_on(
     assert foretold["rounds_cut_by_the_recorded_end"] == 0
     for key in ("rounds", "drafted", "accepted", "accepted_at_position", "tokens", "requests"):
         assert counted[key] == foretold[key]
+
+
+def test_counters_are_read_unless_others_use_the_server(texts: list[ForetoldText]) -> None:
+    assert not CrosscheckOptions().shared_server
+    with serving(FakeEngine(texts)) as served:
+        for shared in (False, True):
+            told = {"shared_server": True} if shared else {}
+            found = crosscheck(served.address, packaged_trace(), limit=LIMIT, progress=False, **told).to_json()
+            assert (found["counters"] is None) == shared
 
 
 def test_less_is_told_without_details(texts: list[ForetoldText], capsys: pytest.CaptureFixture[str]) -> None:
