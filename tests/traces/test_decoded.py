@@ -244,6 +244,7 @@ def reading(place: Path, times: int) -> "subprocess.Popen[str]":
     return subprocess.Popen([sys.executable, "-c", _READ, str(place), str(times)], stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.thorough
 def test_processes_that_make_them_at_once_all_read_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = undecoded(folder, monkeypatch)
     processes = [reading(folder, 20) for _ in range(2)]

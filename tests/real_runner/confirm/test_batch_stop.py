@@ -51,6 +51,7 @@ class Watch:
         return serve_group(models, policy, prompts, sampling, most, batch, clock)
 
 
+@pytest.mark.thorough
 def test_a_killed_run_goes_on_after_its_last_whole_group(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

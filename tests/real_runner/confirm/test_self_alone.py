@@ -84,6 +84,7 @@ def test_it_is_profiled_replayed_and_confirmed(made: Made, tmp_path: Path, capsy
     assert all(row["num_equal"] == row["num_texts"] for row in confirmed.values() if row["num_texts"] is not None)
 
 
+@pytest.mark.thorough
 def test_a_first_order_head_is_trained_on_it_recorded_priced_and_confirmed(
     made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -391,6 +391,7 @@ def test_the_file_is_written_after_each_sweep_and_after_some_time(
     assert len(written) == 2 * NUM_PLACES
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", range(4))
 def test_a_killed_profile_goes_on_with_what_it_had(number: int, options: ProfileOptions) -> None:
     typed = ["--target", options.target, "--draft", options.draft, "--contexts", "24,60", "--node-counts", "1,5,40"]

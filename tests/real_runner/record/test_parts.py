@@ -91,6 +91,7 @@ def test_folders_of_their_own(
     assert said["positions"] == json.loads((folder / "one" / "recording.json").read_text())["positions"]
 
 
+@pytest.mark.thorough
 def test_one_folder_at_the_same_time(
     processes: ForkServerContext, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -109,6 +110,7 @@ def start(processes: ForkServerContext, arguments: list[str]) -> BaseProcess:
     return process
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_shared", [True, False])
 def test_a_killed_part_goes_on(
     processes: ForkServerContext, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], is_shared: bool
@@ -133,6 +135,7 @@ def test_a_killed_part_goes_on(
     assert bytes_of(out) == bytes_of(folder / "one")
 
 
+@pytest.mark.thorough
 def test_a_merge_that_was_killed_goes_on(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts, out = begun(folder, 0, 1), tmp_path / "all"
     real, calls = shutil.copyfileobj, 0

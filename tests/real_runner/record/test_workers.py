@@ -57,6 +57,7 @@ def command(folder: Path, out: Path, *more: str) -> list[str]:
     return ["record", *models, *text, "--out", str(out), "--batch-size", "2", "--resume", *more]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_workers_write_the_same_bytes(workers: int, ray: None, folder: Path, tmp_path: Path) -> None:
     options = replace(options_of(folder, tmp_path / "many"), ray="local", workers=workers)
@@ -77,6 +78,7 @@ def test_the_command_takes_several_devices(
     assert json.loads((tmp_path / "two" / "recording.json").read_text())["devices"] == ["cpu", "cpu"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(2))
 def test_workers_killed_at_random_lose_nothing(seed: int, ray: None, folder: Path, tmp_path: Path) -> None:
     options = replace(options_of(folder, tmp_path / "killed"), ray="local", workers=2)
@@ -86,6 +88,7 @@ def test_workers_killed_at_random_lose_nothing(seed: int, ray: None, folder: Pat
     assert bytes_of(options.out) == bytes_of(folder / "one")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("more", [(), ("--ray", "local", "--workers", "2")])
 def test_a_killed_driver_takes_its_workers_along_and_is_resumed(
     more: tuple[str, ...], folder: Path, tmp_path: Path
@@ -124,6 +127,7 @@ def still(out: Path) -> list[str]:
     pytest.fail("workers go on without their driver")
 
 
+@pytest.mark.thorough
 def test_a_worker_that_finds_other_prompts_refuses(folder: Path, tmp_path: Path) -> None:
     """Workers read the prompts themselves, and see that they are those that the recording began with."""
     prompts = tmp_path / "prompts.jsonl"

@@ -203,6 +203,7 @@ def test_the_start_from_the_target_takes_its_weights(folder: Path, family: str) 
         assert torch.all(size == size[0])
 
 
+@pytest.mark.thorough
 def test_killed_at_ten_moments_and_resumed_it_is_the_same_run(folder: Path, tmp_path: Path) -> None:
     sources = ["--prompts", str(folder / "prompts.jsonl"), "--dev", str(folder / "dev.jsonl")]
     typed = arguments(folder / "target", tmp_path / "replaced", *sources, "--temperature", "0.8", steps=30)

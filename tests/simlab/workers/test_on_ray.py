@@ -36,10 +36,12 @@ def found(workers: Workers, job: Squares, units: range = range(NUM_UNITS)) -> li
     return list(workers.results(job, units, not_told))
 
 
+@pytest.mark.thorough
 def test_threads_and_workers_give_the_same_in_the_same_order(two: Workers, tmp_path: Path) -> None:
     assert found(Threads(2), Squares(tmp_path)) == found(two, Squares(tmp_path)) == EXPECTED
 
 
+@pytest.mark.thorough
 def test_a_job_is_opened_once_in_each_worker_and_workers_are_kept(two: Workers, tmp_path: Path) -> None:
     assert found(two, Squares(tmp_path, wait_s=0.01)) == EXPECTED
     first = set(tmp_path.glob("opened-*"))
@@ -50,11 +52,13 @@ def test_a_job_is_opened_once_in_each_worker_and_workers_are_kept(two: Workers, 
     assert set(tmp_path.glob("opened-*")) <= first
 
 
+@pytest.mark.thorough
 def test_units_of_lost_workers_are_done_again(two: Workers, tmp_path: Path) -> None:
     assert found(two, Squares(tmp_path, dies_at=(0, 3, 4, 11))) == EXPECTED
     assert len(list(tmp_path.glob("died-*"))) == 4
 
 
+@pytest.mark.thorough
 def test_a_unit_that_ends_every_worker_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_pool, "MOST_LOSSES", 2)
     with (
@@ -65,6 +69,7 @@ def test_a_unit_that_ends_every_worker_is_given_up(tmp_path: Path, monkeypatch: 
     assert MOST_LOSSES > 2
 
 
+@pytest.mark.thorough
 def test_what_a_job_says_comes_to_the_driver_and_the_workers_do_the_next_one(two: Workers, tmp_path: Path) -> None:
     with pytest.raises(SimlabError, match="^no square of 5$"):
         found(two, Squares(tmp_path, fails_at=5))
@@ -73,6 +78,7 @@ def test_what_a_job_says_comes_to_the_driver_and_the_workers_do_the_next_one(two
     assert found(two, Squares(tmp_path)) == EXPECTED
 
 
+@pytest.mark.thorough
 def test_few_units_are_taken_before_their_values_are_asked_for(two: Workers, tmp_path: Path) -> None:
     taken: list[int] = []
 
@@ -90,6 +96,7 @@ def test_few_units_are_taken_before_their_values_are_asked_for(two: Workers, tmp
     assert found(two, Squares(tmp_path)) == EXPECTED
 
 
+@pytest.mark.thorough
 def test_workers_report_while_they_work(two: Workers, tmp_path: Path) -> None:
     heard: list[tuple[str, int]] = []
     list(two.results(Squares(tmp_path, wait_s=0.05), range(10), lambda what, number: heard.append((what, number))))

@@ -270,6 +270,7 @@ def reading(place: str) -> "subprocess.Popen[str]":
     return subprocess.Popen([sys.executable, "-c", _READ, place], stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.thorough
 def test_two_processes_fetch_a_file_once(served: FileServer, cache: Path) -> None:
     served.slow |= {NAME, "sequences.parquet"}
     found = [reading(f"{served.address}/trace") for _ in range(2)]
@@ -280,6 +281,7 @@ def test_two_processes_fetch_a_file_once(served: FileServer, cache: Path) -> Non
     assert kept(cache)[NAME] == (served.root / "trace" / NAME).read_bytes()
 
 
+@pytest.mark.thorough
 def test_a_killed_fetch_leaves_nothing_wrong(served: FileServer, cache: Path) -> None:
     content = (served.root / "trace" / NAME).read_bytes()
     change(served, content[:500])

@@ -60,6 +60,7 @@ def test_a_bucket_is_read_as_a_folder_is(folder: Path, cache: Path) -> None:
     assert kept == {path.name for path in folder.glob("*.parquet") if not path.name.startswith("tokens-")}
 
 
+@pytest.mark.thorough
 def test_a_replay_of_a_bucket(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = []
     for place in (BUCKET, f"{BUCKET}/", str(folder)):
@@ -89,6 +90,7 @@ def test_a_download_goes_on_where_it_was_cut(folder: Path, cache: Path, monkeypa
     assert starts[1] == starts[2] > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("place", "said"),
     [
@@ -100,6 +102,7 @@ def test_what_is_not_there_is_one_sentence(place: str, said: str) -> None:
     assert said in told(place)
 
 
+@pytest.mark.thorough
 def test_no_permission_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object, **__: object) -> None:
         raise PermissionError("Access Denied")

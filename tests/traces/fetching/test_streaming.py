@@ -250,6 +250,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.thorough
 def test_what_another_process_uses_stays(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIMLAB_CACHE_SIZE", "0")
     path = kept_file(cache, "a", 1000)
@@ -295,6 +296,7 @@ print(json.dumps(peaks))
 """
 
 
+@pytest.mark.thorough
 def test_memory_does_not_grow_with_the_trace(tmp_path: Path) -> None:
     """32 shards: what the last ones take is what the first ones took."""
     write_synthetic_trace(tmp_path / "large", num_sequences=32, length=400, prompts_per_shard=1)

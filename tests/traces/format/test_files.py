@@ -189,6 +189,7 @@ while time.monotonic() < end:
 """
 
 
+@pytest.mark.thorough
 def test_many_writers_of_one_file_never_mix(tmp_path: Path) -> None:
     started = [
         subprocess.Popen([sys.executable, "-c", HASTE, str(tmp_path / "whole"), letter, "1"]) for letter in "abc"

@@ -171,6 +171,7 @@ def test_what_was_cut_off_is_no_trace(tmp_path: Path, folder: Path, monkeypatch:
     memory.rm("/published", recursive=True)
 
 
+@pytest.mark.thorough
 def test_a_bucket_gets_the_files(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     s3fs = pytest.importorskip("s3fs")
     monkeypatch.setenv("SIMLAB_CACHE", str(tmp_path / "cache"))
