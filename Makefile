@@ -15,7 +15,7 @@ help:
 	@echo "make test-thorough  everything at full depth, for the night: all examples, kills, attacks, benches, browser, pyright"
 	@echo "make browser      install Chromium, for the tests of the report (Debian, Ubuntu)"
 	@echo "make check        everything CI does"
-	@echo "make attack       damaged inputs, kills and races (CASES=500 SEED=0 KILLS=0 RACES=0; CASE=KIND:SEED repeats one)"
+	@echo "make attack       damaged inputs and kills (CASES=500 SEED=0 KILLS=0; CASE=KIND:SEED repeats one)"
 	@echo "make bench        the speed of the replay"
 	@echo "make coverage     which lines the tests reach"
 	@echo "make docs         the site of the documentation, in build/site; a broken link fails"
@@ -47,7 +47,7 @@ test-thorough: .venv/ready-test
 	$(BIN)/ruff format --check .
 	@$(MAKE) --no-print-directory -j 2 mypy pyright
 	SIMLAB_THOROUGH=1 $(PYTEST)
-	@$(MAKE) --no-print-directory attack CASES=500 KILLS=10 RACES=2
+	@$(MAKE) --no-print-directory attack CASES=500 KILLS=10
 	@$(MAKE) --no-print-directory bench
 	@$(MAKE) --no-print-directory mutants
 
@@ -59,18 +59,17 @@ pyright: .venv/ready-test
 
 check: test
 
-# Damaged inputs through the command line. In the long run: make attack CASES=10000 KILLS=100 RACES=20 WHOLE=0.02
+# Damaged inputs through the command line. In the long run: make attack CASES=10000 KILLS=100 WHOLE=0.02
 CASES ?= 500
 SEED ?= 0
 KILLS ?= 0
-RACES ?= 0
 WHOLE ?= 0
 JOBS ?= 1
 ONE_THREAD := POLARS_MAX_THREADS=1 NUMBA_NUM_THREADS=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 ATTACK := $(ONE_THREAD) PYTHONPATH=$(CURDIR):$(CURDIR)/tests/helpers $(BIN)/python tests/attack/attack.py
 
 attack: .venv/ready-test
-	$(ATTACK) $(if $(CASE),--case '$(CASE)',--cases $(CASES) --seed $(SEED) --kills $(KILLS) --races $(RACES) \
+	$(ATTACK) $(if $(CASE),--case '$(CASE)',--cases $(CASES) --seed $(SEED) --kills $(KILLS) \
 		--whole $(WHOLE) --jobs $(JOBS)) $(ARGUMENTS)
 
 bench: .venv/ready-test

@@ -6,7 +6,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from simlab.analysis.trees import drawing_rows, tree_graph, tree_svg, tree_text
+from simlab.analysis.trees import tree_graph, tree_svg, tree_text
 from simlab.tree import DraftTree
 
 TREE = DraftTree(np.array([9, 1, 2, 3, 4, 5], np.int32), np.array([-1, 0, 0, 1, 3, 1], np.int32))
@@ -23,10 +23,6 @@ def test_a_tree_is_drawn_with_its_path_marked() -> None:
         "  │  └─ e     0.05",
         "  └─ b        0.20",
     ]
-
-
-def test_a_lone_root_is_one_line() -> None:
-    assert tree_text(DraftTree.root_only(3), ["root"], ["here"], path=()) == "  root  here"
 
 
 def test_a_deep_chain_is_no_deeper_call() -> None:
@@ -64,13 +60,6 @@ def test_each_depth_is_a_column_and_no_two_leaves_share_a_row() -> None:
     assert len({places[leaf][1] for leaf in (2, 4, 5)}) == 3
     width, height = (int(str(picture.get(name))) for name in ("width", "height"))
     assert all(0 < x < width and 0 < y < height for x, y in places)
-
-
-def test_a_picture_of_a_lone_root_and_of_a_deep_chain() -> None:
-    assert tree_svg(DraftTree.root_only(3), ["root"], [""], path=(0,)).count("<text") == 1
-    chain = DraftTree.chain(0, list(range(3000)))
-    assert set(drawing_rows(chain.parents.tolist())) == {0.0}
-    assert tree_svg(chain, ["x"] * 3001, [""] * 3001, path=()).count("<path") == 3000
 
 
 def test_a_tree_is_a_graph_whose_ancestors_are_what_a_node_may_see() -> None:

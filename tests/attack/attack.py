@@ -15,10 +15,9 @@ from pathlib import Path
 from random import Random
 
 from attack_cases import Case, Finding, Kind, parse_case, plan
-from attack_check import unsound
 from attack_inputs import make_inputs
 from attack_judge import BAD
-from attack_kills import LOST, Kills, Races
+from attack_kills import LOST, Kills
 from attack_kinds import KINDS
 from attack_table import as_json, as_markdown, disagreeing, shown
 from attack_watch import Watch
@@ -87,10 +86,8 @@ def parsed(typed: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="workers (default 1)")
     parser.add_argument("--whole", type=float, default=0.0, metavar="X", help="run this share as processes too")
     parser.add_argument("--kills", type=int, default=0, metavar="N", help="kill commands so often, and resume them")
-    parser.add_argument("--races", type=int, default=0, metavar="N", help="let two commands write to one place")
     parser.add_argument("--folder", type=Path, metavar="DIR", help="where to work (default: a temporary folder)")
     parser.add_argument("--found", type=Path, metavar="FILE", help="write the causes of bad cases there, Markdown")
-    parser.add_argument("--check", action="store_true", help="run every command with undamaged inputs instead")
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser.parse_args(typed)
 
@@ -100,25 +97,20 @@ def attack(options: argparse.Namespace, folder: Path) -> int:
     case = parse_case(options.case) if options.case else None
     names = [case.kind] if case else options.kind or list(KINDS)
     campaign = Campaign({name: KINDS[name] for name in names}, folder, options.jobs, 1.0 if case else options.whole)
-    campaign.prepare(with_models=options.kills > 0 or options.races > 0)
-    if options.check:
-        faults = unsound(campaign.worker(0))
-        print("\n".join(faults) or "every command ends well with undamaged inputs, and twice alike")
-        return int(bool(faults))
+    campaign.prepare(with_models=options.kills > 0)
     cases = [case] if case else plan(list(campaign.kinds.values()), options.cases, options.seed)
     found = campaign.run(cases)
     kills = Kills(folder / "inputs", folder / "kills").run(options.kills, options.seed) if options.kills else []
-    races = Races(folder / "inputs", folder / "races").run(options.races, options.seed) if options.races else []
     if case:
         _show(found[0], folder)
     elif options.json:
-        print(as_json(found, [*kills, *races], options.seed))
+        print(as_json(found, kills, options.seed))
     else:
-        print(as_markdown(found, kills, races))
+        print(as_markdown(found, kills))
         print(f"\nDamaged inputs of bad cases are kept in {folder / 'failed'}." if _is_bad(found) else "")
     if options.found:
-        options.found.write_text(as_markdown(found, kills, races) + "\n")
-    return int(_is_bad(found) or disagreeing(found) > 0 or any(one.outcome == LOST for one in (*kills, *races)))
+        options.found.write_text(as_markdown(found, kills) + "\n")
+    return int(_is_bad(found) or disagreeing(found) > 0 or any(one.outcome == LOST for one in kills))
 
 
 def _is_bad(found: Sequence[Finding]) -> bool:

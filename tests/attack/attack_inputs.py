@@ -2,14 +2,12 @@
 
 import json
 import multiprocessing
-import shutil
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import polars as pl
 from made_up_costs import filled
-from places import TESTS
 
 from simlab.cli.main import main
 from simlab.traces.artefacts.cost import write_cost_file
@@ -112,21 +110,6 @@ def _timings(path: Path) -> None:
         path.write_text("\n".join(lines) + "\n")
 
 
-def _gsm8k(path: Path) -> None:
-    path.write_text(
-        "".join(json.dumps({"question": f"{i} + {i}?", "answer": f"#### {2 * i}"}) + "\n" for i in range(12))
-    )
-
-
-def _mbpp(path: Path) -> None:
-    path.write_text(json.dumps([{"task_id": i, "prompt": f"Write {i}.", "code": "pass"} for i in range(11, 21)]))
-
-
-def _mt_bench(path: Path) -> None:
-    rows = [{"question_id": i, "category": "writing", "turns": [f"{i}?", "And?"]} for i in range(81, 93)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
 POLICY = '''"""A policy as a user writes it."""
 
 from dataclasses import dataclass
@@ -208,49 +191,6 @@ def _bombs(folder: Path) -> None:
     pl.concat([first, texts.slice(1)]).write_parquet(folder / "texts.parquet", statistics=False)
 
 
-ENGINES = TESTS / "data" / "engines"
-
-METRICS = """# TYPE vllm:spec_decode_num_drafts counter
-vllm:spec_decode_num_drafts_total{engine="0"} 29.0
-# TYPE vllm:spec_decode_num_accepted_tokens_per_pos counter
-vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="0"} 22.0
-vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="1"} 16.0
-vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="2"} 10.0
-# TYPE vllm:generation_tokens counter
-vllm:generation_tokens_total{engine="0"} 96.0
-# TYPE vllm:request_success counter
-vllm:request_success_total{engine="0",finished_reason="length"} 3.0
-"""
-
-
-def _block4(folder: Path) -> None:
-    """A trace of block 4 along the texts of a real server."""
-    shutil.copytree(ENGINES / "block4", folder)
-
-
-def _answers(path: Path) -> None:
-    """Answers of a real server to the first of these texts."""
-    lines = (ENGINES / "vllm_block4.jsonl").read_text().splitlines()
-    path.write_text("\n".join(lines[:4]) + "\n")
-
-
-def _metrics(path: Path) -> None:
-    path.write_text(METRICS)
-
-
-def _bench(path: Path) -> None:
-    """The result of a real benchmark, with three positions."""
-    values = json.loads((ENGINES / "vllm_bench_serve.json").read_text())
-    key = "spec_decode_per_position_acceptance_rates"
-    path.write_text(json.dumps(values | {key: values[key][:3]}, indent=1))
-
-
-def _steps(path: Path) -> None:
-    """A table of SGLang's form."""
-    values = {"sample_batch_tokens": [1, 2, 8, 32], "sample_steps_per_sec": [90.0, 80.0, 60.0, 30.0]}
-    path.write_text(json.dumps(values | {"max_batch_tokens": 32}))
-
-
 MAKERS: dict[str, Callable[[Path], None]] = {
     "trace": _trace,
     "other": _other_trace,
@@ -268,20 +208,12 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "texts.jsonl": _texts,
     "timings.csv": _timings,
     "timings.json": _timings,
-    "gsm8k.jsonl": _gsm8k,
-    "mbpp.json": _mbpp,
-    "mt-bench.jsonl": _mt_bench,
     "policy.py": _policy,
     "models": _models,
     "confirmation": _confirmation,
     "training.parquet": _training_text,
     "training": _training,
     "bombs": _bombs,
-    "block4": _block4,
-    "answers.jsonl": _answers,
-    "metrics.txt": _metrics,
-    "bench.json": _bench,
-    "sps.json": _steps,
 }
 """What makes each input; `_need` makes first what others are made from."""
 

@@ -1,4 +1,4 @@
-"""Commands that are killed at any moment and resumed, and commands that write to one place at the same time.
+"""Commands that are killed at any moment and resumed.
 
 Each runs in a process of its own, forked from one that has the imports behind it, so that kills fall into the work.
 """
@@ -18,11 +18,11 @@ from random import Random
 from typing import TypeVar
 
 import polars as pl
-from attack_judge import MOST_SECONDS, last_line
+from attack_judge import MOST_SECONDS
 
 from simlab.cli.main import main
 from simlab.traces.artefacts.cost import read_cost_file
-from simlab.traces.results.files import read_results, read_unfinished_results
+from simlab.traces.results.files import read_results
 
 FINE, LOST = "fine", "lost"
 
@@ -50,7 +50,7 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One command killed, or two at once, and what came of it."""
+    """One command killed, and what came of it."""
 
     name: str
     seed: int
@@ -216,90 +216,3 @@ class Kills:
         """The command; `simlab profile` resumes only what is there."""
         words = writer.words(out)
         return [*words, "--resume"] if "--resume" not in words and out.exists() else words
-
-
-@dataclass(slots=True)
-class Races:
-    """Lets two commands write to one place at the same time.
-
-    Args:
-        inputs: undamaged inputs.
-        folder: to work in.
-    """
-
-    inputs: Path
-    folder: Path
-
-    def run(self, num_races: int, seed: int) -> list[Trial]:
-        """So many races of two writers."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-        found = []
-        for number in range(seed * 1_000_000, seed * 1_000_000 + num_races):
-            chance = Random(f"race {number}")
-            race = self._record if chance.random() < 0.25 else self._replay
-            found.append(race(number, chance))
-        return found
-
-    def _replay(self, number: int, chance: Random) -> Trial:
-        """Two replays of different policies into one file: all rows of each that ended well must be there."""
-        folder = self.folder / f"replay-{number}"
-        folder.mkdir(parents=True)
-        out = folder / "r.parquet"
-        base = ["replay", "--trace", str(self.inputs / "trace"), "--threads", "1", "--out", str(out), "--resume"]
-        policies = [f"ddtree:budget={chance.randrange(2, 5)}..{chance.randrange(5, 9)}", "chain:length=1..4"]
-        commands = [[*base, "-p", one] for one in policies]
-        codes, said = self._both(commands, folder, chance)
-        if any(code not in (0, 2) for code in codes):
-            return Trial("replay", number, LOST, f"exit codes {codes}; {said}")
-        alone = [self._alone(command, out, folder / f"alone-{i}") for i, command in enumerate(commands)]
-        for code, rows, policy in zip(codes, alone, policies, strict=True):
-            if code == 0 and (lost := apart(_lost, rows, out)):
-                return Trial("replay", number, LOST, f"{lost} of {rows.height} rows of {policy}; exit codes {codes}")
-        again = [ended(start(command, folder / "again.txt")) for command in commands]
-        lost = sum(apart(_lost, rows, out) for rows in alone)
-        if any(again) or lost:
-            return Trial("replay", number, LOST, f"again, one after the other: exit codes {again}, {lost} rows lost")
-        shutil.rmtree(folder)
-        return Trial("replay", number, FINE, f"exit codes {sorted(codes)}")
-
-    def _alone(self, command: list[str], out: Path, folder: Path) -> pl.DataFrame:
-        """The rows that a command makes where nobody else writes."""
-        folder.mkdir()
-        words = [word.replace(str(out), str(folder / out.name)) for word in command]
-        if code := ended(start(words, folder / "said.txt")):
-            raise RuntimeError(f"a replay alone ends with {code}: {(folder / 'said.txt').read_text()[-1000:]}")
-        return apart(read_results, folder / out.name)
-
-    def _record(self, number: int, chance: Random) -> Trial:
-        """Two recordings into one folder: the end is the trace that one alone records."""
-        writer = writers(self.inputs)[1]
-        folder = self.folder / f"record-{number}"
-        (folder / "alone").mkdir(parents=True)
-        words = writer.words(folder / writer.out)
-        codes, said = self._both([words, words], folder, chance)
-        if any(code not in (0, 2) for code in codes):
-            return Trial("record", number, LOST, f"exit codes {codes}; {said}")
-        again = ended(start(words, folder / "again.txt")) if any(codes) else 0
-        alone = ended(start(writer.words(folder / "alone" / writer.out), folder / "alone.txt"))
-        if alone:
-            raise RuntimeError(f"a recording alone ends with {alone}: {(folder / 'alone.txt').read_text()[-1000:]}")
-        told = (folder / "again.txt").read_text()[-300:] if again else ""
-        problem = told or apart(writer.problem, folder / writer.out, folder / "alone" / writer.out)
-        if not problem:
-            shutil.rmtree(folder)
-        return Trial("record", number, LOST if problem else FINE, problem or f"exit codes {sorted(codes)}")
-
-    def _both(self, commands: list[list[str]], folder: Path, chance: Random) -> tuple[list[int], str]:
-        """Exit codes of two commands that run at the same time, and the last word of those that did not end well."""
-        first = start(commands[0], folder / "said-0.txt")
-        time.sleep(chance.random() * chance.choice((0.0, 0.05, 0.3)))
-        second = start(commands[1], folder / "said-1.txt")
-        codes = [ended(first), ended(second)]
-        told = [last_line((folder / f"said-{i}.txt").read_text()) for i in range(2)]
-        return codes, "; ".join(f"{code}: {line}" for code, line in zip(codes, told, strict=True) if code)
-
-
-def _lost(rows: pl.DataFrame, out: Path) -> int:
-    """How many of some rows a file does not have."""
-    there = read_unfinished_results(out)[0] if out.is_file() else rows.clear()
-    return rows.join(there, on=list(_KEY), how="anti", nulls_equal=True).height

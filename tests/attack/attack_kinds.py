@@ -2,7 +2,6 @@
 
 import kinds_artefacts
 import kinds_command_lines
-import kinds_engines
 import kinds_policies
 import kinds_results
 import kinds_texts
@@ -13,7 +12,6 @@ _MODULES = (
     kinds_traces,
     kinds_results,
     kinds_artefacts,
-    kinds_engines,
     kinds_texts,
     kinds_policies,
     kinds_command_lines,

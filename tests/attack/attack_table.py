@@ -74,28 +74,27 @@ def shown(text: str, most: int = 300) -> str:
     return plain if len(plain) <= most else plain[:most] + " ..."
 
 
-def trials_table(kills: Sequence[Trial], races: Sequence[Trial]) -> str:
-    """What came of kills and races, as Markdown."""
+def trials_table(kills: Sequence[Trial]) -> str:
+    """What came of kills, as Markdown."""
     lines = ["| trial | trials | kills | fine | lost |", "|---|---:|---:|---:|---:|"]
-    for title, some in (("killed and resumed", kills), ("two writers", races)):
-        for name in sorted({one.name for one in some}):
-            mine = [one for one in some if one.name == name]
-            fine, killed = sum(one.outcome == FINE for one in mine), sum(one.kills for one in mine)
-            lines.append(f"| {name}, {title} | {len(mine)} | {killed or ''} | {fine} | {len(mine) - fine} |")
+    for name in sorted({one.name for one in kills}):
+        mine = [one for one in kills if one.name == name]
+        fine, killed = sum(one.outcome == FINE for one in mine), sum(one.kills for one in mine)
+        lines.append(f"| {name} | {len(mine)} | {killed} | {fine} | {len(mine) - fine} |")
     return "\n".join(lines)
 
 
-def as_markdown(findings: Sequence[Finding], kills: Sequence[Trial], races: Sequence[Trial]) -> str:
+def as_markdown(findings: Sequence[Finding], kills: Sequence[Trial]) -> str:
     """All that was found, for people and pages."""
     parts = [markdown_table(findings), summary(findings), causes(findings)] if findings else []
-    if kills or races:
-        lost = [one for one in (*kills, *races) if one.outcome == LOST]
-        parts += [trials_table(kills, races), "\n".join(f"- {one.name} {one.seed}: {shown(one.why)}" for one in lost)]
+    if kills:
+        lost = [one for one in kills if one.outcome == LOST]
+        parts += [trials_table(kills), "\n".join(f"- {one.name} {one.seed}: {shown(one.why)}" for one in lost)]
     return "\n\n".join(part for part in parts if part)
 
 
 def as_json(findings: Sequence[Finding], trials: Sequence[Trial], seed: int) -> str:
-    """Counts by kind and class, every bad case, and every kill and race."""
+    """Counts by kind and class, every bad case, and every kill."""
     counts: dict[str, dict[str, int]] = {}
     for one in findings:
         by_class = counts.setdefault(one.kind, dict.fromkeys(CLASSES, 0))

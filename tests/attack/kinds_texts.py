@@ -114,23 +114,8 @@ _TRAIN = ("train", "dflash", "--target", "models/target", "--text", "training.pa
 _TRAINED = (Command((*_TRAIN, *_PLAN, "--dev-limit", "4", "--resume"), ("training",), figured=False),)
 
 
-def _benchmark(name: str, of: str) -> Command:
-    return Command(("prompts", of, "--from", name, "--out", "out/p.jsonl", "--json"), ("out/p.jsonl",))
-
-
 KINDS = (
     Kind("prompts", ("models",), _prompts, (_record("models/more.jsonl"),), share=2),
-    Kind("gsm8k", ("gsm8k.jsonl",), _lines("gsm8k.jsonl"), (_benchmark("gsm8k.jsonl", "gsm8k"),), share=2),
-    Kind(
-        "mt-bench", ("mt-bench.jsonl",), _lines("mt-bench.jsonl"), (_benchmark("mt-bench.jsonl", "mt-bench"),), share=2
-    ),
-    Kind(
-        "mbpp",
-        ("mbpp.json",),
-        lambda folder, chance: damage_json(folder / "mbpp.json", chance, possible=True),
-        (_benchmark("mbpp.json", "mbpp"),),
-        share=2,
-    ),
     Kind(
         "text-tables",
         ("trace", "texts.parquet"),

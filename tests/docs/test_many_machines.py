@@ -65,6 +65,7 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
     return files
 
 
+@pytest.mark.thorough
 def test_the_slurm_array(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (script,) = (one for one in blocks("bash") if one.startswith("#!"))
     for task in (1, 0):
@@ -72,6 +73,7 @@ def test_the_slurm_array(place: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     assert bytes_of(tmp_path / "runs" / "mine") == bytes_of(place / "one")
 
 
+@pytest.mark.thorough
 def test_the_indexed_job(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = loaded(next(one for one in blocks("yaml") if "kind: Job" in one))
     assert (job["apiVersion"], job["kind"], job["spec"]["completionMode"]) == ("batch/v1", "Job", "Indexed")
@@ -86,6 +88,7 @@ def test_the_indexed_job(place: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     assert (tmp_path / "all.parquet").read_bytes() == (place / "one.parquet").read_bytes()
 
 
+@pytest.mark.thorough
 def test_the_skypilot_task(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = loaded(next(one for one in blocks("yaml") if "num_nodes" in one))
     assert set(task) == {"name", "num_nodes", "resources", "envs", "file_mounts", "setup", "workdir", "run"}

@@ -83,6 +83,7 @@ def test_a_figure_of_an_answer_that_takes_hours_is_on_its_page() -> None:
         assert [figure for figure in figures_of(answer) if figure not in said] == []
 
 
+@pytest.mark.thorough
 def test_the_report_has_the_latency_profile_of_the_table_above_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

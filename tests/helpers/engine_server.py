@@ -11,8 +11,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from simlab.analysis.crosscheck.foretold import ForetoldText
 
-_COUNTED = ("drafts", "drafted", "tokens", "requests")
-
 Rounds = list[tuple[int, int, int]]
 """Root, accepted and drafted tokens of each round."""
 

@@ -132,12 +132,6 @@ def test_a_drafter_that_knows_nothing_leaves_it_unclear(
     assert "\n" not in str(caught.value)
 
 
-def test_texts_that_are_too_short_tell_nothing(place: Path, right: Path) -> None:
-    one = np.array([5, 6], np.int32), np.array([7], np.int32)
-    with pytest.raises(ModelError, match="too short"):
-        settle_tap_offset(loaded(place, right), "auto", [one])
-
-
 def test_clearly_best() -> None:
     def trial(offset: int, hits: list[float]) -> OffsetTrial:
         return OffsetTrial(offset, sum(hits) / (3 * len(hits)), np.array(hits), 3 * len(hits))

@@ -94,12 +94,6 @@ def test_pools_that_do_not_fit_are_refused(change: Callable[[Pool], dict[str, An
         replace(one, **change(one))
 
 
-def test_sizes_of_pools_are_not_negative() -> None:
-    one = pool()
-    with pytest.raises(ValueError, match="must be flat"):
-        PoolRows(np.array([5, -1], np.int64), one.tokens, one.parents, one.log_probs, one.expanded)
-
-
 def test_a_pool_begins_anew_at_each_root() -> None:
     """Node numbers, first scores and parents of one pool say nothing of the next."""
     one = pool()

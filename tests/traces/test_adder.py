@@ -1,7 +1,6 @@
 """Channels and draft sets that are added to a finished trace: read back, killed and resumed, and what changes no id."""
 
 import json
-import random
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +23,6 @@ from simlab.channels import (
     BranchRows,
     FeatureRows,
     PoolRows,
-    TargetLawRows,
     TransitionRows,
     Transitions,
 )
@@ -46,7 +44,6 @@ from simlab.traces.reader import open_trace
 from simlab.traces.synthetic import (
     DRAFT,
     SyntheticChannels,
-    add_synthetic_channels,
     synthetic_manifest,
     synthetic_sequences,
     write_synthetic_trace,
@@ -137,22 +134,6 @@ def test_what_was_added_is_read_back(folder: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("most_roots", [1, 8, 1 << 40])
-def test_parts_of_a_shard_have_their_own_channels(folder: Path, most_roots: int) -> None:
-    add_everything(folder)
-    trace = open_trace(folder)
-    for texts in trace.recorded_texts(DRAFT, [0, 2, 3], most_roots, ["flash", "eagle"]):
-        firsts = np.cumsum([0, *(len(one.text) - 1 for one in texts.sequences)])
-        for name, rows in texts.channels.items():
-            assert len(rows) == firsts[-1]
-            starts = rows.starts()
-            for one, first, last in zip(texts.sequences, firsts, firsts[1:], strict=False):
-                part, whole = rows.part(int(first), int(last), starts), one.channels[name]
-                assert not isinstance(part, TargetLawRows | FeatureRows)
-                assert not isinstance(whole, TargetLawRows | FeatureRows)
-                np.testing.assert_array_equal(part.log_probs, whole.log_probs)
-
-
 @settings(max_examples=examples(12, quick=5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 1000),
@@ -215,20 +196,6 @@ def test_killed_anywhere_and_resumed_gives_the_same_bytes(tmp_path: Path, add: C
         shutil.rmtree(folder)
 
 
-def test_killed_again_and_again(tmp_path: Path) -> None:
-    add_everything(write_trace(tmp_path / "whole"))
-    folder, rng = write_trace(tmp_path / "killed"), random.Random(0)
-    while True:
-        with pytest.MonkeyPatch.context() as patch:
-            kill_after(patch, rng.randint(2, 9))
-            try:
-                add_everything(folder)
-            except Killed:
-                continue
-            break
-    assert bytes_of(folder) == bytes_of(tmp_path / "whole")
-
-
 def test_a_finished_shard_is_not_made_again(folder: Path) -> None:
     adder = ChannelAdder(folder, "eagle", of_nodes(), resume=False)
     assert adder.missing() == [0, 1]
@@ -244,11 +211,6 @@ def test_a_finished_shard_is_not_made_again(folder: Path) -> None:
     with pytest.raises(ValueError, match="shard 1 is done"):
         again.write(1, [pools(one) for one in again.sequences(1)])
     assert open_trace(folder).channel_ids == {}
-
-
-def test_files_of_nobody_knows_what_are_not_taken_over(folder: Path) -> None:
-    (folder / "channel-eagle-0000.parquet").write_bytes(b"of a run whose note is lost")
-    assert ChannelAdder(folder, "eagle", of_nodes(), resume=True).missing() == [0, 1]
 
 
 def test_a_name_is_taken_once(folder: Path) -> None:
@@ -350,12 +312,6 @@ def test_what_cannot_be_added(folder: Path, changes: dict[str, object], words: s
     assert bytes_of(folder) == bytes_of(write_trace(folder.parent / "again"))
 
 
-def test_nothing_is_added_to_what_is_no_trace(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="there is nothing"):
-        add_channel(tmp_path / "nowhere", "eagle", of_nodes(), pools)
-    assert not list(tmp_path.iterdir())
-
-
 def test_kinds_of_a_newer_simlab_are_left_alone(folder: Path) -> None:
     """They are named, their files are compared with the manifest, and a policy that asks for one is refused."""
     add_channel(folder, "eagle", of_nodes(), pools)
@@ -412,9 +368,3 @@ def test_narrower_settings_are_cut_from_a_recording(tmp_path: Path) -> None:
     assert sum(one.accepted for one in totals[0]) > 0
     with pytest.raises(MissingChannelError, match=r"--add-channel flash-2=CHECKPOINT,previous=3,top_k=3`$"):
         check_needs(Wanting(("flash", TRANSITIONS), previous=3, top_k=3), open_trace(narrow).holds(DRAFT))
-
-
-def test_a_channel_that_is_not_there_is_one_sentence(folder: Path) -> None:
-    add_synthetic_channels(folder)
-    with pytest.raises(MissingChannelError, match="did you mean `pool`?.*--add-channel pol=CHECKPOINT`"):
-        next(open_trace(folder).recorded(DRAFT, channels=["pol"]))

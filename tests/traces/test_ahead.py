@@ -1,7 +1,6 @@
 """Work ahead: in order, bounded, lazy, and errors where they belong."""
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 from depth import examples
@@ -52,23 +51,3 @@ def test_an_error_stands_where_its_value_would() -> None:
     assert [next(found), next(found)] == [0, 1]
     with pytest.raises(ValueError, match="two"):
         next(found)
-
-
-def test_one_alone_is_worked_on_in_the_thread_that_asks() -> None:
-    assert list(work_ahead([(0, 1)], lambda _: threading.current_thread(), 10)) == [threading.current_thread()]
-    assert list(work_ahead([], lambda _: 0, 10)) == []
-
-
-def test_pieces_are_not_made_long_before_they_are_worked_on() -> None:
-    made = 0
-
-    def pieces() -> Iterator[tuple[int, int]]:
-        nonlocal made
-        for place in range(1000):
-            made += 1
-            yield place, 1
-
-    found = work_ahead(pieces(), lambda place: place, 3)
-    next(found)
-    assert made < 10
-    found.close()

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -133,10 +132,6 @@ def flip(path: Path, place: int = -3) -> None:
     path.write_bytes(content)
 
 
-def touch(path: Path) -> None:
-    os.utime(path, ns=(1, 1))
-
-
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-4])
 
@@ -219,15 +214,6 @@ def test_a_changed_byte_under_the_old_time_is_noticed(folder: Path) -> None:
         rows_of(folder)
 
 
-def test_a_shard_that_was_only_touched_is_compared_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = rows_of(folder)
-    touch(folder / SHARD)
-    num = decodes(monkeypatch)
-    for _ in range(2):
-        assert_same(rows_of(folder), expected)
-    assert num() == 1
-
-
 def test_rows_of_another_shard_or_another_manifest_are_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows_of(folder)
     before = (folder / STAMP).read_bytes()
@@ -258,6 +244,7 @@ def reading(place: Path, times: int) -> "subprocess.Popen[str]":
     return subprocess.Popen([sys.executable, "-c", _READ, str(place), str(times)], stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.thorough
 def test_processes_that_make_them_at_once_all_read_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = undecoded(folder, monkeypatch)
     processes = [reading(folder, 20) for _ in range(2)]
@@ -270,17 +257,6 @@ def test_processes_that_make_them_at_once_all_read_the_same(folder: Path, monkey
     num = decodes(monkeypatch)
     assert_same(rows_of(folder), expected)
     assert num() == 0
-
-
-def test_rows_in_use_outlive_their_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = undecoded(folder, monkeypatch)
-    rows_of(folder)
-    held = rows_of(folder)
-    flip(folder / SHARD, 0)
-    flip(folder / SHARD, 0)
-    rows_of(folder)
-    shutil.rmtree(folder / ".decoded")
-    assert_same(held, expected)
 
 
 def test_a_folder_that_cannot_be_written_sends_them_to_the_cache(
@@ -297,26 +273,11 @@ def test_a_folder_that_cannot_be_written_sends_them_to_the_cache(
     assert (folder / ".decoded").read_text() == ""
 
 
-def test_with_nowhere_to_write_a_replay_works(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / ".decoded").write_text("")
-    (tmp_path / "cache").write_text("")
-    expected = undecoded(folder, monkeypatch)
-    assert_same(rows_of(folder), expected)
-    assert_same(rows_of(folder), expected)
-
-
 def test_a_link_in_the_place_of_the_folder_is_left_alone(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (folder / ".decoded").symlink_to(tmp_path / "elsewhere")
     rows_of(folder)
     assert list((tmp_path / "elsewhere").iterdir()) == []
-
-
-def test_a_full_disk_gets_none(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoded, "_FREE_BYTES", 1 << 60)
-    rows_of(folder)
-    assert not list(folder.rglob("*.rows"))
-    assert not list((tmp_path / "cache").rglob("*.rows"))
 
 
 def test_none_are_made_when_they_are_off_or_too_small_to_be_worth_it(
@@ -356,19 +317,6 @@ def test_a_killed_writer_leaves_nothing_wrong(folder: Path, num_events: int) -> 
     assert not list(folder.rglob("*.part"))
 
 
-def test_a_killed_process_leaves_nothing_wrong(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = undecoded(folder, monkeypatch)
-    process = reading(folder, 1000)
-    while not list(folder.rglob("*.stamp")) and process.poll() is None:
-        pass
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert_same(rows_of(folder), expected)
-    num = decodes(monkeypatch)
-    assert_same(rows_of(folder), expected)
-    assert num() == 0
-
-
 def test_inspect_says_how_much_they_take(folder: Path) -> None:
     assert check_trace(folder).drafts[DRAFT].decoded_bytes == 0
     before = simlab.replay(folder, ["ddtree:budget=8"]).rows
@@ -377,19 +325,3 @@ def test_inspect_says_how_much_they_take(folder: Path) -> None:
     shutil.rmtree(folder / ".decoded")
     assert check_trace(folder).text_id == report.text_id
     assert simlab.replay(folder, ["ddtree:budget=8"]).rows.equals(before)
-
-
-def test_inspect_prints_how_much_they_take(folder: Path) -> None:
-    assert "kept decoded" not in simlab.inspect(str(folder)).text()
-    rows_of(folder)
-    num_bytes = sum(one.stat().st_size for one in folder.rglob("*.rows"))
-    assert f"  {num_bytes:,} bytes kept decoded for replays, no part of the trace" in simlab.inspect(str(folder)).text()
-
-
-def test_a_trace_can_be_written_where_one_was_deleted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows_of(folder)
-    for path in folder.iterdir():
-        if path.name != ".decoded":
-            path.unlink()
-    write_synthetic_trace(folder, seed=1, num_sequences=8, length=30, kept=8, prompts_per_shard=2)
-    assert_same(rows_of(folder), undecoded(folder, monkeypatch))

@@ -238,6 +238,7 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> Product:
     return copy
 
 
+@pytest.mark.thorough
 def test_the_copy_is_what_runs(product: Product) -> None:
     place = product.run("-c", "import simlab, simlab.policies as p; print(simlab.__file__, p.__file__)").split()
     assert all(Path(one).is_relative_to(product.root) for one in place)
@@ -260,12 +261,14 @@ def test_the_map_names_the_files(name: str, wish: str) -> None:
         assert named in line.replace("its module in", "its own file in")
 
 
+@pytest.mark.thorough
 def test_policy_is_listed_checked_and_replayed(product: Product) -> None:
     assert "first-tokens" in product.simlab("policies", "first-tokens")
     labels = product.run("-c", CHECK_POLICY)
     assert labels.split() == [f"first-tokens:budget={budget}" for budget in (1, 2, 3)]
 
 
+@pytest.mark.thorough
 def test_policy_and_column_stand_in_the_table(product: Product) -> None:
     asked = ("replay", "--limit", "1", "-p", "first-tokens:budget=1/3")
     rows = json.loads(product.simlab(*asked, "--json"))["rows"]
@@ -281,6 +284,7 @@ def test_policy_and_column_stand_in_the_table(product: Product) -> None:
     assert f"{long['clipped_share']:.4f}" in line
 
 
+@pytest.mark.thorough
 def test_layout_is_recognised(product: Product) -> None:
     folder = product.work / "drafter"
     folder.mkdir()
@@ -295,6 +299,7 @@ def test_layout_is_recognised(product: Product) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_command_is_listed_and_runs(product: Product) -> None:
     assert "Greet somebody" in product.simlab("--help")
     assert "greets whoever is named" in product.simlab("greet", "--help")

@@ -5,7 +5,7 @@ from oracle import best_paths_by_heap
 
 from simlab.policies.orders.best_first import best_first
 from simlab.policies.parsing.parse import parse_policies
-from simlab.sequence_replay import hindsight_sequence, replay_sequence, rounds
+from simlab.sequence_replay import hindsight_sequence, replay_sequence
 from simlab.totals import Totals
 from simlab.traces.reader import Trace, open_trace, packaged_trace
 
@@ -51,12 +51,3 @@ def test_trees_on_real_rows_equal_the_oracles(trace: Trace) -> None:
         for parent, rank in zip(tree.parents[1:].tolist(), tree.ranks[1:].tolist(), strict=True):
             paths.append((*paths[parent], rank))
         assert paths[1:] == best_paths_by_heap(tables, 96)
-
-
-def test_a_larger_tree_at_the_same_root_never_accepts_less(trace: Trace) -> None:
-    small, large = (one.policy for one in parse_policies(["ddtree:budget=16/64"]))
-    for recorded in trace.recorded(trace.draft_name(), range(6)):
-        accepted = {r.position: r.num_accepted for r in rounds(large, recorded)}
-        for round_ in rounds(small, recorded):
-            if round_.position in accepted:
-                assert accepted[round_.position] >= round_.num_accepted

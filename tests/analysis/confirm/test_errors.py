@@ -200,11 +200,6 @@ def test_without_prices_only_the_rounds_are_compared() -> None:
     assert (prediction_verdict(found), error_table(found)) == ("", "")
 
 
-def test_without_plain_decoding_there_is_nothing_to_say() -> None:
-    rows = [row for row in made_up(EQUAL) if row["policy"] != "autoregressive"]
-    assert prediction_errors(frame(rows)) == []
-
-
 def test_the_sentence_names_the_first_and_those_outside() -> None:
     factors = EQUAL | {"chain": (1.1,) * 5, "ddtree:budget=8": (0.98,) * 5}
     found = prediction_errors(frame(made_up(factors)))

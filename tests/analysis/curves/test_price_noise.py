@@ -17,7 +17,6 @@ from simlab.analysis.curves.rows import CurveRoots, CurveRows, CurveSetting, cur
 from simlab.analysis.curves.summaries import CurveSummary, curve_summaries
 from simlab.analysis.curves.tallies import FIXED, NOTABLE_SHARE, PRICE, SCAN, RootPart
 from simlab.analysis.curves.text import curves_text
-from simlab.analysis.report.costs import maxima_chart
 from simlab.analysis.statistics.intervals import UNKNOWN, Interval
 from simlab.cost import GRID_STAGES, PLAIN, CostTable, Visits
 from simlab.grid import path_weight
@@ -188,15 +187,6 @@ def test_halves_are_the_listing_both_ways() -> None:
     assert (result.deep_twice, result.found_again, result.deep_again) == pytest.approx(mean[4:])
 
 
-def test_halves_that_are_alike_find_every_valley_again() -> None:
-    texts, table = made_up_texts(3, 6), profiled(STAIRS, 0.0, 1)
-    _, setting = rows_of(texts, curve_machine(table, MOST, (table, table)))
-    halves = setting.halves
-    assert halves is not None
-    assert halves.found_again == halves.several[0] == halves.several[1] > 0
-    assert halves.deep_again == halves.deep_twice == halves.deep[0] > 0
-
-
 def test_the_text_says_what_is_told_from_noise_and_what_intervals_hold() -> None:
     texts, table = made_up_texts(1, 12), profiled(STAIRS, 0.01, 7)
     rows, setting = rows_of(texts, curve_machine(table, MOST, (table, table)))
@@ -214,9 +204,3 @@ def test_the_text_says_what_is_told_from_noise_and_what_intervals_hold() -> None
     assert "it takes two visits" in text
     assert unknown.rows()[0]["kept_valley_share"] is None
     assert without["kept_valley_share"].null_count() == without.height
-
-
-def test_the_reports_chart_says_how_many_survive() -> None:
-    whole = summary_at(profiled(STAIRS, 0.01, 7), made_up_texts(1, 12))
-    assert f"survives it: {whole.kept:.0%} (raw)" in maxima_chart([whole], ["raw"]).caption
-    assert "survives" not in maxima_chart([replace(whole, kept=None)], ["raw"]).caption

@@ -15,13 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simlab.analysis.figure_style import DARK, LIGHT
 from simlab.analysis.optimize.finalists import judge_finalists
 from simlab.analysis.report.page import Chart, FirstScreen, Grid, Note, Section, TreeExplorer, TrustLabel, report_page
-from simlab.analysis.report.results import ReportResults, family_label, split_rows
+from simlab.analysis.report.results import ReportResults, family_label
 from simlab.analysis.report.rounds import ENDS, RoundCounts
-from simlab.analysis.report.trees import MOST_DRAWN, ShownPolicy, TreeCollector, drawn_nodes
-from simlab.analysis.report.verdict import VerdictChoice, error_text, verdict_of
+from simlab.analysis.report.trees import ShownPolicy, TreeCollector
+from simlab.analysis.report.verdict import VerdictChoice, verdict_of
 from simlab.analysis.trees import drawing_rows
 from simlab.cli.main import main
 from simlab.policies.engine.replay import Replay
@@ -34,7 +33,6 @@ from simlab.testing.random_texts import random_sequence
 from simlab.traces.results.files import write_results
 from simlab.traces.results.rows import results_frame
 from simlab.traces.synthetic import write_synthetic_trace
-from simlab.tree import DraftTree
 
 TABLE = VerdictChoice(None, "on these very prompts", False)
 HELD_OUT = VerdictChoice("ddtree:budget=8", "on 40 prompts of dev", True)
@@ -186,16 +184,6 @@ def test_families_differ_in_the_size_of_the_tree_alone() -> None:
     assert [one.policy for one in results.finalists] == ["presto:budget=8", "ddtree:budget=8", "chain"]
 
 
-def test_rows_that_stand_there_twice_count_once() -> None:
-    rows = made_rows({"ar": 1.0, "chain": 1.5})
-    assert split_rows(pl.concat([rows, rows]), "c").predicted.height == rows.height
-
-
-def test_the_error_is_in_words() -> None:
-    assert error_text(-0.031) == "prediction 3.1 % low"
-    assert error_text(0.0001) == "prediction exact to 0.1 %"
-
-
 @given(st.integers(0, 2**32 - 1))
 def test_counts_of_rounds_are_those_of_rounds_made_one_by_one(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -235,14 +223,6 @@ def test_no_two_edges_of_a_drawing_cross(draws: list[int]) -> None:
         for other, child in edges:
             if depths[node] == depths[child] and rows[node] < rows[child]:
                 assert rows[parent] <= rows[other]
-
-
-def test_of_a_large_tree_the_first_nodes_and_the_path_are_drawn() -> None:
-    tree = DraftTree.chain(1, list(range(2, MOST_DRAWN + 40)))
-    path = tuple(range(1, MOST_DRAWN + 20))
-    kept = drawn_nodes(tree, path)
-    assert set(path) <= set(kept)
-    assert kept[:MOST_DRAWN] == list(range(MOST_DRAWN))
 
 
 def test_the_explorer_shows_both_trees_wherever_a_round_of_either_starts() -> None:
@@ -287,29 +267,6 @@ def test_names_cannot_break_out_of_the_page() -> None:
     figures = re.search(r'id="data-figures">(.*?)</script>', page, re.DOTALL)
     assert figures
     assert "alert('$title" in json.loads(figures[1])["one"]["data"][0]["name"]
-
-
-def test_two_charts_of_one_key_are_refused() -> None:
-    chart = Chart("one", go.Figure(), "", "")
-    first = FirstScreen(verdict="", more=[], table=Grid(["a"], []), chart=chart, marks=[], command="")
-    with pytest.raises(ValueError, match="the same key"):
-        report_page("", first, [Section("s", "", "", [chart])], "")
-
-
-def _contrast(one: str, other: str) -> float:
-    def luminance(colour: str) -> float:
-        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-    bright, dim = sorted((luminance(one), luminance(other)), reverse=True)
-    return (bright + 0.05) / (dim + 0.05)
-
-
-@pytest.mark.parametrize(("colours", "page"), [(LIGHT, "#ffffff"), (DARK, "#14181d")])
-def test_lines_can_be_seen_on_the_page(colours: tuple[str, ...], page: str) -> None:
-    assert len(colours) == len(set(colours)) == 7
-    assert all(_contrast(colour, page) >= 3 for colour in colours)
 
 
 def test_a_report_of_a_made_up_trace_without_prices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -158,7 +158,8 @@ def test_what_nodes_are_spent_on_and_how_much_of_the_gap_is_closed() -> None:
     assert figures[2].closed == pytest.approx(0)
     assert figures[3].against_first == pytest.approx(figures[3].closed - figures[1].closed)
     assert figures[1].against_first is None
-    assert all(one.tokens_per_s is None for one in figures)
+    unpriced = ("tokens_per_s", "chain_tokens_per_s", "hindsight_tokens_per_s", "speed_closed", "speed_closed_interval")
+    assert all(getattr(one, name) is None for one in figures for name in unpriced)
     assert all(one.accepted_share + one.sibling_share + one.below_wrong_share == pytest.approx(1) for one in figures)
     (small, *_) = figures
     length = (small.acceptance_length - small.chain) / (small.hindsight - small.chain)

@@ -1,7 +1,6 @@
 """Intervals over prompts: coverage, determinism, speed, and what too few prompts give."""
 
 import math
-import time
 
 import numpy as np
 import pytest
@@ -39,12 +38,6 @@ def test_an_interval_covers_the_truth_as_often_as_it_says(kind: str, num_prompts
     assert abs(covered_share(kind, num_prompts, 8000) - LEVEL) <= 0.015
 
 
-@pytest.mark.parametrize("num_prompts", [5, 40])
-def test_a_narrow_interval_would_be_noticed(num_prompts: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intervals, "LEVEL", 0.91)
-    assert abs(covered_share("even", num_prompts, 5000) - LEVEL) > 0.015
-
-
 @pytest.mark.parametrize("measure", MEASURES)
 @pytest.mark.parametrize(
     ("sigma", "rho", "least"), [(0.3, 0.0, 0.94), (0.7, 0.0, 0.94), (0.7, -0.6, 0.92), (1, 0, 0.94)]
@@ -76,11 +69,6 @@ def covered_share(kind: str, num_prompts: int, repeats: int, at_once: int = 50) 
     return covered / (repeats // at_once * at_once)
 
 
-def test_the_same_numbers_give_the_same_interval() -> None:
-    committed, rounds = np.array([10, 20, 30, 44]), np.array([5, 6, 7, 20])
-    assert ratio_interval(committed, rounds) == ratio_interval(committed.copy(), rounds.copy())
-
-
 def test_too_few_prompts_give_no_interval() -> None:
     for committed, rounds in [([], []), ([4], [2]), ([0, 0], [0, 0])]:
         found = ratio_interval(np.array(committed, np.int64), np.array(rounds, np.int64))
@@ -101,14 +89,6 @@ def test_prompts_without_rounds_change_nothing() -> None:
     tokens[:2] = 6, 12
     found = ratio_interval(tokens, tokens / 2)
     assert (found.low, found.high) == pytest.approx((2.0, 2.0))
-
-
-def test_hundreds_of_prompts_and_dozens_of_policies_take_less_than_a_second() -> None:
-    sums = np.random.default_rng(0).integers(1, 200, (200, 48)).astype(np.float64)
-    powers = np.concatenate([np.eye(24), -np.eye(24)], axis=1)
-    start = time.process_time()
-    assert len(intervals_of(log_products(sums, powers))) == 24
-    assert time.process_time() - start < 1
 
 
 def test_one_wide_table_gives_what_its_parts_give() -> None:
@@ -178,13 +158,6 @@ def test_what_slows_both_does_not_widen_a_paired_interval() -> None:
     assert (paired.low, paired.high) == pytest.approx((2.0, 2.0))
     alone = ratio_interval(tokens, tokens * slowness)
     assert alone.high > 1.3 * alone.low
-
-
-def test_a_speedup_over_itself_is_one() -> None:
-    tokens, seconds = np.random.default_rng(1).random((2, 25)) + 0.1
-    assert speedup_interval(tokens, seconds, tokens, seconds) == intervals.Interval(1.0, 1.0)
-    longer = np.random.default_rng(1).random((2, 60)) + 0.1
-    assert speedup_interval(*longer, *longer) == intervals.Interval(1.0, 1.0)
 
 
 def test_a_speedup_interval_needs_two_prompts_and_the_same_ones() -> None:

@@ -135,11 +135,6 @@ def test_cells_of_a_sweep_are_drawn_together() -> None:
     assert np.ptp(rounds, axis=0) == pytest.approx(np.zeros(NUM_DRAWS))
 
 
-def test_draws_are_the_same_every_time() -> None:
-    first, second = (drawn_prices(made_up(5, 6), PAIRED) for _ in range(2))
-    assert all(np.array_equal(first[cell], second[cell]) for cell in first)
-
-
 @pytest.mark.parametrize("num_visits", [3, 6, 12])
 def test_intervals_of_ratios_hold_the_truth(num_visits: int) -> None:
     """A round takes so many times as long as a token of plain decoding; visits are slowed by up to half."""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up_costs import random_table
 
-from simlab.channels import POOL, TRANSITIONS
+from simlab.channels import TRANSITIONS
 from simlab.columns import columns_of
 from simlab.cost import GRID_STAGES, PLAIN, STAGES, ChannelSeconds, CostTable, price
 from simlab.errors import CostError
@@ -18,7 +18,7 @@ from simlab.policies.costs.what_if import parse_what_if, what_if
 from simlab.policies.engine.replay import Replay
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.treeflash import TreeFlash
-from simlab.policy import AnyPolicy, ChannelNeed
+from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedTexts, texts_of
 from simlab.sequence_replay import rounds
 from simlab.traces.reader import open_trace
@@ -87,16 +87,6 @@ def test_prices_drawn_again_have_channels_of_their_own(texts: RecordedTexts) -> 
         assert Replay([(one, cost)]).sums(texts).draws_s[0, :, 0].tolist() == pytest.approx(wanted.tolist())
 
 
-def test_policies_without_channels_pay_what_they_paid(texts: RecordedTexts) -> None:
-    """To the last bit, whatever stands beside them."""
-    cost = priced(2, longest=int(texts.contexts.max()))
-    before = replace(cost, channels={})
-    mixed = Replay([(one, cost) for one in (*TREES, *PLAINER)]).sums(texts).seconds[len(TREES) :]
-    assert mixed.tolist() == Replay([(one, before) for one in PLAINER]).sums(texts).seconds.tolist()
-    assert cost.charged(PLAINER[0]) is cost
-    assert cost.charged(TREES[0]) is cost.charged(TREES[1]), "priced together"
-
-
 def test_a_rule_that_reads_prices_sees_the_channel() -> None:
     cost, policy = priced(3), TREES[0]
     more = round_costs(cost.charged(policy), ALL_STAGES, 9).seconds - round_costs(cost, ALL_STAGES, 9).seconds
@@ -108,16 +98,6 @@ def test_units_that_were_not_measured_have_no_price(previous: int) -> None:
     policy = TreeFlash(4, previous=previous, top_k=3, channel=TRANSITIONS)
     with pytest.raises(CostError, match=rf"read with {previous} previous, .* of 2, 4; .*--units {previous}"):
         priced(0).charged(policy)
-
-
-def test_a_channel_that_was_not_measured_has_no_price() -> None:
-    with pytest.raises(CostError, match="simlab profile --channel other=CHECKPOINT"):
-        priced(0).charged(TreeFlash(4, channel="other"))
-
-
-def test_units_are_said_by_the_need() -> None:
-    assert ChannelNeed("one", TRANSITIONS, least=(("previous", 4), ("top_k", 2))).units == 4
-    assert ChannelNeed("one", POOL, least=(("depth", 4),), equal=(("beam", 3),)).units == 1
 
 
 @given(st.integers(0, 10**6), st.floats(0.1, 10))

@@ -11,13 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_artefacts import TARGET_CONFIG
 from made_up_costs import random_table
-from scipy.optimize import least_squares
 
 from simlab.arrays import Doubles
 from simlab.cost import GRID_STAGES, PLAIN, CostTable
 from simlab.errors import PolicyError
 from simlab.grid import path_weight
-from simlab.policies.artefacts import NoArtefacts
 from simlab.policies.costs.curves import ALL_STAGES, MODEL_STAGES, costs_at
 from simlab.policies.costs.roofline import (
     LayerSizes,
@@ -129,29 +127,6 @@ def test_planted_constants_are_found(seed: int, sizes: LayerSizes) -> None:
     for name in ("byte_s", "memory_s", "flop_s", "compute_s"):
         assert getattr(found, name) == pytest.approx(getattr(planted, name), rel=1e-5, abs=1e-6), name
     assert found == fit_roofline(sizes, *grid(), planted.seconds(*grid()))
-
-
-@pytest.mark.parametrize(("seed", "num_sizes"), [(seed, number) for seed in range(8) for number in (6, 10, 32)])
-def test_no_search_from_anywhere_fits_noisy_seconds_better(seed: int, num_sizes: int) -> None:
-    """The objective written out again, and scipy's own search from points of chance and from the published one."""
-    generator = np.random.default_rng(seed)
-    contexts, tokens = (values[grid()[1] <= 16 * num_sizes] for values in grid())
-    true = planted_roofline(generator, QWEN3_4B).seconds(contexts, tokens)
-    seconds = true * np.exp(generator.normal(size=len(true)) * [0.02, 0.2][seed % 2])
-    moved, flops = QWEN3_4B.moved_bytes(contexts, tokens), QWEN3_4B.flops(contexts, tokens)
-    sigma = 1 + 30 * (tokens - 16) / (tokens.max() - 16)
-    sigma /= sigma.mean()
-
-    def misses(constants: Doubles) -> Doubles:
-        a, b, c, d = constants
-        missed: Doubles = (np.maximum(a * moved / moved.mean() + b, c * flops / flops.mean() + d) - seconds) / sigma
-        return missed
-
-    found = fit_roofline(QWEN3_4B, contexts, tokens, seconds)
-    own = np.array([found.byte_s * moved.mean(), found.memory_s, found.flop_s * flops.mean(), found.compute_s])
-    starts = [np.array([1.0, 0.0, 1.0, 0.0]), *generator.uniform(0, 2, (20, 4))]
-    least = min(2 * least_squares(misses, start, bounds=(0, np.inf)).cost for start in starts)
-    assert np.square(misses(own)).sum() <= least * 1.001
 
 
 constants = st.floats(0, 1e-3, allow_subnormal=False)
@@ -272,8 +247,3 @@ def test_shipped_sizes_are_those_of_the_weights() -> None:
         if (cache / name / "config.json").exists():
             fetched = json.loads((cache / name / "config.json").read_text(encoding="utf-8"))
             assert layer_sizes(config, "shipped") == layer_sizes(fetched, "fetched")
-
-
-def test_the_shelf_gives_no_sizes_unasked() -> None:
-    with pytest.raises(PolicyError, match=r"give it the target's config\.json"):
-        NoArtefacts().target_config("auto")

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from made_up_costs import random_table
-from scipy.optimize import LinearConstraint, minimize
 
 from simlab.arrays import Doubles
 from simlab.cost import GRID_STAGES, PLAIN, CostTable
@@ -48,27 +47,6 @@ def test_it_is_the_best_of_all_choices_of_hinges(curve: Doubles) -> None:
     found = closest_convex(curve)
     assert is_convex_and_rises(found)
     np.testing.assert_allclose(found, by_trying_all(curve), atol=1e-7)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_it_is_what_a_solver_of_quadratic_programs_finds(seed: int) -> None:
-    """The same problem with the values of the curve as unknowns, and inequalities instead of a basis."""
-    generator = np.random.default_rng(seed)
-    curve = np.cumsum(generator.random(14)) + generator.random(14)
-    first = np.diff(np.eye(14), axis=0)
-    rows = np.concatenate([first[:1], np.diff(first, axis=0)])
-    start = np.full(14, curve.mean())
-    solved = minimize(
-        lambda x: ((x - curve) ** 2).sum(),
-        start,
-        jac=lambda x: 2 * (x - curve),
-        constraints=LinearConstraint(rows, 0, np.inf),
-        bounds=[(0, None)] * 14,
-        method="SLSQP",
-        options={"maxiter": 500, "ftol": 1e-14},
-    )
-    assert solved.success
-    np.testing.assert_allclose(closest_convex(curve), solved.x, atol=1e-5)
 
 
 def test_on_measured_prices_no_hinge_would_bring_it_closer() -> None:

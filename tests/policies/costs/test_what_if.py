@@ -73,28 +73,6 @@ def test_a_tile_is_a_staircase() -> None:
     assert both.seconds[PLAIN].tolist() == [[4.0]]
 
 
-def test_a_faster_pass_of_the_target_is_one_of_plain_decoding_too() -> None:
-    """Where nothing else takes time, a target that is twice as fast leaves every speedup as it was."""
-    cost = random_table(np.random.default_rng(1))
-    seconds = {stage: values * (stage in ("verify", PLAIN)) for stage, values in cost.seconds.items()}
-    cost = CostTable("made-up", cost.contexts, seconds)
-    faster = what_if(cost, parse_what_if("verify*0.5"))
-    before, after = (one.seconds[PLAIN] / one.seconds["verify"] for one in (cost, faster))
-    np.testing.assert_array_equal(before, after)
-    alone = what_if(cost, parse_what_if("verify*0.5,plain*1"))
-    np.testing.assert_array_equal(alone.seconds[PLAIN], cost.seconds[PLAIN])
-    np.testing.assert_array_equal(alone.seconds["verify"], faster.seconds["verify"])
-
-
-def test_the_label_says_all_that_is_scaled() -> None:
-    assert parse_what_if("verify*0.5").label == "verify*0.5,plain*0.5"
-    assert parse_what_if("verify*0.5") == parse_what_if("plain*0.5,verify*0.5")
-    assert parse_what_if("tile=4,verify*0.5,plain*1").label == "verify*0.5,plain*1,tile=4"
-    assert parse_what_if("plain*2").label == "plain*2"
-    assert parse_what_if("draft*2").label == "draft*2"
-    assert WhatIf((("verify", 0.5),)) == parse_what_if("verify*0.5")
-
-
 def test_typed_in_any_order_it_is_the_same_machine() -> None:
     cost = random_table(np.random.default_rng(0))
     first, second = (

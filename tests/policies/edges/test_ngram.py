@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -148,18 +147,6 @@ def test_a_text_outgrows_its_table() -> None:
         found, expected = counts_of_text(text[:length], 50), counts_of([text[:length]], 50)
         assert found.totals.tolist() == expected.totals.tolist()
         assert (found.slots[:, 0] >= 0).sum() == (expected.slots[:, 0] >= 0).sum() < len(found.slots)
-
-
-def test_each_thread_counts_for_itself() -> None:
-    text = np.random.default_rng(0).integers(50, size=3000, dtype=np.int32)
-
-    def totals(begin: int) -> list[list[int]]:
-        return [counts_of_text(text[begin : begin + 10 * n], 50).totals.tolist() for n in range(1, 100)]
-
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(totals, range(8)))
-    for begin, one in enumerate(found):
-        assert one == [counts_of([text[begin : begin + 10 * n]], 50).totals.tolist() for n in range(1, 100)]
 
 
 def test_the_largest_ids_do_not_meet() -> None:

@@ -26,7 +26,7 @@ from simlab.policies.named.eagle3 import Eagle3
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.routing.cut_rule import CutRule
 from simlab.policies.routing.routed_policy import RoutedPolicy
-from simlab.policy import DRAFTER, AnyPolicy, Needs, Stateless, catch_up_name, caught_up, drafters_of
+from simlab.policy import DRAFTER, AnyPolicy, Needs, Stateless, catch_up_name, drafters_of
 from simlab.recorded import RecordedSequence, texts_of
 from simlab.sequence_replay import Round, rounds
 from simlab.testing.random_texts import random_sequence
@@ -205,12 +205,6 @@ def test_a_channel_of_a_route_without_a_price_is_missed() -> None:
     cost = random_table(np.random.default_rng(1), 9, 200)
     with pytest.raises(CostError, match="does not say what the channel eagle3 takes"):
         Replay([(router_of(), cost)])
-
-
-def test_names_of_catching_up() -> None:
-    assert caught_up(catch_up_name(DRAFTER)) == DRAFTER
-    assert caught_up(catch_up_name("eagle3")) == "eagle3"
-    assert caught_up("eagle3") is None
 
 
 def test_rules_that_read_prices_are_routes_too() -> None:

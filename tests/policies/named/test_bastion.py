@@ -1,18 +1,16 @@
 """BASTION as people name it: how many candidates it reads, whose prices it weighs, and what its id depends on."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from made_up_artefacts import MadeUpArtefacts
 from made_up_costs import random_table
-from order_checks import check_columns, draft_of, texts
+from order_checks import draft_of, texts
 
-from simlab.cli.main import main
 from simlab.cost import GRID_STAGES, PLAIN, CostTable
-from simlab.errors import PolicyError, TraceError
+from simlab.errors import PolicyError
 from simlab.policies.composition import Composition
 from simlab.policies.named.bastion import Bastion
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
@@ -20,7 +18,6 @@ from simlab.recorded import RecordedSequence
 from simlab.sequence_replay import draft_source
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import Prices
-from simlab.testing import check_policy
 from simlab.traces.reader import open_trace, packaged_trace
 
 PRICES = random_table(np.random.default_rng(1), most_drafted=80, longest=700)
@@ -41,18 +38,6 @@ def test_it_reads_as_many_candidates_as_the_release_where_the_trace_holds_them(w
     typed = named(one.label, 64)
     assert (typed.label, typed.policy_id) == (one.label, one.policy_id)
     assert Bastion(budget=80).compose(MadeUpArtefacts(PRICES, width=width)).needs.top_k == read
-
-
-def test_two_widths_are_two_policies() -> None:
-    assert named("bastion:budget=80", 64).policy_id != named("bastion:budget=80", 128).policy_id
-    assert named("bastion:budget=80,top_k=50", 64).policy_id == named("bastion:budget=80,top_k=50", 128).policy_id
-    assert named("bastion:budget=80,top_k=null", 64).label == "bastion:budget=80,top_k=64"
-
-
-def test_replay_names_the_width_in_its_table(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["replay", "-p", "bastion:budget=64", "--limit", "1", "--threads", "1", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
-    assert "bastion:budget=64,top_k=64" in [row["policy"] for row in rows]
 
 
 def released_size(reached: int, floor: int, step: int | None = None) -> int:
@@ -101,22 +86,6 @@ def test_a_floor_of_64_keeps_64_of_96_nodes(recipe: Bastion, kept: int) -> None:
     assert recipe.compose(MadeUpArtefacts(rising_table(95, 0.0))).select(draft).num_nodes == kept
 
 
-ROOFLINES = [
-    Bastion(budget=70, cost_model="roofline"),
-    Bastion(budget=80, floor=6, step=4, cost_model="roofline", overhead=False),
-    Bastion(budget=80, floor=2, step=1, cost_model="roofline", top_k=5),
-    Bastion(budget=80, floor=3, doubling=True, cost_model="roofline"),
-]
-
-
-@pytest.mark.parametrize("recipe", ROOFLINES, ids=repr)
-def test_with_a_roofline_it_keeps_the_contract_and_replays(recipe: Bastion) -> None:
-    policy = recipe.compose(MadeUpArtefacts(PRICES))
-    check_policy(policy, draws=15)
-    for recorded in texts(3, 15):
-        check_columns([policy, recipe.compose(MadeUpArtefacts(PRICES))], recorded)
-
-
 def test_the_prices_it_weighs_are_part_of_its_id() -> None:
     def ids(one: NamedPolicy) -> dict[str, str]:
         assert isinstance(one.policy, Composition)
@@ -133,18 +102,6 @@ def test_the_prices_it_weighs_are_part_of_its_id() -> None:
 
     (other,) = parse_policies(["bastion:budget=80,cost_model=roofline"], OtherTarget(PRICES))
     assert other.policy_id != modelled.policy_id
-
-
-@pytest.mark.parametrize(
-    ("target_config", "named_so"), [("auto", "the target's configuration"), ("mine/config.json", "mine/config.json")]
-)
-def test_a_configuration_without_a_size_is_named_as_it_was_asked_for(target_config: str, named_so: str) -> None:
-    class Sizeless(MadeUpArtefacts):
-        def target_config(self, name: str) -> dict[str, object]:
-            return {**super().target_config(name), "vocab_size": None}
-
-    with pytest.raises(PolicyError, match=f"^{named_so} must give vocab_size"):
-        Bastion(budget=80, cost_model="roofline", target_config=target_config).compose(Sizeless(PRICES))
 
 
 @pytest.mark.parametrize(
@@ -180,23 +137,3 @@ def test_the_command_line_finds_the_sizes_of_the_shipped_target(tmp_path: Path) 
         assert isinstance(auto.policy, Composition)
         assert one.policy.artefacts == auto.policy.artefacts
     assert shelf().min_width() == shelf(with_trace=False).min_width() == 64
-
-
-def test_without_sizes_it_says_how_to_give_them(tmp_path: Path) -> None:
-    recipe = "bastion:budget=80,cost_model=roofline"
-    with pytest.raises(PolicyError, match="models are not known yet; name the target's config.json"):
-        parse_policies([recipe], shelf(with_trace=False))
-    trace = open_trace(packaged_trace())
-    unknown = replace(trace.manifest, target=replace(trace.manifest.target, digest="other"))
-    with pytest.raises(PolicyError, match="simlab does not know this target; name the target's config.json"):
-        TraceArtefacts(Prices(PRICES, "", ""), replace(trace, manifest=unknown), "dflash").target_config("auto")
-    for name, content, said in (
-        ("gone.json", None, "there is none; name the folder"),
-        ("text.json", "{", "is not JSON"),
-        ("list.json", "[]", "is no model's configuration"),
-    ):
-        place = tmp_path / name
-        if content is not None:
-            place.write_text(content, encoding="utf-8")
-        with pytest.raises(TraceError, match=said):
-            shelf().target_config(str(place))

@@ -3,7 +3,6 @@
 import heapq
 import math
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,12 @@ from made_up_costs import random_table
 
 from simlab import Marginals
 from simlab.arrays import Doubles
-from simlab.columns import RoundColumns, columns_of
+from simlab.columns import RoundColumns
 from simlab.draft import Draft
 from simlab.errors import PolicyError
 from simlab.grid import to_grid
 from simlab.policies.composition import Composition
-from simlab.policies.edges.models import Calibrated, Marginal
+from simlab.policies.edges.models import Calibrated
 from simlab.policies.edges.rank_classes import NUM_CLASSES
 from simlab.policies.engine.replay import replay_policies
 from simlab.policies.fits.calibration import (
@@ -36,18 +35,11 @@ from simlab.policies.fits.calibration import (
     quality,
     total_edge_counts,
 )
-from simlab.policies.named.bastion import Bastion
-from simlab.policies.named.caddtree import CaDDTree
 from simlab.policies.named.calibrated import CalibratedTree, edge_map_of
 from simlab.policies.named.ddtree import DDTree
-from simlab.policies.named.price import Price
-from simlab.policies.named.survival import SurvivalThreshold
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.node_order import OrderedNodes, layer_by_roots
-from simlab.policies.rules.stops import STOPS
 from simlab.recorded import DraftRows, texts_of
-from simlab.sequence_replay import rounds
-from simlab.testing import check_policy
 from simlab.testing.random_texts import random_sequence
 
 Path = tuple[int, ...]
@@ -138,14 +130,6 @@ def random_map(generator: np.random.Generator) -> Doubles:
     return edge_map
 
 
-@given(rows_strategy(5, 70), st.integers(1, 100))
-def test_the_identity_is_best_first_on_the_same_ranks(rows: list[Row], budget: int) -> None:
-    found = BestFirst(Calibrated(identity(2), "none", 64)).nodes(draft_of(rows), budget)
-    expected = BestFirst(Marginal(64)).nodes(draft_of(rows), budget)
-    for name in OrderedNodes._fields:
-        assert np.array_equal(getattr(found, name), getattr(expected, name))
-
-
 def same(one: RoundColumns, other: RoundColumns) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(one.columns(), other.columns(), strict=True))
 
@@ -182,59 +166,6 @@ def calibrated(given_settings: dict[str, Any]) -> Composition:
     generator = np.random.default_rng(6)
     artefacts = MadeUpArtefacts(random_table(generator, 40), {"calibration": random_map(generator)})
     return CalibratedTree(budget=40, **given_settings).compose(artefacts)
-
-
-SETTINGS: dict[str, dict[str, Any]] = {
-    "fixed": {},
-    "survival": {"threshold": 0.1},
-    "ratio": {"look_ahead": 2},
-    "floor": {"floor": 4, "step": 3},
-    "price": {"rate": 3.0},
-    "price, learnt": {"memory": 0.5},
-}
-
-
-@pytest.mark.parametrize("name", list(SETTINGS))
-def test_with_every_rule_it_keeps_the_contract_and_replays(name: str) -> None:
-    policy = calibrated({"stop": name.split(",", maxsplit=1)[0], **SETTINGS[name]})
-    check_policy(policy, draws=15)
-    generator = np.random.default_rng(7)
-    for _ in range(20):
-        recorded = random_sequence(generator, most_kept=12)
-        assert same(replay_policies([policy], recorded)[0], columns_of(rounds(policy, recorded)))
-    expected = {"calibration"} | ({"cost"} if name.startswith(("ratio", "floor", "price")) else set())
-    assert set(policy.artefacts) == expected
-
-
-def test_the_defaults_of_its_rules_are_those_of_the_named_policies() -> None:
-    artefacts = MadeUpArtefacts(random_table(np.random.default_rng(6), 600), {"calibration": identity(2)})
-    pairs = {
-        CalibratedTree(stop="survival"): SurvivalThreshold(budget=64),
-        CalibratedTree(stop="ratio"): CaDDTree(budget=64, overhead=True),
-        CalibratedTree(stop="floor"): Bastion(budget=64),
-        CalibratedTree(stop="floor", floor=16): Bastion(budget=64, floor=16),
-        CalibratedTree(stop="price"): Price(budget=64),
-    }
-    for one, other in pairs.items():
-        found, expected = one.compose(artefacts).rule, other.compose(artefacts).rule
-        assert type(found) is type(expected)
-        for name in (
-            "most",
-            "threshold",
-            "cost",
-            "stages",
-            "look_ahead",
-            "floor",
-            "step",
-            "doubling",
-            "memory",
-            "tile",
-        ):
-            assert getattr(found, name, None) == getattr(expected, name, None), (one, name)
-
-
-def test_every_rule_has_a_test() -> None:
-    assert {name.split(",", maxsplit=1)[0] for name in SETTINGS} == set(STOPS)
 
 
 @pytest.mark.parametrize(
@@ -435,23 +366,3 @@ def test_held_out_figures_are_of_maps_that_did_not_see_the_part() -> None:
     crossed = [quality(part, fit_map(other)) for part, other in ((sure, unsure), (unsure, sure))]
     assert after.nll == pytest.approx(sum(one.nll for one in crossed) / 2)
     assert after.nll > before.nll > quality(sure, fit_map(sure)).nll
-
-
-def test_held_out_figures_need_two_parts() -> None:
-    with pytest.raises(ValueError, match="two parts"):
-        held_out_quality([no_edge_counts(1)])
-
-
-def test_maps_of_the_same_counts_are_the_same() -> None:
-    generator = np.random.default_rng(12)
-    found = no_edge_counts(2)
-    add_edges(found, planted_rows(generator, 2_000, np.full((2, 2, NUM_CLASSES, 2), (0.5, -2.0))), 64)
-    assert np.array_equal(fit_map(found), fit_map(EdgeCounts(*(values.copy() for values in found))))
-
-
-def test_top_k_of_the_recipe_is_read() -> None:
-    artefacts = MadeUpArtefacts(values={"calibration": identity(2)})
-    assert CalibratedTree(top_k=3).compose(artefacts).needs.top_k == 3
-    assert (
-        replace(CalibratedTree(), top_k=5).compose(artefacts).order.key != CalibratedTree().compose(artefacts).order.key
-    )

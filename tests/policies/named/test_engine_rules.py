@@ -17,7 +17,7 @@ from simlab.policies.engine.replay import Replay
 from simlab.policies.named.chain import LONGEST_BLOCK, Chain, SpineOrder
 from simlab.policies.named.joint_throughput import SharedThroughput
 from simlab.policies.named.sglang_dspark import SglangDSpark
-from simlab.policies.named.vllm_adaptive import AdaptiveMemory, VllmAdaptive
+from simlab.policies.named.vllm_adaptive import VllmAdaptive
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.rules import acceptance, serving
 from simlab.policy import AnyPolicy
@@ -137,12 +137,6 @@ def test_with_the_drafters_own_probabilities_and_no_delay_it_is_joint_throughput
         assert listed(served(sglang, texts, batch), texts) == expected
 
 
-@pytest.mark.parametrize("recipe", [VllmAdaptive(), SglangDSpark()], ids=["vllm", "sglang"])
-def test_a_replay_leaves_nothing_behind(recipe: Composed) -> None:
-    texts, policy = random_texts(3, 6, coarse=False), made(recipe, prices(3))
-    assert listed(served(policy, texts, 3), texts) == listed(served(policy, texts, 3), texts)
-
-
 @settings(max_examples=examples(20, quick=6))
 @given(seed=st.integers(0, 1 << 20), num=st.integers(1, 5), vllm=st.booleans())
 def test_a_text_alone_is_one_request_of_which_nothing_is_known(seed: int, num: int, vllm: bool) -> None:
@@ -195,32 +189,3 @@ def test_it_is_run_on_one_text_at_a_time_alone() -> None:
 
 
 # Planted faults
-
-
-def fails(monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setattr(acceptance, "REFIT_INTERVAL", 2)
-    for seed in range(6):
-        texts, cost = random_texts(seed, 6, coarse=False), prices(seed)
-        if not agrees(made(VllmAdaptive(), cost), VllmByHand(cost, DEPTH, 2), texts, 3):
-            return True
-    return False
-
-
-def test_planted_faults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not fails(monkeypatch)
-    with monkeypatch.context() as patch:
-        patch.setattr(acceptance, "DAMPING", 0.5)
-        assert fails(patch)
-    with monkeypatch.context() as patch:
-        patch.setattr(AdaptiveMemory, "observe", lambda self, accepted, known: None)
-        assert fails(patch)
-    with monkeypatch.context() as patch:
-        after = serving.LateConfidences.after
-        patch.setattr(serving.LateConfidences, "after", lambda self, numbers, new: (after(self, numbers, new), new)[1])
-        assert fails(patch)
-
-
-def test_one_temperature_is_that_of_all_positions() -> None:
-    texts, cost = random_texts(4, 5, coarse=False), prices(4)
-    one, each = (made(SglangDSpark(temperatures=typed), cost) for typed in ("1.5", "1.5,1.5,1.5"))
-    assert listed(served(one, texts, 3), texts) == listed(served(each, texts, 3), texts)

@@ -13,8 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from order_checks import (
     as_rows,
-    check_columns,
-    check_layer,
     check_nested,
     check_nodes,
     draft_of,
@@ -27,14 +25,12 @@ from simlab.arrays import Floats
 from simlab.errors import MissingChannelError
 from simlab.grid import path_weight, to_grid
 from simlab.policies.artefacts import NoArtefacts
-from simlab.policies.composition import Composition
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.entropy_width import EntropyWidth, WidthCapped
 from simlab.policies.orders.width_caps import WidthCaps, bin_caps, coverage_caps, least_prob_caps, proportional_caps
 from simlab.policies.parsing.parse import parse_policies
 from simlab.recorded import texts_of
 from simlab.sequence_replay import draft_source
-from simlab.testing import check_policy
 from simlab.traces.reader import open_trace, packaged_trace
 
 POLICIES = [
@@ -200,49 +196,10 @@ def test_caps_as_they_are_typed() -> None:
     assert wide.order.caps.most_width == 9
 
 
-def test_equal_entropies_have_equal_whole_shares() -> None:
-    rows = [[(rank, -3.0) for rank in range(20)]] * 5
-    for power in (0.5, 1.0, 16.0):
-        for entropy in (0.0, 1e-6, 0.1, 12.0):
-            assert widths_of(proportional_caps(5 * 7, power, base_width=1, most_width=35), rows[:2], [entropy] * 2) == [
-                17,
-                17,
-            ]
-            tree = EntropyWidth(budget=5 * 7, power=power).select(draft_of(rows, [entropy] * 5))
-            assert sum(tree.parents == 0) == 7
-    assert widths_of(proportional_caps(9, 1.0, base_width=1, most_width=9), rows[:3], [1.0, 2.0, 3.0]) == [2, 3, 4]
-    assert widths_of(proportional_caps(9, 1.0, base_width=1, most_width=9), rows[:2], [-1e-7, 3.0]) == [1, 8]
-
-
-def test_a_small_budget_leaves_the_base_width() -> None:
-    rows = real_rows(3, 7, 9)
-    nodes = WidthCapped(proportional_caps(6, 1.0, base_width=1, most_width=6), 64).nodes(draft_of(rows, [2.0] * 7), 6)
-    check_nodes(nodes, rows, shape_oracles.chain(rows)[:6])
-
-
 @given(rows_strategy(5, 6), st.integers(0, 30), st.integers(0, 30))
 def test_one_order_is_nested(rows: list[oracle.Row], one: int, other: int) -> None:
     draft = draft_of(rows, [1.0 + depth for depth in range(len(rows))])
     check_nested(WidthCapped(proportional_caps(20, 1.0, base_width=1, most_width=20), 64), draft, *sorted((one, other)))
-
-
-def test_two_budgets_are_two_orders() -> None:
-    rows = real_rows(3, 7, 9)
-    draft = draft_of(rows, [0.5, 3.0, 0.1, 2.0, 1.0, 4.0, 0.2])
-    small, large = (EntropyWidth(budget).select(draft) for budget in (12, 40))
-    assert small.parents.tolist() != large.parents.tolist()[: len(small.parents)]
-    keys = {EntropyWidth(budget, most_width=5).compose(NoArtefacts()).order.key for budget in (12, 40)}
-    assert len(keys) == 2
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_layer_is_its_roots_and_the_engine_its_rounds(seed: int) -> None:
-    compositions: list[Composition] = [policy.compose(NoArtefacts()) for policy in POLICIES]
-    for recorded in texts(seed, 12):
-        for one in compositions:
-            for most in (1, 7, 40):
-                check_layer(one.order, recorded, most)
-        check_columns([*POLICIES, *(EntropyWidth(budget, most_width=4) for budget in (9, 13, 25)), DDTree(8)], recorded)
 
 
 def test_without_entropies_it_is_refused() -> None:
@@ -264,13 +221,6 @@ def test_without_entropies_it_is_refused() -> None:
     with pytest.raises(MissingChannelError, match="these rows hold none; read them from a trace"):
         WidthCapped(bin_caps((1.0,), (1, 2), 9), 64).layer(texts_of([bare]), 9, True)
     assert draft_source(DDTree(8).needs, recorded)(0).drafted().entropies is None
-
-
-@pytest.mark.parametrize("policy", POLICIES, ids=repr)
-def test_it_keeps_the_contract(policy: EntropyWidth) -> None:
-    check_policy(policy, draws=15)
-    draft = draft_of(real_rows(1, 3, 3))
-    assert len(as_rows(draft)) == 3
 
 
 @pytest.mark.parametrize(

@@ -7,28 +7,14 @@ from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from order_checks import (
-    check_columns,
-    check_layer,
     check_nested,
     check_nodes,
     draft_of,
     real_rows,
     rows_strategy,
-    texts,
 )
 
-from simlab.policies.artefacts import NoArtefacts
-from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.expand_parent import ExpandParent, ExpandParentTree
-from simlab.testing import check_policy
-
-POLICIES = [
-    ExpandParentTree(),
-    ExpandParentTree(budget=1, width=1),
-    ExpandParentTree(budget=9, width=3, caps="top2gap", gap_slope=2.0),
-    ExpandParentTree(budget=30, width=5, caps="3,2,1.."),
-    ExpandParentTree(budget=12, width=4, caps="9,1"),
-]
 
 
 @settings(max_examples=examples(300, quick=40))
@@ -68,21 +54,6 @@ def test_half_a_candidate_is_rounded_to_even() -> None:
 @given(rows_strategy(5, 6), st.integers(0, 30), st.integers(0, 30))
 def test_a_smaller_tree_is_the_beginning_of_a_larger_one(rows: list[oracle.Row], one: int, other: int) -> None:
     check_nested(ExpandParent(3, gap=(1.0, 1.0)), draft_of(rows), *sorted((one, other)))
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_layer_is_its_roots_and_the_engine_its_rounds(seed: int) -> None:
-    for recorded in texts(seed, 12):
-        for policy in POLICIES:
-            composition = policy.compose(NoArtefacts())
-            for most in (1, 7, 40):
-                check_layer(composition.order, recorded, most)
-        check_columns([*POLICIES, DDTree(8)], recorded)
-
-
-@pytest.mark.parametrize("policy", POLICIES, ids=repr)
-def test_it_keeps_the_contract(policy: ExpandParentTree) -> None:
-    check_policy(policy, draws=15)
 
 
 def test_caps_as_they_are_typed() -> None:

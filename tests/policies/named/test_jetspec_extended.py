@@ -197,17 +197,6 @@ def test_a_round_pays_for_what_it_asks_for(seed: int, width: int, gap: float) ->
     check_prices(seed, width, gap)
 
 
-def test_rounds_that_paid_for_what_they_did_not_ask_for_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = ExtendedFamilies.layer
-
-    def forgetful(self: ExtendedFamilies, *settings: object) -> object:
-        return replace(whole(self, *settings), num_asked=None)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(ExtendedFamilies, "layer", forgetful)
-    with pytest.raises(AssertionError):
-        check_prices(0, 2, 0.25)
-
-
 def test_a_branch_that_is_not_there_is_missed_by_both_replays() -> None:
     recorded, policy = extended(3, 2), JetSpecExtended(12, 2, gap=-1.0)
     rows = recorded.channels["extension"]

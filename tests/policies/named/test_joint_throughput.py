@@ -15,10 +15,8 @@ from simlab.cost import GRID_STAGES, PLAIN, CostTable
 from simlab.draft import Draft
 from simlab.errors import PolicyError
 from simlab.policies.composition import Composition, check_batch, select_together, shared_composition, shared_tree_sizes
-from simlab.policies.costs.curves import round_costs
 from simlab.policies.engine.lock_step import ServedRounds, rounds_of_policy, serve, served_sums, with_filler_requests
 from simlab.policies.engine.replay import Replay
-from simlab.policies.named import joint_throughput
 from simlab.policies.named.caddtree import CaDDTree
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.joint_throughput import JointThroughput
@@ -254,19 +252,3 @@ def test_it_is_a_policy_of_the_batch_and_needs_prices() -> None:
 
 
 # A planted fault
-
-
-def test_a_forgotten_stage_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The drafter's pass is paid by few tokens and by many."""
-
-    def fails() -> bool:
-        try:
-            for seed in range(4):
-                check_served(seed, 5, 3, 40, False, prices(seed, jagged=True), 0)
-        except AssertionError:
-            return True
-        return False
-
-    assert not fails()
-    monkeypatch.setattr(joint_throughput, "round_costs", lambda cost, stages, most: round_costs(cost, stages[1:], most))
-    assert fails()

@@ -30,10 +30,7 @@ from simlab.policies.orders.node_order import NEVER, NodeOrder, OrderedNodes, Or
 from simlab.policies.rules.budgets import FixedBudget
 from simlab.recorded import RecordedSequence, texts_of
 from simlab.sequence_replay import draft_source, rounds
-from simlab.testing import check_policy
 from simlab.testing.random_texts import random_sequence
-from simlab.traces.artefacts.ngram import find_packaged_ngram
-from simlab.traces.reader import open_trace, packaged_trace
 
 VOCAB = 16
 
@@ -157,20 +154,6 @@ def test_logarithms_taken_beforehand_change_nothing(seed: int, most: int, weight
         quick, plain = (BestFirst(edge_of(kind, one, weight)) for one in (counts, exactly(counts)))
         for with_scores in (False, True):
             assert_layers_equal(quick.layer(alone, most, with_scores), plain.layer(alone, most, with_scores))
-
-
-@pytest.mark.parametrize("weight", [0.2, 1.3, 40.0])
-def test_nor_do_they_on_the_packaged_trace(weight: float) -> None:
-    trace = open_trace(packaged_trace())
-    file = find_packaged_ngram(trace.manifest.tokenizer_digest)
-    assert file is not None
-    counts = counts_from_rows(file.firsts, file.seconds, file.thirds, file.counts, file.vocab_size)
-    quick, plain = (BestFirst(NGramCorrected(weight, one, "shipped")) for one in (counts, exactly(counts)))
-    alone = texts_of([next(iter(trace.recorded(trace.draft_name())))])
-    counted, built = (quick.layer(alone, 64, with_scores) for with_scores in (False, True))
-    assert_layers_equal(counted, plain.layer(alone, 64, False))
-    assert_layers_equal(built, plain.layer(alone, 64, True))
-    assert counted.insertions.tolist() == built.insertions.tolist()
 
 
 @given(st.integers(1, 255 * 65536 - 1), st.floats(-0.5, 0.5), st.integers(-40, 40))
@@ -301,32 +284,6 @@ def test_only_roots_that_some_budget_comes_to_are_enough(kind: str, seed: int, b
     for policy, found in zip(policies, sums.counts[:, 0].tolist(), strict=True):
         expected = columns_of(rounds(policy, recorded)).totals()
         assert found[:3] == [expected.rounds, expected.drafted, expected.accepted]
-
-
-@pytest.mark.parametrize(
-    "settings_of",
-    [
-        {},
-        {"counts": "text"},
-        {"counts": "both"},
-        {"adaptive": True},
-        {"renormalised": True},
-        {"shape": "beam", "beam_width": 2},
-    ],
-)
-def test_it_keeps_the_promises_of_a_policy(settings_of: dict[str, object]) -> None:
-    counts = counts_for(corpus_texts(np.random.default_rng(1)))
-    presto = Presto(budget=12, top_k=6, ngram_weight=0.5, **settings_of)  # type: ignore[arg-type]
-    policy = presto.compose(CountsAlone(counts))
-    check_policy(policy, draws=20)
-    for seed in range(15):
-        recorded = random_sequence(np.random.default_rng(seed), VOCAB - 2)
-        found, expected = replay_policies([policy], recorded)[0], columns_of(rounds(policy, recorded))
-        assert [one.tolist() for one in found.columns()] == [one.tolist() for one in expected.columns()]
-
-
-def test_the_text_alone_needs_no_corpus() -> None:
-    check_policy(Presto(budget=8, counts="text"), draws=10)
 
 
 def test_a_beam_as_wide_as_the_budget_is_best_first() -> None:

@@ -11,16 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_artefacts import MadeUpArtefacts
 from made_up_costs import random_table
-from order_checks import check_columns, draft_of, real_rows, texts
+from order_checks import draft_of, real_rows
 
 from simlab.cost import GRID_STAGES, PLAIN, CostTable
 from simlab.errors import CostError, PolicyError
 from simlab.grid import path_weight
 from simlab.policies.artefacts import NoArtefacts
-from simlab.policies.composition import Composition
 from simlab.policies.named.sequoia import Sequoia, fastest_size, round_seconds
 from simlab.policies.orders.node_order import StaticOrder
-from simlab.policies.parsing.parse import parse_policies
 from simlab.testing import check_policy
 
 TABLE = np.array([[0.5, 0.25, 0.1], [0.25, 0.5, 0.0], [0.5, 0.125, 0.125], [1.0, 0.0, 0.0]])
@@ -103,29 +101,6 @@ def test_the_size_is_chosen_once_at_one_context() -> None:
     assert fixed_size(Sequoia(size="fixed", budget=7), artefacts) == 7
     half = round_seconds(artefacts.cost("auto")[0], 550)
     assert half.tolist() == [1.0 + n / 2 if n < 11 else 5.0 + n / 2 for n in range(21)]
-
-
-def test_where_time_stands_still_it_is_the_whole_tree() -> None:
-    artefacts = MadeUpArtefacts(priced([1.0] * 21), {"ranks": np.full((3, 2), 0.3)})
-    assert fixed_size(Sequoia(20, size="hardware"), artefacts) == 2 + 4 + 8
-
-
-@pytest.mark.parametrize("recipe", [Sequoia(40, size="hardware"), Sequoia(budget=30, size="hardware", context=700)])
-def test_it_replays_and_keeps_the_contract(recipe: Sequoia) -> None:
-    policy = recipe.compose(ARTEFACTS)
-    check_policy(policy, draws=15)
-    assert policy.artefacts == {"ranks": "made-up-ranks", "cost": "made-up"}
-    for recorded in texts(5, 12):
-        check_columns([policy, Sequoia(policy.budget).compose(ARTEFACTS)], recorded)
-
-
-def test_names_make_it() -> None:
-    fixed, fast, there = parse_policies(
-        ["sequoia:budget=8", "sequoia:size=hardware,budget=40", "sequoia:size=hardware,budget=40,context=5"], ARTEFACTS
-    )
-    assert (fixed.label, fast.label) == ("sequoia:budget=8", "sequoia:size=hardware,budget=40")
-    assert len({one.policy_id for one in (fixed, fast, there)}) == 3
-    assert isinstance(fast.policy, Composition)
 
 
 def test_what_cannot_be_is_refused() -> None:

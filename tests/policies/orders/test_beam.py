@@ -27,14 +27,12 @@ from simlab.policies.composition import Composition
 from simlab.policies.edges.models import Calibrated, EdgeModel, Marginal, NGramCorrected
 from simlab.policies.edges.ngram import counts_of
 from simlab.policies.edges.rank_classes import NUM_CLASSES
-from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.eagle2_beam import Eagle2Beam
 from simlab.policies.orders.beam import Beam
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.rules.budgets import FixedBudget
 from simlab.recorded import texts_of
-from simlab.testing import check_policy
 
 GENERATOR = np.random.default_rng(8)
 CORPUS = counts_of([GENERATOR.integers(20, size=400, dtype=np.int32)], 100)
@@ -125,14 +123,6 @@ def test_the_published_beam_of_ten() -> None:
         assert tree.num_drafted == budget
     assert Eagle2Beam().select(draft_of(rows)).num_drafted == 59
     assert len(best) == len(Eagle2Beam(9999).compose(NoArtefacts()).order.nodes(draft_of(rows), 9999).tokens) - 1
-
-
-def test_it_keeps_the_contract_and_the_engine_its_rounds() -> None:
-    policies = [Eagle2Beam(), Eagle2Beam(budget=4, beam=1, depth=0), Eagle2Beam(budget=40, beam=3, depth=2)]
-    for policy in policies:
-        check_policy(policy, draws=15)
-    for recorded in texts(5, 20):
-        check_columns([*policies, DDTree(9)], recorded)
 
 
 @pytest.mark.parametrize(

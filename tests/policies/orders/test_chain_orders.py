@@ -11,11 +11,7 @@ import shape_oracles
 from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_costs import random_table
 from order_checks import (
-    as_rows,
-    check_columns,
-    check_layer,
     check_nested,
     check_nodes,
     draft_of,
@@ -24,33 +20,15 @@ from order_checks import (
     texts,
 )
 
-from simlab import Draft, DraftTree
 from simlab.grid import path_weight
-from simlab.policies.composition import Composition
 from simlab.policies.named.adaflash import AdaFlash
 from simlab.policies.named.chain import Chain, SpineOrder
 from simlab.policies.named.d2sd_boundary import D2SDBoundary
-from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.spine_gap import SpineGap
 from simlab.policies.orders.chain_orders import GAP, MISS, BranchedChain
 from simlab.policies.orders.node_order import NodeOrder
-from simlab.policies.rules.budgets import BestRatio, BudgetRule, SurvivalBudget
-from simlab.policy import AnyPolicy
 from simlab.recorded import texts_of
-from simlab.testing import check_policy
 
-POLICIES: list[AnyPolicy] = [
-    Chain(),
-    Chain(3),
-    AdaFlash(),
-    AdaFlash(budget=4, threshold=0.6),
-    D2SDBoundary(),
-    D2SDBoundary(budget=9, boundaries=2, below=0),
-    D2SDBoundary(budget=30, boundaries=3, below=1),
-    SpineGap(),
-    SpineGap(budget=5),
-]
-PRICES = random_table(np.random.default_rng(2), 40)
 ORDERS: list[NodeOrder] = [
     SpineOrder(),
     BranchedChain(MISS, num_branches=4, below=99),
@@ -118,46 +96,12 @@ def test_a_smaller_tree_is_the_beginning_of_a_larger_one(
     check_nested(order, draft_of(rows), *sorted((one, other)))
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_layer_is_its_roots_and_the_engine_its_rounds(seed: int) -> None:
-    rules: list[BudgetRule] = [
-        SurvivalBudget(9, 0.3),
-        SurvivalBudget(2**15, 0.1),
-        BestRatio(40, PRICES),
-        BestRatio(3, PRICES),
-    ]
-    composed = [Composition(SpineOrder(), rule) for rule in rules]
-    for recorded in texts(seed, 12):
-        for order in ORDERS:
-            for most in (1, 4, 30):
-                check_layer(order, recorded, most)
-        check_columns([*POLICIES, *composed, DDTree(8)], recorded)
-
-
 def test_the_scores_of_a_chain_have_no_room_for_more_than_the_block() -> None:
     recorded = next(one for one in texts(0, 9) if len(one.text) > 2)
     assert recorded.rows is not None
     scores = SpineOrder().layer(texts_of([recorded]), Chain().budget, True).scores
     assert scores is not None
     assert scores.shape[1] == recorded.rows.counts.shape[1] + 1
-
-
-@pytest.mark.parametrize("policy", POLICIES, ids=repr)
-def test_they_keep_the_contract(policy: AnyPolicy) -> None:
-    check_policy(policy, draws=15)
-
-
-def test_the_chain_is_the_tree_it_always_was() -> None:
-    for recorded in texts(4, 20):
-        assert recorded.rows is not None
-        for t, marginals in enumerate(recorded.rows.rows()):
-            draft = Draft(marginals, int(recorded.text[t]), recorded.text[: t + 1], t)
-            for length in (None, 1, 3):
-                expected = DraftTree.chain(draft.root_token, marginals.top_tokens(length or marginals.depth))
-                found = Chain(length).select(draft)
-                assert found.tokens.tolist() == expected.tokens.tolist()
-                assert found.parents.tolist() == expected.parents.tolist()
-            assert len(as_rows(draft)) == marginals.depth
 
 
 @pytest.mark.parametrize(

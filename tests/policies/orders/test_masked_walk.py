@@ -99,13 +99,3 @@ def test_settings_and_compositions_that_cannot_be() -> None:
     order = BestFirst(Marginal())
     assert Composition(order, FixedBudget(3), masked=1).needs.masked == 1
     assert Composition(order, FixedBudget(3)).needs.masked is None
-
-
-def test_it_is_a_tree_of_its_own_settings() -> None:
-    for policy in (SelfSpeculation(7, -1), SelfSpeculation(5, 2, "chain")):
-        (typed,) = parse_policies([policy.as_tree()])
-        assert isinstance(typed.policy, Composition)
-        assert typed.policy.masked == policy.masked
-        for recorded in texts(3, 3):
-            ours, theirs = replay_policies([policy, typed.policy], recorded)
-            assert [one.tolist() for one in ours.columns()] == [one.tolist() for one in theirs.columns()]

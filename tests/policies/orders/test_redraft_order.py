@@ -18,8 +18,6 @@ from simlab.channels import Branches, BranchRows
 from simlab.channels.branches import join_branches
 from simlab.draft import Draft
 from simlab.errors import MissingChannelError, PolicyError
-from simlab.grid import to_grid
-from simlab.policies.edges.redrafts import likely_rejections
 from simlab.policies.named.chain import Chain
 from simlab.policies.named.d2sd import D2SD
 from simlab.policies.named.d2sd_boundary import D2SDBoundary
@@ -235,11 +233,3 @@ def test_what_may_not_be_asked_for_is_refused() -> None:
     fewer = replace(recorded, channels={"d2sd": join_branches(parts)})
     with pytest.raises(MissingChannelError, match="there is no branch behind"):
         list(rounds(Greedy(20, branches=3), fewer))
-
-
-def test_boundaries_of_a_chain_that_one_can_work_out() -> None:
-    # 0.9, 0.2 and 0.8: it breaks behind 0, 1, 2 and 3 tokens with 0.1, 0.72, 0.036 and 0.144.
-    chain = to_grid(np.log([0.9, 0.2, 0.8]))
-    assert likely_rejections(chain, 1, False).tolist() == [1]
-    assert likely_rejections(chain, 3, True).tolist() == [1, 3, 0, 2]
-    assert D2SD(20, branches=3, whole=True).needs.channels[0].units == 4

@@ -7,19 +7,13 @@ import shape_oracles
 from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_costs import random_table
-from order_checks import check_columns, check_layer, check_nested, draft_of, paths_of, real_rows, texts
+from order_checks import check_nested, draft_of, paths_of, real_rows
 
 from simlab.arrays import Doubles
 from simlab.grid import to_grid
-from simlab.policies.composition import Composition
-from simlab.policies.named.ddtree import DDTree
 from simlab.policies.orders.node_order import StaticOrder
-from simlab.policies.rules.budgets import BestRatio, BudgetRule, FixedBudget, SurvivalBudget
-from simlab.policy import AnyPolicy
 
 TABLE = np.array([[0.5, 0.25, 0.1], [0.25, 0.5, 0.0], [0.5, 0.125, 0.125], [1.0, 0.0, 0.0]])
-PRICES = random_table(np.random.default_rng(2), 40)
 ORDER = StaticOrder(TABLE, "made-up")
 
 frequencies = st.lists(
@@ -57,16 +51,6 @@ def test_it_is_the_same_tree_whatever_the_drafter_says() -> None:
 @given(st.integers(0, 50), st.integers(0, 30), st.integers(0, 30))
 def test_a_smaller_tree_is_the_beginning_of_a_larger_one(seed: int, one: int, other: int) -> None:
     check_nested(ORDER, draft_of(real_rows(seed, 5, 4)), *sorted((one, other)))
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_layer_is_its_roots_and_the_engine_its_rounds(seed: int) -> None:
-    rules: list[BudgetRule] = [FixedBudget(1), FixedBudget(20), SurvivalBudget(30, 0.1), BestRatio(40, PRICES)]
-    policies: list[AnyPolicy] = [*(Composition(ORDER, rule) for rule in rules), DDTree(8)]
-    for recorded in texts(seed, 12):
-        for most in (1, 7, 60):
-            check_layer(ORDER, recorded, most)
-        check_columns(policies, recorded)
 
 
 @pytest.mark.parametrize(

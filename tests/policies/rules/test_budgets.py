@@ -24,14 +24,12 @@ from simlab.policies.named.bastion import Bastion
 from simlab.policies.named.caddtree import CaDDTree
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.price import Price
-from simlab.policies.named.survival import SurvivalThreshold
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.node_order import OrderLayer
 from simlab.policies.rules.budgets import FULL_SCAN, BestRatio, FixedBudget, FixedPrice, FloorAndStep, SurvivalBudget
 from simlab.policies.rules.online_price import OnlinePrice
 from simlab.recorded import RecordedSequence, texts_of
 from simlab.sequence_replay import rounds
-from simlab.testing import check_policy
 from simlab.testing.random_texts import random_sequence
 
 MOST = 12
@@ -232,28 +230,6 @@ def test_a_price_learnt_on_the_way(memory: float) -> None:
             assert list(zip(found.positions.tolist(), found.num_drafted.tolist(), strict=True)) == expected
 
 
-NAMED = {
-    "caddtree": CaDDTree(budget=24),
-    "caddtree, all sizes": CaDDTree(budget=24, look_ahead=0, overhead=True),
-    "caddtree, tiles": CaDDTree(budget=24, look_ahead=2, tile=8),
-    "bastion": Bastion(budget=24, floor=6, step=4),
-    "bastion, doubling": Bastion(budget=24, floor=3, doubling=True, top_k=5),
-    "price": Price(budget=24, rate=2.5),
-    "price, learnt": Price(budget=24, memory=0.8),
-    "price, looking ahead": Price(budget=24, rate=2.5, look_ahead=3),
-    "survival": SurvivalThreshold(threshold=0.1, budget=24),
-}
-
-
-@pytest.mark.parametrize("name", list(NAMED))
-def test_named_policies_keep_the_contract_and_replay(name: str) -> None:
-    policy = NAMED[name].compose(MadeUpArtefacts(random_table(np.random.default_rng(1), most_drafted=40)))
-    check_policy(policy, draws=15)
-    for recorded in texts(4, 20):
-        assert same(replay_policies([policy], recorded)[0], columns_of(rounds(policy, recorded)))
-    assert policy.artefacts == ({} if name == "survival" else {"cost": "made-up"})
-
-
 def test_they_need_prices() -> None:
     for recipe in (CaDDTree(), Bastion(), Price()):
         with pytest.raises(PolicyError, match="give it a cost file"):
@@ -300,13 +276,3 @@ def test_a_weight_below_half_a_unit_counts_as_none() -> None:
     for rule in (BestRatio(4, table), FloorAndStep(4, table, floor=1, step=1), FixedPrice(4, table, 1.0)):
         assert rule.sizes(layer, contexts).tolist() == [2]
     assert released == 4
-
-
-@pytest.mark.parametrize("overhead", [True, False])
-def test_bastion_in_single_steps_from_the_root_is_caddtree(overhead: bool) -> None:
-    generator = np.random.default_rng(6)
-    for recorded in texts(7, 60):
-        artefacts = MadeUpArtefacts(random_table(generator, most_drafted=30))
-        bastion = Bastion(budget=30, floor=1, step=1, overhead=overhead).compose(artefacts)
-        caddtree = CaDDTree(budget=30, overhead=overhead).compose(artefacts)
-        assert same(*replay_policies([bastion, caddtree], recorded))

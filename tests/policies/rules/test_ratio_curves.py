@@ -15,7 +15,7 @@ from curve_oracles import (
     valleys_by_listing,
 )
 from depth import examples
-from hypothesis import find, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_costs import random_table
 
@@ -100,14 +100,6 @@ def convex_units(draw: st.DrawFn) -> list[int]:
     return [first + sum(steps[:n]) for n in range(MOST + 1)]
 
 
-@st.composite
-def staircases(draw: st.DrawFn) -> list[int]:
-    """Seconds that rise at the edges of equal tiles alone."""
-    tile, first = draw(st.integers(2, 5)), draw(st.integers(1, 100))
-    edges = draw(st.lists(st.integers(0, 60), min_size=MOST, max_size=MOST))
-    return [first + sum(edges[: n // tile]) for n in range(MOST + 1)]
-
-
 falling = path_costs.map(sorted)
 
 
@@ -154,14 +146,6 @@ def test_maxima_are_counted_once_for_each_plateau(values: list[int]) -> None:
         == maxima_by_hand(curve)
         == deep_maxima_by_listing(curve, Fraction(0))
     )
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [([1], 1), ([1, 1, 1], 1), ([3, 2, 1], 1), ([1, 2, 3], 1), ([2, 1, 2], 2), ([1, 2, 2, 1], 1), ([1, 2, 2, 3], 1)],
-)
-def test_maxima_of_small_curves(values: list[int], expected: int) -> None:
-    assert num_maxima(np.array(values, np.float64), 0.0) == expected
 
 
 @settings(max_examples=examples(100, quick=40))
@@ -232,42 +216,6 @@ def test_a_staircase_has_several_maxima_and_first_stop_ends_at_the_wrong_one() -
     assert (found[MAXIMA], found[FIRST_STOP], found[BEST]) == (2, 1, 6)
     assert maxima_by_hand(STAIRS.curve) == 2
     assert 1 - STAIRS.curve[1] / max(STAIRS.curve) > Fraction(1, 20)
-
-
-def test_weights_that_do_not_fall_have_several_maxima_at_convex_prices() -> None:
-    found = Case([5 * STEPS, 0, 0, 0], list(range(10, 10 + MOST + 1))).found()
-    assert (found[MAXIMA], found[FIRST_STOP], found[BEST]) == (2, 0, 4)
-
-
-def test_prices_that_fall_off_have_several_maxima() -> None:
-    """Concave seconds, as of a target of which few tokens already touch every expert."""
-    found = Case([STEPS // 2] * 8, [10, 20, 24, 26, 27, 27, 27, 27, 27, 27, 27]).found()
-    assert (found[MAXIMA], found[FIRST_STOP], found[BEST]) == (2, 0, 8)
-
-
-def _loss(case: Case) -> float:
-    """What the first stop lacks of the best, as the kernel finds them."""
-    found = case.found()
-    return 1.0 - float(case.curve[found[FIRST_STOP]] / case.curve[found[BEST]])
-
-
-@pytest.mark.parametrize("least_loss", [0.01, 0.2])
-def test_a_search_finds_staircases_that_break_it(least_loss: float) -> None:
-    def breaks(case: Case) -> bool:
-        return case.found()[MAXIMA] > 1 and _loss(case) > least_loss
-
-    case = find(st.builds(Case, falling, staircases()), breaks, settings=settings(max_examples=5000))
-    assert maxima_by_hand(case.curve) > 1
-    steps = np.diff(case.units)
-    assert np.any(np.diff(steps) < 0)
-    convex = Case(case.path_costs, np.cumsum([case.units[0], *sorted(steps.tolist())]).tolist())
-    assert _loss(convex) == pytest.approx(0)
-
-
-def test_a_plateau_on_the_way_up_also_ends_a_first_stop() -> None:
-    """With seconds that are not convex one maximum is not enough."""
-    case = Case([0, 0, 0], [2, 2, 3, *[3] * 8])
-    assert (case.found()[MAXIMA], case.found()[FIRST_STOP], case.found()[BEST]) == (1, 1, 3)
 
 
 @settings(max_examples=examples(200, quick=40))

@@ -67,21 +67,6 @@ def test_text_rows_are_bit_for_bit_those_without_an_adapter(family: str, dtype: 
     assert torch.equal(again, without), "an adapter was left behind"
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("fault", ["a changed text row", "a text row that sees a mask"])
-def test_a_planted_fault_is_seen(fault: str, dtype: torch.dtype) -> None:
-    target = target_of("llama", dtype)
-    masks, seen = masks_of(), visible()
-    if fault == "a changed text row":
-        masks = masks_of((NUM_TEXT - 2,))
-    else:
-        seen = visible(((NUM_TEXT - 2, NUM_TEXT),))
-    without = run(target, None, masks, seen)
-    within = run(target, random_adapter(target), masks, seen)
-    assert torch.equal(without[:, : NUM_TEXT - 2], within[:, : NUM_TEXT - 2])
-    assert not torch.equal(without[:, NUM_TEXT - 2], within[:, NUM_TEXT - 2])
-
-
 def test_what_stands_at_a_mask_as_a_token_is_not_read() -> None:
     target = target_of("qwen3", torch.float32)
     adapter = random_adapter(target)

@@ -1,7 +1,7 @@
 """Passes of one fixed shape: in every dtype each policy writes plain decoding's text, from the same bits of logits."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 import random_trees
 import torch
-from confirm_runs import Made, confirmed, make, setup_of
+from confirm_runs import Made, confirmed, make
 from every_policy import WITH_A_DRAFTER
-from made_up_costs import filled
 from made_up_heads import with_producers
 from torch import Tensor
 
-from simlab.arrays import Ints
 from simlab.cli.main import main
 from simlab.draft import Prompt
 from simlab.errors import ModelError, PolicyError, TraceError
@@ -23,19 +21,15 @@ from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.chain import Chain
 from simlab.policies.named.ddtree import DDTree
 from simlab.policy import AnyPolicy
-from simlab.real_runner.attention import batch_invariant
 from simlab.real_runner.attention.batch_invariant import FixedShape, check_rows, fixed_shape, rows_for
-from simlab.real_runner.confirm import setup as batch_invariant_check
 from simlab.real_runner.confirm.options import ConfirmOptions
-from simlab.real_runner.confirm.setup import check_rows_agree, check_shapes_agree
+from simlab.real_runner.confirm.setup import check_rows_agree
 from simlab.real_runner.decoding import plain, speculation
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import Choose, chooser
 from simlab.real_runner.models import Models
-from simlab.real_runner.profile.rounds import setting_of
 from simlab.real_runner.targets.model import Target
 from simlab.sampling.choice import Sampling
-from simlab.traces.artefacts.cost import write_cost_file
 from simlab.tree import DraftTree
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -132,58 +126,6 @@ def test_logits_are_the_same_bits_on_a_gpu(family: str, dtype: torch.dtype) -> N
     random_trees.random_models.cache_clear()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_without_fixed_shapes_they_are_not(dtype: torch.dtype) -> None:
-    """Else the tests above could not fail."""
-    assert unequal_logits("llama", dtype, 0, 0) > 0
-
-
-def test_plain_decoding_of_another_shape_is_caught() -> None:
-    assert unequal_logits("llama", torch.float32, 0, 32) > 0
-
-
-SLOTS = batch_invariant._slots_of
-Slots = tuple[np.ndarray, np.ndarray]
-
-
-def in_order_of_the_buffer(tree: DraftTree, position: int, num_rows: int, num_tokens: int) -> Slots:
-    """Right but for the order: an ancestor's key stays where it lies among its tree's."""
-    slots, visible = SLOTS(tree, position, num_rows, num_tokens)
-    slots, visible = slots.copy(), visible.copy()
-    end = min(position + tree.num_nodes, num_tokens)
-    slots[: tree.num_nodes, position:end] = np.arange(position, end)
-    visible[: tree.num_nodes, position:] = False
-    visible[: tree.num_nodes, position:end] = tree.ancestor_mask()[:, : end - position]
-    return slots, visible
-
-
-def one_too_many(tree: DraftTree, position: int, num_rows: int, num_tokens: int) -> Slots:
-    """The row behind the tree is seen as well."""
-    slots, visible = SLOTS(tree, position, num_rows, num_tokens)
-    slots, lengths = slots.copy(), visible.sum(1)
-    slots[:, -1] = position + tree.num_nodes
-    visible = np.arange(num_tokens) < lengths[:, None]
-    visible[:, -1] = True
-    return slots, visible
-
-
-def sibling_for_ancestor(tree: DraftTree, position: int, num_rows: int, num_tokens: int) -> Slots:
-    """Every ancestor is the first node of its depth."""
-    slots, visible = SLOTS(tree, position, num_rows, num_tokens)
-    slots, depths = slots.copy(), tree.depths().tolist()
-    for depth in set(depths):
-        if position + depth < num_tokens:
-            deeper = [node for node, own in enumerate(depths) if own > depth]
-            slots[deeper, position + depth] = position + depths.index(depth)
-    return slots, visible
-
-
-@pytest.mark.parametrize("fault", [in_order_of_the_buffer, one_too_many, sibling_for_ancestor])
-def test_a_fault_in_what_rows_see_is_caught(monkeypatch: pytest.MonkeyPatch, fault: Callable[..., Slots]) -> None:
-    monkeypatch.setattr(batch_invariant, "_slots_of", fault)
-    assert unequal_logits("qwen3", torch.float32, 32, 32) > 0
-
-
 def random_tree_passes() -> Iterator[tuple[DraftTree, int, FixedShape]]:
     generator = np.random.default_rng(3)
     for _ in range(40):
@@ -252,25 +194,6 @@ def test_a_machine_that_does_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
         check_rows_agree(models_of("llama", 2, torch.float32, 24), prompt_of(3).token_ids, MAX_NEW_TOKENS)
 
 
-def test_each_shape_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lengths of prompts in steps of 64 tokens; of many the shortest, the longest and two between."""
-    tried: list[int] = []
-
-    def noted(models: Models, token_ids: Ints, max_new_tokens: int) -> None:
-        tried.append(fixed_shape(models.fixed_rows, len(token_ids), max_new_tokens).num_tokens)
-
-    monkeypatch.setattr(batch_invariant_check, "check_rows_agree", noted)
-    models = models_of("llama", 2, torch.float32, 24)
-    for lengths, shapes in (
-        ((9,), [64]),
-        ((90, 9, 10, 91), [64, 128]),
-        ((600, 9, 100, 200, 300, 400, 500), [64, 256, 448, 640]),
-    ):
-        tried.clear()
-        check_shapes_agree(models, [np.ones(length, np.int32) for length in lengths], MAX_NEW_TOKENS)
-        assert tried == shapes
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return make(tmp_path_factory.mktemp("invariant"))
@@ -294,13 +217,6 @@ def test_a_confirmation_counts_the_texts(made: Made, tmp_path: Path) -> None:
         confirmed(made, ConfirmOptions(tmp_path, dtype="bfloat16", resume=True))
 
 
-def test_without_the_mode_they_are_counted_too(made: Made, tmp_path: Path) -> None:
-    done = confirmed(made, ConfirmOptions(tmp_path))
-    assert done.ran.to_json()["fixed_rows"] == 0
-    assert "token for token: chain 6 of 6, ddtree:budget=8 6 of 6." in done.text()
-    assert "which is not its fastest implementation" not in done.text()
-
-
 def test_what_goes_not_with_it_is_refused(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["confirm", "--trace", str(made.folder / "trace"), *made.models, "--out", str(tmp_path / "out")]
     for more, said in (
@@ -310,36 +226,3 @@ def test_what_goes_not_with_it_is_refused(made: Made, tmp_path: Path, capsys: py
     ):
         assert main([*command, "--batch-invariant", *more]) == 2
         assert said in capsys.readouterr().err
-
-
-def test_the_command_runs_it(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["confirm", "--trace", str(made.folder / "trace"), *made.models, "--out", str(tmp_path), "--json"]
-    assert main([*command, "-p", "ddtree:budget=3", "--batch-invariant", "--dtype", "bfloat16", "--limit", "1"]) == 0
-    value = json.loads(capsys.readouterr().out)
-    assert value["ran"]["fixed_rows"] == 8
-    ran = [row for row in value["rows"] if row["name"] != "hindsight"]
-    assert [row["policy"] for row in ran] == ["autoregressive", "chain", "ddtree:budget=3"]
-    assert [row["num_same_texts"] for row in ran] == [row["num_texts"] for row in ran] == [2, 2, 2]
-
-
-def test_prices_serve_the_policies_that_read_them(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    setup = setup_of(made, ConfirmOptions(made.folder / "unused"))
-    file = setting_of(setup.models, "d", "float32", "cpu", setup.sampling)
-    file = filled(replace(file, contexts=(16, 512), node_counts=(0, 8, 16), repeats=3))
-    write_cost_file(tmp_path / "cost.json", file)
-    command = ["confirm", "--trace", str(made.folder / "trace"), "--out", str(tmp_path / "out"), "--json"]
-    command += ["-p", "caddtree:budget=15", "--batch-invariant", "--limit", "1"]
-    assert main(command) == 2
-    assert "there is no latency profile" in capsys.readouterr().err
-    assert main([*command, "--cost", str(tmp_path / "cost.json")]) == 0
-    value = json.loads(capsys.readouterr().out)
-    assert (value["ran"]["fixed_rows"], value["prices"]["cost_id"]) == (16, None)
-    assert value["rows"][2]["policy"] == "caddtree:budget=15"
-    assert value["rows"][2]["num_same_texts"] == value["rows"][2]["num_texts"] == 2
-    other = replace(file, target=replace(file.target, digest="another"))
-    write_cost_file(tmp_path / "other.json", other)
-    command[4] = str(tmp_path / "again")
-    assert main([*command, "--cost", str(tmp_path / "other.json")]) == 2
-    assert "has latencies of" in capsys.readouterr().err

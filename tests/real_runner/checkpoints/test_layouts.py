@@ -9,7 +9,7 @@ from tiny_models import drafter_config
 
 from simlab.real_runner.checkpoints import explained, layouts
 from simlab.real_runner.checkpoints.layout import Fields
-from simlab.real_runner.checkpoints.layouts import LAYOUTS, drafter_fields, is_drafter, layout_of, tap_offset_help
+from simlab.real_runner.checkpoints.layouts import LAYOUTS, drafter_fields, is_drafter, layout_of
 from simlab.real_runner.checkpoints.zlab import ZLAB, config_to_json
 
 
@@ -41,12 +41,6 @@ def test_every_configuration_has_a_layout_and_other_models_are_no_drafters() -> 
         "taps_config",
         "treeflash_config",
         "block_size",
-    )
-
-
-def test_the_help_of_an_option_reads_the_table() -> None:
-    assert tap_offset_help() == (
-        "0 counts the embedding as state 0, as speculators does, 1 counts layers from 0, as treeflash and z-lab do"
     )
 
 

@@ -16,12 +16,10 @@ from simlab.cli.main import main
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.files import load_drafter
 from simlab.real_runner.checkpoints.layouts import read_config
-from simlab.real_runner.decoding.drafting import LiveDrafter
 from simlab.real_runner.drafters.dense import draft_logits
 from simlab.real_runner.drafters.kept import KeptCandidates
-from simlab.real_runner.drafters.ranked import CandidatesRead, draft_columns
+from simlab.real_runner.drafters.ranked import draft_columns
 from simlab.real_runner.drafters.vocabulary import vocabulary_of
-from simlab.real_runner.models import load_models
 from simlab.real_runner.record.record import forward_text
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
@@ -122,20 +120,6 @@ def test_rows_of_a_reduced_vocabulary_are_in_the_targets_ids(tmp_path: Path, tar
     assert set(columns.true_rank[columns.valid & (columns.true_rank < 0)].tolist()) == {-1}
 
 
-def test_a_map_that_does_not_rise_gives_the_same_law(tmp_path: Path, target: Target) -> None:
-    """Nothing says that the drafter's ids must be in the target's order."""
-    from safetensors.torch import load_file, save_file
-
-    made(tmp_path, target, CASES["reduced"])
-    before = our_logits(tmp_path, target, ROOTS)
-    tensors = load_file(tmp_path / "model.safetensors")
-    order = torch.randperm(len(tensors["d2t"]), generator=torch.Generator().manual_seed(0))
-    ids = tensors["d2t"] + torch.arange(len(order))
-    tensors |= {"d2t": ids[order] - torch.arange(len(order)), "lm_head.weight": tensors["lm_head.weight"][order]}
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, tmp_path / "model.safetensors")
-    assert torch.equal(our_logits(tmp_path, target, ROOTS), before)
-
-
 def test_record_replay_and_confirm_a_reduced_vocabulary(
     tmp_path: Path, target: Target, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -190,15 +174,6 @@ def test_what_contradicts_itself_or_is_another_kind_is_refused(tmp_path: Path, t
     assert read_config(fields | proposal | {"sample_from_anchor": True}).depth == 4
 
 
-def test_fields_that_files_leave_out_have_their_types_defaults(tmp_path: Path, target: Target) -> None:
-    """Saved by the configuration alone, only differences from the defaults are written."""
-    made(tmp_path, target)
-    fields = fields_of(tmp_path)
-    fields["transformer_layer_config"] = {"model_type": "qwen3", "num_hidden_layers": 1}
-    found = read_config(fields)
-    assert (found.hidden_size, found.head_dim, found.vocab_size, found.draft_vocab_size) == (4096, 128, 151936, 101)
-
-
 def test_maps_of_a_vocabulary() -> None:
     mask = np.array([True, False, True, True])
     offsets = np.array([0, 1, 1])
@@ -236,20 +211,3 @@ def test_inspect_explains(tmp_path: Path, target: Target, capsys: pytest.Capture
     value = json.loads(capsys.readouterr().out)
     assert (value["will_run"], value["format"]) == (False, "speculators")
     assert "Markov head" in value["problem"]
-
-
-@torch.inference_mode()
-def test_live_candidates_of_a_reduced_vocabulary_are_those_of_the_record(
-    tmp_path: Path, target: Target, place: Path
-) -> None:
-    made(tmp_path, target, CASES["reduced"])
-    models = load_models(str(place), str(tmp_path), "float32", "cpu")
-    features, _ = forward_text(target, TOKENS, models.drafter.config.target_layer_ids)
-    columns = draft_columns(
-        models.block_drafter, target, features, TOKENS, 30, KeptCandidates(min_width=6, exact_budget=1)
-    )
-    live = LiveDrafter(models, CandidatesRead(6, entropies=True), 80)
-    live.read(features[None, :30])
-    found = live.marginals(int(TOKENS[30]), 30)
-    assert found.entropies == pytest.approx(columns.entropy[0], abs=1e-5)
-    assert found.ids.tolist() == columns.ids[: len(found.ids)].tolist()

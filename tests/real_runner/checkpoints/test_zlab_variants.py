@@ -15,7 +15,6 @@ from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.files import load_drafter, save_drafter
 from simlab.real_runner.checkpoints.zlab import config_to_json
 from simlab.real_runner.drafters.dense import draft_logits
-from simlab.real_runner.drafters.layer_views import PLAIN, LayerView
 from simlab.real_runner.record.record import forward_text
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
@@ -126,14 +125,6 @@ def test_a_growing_cache_with_windows_is_the_released_protocol(tmp_path: Path) -
         known, start = start, start + committed
 
 
-def test_many_blocks_in_one_call_are_the_blocks_one_by_one(tmp_path: Path, target: Target) -> None:
-    for number, name in enumerate(("window", "window both ways", "causal")):
-        folder = written(tmp_path / str(number), **VARIANTS[name])
-        together = our_logits(folder, target, ROOTS)
-        alone = torch.cat([our_logits(folder, target, [root]) for root in ROOTS])
-        assert (together - alone).abs().max() < 1e-4
-
-
 def test_an_embedding_and_a_head_of_its_own_are_used(tmp_path: Path, target: Target) -> None:
     from safetensors.torch import load_file, save_file
 
@@ -171,10 +162,3 @@ def test_a_single_file_and_parts_of_one_are_the_folder(tmp_path: Path) -> None:
     for name, tensor in whole.items():
         assert torch.equal(tensor, alone[name])
         assert torch.equal(tensor, parts[name])
-
-
-def test_what_a_layer_shows_in_words() -> None:
-    assert str(PLAIN) == "everything"
-    assert str(LayerView(causal=True, window=4096)) == (
-        "the last 4,096 tokens from each slot and of the block what is before a slot"
-    )

@@ -18,7 +18,6 @@ from simlab.policies.named.ddtree import DDTree
 from simlab.policy import AnyPolicy
 from simlab.real_runner.confirm.log import LOG
 from simlab.real_runner.confirm.options import ConfirmOptions
-from simlab.traces import reader
 from simlab.traces.format.documents import with_digest
 from simlab.traces.results.files import read_results
 
@@ -165,47 +164,6 @@ def test_prices_of_another_batch_are_refused(
         run_confirmation(
             ConfirmOptions(tmp_path / "out", batch=batch), made.trace, with_references(ASKED), costs[priced]
         )
-
-
-def test_texts_are_read_once_for_a_prediction_and_once_for_each_repeat(
-    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reads = {"kept_draft_rows": 0, "read_records": 0}
-
-    def counted(name: str) -> None:
-        read = getattr(reader, name)
-
-        def counting(*arguments: object) -> object:
-            reads[name] += 1
-            return read(*arguments)
-
-        monkeypatch.setattr(reader, name, counting)
-
-    for name in reads:
-        counted(name)
-    confirmed(made, ConfirmOptions(tmp_path / "out", batch=2, repeats=2), ASKED)
-    assert len(made.trace.manifest.held().shards) == 1
-    assert reads == {"kept_draft_rows": 1, "read_records": 2}
-
-
-def test_a_report_says_how_texts_were_served_and_mixes_nothing(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(made, tmp_path / "one", "--limit", "2") == 0
-    assert run(made, tmp_path / "two", "--limit", "2", "--batch", "2") == 0
-    page = tmp_path / "report.html"
-    command = ["report", "--texts", "0", "--out", str(page)]
-    capsys.readouterr()
-    assert main([*command, str(tmp_path / "two")]) == 0
-    said = (
-        "Texts were decoded 2 at a time, in autoregressive decoding too; intervals here are over prompts and too narrow"
-    )
-    assert said in capsys.readouterr().out
-    assert said in page.read_text()
-    assert main([*command, str(tmp_path / "one")]) == 0
-    assert "Texts were decoded" not in capsys.readouterr().out
-    assert main([*command, str(tmp_path / "one"), str(tmp_path / "two")]) == 2
-    assert "a report is of one number of texts at a time; the results are of 1 and 2" in capsys.readouterr().err
 
 
 def test_without_prices_it_says_what_to_measure(

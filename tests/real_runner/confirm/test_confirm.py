@@ -26,16 +26,14 @@ from simlab.real_runner.confirm.confirm import finished, measure
 from simlab.real_runner.confirm.log import LOG, ConfirmLog, FinishedSequence, finished_run
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.decoding.decoded import DecodedRound, DecodedText
+from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.timer import Clock
 from simlab.real_runner.models import Models
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.sampling.choice import Sampling
-from simlab.sequence_replay import Round, replay_sequence
-from simlab.totals import Totals
+from simlab.sequence_replay import replay_sequence
 from simlab.traces.format.documents import JsonFields
-from simlab.tree import DraftTree
 
 Spoil = Callable[[DecodedText], DecodedText]
 
@@ -201,14 +199,6 @@ def test_another_run_is_not_gone_on_with(
     assert said in str(refusal.value)
 
 
-def test_other_threads_are_another_run(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = ConfirmOptions(tmp_path / "out")
-    ConfirmLog(options.out, setup_of(made, options).key(), resume=False)
-    monkeypatch.setattr("torch.get_num_threads", lambda: 64)
-    with pytest.raises(TraceError, match="was begun with threads 1; this run has 64"):
-        confirmed(made, replace(options, resume=True))
-
-
 def test_a_wrong_token_fails(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spoilt(monkeypatch, "chain", another_token)
     done = confirmed(made, ConfirmOptions(tmp_path / "out", limit=1))
@@ -332,19 +322,6 @@ def test_a_log_from_before_channels_were_a_stage_comes_back(made: Made, tmp_path
     (back,) = entries.finished_sequence(JsonFields(json.loads(json.dumps(entry)), "the log")).runs
     assert back.seconds == run.seconds
     assert np.array_equal(back.rounds, run.rounds)
-
-
-def test_a_clipped_round_is_counted(made: Made) -> None:
-    """Three tokens are accepted, and the text ends with the third."""
-    prompt = made.trace.sequences()[0].prompt
-    tree = DraftTree.chain(5, [6, 7, 8])
-    rounds = (Round(0, DraftTree.chain(9, [1]), (), 1, clipped=False), Round(1, tree, (1, 2, 3), 3, clipped=True))
-    seconds = StageSeconds(1e-6, 5e-6, 2e-6, 3e-6, 4e-6)
-    text = np.array([9, 5, 6, 7, 8], np.int32)
-    decoded = DecodedText(prompt, text, "length", tuple(DecodedRound(one, None, seconds) for one in rounds))
-    run = finished_run("id", decoded, "", ())
-    assert run.totals == decoded.totals == Totals(2, 4, 6, 3, 4, 1)
-    assert run.rounds.tolist() == [[0, 1, 0, 1, 1, 5, 2, 3, 4], [1, 3, 3, 3, 1, 5, 2, 3, 4]]
 
 
 @pytest.mark.parametrize(

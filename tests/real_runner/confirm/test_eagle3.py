@@ -1,12 +1,10 @@
 """`eagle3` from end to end: a head without a drafter, recorded, replayed, priced and confirmed."""
 
 import json
-import shutil
 from pathlib import Path
 
 import polars as pl
 import pytest
-import tiny_models
 from confirm_runs import Made, make
 from random_eagle3 import make_eagle3
 
@@ -20,7 +18,7 @@ from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.confirm.setup import load_setup
 from simlab.real_runner.heads.eagle3.producer import Eagle3Producer
 from simlab.real_runner.profile.options import ProfileChannel
-from simlab.real_runner.record.additions.add import ChannelOptions, DraftOptions, add
+from simlab.real_runner.record.additions.add import ChannelOptions, add
 from simlab.studies.confirm.run import run_confirmation
 from simlab.studies.inputs.artefacts import with_references
 from simlab.studies.profile import profile
@@ -119,22 +117,6 @@ def test_what_was_not_recorded_is_refused_with_its_command(
     assert found.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--draft-set", "dflash"], "an EAGLE-3 head reads the target alone, and no drafter; leave --draft-set out"),
-        (["--draft", "{folder}/drafter"], "leave --draft out"),
-    ],
-)
-def test_a_drafter_is_not_asked_for(
-    made: Made, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
-) -> None:
-    folder = made.folder
-    more = [one.format(folder=folder) for one in arguments]
-    assert main(["record", "--trace", str(folder / "trace"), *channel(folder / "head", "again"), *more]) == 2
-    assert said in capsys.readouterr().err
-
-
 def test_a_head_of_another_target_and_foreign_settings_are_refused(made: Made, tmp_path: Path) -> None:
     trace = str(made.folder / "trace")
     wide = make_eagle3(tmp_path / "wide", wide=8)
@@ -146,46 +128,3 @@ def test_a_head_of_another_target_and_foreign_settings_are_refused(made: Made, t
     with pytest.raises(ModelError, match="would have 41 children, and the EAGLE-3 head has 40 tokens; give top_k=40"):
         add(ChannelOptions(trace, "other", head, settings={"top_k": 41}))
     assert list(open_trace(made.folder / "trace").manifest.channels) == ["eagle3"]
-
-
-def test_beside_two_draft_sets_none_is_chosen(made: Made, tmp_path: Path) -> None:
-    trace = tmp_path / "trace"
-    shutil.copytree(made.folder / "trace", trace)
-    other = tiny_models.make_drafter(tmp_path / "other", block_size=4, seed=8)
-    add(DraftOptions(str(trace), "other", str(other), min_width=12, exact_budget=20))
-    add(ChannelOptions(str(trace), "short", str(made.folder / "head"), settings={**SETTINGS, "steps": 2}))
-    for draft in ("dflash", "other"):
-        arguments = [
-            "replay",
-            "--trace",
-            str(trace),
-            "--draft-set",
-            draft,
-            "-p",
-            f"{SHORTER},channel=short",
-            "-p",
-            SHORTER,
-        ]
-        assert main(arguments) == 0
-    found = open_trace(trace)
-    for recorded in found.recorded("dflash", channels=["eagle3", "short"]):
-        rows = zip(*(recorded.channels[name].rows() for name in ("eagle3", "short")), strict=True)
-        for longer, shorter in rows:
-            assert longer.first(3).tokens.tolist() == shorter.tokens.tolist()
-
-
-def test_what_it_would_take_is_foreseen_and_measured(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
-    trace, head = str(made.folder / "trace"), made.folder / "head"
-    for kind in ("configs", "sample"):
-        assert main(["record", "--trace", trace, *channel(head, "again"), "--dry-run", kind]) == 0
-    said = capsys.readouterr().out
-    assert "52 scored tokens at each" in said
-    assert "expected time" in said
-
-
-def test_inspect_says_what_a_head_is(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
-    head = str(made.folder / "head")
-    assert main(["inspect", head]) == 0
-    said = capsys.readouterr().out
-    assert "EAGLE-3" in said
-    assert "40 of the target's" in said

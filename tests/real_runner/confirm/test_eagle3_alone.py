@@ -10,7 +10,6 @@ import tiny_models
 import torch
 from random_eagle3 import make_eagle3
 
-from simlab.channels import Pool
 from simlab.cli.main import main
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.checkpoints.files import save_head
@@ -62,16 +61,6 @@ def test_the_draft_set_is_the_chain_and_the_channel_the_trees(made: Made) -> Non
     assert (info.setting("steps"), info.setting("beam"), info.extends) == (7, 10, None)
 
 
-def test_root_children_of_the_trees_are_the_first_depth_of_the_chain(made: Made) -> None:
-    for recorded in made.trace.recorded("eagle3", channels=["eagle3"]):
-        assert recorded.rows is not None
-        place = 0
-        for counts, pool in zip(recorded.rows.counts, recorded.channels["eagle3"].rows(), strict=True):
-            assert isinstance(pool, Pool)
-            assert pool.tokens[:10].tolist() == recorded.rows.ids[place : place + 10].tolist()
-            place += int(counts.sum())
-
-
 def test_it_is_profiled_replayed_and_confirmed(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace, cost, found_in = str(made.folder / "trace"), tmp_path / "cost.json", tmp_path / "rows.parquet"
     grid = ["--node-counts", "0,8,20", "--contexts", "8,120", "--repeats", "5", "--block", str(BLOCK)]
@@ -91,40 +80,6 @@ def test_it_is_profiled_replayed_and_confirmed(made: Made, tmp_path: Path, capsy
     rows = {row["policy"]: row for row in said["rows"]}
     assert {CHAIN, TREE} <= set(rows)
     assert all(row["num_equal"] == row["num_texts"] for row in rows.values() if row["num_texts"] is not None)
-
-
-def test_a_recording_that_was_cut_short_goes_on_to_the_same_bytes(
-    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Between chain and trees: what is there is a finished trace of the chain, and `--resume` adds the trees."""
-    from simlab.studies import record as study
-
-    out = tmp_path / "trace"
-
-    def killed(*arguments: object, **options: object) -> Trace:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(study, "add_channel", killed)
-    assert made.record(out) == 130
-    assert list(open_trace(out).manifest.channels) == []
-    monkeypatch.undo()
-    capsys.readouterr()
-    assert made.record(out, ["--resume"]) == 0
-    assert "-p chain -p eagle3:budget=59`." in capsys.readouterr().out
-    whole, again = ((made.folder / "trace"), out)
-    names = {path.name for path in whole.glob("*.parquet")} | {"manifest.json"}
-    assert names == {path.name for path in again.glob("*.parquet")} | {"manifest.json"}
-    assert all((whole / name).read_bytes() == (again / name).read_bytes() for name in names)
-
-
-def test_what_it_would_take_is_foreseen(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert made.record(tmp_path / "none", ["--dry-run"]) == 0
-    said = capsys.readouterr().out
-    assert f"drafts {BLOCK - 1} tokens" in said
-    assert "for the head's trees" in said
-    assert made.record(tmp_path / "none", ["--dry-run", "sample"]) == 0
-    assert "the head's trees" in capsys.readouterr().out
-    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize(
@@ -155,16 +110,6 @@ def test_networks_of_drafters_and_batches_do_not_fit_it(
     assert "EAGLE-3 head" in capsys.readouterr().err
     assert main(["confirm", "--trace", trace, "-p", CHAIN, "--batch", "2", "--out", str(tmp_path / "out")]) == 2
     assert "one text at a time" in capsys.readouterr().err
-
-
-def test_settings_for_engines_are_not_made_up_for_it(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "vllm.json"
-    arguments = ["export", "--trace", str(made.folder / "trace"), "-p", CHAIN, "--format", "vllm", "--out", str(out)]
-    assert main(arguments) == 2
-    assert "the chain of" in capsys.readouterr().err
-    assert not out.exists()
 
 
 def test_a_head_is_added_to_a_trace_as_a_draft_set(made: Made, tmp_path: Path) -> None:

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 import tiny_models
 import torch
-from confirm_runs import MAX_NEW_TOKENS, Made, make
+from confirm_runs import Made, make
 from random_heads import FLASH, flash_policy
 
 from simlab.analysis.confirm.errors import PARTS
-from simlab.cli.main import main
 from simlab.errors import MissingChannelError, ModelError, SimlabError, TraceError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
@@ -28,7 +27,6 @@ from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.heads.treeflash_producer import TreeFlashProducer
 from simlab.real_runner.profile.options import ProfileChannel
 from simlab.real_runner.record.additions.add import ChannelOptions, add
-from simlab.studies.confirm.confirm import confirm
 from simlab.studies.confirm.run import run_confirmation
 from simlab.studies.inputs.artefacts import with_references
 from simlab.studies.inputs.prices import cost_table_of
@@ -198,16 +196,3 @@ def test_a_trace_without_the_channel_is_refused(tmp_path: Path) -> None:
     other = make(tmp_path, num_prompts=1)
     with pytest.raises(MissingChannelError, match="holds no channel; record it: .*--add-channel flash=CHECKPOINT"):
         run_confirmation(ConfirmOptions(out=tmp_path / "out", target="nowhere"), other.trace, policies_of())
-
-
-def test_the_command_reads_channels_places(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert main(["confirm", "--channel", "flash", "--out", str(tmp_path)]) == 2
-    assert "expected NAME=CHECKPOINT" in capsys.readouterr().err
-
-
-def test_python_hands_places_on(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[ConfirmOptions] = []
-    monkeypatch.setattr("simlab.studies.confirm.confirm.run_confirmation", lambda options, *_: seen.append(options))
-    confirm(made.trace, ["chain"], channels={FLASH: "elsewhere"}, out=tmp_path, max_new_tokens=None)
-    assert seen[0].channels == {FLASH: "elsewhere"}
-    assert made.trace.manifest.max_new_tokens == MAX_NEW_TOKENS

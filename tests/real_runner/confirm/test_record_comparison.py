@@ -232,27 +232,6 @@ def test_behind_a_parting_nothing_is_compared(
     assert math.isnan(compare_with_record(TREE, run, other).parting.gap)  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("num_tokens", [1, 2, 8])
-def test_a_shorter_text_is_compared_as_far_as_it_goes(
-    models: Models, trace: Trace, recorded: RecordedSequence, run: DecodedText, num_tokens: int
-) -> None:
-    short = decode(models, TREE, recorded.prompt, trace.manifest.sampling, num_tokens)
-    assert recorded.rows is not None
-    num = int(recorded.rows.starts()[num_tokens - 1])
-    counts = recorded.rows.counts[: num_tokens - 1]
-    rows = DraftRows(recorded.rows.ids[:num], recorded.rows.log_probs[:num], counts, np.full_like(counts, -1))
-    cut = replace(recorded, text=recorded.text[:num_tokens], rows=rows)
-    for one, there in ((short, recorded), (run, cut)):
-        found = compare_with_record(TREE, one, there)
-        assert found.parting is not None
-        assert found.parting.position == num_tokens
-        assert None in (found.parting.ran, found.parting.recorded)
-        assert math.isnan(found.parting.gap)
-        assert found.rounds_equal
-        assert found.num_rounds == len(short.rounds)
-    assert compare_with_record(TREE, short, cut).differences() == []
-
-
 def test_what_cannot_be_compared_is_refused(run: DecodedText, recorded: RecordedSequence) -> None:
     other = replace(recorded, prompt=replace(recorded.prompt, token_ids=recorded.prompt.token_ids[:-1]))
     with pytest.raises(ValueError, match="not the same prompt"):

@@ -8,18 +8,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 import tiny_models
-import torch
 from random_adapter import make_adapter
 from training_runs import write_table
 
 from simlab.cli.main import main
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
-from simlab.real_runner.checkpoints.files import save_head
-from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.traces.adder import DraftAdder
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import Trace, open_trace
-from simlab.traces.writer import TraceWriter
 
 NUM_MASKS = 3
 MODES = ("self:budget=6,masked=-1", "self:budget=6,masked=0", "self:budget=6,masked=2", "self:budget=6,masked=6")
@@ -88,6 +84,7 @@ def test_it_is_profiled_replayed_and_confirmed(made: Made, tmp_path: Path, capsy
     assert all(row["num_equal"] == row["num_texts"] for row in confirmed.values() if row["num_texts"] is not None)
 
 
+@pytest.mark.thorough
 def test_a_first_order_head_is_trained_on_it_recorded_priced_and_confirmed(
     made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -112,40 +109,6 @@ def test_a_first_order_head_is_trained_on_it_recorded_priced_and_confirmed(
     assert main(["confirm", "--trace", trace, *policies, "--out", str(tmp_path / "out"), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert all(row["num_equal"] == row["num_texts"] for row in rows if row["num_texts"] is not None)
-
-
-def test_other_networks_do_not_go_on_from_masks(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trace, drafter = str(made.folder / "trace"), str(tiny_models.make_drafter(tmp_path / "drafter"))
-    assert main(["record", "--trace", trace, "--add-channel", f"second={drafter}"]) == 2
-    assert "a first-order head goes on alone" in capsys.readouterr().err
-    other = str(make_adapter(tmp_path / "adapter", made.target, seed=3, num_masks=NUM_MASKS))
-    head = TreeFlashHead(tiny_models.HIDDEN_SIZE, 12)
-    save_head(head, tmp_path / "head", checkpoint_digest(Path(other)), torch.float32)
-    assert main(["record", "--trace", trace, "--add-channel", f"flash={tmp_path / 'head'}"]) == 2
-    assert "belongs to the drafter of sha256" in capsys.readouterr().err
-
-
-def test_a_recording_that_was_cut_short_goes_on_to_the_same_bytes(
-    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    whole, out, written = TraceWriter.write, tmp_path / "trace", list[int]()
-
-    def cut(self: TraceWriter, number: int, *rest: object) -> None:
-        if written:
-            raise KeyboardInterrupt
-        written.append(number)
-        whole(self, number, *rest)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(TraceWriter, "write", cut)
-    assert made.record(out) == 130
-    monkeypatch.undo()
-    capsys.readouterr()
-    assert made.record(out, ["--resume"]) == 0
-    assert "-p self:budget=4,masked=-1/0/4`." in capsys.readouterr().out
-    first = made.folder / "trace"
-    names = {path.name for path in first.glob("*.parquet")} | {"manifest.json"}
-    assert names == {path.name for path in out.glob("*.parquet")} | {"manifest.json"}
-    assert all((first / name).read_bytes() == (out / name).read_bytes() for name in names)
 
 
 def test_it_is_added_to_a_trace_of_a_drafter(
@@ -193,33 +156,3 @@ def test_what_an_adapter_has_not_is_refused(
     assert said in error
     assert error.strip().count("\n") == 0
     assert not (tmp_path / "none" / "manifest.json").exists()
-
-
-def test_a_sample_says_what_it_would_take(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert made.record(tmp_path / "none", ["--dry-run", "sample"]) == 0
-    assert "expected size" in capsys.readouterr().out
-
-
-def test_batches_captured_passes_and_engines_do_not_fit_it(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    trace, out = str(made.folder / "trace"), ["--out", str(tmp_path / "out")]
-    for more, said in (
-        (["--batch", "2"], "one text at a time"),
-        (["--execution", "compiled"], "leave --execution compiled out"),
-        (["--batch-invariant"], "leave --batch-invariant out"),
-    ):
-        assert main(["confirm", "--trace", trace, "-p", MODES[1], *more, *out]) == 2
-        assert said in capsys.readouterr().err
-    settings = ["export", "--trace", trace, "-p", "chain", "--format", "vllm", "--out", str(tmp_path / "vllm.json")]
-    assert main(settings) == 2
-    assert "the target's own masks, which no engine here reads" in capsys.readouterr().err
-    assert main(["record", "--trace", trace, "--add-channel", f"own={made.adapter}"]) == 2
-    assert "an adapter of the target makes no channel" in capsys.readouterr().err
-
-
-def test_fewer_masks_are_recorded_with_a_smaller_block(made: Made, tmp_path: Path) -> None:
-    assert made.record(tmp_path / "trace", ["--block", "3"]) == 0
-    kept = open_trace(tmp_path / "trace").manifest.draft_sets["self"]
-    assert (kept.block_size, kept.depth) == (3, 2)
-    assert main(["confirm", "--trace", str(tmp_path / "trace"), "-p", MODES[1], "--out", str(tmp_path / "out")]) == 0

@@ -103,25 +103,6 @@ def test_it_stops_at_a_look_after_a_whole_prompt(
     assert "%|" not in shown
 
 
-@pytest.mark.usefixtures("decode_once")
-def test_between_looks_a_tight_interval_does_not_stop_it(made: Made, tmp_path: Path) -> None:
-    """Measured after each whole prompt: too wide after 20, tight after 21 to 24, which nobody looks at."""
-    _, rule = widths([0.2] * 20 + [0.01] * 4 + [0.2])
-    found = places(made, ConfirmOptions(tmp_path / "out", repeats=9), rule)
-    assert len(found) == 9 * 6
-    _, rule = widths([0.2] * 20 + [0.01] * 5)
-    found = places(made, ConfirmOptions(tmp_path / "other", repeats=9), rule)
-    assert len(found) == 25 * 2
-
-
-def test_when_time_is_up_the_prompt_is_finished(made: Made, tmp_path: Path) -> None:
-    rule = StopRule(widest_half_width, time_limit_s=0)
-    assert places(made, ConfirmOptions(tmp_path / "out"), rule) == [(0, 0), (0, 1)]
-    assert places(made, ConfirmOptions(tmp_path / "out"), rule, resume=True) == [(0, 0), (0, 1)]
-    rule = StopRule(widest_half_width, time_limit_s=1e6)
-    assert len(places(made, ConfirmOptions(tmp_path / "out"), rule, resume=True)) == 6
-
-
 def test_a_prompt_during_which_time_runs_out_is_finished(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

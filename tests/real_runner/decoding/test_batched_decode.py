@@ -1,7 +1,7 @@
 """Several texts at a time: each text and each of its rounds is what it is alone."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lossless_checks import assert_same_rounds, check_rounds
 from made_up_artefacts import MadeUpArtefacts
-from torch import Tensor
 
 from simlab.arrays import Doubles
 from simlab.cost import GRID_STAGES, PLAIN, CostTable
@@ -28,15 +27,12 @@ from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.joint_budget import JointBudget
 from simlab.policies.named.joint_throughput import JointThroughput
 from simlab.policy import AnyPolicy, Needs
-from simlab.real_runner.attention import packed as packed_attention
-from simlab.real_runner.attention.packed import PackedPart, PackedPass, packed_pass
-from simlab.real_runner.decoding import batched_drafter, batched_speculation
+from simlab.real_runner.attention.packed import PackedPart
 from simlab.real_runner.decoding.batched_decode import decode_batch
 from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.own_rows import own_sequence, replays_equal
-from simlab.real_runner.execution import batched_buffers
 from simlab.real_runner.models import Models
 from simlab.recorded import DraftRows, RecordedSequence, texts_of
 from simlab.sampling.choice import Sampling
@@ -329,76 +325,3 @@ def test_texts_go_back_together() -> None:
 
 
 # Planted faults
-
-
-def fails(family: str = "llama") -> bool:
-    """Whether some text or round of a batch differs from those alone."""
-    for seed in range(4):
-        models, prompts = models_of(family, seed), prompts_of(seed + 20, 5)
-        policies = (trees_of(family, seed, seed + 20, 5, GREEDY, 20, 0.8), DDTree(7))
-        for policy in policies:
-            theirs = alone(models, policy, prompts, GREEDY, 20)
-            try:
-                assert_same(decode_batch(models, policy, prompts, GREEDY, 20, 3), theirs)
-            except (AssertionError, ModelError, IndexError, RuntimeError):
-                return True
-    return False
-
-
-Plant = Callable[[pytest.MonkeyPatch], None]
-
-
-def _hide_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = packed_attention._over_tree
-    monkeypatch.setattr(packed_attention, "_over_tree", lambda s, k, v, hidden, *rest: real(s, k, v, None, *rest))
-
-
-def _equal_shares(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = packed_attention.over_context
-
-    def faulty(*arguments: object) -> tuple[Tensor, Tensor]:
-        mixed, log_sums = real(*arguments)  # type: ignore[arg-type]
-        return mixed, torch.zeros_like(log_sums)
-
-    monkeypatch.setattr(packed_attention, "over_context", faulty)
-
-
-def _row_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    def faulty(self: batched_buffers.SequenceRows, row: int, last: int) -> None:
-        self.lengths[row], self.lengths[last] = self.lengths[last], 0
-
-    monkeypatch.setattr(batched_buffers.SequenceRows, "drop", faulty)
-
-
-def _not_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def faulty(self: batched_buffers.SequenceRows, row: int, num_before: int, kept: Tensor) -> None:
-        self.lengths[row] = num_before + len(kept)
-
-    monkeypatch.setattr(batched_buffers.SequenceRows, "compact", faulty)
-
-
-def _one_slot_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    def faulty(parts: Sequence[PackedPart], device: torch.device) -> PackedPass:
-        right = packed_pass(parts, device)
-        return replace(right, slots=right.slots + 1) if len(parts) > 1 else right
-
-    monkeypatch.setattr(batched_drafter, "packed_pass", faulty)
-
-
-def _one_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batched_speculation, "sequence_key", lambda sampling, prompt: 1)
-
-
-@pytest.mark.parametrize("plant", [_hide_nothing, _equal_shares, _row_of_another, _not_compacted, _one_slot_late])
-def test_planted_faults_are_seen(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not fails()
-    plant(monkeypatch)
-    assert fails()
-
-
-def test_a_wrong_noise_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    models, prompts = models_of("llama", 2), prompts_of(5, 4)
-    theirs = alone(models, DDTree(4), prompts, WARM, 20)
-    _one_noise(monkeypatch)
-    found = decode_batch(models, DDTree(4), prompts, WARM, 20, 2)
-    assert [one.text.tolist() for one in found] != [one.text.tolist() for one in theirs]

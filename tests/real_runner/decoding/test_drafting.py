@@ -8,11 +8,22 @@ import numpy as np
 import pytest
 import random_trees
 import torch
-from lossless_checks import check_rounds, check_text
-from random_heads import FLASH, flash_policy, random_head
+from random_heads import FLASH, flash_policy
+from systems import (
+    FLASH_REACH,
+    GREEDY,
+    MOST,
+    SAMPLED,
+    VOCAB_SIZE,
+    endless,
+    flash_models,
+    long_text,
+    prompts_for,
+    recorded_of,
+)
 
 from simlab.channels import Channel, Pool, PoolRows, TransitionRows, Transitions
-from simlab.draft import Draft, Prompt
+from simlab.draft import Draft
 from simlab.errors import MissingChannelError
 from simlab.policies.named.ddtree import DDTree
 from simlab.policy import AnyPolicy, ChannelNeed, Needs, Stateless
@@ -21,73 +32,23 @@ from simlab.real_runner.decoding.batched_decode import decode_batch
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence, replays_equal
-from simlab.real_runner.drafters.kept import KeptCandidates
-from simlab.real_runner.drafters.ranked import draft_columns
 from simlab.real_runner.heads.producer import Drafted, Producer, RootProducer, StagedProducer, TextProducer
 from simlab.real_runner.heads.rows import HeadReach
 from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.heads.treeflash_producer import TreeFlashProducer
 from simlab.real_runner.models import Models
-from simlab.real_runner.record.record import forward_text
-from simlab.recorded import DraftRows, RecordedSequence
+from simlab.recorded import DraftRows
 from simlab.sampling.choice import Sampling
 from simlab.traces.channels.columns import ChannelColumns
 from simlab.tree import DraftTree
 
-GREEDY, SAMPLED = Sampling(0.0, 0, 1.0, 0), Sampling(1.0, 0, 1.0, 1)
-SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
-VOCAB_SIZE, MOST = 12, 24
-REACH = HeadReach(previous=6, top_k=5)
-CLOSE = 1e-3
 PREVIOUS_2 = ChannelNeed(FLASH, "transitions", least=(("previous", 2), ("top_k", 3)))
 
 
-def models_of(
-    seed: int = 0, family: str = "qwen3", reach: HeadReach = REACH, dtype: torch.dtype | None = None
-) -> Models:
-    """Random models; a head of random weights makes the channel."""
-    models = random_trees.random_models(family, seed, VOCAB_SIZE, dtype or torch.float32)
-    made = TreeFlashProducer(random_head(models), models.block_drafter, models.target, reach)
-    return replace(models, channels={FLASH: made})
-
-
-def prompts_for(seed: int, num: int = 2) -> list[Prompt]:
-    generator = np.random.default_rng(seed)
-    return [random_trees.random_prompt(generator, VOCAB_SIZE) for _ in range(num)]
-
-
-def endless(models: Models) -> Models:
-    return replace(models, target=replace(models.target, stop_token_ids=()))
-
-
-def long_text(models: Models, policy: AnyPolicy, sampling: Sampling = GREEDY) -> DecodedText:
-    """A text that nothing ends before its limit."""
-    return decode(endless(models), policy, prompts_for(5)[0], sampling, MOST)
-
-
-@SAMPLINGS
-@pytest.mark.parametrize("family", random_trees.FAMILIES)
-def test_the_text_is_that_of_plain_decoding_and_own_rows_replay(family: str, sampling: Sampling) -> None:
-    accepted = num_rounds = 0
-    for seed in range(3):
-        models = models_of(seed, family)
-        for prompt in prompts_for(seed):
-            plain = random_trees.plain_text(models.target, prompt, sampling, MOST)
-            for policy in (flash_policy(8), flash_policy(3, previous=1, top_k=2)):
-                decoded = decode(models, policy, prompt, sampling, MOST)
-                check_text(decoded, plain, models, MOST)
-                check_rounds(decoded, policy)
-                assert first_unequal(policy, decoded) is None
-                accepted += decoded.totals.accepted
-                num_rounds += len(decoded.rounds)
-    assert accepted >= 3
-    assert num_rounds > 40
-
-
-@SAMPLINGS
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 def test_passes_of_a_fixed_shape_are_lossless_with_channels_too(sampling: Sampling) -> None:
     """In bfloat16 the text is the same under every policy, to the last token."""
-    models = replace(endless(models_of(1, dtype=torch.bfloat16)), fixed_rows=9)
+    models = replace(endless(flash_models(1, dtype=torch.bfloat16)), fixed_rows=9)
     policy, prompt = flash_policy(8), prompts_for(3)[0]
     decoded, other, without = (
         decode(models, one, prompt, sampling, MOST) for one in (policy, flash_policy(4), DDTree(8))
@@ -109,12 +70,12 @@ class Watching(Stateless):
         return DraftTree.root_only(draft.root_token)
 
 
-@pytest.mark.parametrize("reach", [REACH, replace(REACH, candidates=11)], ids=str)
+@pytest.mark.parametrize("reach", [FLASH_REACH, replace(FLASH_REACH, candidates=11)], ids=str)
 @pytest.mark.parametrize("top_k", [2, 9])
 def test_a_policy_sees_no_more_than_it_declares(top_k: int, reach: HeadReach) -> None:
     """Whether the network reads more of the drafter's candidates than the policy, or fewer."""
     watching = Watching(Needs(top_k=top_k, channels=(PREVIOUS_2,)), [])
-    decoded = long_text(models_of(reach=reach), watching)
+    decoded = long_text(flash_models(reach=reach), watching)
     assert len(watching.seen) == MOST - 1
     for draft, ran in zip(watching.seen, decoded.rounds, strict=True):
         assert np.diff(draft.drafted().offsets).tolist() == [top_k] * draft.drafted().depth
@@ -130,7 +91,7 @@ def test_a_policy_sees_no_more_than_it_declares(top_k: int, reach: HeadReach) ->
 
 def test_a_policy_without_the_drafters_candidates_sees_none_of_them() -> None:
     watching = Watching(Needs(draft=False, channels=(PREVIOUS_2,)), [])
-    decoded = long_text(models_of(), watching)
+    decoded = long_text(flash_models(), watching)
     assert all(draft.marginals is None and list(draft.channels) == [FLASH] for draft in watching.seen)
     assert replays_equal(watching, decoded)
 
@@ -153,39 +114,12 @@ def paths_of(tree: DraftTree) -> set[tuple[int, ...]]:
     return set(paths)
 
 
-@torch.inference_mode()
-def recorded_of(models: Models, decoded: DecodedText) -> RecordedSequence:
-    """The same text as a recording has it: candidates and channel at every root, from one dense pass."""
-    tokens = torch.from_numpy(np.concatenate([decoded.prompt.token_ids, decoded.text]).astype(np.int64))
-    features = forward_text(models.target, tokens, models.drafter.config.target_layer_ids)[0]
-    kept = KeptCandidates(min_width=VOCAB_SIZE, exact_budget=1)
-    found = draft_columns(models.block_drafter, models.target, features, tokens, len(decoded.prompt.token_ids), kept)
-    rows = DraftRows(found.ids, found.log_probs, found.counts, found.true_rank)
-    producer = models.channels[FLASH]
-    assert not isinstance(producer, TextProducer | RootProducer)
-    channel = producer.columns(features, tokens, rows).rows
-    return RecordedSequence(0, decoded.prompt, decoded.text, decoded.stop_reason, rows, {FLASH: channel})
-
-
 def compared(models: Models, policy: AnyPolicy, decoded: DecodedText) -> RecordComparison:
     return compare_with_record(policy, decoded, recorded_of(models, decoded))
 
 
-@SAMPLINGS
-def test_rows_of_a_round_are_those_of_a_record(sampling: Sampling) -> None:
-    policy = flash_policy(8)
-    for seed in range(3):
-        models = models_of(seed)
-        decoded = long_text(models, policy, sampling)
-        found = compared(models, policy, decoded)
-        assert found.num_channel_rows == len(decoded.rounds)
-        assert found.largest_channel_size <= CLOSE
-        assert all(one.gap <= CLOSE for one in found.channel_differences)
-        assert found.rounds_equal
-
-
 def test_own_rows_hold_the_channel_at_visited_roots() -> None:
-    decoded = long_text(models_of(1), flash_policy(8))
+    decoded = long_text(flash_models(1), flash_policy(8))
     rows = own_sequence(decoded).channels[FLASH]
     assert isinstance(rows, TransitionRows)
     at_roots = list(rows.rows())
@@ -238,7 +172,7 @@ FAULTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_producer_that_is_another_in_rounds_is_found_in_the_record(fault: str) -> None:
-    models, policy = models_of(1), flash_policy(8)
+    models, policy = flash_models(1), flash_policy(8)
     producer = models.channels[FLASH]
     assert not isinstance(producer, TextProducer | StagedProducer | RootProducer)
     spoilt = Spoilt(producer, **FAULTS[fault])
@@ -253,7 +187,7 @@ def test_a_producer_that_is_another_in_rounds_is_found_in_the_record(fault: str)
 
 def test_a_channel_that_stands_one_root_further_does_not_replay() -> None:
     policy = flash_policy(8)
-    decoded = long_text(models_of(1), policy)
+    decoded = long_text(flash_models(1), policy)
     later = [one.channels for one in decoded.rounds[1:]]
     moved = [replace(ran, channels=seen) for ran, seen in zip(decoded.rounds[:-1], later, strict=True)]
     mismatch = first_unequal(policy, replace(decoded, rounds=(*moved, decoded.rounds[-1])))
@@ -279,7 +213,7 @@ class FirstTwo:
 
 def test_pools_are_kept_as_they_were_seen() -> None:
     watching = Watching(Needs(top_k=1, channels=(ChannelNeed("pool", "pool"),)), [])
-    decoded = long_text(replace(models_of(), channels={"pool": FirstTwo()}), watching)
+    decoded = long_text(replace(flash_models(), channels={"pool": FirstTwo()}), watching)
     rows = own_sequence(decoded).channels["pool"]
     assert isinstance(rows, PoolRows)
     assert rows.sizes.tolist() == [2] * (MOST - 1)
@@ -293,7 +227,7 @@ def refused(models: Models, policy: AnyPolicy, said: str) -> None:
 
 
 def test_what_cannot_be_made_is_refused() -> None:
-    models, policy = models_of(), flash_policy(8)
+    models, policy = flash_models(), flash_policy(8)
     refused(replace(models, channels={}), policy, "reads the channel flash, and the runner makes no channel")
     refused(replace(models, channels={"other": models.channels[FLASH]}), policy, "the runner makes the channels other")
     refused(replace(models, execution="compiled"), policy, "eager passes alone; leave --execution compiled out")

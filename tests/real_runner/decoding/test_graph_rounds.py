@@ -24,7 +24,7 @@ from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.own_rows import first_unequal
 from simlab.real_runner.decoding.text_runners import GraphSpeculation
 from simlab.real_runner.execution.executions import context_for, node_counts_at_steps, rows_for
-from simlab.real_runner.execution.graph_models import GraphedModels, TreePass
+from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.models import Models
 from simlab.sampling.choice import Sampling
 
@@ -100,13 +100,6 @@ def test_a_greedy_round_waits_for_the_device_once(monkeypatch: pytest.MonkeyPatc
     assert len(decoded(models, case, plain).text) == 1 + len(waits)
 
 
-def test_seconds_of_the_stages_are_those_of_the_rounds() -> None:
-    case = next(one for one in CASES if len(plain_of(one)) == 24)
-    for ran in decoded(graphed(case.models), case, DDTree(8)).rounds:
-        stages = ran.seconds
-        assert min(stages.draft_s, stages.select_s, stages.verify_s, stages.commit_s) > 0
-
-
 def test_time_taken_by_capturing_is_in_no_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """Capturing is made up here: a pass that takes half a second the first time."""
     case = next(one for one in CASES if len(plain_of(one)) == 24)
@@ -163,47 +156,6 @@ def test_logits_that_are_no_law_are_refused() -> None:
         finally:
             with torch.no_grad():
                 weight.copy_(before)
-
-
-def is_seen(case: Case, policy: AnyPolicy) -> bool:
-    try:
-        check(case, graphed(case.models), policy)
-    except (AssertionError, IndexError, RuntimeError):
-        return True
-    return False
-
-
-Keep = Callable[[GraphedModels, TreePass, Tensor | None, int], None]
-KEEP = GraphedModels._keep
-
-
-def no_row_moved(self: GraphedModels, held: TreePass, fresh: Tensor | None, num_kept: int) -> None:
-    rows = self._held.rows.tensor.clone()
-    KEEP(self, held, fresh, num_kept)
-    self._held.rows.tensor.copy_(rows)
-
-
-def strangers_accepted(self: GraphedModels, held: TreePass, fresh: Tensor | None, num_kept: int) -> None:
-    """A node whose token is right counts, whatever its parent."""
-    held.ancestors.copy_(torch.eye(len(held.choices), dtype=torch.bool))
-    KEEP(self, held, fresh, num_kept)
-
-
-def root_one_early(self: GraphedModels, held: TreePass, fresh: Tensor | None, num_kept: int) -> None:
-    KEEP(self, held, fresh, num_kept)
-    self._root_position.sub_(1)
-
-
-def fresh_of_the_first_rows(self: GraphedModels, held: TreePass, fresh: Tensor | None, num_kept: int) -> None:
-    KEEP(self, held, fresh, num_kept)
-    if fresh is not None and held.features is not None:
-        fresh[:, :num_kept] = held.features[:, :num_kept]
-
-
-@pytest.mark.parametrize("fault", [no_row_moved, strangers_accepted, root_one_early, fresh_of_the_first_rows])
-def test_a_fault_on_the_device_is_seen(monkeypatch: pytest.MonkeyPatch, fault: Keep) -> None:
-    monkeypatch.setattr(GraphedModels, "_keep", fault)
-    assert any(is_seen(case, policy) for case in CASES for policy in (case.policy(), DDTree(9)))
 
 
 def test_sizes_rise_and_hold_what_they_are_for() -> None:

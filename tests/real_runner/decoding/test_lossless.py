@@ -7,24 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import random_trees
-import tiny_models
 import torch
 from depth import examples
 from every_policy import EVERY_POLICY, WITH_A_DRAFTER, LongerAfterSuccess
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
-from lossless_checks import Case, check_case, check_rounds, check_text, fixed_cases, kinds_of, plain_of
+from lossless_checks import Case, check_case, check_rounds, check_text, fixed_cases, kinds_of
 from made_up_heads import with_producers
 
 from simlab.draft import Draft, Prompt
 from simlab.errors import MissingChannelError, ModelError, PolicyError
 from simlab.policies.named.chain import Chain
-from simlab.policies.named.ddtree import DDTree
 from simlab.policy import AnyPolicy, ChannelNeed, Needs, Stateless
-from simlab.real_runner.checkpoints.files import load_drafter
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.models import Models
-from simlab.real_runner.targets.loading import load_target
 from simlab.sampling.choice import Sampling
 from simlab.tree import DraftTree
 
@@ -103,21 +99,6 @@ def test_every_policy_gives_the_text_of_plain_decoding(family: str, sampling: Sa
                 check_rounds(decoded, policy)
                 accepted[type(policy).__name__] += decoded.totals.accepted
     assert all(accepted[name] > 0 for name in accepted if name != "Autoregressive"), accepted
-
-
-@pytest.mark.parametrize("sampling", SAMPLINGS, ids=SAMPLING_IDS)
-@pytest.mark.parametrize("family", random_trees.FAMILIES)
-def test_chain_and_ddtree_on_models_from_files(
-    tmp_path_factory: pytest.TempPathFactory, family: str, sampling: Sampling
-) -> None:
-    target, drafter = tiny_models.make_pair(tmp_path_factory.mktemp("models"), family)
-    models = Models(load_target(str(target), torch.float32), load_drafter(drafter, torch.float32), drafter, "")
-    for prompt in prompts_for(models, 3):
-        plain = random_trees.plain_text(models.target, prompt, sampling, 40)
-        for policy in (Chain(), DDTree(16), DDTree(64)):
-            decoded = decode(models, policy, prompt, sampling, 40)
-            check_text(decoded, plain, models, 40)
-            check_rounds(decoded, policy)
 
 
 def prompts_for(models: Models, num: int) -> Iterator[Prompt]:
@@ -202,11 +183,3 @@ def test_a_text_that_may_outrun_the_targets_positions_is_refused(policy: AnyPoli
 def run(policy: AnyPolicy) -> None:
     models = random_trees.random_models("llama", 2, 12)
     decode(models, policy, random_trees.prompt_of([3, 4, 5]), SAMPLINGS[0], 8)
-
-
-def test_a_plain_text_is_the_one_that_is_handed_to_the_trees() -> None:
-    """The truth given away is the text, and goes on past its end: else trees would draft nothing there."""
-    for case in fixed_cases(12):
-        plain, policy = plain_of(case), case.policy()
-        assert list(policy.truth[: len(plain)]) == plain
-        assert len(policy.truth) > len(plain)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import random_trees
 import torch
+from depth import examples
 from lossless_checks import Case, check_case, fixed_cases
 from torch import Tensor
 
@@ -34,7 +35,7 @@ from simlab.tree import DraftTree
 Plant = Callable[[pytest.MonkeyPatch], None]
 Pass = tuple[Tensor, Tensor, Tensor]
 
-CASES = list(fixed_cases(150, seed=1))
+CASES = list(fixed_cases(examples(150, quick=60), seed=1))
 
 
 def in_the_pass(change: Callable[[DraftTree, int, Tensor, Tensor, Tensor], None]) -> Plant:
@@ -56,19 +57,6 @@ def one_deeper(tree: DraftTree, position: int, ids: Tensor, visible: Tensor, pos
     positions[0, 1:] += 1
 
 
-def all_one_further(tree: DraftTree, position: int, ids: Tensor, visible: Tensor, positions: Tensor) -> None:
-    positions += 1
-
-
-def by_number(tree: DraftTree, position: int, ids: Tensor, visible: Tensor, positions: Tensor) -> None:
-    positions[0] = position + torch.arange(tree.num_nodes)
-
-
-def everything_before(tree: DraftTree, position: int, ids: Tensor, visible: Tensor, positions: Tensor) -> None:
-    num = tree.num_nodes
-    visible[0, 0, :, position:] = torch.ones(num, num, dtype=torch.bool).tril()
-
-
 def one_sibling(tree: DraftTree, position: int, ids: Tensor, visible: Tensor, positions: Tensor) -> None:
     """Of a pair of siblings the second sees the first, and nothing else is wrong."""
     parents = tree.parents.tolist()
@@ -82,20 +70,11 @@ def last_of_the_context_hidden(tree: DraftTree, position: int, ids: Tensor, visi
     visible[0, 0, 1:, position - 1] = False
 
 
-def parent_hidden(tree: DraftTree, position: int, ids: Tensor, visible: Tensor, positions: Tensor) -> None:
-    for node in range(1, tree.num_nodes):
-        visible[0, 0, node, position + int(tree.parents[node])] = False
-
-
 def in_compaction(compact: Callable[[BufferCache, int, Tensor], None]) -> Plant:
     return lambda monkeypatch: monkeypatch.setattr(BufferCache, "compact", compact)
 
 
 COMPACT = BufferCache.compact
-
-
-def no_row_moved(cache: BufferCache, num_before: int, kept: Tensor) -> None:
-    cache.shorten(num_before + len(kept))
 
 
 def last_row_not_moved(cache: BufferCache, num_before: int, kept: Tensor) -> None:
@@ -112,29 +91,12 @@ def values_not_moved(cache: BufferCache, num_before: int, kept: Tensor) -> None:
     rows[1::2] = before
 
 
-def one_layer_not_moved(cache: BufferCache, num_before: int, kept: Tensor) -> None:
-    rows = cache.rows.tensor
-    assert rows is not None
-    before = rows[:2].clone()
-    COMPACT(cache, num_before, kept)
-    rows[:2] = before
-
-
-def one_row_too_many(cache: BufferCache, num_before: int, kept: Tensor) -> None:
-    """A rejected row stays in place of the last accepted one."""
-    COMPACT(cache, num_before, torch.cat([kept[:-1], kept[-1:] + (1 if len(kept) > 1 else 0)]))
-
-
 Walked = tuple[tuple[int, ...], tuple[int, ...]]
 Walk = Callable[..., Walked]
 
 
 def in_the_walk(walk: Walk) -> Plant:
     return lambda monkeypatch: monkeypatch.setattr(speculation, "follow", walk)
-
-
-def not_clipped(tree: DraftTree, choose: Choose, position: int, num_left: int, stops: tuple[int, ...]) -> Walked:
-    return follow(tree, choose, position, num_left + 1, stops)
 
 
 def accepted_not_clipped(
@@ -149,30 +111,12 @@ def past_the_stop(tree: DraftTree, choose: Choose, position: int, num_left: int,
     return follow(tree, choose, position, num_left, ())
 
 
-def without_bonus(tree: DraftTree, choose: Choose, position: int, num_left: int, stops: tuple[int, ...]) -> Walked:
-    """The last accepted token is taken for the next root, though its row is kept already."""
-    path, committed = follow(tree, choose, position, num_left, stops)
-    return path, committed[: max(len(path), 1)]
-
-
 def last_accepted_is_the_bonus(
     tree: DraftTree, choose: Choose, position: int, num_left: int, stops: tuple[int, ...]
 ) -> Walked:
     """The bonus token is dropped and the text is right, one token a round later."""
     path, committed = follow(tree, choose, position, num_left, stops)
     return (path[:-1], committed[:-1]) if path and len(committed) > len(path) else (path, committed)
-
-
-def bonus_of_the_root(tree: DraftTree, choose: Choose, position: int, num_left: int, stops: tuple[int, ...]) -> Walked:
-    """The bonus token is the target's choice after the root, not after the last accepted node."""
-    path, committed = follow(tree, choose, position, num_left, stops)
-    if path and len(committed) > len(path):
-        return path, (*path_tokens(tree, path), choose(0, position + len(committed)))
-    return path, committed
-
-
-def path_tokens(tree: DraftTree, path: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(tree.tokens[list(path)].tolist())
 
 
 def noise_of_the_root(tree: DraftTree, choose: Choose, position: int, num_left: int, stops: tuple[int, ...]) -> Walked:
@@ -193,23 +137,13 @@ def row_of_another_node(monkeypatch: pytest.MonkeyPatch) -> None:
 
 PLANTS: dict[str, Plant] = {
     "wrong position: nodes one deeper": in_the_pass(one_deeper),
-    "wrong position: everything one further": in_the_pass(all_one_further),
-    "wrong position: the node's number, not its depth": in_the_pass(by_number),
-    "sibling visible: all nodes before": in_the_pass(everything_before),
     "sibling visible: one": in_the_pass(one_sibling),
     "context: its last token hidden": in_the_pass(last_of_the_context_hidden),
-    "parent hidden": in_the_pass(parent_hidden),
-    "KV rows: none moved": in_compaction(no_row_moved),
     "KV rows: the last one not moved": in_compaction(last_row_not_moved),
     "KV rows: values not moved": in_compaction(values_not_moved),
-    "KV rows: first layer not moved": in_compaction(one_layer_not_moved),
-    "KV rows: a rejected one kept": in_compaction(one_row_too_many),
-    "last round not clipped": in_the_walk(not_clipped),
     "last round's path not clipped": in_the_walk(accepted_not_clipped),
     "runs past the stop token": in_the_walk(past_the_stop),
-    "bonus dropped": in_the_walk(without_bonus),
     "bonus dropped with the last accepted node": in_the_walk(last_accepted_is_the_bonus),
-    "bonus of the root": in_the_walk(bonus_of_the_root),
     "row of another node": row_of_another_node,
 }
 
@@ -225,11 +159,6 @@ def is_caught(cases: list[Case]) -> bool:
         except (AssertionError, RuntimeError, ValueError, IndexError, SimlabError):
             return True
     return False
-
-
-def test_nothing_planted_nothing_caught() -> None:
-    for case in CASES:
-        check_case(case)
 
 
 @pytest.mark.parametrize("sampled", [False, True], ids=["greedy", "sampled"])
@@ -305,17 +234,6 @@ def rejected_rows_read(
 COMMIT = speculation.Speculation._commit
 
 
-def one_row_less_read(
-    self: speculation.Speculation, found: speculation.VerifiedTree, position: int, num_drafted: int
-) -> None:
-    """The last accepted row is read twice over the one before it."""
-    assert found.features is not None
-    features = found.features.clone()
-    if len(found.path) > 1:
-        features[:, found.path[-2]] = features[:, found.path[-1]]
-    COMMIT(self, speculation.VerifiedTree(found.path, found.committed, found.ended, features), position, num_drafted)
-
-
 def wrong_taps(taken: dict[int, Tensor], layer_ids: tuple[int, ...]) -> Tensor:
     return features_of(taken, layer_ids).roll(1, dims=-2)
 
@@ -330,11 +248,10 @@ def one_further(
     ("place", "name", "fault"),
     [
         ("simlab.real_runner.decoding.speculation.Speculation", "_commit", rejected_rows_read),
-        ("simlab.real_runner.decoding.speculation.Speculation", "_commit", one_row_less_read),
         ("simlab.real_runner.decoding.speculation", "features_of", wrong_taps),
         ("simlab.real_runner.decoding.drafting", "block_states", one_further),
     ],
-    ids=["rejected rows read", "a row overwritten", "states of the token before", "root one further"],
+    ids=["rejected rows read", "states of the token before", "root one further"],
 )
 def test_a_drafter_that_is_fed_wrongly_is_caught(
     monkeypatch: pytest.MonkeyPatch, place: str, name: str, fault: Callable[..., object]

@@ -166,6 +166,7 @@ def test_one_noise_for_a_whole_round_is_another_law(monkeypatch: pytest.MonkeyPa
     assert not fits(texts_of("llama", EveryToken(), EVEN, NUM_TEXTS // 2), models, EVEN)
 
 
+@pytest.mark.thorough
 def test_the_check_passes_what_is_drawn_from_the_law_and_little_else() -> None:
     """By ordinary sampling from the exact law: as it is, too hot, and with another top-p."""
     models = models_of("llama")

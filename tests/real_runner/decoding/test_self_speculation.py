@@ -7,100 +7,46 @@ import numpy as np
 import pytest
 import random_trees
 import torch
-from lossless_checks import check_rounds, check_text
 from random_adapter import random_adapter
+from random_heads import FLASH, flash_policy
 from recorded_texts import record_texts
-from replay_is_the_runner import engine_unequal, with_true_ranks
+from systems import (
+    CLOSE,
+    FLASH_REACH,
+    GREEDY,
+    LINEAR,
+    MODES,
+    MOST,
+    NUM_MASKS,
+    QUADRATIC,
+    ROOT_ONLY,
+    VOCAB_SIZE,
+    endless,
+    long_text,
+    prompts_for,
+    recorded_of,
+    self_flash_models,
+    self_models,
+)
 
+from simlab.channels import Transitions
 from simlab.cost.table import rows_of_pass
 from simlab.draft import Draft, Prompt
 from simlab.errors import MissingChannelError, ModelError
-from simlab.policies.composition import Composition
+from simlab.grid import to_grid
 from simlab.policies.named.autoregressive import Autoregressive
-from simlab.policies.named.chain import Chain
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.self_speculation import SelfSpeculation
-from simlab.policies.parsing.parse import parse_policies
-from simlab.policy import AnyPolicy
+from simlab.real_runner.adapters.own_drafter import OwnDrafter
 from simlab.real_runner.adapters.rows import LiveMasks
 from simlab.real_runner.confirm.record_comparison import compare_with_record
 from simlab.real_runner.decoding import speculation
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
-from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence
 from simlab.real_runner.decoding.speculation import Speculation
 from simlab.real_runner.drafters.dense import BlockStates
 from simlab.real_runner.models import Models
-from simlab.sampling.choice import Sampling
 from simlab.tree import DraftTree
-
-GREEDY, SAMPLED = Sampling(0.0, 0, 1.0, 0), Sampling(1.0, 0, 1.0, 1)
-SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
-VOCAB_SIZE, MOST, NUM_MASKS = 12, 24, 3
-CLOSE = 1e-3
-
-LINEAR, ROOT_ONLY, QUADRATIC = -1, 0, 8
-MODES = (LINEAR, ROOT_ONLY, 2, QUADRATIC)
-POLICIES: list[AnyPolicy] = [
-    Chain(),
-    DDTree(9),
-    *(SelfSpeculation(QUADRATIC, masked) for masked in MODES),
-    SelfSpeculation(3, 1, "chain"),
-    *(one.policy for one in parse_policies(["tree:budget=7,ngram_weight=0.3,counts=text,masked=1"])),
-]
-
-
-def models_of(seed: int = 0, family: str = "qwen3", dtype: torch.dtype = torch.float32) -> Models:
-    models = random_trees.random_models(family, seed, VOCAB_SIZE, dtype)
-    return replace(models, drafter=random_adapter(models.target, seed, NUM_MASKS))
-
-
-def prompts_for(seed: int, num: int = 2) -> list[Prompt]:
-    generator = np.random.default_rng(seed)
-    return [random_trees.random_prompt(generator, VOCAB_SIZE) for _ in range(num)]
-
-
-def endless(models: Models) -> Models:
-    return replace(models, target=replace(models.target, stop_token_ids=()))
-
-
-def long_text(models: Models, policy: AnyPolicy, sampling: Sampling = GREEDY) -> DecodedText:
-    return decode(endless(models), policy, prompts_for(5)[0], sampling, MOST)
-
-
-@SAMPLINGS
-@pytest.mark.parametrize("family", random_trees.FAMILIES)
-def test_the_text_is_that_of_plain_decoding_and_own_rows_replay(family: str, sampling: Sampling) -> None:
-    accepted = 0
-    for seed in range(3):
-        models = models_of(seed, family)
-        for prompt in prompts_for(seed):
-            plain = random_trees.plain_text(models.target, prompt, sampling, MOST)
-            for policy in POLICIES:
-                decoded = decode(models, policy, prompt, sampling, MOST)
-                check_text(decoded, plain, models, MOST)
-                check_rounds(decoded, policy)
-                assert first_unequal(policy, decoded) is None
-                if decoded.rounds:
-                    assert engine_unequal(policy, with_true_ranks(own_sequence(decoded))) == ""
-                accepted += decoded.totals.accepted
-    assert accepted > 10
-
-
-@SAMPLINGS
-def test_rows_of_rounds_are_those_of_a_record(sampling: Sampling) -> None:
-    """Wherever the masks stood: behind the prompt, behind a root without a draft, behind any node of a tree."""
-    for seed in range(3):
-        models = endless(models_of(seed))
-        prompt = prompts_for(seed)[0]
-        (record,) = record_texts(models, [prompt], sampling, MOST)
-        for policy in POLICIES:
-            decoded = decode(models, policy, prompt, sampling, MOST)
-            found = compare_with_record(policy, decoded, record.recorded("self"))
-            assert found.parting is None
-            assert found.num_rows == sum(ran.marginals is not None for ran in decoded.rounds) > 0
-            assert found.largest_size <= CLOSE
-            assert found.rounds_equal
 
 
 def has_draft(decoded: DecodedText) -> list[bool]:
@@ -111,7 +57,7 @@ def test_a_root_has_a_draft_where_the_last_node_carried_masks() -> None:
     """Linear takes turns; quadratic has one everywhere, as a policy has that knows no masks; in between it hangs on."""
     seen = set()
     for seed in range(4):
-        models = models_of(seed)
+        models = self_models(seed)
         linear = has_draft(long_text(models, SelfSpeculation(QUADRATIC, LINEAR)))
         assert linear == [turn % 2 == 0 for turn in range(len(linear))]
         assert all(has_draft(long_text(models, SelfSpeculation(QUADRATIC, QUADRATIC))))
@@ -124,14 +70,6 @@ def test_a_root_has_a_draft_where_the_last_node_carried_masks() -> None:
             assert has_draft(decoded) == expected
             seen |= set(itertools.pairwise(expected))
     assert seen == {(True, True), (True, False), (False, True)}
-
-
-def test_masks_behind_every_node_are_the_policy_within() -> None:
-    for seed in range(3):
-        ours, theirs = (long_text(models_of(seed), one) for one in (SelfSpeculation(6, 6), DDTree(6)))
-        for one, other in zip(ours.rounds, theirs.rounds, strict=True):
-            assert one.round.tree.tokens.tolist() == other.round.tree.tokens.tolist()
-            assert one.round.path == other.round.path
 
 
 class Passes:
@@ -151,7 +89,7 @@ class Passes:
 
 @pytest.mark.parametrize("masked", MODES)
 def test_passes_have_as_many_rows_as_are_priced(masked: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    models = models_of(1)
+    models = self_models(1)
     passes = Passes(models, monkeypatch)
     decoded = long_text(models, SelfSpeculation(QUADRATIC, masked))
     prompt, behind, *of_rounds = passes.rows
@@ -162,7 +100,7 @@ def test_passes_have_as_many_rows_as_are_priced(masked: int, monkeypatch: pytest
 
 
 def test_nothing_that_drafts_nothing_is_given_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    models = models_of()
+    models = self_models()
     passes = Passes(models, monkeypatch)
     assert has_draft(long_text(models, Autoregressive())) == [False] * (MOST - 1)
     assert set(passes.rows[1:]) == {1}
@@ -198,7 +136,7 @@ def test_states_of_nodes_are_bit_for_bit_those_without_a_change(
 
     monkeypatch.setattr(Speculation, "_read_with_masks", kept)
     for seed in (None, 0, 1):
-        models = models_of(3, family, dtype)
+        models = self_models(3, family, dtype)
         adapter = random_adapter(models.target, seed or 0, NUM_MASKS)
         if seed is None:
             for parameter in adapter.parameters():
@@ -212,7 +150,7 @@ def test_states_of_nodes_are_bit_for_bit_those_without_a_change(
 
 
 def test_a_draft_of_the_wrong_node_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    models, whole = endless(models_of(2)), LiveMasks.take
+    models, whole = endless(self_models(2)), LiveMasks.take
     prompt = prompts_for(2)[0]
     (record,) = record_texts(models, [prompt], GREEDY, MOST)
     turned = iter(range(MOST))
@@ -229,7 +167,7 @@ def test_a_draft_of_the_wrong_node_would_be_found(monkeypatch: pytest.MonkeyPatc
 
 def test_a_long_context_reads_masks_as_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Text and tree are then attended to apart, and masks stand in the tree."""
-    models = models_of(1, dtype=torch.float64)
+    models = self_models(1, dtype=torch.float64)
     expected = long_text(models, SelfSpeculation(QUADRATIC, 2))
     monkeypatch.setattr(speculation, "LONG_CONTEXT", 0)
     found = long_text(models, SelfSpeculation(QUADRATIC, 2))
@@ -239,7 +177,7 @@ def test_a_long_context_reads_masks_as_a_short_one(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_round_can_be_timed_again() -> None:
-    models = endless(models_of())
+    models = endless(self_models())
     running = Speculation(models, SelfSpeculation(4, LINEAR), prompts_for(3)[0], GREEDY, MOST, lambda: 0.0)
     root, start = int(running.text[0]), len(prompts_for(3)[0].token_ids)
     first = running.round()
@@ -253,14 +191,14 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(MissingChannelError, match="no adapter of the target; give one, or leave `masked` out"):
         decode(plain, policy, prompts_for(1)[0], GREEDY, MOST)
     with pytest.raises(ModelError, match="leave --batch-invariant out"):
-        decode(replace(models_of(), fixed_rows=32), policy, prompts_for(1)[0], GREEDY, MOST)
+        decode(replace(self_models(), fixed_rows=32), policy, prompts_for(1)[0], GREEDY, MOST)
     with pytest.raises(ModelError, match=r"an adapter, with which the target drafts in its own passes.*leave --batch"):
-        _ = models_of().block_drafter
+        _ = self_models().block_drafter
 
 
 def test_texts_that_masks_would_outrun_are_refused() -> None:
     """Behind the deepest node of a tree stand masks."""
-    models, prompt = models_of(), prompts_for(1)[0]
+    models, prompt = self_models(), prompts_for(1)[0]
     most = random_trees.MAX_POSITIONS - len(prompt.token_ids) - 2 * NUM_MASKS
     decode(models, SelfSpeculation(), prompt, GREEDY, most)
     with pytest.raises(ModelError, match=f"a draft of {2 * NUM_MASKS} it needs"):
@@ -268,7 +206,7 @@ def test_texts_that_masks_would_outrun_are_refused() -> None:
 
 
 def test_fewer_masks_draft_less_deep_and_say_the_same() -> None:
-    models = models_of()
+    models = self_models()
     whole = long_text(models, Fixed())
     for num_masks in (1, 2):
         adapter = random_adapter(models.target, 0, NUM_MASKS)
@@ -285,7 +223,35 @@ def test_fewer_masks_draft_less_deep_and_say_the_same() -> None:
                 assert max(abs(theirs[token] - ours[token]) for token in set(ours) & set(theirs)) < CLOSE
 
 
-def test_composed_policies_know_their_masks() -> None:
-    for policy in POLICIES:
-        masked = getattr(policy, "masked", None) if isinstance(policy, SelfSpeculation | Composition) else None
-        assert policy.needs.masked == masked
+@torch.inference_mode()
+def test_a_row_of_a_head_is_the_head_on_a_masks_state_and_the_token_above() -> None:
+    """Plainly, at one root: the state of each mask, corrected for the embedding above, behind the target's own norm."""
+    models = self_flash_models(1, dtype=torch.float64)
+    target, own, head = models.target, models.first_stage, models.channels[FLASH].head  # type: ignore[union-attr]
+    assert isinstance(own, OwnDrafter)
+    recorded = recorded_of(models, long_text(models, flash_policy(7), seed=1))
+    start, t = len(recorded.prompt.token_ids), 2
+    tokens = torch.from_numpy(np.concatenate([recorded.prompt.token_ids, recorded.text]).astype(np.int64))
+    states = own.states(tokens[None, : start + t], torch.tensor([[start + t]]))
+    found = recorded.channels[FLASH].row(t, int(recorded.channels[FLASH].starts()[t]))
+    assert isinstance(found, Transitions)
+    above = [int(tokens[start + t]), *found.previous.tolist()]
+    row = 0
+    for depth, num_rows in enumerate([1, *[FLASH_REACH.previous] * (NUM_MASKS - 1)]):
+        for _ in range(num_rows):
+            embedded = target.embedding.weight[torch.tensor([[above[row]]])]
+            corrected = head(states.before, states.after, embedded, torch.tensor([depth]))
+            law = target.logits(own.norm(corrected))[0, 0].log_softmax(-1).numpy()
+            kept = to_grid(law)[found.ids[row]]
+            assert np.abs(kept - found.log_probs[row]).max() <= CLOSE
+            row += 1
+
+
+def test_states_behind_the_norm_are_the_norm_of_those_before() -> None:
+    models = self_flash_models(2)
+    own = models.first_stage
+    assert isinstance(own, OwnDrafter)
+    with torch.no_grad():
+        states = own.states(torch.arange(9)[None], torch.tensor([[3, 8]]))
+        assert states.before.shape == (2, NUM_MASKS, models.target.embedding.embedding_dim)
+        assert torch.allclose(own.norm(states.before), states.after)

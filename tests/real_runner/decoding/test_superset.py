@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,11 +13,10 @@ from lossless_checks import Case, fixed_cases, plain_of
 
 from simlab.draft import Draft
 from simlab.policies.named.chain import Chain
-from simlab.policies.named.ddtree import DDTree
 from simlab.policies.orders.best_first import best_first
 from simlab.real_runner.decoding.decode import decode
 from simlab.recorded import RecordedSequence
-from simlab.sequence_replay import Round, draft_source, rounds
+from simlab.sequence_replay import Round, draft_source
 from simlab.traces.reader import open_trace, packaged_trace
 from simlab.tree import DraftTree
 
@@ -68,15 +66,6 @@ def test_a_larger_budget_accepts_at_least_as_much_at_every_root(sample: list[Rec
     assert gained > 300
 
 
-def test_smaller_budgets_are_prefixes_of_larger_ones(sample: list[RecordedSequence]) -> None:
-    for draft, _ in list(drafts_of(sample[0]))[::7]:
-        whole = best_first(draft.root_token, draft.drafted(), BUDGETS[-1])
-        for budget in BUDGETS:
-            part = best_first(draft.root_token, draft.drafted(), budget)
-            assert whole.tokens[: budget + 1].tolist() == part.tokens.tolist()
-            assert whole.parents[: budget + 1].tolist() == part.parents.tolist()
-
-
 @settings(max_examples=examples(60))
 @given(seed=st.integers(0, 1 << 40), budget=st.sampled_from(BUDGETS))
 def test_any_part_of_a_tree_accepts_at_most_as_much(sample: list[RecordedSequence], seed: int, budget: int) -> None:
@@ -94,20 +83,6 @@ def test_any_part_of_a_tree_accepts_at_most_as_much(sample: list[RecordedSequenc
         assert len(of_part) <= len(accepted)
         # It accepts the beginning of the same path.
         assert part.tokens[list(of_part)].tolist() == tree.tokens[list(accepted[: len(of_part)])].tolist()
-
-
-def test_real_rounds_of_nested_policies(sample: list[RecordedSequence]) -> None:
-    """Rounds of a replay, as they are clipped at the end of the text, at the roots that two policies share."""
-    for recorded in sample:
-        by_budget = [{one.position: one for one in rounds(DDTree(budget), recorded)} for budget in BUDGETS]
-        shared = 0
-        for small, large in pairwise(by_budget):
-            for position in small.keys() & large.keys():
-                assert contains(large[position].tree, small[position].tree)
-                assert large[position].num_accepted >= small[position].num_accepted
-                assert large[position].num_committed >= small[position].num_committed
-                shared += 1
-        assert shared > 20
 
 
 def live_rounds(case: Case, seed: int) -> Iterator[tuple[Round, Round]]:
@@ -137,21 +112,3 @@ def test_in_the_runner_a_part_of_a_tree_accepts_at_most_as_much() -> None:
             fewer += part.num_accepted < whole.num_accepted
             equal += 0 < part.num_accepted == whole.num_accepted
     assert min(fewer, equal) > 10
-
-
-def test_in_the_runner_nested_best_first_trees_accept_ever_more() -> None:
-    gained = 0
-    for family in random_trees.FAMILIES:
-        for seed in range(3):
-            models = random_trees.random_models(family, seed, 12)
-            case = Case(family, seed, 5, 0, temperature=0.8)
-            runs = []
-            for budget in (2, 8, 32):
-                decoded = decode(models, DDTree(budget), case.prompt, case.sampling, 24)
-                runs.append({ran.round.position: ran.round for ran in decoded.rounds})
-            for small, large in pairwise(runs):
-                for position in small.keys() & large.keys():
-                    assert contains(large[position].tree, small[position].tree)
-                    assert large[position].num_accepted >= small[position].num_accepted
-                    gained += large[position].num_accepted - small[position].num_accepted
-    assert gained > 0

@@ -132,28 +132,6 @@ def test_kept_candidates_give_the_tree_of_the_whole_vocabulary(
             assert one.parents.tolist() == other.parents.tolist()
 
 
-def test_columns_say_what_was_left_out(target: Target, drafter: DFlashDrafter) -> None:
-    columns = dense_columns(target, drafter, KeptCandidates(min_width=4, exact_budget=4))
-    whole = dense_columns(target, drafter, KeptCandidates(min_width=tiny_models.VOCAB_SIZE, exact_budget=1))
-    num, depth = columns.counts.shape
-    law = np.exp(whole.log_probs.reshape(num, depth, -1).astype(np.float64))
-    outside = law[..., 4:].sum(-1)
-    assert (columns.counts == 4).all()
-    assert np.allclose(np.exp(columns.outside_log_mass.astype(np.float64)), outside, atol=1e-3)
-    assert (whole.outside_log_mass <= np.log(1e-5)).all()
-    assert np.allclose(columns.entropy, -(law * np.log(law)).sum(-1), atol=1e-2)
-    assert (columns.true_rank == whole.true_rank).all()
-    assert (columns.context_length == PROMPT_LENGTH + np.arange(num)).all()
-
-
-@torch.inference_mode()
-def test_a_text_of_one_token_has_no_rows(target: Target, drafter: DFlashDrafter) -> None:
-    tokens = TEXT[: PROMPT_LENGTH + 1]
-    features, _ = forward_text(target, tokens, drafter.config.target_layer_ids)
-    columns = draft_columns(drafter, target, features, tokens, PROMPT_LENGTH, KeptCandidates())
-    assert columns.counts.shape == (0, drafter.config.depth)
-
-
 def test_the_order_of_candidates_is_the_shared_one(target: Target, drafter: DFlashDrafter) -> None:
     law = next(iter(live_laws(target, drafter, 0).values()))
     ids, log_probs = top_candidates(law, 6)

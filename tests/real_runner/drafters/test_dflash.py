@@ -90,18 +90,6 @@ def test_the_shipped_drafter_gives_the_same_logits_in_the_released_class(tmp_pat
 
 
 @settings(max_examples=examples(30))
-@given(roots=st.lists(st.integers(0, 24), min_size=1, max_size=9), seed=st.integers(0, 5), num_layers=st.integers(1, 2))
-def test_many_blocks_in_one_call_are_the_blocks_one_by_one(roots: list[int], seed: int, num_layers: int) -> None:
-    drafter = random_drafter(drafter_config(4, num_layers), seed)
-    context = drafter.context(drawn(1, 24, 96, seed=seed))
-    embedded = drawn(1, len(roots), 4, 32, seed=seed + 1)
-    together = drafter(embedded, torch.tensor([roots]), context)[0]
-    for row, root in enumerate(roots):
-        alone = drafter(embedded[:, row : row + 1], torch.tensor([[root]]), context)[0, 0]
-        assert (together[row] - alone).abs().max() < 1e-5
-
-
-@settings(max_examples=examples(30))
 @given(roots=st.lists(st.integers(0, 20), min_size=1, max_size=4, unique=True), seed=st.integers(0, 5))
 def test_a_block_never_sees_its_own_root_or_what_follows(roots: list[int], seed: int) -> None:
     drafter = random_drafter(drafter_config(), seed)
@@ -129,20 +117,6 @@ def test_a_block_sees_all_of_its_past_and_all_of_itself() -> None:
         changed[:, :, slot] *= -1
         after = drafter(changed, torch.tensor([[6]]), drafter.context(features))
         assert (before - after).abs().amax(dim=(0, 1, 3)).min() > 1e-6
-
-
-def test_sequences_of_a_batch_do_not_touch_each_other() -> None:
-    drafter = random_drafter(drafter_config())
-    features, embedded, roots = (
-        drawn(3, 10, 96, seed=1),
-        drawn(3, 2, 4, 32, seed=2),
-        torch.tensor([[1, 9], [4, 4], [0, 10]]),
-    )
-    together = drafter(embedded, roots, drafter.context(features))
-    for s in range(3):
-        one = slice(s, s + 1)
-        alone = drafter(embedded[one], roots[one], drafter.context(features[one]))
-        assert (together[one] - alone).abs().max() < 1e-5
 
 
 FIELDS = ("block_size", "mask_token_id", "target_layer_ids", "num_target_layers")

@@ -11,16 +11,15 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
-from confirm_runs import Made, confirmed, make, setup_of
+from confirm_runs import Made, make, setup_of
 from made_up_costs import filled
-from places import DOCS
 from torch._dynamo.utils import counters
 from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from simlab.arrays import Ints
 from simlab.cli.main import main
 from simlab.draft import Prompt
-from simlab.errors import CostError, ModelError
+from simlab.errors import ModelError
 from simlab.policies.parsing.parse import parse_policies
 from simlab.real_runner.confirm.audit.float32_audit import TextLosses, audit_text
 from simlab.real_runner.confirm.options import ConfirmOptions
@@ -32,22 +31,17 @@ from simlab.real_runner.execution.executions import (
     COMPILED,
     CUDA_GRAPHS,
     EAGER,
-    EXECUTIONS,
-    execution_help,
 )
 from simlab.real_runner.models import Models, load_models
-from simlab.real_runner.profile.options import ProfileOptions, settings_of
-from simlab.real_runner.profile.profile import profile
+from simlab.real_runner.profile.options import ProfileOptions
 from simlab.real_runner.profile.rounds import RoundTimer, setting_of
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.sampling.choice import Sampling
-from simlab.traces.artefacts import cost as cost_file
-from simlab.traces.artefacts.cost import CostFile, read_cost_file, write_cost_file
+from simlab.traces.artefacts.cost import CostFile, write_cost_file
 
 GREEDY, SAMPLED = Sampling(0.0, 0, 1.0, 0), Sampling(0.8, 0, 1.0, 3)
 POLICIES = "ar", "chain", "ddtree:budget=1/2/3/8/40"
-TEXT = "Draft a tree, verify it in one pass, and keep what the target would have said. " * 9
 
 needs_compiler = pytest.mark.skipif(
     shutil.which("c++") is None and shutil.which("g++") is None, reason="there is no C++ compiler here"
@@ -155,15 +149,6 @@ def test_profiled_rounds_compile_nothing_more(pair: tuple[str, str]) -> None:
     assert num_compiled() == before
 
 
-@pytest.mark.usefixtures("traced")
-def test_models_loaded_again_are_eager(pair: tuple[str, str]) -> None:
-    compiled = load_models(*pair, "float32", "cpu", execution=COMPILED)
-    again = load_models(*pair, "float32", "cpu")
-    assert all("forward" in vars(layer) for layer in compiled.target.layers)
-    assert not any("forward" in vars(layer) for layer in again.target.layers)
-    assert not {"forward", "context_at"} & set(vars(again.drafter))
-
-
 @needs_compiler
 def test_generated_code_writes_the_same_texts(pair: tuple[str, str]) -> None:
     """The target's regions alone; what the drafter's code is made from is the same."""
@@ -232,15 +217,6 @@ def test_memory_that_ends_while_compiling_is_told_as_such(
 # What files and commands say
 
 
-def test_one_list_of_values() -> None:
-    """In the help of the option and in the pages about it."""
-    assert EAGER == cost_file.EXECUTION
-    pages = [(DOCS / name).read_text(encoding="utf-8") for name in ("how_to/profile.md", "reference/cost_files.md")]
-    for name in EXECUTIONS:
-        assert f"{name}: " in execution_help()
-        assert all(f"`{name}`" in page for page in pages)
-
-
 @pytest.mark.parametrize("command", ["profile", "confirm"])
 def test_another_value_is_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "--execution", "fast"]) == 2
@@ -268,32 +244,6 @@ def test_captured_passes_need_a_gpu(
     with pytest.raises(ValueError, match="captures passes of one text at a time, and --batch is 4"):
         ConfirmOptions(Path("x"), execution=CUDA_GRAPHS, device="cuda:1", batch=4)
     assert ConfirmOptions(Path("x"), execution=CUDA_GRAPHS, device="cuda:1").batch == 1
-
-
-def test_loaded_models_are_captured_on_a_gpu_only(pair: tuple[str, str]) -> None:
-    with pytest.raises(ModelError, match="needs a GPU, and the device is cpu"):
-        load_models(*pair, "float32", "cpu", execution=CUDA_GRAPHS)
-
-
-def test_an_unknown_execution_of_models_is_refused(pair: tuple[str, str]) -> None:
-    with pytest.raises(ModelError, match="execution must be one of eager, compiled"):
-        load_models(*pair, "float32", "cpu", execution="fast")
-
-
-@pytest.mark.usefixtures("traced")
-def test_a_profile_says_how_it_ran(pair: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "cost.json"
-    options = ProfileOptions(*pair, out, TEXT, (0, 5), (24,), repeats=2, execution=COMPILED)
-    file = profile(options).file
-    assert file.execution == COMPILED == read_cost_file(out).execution
-    assert settings_of(file).execution == COMPILED
-    assert main(["inspect", str(out)]) == 0
-    assert ", compiled" in capsys.readouterr().out
-    # Under the options it was begun with, without being asked for them again.
-    assert main(["profile", "--resume", "--out", str(out), "--repeats", "4"]) == 0
-    assert read_cost_file(out).execution == COMPILED
-    with pytest.raises(CostError, match="measured with execution compiled, and this run has eager"):
-        profile(replace(options, execution=EAGER, resume=True, repeats=6))
 
 
 @pytest.fixture(scope="module")
@@ -336,9 +286,3 @@ def test_a_confirmation_says_how_it_ran(
     assert not any("forward" in vars(layer) for target in audited for layer in target.layers)
     assert main([*run, "--resume", "--execution", "eager"]) == 2
     assert "was begun with --execution compiled; this run has none" in capsys.readouterr().err
-
-
-def test_an_eager_confirmation_goes_on_with_a_log_that_does_not_name_it(made: Made, tmp_path: Path) -> None:
-    options = ConfirmOptions(tmp_path / "out")
-    assert "--execution" not in setup_of(made, options).key()
-    assert confirmed(made, options).ran.machine["execution"] == EAGER

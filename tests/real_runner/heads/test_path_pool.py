@@ -129,16 +129,3 @@ def test_a_head_that_cannot_tell_tokens_from_masks_has_the_trees_of_its_rows() -
         theirs = BestFirst(Marginal(12)).nodes(draft, 12)
         assert ours.tokens.tolist() == theirs.tokens.tolist()
         assert ours.parents.tolist() == theirs.parents.tolist()
-
-
-def test_a_pool_has_as_many_nodes_as_its_reach_says() -> None:
-    models = models_of(causal=True)
-    for reach in REACHES:
-        rows = pools_at(models, torch.tensor([9, 12]), reach)
-        assert set(rows.sizes.tolist()) == {reach.num_scores(models.block_drafter.config.depth)}
-
-
-@pytest.mark.parametrize("name", ["beam", "top_k"])
-def test_a_reach_of_nothing_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} of a pool must be at least 1; got 0"):
-        PathReach(**{name: 0})

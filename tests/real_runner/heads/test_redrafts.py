@@ -1,7 +1,5 @@
 """Redrafts of a second drafter: against one block a beginning, and against the first drafter's own rows."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
@@ -9,13 +7,11 @@ from random_heads import PROMPT_LENGTH, TEXT, VOCAB_SIZE, drafted
 from random_redrafts import redraft_producer, second_drafter
 from random_trees import random_models
 
-from simlab.arrays import Ints
 from simlab.channels import BRANCHES
 from simlab.errors import MissingChannelError
 from simlab.grid import to_grid
 from simlab.policy import ChannelNeed
 from simlab.real_runner.drafters.dense import logits_of
-from simlab.real_runner.heads import redrafts as redrafts_module
 from simlab.real_runner.heads.redraft_producer import RedraftProducer
 from simlab.real_runner.heads.redrafts import RedraftReach
 from simlab.real_runner.models import Models
@@ -103,30 +99,6 @@ def test_passes_of_few_roots_say_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     one_by_one = columns_of(models, producer)
     assert np.array_equal(whole.rows.ids, one_by_one.rows.ids)
     assert np.allclose(whole.rows.log_probs, one_by_one.rows.log_probs, atol=2**-15)
-
-
-FAULTS: dict[str, Callable[[Ints], Ints]] = {
-    "chains of the depth behind": lambda chains: np.roll(chains, 1, axis=1),
-    "another token first": lambda chains: (chains + (np.arange(chains.shape[1]) == 0)) % VOCAB_SIZE,
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_wrong_tokens_in_the_slots_would_be_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    models = models_of()
-    producer = redraft_producer(models, second_drafter(models.target, 3, 6), TOP_K)
-    right, whole = columns_of(models, producer), redrafts_module.redrafts
-
-    def spoilt(*arguments: object, **_: object) -> object:
-        first, chains, rest = arguments[:5], arguments[5], arguments[6:]
-        assert isinstance(chains, np.ndarray)
-        return whole(*first, FAULTS[fault](chains), *rest)  # type: ignore[arg-type, call-arg]
-
-    monkeypatch.setattr("simlab.real_runner.heads.redraft_producer.redrafts", spoilt)
-    wrong = columns_of(models, producer)
-    for one, other in zip(right.rows.rows(), wrong.rows.rows(), strict=True):
-        assert np.array_equal(one.only([0]).log_probs, other.only([0]).log_probs)
-    assert not np.array_equal(right.rows.log_probs, wrong.rows.log_probs)
 
 
 def test_no_more_is_made_than_a_policy_reads() -> None:

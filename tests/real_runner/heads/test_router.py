@@ -20,7 +20,6 @@ from simlab.real_runner.heads.router.config import RouterConfig
 from simlab.real_runner.heads.router.network import RouterNetwork, router_inputs
 from simlab.real_runner.heads.router.producer import RouterProducer
 from simlab.real_runner.targets.model import Target
-from simlab.studies.inspect.checkpoint import read_checkpoint
 
 ROUTES = ("ddtree:budget=16", "chain", "ar")
 
@@ -102,19 +101,6 @@ def test_a_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None:
         reach_of(fields, {"steps": 3}, is_base=False)
     with pytest.raises(ModelError, match="chooses among drafters and is none"):
         load_drafter(tmp_path, torch.float32)
-
-
-def test_what_inspect_says(tmp_path: Path) -> None:
-    save_router(made_up_router(target_of(), ROUTES).network, tmp_path)
-    said = read_checkpoint(tmp_path).text()
-    for words in (
-        "will run   yes",
-        "a router's network",
-        "route      ddtree:budget=16",
-        "route      ar",
-        "and no other",
-    ):
-        assert words in said
 
 
 @pytest.mark.parametrize(

@@ -196,25 +196,6 @@ def test_a_scorer_is_plain_arithmetic() -> None:
             assert float(children[0, node]) == pytest.approx(logs[node] + corrections[node] - math.log(total), abs=2e-4)
 
 
-def test_permuted_siblings_have_permuted_scores() -> None:
-    models = models_of()
-    inputs = inputs_of(models, PoolReach(5, 7))
-    last = int(inputs.depths.max())
-    first = int((inputs.depths < last).sum())
-    order = torch.cat([torch.arange(first), first + torch.randperm(len(inputs.depths) - first)])
-    moved = replace(
-        inputs,
-        parents=inputs.parents[:, order],
-        log_probs=inputs.log_probs[:, order],
-        embedded=inputs.embedded[:, torch.cat([torch.zeros(1, dtype=torch.int64), 1 + order])],
-    )
-    scorer = random_scorer(models)
-    with torch.inference_mode():
-        (one, rest), (other, also) = scorer(inputs), scorer(moved)
-    torch.testing.assert_close(one[:, order], other, atol=1e-5, rtol=0)
-    torch.testing.assert_close(rest, also, atol=1e-5, rtol=0)
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_dense_pools_are_those_of_one_root(dtype: torch.dtype) -> None:
     models, reach = models_of(dtype), PoolReach(5, 7)

@@ -118,11 +118,6 @@ def test_a_tree_that_comes_out_smaller_is_refused(models: Models, monkeypatch: p
         rounds.visit(9, 0)
 
 
-def test_options_are_checked(options: ProfileOptions) -> None:
-    with pytest.raises(ValueError, match="batch and threads must be at least 1"):
-        replace(options, batch=0)
-
-
 def test_the_command_measures_batches(
     pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

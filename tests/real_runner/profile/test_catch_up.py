@@ -11,11 +11,9 @@ import torch
 from random_eagle3 import random_eagle3_for
 from random_redrafts import random_redrafts
 
-from simlab.cli.main import main
 from simlab.errors import ModelError
 from simlab.policy import ChannelNeed
 from simlab.real_runner.decoding import drafting
-from simlab.real_runner.drafters.text_context import TextContext
 from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
 from simlab.real_runner.heads.eagle3.producer import eagle3_producer
 from simlab.real_runner.heads.producer import AnyProducer
@@ -79,22 +77,6 @@ def test_so_many_tokens_are_read_in_the_timed_part(
     assert set(lengths[1:]) == {missed}
 
 
-def test_the_context_is_that_of_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a late drafter keeps of the text is as long as the text."""
-    seen: list[int] = []
-    real = TextContext.context
-
-    def watched(self: TextContext) -> object:
-        context = real(self)
-        seen.append(context.length)
-        return context
-
-    monkeypatch.setattr(TextContext, "context", watched)
-    tokens = np.arange(NUM_TOKENS, dtype=np.int32) % VOCAB_SIZE
-    CatchUpTimer(models_of(), None, tokens, 20, StepClock()).visit(6, 0)
-    assert seen == [14, 20] * MEASURED_ROUNDS
-
-
 def test_more_than_the_text_has_is_refused() -> None:
     tokens = np.zeros(NUM_TOKENS, np.int32)
     with pytest.raises(ModelError, match="give smaller --catch-up"):
@@ -125,17 +107,6 @@ def test_the_file_says_it_and_goes_on(pair: tuple[Path, Path], tmp_path: Path) -
     more = profile(replace(options, resume=True, catch_up=(1, 20))).file
     assert more.channels["catch-up"].units == (1, 4, 9, 20)
     assert more.is_complete
-
-
-def test_as_typed(pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    target, draft = map(str, pair)
-    out = tmp_path / "cost.json"
-    options = ["--target", target, "--draft", draft, "--node-counts", "0,2", "--contexts", "24", "--repeats", "3"]
-    assert main(["profile", *options, "--out", str(out), "--catch-up", "4,16"]) == 0
-    assert "Milliseconds of the channel catch-up" in capsys.readouterr().out
-    assert read_cost_file(out).channels["catch-up"].units == (1, 4, 16)
-    assert main(["inspect", str(out)]) == 0
-    assert "missed tokens 1, 4, 16" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

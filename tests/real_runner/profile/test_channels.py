@@ -10,7 +10,6 @@ import torch
 from random_heads import random_scorer
 
 from simlab.cli.main import main
-from simlab.cost import StageSeconds
 from simlab.errors import CostError, ModelError
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.checkpoints.files import save_head, save_scorer
@@ -20,10 +19,10 @@ from simlab.real_runner.heads.taps_pool import PoolReach
 from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.models import load_models
 from simlab.real_runner.profile.options import ProfileChannel, ProfileOptions, settings_of
-from simlab.real_runner.profile.profile import ChannelPoint, ProfileSweeps, profile
+from simlab.real_runner.profile.profile import profile
 from simlab.real_runner.profile.rounds import MEASURED_ROUNDS, MEASURED_STEPS
 from simlab.studies.inputs.prices import cost_table_of
-from simlab.traces.artefacts.cost import CostFile, read_cost_file
+from simlab.traces.artefacts.cost import read_cost_file
 
 DEPTH = 3
 TEXT = "Draft a tree, verify it in one pass, and keep what the target would have said. " * 9
@@ -91,12 +90,6 @@ def test_every_cell_of_the_channel_gets_its_samples(options: ProfileOptions, ran
     assert cost_table_of(file).channels["flash"].units.tolist() == [1, 3]
 
 
-def test_without_units_those_of_the_settings(options: ProfileOptions) -> None:
-    (one,) = options.channels.values()
-    file = profile(replace(options, channels={"flash": replace(one, units=None)})).file
-    assert file.channels["flash"].units == (3,)
-
-
 def test_a_channel_is_added_to_a_file_that_has_everything_else(options: ProfileOptions) -> None:
     before = profile(replace(options, channels={})).file
     assert before.to_json()["format_version"] == 2
@@ -136,23 +129,6 @@ def test_what_makes_no_channel_is_refused(options: ProfileOptions, pair: tuple[P
             replace(options, **changes)
     with pytest.raises(ValueError, match="units must rise"):
         ProfileChannel("head", {}, (3, 2))
-
-
-def test_a_sweep_visits_each_place_of_a_channel_once(options: ProfileOptions) -> None:
-    file: CostFile = replace(profile(replace(options, repeats=1)).file, samples={})
-    sweeps, without = ProfileSweeps(file, 6), ProfileSweeps(replace(file, channels={}), 6)
-    for number in range(3):
-        places = sweeps.sweep(number)
-        of_channels = [one for one in places if isinstance(one, ChannelPoint)]
-        assert sorted(of_channels) == sorted(sweeps.channel_places)
-        assert [one for one in places if one not in of_channels] == without.sweep(number), "the others in their order"
-    place = ChannelPoint("flash", 3, 60)
-    sweeps.add(place, [StageSeconds(1.0, 2.0, 3.0, 4.0, 5.0)] * MEASURED_ROUNDS, [0.5] * MEASURED_STEPS)
-    found = {cell: seconds for cell, seconds in sweeps.file.samples.items() if seconds}
-    assert found == {
-        ("channel:flash", 3, 60): (2.0,) * MEASURED_ROUNDS,
-        ("plain:flash", 3, 60): (0.5,) * MEASURED_STEPS,
-    }
 
 
 def test_the_command_says_what_it_measured(

@@ -6,7 +6,7 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,12 @@ import pytest
 import tiny_models
 import torch
 from forked_processes import forked_processes
-from made_up_costs import EMPTY
 from tiny_models import VOCAB_SIZE
 
 from simlab.cli.main import main
 from simlab.cost import GRID_STAGES, PLAIN, StageSeconds, Visits
 from simlab.draft import Draft, Marginals
-from simlab.errors import CostError, ModelError, PromptError, SimlabError
+from simlab.errors import CostError, ModelError, SimlabError
 from simlab.policies.costs.cell_prices import ratio_half_widths
 from simlab.policies.named.ddtree import DDTree
 from simlab.real_runner.decoding.decoded import DecodedRound
@@ -29,8 +28,8 @@ from simlab.real_runner.decoding.speculation import Speculation
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.profile import profile as profiling
 from simlab.real_runner.profile import rounds as profile_rounds
-from simlab.real_runner.profile.options import ProfileOptions, settings_of
-from simlab.real_runner.profile.profile import ProfileResult, ProfileSweeps, profile
+from simlab.real_runner.profile.options import ProfileOptions
+from simlab.real_runner.profile.profile import ProfileSweeps, profile
 from simlab.real_runner.profile.rounds import (
     MEASURED_ROUNDS,
     MEASURED_STEPS,
@@ -44,7 +43,6 @@ from simlab.real_runner.profile.rounds import (
 from simlab.real_runner.targets.model import Target
 from simlab.sampling.choice import Sampling
 from simlab.traces.artefacts.cost import CostFile, read_cost_file, write_cost_file
-from simlab.traces.format.manifest_entries import ModelInfo
 
 DEPTH = 3
 POSITIONS = 1024
@@ -236,11 +234,6 @@ def test_plain_steps_stand_about_their_context(models: Models, monkeypatch: pyte
         assert lengths == list(range(context - 2, context + 3))
 
 
-def test_a_short_text_is_read_again(models: Models) -> None:
-    ids = profiling._token_ids(models.target, "abc", 8)
-    assert models.target.tokenizer.decode(ids.tolist()) == "abcabcab"
-
-
 # Sweeps
 
 
@@ -266,12 +259,6 @@ def test_a_sweep_visits_every_place_once_in_its_own_order(file: CostFile) -> Non
     assert all(sorted(map(str, order)) == sorted(map(str, sweeps.places)) for order in orders)
     assert len({tuple(map(str, order)) for order in orders} | {tuple(map(str, sweeps.places))}) == 4
     assert orders == [ProfileSweeps(file, 3 * MEASURED_ROUNDS).sweep(number) for number in range(3)]
-
-
-def test_large_trees_and_small_ones_take_turns(file: CostFile) -> None:
-    for number in range(5):
-        order = ProfileSweeps(file, 6).sweep(number)
-        assert [place[-2] >= 5 for place in order] == [True, False] * (NUM_PLACES // 2)
 
 
 def test_rounds_and_plain_decoding_take_turns_in_being_first(
@@ -351,14 +338,6 @@ def test_it_goes_on_until_prices_are_known(options: ProfileOptions, monkeypatch:
     assert profile(replace(options, resume=True)).num_visits == 0
 
 
-def test_where_nothing_is_noisy_the_repeats_are_enough(
-    options: ProfileOptions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    noisy_clock(monkeypatch, (2.0,))
-    file = profile(replace(options, until_interval=0.001)).file
-    assert num_sweeps(file) == options.repeats // MEASURED_ROUNDS
-
-
 def test_the_time_limit_ends_it_once_every_cell_was_visited(
     options: ProfileOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -366,12 +345,6 @@ def test_the_time_limit_ends_it_once_every_cell_was_visited(
     file = profile(replace(options, time_limit_s=0.0, until_interval=0.001)).file
     assert file.is_complete
     assert num_sweeps(file) == 1
-
-
-@pytest.mark.parametrize("change", [{"until_interval": 0.0}, {"until_interval": 1.0}, {"time_limit_s": -1.0}])
-def test_rules_that_make_no_sense_are_refused(options: ProfileOptions, change: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"until_interval is a share|must not be negative"):
-        replace(options, **change)
 
 
 # Stopping and going on
@@ -417,6 +390,7 @@ def test_the_file_is_written_after_each_sweep_and_after_some_time(
     assert len(written) == 2 * NUM_PLACES
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", range(4))
 def test_a_killed_profile_goes_on_with_what_it_had(number: int, options: ProfileOptions) -> None:
     typed = ["--target", options.target, "--draft", options.draft, "--contexts", "24,60", "--node-counts", "1,5,40"]
@@ -437,33 +411,6 @@ def test_a_killed_profile_goes_on_with_what_it_had(number: int, options: Profile
     assert prefixes(kept, file)
     assert min(map(len, file.samples.values())) >= fewest + 2
     assert [path.name for path in options.out.parent.iterdir()] == ["cost.json"]
-
-
-def test_a_complete_file_is_left_alone_until_more_is_wanted(options: ProfileOptions) -> None:
-    first = profile(options)
-    written = options.out.stat().st_mtime_ns
-    again = profile(replace(options, resume=True))
-    assert again == ProfileResult(first.file, 0)
-    assert profile(replace(options, resume=True, repeats=2)) == again
-    assert options.out.stat().st_mtime_ns == written
-    more = profile(replace(options, resume=True, repeats=3 * MEASURED_ROUNDS))
-    assert more.num_visits == NUM_PLACES
-    assert more.file.repeats == 3 * MEASURED_ROUNDS
-    assert prefixes(first.file, more.file)
-
-
-def test_a_file_names_the_options_it_was_begun_with(options: ProfileOptions) -> None:
-    begun = replace(options, temperature=0.5, top_p=0.9, top_k=7, threads=1)
-    file = profile(begun).file
-    told = asdict(settings_of(file))
-    assert ProfileOptions(out=options.out, text=TEXT, **told) == begun
-
-
-def test_a_file_names_the_commits_of_models_from_the_hub() -> None:
-    """The branch may have moved on since."""
-    hub, here = ModelInfo("org/target", "0123abc", "x"), ModelInfo("runs/drafter", "", "y")
-    told = settings_of(replace(EMPTY, target=hub, drafter=here))
-    assert (told.target, told.draft) == ("org/target@0123abc", "runs/drafter")
 
 
 # Refusals
@@ -491,23 +438,6 @@ def test_another_setting_is_not_gone_on_with(
     finally:
         torch.set_num_threads(1)
     assert options.out.read_bytes() == before
-
-
-def test_other_weights_are_not_gone_on_with(options: ProfileOptions, tmp_path: Path) -> None:
-    profile(replace(options, repeats=1))
-    target = tiny_models.make_target(tmp_path / "target", seed=7)
-    with pytest.raises(CostError, match="was measured with target [0-9a-f]{16}, and this run has [0-9a-f]{16}"):
-        profile(replace(options, resume=True, target=str(target)))
-
-
-def test_weights_may_lie_elsewhere(options: ProfileOptions, tmp_path: Path) -> None:
-    profile(replace(options, repeats=2))
-    moved = tmp_path / "moved"
-    Path(options.target).rename(moved)
-    try:
-        assert profile(replace(options, resume=True, repeats=2, target=str(moved))).num_visits == 0
-    finally:
-        moved.rename(options.target)
 
 
 @pytest.mark.parametrize("block_size", [2, 4])
@@ -556,12 +486,6 @@ def test_bad_input_is_refused_in_a_sentence(
     with pytest.raises(SimlabError, match=said) as refused:
         profile(changed(options))
     assert "\n" not in str(refused.value)
-
-
-def test_a_text_without_tokens_is_refused(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(models.target.tokenizer), "encode", lambda *_text, **_settings: [])
-    with pytest.raises(PromptError, match="makes no token of the text"):
-        profiling._token_ids(models.target, "abc", 8)
 
 
 @pytest.mark.parametrize(

@@ -66,36 +66,6 @@ def test_a_smaller_block_drafts_other_tokens(pair: tuple[Path, Path, Path], tmp_
     assert firsts[0] != firsts[1]
 
 
-def test_another_block_is_another_recording(
-    pair: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = record(pair, tmp_path / "trace", "--block", "3")
-    capsys.readouterr()
-    record(pair, out, "--block", "4", "--resume", code=2)
-    assert capsys.readouterr().err.count("\n") == 1
-    for wrong in ("1", "0", "x"):
-        record(pair, tmp_path / "none", "--block", wrong, code=2)
-    assert not (tmp_path / "none").exists()
-
-
-def test_a_dry_run_and_a_confirmation_know_the_block(
-    pair: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sizes = []
-    for more in (("--block", "3"), ()):
-        record(pair, tmp_path / "dry", "--dry-run", *more)
-        sizes.append(capsys.readouterr().out)
-    assert sizes[0] != sizes[1]
-    out = record(pair, tmp_path / "trace", "--block", "3")
-    target, drafter, _ = map(str, pair)
-    typed = ["confirm", "--trace", str(out), "--target", target, "--draft", drafter, "-p", "ddtree:budget=2"]
-    capsys.readouterr()
-    assert main([*typed, "--out", str(tmp_path / "confirmed"), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    (row,) = [one for one in found["rows"] if one["policy"] == "ddtree:budget=2"]
-    assert row["counts_equal_replay"] is True
-
-
 def test_a_draft_set_of_another_block_is_added(
     pair: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,11 +14,10 @@ import tiny_models
 import torch
 from safetensors.torch import load_file, save_file
 
-from simlab.cli.main import main
-from simlab.errors import ModelError, TraceError
+from simlab.errors import ModelError
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record
-from simlab.real_runner.targets.dumped_states import final_norm, load_partial_target
+from simlab.real_runner.targets.dumped_states import load_partial_target
 from simlab.real_runner.targets.loading import load_target
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import Trace, open_trace
@@ -105,14 +104,6 @@ def test_equal_to_a_live_recording(options: RecordOptions) -> None:
         assert getattr(ours.manifest, key) == getattr(live.manifest, key)
 
 
-def test_the_command_says_the_same(options: RecordOptions, folder: Path, tmp_path: Path) -> None:
-    models = ["--target", str(folder / "target"), "--draft", str(folder / "drafter")]
-    text = ["--completions", str(folder / "served.jsonl"), "--hidden-states", str(folder / "dumped")]
-    kept = ["--hidden-layers", "1,2,3,4", "--min-width", "8", "--exact-budget", "32", "--batch-size", "3"]
-    assert main(["record", *models, *text, *kept, "--out", str(tmp_path / "typed")]) == 0
-    assert open_trace(tmp_path / "typed").draft_ids == recorded(options).draft_ids
-
-
 def test_more_states_than_needed_in_other_places(options: RecordOptions, folder: Path, tmp_path: Path) -> None:
     engine = dumped_files.load_engine(folder / "target")
     for number, line in enumerate((folder / "served.jsonl").read_text().splitlines()):
@@ -159,55 +150,12 @@ def test_the_layers_are_not_read(options: RecordOptions, tmp_path: Path) -> None
     assert recorded(replace(options, target=str(bare))).draft_ids == recorded(without_dump(options)).draft_ids
 
 
-def test_what_is_loaded_is_the_targets_own(options: RecordOptions) -> None:
-    whole, part = (load(options.target, torch.float32) for load in (load_target, load_partial_target))
-    states = torch.randn(5, tiny_models.HIDDEN_SIZE)
-    assert torch.equal(whole.logits(final_norm(whole)(states)), part.logits(final_norm(part)(states)))
-    assert torch.equal(whole.embedding.weight, part.embedding.weight)
-    for name in ("name", "revision", "digest", "stop_token_ids", "vocab_size", "num_layers", "end_of_turn_id"):
-        assert getattr(whole, name) == getattr(part, name)
-    assert len(part.layers) == 0
-
-
 def test_a_target_in_several_files_has_the_digest_of_all(options: RecordOptions, tmp_path: Path) -> None:
     """By which prices of the whole target are known to be of it, although its layers are not read."""
     sharded = str(tiny_models.make_sharded(Path(options.target), tmp_path / "sharded"))
     whole, part = (load(sharded, torch.float32) for load in (load_target, load_partial_target))
     assert whole.digest == part.digest
     assert whole.digest != load_target(options.target, torch.float32).digest
-
-
-def test_a_dump_in_bfloat16_says_so(options: RecordOptions, tmp_path: Path) -> None:
-    spoilt = copied(options, tmp_path)
-    assert spoilt.hidden_states is not None
-    for path in spoilt.hidden_states.iterdir():
-        found = load_file(path)
-        save_file({**found, "hidden_states": found["hidden_states"].bfloat16()}, path)
-    ours, live = recorded(spoilt), recorded(without_dump(options))
-    assert ours.manifest.to_json()["hidden_states"] == {"layers": LAYERS, "dtype": "bfloat16"}
-    assert ours.manifest.dtype == "float32"
-    for (_, mine), (_, theirs) in zip(ours.token_rows(), live.token_rows(), strict=True):
-        assert 0 < np.abs(mine.log_prob - theirs.log_prob).max() < 0.5
-
-
-def test_an_interrupted_recording_goes_on(options: RecordOptions, tmp_path: Path) -> None:
-    whole = replace(options, out=tmp_path / "whole")
-    record(whole)
-    spoilt = copied(options, tmp_path)
-    assert spoilt.hidden_states is not None
-    last = spoilt.hidden_states / "cmpl-1.safetensors"
-    kept = last.read_bytes()
-    found = load_file(last)
-    found["hidden_states"][3, 1, 2] = torch.nan
-    save_file(found, last)
-    with pytest.raises(ModelError, match="cmpl-1.safetensors holds hidden states that are not numbers"):
-        record(spoilt)
-    assert len(list((spoilt.out / "unfinished").glob("sequences-*"))) == 2
-    last.write_bytes(kept)
-    record(replace(spoilt, resume=True))
-    for path in whole.out.iterdir():
-        if path.name != "recording.json":
-            assert (spoilt.out / path.name).read_bytes() == path.read_bytes(), path.name
 
 
 def test_one_text_is_held_at_a_time(options: RecordOptions, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,23 +258,11 @@ def test_states_that_do_not_suffice_are_refused(layers: tuple[int, ...], said: s
     assert not options.out.exists()
 
 
-def test_an_empty_folder_is_refused(options: RecordOptions, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"holds no \*.safetensors file"):
-        record(replace(options, hidden_states=tmp_path))
-
-
 def test_hidden_states_need_texts_made_elsewhere(options: RecordOptions, folder: Path) -> None:
     with pytest.raises(ValueError, match="give --completions with them"):
         replace(options, completions=None, prompts=folder / "prompts.jsonl")
     with pytest.raises(ValueError, match="--hidden-layers says which states --hidden-states holds"):
         replace(options, hidden_states=None)
-
-
-def test_such_a_text_is_not_told_again(options: RecordOptions, tmp_path: Path) -> None:
-    record(options)
-    again = replace(without_dump(options), completions=None, text_from=str(options.out))
-    with pytest.raises(TraceError, match="from hidden states that an engine dumped; record another drafter with"):
-        record(again)
 
 
 def test_a_quantised_head_is_refused(options: RecordOptions, tmp_path: Path) -> None:

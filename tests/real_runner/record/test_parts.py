@@ -3,7 +3,6 @@
 import json
 import shutil
 import time
-from dataclasses import replace
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -92,16 +91,7 @@ def test_folders_of_their_own(
     assert said["positions"] == json.loads((folder / "one" / "recording.json").read_text())["positions"]
 
 
-@pytest.mark.parametrize("count", [2, 4, 16])
-def test_one_folder_after_the_other(folder: Path, tmp_path: Path, count: int) -> None:
-    """The last part finishes the trace; with sixteen parts of twelve shards some have nothing to record."""
-    out = tmp_path / "shared"
-    for number in reversed(range(count)):
-        assert not (out / "manifest.json").exists() or number >= NUM_SHARDS or number == 0
-        assert main(command(folder, out, f"{number}/{count}")) == 0
-    assert bytes_of(out) == bytes_of(folder / "one")
-
-
+@pytest.mark.thorough
 def test_one_folder_at_the_same_time(
     processes: ForkServerContext, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,6 +110,7 @@ def start(processes: ForkServerContext, arguments: list[str]) -> BaseProcess:
     return process
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_shared", [True, False])
 def test_a_killed_part_goes_on(
     processes: ForkServerContext, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], is_shared: bool
@@ -144,6 +135,7 @@ def test_a_killed_part_goes_on(
     assert bytes_of(out) == bytes_of(folder / "one")
 
 
+@pytest.mark.thorough
 def test_a_merge_that_was_killed_goes_on(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts, out = begun(folder, 0, 1), tmp_path / "all"
     real, calls = shutil.copyfileobj, 0
@@ -163,20 +155,6 @@ def test_a_merge_that_was_killed_goes_on(folder: Path, tmp_path: Path, monkeypat
     assert bytes_of(out) == bytes_of(folder / "one")
 
 
-def test_the_last_look_may_be_a_merge(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two that end at once may both leave the trace to the other; then it is merged where it lies."""
-    out = tmp_path / "shared"
-    assert main(command(folder, out, "0/2")) == 0
-    assert merged(out) == 2
-    assert f"of 12 are not in {out}, of part 1/2; record the rest, or finish it" in capsys.readouterr().err
-    shutil.copytree(part_folder(folder, 1, 2), tmp_path / "1")
-    for path in (tmp_path / "1").rglob("*.parquet"):
-        shutil.copy(path, out / path.relative_to(tmp_path / "1"))
-    assert merged(out, "--json") == 0
-    assert json.loads(capsys.readouterr().out) == {"path": str(out), "shards": NUM_SHARDS}
-    assert bytes_of(out) == bytes_of(folder / "one")
-
-
 def test_the_same_part_twice_at_once_is_refused(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -185,14 +163,6 @@ def test_the_same_part_twice_at_once_is_refused(
         assert main(command(folder, out, "0/2")) == 2
         assert "another simlab is writing" in capsys.readouterr().err
         assert main(command(folder, out, "1/2")) == 0
-
-
-def test_another_recording_is_not_joined(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "shared"
-    assert main(command(folder, out, "0/2")) == 0
-    capsys.readouterr()
-    assert main(command(folder, out, "1/2", "--seed", "1")) == 2
-    assert "holds a recording with another sampling.seed (0 there, 1 here)" in capsys.readouterr().err
 
 
 def changed(part: Path, copy: Path, values: dict[str, object]) -> Path:
@@ -291,20 +261,6 @@ def test_merge_refuses_damage_and_goes_on_when_it_is_mended(
     assert merged(first, copy, "--out", out) == 2
     assert "the parts do not fit together (the sequences of the shards" in capsys.readouterr().err
     assert merged(first, second, "--out", out) == 0
-    assert bytes_of(out) == bytes_of(folder / "one")
-
-
-def test_locks_that_killed_parts_left_are_gone_at_the_end(folder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "shared"
-    out.mkdir()
-    (out / ".part-5-of-8.lock").touch()
-    record(replace(options_of(folder, out), part=None, resume=True))
-    assert bytes_of(out).keys() - bytes_of(folder / "one").keys() == {".part-5-of-8.lock"}
-    shutil.rmtree(out)
-    out.mkdir()
-    (out / ".part-5-of-8.lock").touch()
-    for number in range(2):
-        assert main(command(folder, out, f"{number}/2")) == 0
     assert bytes_of(out) == bytes_of(folder / "one")
 
 

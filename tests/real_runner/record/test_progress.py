@@ -21,9 +21,3 @@ def test_decoded_tokens_count_in_part(capsys: pytest.CaptureFixture[str]) -> Non
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("recording: 100%|")
     assert "4/4 texts, " in last
-
-
-def test_given_texts_are_not_decoded() -> None:
-    with RecordingProgress("recording", 2) as progress:
-        progress.recorded(30)
-        assert progress.done == 1

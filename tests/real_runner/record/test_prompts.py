@@ -119,21 +119,6 @@ def test_conversations_in_which_nobody_asks_are_skipped_and_counted(
         read_prompts(write(*silent))
 
 
-def test_a_list_over_several_lines(tmp_path: Path) -> None:
-    path = tmp_path / "some.json"
-    path.write_text(json.dumps([{"conversations": SHAREGPT}] * 3, indent=2))
-    assert [record.prompt_id for record in read_prompts(path, limit=2)] == ["some-0", "some-1"]
-
-
-def test_prompt_of_a_benchmark_file(write: Write) -> None:
-    assert read_prompts(write({"prompt": "Hi", "output_tokens": 5})) == [PromptRecord("some-0", "some", (HI,))]
-
-
-def test_formats_and_kinds_of_id_mix_in_one_file(write: Write) -> None:
-    path = write({"id": 81, "turns": ["Hi"]}, {"id": None, "prompt": "Hi", "messages": None}, {"prompt": "Hi"})
-    assert [record.prompt_id for record in read_prompts(path)] == ["81", "some-1", "some-2"]
-
-
 def test_rows_past_the_limit_are_not_looked_at(write: Write) -> None:
     path = write({"prompt": "Hi"}, {"prompt": "Ho"}, "not an object")
     assert len(read_prompts(path, limit=2)) == 2
@@ -258,11 +243,6 @@ def test_render_agrees_with_its_text(chat: Tokenizer) -> None:
     assert [token for token in ids if token < len(SPECIAL)] == [3, 1, 4, 1, 3, 1, 4]
 
 
-def test_template_arguments_arrive(chat: Tokenizer) -> None:
-    assert render(chat, [HI], {"thinking": True})[-1] == SPECIAL.index("<think>")
-    assert render(chat, [HI], {"thinking": False}) == render(chat, [HI], {})
-
-
 def test_what_the_template_refuses(chat: Tokenizer) -> None:
     with pytest.raises(PromptError, match="refused a conversation of developer, user: no developer here"):
         render(chat, [Message("developer", "Hi"), HI], {})
@@ -277,11 +257,6 @@ def test_without_a_template_the_last_user_message_is_encoded(base: Tokenizer) ->
     with pytest.raises(PromptError, match="no chat template to take thinking"):
         render(base, [HI], {"thinking": True})
     assert render_text(base, [HI], {"chat_template": TEMPLATE}) == "<|user|>Hi<|end|><|assistant|>"
-
-
-def test_a_prompt_without_tokens(chat: Tokenizer) -> None:
-    with pytest.raises(PromptError, match="the prompt 'Hi' has no tokens"):
-        render(chat, [HI], {"chat_template": "{# nothing #}"})
 
 
 def test_template_arguments_of_the_command_line() -> None:
@@ -370,15 +345,6 @@ def test_ids_of_completions(chat: Tokenizer) -> None:
         assert completion_ids(chat, completion, {}, stop) == (render(chat, [HI], {}), hello + ends)
     ended = Completion("a", "d", CompletionText((HI,), "Hello<|end|>", finished=True))
     assert completion_ids(chat, ended, {}, 1)[1] == [*hello, 1]
-
-
-def test_given_ids_are_used_as_they_stand(chat: Tokenizer) -> None:
-    assert completion_ids(chat, Completion("a", "d", CompletionIds((9, 8), (7,))), {}, 1) == ([9, 8], [7])
-
-
-def test_a_completion_without_tokens(chat: Tokenizer) -> None:
-    with pytest.raises(PromptError, match="the completion 'a' has no tokens"):
-        completion_ids(chat, Completion("a", "d", CompletionText((HI,), "", finished=True)), {}, 1)
 
 
 # Real files and a real tokenizer, where they are at hand.

@@ -112,13 +112,6 @@ def test_a_second_turn_contains_the_targets_own_first(folder: Path, options: Rec
         assert first.prompt.token_ids.tolist() == render(tokenizer, prompt.conversation, {})
 
 
-def test_arguments_of_the_chat_template_reach_it(options: RecordOptions) -> None:
-    texts = recorded(replace(options, chat_template_kwargs={"enable_thinking": False}, limit=1)).sequences()
-    decoded = tiny_models.tiny_tokenizer().decode(texts[0].prompt.token_ids.tolist())
-    assert isinstance(decoded, str)
-    assert decoded.endswith("<|im_start|>assistant\nno-think\n")
-
-
 def test_greedy_text_has_the_top_token_and_its_gap(options: RecordOptions) -> None:
     trace = recorded(options)
     for index, rows in trace.token_rows():
@@ -214,13 +207,6 @@ def test_a_later_turn_counts_with_the_longest_answers(options: RecordOptions, tm
     with pytest.raises(ModelError, match="prompt 'two' has .* tokens in 2 turns; with 96 for the target's own words"):
         record(longer)
     assert not longer.out.exists()
-
-
-def test_the_folder_is_looked_at_before_the_models(options: RecordOptions) -> None:
-    options.out.mkdir()
-    (options.out / "mine.txt").write_text("something else")
-    with pytest.raises(TraceError, match="is not empty and holds no recording"):
-        record(replace(options, target="no-such-folder"))
 
 
 def test_a_complete_recording_is_not_made_again(options: RecordOptions) -> None:

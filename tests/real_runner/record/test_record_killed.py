@@ -88,6 +88,7 @@ def test_a_killed_recording_resumes_to_the_same_bytes(
     assert written == {path: path.stat().st_mtime_ns for path in kept}
 
 
+@pytest.mark.thorough
 def test_killed_again_and_again_it_still_ends(
     processes: ForkServerContext, folder: Path, tmp_path: Path, unbroken: tuple[dict[str, bytes], float]
 ) -> None:

@@ -58,6 +58,7 @@ def num_done(out: Path) -> int:
     return len(list((out / "unfinished").glob("sequences-*.parquet")))
 
 
+@pytest.mark.thorough
 def test_killed_again_and_again(processes: ForkServerContext, folder: Path, tmp_path: Path) -> None:
     """Each time at some moment after a few more shards."""
     out, chance, kills = tmp_path / "trace", random.Random(3), 3

@@ -1,7 +1,6 @@
 """What a recording takes, foreseen from two configurations: held against models that are loaded and traces."""
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,12 +9,11 @@ import tiny_models
 import torch
 from hub_server import run_commands, serving
 
-from simlab.cli.main import main
 from simlab.errors import ModelError
 from simlab.real_runner.decoding.generate import generate
 from simlab.real_runner.models import load_models
 from simlab.real_runner.record.options import RecordOptions
-from simlab.real_runner.record.static_estimate import foresee, foreseen, key_value_bytes, read_shapes, trace_bytes
+from simlab.real_runner.record.static_estimate import foresee, key_value_bytes, read_shapes, trace_bytes
 from simlab.real_runner.targets.model import KeyValueRows
 from simlab.sampling.choice import Sampling
 from simlab.traces.reader import open_trace, packaged_trace
@@ -89,13 +87,6 @@ def test_the_published_pair_has_its_published_size(tmp_path: Path) -> None:
     assert shapes.config.depth == 15
 
 
-def test_the_built_in_target_needs_not_be_fetched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SIMLAB_CACHE", str(folder / "empty"))
-    shapes = read_shapes(options_for(folder, target="smollm2-135m", draft="dflash-smollm2-135m"))
-    assert shapes.target_parameters == 134_515_008
-    assert not (folder / "empty").exists()
-
-
 def test_with_hidden_states_the_layers_are_not_counted(folder: Path) -> None:
     options = options_for(folder)
     whole = read_shapes(options)
@@ -147,25 +138,6 @@ def test_the_size_of_a_trace_is_that_of_the_packaged_one() -> None:
     assert trace_bytes(num, depth=7, min_width=64) == pytest.approx(recorded, rel=0.03)
 
 
-def test_texts_that_are_given_are_counted(folder: Path) -> None:
-    path = folder / "given.jsonl"
-    rows = [{"prompt_token_ids": [9, 10], "token_ids": list(range(5, 6 + i))} for i in range(7)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = foreseen(options_for(folder, prompts=None, completions=path))
-    assert (found.num_texts, found.positions, found.longest_prompt) == (7, sum(range(1, 8)), 2)
-    assert found.decoding_bytes == 0
-    from_trace = options_for(
-        folder, prompts=None, text_from=str(packaged_trace()), target="smollm2-135m", draft="dflash-smollm2-135m"
-    )
-    found = foreseen(from_trace)
-    assert (found.num_texts, found.positions) == (48, 5904)
-
-
-def test_positions_of_prompts_are_at_most(folder: Path) -> None:
-    found = foreseen(options_for(folder, max_new_tokens=20, limit=3))
-    assert (found.num_texts, found.positions) == (6, 6 * 20)
-
-
 def test_it_says_what_a_published_pair_needs(tmp_path: Path) -> None:
     options = options_for(
         configs_only(tmp_path, QWEN3_8B, DFLASH_B16),
@@ -210,16 +182,3 @@ def test_only_the_configurations_are_fetched(folder: Path) -> None:
     assert "ask for access at" in gated.err
     assert "has no model of that name that you may read; check the spelling, or log in" in none.err
     assert not (folder / "trace").exists()
-
-
-def test_the_command_prints_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shutil.rmtree(folder / "target")
-    (folder / "target").mkdir()
-    tiny_models.make_target(folder / "whole")
-    shutil.copy(folder / "whole" / "config.json", folder / "target")
-    options = options_for(folder)
-    given = ["--target", options.target, "--draft", options.draft, "--prompts", str(options.prompts)]
-    assert main(["record", *given, "--out", str(options.out), "--dry-run"]) == 0
-    out = capsys.readouterr().out
-    assert "prompts         5 (10 texts)" in out
-    assert not options.out.exists()

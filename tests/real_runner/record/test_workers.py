@@ -16,12 +16,11 @@ from ray_jobs import random_kills, ray_of_tests
 from tiny_recordings import bytes_of, options_of
 
 from simlab.cli.main import main
-from simlab.errors import ModelError, TraceError
+from simlab.errors import TraceError
 from simlab.real_runner.record import record as module
-from simlab.real_runner.record.record import check_devices, load, plan_of, record
+from simlab.real_runner.record.record import load, plan_of, record
 from simlab.traces.inspect import check_trace
 from simlab.traces.writer import TraceWriter
-from simlab.workers.on_ray import RayOptions
 from simlab.workers.threads import not_told
 
 NUM_SHARDS = 12
@@ -58,6 +57,7 @@ def command(folder: Path, out: Path, *more: str) -> list[str]:
     return ["record", *models, *text, "--out", str(out), "--batch-size", "2", "--resume", *more]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_workers_write_the_same_bytes(workers: int, ray: None, folder: Path, tmp_path: Path) -> None:
     options = replace(options_of(folder, tmp_path / "many"), ray="local", workers=workers)
@@ -78,6 +78,7 @@ def test_the_command_takes_several_devices(
     assert json.loads((tmp_path / "two" / "recording.json").read_text())["devices"] == ["cpu", "cpu"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(2))
 def test_workers_killed_at_random_lose_nothing(seed: int, ray: None, folder: Path, tmp_path: Path) -> None:
     options = replace(options_of(folder, tmp_path / "killed"), ray="local", workers=2)
@@ -87,6 +88,7 @@ def test_workers_killed_at_random_lose_nothing(seed: int, ray: None, folder: Pat
     assert bytes_of(options.out) == bytes_of(folder / "one")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("more", [(), ("--ray", "local", "--workers", "2")])
 def test_a_killed_driver_takes_its_workers_along_and_is_resumed(
     more: tuple[str, ...], folder: Path, tmp_path: Path
@@ -125,6 +127,7 @@ def still(out: Path) -> list[str]:
     pytest.fail("workers go on without their driver")
 
 
+@pytest.mark.thorough
 def test_a_worker_that_finds_other_prompts_refuses(folder: Path, tmp_path: Path) -> None:
     """Workers read the prompts themselves, and see that they are those that the recording began with."""
     prompts = tmp_path / "prompts.jsonl"
@@ -148,22 +151,6 @@ def test_a_shard_that_a_lost_worker_had_written_is_not_recorded_again(folder: Pa
     assert written == {path: path.stat().st_mtime_ns for path in options.out.rglob("*.parquet")}
 
 
-def test_devices_of_two_kinds_are_refused() -> None:
-    check_devices(("cpu", "cpu"))
-    with pytest.raises(ModelError, match="must be of one kind, or its shards .* cpu is cpu, meta is meta"):
-        check_devices(("cpu", "meta"))
-
-
-def test_what_each_worker_needs(folder: Path) -> None:
-    options = options_of(folder, folder / "none")
-    assert options.on_ray is None
-    on_two = replace(options, device="cuda:1", more_devices=("cuda:3",))
-    assert on_two.on_ray == RayOptions("local", 2, 1, ("1", "3"), units_ahead=1)
-    spread = replace(options, device="cuda", ray="auto", device_map="auto", gpus_per_worker=4)
-    assert spread.on_ray == RayOptions("auto", None, 4, None, units_ahead=1)
-    assert spread.of_a_worker == replace(options, device="cuda", device_map="auto")
-
-
 def test_options_of_workers_that_say_nothing_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for more, said in (
         (("--workers", "2"), "--workers 2 are workers of Ray; add --ray local"),
@@ -173,15 +160,3 @@ def test_options_of_workers_that_say_nothing_are_refused(folder: Path, capsys: p
         assert main(command(folder, folder / "none", *more)) == 2
         assert said in capsys.readouterr().err
     assert not (folder / "none").exists()
-
-
-def test_threads_that_share_too_few_cores_are_told(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "num_cores", lambda: 4)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    module._warn_of_threads(RayOptions(workers=2), ["cpu"])
-    module._warn_of_threads(RayOptions("10.0.0.1:6379", workers=4), ["cpu"])
-    assert capsys.readouterr().err == ""
-    module._warn_of_threads(RayOptions(workers=4), ["cpu"])
-    assert "4 workers of 2 threads each share 4 cores; OMP_NUM_THREADS=1 would be faster" in capsys.readouterr().err

@@ -68,14 +68,6 @@ def test_keys_and_values_of_several_devices_are_kept_apart(tmp_path: Path, monke
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_everything_on_one_device_is_no_spread(tmp_path: Path) -> None:
-    target, drafter = tiny_models.make_pair(tmp_path)
-    for device_map in ({"": "cpu"}, "auto"):
-        models = load_models(str(target), str(drafter), "float32", "cpu", device_map=device_map)
-        assert models.target.placement == "" or torch.cuda.device_count() > 1
-        assert len(set(models.target.layer_devices)) == 1 or torch.cuda.device_count() > 1
-
-
 def test_an_audit_may_be_of_a_target_in_pieces(tmp_path: Path) -> None:
     target = str(tiny_models.make_target(tmp_path / "target"))
     text = np.arange(30, 60, dtype=np.int32)

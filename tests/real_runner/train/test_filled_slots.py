@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_models import make_drafter
 from torch import Tensor
 from training_runs import arguments, make_files, texts
 
@@ -93,12 +92,6 @@ def test_without_a_prefix_only_the_root_is_filled(folder: Path, target: Target, 
     assert not torch.allclose(plain(1), often(1), atol=1e-4)
 
 
-def test_lengths_are_as_likely_as_powers(folder: Path, target: Target, store: FeatureStore) -> None:
-    loss = DrafterLoss(drafter_of(folder), target, store, PLAN, 0.5)
-    counts = torch.bincount(loss._prefix_lengths(0, 70_000), minlength=3) / 70_000
-    assert torch.allclose(counts, torch.tensor([4 / 7, 2 / 7, 1 / 7]), atol=0.01)
-
-
 def test_a_slot_of_a_causal_head_sees_none_behind_it(folder: Path, target: Target) -> None:
     drafter = drafter_of(folder, causal=True)
     ids = torch.tensor([[[5, 6, 7, 8], [5, 6, 30, 31]]])
@@ -121,16 +114,6 @@ def test_a_causal_head_is_read_as_it_was_written(folder: Path, tmp_path: Path) -
     }
     (tmp_path / "causal" / "config.json").write_text(json.dumps(fields))
     assert load_drafter(tmp_path / "causal", torch.float32).config.is_causal_head
-
-
-def test_an_adapter_between_hidden_sizes_is_refused(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made = make_drafter(tmp_path / "wide")
-    fields = json.loads((made / "config.json").read_text())
-    (made / "config.json").write_text(json.dumps(fields | {"target_hidden_size": 4096}))
-    assert main(arguments(folder / "target", tmp_path / "out", *texts(folder), "--init", str(made))) == 2
-    assert "an adapter between two hidden sizes (target_hidden_size=4096)" in capsys.readouterr().err
 
 
 def test_a_causal_run_with_filled_slots_goes_on_from_a_drafter(folder: Path, tmp_path: Path) -> None:

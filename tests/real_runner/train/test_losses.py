@@ -79,14 +79,6 @@ def test_the_focal_term_counts_the_first_error_only() -> None:
     assert (with_focal - without).item() == pytest.approx(0.5 * 1.0)
 
 
-def test_a_batch_in_which_nothing_is_known_teaches_nothing() -> None:
-    true = torch.full((2, 3), -1.0, requires_grad=True)
-    loss = block_loss(torch.full((2, 3), -0.5), true, torch.zeros(2, 3, dtype=torch.bool), LossWeights())
-    (gradient,) = torch.autograd.grad(loss, true)
-    assert loss.item() == 0
-    assert torch.all(gradient == 0)
-
-
 def test_extreme_log_probabilities_have_finite_gradients() -> None:
     true = torch.tensor([[-200.0, -1e-7, -300.0], [0.0, 0.0, 0.0]], requires_grad=True)
     loss = block_loss(torch.zeros(2, 3), true, torch.ones(2, 3, dtype=torch.bool), LossWeights(4, 0.3, 40))

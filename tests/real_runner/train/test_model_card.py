@@ -2,12 +2,9 @@
 
 from dataclasses import replace
 
-import pytest
-
 from simlab.real_runner.drafters.config import DFlashConfig
-from simlab.real_runner.train.model_card import AblationRow, CardFacts, SetResult, TrainingData, model_card, thinned
-from simlab.real_runner.train.trainer import CurvePoint, DevScore, point_of, row_of
-from simlab.traces.format.documents import JsonFields
+from simlab.real_runner.train.model_card import AblationRow, CardFacts, SetResult, TrainingData, model_card
+from simlab.real_runner.train.trainer import CurvePoint, DevScore
 
 CONFIG = DFlashConfig(
     block_size=4,
@@ -94,23 +91,3 @@ def test_results_ablation_and_hardware_are_shown_when_given() -> None:
         assert said in card
     assert card.startswith("---\n")
     assert card.endswith("only.\n")
-
-
-def test_every_table_is_a_rectangle() -> None:
-    for block in model_card(FACTS).split("\n\n"):
-        lines = [line for line in block.splitlines() if line.startswith("|")]
-        assert len({line.replace("\\|", "").count("|") for line in lines}) <= 1
-
-
-@pytest.mark.parametrize("count", [1, 2, 5, 24, 25, 100])
-def test_a_long_curve_is_thinned_and_keeps_its_ends(count: int) -> None:
-    curve = [CurvePoint(step, None, {}) for step in range(count)]
-    kept = thinned(curve, 24)
-    assert len(kept) == min(count, 24)
-    assert (kept[0], kept[-1]) == (curve[0], curve[-1])
-    assert [point.step for point in kept] == sorted({point.step for point in kept})
-
-
-def test_a_point_survives_json() -> None:
-    for point in FACTS.curve:
-        assert point_of(JsonFields(dict(row_of(point)), "the row")) == point

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-import polars as pl
 import pytest
 import torch
 from places import TESTS
@@ -28,7 +27,6 @@ from simlab.real_runner.train.initialise import config_for, from_target
 from simlab.real_runner.train.setup import mask_token_id, spread_taps
 from simlab.real_runner.train.text import FeatureStore
 from simlab.real_runner.train.trainer import Trainer, training_dtype
-from simlab.traces.texts import read_text_table
 
 
 @pytest.fixture(scope="module")
@@ -161,24 +159,6 @@ def test_without_bfloat16_hardware_all_is_float32(
     assert "another dtype" in capsys.readouterr().err
 
 
-def test_a_template_is_told_what_was_typed(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = ["--chat-template-kwargs", '{"enable_thinking": false}']
-    sources = ["--prompts", str(folder / "prompts.jsonl"), *dev(folder)]
-    typed = arguments(folder / "target", tmp_path, *sources, steps=1)
-    assert main([*typed, *told]) == 0
-    for name in ("text", "dev-dev"):
-        note = json.loads((tmp_path / name / "text_source.json").read_text())
-        assert note["chat_template_kwargs"] == {"enable_thinking": False}
-    assert main([*typed, "--resume"]) == 2
-    assert "answers to other prompts" in capsys.readouterr().err
-
-
-def test_the_texts_of_a_trace_are_learnt_from(folder: Path, tmp_path: Path) -> None:
-    table = pl.read_parquet(folder / "texts.parquet")
-    table.rename({"prompt_ids": "prompt_token_ids", "text_ids": "text_token_ids"}).write_parquet(tmp_path / "s.parquet")
-    assert list(read_text_table(tmp_path / "s.parquet")) == list(read_text_table(folder / "texts.parquet"))
-
-
 @dataclass(frozen=True)
 class _Fixed:
     """As much of a target as the choice of a mask token reads."""
@@ -223,12 +203,7 @@ def test_the_start_from_the_target_takes_its_weights(folder: Path, family: str) 
         assert torch.all(size == size[0])
 
 
-def test_another_block_size_may_go_on_from_the_same_weights(folder: Path, trained: Path, tmp_path: Path) -> None:
-    typed = arguments(folder / "target", tmp_path, *texts(folder), "--init", str(trained), steps=1)
-    assert main([*typed, "--block-size", "8"]) == 0
-    assert load_drafter(tmp_path, torch.float32).config.block_size == 8
-
-
+@pytest.mark.thorough
 def test_killed_at_ten_moments_and_resumed_it_is_the_same_run(folder: Path, tmp_path: Path) -> None:
     sources = ["--prompts", str(folder / "prompts.jsonl"), "--dev", str(folder / "dev.jsonl")]
     typed = arguments(folder / "target", tmp_path / "replaced", *sources, "--temperature", "0.8", steps=30)
@@ -278,16 +253,6 @@ def test_a_finished_run_is_left_alone_without_resume_and_unchanged_with_it(
     assert content(trained) == before
 
 
-def test_leftovers_of_a_killed_write_do_no_harm(folder: Path, trained: Path, tmp_path: Path) -> None:
-    run = tmp_path / "trained"
-    (run / "features").mkdir(parents=True)
-    for name in ("state.safetensors", "model.safetensors", "features/features-00000.safetensors"):
-        (run / f"{name}.partial").write_bytes(b"half")
-    typed = arguments(folder / "target", run, *texts(folder), *dev(folder))
-    assert main(typed) == 0
-    assert content(run)["model.safetensors"] == content(trained)["model.safetensors"]
-
-
 @pytest.mark.parametrize("num_layers", range(1, 70))
 def test_spread_taps_are_layers_of_the_target(num_layers: int) -> None:
     taps = spread_taps(num_layers)
@@ -306,18 +271,3 @@ def test_a_batch_is_a_function_of_seed_and_step(trained: Path) -> None:
         length = int((first.tokens[row] >= 0).sum())
         assert int(first.roots[row].max()) <= length - 2
         assert torch.all(first.features[row, length:] == 0)
-
-
-def test_each_text_is_drawn_once_a_pass(trained: Path) -> None:
-    store = FeatureStore(trained / "features")
-    drawn = [index for step in range(6) for index in store.drawn(step, 0, 4)]
-    assert sorted(drawn[:12]) == sorted(drawn[12:]) == store.usable
-
-
-def test_the_help_says_what_every_option_is(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["train", "dflash", "--help"])
-    assert left.value.code == 0
-    said = capsys.readouterr().out
-    assert "--resume" in said
-    assert max(map(len, said.splitlines())) <= 110

@@ -8,7 +8,7 @@ import pytest
 
 from simlab import ChannelNeed, Draft, DraftTree, Held, Needs, Stateless, check_needs, replay_sequence, texts_of
 from simlab.channels import ChannelRows, Pool, Transitions
-from simlab.channels.needs import HeldChannel, channels_read
+from simlab.channels.needs import HeldChannel
 from simlab.errors import MissingChannelError
 from simlab.recorded import RecordedSequence
 from simlab.sequence_replay import draft_source
@@ -134,21 +134,6 @@ def test_a_channel_of_another_draft_set_is_refused() -> None:
         check_needs(Reading((need,)), replace(HELD, draft="other"))
 
 
-def test_channels_count_even_without_a_drafter() -> None:
-    need = Needs(draft=False, channels=(ChannelNeed("eagle", "pool", settings(depth=9)),))
-
-    @dataclass(frozen=True)
-    class Alone(Stateless):
-        needs: Needs = need
-        budget: int = 3
-
-        def select(self, draft: Draft, state: None = None) -> DraftTree:
-            return DraftTree.root_only(draft.root_token)
-
-    with pytest.raises(MissingChannelError, match="wants depth 9"):
-        check_needs(Alone(), HELD)
-
-
 def test_declarations_that_cannot_be_right() -> None:
     with pytest.raises(ValueError, match="more beam do not hold those with less; declare it as equal"):
         ChannelNeed("eagle", "pool", settings(beam=10))
@@ -224,8 +209,3 @@ def test_texts_are_put_together_with_their_channels() -> None:
     assert texts_of([text]).channels["eagle"] is text.channels["eagle"]
     with pytest.raises(ValueError, match="same channels"):
         texts_of([text, replace(text, channels={})])
-
-
-def test_the_names_of_all_channels_that_are_read() -> None:
-    flash, eagle = ChannelNeed("flash", "transitions"), ChannelNeed("eagle", "pool")
-    assert channels_read([Reading(), Reading((eagle,)), Reading((flash, eagle))]) == ("eagle", "flash")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simlab.channels import Branches, BranchRows, Channel, ChannelRows, Pool, TransitionRows, join_channels, kind_of
-from simlab.channels.rows import MOST_EXACT, beam_sizes, node_depths, num_beam_nodes
+from simlab.channels.rows import MOST_EXACT, node_depths
 from simlab.recorded import RecordedSequence
 from simlab.testing.made_up_channels import made_up_branches, made_up_pools, made_up_transitions
 from simlab.testing.random_texts import random_sequence
@@ -145,12 +145,6 @@ def test_what_is_no_channel_is_refused() -> None:
         replace(pools, tokens=pools.tokens.astype(np.int64))
     with pytest.raises(ValueError, match="parents must come before children"):
         replace(pools, parents=pools.parents + np.int32(len(pools.parents)))
-
-
-@given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 20))
-def test_nodes_of_a_beam_are_counted_without_its_list(beam: int, top_k: int, num_passes: int) -> None:
-    assert num_beam_nodes(beam, top_k, num_passes) == sum(beam_sizes(beam, top_k, num_passes))
-    assert num_beam_nodes(beam, 1, 10**9) == 10**9 + 1
 
 
 @settings(max_examples=examples(60))

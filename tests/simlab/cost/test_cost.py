@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up_costs import random_table
 
-from simlab.columns import RoundColumns, columns_of
+from simlab.columns import columns_of
 from simlab.cost import GRID_STAGES, PLAIN, CostTable, StageSeconds, price, price_rounds
 from simlab.draft import Draft
 from simlab.errors import CostError
@@ -22,7 +22,6 @@ from simlab.testing.random_texts import random_sequence
 from simlab.tree import DraftTree
 
 SEEDS = st.integers(0, 10**6)
-SECONDS = st.floats(0, 1e6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +172,6 @@ def test_plain_decoding_is_told_from_a_tree_of_the_root_alone() -> None:
     assert not any(is_plain_decoding(policy) for policy in (RepeatsRoot(), Chain(), DDTree(5)))
 
 
-def test_no_rounds_cost_nothing_whatever_the_context() -> None:
-    none: RoundColumns = columns_of([])
-    assert price(DDTree(5), none, 10**6, table()) == StageSeconds()
-    assert price(Autoregressive(), none, 10**6, table()) == StageSeconds()
-
-
 def test_a_round_beyond_the_table_is_refused() -> None:
     recorded, _ = made_up(3)
     with pytest.raises(CostError, match="--contexts"):
@@ -187,9 +180,3 @@ def test_a_round_beyond_the_table_is_refused() -> None:
     assert bound.num_rounds
     with pytest.raises(CostError, match="--contexts"):
         price_rounds(bound, 10**6, table(), with_draft=True)
-
-
-@given(st.lists(st.tuples(*[SECONDS] * 5), max_size=5))
-def test_stage_seconds_sum_from_nothing(parts: list[tuple[float, ...]]) -> None:
-    total = sum((StageSeconds(*part) for part in parts), start=StageSeconds())
-    assert total.total_s == pytest.approx(sum(map(sum, parts)))

@@ -103,12 +103,6 @@ def test_a_token_outside_the_vocabulary_keeps_its_mark() -> None:
     assert ranks_of(table, np.array([-1, 0, 1], np.int32)).tolist() == [-1, 1, 1]
 
 
-def test_no_rows() -> None:
-    nothing = np.empty((0, 7), np.float32)
-    assert top_candidates(nothing, 3)[0].shape == (0, 3)
-    assert ranks_of(nothing, np.empty(0, np.int32)).shape == (0,)
-
-
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 3.0])
 def test_what_is_no_log_probability_is_refused(bad: float) -> None:
     table = as_rows([-1.0, -1.0], [-1.0, bad])

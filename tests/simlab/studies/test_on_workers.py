@@ -1,6 +1,5 @@
 """What workers of Ray find is what threads of one process find, byte for byte."""
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -58,30 +57,7 @@ def test_replay_with_killed_workers_writes_the_same_bytes(alone: Path, tmp_path:
     assert same(tmp_path, alone)
 
 
-def test_a_replay_that_was_begun_by_threads_goes_on_with_workers(alone: Path, tmp_path: Path) -> None:
-    files = {"out": tmp_path / "results.parquet", "rounds": tmp_path / "rounds.parquet"}
-    simlab.replay(policies=POLICIES, cost=PRICES, limit=7, **files)  # type: ignore[arg-type]
-    replayed(tmp_path, ray="local", workers=2, resume=True)
-    assert same(tmp_path, alone)
-
-
-def test_policies_in_several_groups(alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More policies than a worker is given at a time, and shards in pieces."""
-    monkeypatch.setattr("simlab.studies.replay.run.ROWS_AT_ONCE", 3)
-    monkeypatch.setattr("simlab.studies.replay.run.ROOTS_A_UNIT", 300)
-    replayed(tmp_path, ray="local", workers=2)
-    assert same(tmp_path, alone)
-
-
-def test_batches_with_workers(capsys: pytest.CaptureFixture[str]) -> None:
-    typed = ["replay", "--batch", "4", "-p", "ddtree:budget=8", "-p", "joint:budget=32", "--limit", "8", "--json"]
-    found = []
-    for more in ([], ["--ray", "local", "--workers", "2"]):
-        assert main([*typed, *more]) == 0
-        found.append(json.loads(capsys.readouterr().out))
-    assert found[0] == found[1]
-
-
+@pytest.mark.thorough
 @pytest.mark.parametrize("halving", [False, True])
 def test_optimize_with_workers_writes_the_same_bytes(halving: bool, tmp_path: Path) -> None:
     policies = ("ddtree:budget=1..24", "presto:budget=4/8", "presto:ngram_weight=0.1~0.4,budget=8")
@@ -95,6 +71,7 @@ def test_optimize_with_workers_writes_the_same_bytes(halving: bool, tmp_path: Pa
     assert (tmp_path / "threads.json").read_bytes() == (tmp_path / "workers.json").read_bytes()
 
 
+@pytest.mark.thorough
 def test_curves_with_workers_write_the_same_bytes(tmp_path: Path) -> None:
     found = []
     for name, more in (("threads", {}), ("workers", {"ray": "local", "workers": 2})):
@@ -105,6 +82,7 @@ def test_curves_with_workers_write_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "threads.parquet").read_bytes() == (tmp_path / "workers.parquet").read_bytes()
 
 
+@pytest.mark.thorough
 def test_scoring_with_workers_says_the_same(tmp_path: Path) -> None:
     found = []
     for name, more in (("threads", {}), ("workers", {"ray": "local", "workers": 2})):
@@ -123,6 +101,7 @@ def test_units_of_whole_prompts_hold_every_sequence_once() -> None:
     assert sum(map(len, prompts)) == len(set().union(*prompts))
 
 
+@pytest.mark.thorough
 def test_a_worker_that_finds_another_trace_refuses(tmp_path: Path) -> None:
     write_synthetic_trace(tmp_path / "one", num_sequences=2)
     where = TracePlace.of(sample_trace())
@@ -136,6 +115,7 @@ def test_workers_without_ray_are_refused(command: str, capsys: pytest.CaptureFix
     assert "--workers 2 are workers of Ray; add --ray local" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_an_address_where_no_ray_is_gets_a_sentence(tmp_path: Path) -> None:
     """In a process that is connected to none."""
     typed = [sys.executable, "-m", "simlab", "replay", "--ray", "127.0.0.1:9", "-p", "chain"]

@@ -1,6 +1,5 @@
 """What a study says while it works: nothing if it is quick, a line if it takes long and nobody sees a bar."""
 
-import sys
 import time
 
 import pytest
@@ -25,9 +24,3 @@ def test_a_long_step_is_announced_while_it_works(
             seen = capsys.readouterr().err
             time.sleep(0.005)
     assert seen == "report: trees ...\n"
-
-
-def test_on_a_terminal_it_is_said_at_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with step("report", "trees"):
-        assert capsys.readouterr().err == "report: trees ...\n"

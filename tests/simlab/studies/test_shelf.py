@@ -11,7 +11,7 @@ from simlab.cli.main import main
 from simlab.policies.artefacts import LEAST_WIDTH
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.studies.confirm.confirm import artefacts_of_models
-from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
+from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import Prices
 from simlab.traces.artefacts.ngram import read_ngram_file
 from simlab.traces.artefacts.table import read_table_file
@@ -49,14 +49,6 @@ def test_a_file_of_the_same_texts_is_marked(traces: tuple[Trace, Trace], tmp_pat
     assert policies_on(traces[1], ["ar", label])[1] == ()
 
 
-def test_a_policy_that_does_not_ask_is_not_marked(traces: tuple[Trace, Trace], tmp_path: Path) -> None:
-    """Counts with a weight of 0 are not read."""
-    path = tmp_path / "counts.parquet"
-    assert main(["train", "ngram", "--trace", traces[0].place, "--out", str(path)]) == 0
-    typed = [f'presto:ngram_weight=0,ngram="{path}"', f'presto:counts=text,ngram="{path}"', f'presto:ngram="{path}"']
-    assert policies_on(traces[0], typed)[1] == (typed[2],)
-
-
 @pytest.mark.parametrize("draft", [None, "org/drafter@v1", "moved/elsewhere"])
 def test_the_only_draft_set_of_a_trace_is_meant_by_any_name(draft: str | None) -> None:
     """Whether that drafter made it is seen when it is loaded; until then its prices and tables are at hand."""
@@ -78,13 +70,6 @@ def test_of_several_draft_sets_the_named_one_is_meant() -> None:
     widths = {asked: artefacts_of_models(None, both, asked, "float32").min_width() for asked in ("org/one@v1", "two")}
     assert widths == {"org/one@v1": 3, "two": 5}
     assert artefacts_of_models(None, both, None, "float32").min_width() == LEAST_WIDTH
-
-
-def test_the_note_names_them() -> None:
-    assert in_sample_note([]) == ""
-    note = in_sample_note(["sequoia:table=a.json", "presto"])
-    assert note.startswith("IN SAMPLE: sequoia:table=a.json, presto.\n")
-    assert "other prompts" in note
 
 
 @pytest.mark.parametrize("setting", ["sequoia:table=", "presto:ngram=", "caddtree:cost="])

@@ -9,7 +9,7 @@ import pytest
 
 from simlab.cli.main import main
 from simlab.errors import SimlabError, UsageError
-from simlab.tracking import tracker, writers
+from simlab.tracking import tracker
 from simlab.tracking.tracker import TRACKERS, Scalar, check_trackers, tracking
 
 
@@ -136,7 +136,3 @@ def test_no_tracker_is_imported_unasked() -> None:
     """A module that only names them must not load them: each takes seconds."""
     code = "import sys, simlab.cli.optimize; print([n for n in ('wandb', 'mlflow', 'trackio') if n in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
-
-
-def test_names_that_mlflow_refuses_are_written_otherwise() -> None:
-    assert writers._mlflow_name("rows.presto:budget=8,w=0.5 é") == "rows.presto:budget_8_w_0.5 _"

@@ -100,6 +100,7 @@ def test_a_search_in_mlflow(trace: Path, mlflow_runs: Runs, capsys: pytest.Captu
     assert run["files"] == {"optimize.json", "results.parquet"}
 
 
+@pytest.mark.thorough
 def test_trials_and_halving_in_mlflow(tmp_path: Path, mlflow_runs: Runs) -> None:
     trace = write_synthetic_trace(tmp_path / "many", num_sequences=96, length=12, prompts_per_shard=100)
     typed = [
@@ -140,6 +141,7 @@ def test_a_search_in_wandb_offline(trace: Path, tmp_path: Path) -> None:
     assert not gathered & {"requirements.txt", "wandb-metadata.json", "output.log", "diff.patch"}
 
 
+@pytest.mark.thorough
 def test_a_search_in_trackio(trace: Path, tmp_path: Path) -> None:
     pytest.importorskip("trackio")
     folder = tmp_path / "here"
@@ -155,6 +157,7 @@ def test_a_search_in_trackio(trace: Path, tmp_path: Path) -> None:
     assert any(folder.glob("kept/artifacts/simlab/blobs/**/*"))
 
 
+@pytest.mark.thorough
 def test_every_kind_of_training_in_mlflow(tmp_path: Path, mlflow_runs: Runs) -> None:
     folder, more = make_files(tmp_path), ("--track", "mlflow")
     kinds = {
@@ -185,6 +188,7 @@ def test_every_kind_of_training_in_mlflow(tmp_path: Path, mlflow_runs: Runs) -> 
         assert "track" not in run["settings"]
 
 
+@pytest.mark.thorough
 def test_a_tracked_run_is_the_same_run(tmp_path: Path, mlflow_runs: Runs) -> None:
     folder = make_files(tmp_path)
     assert main(eagle3_arguments(folder, folder / "one")) == 0
@@ -194,21 +198,7 @@ def test_a_tracked_run_is_the_same_run(tmp_path: Path, mlflow_runs: Runs) -> Non
     assert len(mlflow_runs()) == 1
 
 
-def test_tables_and_counts_in_mlflow(trace: Path, tmp_path: Path, mlflow_runs: Runs) -> None:
-    where = ["--trace", str(trace), "--track", "mlflow"]
-    assert main(["train", "calibration", *where, "--top-k", "4", "--out", str(tmp_path / "c.json")]) == 0
-    assert main(["train", "ranks", *where, "--top-k", "4", "--out", str(tmp_path / "r.json")]) == 0
-    assert main(["train", "ngram", *where, "--out", str(tmp_path / "n.parquet")]) == 0
-    calibration, ranks, ngram = mlflow_runs()
-    assert [one["job"] for one in (calibration, ranks, ngram)] == [
-        f"train {k}" for k in ("calibration", "ranks", "ngram")
-    ]
-    assert "held_out.0.nll_after" in calibration["numbers"]
-    assert "first_share.0" in ranks["numbers"]
-    assert ngram["numbers"]["num_texts"][0][1] > 0
-    assert [one["files"] for one in (calibration, ranks, ngram)] == [{"c.json"}, {"r.json"}, {"n.parquet"}]
-
-
+@pytest.mark.thorough
 def test_a_confirmation_in_mlflow(tmp_path: Path, mlflow_runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
     made = make(tmp_path)
     capsys.readouterr()

@@ -46,6 +46,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, Node]]:
         yield found
 
 
+@pytest.mark.thorough
 def test_a_job_goes_on_without_the_node(cluster: tuple[Cluster, Node], tmp_path: Path) -> None:
     nodes, second = cluster
     with workers_on(RayOptions(str(nodes.address), workers=2)) as workers:
@@ -58,6 +59,7 @@ def test_a_job_goes_on_without_the_node(cluster: tuple[Cluster, Node], tmp_path:
     assert found == [number * number for unit in range(30) for number in range(unit + 1)]
 
 
+@pytest.mark.thorough
 def test_a_recording_goes_on_without_the_node(cluster: tuple[Cluster, Node], tmp_path: Path) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -11,7 +11,7 @@ from ray_jobs import Squares, ray_of_tests
 from simlab.errors import SimlabError, UsageError
 from simlab.workers import ray_pool
 from simlab.workers.on_ray import RayOptions, WorkerError, ray_options, workers_on
-from simlab.workers.ray_pool import MOST_LOSSES, RayWorkers
+from simlab.workers.ray_pool import MOST_LOSSES
 from simlab.workers.threads import Threads, Workers, kind_of_this_process, not_told
 
 NUM_UNITS = 12
@@ -34,10 +34,12 @@ def found(workers: Workers, job: Squares, units: range = range(NUM_UNITS)) -> li
     return list(workers.results(job, units, not_told))
 
 
+@pytest.mark.thorough
 def test_threads_and_workers_give_the_same_in_the_same_order(two: Workers, tmp_path: Path) -> None:
     assert found(Threads(2), Squares(tmp_path)) == found(two, Squares(tmp_path)) == EXPECTED
 
 
+@pytest.mark.thorough
 def test_a_job_is_opened_once_in_each_worker_and_workers_are_kept(two: Workers, tmp_path: Path) -> None:
     assert found(two, Squares(tmp_path, wait_s=0.01)) == EXPECTED
     first = set(tmp_path.glob("opened-*"))
@@ -48,11 +50,13 @@ def test_a_job_is_opened_once_in_each_worker_and_workers_are_kept(two: Workers, 
     assert set(tmp_path.glob("opened-*")) <= first
 
 
+@pytest.mark.thorough
 def test_units_of_lost_workers_are_done_again(two: Workers, tmp_path: Path) -> None:
     assert found(two, Squares(tmp_path, dies_at=(0, 3, 4, 11))) == EXPECTED
     assert len(list(tmp_path.glob("died-*"))) == 4
 
 
+@pytest.mark.thorough
 def test_a_unit_that_ends_every_worker_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_pool, "MOST_LOSSES", 2)
     with (
@@ -63,6 +67,7 @@ def test_a_unit_that_ends_every_worker_is_given_up(tmp_path: Path, monkeypatch: 
     assert MOST_LOSSES > 2
 
 
+@pytest.mark.thorough
 def test_what_a_job_says_comes_to_the_driver_and_the_workers_do_the_next_one(two: Workers, tmp_path: Path) -> None:
     with pytest.raises(SimlabError, match="^no square of 5$"):
         found(two, Squares(tmp_path, fails_at=5))
@@ -71,6 +76,7 @@ def test_what_a_job_says_comes_to_the_driver_and_the_workers_do_the_next_one(two
     assert found(two, Squares(tmp_path)) == EXPECTED
 
 
+@pytest.mark.thorough
 def test_few_units_are_taken_before_their_values_are_asked_for(two: Workers, tmp_path: Path) -> None:
     taken: list[int] = []
 
@@ -88,19 +94,13 @@ def test_few_units_are_taken_before_their_values_are_asked_for(two: Workers, tmp
     assert found(two, Squares(tmp_path)) == EXPECTED
 
 
+@pytest.mark.thorough
 def test_workers_report_while_they_work(two: Workers, tmp_path: Path) -> None:
     heard: list[tuple[str, int]] = []
     list(two.results(Squares(tmp_path, wait_s=0.05), range(10), lambda what, number: heard.append((what, number))))
     assert {what for what, _ in heard} == {"squares"}
     assert len(heard) > 2
     assert 0 < sum(number for _, number in heard) <= 55
-
-
-def test_no_units_begin_no_worker(tmp_path: Path) -> None:
-    with workers_on(RayOptions(workers=2)) as workers:
-        assert found(workers, Squares(tmp_path), range(0)) == []
-        assert isinstance(workers, RayWorkers)
-        assert workers._idle == []
 
 
 def test_a_worker_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,13 +111,6 @@ def test_a_worker_of_another_version_is_refused(tmp_path: Path, monkeypatch: pyt
         pytest.raises(WorkerError, match=rf"a worker has numba {here['numba']}, and the driver has numba 0\.1"),
     ):
         found(workers, Squares(tmp_path))
-
-
-def test_as_many_workers_as_there_is_room_for() -> None:
-    assert RayWorkers(RayOptions()).num == 4
-    assert RayWorkers(RayOptions(workers=7)).num == 7
-    with pytest.raises(WorkerError, match="a worker needs 1 core and 1 GPUs, and Ray has 4 cores and 0 GPUs"):
-        RayWorkers(RayOptions(gpus=1))
 
 
 def test_options_that_say_nothing_are_refused() -> None:

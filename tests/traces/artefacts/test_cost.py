@@ -43,17 +43,6 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["cost.json"]
 
 
-def test_whole_numbers_have_the_id_of_what_is_read_back(tmp_path: Path) -> None:
-    file = replace(EMPTY, temperature=1, top_p=1, samples={(PLAIN, 0, 16): (2, 3)})
-    write_cost_file(tmp_path / "cost.json", file)
-    found = read_cost_file(tmp_path / "cost.json")
-    assert (found.cost_id, found.verify_key(), found.draft_key()) == (
-        file.cost_id,
-        file.verify_key(),
-        file.draft_key(),
-    )
-
-
 def test_there_is_a_golden_file_of_every_version() -> None:
     names = {f"cost_v{version}.json" for version in range(1, FORMAT_VERSION + 1)}
     assert {path.name for path in GOLDEN.glob("cost_v*")} == names
@@ -192,18 +181,6 @@ def test_samples_survive_to_the_last_bit(tmp_path_factory: pytest.TempPathFactor
     assert read_cost_file(path).samples == {("verify", 8, 64): tuple(seconds)}
 
 
-def test_the_file_is_readable(tmp_path: Path) -> None:
-    path = tmp_path / "cost.json"
-    write_cost_file(path, filled())
-    lines = path.read_text(encoding="utf-8").splitlines()
-    assert ' "device": "Made-up CPU",' in lines
-    assert ' "contexts": [16, 64, 256],' in lines
-    rows = [json.loads(line.rstrip(",")) for line in lines if '"stage"' in line]
-    assert len(rows) == len(filled().samples) == 3 * (1 + 4 * len(GRID_STAGES))
-    assert rows[0] == {"stage": PLAIN, "num_drafted": 0, "context": 16, "seconds": list(filled().samples[PLAIN, 0, 16])}
-    assert all(set(row) == {"stage", "num_drafted", "context", "seconds"} for row in rows)
-
-
 def test_it_is_complete_when_every_cell_has_a_sample() -> None:
     file = EMPTY
     assert file.missing() == tuple(file.cells())
@@ -255,19 +232,6 @@ def test_only_the_draft_key_changes_with_the_drafter(name: str, value: object) -
     assert changed.verify_key() == file.verify_key()
     assert changed.draft_key() != file.draft_key()
     assert changed.cost_id != file.cost_id
-
-
-def test_keys_do_not_depend_on_what_was_measured() -> None:
-    file, more = EMPTY, replace(filled(), contexts=(16, 64, 256, 512), repeats=9)
-    assert (more.verify_key(), more.draft_key()) == (file.verify_key(), file.draft_key())
-    assert (
-        len({EMPTY.cost_id, filled().cost_id, more.cost_id, filled().with_samples({(PLAIN, 0, 16): (1.0,)}).cost_id})
-        == 4
-    )
-
-
-def test_contexts_may_begin_at_one_token() -> None:
-    assert replace(EMPTY, contexts=(1, 16)).contexts == (1, 16)
 
 
 @pytest.mark.parametrize(
@@ -352,12 +316,6 @@ def test_what_is_no_json_or_no_file_is_refused(tmp_path: Path) -> None:
         read_cost_file(tmp_path)
 
 
-def test_a_file_that_cannot_be_written_is_said_in_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(CostError, match="could not be written"):
-        write_cost_file(tmp_path / "file" / "cost.json", EMPTY)
-
-
 def test_models_are_the_same_by_their_digests_or_as_one_commit_of_the_hub() -> None:
     """Of a commit not every command fetches all files, and the digest is of those that were fetched."""
     whole = ModelInfo("org/target", "0123", "of all files")
@@ -401,15 +359,6 @@ def test_of_several_shipped_files_one_in_the_same_dtype_comes_first(
     assert found_for(filled(), "float64") == half
 
 
-def test_nothing_may_be_shipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    ship(monkeypatch, tmp_path)
-    assert packaged_cost_files() == []
-    assert found_for(filled(), "float32") is None
-    monkeypatch.setattr(cost_file, "PACKAGED", tmp_path / "gone")
-    assert packaged_cost_files() == []
-    assert found_for(filled(), "float32") is None
-
-
 def test_what_is_shipped_prices_the_packaged_trace() -> None:
     manifest = open_trace(packaged_trace()).manifest
     (kept,) = manifest.draft_sets.values()
@@ -424,16 +373,3 @@ def test_what_is_shipped_prices_the_packaged_trace() -> None:
     found = find_packaged(manifest.target, kept.model, kept.block_size, manifest.dtype)
     assert found is not None
     assert found.dtype == manifest.dtype
-
-
-def test_a_file_that_is_there_comes_before_a_shipped_one_of_that_name(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    ship(monkeypatch, tmp_path, filled())
-    monkeypatch.chdir(tmp_path)
-    write_cost_file(Path("0"), EMPTY)
-    assert read_cost_file("0") == EMPTY
-    Path("0").unlink()
-    assert read_cost_file("0") == filled()
-    with pytest.raises(CostError, match=r"makes one, and 0, a800-eager, .* come with simlab\.$"):
-        read_cost_file("1")

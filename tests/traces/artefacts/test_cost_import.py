@@ -2,21 +2,18 @@
 
 import csv
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up_costs import EMPTY, SYNTHETIC
+from made_up_costs import SYNTHETIC
 
 from simlab.cost import GRID_STAGES, PLAIN
 from simlab.errors import CostError
-from simlab.policies.costs.curves import closest_convex
-from simlab.policies.costs.roofline import flatness
 from simlab.studies.inputs.prices import cost_table_of
-from simlab.traces.artefacts.cost import CostFile, read_cost_file, write_cost_file
+from simlab.traces.artefacts.cost import CostFile
 from simlab.traces.artefacts.cost_import import (
     COUNTS,
     DRAFTED_ONLY,
@@ -185,20 +182,6 @@ def test_a_file_that_is_not_there_names_those_that_come_with_simlab(tmp_path: Pa
         read_timings(binary)
 
 
-def test_notes_are_kept_and_leave_other_ids_as_they_were(tmp_path: Path) -> None:
-    """A file without notes has no such key, so that ids from before there were any still hold."""
-    path = tmp_path / "cost.json"
-    for file in (EMPTY, replace(EMPTY, notes=("one", "two"))):
-        write_cost_file(path, file)
-        assert read_cost_file(path) == file
-        assert read_cost_file(path).cost_id == file.cost_id
-        assert ("notes" in json.loads(path.read_text())) == bool(file.notes)
-    assert EMPTY.cost_id != replace(EMPTY, notes=("one",)).cost_id
-    path.write_text(path.read_text().replace('["one", "two"]', "[1]"))
-    with pytest.raises(CostError, match="'notes' must be a list of strings"):
-        read_cost_file(path)
-
-
 def a800(size: str) -> CostFile:
     return imported_cost_file(read_timings(f"caddtree-a800-qwen3-{size}"), ROOT_INCLUDED, ABOUT, {"draft": 0.0065})
 
@@ -217,12 +200,3 @@ def test_the_published_figures_are_those_that_were_read(size: str) -> None:
     assert "commit a88f3f3" in read_timings(path.stem).remarks[0]
     named = {one.stem for one in published_timings() if one.stem.startswith("caddtree")}
     assert named == {f"caddtree-a800-qwen3-{one}" for one in A800_MS}
-
-
-@pytest.mark.parametrize("size", list(A800_MS))
-def test_the_published_prices_look_launch_bound_and_nearly_convex(size: str) -> None:
-    """They were fitted to be convex; what rounding and straight lines leave of that is within 0.2 ms."""
-    cost = cost_table_of(a800(size))
-    assert flatness(cost, "NVIDIA A800").looks_launch_bound is True
-    for row in cost.seconds["verify"]:
-        assert np.abs(closest_convex(row) - row).max() < 2e-4

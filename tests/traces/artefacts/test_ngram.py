@@ -10,7 +10,6 @@ import pytest
 from simlab.arrays import Ints
 from simlab.errors import TraceError
 from simlab.policies.edges.ngram import counts_from_rows, probability
-from simlab.traces.artefacts import ngram as ngram_file
 from simlab.traces.artefacts.ngram import (
     NGramFile,
     find_packaged_ngram,
@@ -136,12 +135,6 @@ def test_a_foreign_or_damaged_file_is_refused_in_one_sentence(tmp_path: Path) ->
     refused("int32 columns")
 
 
-def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(TraceError, match="could not be written"):
-        write_ngram_file(tmp_path / "file" / "counts.parquet", example())
-
-
 def test_the_shipped_counts_are_of_the_packaged_trace() -> None:
     manifest = open_trace(packaged_trace()).manifest
     file = find_packaged_ngram(manifest.tokenizer_digest)
@@ -153,9 +146,3 @@ def test_the_shipped_counts_are_of_the_packaged_trace() -> None:
     counts = counts_from_rows(file.firsts, file.seconds, file.thirds, file.counts, file.vocab_size)
     total = sum(probability(counts, 28, 253, token) for token in range(file.vocab_size))
     assert total == pytest.approx(1.0)
-
-
-def test_none_may_be_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ngram_file, "PACKAGED", tmp_path)
-    assert packaged_ngram_files() == []
-    assert find_packaged_ngram("any") is None

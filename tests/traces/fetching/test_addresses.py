@@ -9,12 +9,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import polars as pl
 import pytest
 from file_server import FileServer, serving_files
 from hub_server import serving
 
-from simlab.cli.main import main
 from simlab.errors import TraceError
 from simlab.traces.fetching import fetched, web
 from simlab.traces.fetching.addresses import web_file
@@ -105,19 +103,6 @@ def test_a_shortened_file_is_refused(served: FileServer, cache: Path, kept_share
     read_all(f"{served.address}/trace")
 
 
-def test_a_shortened_file_gives_no_figures(served: FileServer, capsys: pytest.CaptureFixture[str]) -> None:
-    """Rows with one candidate a depth printed another acceptance length under the ids of the whole ones."""
-    path = served.root / "trace" / NAME
-    num_bytes, depth = path.stat().st_size, open_trace(served.root / "trace").manifest.draft_sets[DRAFT].depth
-    one = [pl.col(name).list.gather(list(range(depth))).alias(name) for name in ("ids", "log_probs")]
-    counts = pl.lit([1] * depth, pl.Array(pl.UInt16, depth)).alias("counts")
-    pl.read_parquet(path).with_columns(*one, counts).write_parquet(path)
-    assert main(["replay", "--trace", f"{served.address}/trace", "-p", "chain"]) == 2
-    said = capsys.readouterr()
-    assert "chain" not in said.out
-    assert f"the manifest says {num_bytes}" in said.err
-
-
 def test_a_changed_byte_is_refused(served: FileServer, cache: Path) -> None:
     content = bytearray((served.root / "trace" / NAME).read_bytes())
     content[len(content) // 2] ^= 1
@@ -147,12 +132,6 @@ def test_a_connection_that_is_cut_is_said(served: FileServer, cache: Path, name:
     assert name not in kept(cache)
     served.cut_after.clear()
     read_all(f"{served.address}/trace")
-
-
-def test_a_server_that_says_nothing_is_left(served: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "TIMEOUT_S", 0.1)
-    served.slow.add("manifest.json")
-    assert "no answer within 0.1 seconds" in told(f"{served.address}/trace")
 
 
 def test_a_server_that_drips_is_left(served: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,12 +236,6 @@ def test_an_address_that_cannot_be_one(place: str, said: str) -> None:
     assert "secret" not in sentence
 
 
-def test_what_is_signed_is_a_copy_of_what_lies_at_an_address(served: FileServer) -> None:
-    path = served.root / "trace" / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"dtype": "another"}))
-    assert "sign it: `simlab inspect COPY --sign`" in told(f"{served.address}/trace")
-
-
 def test_a_digest_cannot_lead_out_of_the_cache(served: FileServer, tmp_path: Path) -> None:
     path = served.root / "trace" / "manifest.json"
     manifest = json.loads(path.read_text())
@@ -286,11 +259,6 @@ def test_a_file_changed_in_the_cache_is_fetched_again(
     assert "is not as it was fetched; fetching it again" in capsys.readouterr().err
 
 
-def test_a_cache_that_cannot_be_written_is_one_sentence(served: FileServer, cache: Path) -> None:
-    cache.write_text("a file")
-    assert "SIMLAB_CACHE" in told(f"{served.address}/trace")
-
-
 _READ = """
 import sys
 from simlab.traces.reader import open_trace
@@ -302,6 +270,7 @@ def reading(place: str) -> "subprocess.Popen[str]":
     return subprocess.Popen([sys.executable, "-c", _READ, place], stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.thorough
 def test_two_processes_fetch_a_file_once(served: FileServer, cache: Path) -> None:
     served.slow |= {NAME, "sequences.parquet"}
     found = [reading(f"{served.address}/trace") for _ in range(2)]
@@ -312,6 +281,7 @@ def test_two_processes_fetch_a_file_once(served: FileServer, cache: Path) -> Non
     assert kept(cache)[NAME] == (served.root / "trace" / NAME).read_bytes()
 
 
+@pytest.mark.thorough
 def test_a_killed_fetch_leaves_nothing_wrong(served: FileServer, cache: Path) -> None:
     content = (served.root / "trace" / NAME).read_bytes()
     change(served, content[:500])
@@ -375,8 +345,3 @@ def test_other_places_are_read_through_fsspec(served: FileServer, cache: Path) -
     (path,) = cache.rglob(NAME)
     path.unlink()
     assert "the manifest says" in told("memory://bucket/trace")
-
-
-def test_what_to_install_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "fsspec", None)
-    assert 'pip install "simlab[s3]"' in told("s3://bucket/trace")

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 from file_server import FileServer, serving_files
-from hub_server import serving
 
 from simlab.errors import TraceError, UsageError
 from simlab.traces.fetching import fetched, store
 from simlab.traces.fetching.ahead import ITEMS_AHEAD, THREADS, fetched_ahead
 from simlab.traces.fetching.fetched import fetched_file
-from simlab.traces.fetching.store import held, make_room, most_bytes
+from simlab.traces.fetching.store import held, make_room
 from simlab.traces.format.files import draft_file
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.synthetic import DRAFT, SyntheticChannels, write_synthetic_trace
@@ -156,23 +155,6 @@ def test_a_cut_download_goes_on_where_it_was_cut(served: FileServer, cache: Path
     assert set(files_in(cache)) == {NAME}
 
 
-def test_a_connection_that_is_cut_again_and_again_is_gone_on_with(served: FileServer) -> None:
-    served.cut_after[NAME] = 5000
-    size = (served.root / "trace" / NAME).stat().st_size
-    assert fetch(served).stat().st_size == size
-    assert served.starts == list(range(0, size, 5000))
-
-
-def test_the_next_run_goes_on_too(served: FileServer, cache: Path) -> None:
-    content = (served.root / "trace" / NAME).read_bytes()
-    part = part_of(cache, content)
-    part.parent.mkdir(parents=True)
-    part.write_bytes(content[:1234])
-    assert fetch(served).read_bytes() == content
-    assert served.starts == [1234]
-    assert not part.exists()
-
-
 @pytest.mark.parametrize("left", ["other", "longer", "whole", "empty"])
 def test_what_an_earlier_fetch_left_can_be_anything(served: FileServer, cache: Path, left: str) -> None:
     content = (served.root / "trace" / NAME).read_bytes()
@@ -182,13 +164,6 @@ def test_what_an_earlier_fetch_left_can_be_anything(served: FileServer, cache: P
     part.write_bytes(kinds[left])
     assert fetch(served).read_bytes() == content
     assert served.starts == {"other": [1000, 0], "longer": [0], "whole": [], "empty": [0]}[left]
-
-
-def test_a_server_that_sends_all_again_is_taken_at_its_word(served: FileServer, cache: Path) -> None:
-    served.ranges = False
-    served.cut_once[NAME] = 1000
-    assert fetch(served).read_bytes() == (served.root / "trace" / NAME).read_bytes()
-    assert served.starts == [0, 0]
 
 
 def test_what_came_is_kept_when_the_network_is_gone(served: FileServer, cache: Path) -> None:
@@ -226,11 +201,6 @@ def test_the_cache_is_bounded(served: FileServer, cache: Path, monkeypatch: pyte
     assert draft_file(DRAFT, SHARDS - 1) in files_in(cache)
     assert NAME not in files_in(cache)
     assert rows_of(trace) == rows_of(open_trace(served.root / "trace"))
-
-
-def test_one_shard_may_be_more_than_the_limit(served: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SIMLAB_CACHE_SIZE", "1 KB")
-    assert rows_of(open_trace(f"{served.address}/trace")) == rows_of(open_trace(served.root / "trace"))
 
 
 def kept_file(cache: Path, name: str, used_s: int) -> Path:
@@ -279,6 +249,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.thorough
 def test_what_another_process_uses_stays(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIMLAB_CACHE_SIZE", "0")
     path = kept_file(cache, "a", 1000)
@@ -293,42 +264,11 @@ def test_what_another_process_uses_stays(cache: Path, monkeypatch: pytest.Monkey
     assert not path.exists()
 
 
-def test_what_polars_may_read_later_stays(served: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SIMLAB_CACHE_SIZE", "1KB")
-    frame = open_trace(f"{served.address}/trace").scan(DRAFT)
-    make_room(0)
-    assert frame.collect().height > 0
-
-
-@pytest.mark.parametrize(
-    ("typed", "size"), [("", 50 * 10**9), ("123", 123), ("2KB", 2000), ("1.5 gb", 15 * 10**8), ("3T", 3 * 10**12)]
-)
-def test_sizes_as_they_are_typed(typed: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SIMLAB_CACHE_SIZE", typed)
-    assert most_bytes() == size
-
-
 @pytest.mark.parametrize("typed", ["much", "-1", "1e9", "5 GiB", "1.GB"])
 def test_what_is_no_size_is_one_sentence(served: FileServer, typed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIMLAB_CACHE_SIZE", typed)
     with pytest.raises(UsageError, match="SIMLAB_CACHE_SIZE is a number of bytes such as 20GB; got"):
         open_trace(f"{served.address}/trace")
-
-
-def test_a_cache_that_others_filled_is_read(served: FileServer, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As an older simlab left it: without the readers' locks, and in a folder in which nothing can be written."""
-    path = Path(fetch(served))
-    (path.parent / store._READING).unlink()
-    touch = Path.touch
-
-    def refused(self: Path, *more: object, **named: object) -> None:
-        if self.name == store._READING:
-            raise PermissionError(13, "Permission denied")
-        touch(self, *more, **named)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Path, "touch", refused)
-    assert fetch(served) == path
-    assert served.times_asked(NAME) == 1
 
 
 @pytest.mark.parametrize(
@@ -355,6 +295,7 @@ print(json.dumps(peaks))
 """
 
 
+@pytest.mark.thorough
 def test_memory_does_not_grow_with_the_trace(tmp_path: Path) -> None:
     """32 shards: what the last ones take is what the first ones took."""
     write_synthetic_trace(tmp_path / "large", num_sequences=32, length=400, prompts_per_shard=1)
@@ -363,17 +304,3 @@ def test_memory_does_not_grow_with_the_trace(tmp_path: Path) -> None:
         command = [sys.executable, "-c", _PEAK, f"{large.address}/large"]
         peaks = json.loads(subprocess.check_output(command, text=True, timeout=240))
     assert peaks[-1] - peaks[7] < total / 4
-
-
-def test_a_trace_on_the_hub_goes_on_after_a_cut(
-    served: FileServer, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    content = (served.root / "trace" / NAME).read_bytes()
-    part = part_of(cache, content)
-    part.parent.mkdir(parents=True)
-    part.write_bytes(content[:999])
-    with serving() as hub:
-        hub.add("org/traces", served.root)
-        monkeypatch.setenv("HF_ENDPOINT", hub.address)
-        assert rows_of(open_trace("hf://datasets/org/traces@main/trace")) == rows_of(open_trace(served.root / "trace"))
-    assert not part.exists()

@@ -108,14 +108,6 @@ def test_a_lock_is_not_taken_through_what_is_in_its_place(tmp_path: Path, plant:
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_a_hard_link_in_the_place_of_a_lock_loses_its_name_only(tmp_path: Path) -> None:
-    victim = tmp_path / "victim"
-    victim.write_text("precious")
-    lock_file(tmp_path / "file").hardlink_to(victim)
-    assert is_free(tmp_path / "file")
-    assert victim.read_text() == "precious"
-
-
 @pytest.mark.parametrize(("number", "reason"), [(38, "Function not implemented"), (37, "No locks available")])
 def test_a_folder_without_locks_is_refused(
     tmp_path: Path, number: int, reason: str, monkeypatch: pytest.MonkeyPatch
@@ -144,30 +136,3 @@ def test_a_lock_that_was_deleted_and_made_anew_is_left_to_its_owner(tmp_path: Pa
         lock_file(tmp_path / "file").unlink()
         lock_file(tmp_path / "file").touch()
     assert lock_file(tmp_path / "file").exists()
-
-
-COUNTING = """
-import sys
-from pathlib import Path
-from simlab.errors import InUseError
-from simlab.traces.format.alone import writing_alone
-
-path, done = Path(sys.argv[1]), 0
-while done < 40:
-    try:
-        with writing_alone(path):
-            path.write_text(str(int(path.read_text()) + 1))
-            done += 1
-    except InUseError:
-        pass
-"""
-
-
-def test_what_is_read_and_written_alone_adds_up(tmp_path: Path) -> None:
-    """A lock file that is removed by one while others wait for it must not let two in."""
-    path = tmp_path / "count"
-    path.write_text("0")
-    started = [subprocess.Popen([sys.executable, "-c", COUNTING, str(path)]) for _ in range(3)]
-    assert [one.wait() for one in started] == [0, 0, 0]
-    assert path.read_text() == "120"
-    assert list(tmp_path.iterdir()) == [path]

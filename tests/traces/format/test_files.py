@@ -1,6 +1,5 @@
 """Files are there whole or not at all, whoever else writes beside them."""
 
-import fcntl
 import os
 import resource
 import secrets
@@ -179,36 +178,6 @@ def test_a_name_is_no_pattern(tmp_path: Path) -> None:
     assert names(tmp_path) == sorted([".x.part", "[x]", ".*"])
 
 
-def test_where_there_are_no_locks_files_are_written_and_leftovers_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def flock(_number: object, _operation: int) -> None:
-        raise OSError(38, os.strerror(38))
-
-    monkeypatch.setattr(fcntl, "flock", flock)
-    (tmp_path / ".whole.part").write_text("x")
-    write(tmp_path / "whole", b"mine")
-    assert names(tmp_path) == [".whole.part", "whole"]
-
-
-def test_a_part_that_is_taken_for_a_leftover_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, calls = fcntl.flock, []
-
-    def flock(number: IO[bytes], operation: int) -> None:
-        calls.append(number)
-        if len(calls) == 1:
-            remove_leftovers(tmp_path)
-        if len(calls) == 3:
-            raise BlockingIOError
-        real(number, operation)
-
-    monkeypatch.setattr(fcntl, "flock", flock)
-    write(tmp_path / "whole", b"mine")
-    assert len(calls) == 4
-    assert names(tmp_path) == ["whole"]
-    assert (tmp_path / "whole").read_bytes() == b"mine"
-
-
 HASTE = """
 import sys, time
 from pathlib import Path
@@ -220,6 +189,7 @@ while time.monotonic() < end:
 """
 
 
+@pytest.mark.thorough
 def test_many_writers_of_one_file_never_mix(tmp_path: Path) -> None:
     started = [
         subprocess.Popen([sys.executable, "-c", HASTE, str(tmp_path / "whole"), letter, "1"]) for letter in "abc"

@@ -16,7 +16,7 @@ from simlab.errors import TraceError
 from simlab.traces.format.checks import find_problem
 from simlab.traces.format.frames import DraftColumns, SequenceRecord, TokenRows
 from simlab.traces.inspect import check_trace
-from simlab.traces.reader import open_trace, packaged_trace
+from simlab.traces.reader import packaged_trace
 from simlab.traces.synthetic import (
     DRAFT,
     SyntheticHeads,
@@ -67,13 +67,6 @@ def test_a_file_cut_short_or_missing_is_named(folder: Path, name: str) -> None:
     assert f"{name} is missing" in sentence(folder)
 
 
-def test_damage_is_found_by_reading_too(folder: Path) -> None:
-    (folder / "draft-synthetic-0000.parquet").write_bytes(b"PAR1 nonsense")
-    trace = open_trace(folder)
-    with pytest.raises(TraceError, match="cut short"):
-        list(trace.recorded(DRAFT))
-
-
 def test_no_trace(tmp_path: Path, folder: Path) -> None:
     assert "there is nothing" in sentence(tmp_path / "nowhere")
     assert "is a file" in sentence(folder / "tokens-0000.parquet")
@@ -109,11 +102,6 @@ def test_manifests_of_others(folder: Path) -> None:
     assert "manifest.json" in sentence(folder)
     path.write_bytes(b"")
     assert "manifest.json" in sentence(folder)
-
-
-def test_changed_content_has_another_id(folder: Path) -> None:
-    forge(folder, "tokens-0000.parquet", lambda rows: rows.with_columns(pl.col("entropy") + 1))
-    assert "the text_id of its content is" in sentence(folder)
 
 
 def test_a_changed_draft_has_another_id(folder: Path) -> None:

@@ -1,6 +1,5 @@
 """A recording killed anywhere resumes to the bytes of an unbroken one."""
 
-import random
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
@@ -58,20 +57,6 @@ def test_killed_anywhere_and_resumed_gives_the_same_bytes(tmp_path: Path, shards
         record(folder, shards, seconds=3.0)
         assert bytes_of(folder) == expected, f"killed at event {point}"
     assert check_trace(tmp_path / "killed-7").num_sequences == 8
-
-
-def test_killed_again_and_again(tmp_path: Path, shards: list[list[SequenceRecord]]) -> None:
-    record(tmp_path / "unbroken", shards, seconds=1.0)
-    rng = random.Random(0)
-    while True:
-        with pytest.MonkeyPatch.context() as patch:
-            kill_after(patch, rng.randint(2, 15))
-            try:
-                record(tmp_path / "killed", shards, seconds=2.0)
-            except Killed:
-                continue
-            break
-    assert bytes_of(tmp_path / "killed") == bytes_of(tmp_path / "unbroken")
 
 
 def test_a_finished_shard_is_not_lost(tmp_path: Path, shards: list[list[SequenceRecord]]) -> None:

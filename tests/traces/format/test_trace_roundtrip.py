@@ -1,6 +1,5 @@
 """A trace gives back what was written, whole or in part, from a folder or an address."""
 
-from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -8,7 +7,6 @@ import numpy as np
 import polars as pl
 import pytest
 from depth import examples
-from file_server import serving_files
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -168,37 +166,3 @@ def test_a_realistic_row_takes_little_space(tmp_path: Path) -> None:
 def test_turns_of_a_prompt_share_a_shard() -> None:
     shards = list(shards_of(synthetic_sequences(num_sequences=8), prompts_per_shard=1))
     assert [[record.prompt.turn for record in part] for part in shards] == [[0], [0], [0, 1]] * 2
-
-
-@pytest.fixture
-def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Path]]:
-    monkeypatch.setenv("SIMLAB_CACHE", str(tmp_path / "cache"))
-    write_synthetic_trace(tmp_path / "served" / "trace", length=20)
-    with serving_files(tmp_path / "served") as server:
-        yield server.address, server.root
-
-
-def test_an_address_reads_as_a_folder_does(served: tuple[str, Path]) -> None:
-    url, root = served
-    assert_reads_as_written(open_trace(f"{url}/trace"))
-    assert check_trace(f"{url}/trace/").text_id == open_trace(root / "trace").text_id
-    assert open_trace(f"{url}/trace").scan(DRAFT).select(pl.len()).collect().item() > 0
-
-
-def test_an_address_without_a_trace_is_one_sentence(served: tuple[str, Path]) -> None:
-    with pytest.raises(TraceError, match="check the address and the network") as error:
-        open_trace(f"{served[0]}/nothing")
-    assert "\n" not in str(error.value)
-
-
-def test_damage_at_an_address_is_found(served: tuple[str, Path]) -> None:
-    url, root = served
-    write_synthetic_trace(root / "mixed", length=20)
-    write_synthetic_trace(root / "other", length=20, seed=1)
-    name = "draft-synthetic-0000.parquet"
-    (root / "mixed" / name).write_bytes((root / "trace" / name).read_bytes()[:-100])
-    with pytest.raises(TraceError):
-        check_trace(f"{url}/mixed")
-    (root / "mixed" / name).write_bytes((root / "other" / name).read_bytes())
-    with pytest.raises(TraceError):
-        check_trace(f"{url}/mixed")

@@ -14,7 +14,7 @@ from simlab.real_runner.drafters.ranked import CandidatesRead
 from simlab.real_runner.heads.eagle3 import chain as chain_module
 from simlab.real_runner.heads.eagle3.chain import LiveChain, chain_columns
 from simlab.real_runner.heads.eagle3.head import Eagle3Head
-from simlab.real_runner.heads.eagle3.pool import Eagle3Reach, Growth
+from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
 from simlab.real_runner.heads.eagle3.producer import Eagle3Producer
 from simlab.real_runner.models import Models
 from simlab.real_runner.record.record import forward_text
@@ -101,22 +101,6 @@ def test_a_tree_of_one_path_is_the_chain() -> None:
         text.read(features_of(head, target)[None, :root])
         pool, found = text.at_root(TEXT[: root + 1].numpy().astype(np.int32)), live(head, target, root)
         assert pool.tokens.tolist() == found.ids.tolist()  # type: ignore[union-attr]
-
-
-def test_a_chain_of_wrong_tokens_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Second candidates in place of first ones: the rows below the first depth are then others."""
-    head, target = made()
-    right = live(head, target, ROOTS[1])
-    whole = Growth.step
-
-    def other(self: Growth, tokens: np.ndarray, above: np.ndarray) -> None:
-        whole(self, (tokens + 1) % VOCAB_SIZE, above)
-
-    monkeypatch.setattr(Growth, "step", other)
-    wrong = live(head, target, ROOTS[1])
-    first = right.offsets[1]
-    assert wrong.ids[:first].tolist() == right.ids[:first].tolist()
-    assert not np.array_equal(wrong.log_probs[first:], right.log_probs[first:])
 
 
 def test_a_text_that_is_read_in_parts_and_gone_back_in_has_the_chains_of_one_read_whole() -> None:

@@ -11,7 +11,7 @@ from random_trees import random_models
 
 from simlab.channels import POOL, Pool
 from simlab.draft import Draft
-from simlab.errors import MissingChannelError, ModelError
+from simlab.errors import MissingChannelError
 from simlab.grid import STEPS_PER_NAT, to_grid
 from simlab.policies.named.eagle3 import Eagle3
 from simlab.policy import ChannelNeed
@@ -200,22 +200,6 @@ def test_a_text_that_is_read_in_parts_and_gone_back_in_has_the_pools_of_one_read
     later = text.at_root(tokens[:26])
     assert isinstance(later, Pool)
     assert paths_of(later) == paths_of(at_root(producer, 25))
-
-
-def test_a_text_of_one_token_has_no_pool() -> None:
-    producer = producer_of(REACHES[0])
-    assert len(producer.columns(features_of(producer)[: PROMPT_LENGTH + 1], TEXT[: PROMPT_LENGTH + 1], 0).rows) == 0
-
-
-@pytest.mark.parametrize("name", ["beam", "top_k", "steps"])
-def test_a_reach_of_nothing_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} of an EAGLE-3 pool must be at least 1; got 0"):
-        Eagle3Reach(**{name: 0})
-
-
-def test_more_children_than_tokens_are_refused() -> None:
-    with pytest.raises(ModelError, match="would have 10 children, and the EAGLE-3 head has 9 tokens; give top_k=9"):
-        producer_of(Eagle3Reach(3, 10, 1), draft_vocab_size=9)
 
 
 def test_other_pools_than_are_made_are_refused() -> None:

@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
-from killed_writers import Killed, kill_after
 from safetensors.torch import load_file, save_file
 
-import simlab
 from simlab.channels import BranchRows, TransitionRows
 from simlab.cli.main import main
 from simlab.errors import MissingChannelError, ModelError, SimlabError, TraceError
@@ -23,7 +21,6 @@ from simlab.policies.named.jetspec_extended import JetSpecExtended
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.checkpoints.files import save_drafter, save_head
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.heads import treeflash_producer
 from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.record.additions.add import ChannelOptions, DraftOptions, add
 from simlab.real_runner.record.options import RecordOptions
@@ -148,71 +145,6 @@ def test_the_manifest_says_what_was_added(made: Path, trace: Path) -> None:
     assert "candidates" not in channel(made, trace, "all").manifest.channels["all"].settings
 
 
-def test_another_dtype_is_written_down(made: Path, trace: Path) -> None:
-    options = ChannelOptions(str(trace), "half", str(made / "head"), dtype="bfloat16", settings=SETTINGS)
-    assert add(options).manifest.channels["half"].dtype == "bfloat16"
-    check_trace(trace)
-
-
-@pytest.mark.parametrize("over", [{}, {"candidates": 9}], ids=str)
-def test_a_narrower_cut_is_what_is_recorded_narrower(made: Path, trace: Path, over: dict[str, int]) -> None:
-    channel(made, trace, "wide", settings={"previous": 8, "top_k": 9, **over})
-    both = channel(made, trace, "narrow", settings={"previous": 3, "top_k": 4, **over})
-    for (_, wide), (_, narrow) in zip(rows_of(both, "wide"), rows_of(both, "narrow"), strict=True):
-        for one, other in zip(wide.rows(), narrow.rows(), strict=True):
-            cut = one.first(3, 4)
-            assert_same(cut, other, ("num_rows", "previous"))
-            assert np.abs(cut.log_probs - other.log_probs).max() <= 2 / STEPS_PER_NAT
-            moved = cut.ids != other.ids
-            closest = np.abs(np.diff(one.log_probs[:, :5])).min(initial=300.0)
-            assert not moved.any() or closest <= 2 / STEPS_PER_NAT
-
-
-def test_passes_of_few_roots_say_the_same(made: Path, trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = rows_of(channel(made, trace, "whole"), "whole")
-    monkeypatch.setattr(treeflash_producer, "_NUMBERS_PER_PASS", 1)
-    for (_, one), (_, other) in zip(whole, rows_of(channel(made, trace, "few"), "few"), strict=True):
-        assert_same(one, other, ("num_rows", "previous"))
-        assert np.abs(one.log_probs - other.log_probs).max(initial=0) <= 2 / STEPS_PER_NAT
-
-
-def test_more_than_the_drafter_has_is_all_it_has(made: Path, trace: Path) -> None:
-    everything = options_of(made, made / "given.jsonl", made / "target", made / "drafter", trace.parent / "all")
-    record(replace(everything, min_width=tiny_models.VOCAB_SIZE))
-    found = channel(made, trace.parent / "all", settings={"previous": 200, "top_k": 300})
-    for _, rows in rows_of(found, "flash"):
-        assert rows.ids.shape[1] == tiny_models.VOCAB_SIZE
-        assert (rows.num_rows[:, 1:] == tiny_models.VOCAB_SIZE).all()
-
-
-def add_both(made: Path, trace: Path) -> None:
-    add(ChannelOptions(str(trace), "flash", str(made / "head"), settings=SETTINGS, resume=True))
-    add(DraftOptions(str(trace), "other", str(made / "other"), min_width=WIDTH, exact_budget=20, resume=True))
-
-
-def test_killed_and_resumed_it_has_the_same_bytes(made: Path, trace: Path) -> None:
-    before = bytes_of(trace)
-    with pytest.MonkeyPatch.context() as patch:
-        count = kill_after(patch, 10**9)
-        add_both(made, trace)
-        num_events = count()
-    expected = bytes_of(trace)
-    assert num_events > 20
-    for point in range(1, num_events + 1, 4):
-        folder = trace.parent / f"killed-{point}"
-        shutil.copytree(made / "trace", folder)
-        with pytest.MonkeyPatch.context() as patch:
-            kill_after(patch, point)
-            with pytest.raises(Killed):
-                add_both(made, folder)
-        # What it held is there as it was, and it is whole.
-        now = bytes_of(folder)
-        assert all(now[name] == data for name, data in before.items() if name != "manifest.json")
-        check_trace(folder)
-        add_both(made, folder)
-        assert bytes_of(folder) == expected, f"killed at event {point}"
-
-
 def test_an_added_drafter_is_what_recording_it_gives(made: Path, trace: Path) -> None:
     again = options_of(made, made / "given.jsonl", made / "target", made / "other", trace.parent / "again")
     alone = open_trace(record(again))
@@ -228,22 +160,6 @@ def test_an_added_drafter_is_what_recording_it_gives(made: Path, trace: Path) ->
     with pytest.raises(ModelError, match="or train a head for this one"):
         add(ChannelOptions(str(trace), "flash", str(made / "head"), settings=SETTINGS, draft_set="other"))
     add(ChannelOptions(str(trace), "flash", str(made / "head"), settings=SETTINGS, draft_set="dflash"))
-
-
-def test_a_resumed_channel_knows_its_draft_set(made: Path, trace: Path) -> None:
-    """From what it was begun with, or from the trace once it is whole; another one is refused as ever."""
-    add(DraftOptions(str(trace), "other", str(made / "other"), min_width=WIDTH, exact_budget=20))
-    begun = ChannelOptions(str(trace), "flash", str(made / "head"), settings=SETTINGS, draft_set="dflash")
-    with pytest.MonkeyPatch.context() as patch:
-        kill_after(patch, 6)
-        with pytest.raises(Killed):
-            add(begun)
-    assert (trace / "unfinished" / "channel-flash.json").exists()
-    resumed = replace(begun, draft_set=None, resume=True)
-    with pytest.raises(TraceError, match="choose with --draft-set dflash"):
-        add(replace(resumed, name="second"))
-    assert add(resumed).manifest.channels["flash"].extends == "dflash"
-    assert add(resumed).manifest.channels["flash"].extends == "dflash"
 
 
 def test_a_released_checkpoint_is_a_drafter_and_a_channel_of_it(made: Path, trace: Path) -> None:
@@ -313,16 +229,6 @@ def test_a_model_that_moved_is_said_to_be_named_by_the_trace(made: Path, trace: 
     add(replace(options, draft=str(made / "drafter")))
     manifest.write_bytes(replace(here, target=replace(here.target, name="runs/gone")).to_bytes())
     refused(replace(options, name="two"), ModelError, "the trace names it so, and --target says where it is now")
-
-
-def test_the_functions_of_python_add_the_same(made: Path, trace: Path) -> None:
-    shutil.copytree(trace, trace.parent / "second")
-    simlab.add_channel(trace.parent / "second", "flash", str(made / "head"), {"previous": 4, "top_k": 5})
-    simlab.add_draft(trace.parent / "second", "other", str(made / "other"), min_width=WIDTH, exact_budget=20)
-    add_both(made, trace)
-    assert bytes_of(trace) == bytes_of(trace.parent / "second")
-    with pytest.raises(SimlabError, match="at most its 4 candidates"):
-        simlab.add_channel(trace, "third", str(made / "head"), {"candidates": 4}, draft_set="dflash")
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
@@ -424,24 +330,6 @@ def test_the_same_drafter_redrafts_where_branches_are_typed(made: Path, trace: P
     assert paths.manifest.channels["paths"].kind == "pool"
 
 
-def test_killed_and_resumed_branches_have_the_same_bytes(made: Path, trace: Path) -> None:
-    options = ChannelOptions(str(trace), "d2sd", str(made / "other"), settings={"top_k": 3}, resume=True)
-    with pytest.MonkeyPatch.context() as patch:
-        count = kill_after(patch, 10**9)
-        add(options)
-        num_events = count()
-    expected = bytes_of(trace)
-    for point in range(1, num_events + 1, 3):
-        folder = trace.parent / f"killed-{point}"
-        shutil.copytree(made / "trace", folder)
-        with pytest.MonkeyPatch.context() as patch:
-            kill_after(patch, point)
-            with pytest.raises(Killed):
-                add(replace(options, trace=str(folder)))
-        add(replace(options, trace=str(folder)))
-        assert bytes_of(folder) == expected, f"killed at event {point}"
-
-
 def test_a_second_drafter_that_does_not_fit_is_refused(made: Path, trace: Path) -> None:
     second = ChannelOptions(str(trace), "d2sd", str(made / "other"), settings={"top_k": 3})
     refused(replace(second, settings={"beam": 2}), ModelError, "or leave beam out: then it redrafts")
@@ -449,15 +337,6 @@ def test_a_second_drafter_that_does_not_fit_is_refused(made: Path, trace: Path) 
     wider = trace.parent / "wider"
     save_drafter(DFlashDrafter(replace(tiny_models.drafter_config(), vocab_size=77)), wider, torch.float32)
     refused(replace(second, checkpoint=str(wider)), ModelError, "made for a target with vocabulary 77")
-
-
-def test_the_command_foresees_and_adds_branches(made: Path, trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    typed = ("--trace", str(trace), "--add-channel", f"d2sd={made / 'other'},branches=2,top_k=5")
-    assert "15 scored tokens at each" in said(capsys, *typed, "--dry-run")
-    assert "expected time" in said(capsys, *typed, "--dry-run", "sample")
-    assert "Added: the channel d2sd" in said(capsys, *typed)
-    assert main(["inspect", str(trace)]) == 0
-    assert main(["replay", "--trace", str(trace), "-p", "d2sd:branches=2,budget=9"]) == 0
 
 
 def test_the_branch_behind_the_whole_chain_is_added_alone_in_a_longer_block(made: Path, trace: Path) -> None:

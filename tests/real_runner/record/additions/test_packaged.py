@@ -5,19 +5,7 @@ import socket
 import pytest
 
 from simlab.cli.main import main
-from simlab.real_runner.checkpoints.contents import packaged_checkpoints
 from simlab.traces.reader import packaged_trace
-
-EXPECTED = {
-    "d2sd-smollm2-135m": "z-lab",
-    "dflash-smollm2-135m": "z-lab",
-    "eagle3-smollm2-135m": "EAGLE-3",
-    "jetspec-smollm2-135m": "causal",
-    "router-smollm2-135m": "a router's network",
-    "taps-smollm2-135m": "TAPS",
-    "treeflash-smollm2-135m": "TreeFlash",
-}
-"""What `simlab inspect` says of each."""
 
 
 @pytest.fixture(autouse=True)
@@ -66,18 +54,3 @@ def test_what_would_be_refused_is_not_foreseen(typed: str, words: str, capsys: p
     said = capsys.readouterr().err
     assert words in said
     assert said.count("\n") == 1
-
-
-@pytest.mark.parametrize(("name", "words"), EXPECTED.items())
-def test_it_is_inspected_by_its_name(name: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", name]) == 0
-    said = capsys.readouterr().out
-    assert f"checkpoint {packaged_checkpoints()[name]}" in said
-    assert words in said
-    assert "will run   yes" in said
-
-
-def test_those_are_all(capsys: pytest.CaptureFixture[str]) -> None:
-    assert sorted(packaged_checkpoints()) == sorted(EXPECTED)
-    assert main(["inspect", "eagle3-smollm-135m"]) == 2
-    assert "did you mean `eagle3-smollm2-135m`?" in capsys.readouterr().err

@@ -1,21 +1,19 @@
 """``simlab train self``: the loss by hand, a run on tiny models, the same bytes after interruptions, refusals."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 import torch
 from random_adapter import random_adapter
 from tiny_models import MASK_TOKEN_ID, VOCAB_SIZE
-from training_runs import InterruptedWrites, content, make_files, self_arguments
+from training_runs import make_files, self_arguments
 
 from simlab.cli.main import main
 from simlab.real_runner.adapters.gated import MaskRows, adapted
 from simlab.real_runner.checkpoints.networks.adapter_files import load_adapter
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
-from simlab.real_runner.train import features
 from simlab.real_runner.train.features import read_features
 from simlab.real_runner.train.networks.adapter import AdapterLoss
 from simlab.real_runner.train.options import LossWeights, TrainingPlan
@@ -101,32 +99,6 @@ def test_it_learns_and_its_checkpoint_loads(trained: Path, target: Target) -> No
     assert "`simlab train self`" in card
     assert "The target itself was not changed" in card
     assert f"the weights of step {3 * losses.index(min(losses))}" in card
-
-
-def test_interrupted_at_any_write_it_resumes_to_the_same_bytes(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(features, "SEQUENCES_PER_SHARD", 6)
-    writes = InterruptedWrites(monkeypatch)
-    assert main(self_arguments(folder, tmp_path / "unbroken" / "run", steps=6)) == 0
-    out, writes_of_a_run = tmp_path / "broken" / "run", writes.num
-    assert writes_of_a_run > 8
-    for stop_at in range(1, writes_of_a_run + 1):
-        writes.cut(stop_at)
-        shutil.rmtree(out, ignore_errors=True)
-        assert main(self_arguments(folder, out, steps=6)) == 130
-        assert "--resume" in capsys.readouterr().err
-        assert main(self_arguments(folder, out, "--resume", steps=6)) == 0
-        assert content(out) == content(tmp_path / "unbroken" / "run")
-
-
-def test_other_settings_are_not_taken_up(trained: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = content(trained)
-    typed = self_arguments(folder, trained, "--learning-rate", "0.01", "--resume", steps=60)
-    for change in (("--masks", "2"), ("--rank", "3"), ("--consistency", "0.5"), ("--decay", "0")):
-        assert main([*typed, *change]) == 2
-        assert "other settings" in capsys.readouterr().err
-    assert content(trained) == before
 
 
 @pytest.mark.parametrize(

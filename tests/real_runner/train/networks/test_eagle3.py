@@ -1,7 +1,6 @@
 """``simlab train eagle3``: what is unrolled is what decoding does, the loss by hand, a run on tiny models, refusals."""
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 import torch
 from random_eagle3 import random_eagle3_for
 from tiny_models import NUM_LAYERS, VOCAB_SIZE
-from training_runs import InterruptedWrites, content, eagle3_arguments, make_files, texts, write_table
+from training_runs import content, eagle3_arguments, make_files, texts, write_table
 
 from simlab.cli.main import main
 from simlab.errors import ModelError
@@ -17,7 +16,6 @@ from simlab.real_runner.checkpoints.networks.eagle3_files import load_eagle3
 from simlab.real_runner.heads.eagle3.head import Eagle3Head, KeyValues
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target, features_of, tapped
-from simlab.real_runner.train import features
 from simlab.real_runner.train.features import read_features
 from simlab.real_runner.train.networks.eagle3 import (
     Eagle3Loss,
@@ -182,23 +180,6 @@ def test_it_learns_and_its_checkpoint_loads(trained: Path) -> None:
     assert "The target itself was not changed" in card
     assert f"the weights of step {3 * losses.index(min(losses))}" in card
     assert "rafter alone" not in card
-
-
-def test_interrupted_at_any_write_it_resumes_to_the_same_bytes(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(features, "SEQUENCES_PER_SHARD", 6)
-    writes = InterruptedWrites(monkeypatch)
-    assert main(eagle3_arguments(folder, tmp_path / "unbroken" / "run", steps=6)) == 0
-    out, writes_of_a_run = tmp_path / "broken" / "run", writes.num
-    assert writes_of_a_run > 8
-    for stop_at in range(1, writes_of_a_run + 1):
-        writes.cut(stop_at)
-        shutil.rmtree(out, ignore_errors=True)
-        assert main(eagle3_arguments(folder, out, steps=6)) == 130
-        assert "--resume" in capsys.readouterr().err
-        assert main(eagle3_arguments(folder, out, "--resume", steps=6)) == 0
-        assert content(out) == content(tmp_path / "unbroken" / "run")
 
 
 def test_other_settings_are_not_taken_up(trained: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,5 @@
 """``simlab train taps --labels law``: the target's own words at all nodes, its loss by hand, resumed, refused."""
 
-import json
 import math
 import shutil
 from pathlib import Path
@@ -19,7 +18,7 @@ from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.train import features
 from simlab.real_runner.train.networks import pool_laws
 from simlab.real_runner.train.networks.pool_laws import drawn_roots, law_loss, read_laws
-from simlab.real_runner.train.networks.taps import ScorerLoss, _along
+from simlab.real_runner.train.networks.taps import _along
 from simlab.real_runner.train.text import FeatureStore
 
 REACH = PoolReach(5, 6)
@@ -157,14 +156,6 @@ def test_a_target_that_is_sure_of_its_text_gives_the_loss_on_the_path(seed: int)
     assert float(law_loss(nodes, conditional, rest, laws, 0.0)) * count == pytest.approx(expected, rel=1e-4)
 
 
-def test_a_run_learns_and_its_card_says_from_what(trained: Path) -> None:
-    losses = [row["held_out"]["loss"] for row in json.loads((trained / "curve.json").read_text())]
-    assert min(losses) < losses[0]
-    card = (trained / "README.md").read_text()
-    assert "the target's probabilities at 36 pools" in card
-    assert "| labels | law |" in card
-
-
 def test_interrupted_at_any_write_it_resumes_to_the_same_bytes(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -201,29 +192,3 @@ def test_other_labels_and_damaged_files_are_refused(
     (copy / "laws" / "laws-00000.safetensors").write_bytes(b"no")
     assert main(scorer_arguments(folder, copy, *typed, "--resume", steps=30)) == 2
     assert "delete that file, and resume" in capsys.readouterr().err
-
-
-def test_a_step_is_a_function_of_its_number(trained: Path, folder: Path) -> None:
-    """Two losses over the same labels say the same of a step, and another step is another one."""
-    from simlab.real_runner.heads.taps import TapsScorer
-    from simlab.real_runner.heads.taps_pool import ScorerSizes
-    from simlab.real_runner.train.options import ScorerOptions, TextOptions, TrainingPlan
-
-    target, store = load_target(str(folder / "target"), torch.float32), FeatureStore(trained / "features")
-    drafter = load_drafter(folder / "drafter", torch.float32)
-    texts, held_out = store.split(0.25)
-    options = ScorerOptions(
-        target=str(folder / "target"),
-        draft=str(folder / "drafter"),
-        out=trained.parent / "again",
-        plan=TrainingPlan(steps=3, num_sequences=2, num_roots=4),
-        labels="law",
-        law_roots=20,
-        texts=TextOptions(text=folder / "texts.parquet"),
-    )
-    torch.manual_seed(0)
-    scorer = TapsScorer(ScorerSizes(drafter.config.hidden_size, drafter.config.depth))
-    first, second = (ScorerLoss(scorer, drafter, target, texts, options, REACH, "digest") for _ in range(2))
-    assert first.held_out(held_out) == second.held_out(held_out)
-    assert float(first(1).detach()) == float(second(1).detach())
-    assert float(first(1).detach()) != float(first(2).detach())

@@ -19,8 +19,7 @@ from simlab.real_runner.checkpoints.files import load_drafter, load_head
 from simlab.real_runner.train import features
 from simlab.real_runner.train.networks.run import Best, best_of
 from simlab.real_runner.train.networks.treeflash import HeadLoss
-from simlab.real_runner.train.trainer import CurvePoint, HeldOut, point_of, row_of
-from simlab.traces.format.documents import json_fields
+from simlab.real_runner.train.trainer import CurvePoint, HeldOut
 
 
 @pytest.fixture(scope="module")
@@ -99,27 +98,9 @@ def _next_or_end(losses: Iterator[float]) -> float:
     raise KeyboardInterrupt
 
 
-def test_the_kept_weights_are_those_of_the_best_step(folder: Path, tmp_path: Path) -> None:
-    """With a rate so high that it soon gets worse; the state of a run that is cut at its best step has them."""
-    steep = ("--learning-rate", "0.3", "--patience", "2", "--weight-decay", "0")
-    assert main(head_arguments(folder, tmp_path / "run", *steep, steps=60)) == 0
-    rows = curve_of(tmp_path / "run")
-    losses = [row["held_out"]["loss"] for row in rows]
-    best = rows[losses.index(min(losses))]["step"]
-    assert best < rows[-1]["step"] < 60
-    assert len(rows) - 1 == losses.index(min(losses)) + 2
-    assert f"the weights of step {best}" in (tmp_path / "run" / "README.md").read_text()
-
-
 def test_the_first_of_equal_losses_is_the_best() -> None:
     assert best_of(held_out([2.0])) == Best(0, 0)
     assert best_of(held_out([2.0, 1.0, 1.0, 1.5])) == Best(3, 2)
-
-
-def test_a_point_with_held_out_scores_comes_back() -> None:
-    (point,) = held_out([1.5])
-    assert point_of(json_fields(json.dumps(row_of(point)), "here")) == point
-    assert "held_out" not in row_of(CurvePoint(0, None, {}))
 
 
 def test_interrupted_at_any_write_it_resumes_to_the_same_bytes(
@@ -138,24 +119,6 @@ def test_interrupted_at_any_write_it_resumes_to_the_same_bytes(
         assert "--resume" in capsys.readouterr().err
         assert main(head_arguments(folder, out, *typed, "--resume", steps=9)) == 0
         assert content(out) == content(tmp_path / "unbroken" / "run")
-
-
-def test_a_finished_run_is_left_alone_without_resume_and_unchanged_with_it(
-    trained: Path, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = content(trained)
-    typed = head_arguments(folder, trained, "--learning-rate", "0.02", "--patience", "0", steps=60)
-    assert main(typed) == 2
-    assert "add --resume" in capsys.readouterr().err
-    assert main([*typed, "--resume"]) == 0
-    assert content(trained) == before
-    for change in (("--dropout", "0.2"), ("--patience", "1"), ("--held-out", "0.5"), ("--weight-decay", "0")):
-        assert main([*typed, "--resume", *change]) == 2
-        assert "other settings" in capsys.readouterr().err
-    other = make_drafter(folder / "other", seed=8)
-    assert main([*typed, "--resume", "--draft", str(other)]) == 2
-    assert "other settings" in capsys.readouterr().err
-    assert content(trained) == before
 
 
 def test_prompts_are_answered_first(folder: Path, tmp_path: Path) -> None:

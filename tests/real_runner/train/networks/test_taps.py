@@ -2,14 +2,13 @@
 
 import json
 import math
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from training_runs import InterruptedWrites, content, make_files, scorer_arguments
+from training_runs import content, make_files, scorer_arguments
 
 from simlab.cli.main import main
 from simlab.errors import ModelError
@@ -18,7 +17,6 @@ from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.checkpoints.files import load_drafter, load_scorer
 from simlab.real_runner.heads.base import BaseCandidates
 from simlab.real_runner.heads.taps_pool import PoolReach, beam_nodes
-from simlab.real_runner.train import features
 from simlab.real_runner.train.networks.taps import _along
 
 
@@ -93,23 +91,6 @@ def test_the_held_out_loss_falls_and_the_scorer_loads(trained: Path, folder: Pat
     assert "| beam | 4 |" in card
     with pytest.raises(ModelError, match="belongs to the drafter of sha256"):
         load_scorer(trained, drafter, "another")
-
-
-def test_interrupted_at_any_write_it_resumes_to_the_same_bytes(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(features, "SEQUENCES_PER_SHARD", 6)
-    writes = InterruptedWrites(monkeypatch)
-    assert main(scorer_arguments(folder, tmp_path / "unbroken" / "run", steps=6)) == 0
-    out, writes_of_a_run = tmp_path / "broken" / "run", writes.num
-    assert writes_of_a_run > 8
-    for stop_at in range(1, writes_of_a_run + 1, 3):
-        writes.cut(stop_at)
-        shutil.rmtree(out, ignore_errors=True)
-        assert main(scorer_arguments(folder, out, steps=6)) == 130
-        assert "--resume" in capsys.readouterr().err
-        assert main(scorer_arguments(folder, out, "--resume", steps=6)) == 0
-        assert content(out) == content(tmp_path / "unbroken" / "run")
 
 
 def test_a_finished_run_is_left_alone_without_resume_and_with_other_pools(

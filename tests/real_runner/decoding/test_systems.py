@@ -1,0 +1,91 @@
+"""Every kind of drafter and channel: its text is plain decoding's, its own rows replay, and a record has the same."""
+
+import itertools
+from collections import Counter
+
+import pytest
+import random_trees
+from depth import THOROUGH
+from lossless_checks import check_rounds, check_text
+from replay_is_the_runner import engine_unequal, with_true_ranks
+from systems import CLOSE, GREEDY, MOST, SAMPLED, SYSTEMS, long_text, prompts_for, recorded_of
+
+from simlab.errors import SimlabError
+from simlab.policies.routing.routed_policy import RoutedPolicy
+from simlab.real_runner.confirm.record_comparison import compare_with_record
+from simlab.real_runner.decoding.batched_decode import decode_batch
+from simlab.real_runner.decoding.decode import decode
+from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence
+from simlab.sampling.choice import Sampling
+
+ALL_OF_THEM = ("eagle3", "self")
+"""Systems of which a quick run has every combination: the drafter's pass is not run, and is the target's own."""
+
+
+def combinations() -> list[tuple[str, str, Sampling, tuple[int, ...]]]:
+    """System, family, sampling and seeds; the systems without all of them take turns."""
+    found = []
+    for number, name in enumerate(SYSTEMS):
+        for place, (family, sampling) in enumerate(itertools.product(random_trees.FAMILIES, (GREEDY, SAMPLED))):
+            if THOROUGH or name in ALL_OF_THEM or place == number % 4:
+                found.append((name, family, sampling, tuple(range(3))))
+    return found
+
+
+@pytest.mark.parametrize(("name", "family", "sampling", "seeds"), combinations())
+def test_the_text_is_that_of_plain_decoding_and_own_rows_replay(
+    name: str, family: str, sampling: Sampling, seeds: tuple[int, ...]
+) -> None:
+    system, seen = SYSTEMS[name], Counter[str]()
+    for seed in seeds:
+        models = system.models(seed, family)
+        for prompt in prompts_for(seed):
+            plain = random_trees.plain_text(models.target, prompt, sampling, system.most)
+            for policy in system.policies(seed, family):
+                decoded = decode(models, policy, prompt, sampling, system.most)
+                check_text(decoded, plain, models, system.most)
+                check_rounds(decoded, policy)
+                assert first_unequal(policy, decoded) is None
+                own = own_sequence(decoded) if decoded.rounds else None
+                if own is not None and not isinstance(policy, RoutedPolicy):
+                    assert engine_unequal(policy, with_true_ranks(own)) == ""
+                seen.update(system.seen(decoded))
+                seen["accepted"] += decoded.totals.accepted
+    assert seen["accepted"] > 2
+    assert system.wanted <= set(seen)
+
+
+@pytest.mark.parametrize(
+    ("name", "sampling"),
+    [
+        (name, sampling)
+        for number, name in enumerate(SYSTEMS)
+        for place, sampling in enumerate((GREEDY, SAMPLED))
+        if THOROUGH or name in ALL_OF_THEM or place == number % 2
+    ],
+)
+def test_rounds_are_those_of_a_record(name: str, sampling: Sampling) -> None:
+    """Whoever did not run for a while has read all of the text when it does."""
+    system = SYSTEMS[name]
+    for seed in range(3):
+        models = system.models(seed, "qwen3")
+        recorded = None
+        for policy in system.policies(seed, "qwen3")[: system.recorded]:
+            decoded = long_text(models, policy, sampling, seed, system.most)
+            recorded = recorded or recorded_of(models, decoded, sampling)
+            found = compare_with_record(policy, decoded, recorded)
+            assert found.parting is None
+            assert found.num_rows == sum(ran.marginals is not None for ran in decoded.rounds)
+            assert found.num_channel_rows == sum(len(ran.channels) for ran in decoded.rounds)
+            assert max(found.largest_size, found.largest_channel_size) <= CLOSE
+            assert found.num_unpaired == 0
+            assert all(one.gap <= CLOSE for one in found.round_differences)
+            assert found.rounds_equal or not system.equal
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_several_texts_at_a_time_are_refused(name: str) -> None:
+    system = SYSTEMS[name]
+    policy = system.policies(0, "qwen3")[-1]
+    with pytest.raises(SimlabError, match="one text at a time"):
+        decode_batch(system.models(0, "qwen3"), policy, prompts_for(1), GREEDY, MOST, 2)
