@@ -110,7 +110,7 @@ FIELD_OUT ?= runs/field
 # An adapter with which the target drafts for itself is trained apart (docs/how_to/train.md), and none is packaged.
 SELF := $(if $(wildcard runs/self/adapter_config.json),--add-draft self=runs/self)
 field: .venv/ready-docs .venv/ready-test
-	$(BIN)/simlab field --out $(FIELD_OUT)$(if $(findstring --quick,$(FIELD)),-quick) $(SELF) $(FIELD)
+	$(BIN)/simlab study field --out $(FIELD_OUT)$(if $(findstring --quick,$(FIELD)),-quick) $(SELF) $(FIELD)
 	$(if $(FIELD),,$(BIN)/python docs/make_field.py $(FIELD_OUT)/field.json)
 
 # Pictures of the report of README's command; needs a Chromium (make browser).

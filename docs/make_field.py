@@ -1,4 +1,4 @@
-"""Tables and figures of docs/explanation/field.md, out of the field.json of `simlab field`: `make field`.
+"""Tables and figures of docs/explanation/field.md, out of the field.json of `simlab study field`: `make field`.
 
 The page keeps its sentences; what stands between `<!-- table NAME -->` and `<!-- end -->` is written anew.
 
@@ -234,7 +234,7 @@ def draw(field: Field) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Write the tables and figures of docs/explanation/field.md.")
-    parser.add_argument("field", type=Path, help="field.json of `simlab field`")
+    parser.add_argument("field", type=Path, help="field.json of `simlab study field`")
     options = parser.parse_args()
     if options.field != DATA:
         shutil.copyfile(options.field, DATA)

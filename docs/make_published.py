@@ -1,4 +1,4 @@
-"""The figures of docs/explanation/published: `make published`. Results first, by `simlab reproduce`; then figures.
+"""The figures of docs/explanation/published: `make published`. Results first, by `simlab study reproduce`; then figures.
 
 What each study printed is kept in docs/measurements/published, since the files that it reads do not come with simlab;
 with --again they are fetched and read once more. To add a study: a line in FIGURES.

@@ -17,7 +17,7 @@
 #   STEPS_LEFT_OUT                  "tests bench" leaves out both
 #   RECORD_OPTIONS, PROFILE_OPTIONS, OPTIMIZE_OPTIONS, CONFIRM_OPTIONS, REPORT_OPTIONS    more options of each
 #                                   command, split at blanks; RECORD_OPTIONS is by default what turns Qwen3's thinking off
-#   FIELD_MODELS, FIELD_OPTIONS     a file of `simlab field --models`: at last every system runs on these; "packaged" for those
+#   FIELD_MODELS, FIELD_OPTIONS     a file of `simlab study field --models`: at last every system runs on these; "packaged" for those
 #                                   that come with simlab
 #   TRAIN_TEXT                      Parquet or JSON lines; where given a drafter is trained on it first, and used
 #   STEPS, SHORT_STEPS, DECAYS, BLOCK, TRAIN_OPTIONS    of training: a short run for each decay, the best goes on
@@ -161,7 +161,7 @@ simlab replay --trace "$out/trace" "${costs[@]}" -p ddtree:budget=4/8/16/32/64 |
 for execution in $executions; do
     step "the search, $execution"
     # shellcheck disable=SC2086 # options, to be split
-    simlab optimize --trace "$out/dev" --report-on "$out/trace" --cost "$out/cost_$execution.json" \
+    simlab optimize --dev-trace "$out/dev" --trace "$out/trace" --cost "$out/cost_$execution.json" \
         --out "$out/optimize_$execution.json" --results "$out/finalists_$execution.parquet" --no-progress \
         ${OPTIMIZE_OPTIONS:-} | tee "$out/optimize_$execution.txt"
 
@@ -183,6 +183,6 @@ if [ -n "${FIELD_MODELS:-}" ]; then
     models=()
     if [ "$FIELD_MODELS" != packaged ]; then models=(--models "$FIELD_MODELS"); fi
     # shellcheck disable=SC2086 # options, to be split
-    simlab field "${models[@]}" --device "$device" --dtype "$dtype" --confirm-minutes "$minutes" --out "$out/field" \
+    simlab study field "${models[@]}" --device "$device" --dtype "$dtype" --confirm-minutes "$minutes" --out "$out/field" \
         ${FIELD_OPTIONS:-} | tee "$out/field.txt"
 fi

@@ -1,4 +1,4 @@
-"""Figures of the field, made of the rows that ``simlab field --json`` prints and of nothing else."""
+"""Figures of the field, made of the rows that ``simlab study field --json`` prints and of nothing else."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

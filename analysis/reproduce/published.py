@@ -117,7 +117,7 @@ ZLAB_166 = PublishedStudy(
     commands=(
         f"# gsm8k.jsonl, a line for each question of GSM8K's test split: {_LINE}",
         f"simlab record {_MODELS} --prompts gsm8k.jsonl {_TEXT} --out runs/zlab-166",
-        "simlab reproduce zlab-166 --trace runs/zlab-166",
+        "simlab study reproduce zlab-166 --trace runs/zlab-166",
     ),
     uses=("traces", "draft", "limit", "progress"),
 )
@@ -167,7 +167,7 @@ DDTREE_GSM8K = PublishedStudy(
         f"simlab record {_MODELS} --prompts gsm8k.jsonl {_TEXT} --exact-budget 1024 --out runs/ddtree-gsm8k",
         f"simlab record {_MODELS} --prompts gsm8k-dev.jsonl {_TEXT} --exact-budget 1024 --out runs/ddtree-gsm8k-dev",
         f"simlab profile {_MODELS} {_RUNNING} --node-counts {_COUNTS} --out {_COST}",
-        f"simlab reproduce ddtree-gsm8k --trace runs/ddtree-gsm8k --dev-trace runs/ddtree-gsm8k-dev --cost {_COST}",
+        f"simlab study reproduce ddtree-gsm8k --trace runs/ddtree-gsm8k --dev-trace runs/ddtree-gsm8k-dev --cost {_COST}",
     ),
     uses=("traces", "dev_trace", "draft", "cost", "limit", "progress"),
 )

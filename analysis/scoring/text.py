@@ -25,7 +25,7 @@ from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
 from simlab.analysis.table.text import aligned, number
 from simlab.policies.fits.edge_sums import RANK_CLASSES
 
-# Figures of a scoring, made of the rows that ``simlab scoring --json`` prints and of nothing else.
+# Figures of a scoring, made of the rows that ``simlab study scoring --json`` prints and of nothing else.
 
 
 Rows = Sequence[Mapping[str, Any]]

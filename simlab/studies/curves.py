@@ -205,7 +205,7 @@ class CurveTable(StudyResult):
     by: str | None
 
     def to_json(self) -> dict[str, object]:
-        """The value of ``simlab curves --json``.
+        """The value of ``simlab study curves --json``.
 
         Summaries; the curve of the whole over fixed budgets; what is the same by each half of the samples, and how well
         prices are known; and the curve of the root where the first stop lost most.
@@ -237,7 +237,7 @@ class CurveTable(StudyResult):
         }
 
     def text(self) -> str:
-        """The tables as ``simlab curves`` prints them."""
+        """The tables as ``simlab study curves`` prints them."""
         inputs = self.inputs
         summaries = curve_summaries(self.rows, self.settings)
         if self.by is not None:
@@ -276,9 +276,9 @@ Prices are noisy, and noise makes maxima: it says how many survive prices from s
 the samples, and how many samples would tell more. Intervals contain the noise of the prices.
 The curves are of the drafter's own probabilities (raw), and of calibrated ones where there is a table.
 
-  simlab curves
-  simlab curves --trace runs/mine --cost a.json --cost b.json --by dataset --out curves.parquet
-  simlab curves -p caddtree --edges calibrated --calibration runs/calibration.json --json"""
+  simlab study curves
+  simlab study curves --trace runs/mine --cost a.json --cost b.json --by dataset --out curves.parquet
+  simlab study curves -p caddtree --edges calibrated --calibration runs/calibration.json --json"""
 
     trace: TraceSource | None = trace_option()
     _: KW_ONLY

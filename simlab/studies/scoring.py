@@ -106,7 +106,7 @@ class ScoringTable(StudyResult):
     parts: tuple[tuple[str | None, Scoring], ...]
 
     def to_json(self) -> dict[str, object]:
-        """The value of ``simlab scoring --json``; in each list of rows the slice is the dataset, or null for all."""
+        """The value of ``simlab study scoring --json``; in each list of rows the slice is the dataset, or null for all."""
         inputs, parts = self.inputs, self.parts
 
         def listed(made: list[tuple[str | None, list[rows.Row]]]) -> list[rows.Row]:
@@ -129,7 +129,7 @@ class ScoringTable(StudyResult):
         }
 
     def text(self) -> str:
-        """The tables as ``simlab scoring`` prints them."""
+        """The tables as ``simlab study scoring`` prints them."""
         inputs, prices, parts = self.inputs, self.inputs.prices, self.parts
         width = inputs.limits.width
         heading = (
@@ -173,9 +173,9 @@ Without -p these are the drafter's marginals, calibrated, corrected by a 3-gram,
 tree, as far as tables for the models come with simlab. --out keeps all reliability curves; --json has those of
 all candidates and of first ones.
 
-  simlab scoring
-  simlab scoring --trace runs/mine -p ddtree:budget=16/64 -p presto:ngram_weight=0.1/0.2/0.4,budget=64
-  simlab scoring --by dataset --json --out reliability.parquet"""
+  simlab study scoring
+  simlab study scoring --trace runs/mine -p ddtree:budget=16/64 -p presto:ngram_weight=0.1/0.2/0.4,budget=64
+  simlab study scoring --by dataset --json --out reliability.parquet"""
 
     trace: TraceSource | None = trace_option()
     policies: Sequence[str] = policies_option()

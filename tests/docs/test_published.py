@@ -56,7 +56,7 @@ def test_every_figure_of_a_page_was_printed(name: str) -> None:
 @pytest.mark.parametrize("study", DATA_STUDIES, ids=lambda study: study.name)
 def test_every_study_has_a_page_and_a_row(study: PublishedStudy) -> None:
     page = (PAGES / f"{study.name}.md").read_text(encoding="utf-8")
-    assert f"simlab reproduce {study.name}" in re.sub(r"\s+", " ", page)
+    assert f"simlab study reproduce {study.name}" in re.sub(r"\s+", " ", page)
     assert f"]({study.name}.md)" in (PAGES / "index.md").read_text(encoding="utf-8")
     assert ("Not yet run by us" in page) == bool(study.missing)
 

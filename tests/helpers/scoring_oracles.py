@@ -1,4 +1,4 @@
-"""Plain Python for what ``simlab scoring`` counts: one dictionary per question, and no arrays."""
+"""Plain Python for what ``simlab study scoring`` counts: one dictionary per question, and no arrays."""
 
 import math
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Figures of released data, made of what ``simlab reproduce NAME --json`` prints and of nothing else."""
+"""Figures of released data, made of what ``simlab study reproduce NAME --json`` prints and of nothing else."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ def pass_prices_figure(found: Mapping[str, Any]) -> go.Figure:
     """What a pass takes by its context, beside both prices of it; and what serving at the corrected price gains.
 
     Args:
-        found: what ``simlab reproduce adixg-cost --json`` prints.
+        found: what ``simlab study reproduce adixg-cost --json`` prints.
     """
     titles = ("passes that replay a CUDA graph", "20 rounds of serving, in their order")
     figure = make_subplots(1, 2, subplot_titles=titles, column_widths=[0.62, 0.38], horizontal_spacing=0.11)

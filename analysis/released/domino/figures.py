@@ -1,4 +1,4 @@
-"""Figures of studies of released files, made of what ``simlab reproduce NAME --json`` prints and of nothing else."""
+"""Figures of studies of released files, made of what ``simlab study reproduce NAME --json`` prints and of nothing else."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Figures of the study of SpecDecode-Bench, made of what ``simlab reproduce specdecode-bench --json`` prints."""
+"""Figures of the study of SpecDecode-Bench, made of what ``simlab study reproduce specdecode-bench --json`` prints."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ def specdecode_survival_figure(values: Mapping[str, Any]) -> go.Figure:
     """How many tokens of a drafted chain are accepted, by dataset, a panel for each drafter.
 
     Args:
-        values: what ``simlab reproduce specdecode-bench --json`` prints.
+        values: what ``simlab study reproduce specdecode-bench --json`` prints.
     """
     rows: Sequence[Mapping[str, Any]] = values["survival"]
     datasets = list(dict.fromkeys(row["dataset"] for row in rows))
@@ -50,7 +50,7 @@ def specdecode_speedup_figure(values: Mapping[str, Any]) -> go.Figure:
     The panels of a row share their y axis.
 
     Args:
-        values: what ``simlab reproduce specdecode-bench --json`` prints.
+        values: what ``simlab study reproduce specdecode-bench --json`` prints.
     """
     rows: Sequence[Mapping[str, Any]] = values["curves"]
     datasets = list(dict.fromkeys(row["dataset"] for row in rows))

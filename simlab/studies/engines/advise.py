@@ -77,7 +77,7 @@ class Advice(StudyResult):
         modelled = [str(one.of.batch) for one in self.batches if one.of.modelled]
         notes = [
             f"Chain lengths and tree sizes were chosen on {where}"
-            + ("; --choose-on DEV_TRACE chooses on other prompts." if same else "."),
+            + ("; --dev-trace DEV_TRACE chooses on other prompts." if same else "."),
         ]
         notes.append(
             "Intervals are over prompts, paired; the three verdicts of a batch size are adjusted together (Holm). No "
@@ -89,7 +89,7 @@ class Advice(StudyResult):
             notes.append(
                 f"Modelled, not measured: the prices of batch sizes {', '.join(modelled)} are those of one text in "
                 "wider passes, which is kind to large batches. Measure them with `simlab profile --batch N`, or import "
-                "an engine's table with `simlab import-cost --batch N`."
+                "an engine's table with `simlab import --batch N`."
             )
         return [
             *notes,
@@ -106,12 +106,12 @@ class AdviseOptions:
 At each batch size: the fastest chain and the fastest tree, each over plain decoding with its 95 % interval
 over prompts, and whether the tree is a winner, a loser, or neither; the batch size from which each stops paying; and
 what a drafted token may cost, or how many tokens a round must commit, for the tree to pay.
-Give a cost file of each batch size: `simlab profile --batch N` measures one, `simlab import-cost --batch N` makes one
+Give a cost file of each batch size: `simlab profile --batch N` measures one, `simlab import --batch N` makes one
 of an engine's table. Batch sizes without a file are modelled from that of one text, and marked.
-Settings are chosen on the trace that is judged, unless --choose-on names another.
+Settings are chosen on the trace that is judged, unless --dev-trace names another.
 
   simlab advise --batch 1,2,4,8
-  simlab advise --trace runs/mine --choose-on runs/dev --cost one.json --cost eight.json --batch 1,8
+  simlab advise --trace runs/mine --dev-trace runs/dev --cost one.json --cost eight.json --batch 1,8
   simlab advise -p chain:length=1..7 -p ddtree:budget=8/16/32 --json"""
 
     trace: TraceSource | None = trace_option()

@@ -84,7 +84,7 @@ class EngineRules(StudyResult):
     calibration: Sequence[Mapping[str, object]]
 
     def to_json(self) -> dict[str, object]:
-        """The value of ``simlab engine-rules --json``."""
+        """The value of ``simlab study engine-rules --json``."""
         return {
             "text_id": self.trace.text_id,
             "draft_ids": {self.draft: self.trace.draft_ids[self.draft]},
@@ -94,7 +94,7 @@ class EngineRules(StudyResult):
         }
 
     def text(self) -> str:
-        """The tables as ``simlab engine-rules`` prints them."""
+        """The tables as ``simlab study engine-rules`` prints them."""
         lines = [f"trace    {self.trace.place} (text {self.trace.text_id})"]
         for batch, prices in self.prices.items():
             lines += ["", heading(batch, prices), "", schedules_text(self.schedules, batch)]
@@ -115,8 +115,8 @@ what does it miss since it hears of no token that it cut itself?
 Without --trace it takes the small packaged trace, without --cost the packaged latency profile; for more texts at a time
 than the profile is of, latencies are hypothetical, as --what-if batch=N of `simlab replay` reckons them.
 
-  simlab engine-rules
-  simlab engine-rules --trace runs/mine --cost runs/cost.json --batch 1 --batch 8 --json"""
+  simlab study engine-rules
+  simlab study engine-rules --trace runs/mine --cost runs/cost.json --batch 1,8 --json"""
 
     trace: TraceSource | None = trace_option()
     _: KW_ONLY

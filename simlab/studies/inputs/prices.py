@@ -362,7 +362,7 @@ def model_name(model: ModelInfo) -> str:
 
 HOW = (
     "Give a cost file of each batch size with --cost (`simlab profile` measures one text at a time; "
-    "`simlab import-cost --batch N` takes timings of N texts), or ask for a what-if with --batches 1,2,4"
+    "`simlab import --batch N` takes timings of N texts), or ask for a what-if with --batch 1,2,4"
 )
 
 

@@ -201,7 +201,7 @@ Questions are put in the words of the DFlash release's benchmark.
   all     -          -                   all 164                    all 80
 
 Choose on dev, report on test: no prompt is in both. sample has the prompts of the packaged trace, demo and
-demo-dev those of `simlab demo`, field and field-dev those of `simlab field`.
+demo-dev those of `simlab demo`, field and field-dev those of `simlab study field`.
 
   simlab prompts gsm8k --split dev --seed 0 --limit 40 --out runs/dev.jsonl
   simlab prompts gsm8k --from grade_school_math/data/test.jsonl --limit 100 --out runs/gsm8k.jsonl

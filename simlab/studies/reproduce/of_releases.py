@@ -70,7 +70,7 @@ def of_release(options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Map
     release = read_release(one.release)
     if one.missing and options.data is None:
         refusal = UsageError(missing_text(one))
-        for command in (*release.commands, f"simlab reproduce {one.name} --data {release.folder}"):
+        for command in (*release.commands, f"simlab study reproduce {one.name} --data {release.folder}"):
             refusal.add_note(command)
         raise refusal
     found = RELEASED[one.name](ReleasedFiles(release, options.data), options)

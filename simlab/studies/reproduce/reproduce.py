@@ -19,7 +19,7 @@ class Reproduction(StudyResult):
 
     Attributes:
         published: what was published.
-        tables: the comparison as ``simlab reproduce`` prints it.
+        tables: the comparison as ``simlab study reproduce`` prints it.
         values: what ``--json`` prints beside name, title and source.
     """
 
@@ -28,17 +28,17 @@ class Reproduction(StudyResult):
     values: Mapping[str, object]
 
     def to_json(self) -> dict[str, object]:
-        """The value that ``simlab reproduce NAME --json`` prints."""
+        """The value that ``simlab study reproduce NAME --json`` prints."""
         one = self.published
         return {"name": one.name, "title": one.title, "source": one.source, **self.values}
 
     def text(self) -> str:
-        """The tables as ``simlab reproduce NAME`` prints them."""
+        """The tables as ``simlab study reproduce NAME`` prints them."""
         return self.tables
 
 
 def published_figures() -> dict[str, object]:
-    """List the figures that are known, and whether each can be run here, as ``simlab reproduce --json`` does."""
+    """List the figures that are known, and whether each can be run here, as ``simlab study reproduce --json`` does."""
     rows = [
         {
             "name": one.name,

@@ -19,7 +19,7 @@ from simlab.policies.named.joint_throughput import SharedThroughput
 from simlab.policies.named.sglang_dspark import SglangDSpark
 from simlab.policies.named.vllm_adaptive import VllmAdaptive
 from simlab.policies.parsing.parse import parse_policies
-from simlab.policies.rules import acceptance, serving
+from simlab.policies.rules import serving
 from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedTexts, texts_of
 from simlab.studies.inputs.trace import opened

@@ -18,7 +18,7 @@ from simlab.draft import Prompt
 from simlab.errors import TraceError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import AnyPolicy
-from simlab.real_runner.confirm import confirm, entries
+from simlab.real_runner.confirm import confirm, log
 from simlab.real_runner.confirm.audit import audit as confirm_audit
 from simlab.real_runner.confirm.audit.audit import audit, verdicts
 from simlab.real_runner.confirm.audit.float32_audit import TextLosses
@@ -315,11 +315,11 @@ def test_a_log_from_before_channels_were_a_stage_comes_back(made: Made, tmp_path
     decoded = decode(setup.models, one.policy, setup.records[0].prompt, setup.sampling, MAX_NEW_TOKENS)
     run = finished_run(one.policy_id, decoded, "", ())
     entry: dict[str, Any] = FinishedSequence(1, 4, (run,)).to_json()
-    place = entries.ROUND_COLUMNS.index("channel_us")
+    place = log.ROUND_COLUMNS.index("channel_us")
     (old,) = entry["runs"]
     del old["seconds"]["channel_s"]
     old["rounds"] = [row[:place] + row[place + 1 :] for row in old["rounds"]]
-    (back,) = entries.finished_sequence(JsonFields(json.loads(json.dumps(entry)), "the log")).runs
+    (back,) = log.finished_sequence(JsonFields(json.loads(json.dumps(entry)), "the log")).runs
     assert back.seconds == run.seconds
     assert np.array_equal(back.rounds, run.rounds)
 

@@ -18,7 +18,7 @@ from simlab.policies.named.ddtree import DDTree
 from simlab.policy import AnyPolicy
 from simlab.real_runner.attention.grouped import additive_mask
 from simlab.real_runner.confirm.record_comparison import compare_rows
-from simlab.real_runner.decoding import choice, plain, speculation
+from simlab.real_runner.decoding import decoded, plain, speculation
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import Choose
 from simlab.real_runner.decoding.tree_pass import TreeMask, follow, pass_of
@@ -126,7 +126,7 @@ def noise_of_the_root(tree: DraftTree, choose: Choose, position: int, num_left: 
 
 def row_of_another_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """The choice after a node is read off the row before."""
-    whole = choice.chooser
+    whole = decoded.chooser
 
     def shifted(*given: object) -> Choose:
         choose = whole(*given)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What a recording takes, foreseen from two configurations: held against models that are loaded and traces."""
+"""What a recording takes, estimaten from two configurations: held against models that are loaded and traces."""
 
 import json
 from dataclasses import replace
@@ -13,7 +13,7 @@ from simlab.errors import ModelError
 from simlab.real_runner.decoding.generate import generate
 from simlab.real_runner.models import load_models
 from simlab.real_runner.record.options import RecordOptions
-from simlab.real_runner.record.static_estimate import foresee, key_value_bytes, read_shapes, trace_bytes
+from simlab.real_runner.record.static_estimate import estimate, key_value_bytes, read_shapes, trace_bytes
 from simlab.real_runner.targets.model import KeyValueRows
 from simlab.sampling.choice import Sampling
 from simlab.traces.reader import open_trace, packaged_trace
@@ -145,7 +145,7 @@ def test_it_says_what_a_published_pair_needs(tmp_path: Path) -> None:
         device="cuda",
         chat_template_kwargs={"enable_thinking": False},
     )
-    said = foresee(options)
+    said = estimate(options)
     for part in (
         "8.19 billion parameters",
         "weights         16.4 GB target + 2.1 GB drafter",
@@ -159,7 +159,7 @@ def test_it_says_what_a_published_pair_needs(tmp_path: Path) -> None:
 
 def test_a_model_that_thinks_unless_told_not_to_is_named(tmp_path: Path) -> None:
     """Where the template's arguments are empty, that is said too."""
-    said = foresee(options_for(configs_only(tmp_path, QWEN3_8B, DFLASH_B16)))
+    said = estimate(options_for(configs_only(tmp_path, QWEN3_8B, DFLASH_B16)))
     assert "chat template   no arguments" in said
 
 

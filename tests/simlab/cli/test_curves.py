@@ -1,4 +1,4 @@
-"""``simlab curves``, from end to end on a made-up trace."""
+"""``simlab study curves``, from end to end on a made-up trace."""
 
 import json
 from dataclasses import replace

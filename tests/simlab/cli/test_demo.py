@@ -7,12 +7,10 @@ from typing import NoReturn
 import pytest
 from tiny_models import make_pair
 
-from simlab.cli import demo as command_demo
 from simlab.cli.main import main
 from simlab.errors import ModelError
 from simlab.real_runner.record.options import RecordOptions
 from simlab.studies.demo import live
-from simlab.studies.demo.demo import DemoResult, demo
 from simlab.studies.show_round import chain_accepted, most_telling_round, round_text
 from simlab.traces.artefacts.optimum import read_optimum
 from simlab.traces.synthetic import DRAFT, synthetic_sequences, write_synthetic_trace
@@ -75,24 +73,24 @@ def test_without_models_the_offline_part_is_done(
 
 
 @pytest.fixture
-def tiny(packaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Tiny models in place of the real ones, and less to do."""
+def tiny(packaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The command with tiny models and eight prompts, and less to do."""
     target, drafter = make_pair(tmp_path)
-
-    def with_tiny_models(out: Path) -> DemoResult:
-        return demo(out, str(target), str(drafter))
-
-    monkeypatch.setattr(command_demo, "demo", with_tiny_models)
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(live.FRESH.read_text(encoding="utf-8").splitlines(keepends=True)))
     monkeypatch.setattr(live, "MAX_NEW_TOKENS", 24)
     monkeypatch.setattr(live, "_REPEATS", 1)
     monkeypatch.setattr(live, "SEARCHED", ("chain:length=3", "caddtree:budget=48"))
     monkeypatch.setattr(live, "_CONTEXTS", (64, 512))
     monkeypatch.setattr(live, "has_fast_bfloat16", lambda: False)
-    return packaged
+    models = ["--target", str(target), "--draft", str(drafter), "--prompts", str(prompts)]
+    return ["demo", "--out", str(tmp_path / "demo"), *models]
 
 
-def test_the_whole_story_on_tiny_models(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
+def test_the_whole_story_on_tiny_models(
+    tiny: list[str], packaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(tiny) == 0
     shown = capsys.readouterr()
     assert shown.out.lstrip().startswith("Verdict")
     assert "times as many tokens/s as autoregressive decoding (predicted " in shown.out
@@ -105,7 +103,19 @@ def test_the_whole_story_on_tiny_models(tiny: Path, tmp_path: Path, capsys: pyte
     (row,) = [one for one in summary["rows"] if one["policy_id"] == best.policy_id]
     assert row["lossless"] == "exact"
     assert row["policy"] in page
-    assert str(tiny) in shown.out
+    assert str(packaged) in shown.out
+    halves = [
+        (tmp_path / "demo" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines() for name in ("dev", "fresh")
+    ]
+    assert [line for pair in zip(*halves, strict=True) for line in pair] == live.FRESH.read_text().splitlines()
+
+
+def test_prompts_that_cannot_be_halved_are_refused(
+    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "alone"}\n')
+    assert main(tiny) == 0
+    assert "has 1 prompts; expected four or more" in capsys.readouterr().out
 
 
 def recorded_again(_options: RecordOptions) -> NoReturn:
@@ -113,10 +123,10 @@ def recorded_again(_options: RecordOptions) -> NoReturn:
 
 
 def test_a_second_run_uses_what_is_there(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tiny: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
+    assert main(tiny) == 0
     first = capsys.readouterr().out
     monkeypatch.setattr("simlab.studies.record.write_recording", recorded_again)
-    assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
+    assert main(tiny) == 0
     assert capsys.readouterr().out == first

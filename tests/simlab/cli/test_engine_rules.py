@@ -1,4 +1,4 @@
-"""``simlab engine-rules`` on the packaged trace."""
+"""``simlab study engine-rules`` on the packaged trace."""
 
 import json
 

@@ -64,7 +64,7 @@ def test_seeds_are_what_every_generator_takes(refused: Say, tmp_path: Path) -> N
         ("replay -p chain --what-if verify*nan", "cannot read"),
         ("replay -p chain --what-if verify*-1", "cannot read"),
         (f"replay -p chain --what-if verify*{'9' * 400}", "verify is to take inf times as long"),
-        ("export --format conformance -p chain --made-up 2147483647", "up to 10,000"),
+        ("export --format conformance -p chain --synthetic 2147483647", "up to 10,000"),
         ("export --format vllm -p chain --draft-tokens 1000000000", "up to 65,534"),
         ("profile --node-counts 1..300000000", "up to 1,000,000"),
         ("profile --node-counts 1..1000000", "at most 10,000 numbers"),

@@ -1,4 +1,4 @@
-"""``simlab scoring``, from end to end on made-up traces and a little of the packaged one."""
+"""``simlab study scoring``, from end to end on made-up traces and a little of the packaged one."""
 
 import json
 from pathlib import Path

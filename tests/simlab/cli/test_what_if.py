@@ -1,4 +1,4 @@
-"""``simlab import-cost``, ``replay --what-if`` and policies that see the convex view, from end to end."""
+"""``simlab import``, ``replay --what-if`` and policies that see the convex view, from end to end."""
 
 import json
 from pathlib import Path

@@ -14,7 +14,7 @@ from file_server import FileServer, serving_files
 from hub_server import serving
 
 from simlab.errors import TraceError
-from simlab.traces.fetching import fetched, web
+from simlab.traces.fetching import fetched
 from simlab.traces.fetching.addresses import web_file
 from simlab.traces.format.documents import with_digest
 from simlab.traces.inspect import check_trace
@@ -135,8 +135,8 @@ def test_a_connection_that_is_cut_is_said(served: FileServer, cache: Path, name:
 
 
 def test_a_server_that_drips_is_left(served: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "PATIENCE_S", 0.0)
-    monkeypatch.setattr(web, "SLOWEST_BYTES_PER_S", 1 << 40)
+    monkeypatch.setattr(fetched, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(fetched, "SLOWEST_BYTES_PER_S", 1 << 40)
     assert "less than" in told(f"{served.address}/trace")
 
 

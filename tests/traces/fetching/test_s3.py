@@ -9,7 +9,7 @@ from bucket_server import ask_store, bucket_server
 
 from simlab.cli.main import main
 from simlab.errors import TraceError
-from simlab.traces.fetching import fetched, web
+from simlab.traces.fetching import fetched
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.synthetic import DRAFT, write_synthetic_trace
 
@@ -72,8 +72,8 @@ def test_a_replay_of_a_bucket(folder: Path, capsys: pytest.CaptureFixture[str]) 
 def test_a_download_goes_on_where_it_was_cut(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = (folder / NAME).read_bytes()
     read, left, starts = s3fs.core.S3File._fetch_range, [1], list[int]()
-    monkeypatch.setattr(web, "_CHUNK_BYTES", 10_000)
-    monkeypatch.setattr(web, "_BLOCK_BYTES", 10_000)
+    monkeypatch.setattr(fetched, "_CHUNK_BYTES", 10_000)
+    monkeypatch.setattr(fetched, "_BLOCK_BYTES", 10_000)
 
     def cutting(self: object, start: int, end: int) -> bytes:
         starts.append(start)

@@ -1,4 +1,4 @@
-"""``simlab import-metrics`` on files, beside the packaged trace."""
+"""``simlab import`` on files, beside the packaged trace."""
 
 import json
 from pathlib import Path
