@@ -29,6 +29,12 @@ class _KernelFiles(IndexDataCacheFile):
     and a third would run the code of one type on the other.
     """
 
+    def _load_index(self) -> dict[object, str]:
+        try:
+            return cast(dict[object, str], super()._load_index())  # type: ignore[no-untyped-call]
+        except Exception:  # noqa: BLE001 - a damaged index, or one that names types of an older simlab, raises anything
+            return {}
+
     def save(self, key: object, data: object) -> None:
         folder = Path(self._cache_path)
         folder.mkdir(parents=True, exist_ok=True)

@@ -47,8 +47,8 @@ class Campaign:
         names |= {"trace", "cost.json", "models"} if with_models else set()
         make_inputs(self.folder / "inputs", names)
         (self.folder / "baselines").mkdir(exist_ok=True)
-        for module, _ in COMMANDS.values():
-            import_module(module)
+        for command in COMMANDS.values():
+            import_module(command.run.partition(":")[0])
         if "models" in names:
             import_module("simlab.real_runner.models")
 

@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=256)
     arguments = parser.parse_args()
     models = load_models("smollm2-135m", "dflash-smollm2-135m", "float32", "cpu")
-    options = RecordOptions("smollm2-135m", "dflash-smollm2-135m", out=None, text_from="-")  # type: ignore[arg-type]
+    options = RecordOptions("smollm2-135m", "dflash-smollm2-135m", out=None, text_from="-")
     text = models.target.tokenizer.encode("A chain of tokens is drafted, and a tree of them is verified. " * 40)
     prompt, answer = text[:100], text[100 : 100 + arguments.tokens]
     answered = AnsweredTurn(

@@ -43,8 +43,8 @@ def make(folder: Path, temperature: float = 0.0, num_prompts: int = 3) -> Made:
     options = RecordOptions(
         str(target),
         str(drafter),
-        folder / "trace",
-        tiny_models.write_prompts(folder / "prompts.jsonl", num_prompts, num_turns=2),
+        out=folder / "trace",
+        prompts=tiny_models.write_prompts(folder / "prompts.jsonl", num_prompts, num_turns=2),
         temperature=temperature,
         max_new_tokens=MAX_NEW_TOKENS,
     )

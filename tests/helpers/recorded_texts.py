@@ -38,7 +38,7 @@ def record_options(sampling: Sampling, max_new_tokens: int) -> RecordOptions:
     return RecordOptions(
         "given",
         "given",
-        Path(),
+        out=Path(),
         prompts=Path(),
         temperature=sampling.temperature,
         top_p=sampling.top_p,

@@ -35,7 +35,7 @@ def test_a_gpu_records_the_same_rows(tmp_path: Path, temperature: float) -> None
         options = RecordOptions(
             str(target),
             str(drafter),
-            tmp_path / device,
+            out=tmp_path / device,
             prompts=prompts,
             temperature=temperature,
             max_new_tokens=24,

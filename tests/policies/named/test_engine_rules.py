@@ -80,7 +80,7 @@ def test_vllm_admits_what_its_code_does(
 ) -> None:
     texts, cost = random_texts(seed, num, coarse), prices(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(acceptance, "REFIT_INTERVAL", interval)
+        patch.setattr(serving, "REFIT_INTERVAL", interval)
         planner = VllmByHand(cost, DEPTH, interval, padded)
         assert agrees(made(VllmAdaptive(padded=padded), cost), planner, texts, batch)
 

@@ -17,7 +17,6 @@ from simlab.real_runner.confirm.log import ConfirmLog
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.confirm.setup import load_setup
 from simlab.real_runner.heads.eagle3.producer import Eagle3Producer
-from simlab.real_runner.profile.options import ProfileChannel
 from simlab.real_runner.record.additions.add import ChannelOptions, add
 from simlab.studies.confirm.run import run_confirmation
 from simlab.studies.inputs.artefacts import with_references
@@ -78,8 +77,8 @@ def test_it_is_priced_by_its_steps_and_pays_no_drafter(
     made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     models, cost = (str(made.folder / name) for name in ("target", "drafter")), tmp_path / "cost.json"
-    asked = ProfileChannel(str(made.folder / "head"), {"beam": 3, "top_k": 4}, (1, 3, 4))
-    profile(*models, out=cost, node_counts=(0, 4, 16), contexts=(8, 120), repeats=5, channels={"eagle3": asked})
+    asked = "eagle3", str(made.folder / "head"), {"beam": 3, "top_k": 4}
+    profile(*models, out=cost, node_counts=(0, 4, 16), contexts=(8, 120), repeats=5, channel=[asked], units=(1, 3, 4))
     entry = json.loads(cost.read_text())["channels"]["eagle3"]
     assert (entry["units"], entry["settings"]) == ([1, 3, 4], {"beam": 3, "top_k": 4})
     assert main(["inspect", str(cost)]) == 0

@@ -25,7 +25,6 @@ from simlab.real_runner.confirm.setup import load_setup
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.heads.treeflash_producer import TreeFlashProducer
-from simlab.real_runner.profile.options import ProfileChannel
 from simlab.real_runner.record.additions.add import ChannelOptions, add
 from simlab.studies.confirm.run import run_confirmation
 from simlab.studies.inputs.artefacts import with_references
@@ -82,11 +81,11 @@ def test_a_policy_of_a_channel_is_confirmed(made: Made, tmp_path: Path) -> None:
 def test_a_policy_of_a_channel_is_predicted_with_its_price(made: Made, tmp_path: Path) -> None:
     """Profiled, predicted and measured: the channel is a stage of its own in each, and of nobody else."""
     cost = tmp_path / "cost.json"
-    channel = ProfileChannel(str(made.folder / "head"), {"top_k": 5}, (4, 6))
+    channel = FLASH, str(made.folder / "head"), {"top_k": 5}
     longest = max(len(one.prompt.token_ids) + len(one.text) for one in made.trace.sequences())
     models = str(made.folder / "target"), str(made.folder / "drafter")
     grid = (0, 4, 16), (8, longest)
-    profile(*models, out=cost, node_counts=grid[0], contexts=grid[1], repeats=6, channels={FLASH: channel})
+    profile(*models, out=cost, node_counts=grid[0], contexts=grid[1], repeats=6, channel=[channel], units=(4, 6))
     options = ConfirmOptions(out=tmp_path / "out", repeats=3)
     found = run_confirmation(options, made.trace, policies_of(), cost=cost, reprice=tmp_path / "again.json")
     assert "No seconds of" not in found.text()

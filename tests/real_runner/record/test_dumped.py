@@ -63,11 +63,11 @@ def options(folder: Path, tmp_path: Path) -> RecordOptions:
 
 def recorded(options: RecordOptions) -> Trace:
     check_trace(record(options))
-    return open_trace(options.out)
+    return open_trace(options.folder)
 
 
 def without_dump(options: RecordOptions) -> RecordOptions:
-    return replace(options, hidden_states=None, hidden_layers=(), out=options.out.with_name("live"))
+    return replace(options, hidden_states=None, hidden_layers=(), out=options.folder.with_name("live"))
 
 
 def copied(options: RecordOptions, tmp_path: Path) -> RecordOptions:
@@ -120,7 +120,7 @@ def test_a_drafter_of_the_first_or_the_last_state(
 ) -> None:
     """The last state is read after the final norm, as in a live recording."""
     (tmp_path / "other").mkdir()
-    for path in Path(options.draft).iterdir():
+    for path in Path(options.draft_name).iterdir():
         (tmp_path / "other" / path.name).write_bytes(path.read_bytes())
     config = json.loads((tmp_path / "other" / "config.json").read_text())
     config["dflash_config"]["target_layer_ids"] = [*taps, 2]
@@ -140,7 +140,7 @@ def test_the_layers_are_not_read(options: RecordOptions, tmp_path: Path) -> None
     """A checkpoint of nothing but embedding, norm and head, in two files, does as well."""
     bare = tmp_path / "bare"
     bare.mkdir()
-    for path in Path(options.target).iterdir():
+    for path in Path(options.target_name).iterdir():
         (bare / path.name).write_bytes(path.read_bytes())
     tensors = {name: value for name, value in load_file(bare / "model.safetensors").items() if ".layers." not in name}
     assert len(tensors) in (2, 3)
@@ -152,10 +152,10 @@ def test_the_layers_are_not_read(options: RecordOptions, tmp_path: Path) -> None
 
 def test_a_target_in_several_files_has_the_digest_of_all(options: RecordOptions, tmp_path: Path) -> None:
     """By which prices of the whole target are known to be of it, although its layers are not read."""
-    sharded = str(tiny_models.make_sharded(Path(options.target), tmp_path / "sharded"))
+    sharded = str(tiny_models.make_sharded(Path(options.target_name), tmp_path / "sharded"))
     whole, part = (load(sharded, torch.float32) for load in (load_target, load_partial_target))
     assert whole.digest == part.digest
-    assert whole.digest != load_target(options.target, torch.float32).digest
+    assert whole.digest != load_target(options.target_name, torch.float32).digest
 
 
 def test_one_text_is_held_at_a_time(options: RecordOptions, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +239,7 @@ def test_a_spoilt_file_is_refused(kind: str, options: RecordOptions, tmp_path: P
     with pytest.raises(ModelError, match=said) as error:
         record(spoilt)
     assert "\n" not in str(error.value)
-    assert kind == "normed" or not spoilt.out.exists()
+    assert kind == "normed" or not spoilt.folder.exists()
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_a_spoilt_file_is_refused(kind: str, options: RecordOptions, tmp_path: P
 def test_states_that_do_not_suffice_are_refused(layers: tuple[int, ...], said: str, options: RecordOptions) -> None:
     with pytest.raises(ModelError, match=said):
         record(replace(options, hidden_layers=layers))
-    assert not options.out.exists()
+    assert not options.folder.exists()
 
 
 def test_hidden_states_need_texts_made_elsewhere(options: RecordOptions, folder: Path) -> None:
@@ -268,7 +268,7 @@ def test_hidden_states_need_texts_made_elsewhere(options: RecordOptions, folder:
 def test_a_quantised_head_is_refused(options: RecordOptions, tmp_path: Path) -> None:
     bare = tmp_path / "fp8"
     bare.mkdir()
-    for path in Path(options.target).iterdir():
+    for path in Path(options.target_name).iterdir():
         (bare / path.name).write_bytes(path.read_bytes())
     found = load_file(bare / "model.safetensors")
     found["model.embed_tokens.weight"] = found["model.embed_tokens.weight"].to(torch.float8_e4m3fn)
@@ -280,7 +280,7 @@ def test_a_quantised_head_is_refused(options: RecordOptions, tmp_path: Path) -> 
 def test_a_checkpoint_without_its_norm_is_refused(options: RecordOptions, tmp_path: Path) -> None:
     bare = tmp_path / "cut"
     bare.mkdir()
-    for path in Path(options.target).iterdir():
+    for path in Path(options.target_name).iterdir():
         (bare / path.name).write_bytes(path.read_bytes())
     drop("model.norm.weight")(bare / "model.safetensors")
     with pytest.raises(ModelError, match="has no tensor 'model.norm.weight'; it is not whole"):

@@ -47,7 +47,7 @@ def options(folder: Path, tmp_path: Path) -> RecordOptions:
 def recorded(options: RecordOptions) -> Trace:
     """Record, prove it whole, open it."""
     check_trace(record(options))
-    return open_trace(options.out)
+    return open_trace(options.folder)
 
 
 def texts_of(trace: Trace) -> list[list[int]]:
@@ -149,7 +149,7 @@ def test_ids_of_another_vocabulary_are_refused(options: RecordOptions, tmp_path:
 def test_a_text_is_told_again_for_another_drafter(folder: Path, options: RecordOptions, tmp_path: Path) -> None:
     earlier = recorded(replace(options, seed=7, temperature=0.9, top_k=30))
     tiny_models.make_drafter(folder / "other", block_size=8, seed=9)
-    again = replace(options, prompts=None, text_from=str(options.out), out=tmp_path / "again")
+    again = replace(options, prompts=None, text_from=str(options.folder), out=tmp_path / "again")
     same = recorded(again)
     other = recorded(replace(again, draft=str(folder / "other"), out=tmp_path / "other", batch_size=2))
     assert (same.text_id, same.draft_ids) == (earlier.text_id, earlier.draft_ids)
@@ -163,18 +163,18 @@ def test_a_text_is_told_again_for_another_drafter(folder: Path, options: RecordO
 def test_a_text_of_another_target_is_refused(folder: Path, options: RecordOptions, tmp_path: Path) -> None:
     record(options)
     tiny_models.make_target(folder / "stranger", seed=3)
-    again = replace(options, prompts=None, text_from=str(options.out), out=tmp_path / "again")
+    again = replace(options, prompts=None, text_from=str(options.folder), out=tmp_path / "again")
     with pytest.raises(TraceError, match="the text was recorded with target .*; use the same target"):
         record(replace(again, target=str(folder / "stranger")))
-    assert not again.out.exists()
+    assert not again.folder.exists()
 
 
 def test_rows_of_another_dtype_are_refused(options: RecordOptions, tmp_path: Path) -> None:
     record(options)
-    again = replace(options, prompts=None, text_from=str(options.out), out=tmp_path / "again", dtype="bfloat16")
+    again = replace(options, prompts=None, text_from=str(options.folder), out=tmp_path / "again", dtype="bfloat16")
     with pytest.raises(TraceError, match="recorded in float32, .* in bfloat16; give --dtype float32"):
         record(again)
-    assert not again.out.exists()
+    assert not again.folder.exists()
 
 
 def test_what_runs_past_the_targets_positions_is_refused_first(
@@ -206,14 +206,14 @@ def test_a_later_turn_counts_with_the_longest_answers(options: RecordOptions, tm
     longer = replace(asking, max_new_tokens=48, out=tmp_path / "longer")
     with pytest.raises(ModelError, match="prompt 'two' has .* tokens in 2 turns; with 96 for the target's own words"):
         record(longer)
-    assert not longer.out.exists()
+    assert not longer.folder.exists()
 
 
 def test_a_complete_recording_is_not_made_again(options: RecordOptions) -> None:
     record(options)
-    before = {path.name: path.stat().st_mtime_ns for path in options.out.iterdir()}
+    before = {path.name: path.stat().st_mtime_ns for path in options.folder.iterdir()}
     record(replace(options, resume=True))
-    assert before == {path.name: path.stat().st_mtime_ns for path in options.out.iterdir()}
+    assert before == {path.name: path.stat().st_mtime_ns for path in options.folder.iterdir()}
     with pytest.raises(TraceError, match="holds a complete trace"):
         record(options)
 

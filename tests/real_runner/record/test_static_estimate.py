@@ -70,7 +70,7 @@ def test_parameters_are_those_of_the_loaded_models(tmp_path: Path, family: str) 
     tiny_models.make_pair(tmp_path, family)
     tiny_models.write_prompts(tmp_path / "prompts.jsonl", 2)
     options = options_for(tmp_path)
-    models = load_models(options.target, options.draft, "float32", "cpu")
+    models = load_models(options.target_name, options.draft_name, "float32", "cpu")
     for path in tmp_path.rglob("*.safetensors"):
         path.unlink()
     shapes = read_shapes(options)
@@ -114,7 +114,7 @@ def test_keys_and_values_are_those_that_decoding_held(
 ) -> None:
     """At most, while room is doubled: the old rows and the new ones."""
     options = options_for(folder, max_new_tokens=new_tokens)
-    models, held = load_models(options.target, options.draft, "float32", "cpu"), [0]
+    models, held = load_models(options.target_name, options.draft_name, "float32", "cpu"), [0]
     grow = KeyValueRows._grow
 
     def watched(self: KeyValueRows, filled: int, wanted: int, like: torch.Tensor) -> None:

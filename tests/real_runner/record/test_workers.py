@@ -62,8 +62,8 @@ def command(folder: Path, out: Path, *more: str) -> list[str]:
 def test_workers_write_the_same_bytes(workers: int, ray: None, folder: Path, tmp_path: Path) -> None:
     options = replace(options_of(folder, tmp_path / "many"), ray="local", workers=workers)
     check_trace(record(options))
-    assert bytes_of(options.out) == bytes_of(folder / "one")
-    said = json.loads((options.out / "recording.json").read_text())
+    assert bytes_of(options.folder) == bytes_of(folder / "one")
+    said = json.loads((options.folder / "recording.json").read_text())
     alone = json.loads((folder / "one" / "recording.json").read_text())
     assert said["positions"] == alone["positions"] > 0
     assert said["positions_per_s"] == pytest.approx(said["positions"] / said["seconds"], rel=0.01)
@@ -85,7 +85,7 @@ def test_workers_killed_at_random_lose_nothing(seed: int, ray: None, folder: Pat
     with random_kills(seed, most=4, seconds=2.0) as killed:
         record(options)
     assert killed
-    assert bytes_of(options.out) == bytes_of(folder / "one")
+    assert bytes_of(options.folder) == bytes_of(folder / "one")
 
 
 @pytest.mark.thorough
@@ -134,7 +134,7 @@ def test_a_worker_that_finds_other_prompts_refuses(folder: Path, tmp_path: Path)
     prompts.write_bytes((folder / "prompts.jsonl").read_bytes())
     options = replace(options_of(folder, tmp_path / "trace"), prompts=prompts)
     plan = plan_of(options, *load(options))
-    writer = TraceWriter(options.out, plan.manifest, len(plan.texts), resume=False)
+    writer = TraceWriter(options.folder, plan.manifest, len(plan.texts), resume=False)
     prompts.write_text(prompts.read_text().replace("draft", "tree"))
     with pytest.raises(TraceError, match="holds a recording with another prompts_digest"):
         module._RecordingJob(options, writer, 1).open(not_told)
@@ -143,12 +143,12 @@ def test_a_worker_that_finds_other_prompts_refuses(folder: Path, tmp_path: Path)
 def test_a_shard_that_a_lost_worker_had_written_is_not_recorded_again(folder: Path, tmp_path: Path) -> None:
     options = options_of(folder, tmp_path / "trace")
     plan = plan_of(options, *load(options))
-    writer = TraceWriter(options.out, plan.manifest, len(plan.texts), resume=False)
+    writer = TraceWriter(options.folder, plan.manifest, len(plan.texts), resume=False)
     opened = module._RecordingJob(options, writer, 1).open(not_told)
     lengths = opened.work(3)
-    written = {path: path.stat().st_mtime_ns for path in options.out.rglob("*.parquet")}
+    written = {path: path.stat().st_mtime_ns for path in options.folder.rglob("*.parquet")}
     assert opened.work(3) == lengths
-    assert written == {path: path.stat().st_mtime_ns for path in options.out.rglob("*.parquet")}
+    assert written == {path: path.stat().st_mtime_ns for path in options.folder.rglob("*.parquet")}
 
 
 def test_options_of_workers_that_say_nothing_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -190,4 +190,11 @@ def test_options_need_one_source() -> None:
 )
 def test_options_of_a_head_that_cannot_be_are_refused(changed: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        HeadOptions("t", Path("out"), TrainingPlan(steps=1), TextOptions(text=Path("a")), draft="d", **changed)
+        HeadOptions(
+            target="t",
+            out=Path("out"),
+            plan=TrainingPlan(steps=1),
+            texts=TextOptions(text=Path("a")),
+            draft="d",
+            **changed,
+        )

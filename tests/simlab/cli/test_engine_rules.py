@@ -31,7 +31,7 @@ def test_json_and_tables_say_the_same(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_hindsight_and_its_rivals() -> None:
-    table = simlab.engine_rules(limit=6, batches=[2])
+    table = simlab.engine_rules(limit=6, batch=[2])
     rows = {row["schedule"]: row for row in table.to_json()["rows"]}  # type: ignore[attr-defined]
     assert rows["hindsight"]["behind_hindsight"] == 0
     chains = [row for name, row in rows.items() if not name.startswith("joint")]
@@ -47,4 +47,4 @@ def test_bad_input_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["study", "engine-rules", "--cost", "nothing.json"]) == 2
     capsys.readouterr()
     with pytest.raises(UsageError, match="different numbers of at least 1"):
-        simlab.engine_rules(batches=[2, 2])
+        simlab.engine_rules(batch=[2, 2])

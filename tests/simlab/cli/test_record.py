@@ -33,11 +33,11 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 
     def record(options: RecordOptions) -> Path:
         found.recorded.append(options)
-        return options.out
+        return options.folder
 
     monkeypatch.setattr("simlab.studies.record.write_recording", record)
     monkeypatch.setattr("simlab.studies.record.open_trace", lambda folder: open_trace(packaged_trace()))
-    monkeypatch.setattr("simlab.real_runner.record.dry_run.dry_run", dry_run)
+    monkeypatch.setattr("simlab.cli.record.dry_run", dry_run)
     return found
 
 

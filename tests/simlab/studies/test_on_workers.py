@@ -86,7 +86,7 @@ def test_curves_with_workers_write_the_same_bytes(tmp_path: Path) -> None:
 def test_scoring_with_workers_says_the_same(tmp_path: Path) -> None:
     found = []
     for name, more in (("threads", {}), ("workers", {"ray": "local", "workers": 2})):
-        table = simlab.scoring(policies=POLICIES[:3], cost=PRICES, limit=9, by_dataset=True, **more)  # type: ignore[arg-type]
+        table = simlab.scoring(policies=POLICIES[:3], cost=PRICES, limit=9, by="dataset", **more)  # type: ignore[arg-type]
         table.write(tmp_path / f"{name}.parquet")
         found.append(table.to_json())
     assert found[0] == found[1]

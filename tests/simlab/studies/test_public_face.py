@@ -19,19 +19,15 @@ Made = tuple[Callable[[], StudyResult], list[str]]
 
 STUDIES: dict[str, Made] = {
     "replay": (lambda: simlab.replay(policies=TREES, limit=3), ["-p", TREES[0], "-p", TREES[1], "--limit", "3"]),
-    "curves": (lambda: simlab.curves(limit=2, budget=8), ["--limit", "2", "--budget", "8"]),
-    "scoring": (lambda: simlab.scoring(limit=2, nodes=16), ["--limit", "2", "--nodes", "16"]),
-    "sparse": (
-        lambda: simlab.sparse(policies=["ddtree:budget=8"], limit=3),
-        ["-p", "ddtree:budget=8", "--limit", "3"],
-    ),
+    "study curves": (lambda: simlab.curves(limit=2, budget=8), ["--limit", "2", "--budget", "8"]),
+    "study scoring": (lambda: simlab.scoring(limit=2, nodes=16), ["--limit", "2", "--nodes", "16"]),
     "optimize": (lambda: simlab.optimize(policies=["ddtree:budget=4/8"]), ["-p", "ddtree:budget=4/8"]),
-    "reproduce": (lambda: simlab.reproduce("ddtreepp-rounds"), ["ddtreepp-rounds"]),
+    "study reproduce": (lambda: simlab.reproduce("ddtreepp-rounds"), ["ddtreepp-rounds"]),
 }
 """A call of each function without files, and the arguments of the command that asks for the same."""
 
 
-QUICK = ("replay", "curves", "reproduce")
+QUICK = ("replay", "study curves", "study reproduce")
 """Of these the printed text is compared too; that of the others has tests of its own."""
 
 
@@ -51,8 +47,8 @@ def test_a_function_gives_what_its_command_prints(name: str, capsys: pytest.Capt
     make, arguments = STUDIES[name]
     result = make()
     if name in QUICK:
-        assert result.text() == printed(capsys, name, *arguments).removesuffix("\n")
-    value = json.loads(printed(capsys, name, *arguments, "--json"))
+        assert result.text() == printed(capsys, *name.split(), *arguments).removesuffix("\n")
+    value = json.loads(printed(capsys, *name.split(), *arguments, "--json"))
     assert json.loads(json.dumps(result.to_json())) == value
     rows = value[result.ROWS]
     assert set(result.frame.columns) == {key for row in rows for key in row}
@@ -65,12 +61,12 @@ def test_two_policies_of_a_table_are_compared(tmp_path: Path, capsys: pytest.Cap
     """A table, its file and the trace itself give the same comparison."""
     out = tmp_path / "results.parquet"
     table = simlab.replay(policies=TREES, out=out)
-    found = simlab.compare(table, "ddtree:budget=8", "chain")
+    found = simlab.compare(table, ["ddtree:budget=8", "chain"])
     arguments = ["compare", str(out), "-p", "ddtree:budget=8", "-p", "chain", "--json"]
     value = json.loads(printed(capsys, *arguments))
     assert found.to_json()["verdicts"] == value["verdicts"]
     assert found.frame.to_dicts() == value["rows"]
-    trace = simlab.compare(simlab.sample_trace(), "ddtree:budget=8", "chain")
+    trace = simlab.compare(simlab.sample_trace(), ["ddtree:budget=8", "chain"])
     assert trace.to_json()["verdicts"] == value["verdicts"]
     assert "ddtree:budget=8 is " in found._repr_html_()
     assert found._repr_html_().count("<tr>") == 1 + len(value["rows"])

@@ -87,6 +87,6 @@ def test_tables_of_papers_show_it(sly: Path) -> None:
 def test_an_object_shows_itself_visibly(sly: Path) -> None:
     result = simlab.inspect(str(sly))
     assert "\x1b" in result.text()
-    table = simlab.compare(sly, f"chain{SLY}", f"autoregressive{SLY}")
+    table = simlab.compare(sly, [f"chain{SLY}", f"autoregressive{SLY}"])
     assert "\x1b" not in repr(table)
     assert "\x1b" not in table._repr_html_()

@@ -154,7 +154,7 @@ def test_an_added_drafter_is_what_recording_it_gives(made: Path, trace: Path) ->
     assert added.draft_ids["other"] == alone.draft_ids["dflash"]
     assert added.manifest.draft_sets["other"] == alone.manifest.draft_sets["dflash"]
     name = "draft-{}-0001.parquet"
-    assert (trace / name.format("other")).read_bytes() == (again.out / name.format("dflash")).read_bytes()
+    assert (trace / name.format("other")).read_bytes() == (again.folder / name.format("dflash")).read_bytes()
     with pytest.raises(TraceError, match="holds dflash, other; choose with --draft-set dflash"):
         channel(made, trace)
     with pytest.raises(ModelError, match="or train a head for this one"):

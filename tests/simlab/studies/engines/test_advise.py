@@ -20,13 +20,13 @@ def test_settings_are_those_that_are_best_where_they_are_chosen(chosen_elsewhere
     cost = tmp_path / "cost.json"
     write_cost_file(cost, filled())
 
-    def advice(trace: Path, choose_on: Path | None = None) -> Advice:
-        return simlab.advise(trace, POLICIES, cost=[cost], batches=[1], choose_on=choose_on, threads=1, progress=False)
+    def advice(trace: Path, dev_trace: Path | None = None) -> Advice:
+        return simlab.advise(trace, POLICIES, cost=[cost], batch=[1], dev_trace=dev_trace, threads=1, progress=False)
 
     found = advice(judged, other if chosen_elsewhere else None)
     alone = advice(other if chosen_elsewhere else judged)
     assert found.trace.place == str(judged)
     assert found.chosen_on.place == str(other if chosen_elsewhere else judged)
-    (ours,), (theirs,) = found.to_json()["rows"], alone.to_json()["rows"]  # type: ignore[misc]
+    ours, theirs = (list(one.to_json()["rows"])[0] for one in (found, alone))  # type: ignore[call-overload]
     assert (ours["chain"], ours["tree"]) == (theirs["chain"], theirs["tree"])
     assert (ours["tree_speedup"] == theirs["tree_speedup"]) == (not chosen_elsewhere)

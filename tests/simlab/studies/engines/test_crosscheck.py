@@ -74,11 +74,12 @@ def test_counters_are_foretold_to_the_unit_where_the_recording_goes_on(
 
 
 def test_counters_are_read_unless_others_use_the_server(texts: list[ForetoldText]) -> None:
-    assert not CrosscheckOptions().shared_server
+    assert not CrosscheckOptions(trace=packaged_trace()).shared_server
     with serving(FakeEngine(texts)) as served:
         for shared in (False, True):
-            told = {"shared_server": True} if shared else {}
-            found = crosscheck(served.address, packaged_trace(), limit=LIMIT, progress=False, **told).to_json()
+            found = crosscheck(
+                served.address, trace=packaged_trace(), limit=LIMIT, progress=False, shared_server=shared
+            ).to_json()
             assert (found["counters"] is None) == shared
 
 
