@@ -3,12 +3,11 @@
 import argparse
 import json
 
-from simlab.analysis.reproduce.text import studies_text
 from simlab.cli.options import add_cost, add_json, add_limit, add_policies, add_progress
 from simlab.cli.parser import Parser
 from simlab.errors import UsageError
-from simlab.studies.reproduce.options import ReproduceOptions, check_options
-from simlab.studies.reproduce.reproduce import published_figures, reproduce
+from simlab.studies.reproduce.options import ReproduceOptions
+from simlab.studies.reproduce.reproduce import reproduce
 
 DETAILS = """Without a name it lists what is known and whether it can be run here.
 
@@ -60,7 +59,10 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Reproduce one figure, or list all."""
+    if options.name is not None and options.list:
+        raise UsageError("--list shows all; leave out the name, or leave out --list")
     chosen = ReproduceOptions(
+        name=options.name,
         traces=tuple(options.trace),
         dev_trace=options.dev_trace,
         draft=options.draft,
@@ -70,12 +72,6 @@ def run(options: argparse.Namespace) -> int:
         progress=options.progress,
         data=options.data,
     )
-    if options.name is None or options.list:
-        if options.name is not None:
-            raise UsageError("--list shows all; leave out the name, or leave out --list")
-        check_options(None, chosen)
-        print(json.dumps(published_figures(), indent=1) if options.json else studies_text())
-        return 0
-    made = reproduce(options.name, chosen)
+    made = reproduce(chosen)
     print(json.dumps(made.to_json(), indent=1, allow_nan=False) if options.json else made.text())
     return 0

@@ -3,28 +3,15 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from simlab.analysis.reproduce.published import PUBLISHED
-from simlab.errors import UsageError
 from simlab.studies.inputs.trace import TraceSource
-
-_TYPED = {
-    "traces": "--trace",
-    "dev_trace": "--dev-trace",
-    "draft": "--draft",
-    "cost": "--cost",
-    "policies": "--policy",
-    "limit": "--limit",
-    "progress": "--progress",
-    "data": "--data",
-}
-"""How each option is typed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReproduceOptions:
-    """What a reproduction reads; each reads some of it.
+    """Which published figure, and what its reproduction reads; each reads some of it.
 
     Attributes:
+        name: of the figure; `simlab.studies.reproduce.reproduce.published_figures` lists them. None: none.
         traces: recorded traces.
         dev_trace: a trace of other prompts, on which the budget is chosen.
         draft: the draft set; None: the only one.
@@ -35,6 +22,7 @@ class ReproduceOptions:
         data: released files: a clone, or an address; None: they are fetched from where they were released.
     """
 
+    name: str | None = None
     traces: tuple[TraceSource, ...] = ()
     dev_trace: TraceSource | None = None
     draft: str | None = None
@@ -43,21 +31,3 @@ class ReproduceOptions:
     limit: int | None = None
     progress: bool | None = None
     data: str | Path | None = None
-
-
-def check_options(name: str | None, options: ReproduceOptions) -> None:
-    """Refuse options that a reproduction does not read.
-
-    Args:
-        name: of the published figure; None: the list of all.
-        options: those that were given.
-
-    Raises:
-        UsageError: there is one.
-    """
-    used = () if name is None else PUBLISHED[name].uses
-    for field, typed in _TYPED.items():
-        if getattr(options, field) not in (None, ()) and field not in used:
-            raise UsageError(f"{typed} says nothing to {name or 'the list'}; leave it out")
-    if len(options.traces) > 1 and name != "averaging":
-        raise UsageError(f"{name} takes one --trace; got {len(options.traces)}")

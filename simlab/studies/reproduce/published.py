@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+
+from simlab.errors import UsageError
 
 GSM8K_ENDING = r"\nPlease reason step by step, and put your final answer within \\boxed{}."
 """As quoted for GSM8K in z-lab/dflash #7, escaped as it stands in a JSON string."""
@@ -26,26 +27,6 @@ class PublishedFigure:
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedSetup:
-    """What a recorded trace must be of; None: they do not say.
-
-    Attributes:
-        drafter: the last part of its name; likewise ``target``.
-        thinking: the chat template's ``enable_thinking``.
-    """
-
-    target: str
-    drafter: str
-    block_size: int
-    temperature: float
-    thinking: bool
-    dataset: str
-    num_prompts: int | None
-    max_new_tokens: int | None
-    dtype: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class PublishedStudy:
     """A study, or a part of one.
 
@@ -53,12 +34,12 @@ class PublishedStudy:
         title: in a line.
         source: where the figures stand.
         figures: what they say.
-        setup: what a trace must be of; None: no trace is needed.
+        setup: what a trace must be of, by what is compared; None: they do not say. Empty: no trace is needed.
         not_known: what must be equal too and no trace can show.
         on_purpose: where we do not do as they do, theirs and ours.
         missing: what has to be there before it can be run; empty: it runs as it is.
         commands: what to type once it is there.
-        uses: the options that it reads, by their names in `simlab.studies.reproduce.options`.
+        uses: the options that it reads, by their names in `ReproduceOptions`.
         release: the list of released files that it is worked out from; empty: none.
     """
 
@@ -66,13 +47,32 @@ class PublishedStudy:
     title: str
     source: str
     figures: tuple[PublishedFigure, ...]
-    setup: PublishedSetup | None = None
+    setup: Mapping[str, str | None] = field(default_factory=dict)
     not_known: Mapping[str, str] = field(default_factory=dict)
     on_purpose: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     missing: str = ""
     commands: tuple[str, ...] = ()
     uses: tuple[str, ...] = ()
     release: str = ""
+
+    @property
+    def state(self) -> str:
+        """Whether it can be reproduced with what comes with simlab, or with files that are fetched first."""
+        if self.missing:
+            return "not yet run by us"
+        return "fetches its files" if self.release else "runs here"
+
+    @property
+    def heading(self) -> str:
+        """What it is, and where their figures stand."""
+        return f"{self.title}\ntheirs   {self.source}"
+
+    def refusal(self, *commands: str) -> UsageError:
+        """A sentence of what is missing, with what to type once it is there."""
+        refusal = UsageError(f"`{self.name}` is {self.state}: {self.missing}; once they are there:")
+        for command in commands:
+            refusal.add_note(command)
+        return refusal
 
 
 _MODELS = "--target Qwen/Qwen3-8B --draft z-lab/Qwen3-8B-DFlash-b16"
@@ -81,17 +81,18 @@ _TEXT = f"--chat-template-kwargs '{{\"enable_thinking\": false}}' --max-new-toke
 _COUNTS, _COST = "1,8,15,16,32,64,128,256,512,1024", "runs/ddtree-cost.json"
 _LINE = f'{{"id": "0", "dataset": "gsm8k", "prompt": "QUESTION{GSM8K_ENDING}"}}'
 
-_QWEN3_8B = PublishedSetup(
-    target="Qwen3-8B",
-    drafter="Qwen3-8B-DFlash-b16",
-    block_size=16,
-    temperature=0.0,
-    thinking=False,
-    dataset="gsm8k",
-    num_prompts=None,
-    max_new_tokens=None,
-    dtype=None,
-)
+_QWEN3_8B: Mapping[str, str | None] = {
+    "target": "Qwen3-8B",
+    "drafter": "Qwen3-8B-DFlash-b16",
+    "block": "16",
+    "dtype": None,
+    "temperature": "0",
+    "thinking": "off",
+    "text": "generated",
+    "new tokens, at most": None,
+    "dataset": "gsm8k",
+    "number of prompts": None,
+}
 
 ZLAB_166 = PublishedStudy(
     name="zlab-166",
@@ -102,14 +103,12 @@ ZLAB_166 = PublishedStudy(
         PublishedFigure("chain", "acceptance_length", 6.28, "mean of the 17-bin histogram of the same run"),
     ),
     setup=_QWEN3_8B,
-    not_known=MappingProxyType(
-        {
-            "prompts": "which questions, and the wording around them",
-            "weights": "revisions of target and drafter",
-            "libraries": "versions, attention kernel",
-            "end of text": "whether the last round's tokens past the end were counted",
-        }
-    ),
+    not_known={
+        "prompts": "which questions, and the wording around them",
+        "weights": "revisions of target and drafter",
+        "libraries": "versions, attention kernel",
+        "end of text": "whether the last round's tokens past the end were counted",
+    },
     missing=(
         "it needs a trace of Qwen3-8B with the drafter z-lab/Qwen3-8B-DFlash-b16 on GSM8K, temperature 0, thinking "
         "off; recording it takes a GPU and both models"
@@ -132,30 +131,16 @@ DDTREE_GSM8K = PublishedStudy(
         PublishedFigure("chain", "speedup", 4.78, "8 x H200 side by side, one text each, Hugging Face"),
         PublishedFigure("ddtree", "speedup", 6.75, "the fastest budget on the evaluation prompts"),
     ),
-    setup=PublishedSetup(
-        target="Qwen3-8B",
-        drafter="Qwen3-8B-DFlash-b16",
-        block_size=16,
-        temperature=0.0,
-        thinking=False,
-        dataset="gsm8k",
-        num_prompts=128,
-        max_new_tokens=2048,
-        dtype=None,
-    ),
-    not_known=MappingProxyType(
-        {
-            "prompts": "which 128 questions, and the wording around them",
-            "weights": "revisions of target and drafter",
-            "libraries": "versions, attention kernel",
-        }
-    ),
-    on_purpose=MappingProxyType(
-        {
-            "end of text": ("the last round counts whole, past the end too", "tokens of the text only"),
-            "choice of budget": ("on the evaluation prompts", "on dev prompts"),
-        }
-    ),
+    setup={**_QWEN3_8B, "new tokens, at most": "2048", "number of prompts": "128"},
+    not_known={
+        "prompts": "which 128 questions, and the wording around them",
+        "weights": "revisions of target and drafter",
+        "libraries": "versions, attention kernel",
+    },
+    on_purpose={
+        "end of text": ("the last round counts whole, past the end too", "tokens of the text only"),
+        "choice of budget": ("on the evaluation prompts", "on dev prompts"),
+    },
     missing=(
         "it needs two traces of Qwen3-8B with the drafter z-lab/Qwen3-8B-DFlash-b16 on GSM8K, temperature 0, thinking "
         "off, one of them of dev prompts to choose the budget on, and a measured latency profile; they take a GPU and "
@@ -199,7 +184,7 @@ AVERAGING = PublishedStudy(
     uses=("traces", "draft", "policies", "limit", "progress"),
 )
 
-POOLED_OF_PRINTED = MappingProxyType({"z-lab/dflash #166": 6.28, "z-lab/dflash #119": 39_253 / 6_428})
+POOLED_OF_PRINTED = {"z-lab/dflash #166": 6.28, "z-lab/dflash #119": 39_253 / 6_428}
 """Pooled means that stand beside the printed ones of `AVERAGING`."""
 
 
@@ -245,7 +230,7 @@ DATA_STUDIES = (
 )
 """Studies that are worked out from released files."""
 
-PUBLISHED: Mapping[str, PublishedStudy] = MappingProxyType(
-    {one.name: one for one in (DDTREEPP_ROUNDS, AVERAGING, ZLAB_166, DDTREE_GSM8K, *DATA_STUDIES)}
-)
+PUBLISHED: Mapping[str, PublishedStudy] = {
+    one.name: one for one in (DDTREEPP_ROUNDS, AVERAGING, ZLAB_166, DDTREE_GSM8K, *DATA_STUDIES)
+}
 """By the names under which they are asked for."""
