@@ -46,7 +46,6 @@ GUIDES = {
     "import-cost": "cost_files.md#seconds-that-were-measured-elsewhere",
     "curves": "../explanation/unimodality.md",
     "scoring": "../explanation/findings.md",
-    "sparse": "../explanation/findings.md#why-a-dense-trace",
     "reproduce": "../how_to/reproduce.md",
     "engine-rules": "../explanation/engine_rules.md",
     "confirm": "../how_to/confirm.md",

@@ -56,15 +56,19 @@ class Estimate:
             return {key: finite(value) for key, value in found.items()}
         return {key: round(factor * value, digits) if math.isfinite(value) else None for key, value in found.items()}
 
-    def text(self, digits: int = 2, factor: float = 1.0) -> str:
-        """The value and its interval, as a table prints them, both multiplied by a factor such as 100 for per cent."""
-        value = number(factor * self.value, digits)
-        return f"{value} {self.ends(digits, factor)}" if is_known(self.interval) else value
+    def __format__(self, spec: str) -> str:
+        """As a table prints it: the value and its interval with so many decimals, 2 unless given.
 
-    def ends(self, digits: int = 2, factor: float = 1.0, unknown: str = "") -> str:
-        """The interval alone, in brackets; where it is not known another text."""
+        Behind the digits ``%`` for per cent or ``k`` for a number per 1,000; before them ``v`` for the value alone or
+        ``i`` for the interval alone, which is empty where it is not known.
+        """
+        digits = int(spec.strip("vi%k") or 2)
+        factor = {"%": 100.0, "k": 1000.0}.get(spec[-1:], 1.0)
         low, high = (factor * end for end in (self.interval.low, self.interval.high))
-        return f"[{low:.{digits}f}, {high:.{digits}f}]" if is_known(self.interval) else unknown
+        ends = f"[{low:.{digits}f}, {high:.{digits}f}]" if is_known(self.interval) else ""
+        if spec[:1] in ("v", "i"):
+            return ends if spec[0] == "i" else number(factor * self.value, digits)
+        return f"{number(factor * self.value, digits)} {ends}".rstrip()
 
 
 def prompt_ratio(turns: pl.DataFrame, **powers: int) -> Estimate:

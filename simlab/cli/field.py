@@ -70,9 +70,9 @@ def run(options: argparse.Namespace) -> int:
     """Make the field, and print its tables."""
     keep(f"finished steps are in {options.out}: the same command goes on")
     with needing_models("field"):
-        from simlab.studies.field.field import field  # noqa: PLC0415 - loads torch
-    result = field(
-        options.out,
+        from simlab.studies.field.field import FieldOptions, field  # noqa: PLC0415 - loads torch
+    chosen = FieldOptions(
+        out=options.out,
         quick=options.quick,
         models=options.models,
         add_drafts=dict(options.add_draft),
@@ -83,6 +83,7 @@ def run(options: argparse.Namespace) -> int:
         execution=value_or(options.execution, EAGER),
         confirm_minutes=options.confirm_minutes,
     )
+    result = field(chosen)
     if options.json:
         print(json.dumps(result.to_json(), indent=1, allow_nan=False))
     else:

@@ -52,7 +52,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "simlab.cli.scoring",
         "Are the drafter's probabilities calibrated along tree paths?",
     ),
-    "sparse": ("simlab.cli.sparse", "What would a server's log of one policy's rounds predict for other policies?"),
     "reproduce": ("simlab.cli.reproduce", "Reproduce a published figure: theirs, ours, the difference."),
     "engine-rules": (
         "simlab.cli.engine_rules",

@@ -40,7 +40,6 @@ READERS = (
     ),
     Command(("export", "--format", "conformance", *_OF_TRACE, "-p", "chain", "--limit", "2")),
     Command(("export", "--format", "vllm", *_OF_TRACE, "-p", "chain", "--out", "out/v.json"), ("out/v.json",)),
-    Command(("sparse", *_PRICED, "-p", "ddtree:budget=8", "--json")),
     Command(("scoring", *_PRICED, "-p", "ddtree:budget=8", "--nodes", "16", "--json")),
     Command(("curves", *_PRICED, "--budget", "8", "--edges", "raw", "--json")),
     Command(("optimize", *_PRICED, "-p", "ddtree:budget=4/8", "--no-halving", "--json", *_ONE)),

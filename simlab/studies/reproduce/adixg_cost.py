@@ -18,7 +18,7 @@ from simlab.analysis.compare.averaging import finite
 from simlab.analysis.compare.estimates import Estimate
 from simlab.analysis.statistics.intervals import UNKNOWN, Interval, intervals_of, mean_interval
 from simlab.analysis.statistics.jackknife import Spread, log_products
-from simlab.analysis.table.text import is_known, number, within_width
+from simlab.analysis.table.text import is_known, within_width
 from simlab.arrays import Doubles
 from simlab.errors import SimlabError
 from simlab.studies.reproduce.options import ReproduceOptions
@@ -52,7 +52,7 @@ _WHITE = 1.96
 
 
 def adixg_cost(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
-    """Their fit, its constants and their paired rounds, worked out again; and what a wrong price costs by our replay."""
+    """Their fit, its constants and their paired rounds, again; and what a wrong price costs by our replay."""
     files.have(FILES, options.progress)
     sweeps = pl.concat([read_sweep(files, EAGER), read_sweep(files, CAPTURED)])
     graphs, served = sweeps.filter("captured"), read_served(files)
@@ -68,8 +68,8 @@ def adixg_cost(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
     passes = graphs.filter(pl.col("sweep") == CAPTURED).select("tokens", "context", "median_ms", "profiled_ms")
     return Findings(
         _compared(files, errors[ALL], {"Qwen3-1.7B": slope, "MiniCPM5-2B": context_slope(served)}, rounds, serving),
-        f"{_errors_follow(errors)} In their log, {serving.follows()} All rounds serve the same prompts: the interval is "
-        f"of timings, not of prompts. {wrong.follows()}",
+        f"{_errors_follow(errors)} In their log, {serving.follows()} All rounds serve the same prompts: the interval "
+        f"is of timings, not of prompts. {wrong.follows()}",
         [_errors_text(errors), serving.text(), wrong.text()],
         {
             "held_out": {name: one.row() for name, one in errors.items()},
@@ -87,10 +87,10 @@ def adixg_cost(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
 def read_sweep(files: ReleasedFiles, name: str) -> pl.DataFrame:
     """The cells of a sweep of sizes and contexts, a row for each.
 
-    Columns: sweep (the file), tokens (of the pass), requests (whose tokens these are), context (tokens that each request
-    has before), context_tokens (of all requests), captured (whether a CUDA graph was replayed), samples_ms (of each
-    pass), median_ms, profiled_ms (what vLLM's profile, at its one context, says of this size) and floor_ms (the median
-    of the size without context).
+    Columns: sweep (the file), tokens (of the pass), requests (whose tokens these are), context (tokens that each of
+    them has before), context_tokens (of all requests), captured (whether a CUDA graph was replayed), samples_ms (of
+    each pass), median_ms, profiled_ms (what vLLM's profile, at its one context, says of this size) and floor_ms (the
+    median of the size without context).
     """
     value = _object(files, name)
     limit, rows = value.get("cudagraph_limit"), value.get("rows")
@@ -117,8 +117,8 @@ def read_served(files: ReleasedFiles) -> pl.DataFrame:
 def read_rounds(files: ReleasedFiles) -> pl.DataFrame:
     """Rounds of serving the same prompts at both prices, to a tenth of a token per second, as the log prints them.
 
-    Columns: stock and corrected, tokens per second at vLLM's price and at the corrected price; stock_first, which began;
-    percent, by how much the corrected price is faster.
+    Columns: stock and corrected, tokens per second at vLLM's price and at the corrected price; stock_first, which
+    began; percent, by how much the corrected price is faster.
     """
     matches = _ROUND.findall(files.text(LOG))
     lines = pl.DataFrame(matches, schema=["round", "mode", "tokens", "speed"], orient="row")
@@ -289,8 +289,9 @@ class Serving:
         """The means and their intervals, and how alike neighbours are."""
         blocks = {f"over blocks of {size} rounds": one for size, one in self.by_block.items()}
         named = {"over rounds": self.mean, **blocks, **self.by_order}
-        rows = [[name, number(one.value, 3), one.ends(3, unknown="-")] for name, one in named.items()]
-        text = table("lrl", ["% faster with the corrected price", "mean", "[95 %]"], rows)
+        rows = [{"name": name, "mean": one, "ends": f"{one:i3}" or "-"} for name, one in named.items()]
+        columns = [("% faster with the corrected price", "{name}"), ("mean", "{mean:v3}"), ("[95 %]", "{ends}")]
+        text = table("lrl", columns, rows)
         if math.isnan(self.correlation):
             return text
         shown = "more" if abs(self.correlation) > self.correlation_limit else "no more"
@@ -378,20 +379,26 @@ def _errors_follow(errors: Mapping[str, HeldOutErrors]) -> str:
 
 
 def _errors_text(errors: Mapping[str, HeldOutErrors]) -> str:
+    columns = [
+        ("", "{name}"),
+        ("k, us", "{k_us:.4f}"),
+        ("cells", "{cells}"),
+        ("one price", "{profile_ms:.3f}"),
+        ("with context", "{additive_ms:.3f}"),
+        ("factor", "{factor}"),
+        ("[95 %]", "{ends}"),
+    ]
     rows = []
     for name, one in errors.items():
         ends, told = one.reduction.interval, is_known(one.reduction.interval)
         shown = f"[{ends.low:.3g}, {ends.high:.3g}]" if told else f"not told: {one.sizes} sizes"
-        factor = f"{one.reduction.value:.1f}" if told else "-"
-        numbers = [f"{1000 * one.k_ms:.4f}", str(one.cells), f"{one.profile:.3f}", f"{one.additive:.3f}", factor]
-        rows.append([name, *numbers, shown])
+        rows.append({"name": name, **one.row(), "factor": f"{one.reduction.value:.1f}" if told else "-", "ends": shown})
     above = within_width(
         f"Errors in ms on contexts {HELD_OUT[0]:,} and {HELD_OUT[1]:,}, which no fit saw; [95 %] over sizes of a pass. "
         "The authors print such errors of each mode, with one k of both, in FINDINGS.md (E4), and conclude that no one "
         "equation holds in both modes; the README limits the claim to CUDA graphs."
     )
-    heading = ["", "k, us", "cells", "one price", "with context", "factor", "[95 %]"]
-    return f"{above}\n\n{table('lrrrrrl', heading, rows)}"
+    return f"{above}\n\n{table('lrrrrrl', columns, rows)}"
 
 
 def _nested(one: Estimate) -> Row:

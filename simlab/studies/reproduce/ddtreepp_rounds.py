@@ -13,7 +13,7 @@ from simlab.analysis.statistics.intervals import ratio_interval
 from simlab.analysis.table.price_draws import DRAWS
 from simlab.analysis.table.prompt_sums import PolicyRun, shared_runs
 from simlab.analysis.table.speeds import STAGE_COLUMNS
-from simlab.analysis.table.text import number, with_interval
+from simlab.analysis.table.text import aligned, number, with_interval
 from simlab.errors import SimlabError
 from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.studies.reproduce.published import PublishedStudy
@@ -88,13 +88,14 @@ def ddtreepp_rounds(_options: ReproduceOptions, one: PublishedStudy) -> tuple[st
         for mean, ends in ((means.pooled, means.pooled_interval), (means.macro, means.macro_interval))
     )
     both = [
-        ["pooled", f"{quoted:.2f}", pooled, f"{means.pooled - quoted:+.3f}"],
-        ["macro average (per response)", "", macro, f"{means.macro - quoted:+.3f}"],
-        ["fixed budget of 128, as quoted", f"{baseline:.2f}", "its rounds are not released", ""],
+        ("pooled", f"{quoted:.2f}", pooled, f"{means.pooled - quoted:+.3f}"),
+        ("macro average (per response)", "", macro, f"{means.macro - quoted:+.3f}"),
+        ("fixed budget of 128, as quoted", f"{baseline:.2f}", "its rounds are not released", ""),
     ]
     shares = [
-        [f"rounds that commit all {MOST_COMMITTED} tokens, %", whole_block.text(1, factor=100)],
-        [f"accepted per verified, if all trees had {MOST_NODES} nodes, at least", least_accepted.text(4)],
+        ("tokens/s by their logged round times", f"{tokens_per_s:1}"),
+        (f"rounds that commit all {MOST_COMMITTED} tokens, %", f"{whole_block:1%}"),
+        (f"accepted per verified, if all trees had {MOST_NODES} nodes, at least", f"{least_accepted:4}"),
     ]
     intervals, ends = (means.pooled_interval, means.macro_interval), means.over_interval
     side = "lies within an interval" if any(each.low <= baseline <= each.high for each in intervals) else "lies outside"
@@ -103,10 +104,10 @@ def ddtreepp_rounds(_options: ReproduceOptions, one: PublishedStudy) -> tuple[st
     parts = [
         one.heading,
         f"{rounds.height:,} rounds of {means.prompts} prompts",
-        table("lrlr", ["acceptance length", "theirs", "ours [95 %]", "difference"], both),
+        aligned([["acceptance length", "theirs", "ours [95 %]", "difference"], *both], [True, False, True, False]),
         f"{quoted} is the pooled mean. The macro average (per response) is {over} larger, paired over prompts.",
         f"{baseline} {side}. {_UNPAIRED}",
-        table("l", ["tokens/s by their logged round times", tokens_per_s.text(1)], shares),
+        aligned(shares, [True, True]),
         _profiles_text(profiles, against),
         _PROFILES,
         _MUST_BE_EQUAL,
@@ -130,13 +131,13 @@ def _acceptance_lengths(first: PolicyRun, other: PolicyRun) -> Comparison:
 
 def _profiles_text(profiles: dict[str, tuple[int, PolicyRun]], against: list[Comparison]) -> str:
     """Both means by width profile, and the most frequent profile against each other."""
-    pairs = {pair.second: pair for pair in against}
-    rows = []
+    pairs, rows = {pair.second: pair for pair in against}, []
     for name, (number_of, run) in profiles.items():
         means, pair = both_means(run), pairs.get(name)
         ratio = "" if pair is None else f"{with_interval(pair.ratio, pair.ratio_interval).rstrip()} on {pair.prompts}"
-        pooled = with_interval(means.pooled, means.pooled_interval)
-        rows.append([name, f"{number_of:,}", str(means.prompts), pooled, number(means.macro, 2), ratio])
-    first = next(iter(profiles))
-    heading = ["width profile", "rounds", "prompts", "pooled [95 %]", "macro avg", f"{first} over it, paired [95 %]"]
-    return table("lrrlrl", heading, rows)
+        shown = {"pooled": with_interval(means.pooled, means.pooled_interval), "macro": number(means.macro, 2)}
+        rows.append({"name": name, "rounds": number_of, "prompts": means.prompts, **shown, "ratio": ratio})
+    columns = [("width profile", "{name}"), ("rounds", "{rounds:,}"), ("prompts", "{prompts}")]
+    columns += [("pooled [95 %]", "{pooled}"), ("macro avg", "{macro}")]
+    columns += [(f"{next(iter(profiles))} over it, paired [95 %]", "{ratio}")]
+    return table("lrrlrl", columns, rows)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from simlab.analysis.compare.averaging import finite
-from simlab.analysis.compare.estimates import Estimate, prompt_ratio
 from simlab.errors import SimlabError
 from simlab.studies.reproduce.released import Quoted, ReleasedFiles, Row
 
@@ -277,15 +276,9 @@ class Setting:
         return f"{self.model.name} T={self.temperature}"
 
     @property
-    def paired_arms(self) -> pl.DataFrame:
-        """Turns of both arms side by side; the eager arm's columns end in ``_eager``."""
-        first, second = (self.arms[arm] for arm in ARMS)
-        return first.join(second, on=TURN, suffix="_eager")
-
-    @property
-    def length_ratio(self) -> Estimate:
-        """Pooled acceptance length of the graph arm over that of the eager arm, paired."""
-        return prompt_ratio(self.paired_arms, committed=1, rounds=-1, committed_eager=-1, rounds_eager=1)
+    def key(self) -> Row:
+        """As rows name it."""
+        return {"model": self.model.name, "temperature": self.temperature}
 
 
 def read_setting(files: ReleasedFiles, model: Model, temperature: str) -> Setting:

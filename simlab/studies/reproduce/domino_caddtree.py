@@ -12,7 +12,7 @@ import polars as pl
 
 from simlab.analysis.compare.averaging import finite
 from simlab.analysis.compare.estimates import Estimate, mean_over_datasets, prompt_ratio
-from simlab.analysis.table.text import number, within_width
+from simlab.analysis.table.text import within_width
 from simlab.studies.reproduce.domino import (
     MODELS,
     OWN_PROGRAM,
@@ -27,7 +27,7 @@ from simlab.studies.reproduce.domino import (
     with_conversations,
 )
 from simlab.studies.reproduce.options import ReproduceOptions
-from simlab.studies.reproduce.released import ComparedFigure, Findings, ReleasedFiles, Row, table
+from simlab.studies.reproduce.released import ComparedFigure, Findings, ReleasedFiles, Row, flat, table
 
 CADDTREE, DDTREE = "caddtree", "ddtree_tb16"
 LABELS = {DDTREE: "DDTree@16", CADDTREE: "CaDDTree"}
@@ -92,11 +92,12 @@ def domino_caddtree(files: ReleasedFiles, options: ReproduceOptions) -> Findings
     names = files.names(*folders, "results/tables_gpunative/table1")
     files.have([*names, *(name for model in MODELS for name in session_names(files, model))], options.progress)
     settings = [_setting(files, model, temperature) for model in MODELS for temperature in TEMPERATURES]
+    rows = [_row(one) for one in settings]
     return Findings(
         [figure for one in settings for figure in _printed(files, one)],
         f"{_lengths_follow(settings)} {_nodes_follow(settings)} {_ratios_follow(settings)}",
-        [_text(settings), _means_text(settings), within_width(_LIMITS)],
-        {"settings": [_row(one) for one in settings], "limits": _LIMITS},
+        [_text(rows), within_width(_LIMITS)],
+        {"settings": [flat(row) for row in rows], "limits": _LIMITS},
     )
 
 
@@ -160,7 +161,7 @@ def _printed(files: ReleasedFiles, one: _Setting) -> list[ComparedFigure]:
 
 
 def _row(one: _Setting) -> Row:
-    found: Row = {
+    row: Row = {
         "model": one.model.name,
         "temperature": one.temperature,
         "turns": one.paired.height,
@@ -168,36 +169,39 @@ def _row(one: _Setting) -> Row:
         "compared_by": "mean" if one.paired["rounds"].null_count() else "tokens, rounds and mean",
         "nodes_chosen": finite(round(one.nodes, 5)),
         "nodes_allowed": finite(one.allowed),
+        **one.ratios,
     }
-    for name, ratio in one.ratios.items():
-        found |= ratio.row(name)
     for method in one.turns:
-        found |= one.pooled[method].row(f"{method}_pooled") | one.macro(method).row(f"{method}_macro")
-    return found
+        row |= {f"{method}_pooled": one.pooled[method], f"{method}_macro": one.macro(method)}
+    return row
 
 
-def _text(settings: Sequence[_Setting]) -> str:
-    head = ["CaDDTree over DDTree@16, paired", "same turns", "nodes", "macro length [95 %]", "pooled length"]
-    rows = [
-        [one.name, f"{one.num_same} of {one.paired.height}", number(one.nodes, 3)]
-        + [ratio.text(3) for ratio in one.ratios.values()]
-        for one in settings
+def _text(rows: Sequence[Row]) -> str:
+    columns = [
+        ("CaDDTree over DDTree@16, paired", "{model} T={temperature}"),
+        ("same turns", "{same} of {turns}"),
+        ("nodes", "{nodes}"),
+        ("macro length [95 %]", "{macro_length_ratio:3}"),
+        ("pooled length", "{pooled_length_ratio:3}"),
+        ("speed, per turn", "{speed_ratio:3}"),
+        ("speed, pooled", "{pooled_speed_ratio:3}"),
+        ("rounds/s", "{rounds_per_s_ratio:3}"),
     ]
+    nodes = [{"nodes": "-" if row["nodes_chosen"] is None else f"{row['nodes_chosen']:.3f}"} for row in rows]
     note = (
         "Same: equal tokens, rounds and mean (4B), or equal mean (8B, of whose turns tokens, rounds and seconds were "
         "not released; their sums were, so pooled figures have no interval). Nodes: the mean budget that CaDDTree "
         "chose, where it was released. Above temperature 0 the two drew other texts, so lengths differ by chance too."
     )
-    return f"{table('lr', [*head, 'speed, per turn', 'speed, pooled', 'rounds/s'], rows)}\n{within_width(note)}"
-
-
-def _means_text(settings: Sequence[_Setting]) -> str:
-    rows = [
-        [one.name, label, one.pooled[method].text(), one.macro(method).text()]
-        for one in settings
+    ratios = table("lr", columns, [row | more for row, more in zip(rows, nodes, strict=True)])
+    means = [
+        row | {"label": label, "pooled": row[f"{method}_pooled"], "macro": row[f"{method}_macro"]}
+        for row in rows
         for method, label in LABELS.items()
     ]
-    return table("llr", ["acceptance length [95 %]", "", "pooled", "macro average"], rows)
+    columns = [("acceptance length [95 %]", "{model} T={temperature}"), ("", "{label}")]
+    columns += [("pooled", "{pooled}"), ("macro average", "{macro}")]
+    return f"{ratios}\n{within_width(note)}\n\n{table('llr', columns, means)}"
 
 
 def _lengths_follow(settings: Sequence[_Setting]) -> str:
@@ -233,7 +237,7 @@ def _ratios_follow(settings: Sequence[_Setting]) -> str:
         f"{name.removesuffix('_ratio')} {one.name}": ratio for one in settings for name, ratio in one.ratios.items()
     }
     tested = {name: ratio for name, ratio in named.items() if ratio.interval.low < ratio.interval.high}
-    differing = [f"{name.replace('_', ' ')}: {ratio.text(3)}" for name, ratio in tested.items() if ratio.side_of()]
+    differing = [f"{name.replace('_', ' ')}: {ratio:3}" for name, ratio in tested.items() if ratio.side_of()]
     if not differing:
         return f"None of {len(tested)} intervals of ratios excludes 1."
     return (

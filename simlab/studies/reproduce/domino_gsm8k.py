@@ -129,7 +129,7 @@ def _follows(compared: list[ComparedFigure], beside: list[ComparedFigure]) -> st
     )
     said = [f"our interval holds {held}" if held else "", f"it excludes {excluded}" if excluded else ""]
     return (
-        f"their table {'is' if is_mean else 'is not'} the mean over prompts of these records. Of what other pages print "
-        f"of these models and dataset, {'; '.join(one for one in said if one) or 'nothing has an interval here'}. Which "
+        f"their table {'is' if is_mean else 'is not'} the mean over prompts of these records. Of what other pages "
+        f"print of these models and dataset, {'; '.join(filter(None, said)) or 'nothing has an interval here'}. Which "
         "questions, wording and machines those are of is not known."
     )

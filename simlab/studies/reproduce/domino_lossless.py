@@ -5,7 +5,7 @@ in reduced precision a near-tie of the target may fall the other way in a pass o
 takes the target's logits.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
@@ -14,7 +14,7 @@ from simlab.analysis.table.text import within_width
 from simlab.errors import SimlabError
 from simlab.studies.reproduce.domino import BLOCK, DATASETS, TREE, TURN
 from simlab.studies.reproduce.options import ReproduceOptions
-from simlab.studies.reproduce.released import ComparedFigure, Findings, ReleasedFiles, Row, table
+from simlab.studies.reproduce.released import ComparedFigure, Findings, ReleasedFiles, Row, flat, table
 
 END_OF_TEXT = 151_645
 """The token that ends a turn of Qwen3."""
@@ -68,27 +68,28 @@ def domino_lossless(files: ReleasedFiles, options: ReproduceOptions) -> Findings
     texts = pl.concat([_texts(files, folder, some) for folder, some in names.items() if some])
     pairs = beside_autoregressive(texts)
     repeated, chain = repeated_texts(texts), chain_over_tree(pairs)
-    first = pairs.filter(pl.col("folder") == texts["folder"][0])
+    parts = pairs.partition_by("folder", "method", maintain_order=True)
+    rows = [_row(part) for part in parts]
+    first = [part for part in parts if part["folder"][0] == texts["folder"][0]]
+    by_dataset = [_row(own) for part in first for own in part.partition_by("dataset", maintain_order=True)]
     return Findings(
         list(_ladder(files, texts)),
         " ".join(filter(None, [_equal_follow(pairs), _cause_follow(pairs, chain), _repeated_follow(repeated)])),
-        [_text(pairs), _datasets_text(first), _repeated_text(repeated), within_width(_NEEDED)],
+        [_text(rows), _datasets_text(by_dataset), _repeated_text(repeated), within_width(_NEEDED)],
         {
-            "sources": [_row(part) for part in _by_method(pairs)],
-            "datasets": [
-                _row(part) for own in _by_method(first) for _, part in own.group_by("dataset", maintain_order=True)
-            ],
+            "sources": [_json_row(row) for row in rows],
+            "datasets": [_json_row(row) for row in by_dataset],
             "repeated": repeated.to_dicts(),
             "chain_over_tree": None if chain is None else chain.row("ratio"),
             "needed": _NEEDED,
             "curves": [
                 {
-                    "folder": part["folder"][0],
-                    "method": part["method"][0],
+                    "folder": row["folder"],
+                    "method": row["method"],
                     "positions": list(_CURVE),
                     "head_equal": _curve(part),
                 }
-                for part in _by_method(pairs)
+                for row, part in zip(rows, parts, strict=True)
             ],
         },
     )
@@ -166,11 +167,6 @@ def _first_difference(heads: Row) -> int:
     return next((at for at, (own, other) in enumerate(shared) if own != other), len(shared))
 
 
-def _by_method(pairs: pl.DataFrame) -> list[pl.DataFrame]:
-    """The rows of each folder and method, in the order in which they stand first."""
-    return pairs.partition_by("folder", "method", maintain_order=True)
-
-
 def _row(part: pl.DataFrame) -> Row:
     datasets = part["dataset"].unique(maintain_order=True).to_list()
     return {
@@ -179,10 +175,17 @@ def _row(part: pl.DataFrame) -> Row:
         "dataset": datasets[0] if len(datasets) == 1 else None,
         "turns": part.height,
         **part.select(pl.sum(*_COUNTED)).row(0, named=True),
-        **prompt_share(part, "head_equal", "one").row("head_equal_share"),
-        **_rate(part).row("diverges_per_1000_tokens", factor=1000),
+        "head_equal_share": prompt_share(part, "head_equal", "one"),
+        "diverges": _rate(part),
         "median_diverges_at": part.filter(pl.col("diverges") == 1)["diverges_at"].median(),
     }
+
+
+def _json_row(row: Row) -> Row:
+    rate = row["diverges"].row("diverges_per_1000_tokens", factor=1000)
+    return flat(
+        {key: value for name in row for key, value in (rate if name == "diverges" else {name: row[name]}).items()}
+    )
 
 
 def _rate(part: pl.DataFrame) -> Estimate:
@@ -240,17 +243,20 @@ def _ladder(files: ReleasedFiles, texts: pl.DataFrame) -> Iterator[ComparedFigur
             yield ComparedFigure(name, mean_over_datasets(own, "mean", "one"), theirs)
 
 
-def _text(pairs: pl.DataFrame) -> str:
-    heading = ["turns", "first tokens equal", "% [95 %]", "digest", "equal, at least", "at most", "diverge per 1,000"]
-    rows, after_end = [], {}
-    for part in _by_method(pairs):
-        label = _LABELS[part["folder"][0]]
-        counted = part.select(pl.sum(*_COUNTED)).row(0, named=True)
-        share = prompt_share(part, "head_equal", "one").text(0, factor=100)
-        digests = [str(counted[name]) for name in _COUNTED[1:4]]
-        rows.append([label, part["method"][0], str(part.height), str(counted["head_equal"]), share, *digests])
-        rows[-1].append(_rate(part).text(1, factor=1000))
-        after_end[label] = f"{label} {counted['after_end']} of {counted['ends']}"
+def _text(rows: Sequence[Row]) -> str:
+    columns = [
+        ("as autoregressive decoding", "{label}"),
+        ("", "{method}"),
+        ("turns", "{turns}"),
+        ("first tokens equal", "{head_equal}"),
+        ("% [95 %]", "{head_equal_share:0%}"),
+        ("digest", "{digest_equal}"),
+        ("equal, at least", "{surely_equal}"),
+        ("at most", "{possibly_equal}"),
+        ("diverge per 1,000", "{diverges:1k}"),
+    ]
+    labelled = [row | {"label": _LABELS[row["folder"]]} for row in rows]
+    after_end = {row["label"]: "{label} {after_end} of {ends}".format_map(row) for row in labelled}
     note = (
         f"First tokens equal: no difference in the first {HEAD}, or in all of a shorter text up to its end. Digest: "
         "of the whole text. Their digests count a token after the end-of-sequence token where a round committed one; "
@@ -259,26 +265,24 @@ def _text(pairs: pl.DataFrame) -> str:
         "per 1,000 tokens before which none was. Ladder: three ways to score nodes; builder: the code that makes the "
         "tree of the scores."
     )
-    return f"{table('llr', ['as autoregressive decoding', '', *heading], rows)}\n{within_width(note)}"
+    return f"{table('llr', columns, labelled)}\n{within_width(note)}"
 
 
-def _datasets_text(first: pl.DataFrame) -> str:
+def _datasets_text(rows: Sequence[Row]) -> str:
     """Texts with equal first tokens by dataset and method, of the first folder."""
-    methods = first["method"].unique(maintain_order=True).to_list()
-    rows = []
-    for (dataset,), own in first.group_by("dataset", maintain_order=True):
-        parts = {name: own.filter(pl.col("method") == name) for name in methods}
-        equal = [str(part["head_equal"].sum()) for part in parts.values()]
-        rows.append([str(dataset), str(parts[methods[0]].height), *equal])
-    return table("lr", [f"first tokens equal, {_LABELS[first['folder'][0]]}", "turns", *methods], rows)
+    equal: dict[str, Row] = {}
+    for row in rows:
+        equal.setdefault(row["dataset"], row | {"equal": []})["equal"].append(row["head_equal"])
+    methods = dict.fromkeys(row["method"] for row in rows)
+    columns = [(f"first tokens equal, {_LABELS[rows[0]['folder']]}", "{dataset}"), ("turns", "{turns}")]
+    columns += [(method, f"{{equal[{at}]}}") for at, method in enumerate(methods)]
+    return table("lr", columns, equal.values())
 
 
 def _repeated_text(repeated: pl.DataFrame) -> str:
-    rows = [
-        [f"{_LABELS[row['first']]} and {_LABELS[row['second']]}", row["method"], f"{row['equal']} of {row['turns']}"]
-        for row in repeated.to_dicts()
-    ]
-    return table("llr", ["equal digests in two folders", "", ""], rows)
+    rows = [row | {"folders": f"{_LABELS[row['first']]} and {_LABELS[row['second']]}"} for row in repeated.to_dicts()]
+    columns = [("equal digests in two folders", "{folders}"), ("", "{method}"), ("", "{equal} of {turns}")]
+    return table("llr", columns, rows)
 
 
 def _distinct(pairs: pl.DataFrame) -> pl.DataFrame:
@@ -309,7 +313,7 @@ def _cause_follow(pairs: pl.DataFrame, chain: Estimate | None) -> str:
     last = "Which of the two each difference is cannot be told without the target's logits."
     if chain is None:
         return f"{first}, and so does a fault. {last}"
-    ratio = f"{chain.text()} times as many texts with equal first tokens as DominoTree"
+    ratio = f"{chain} times as many texts with equal first tokens as DominoTree"
     if not chain.side_of():
         return (
             f"{first}; the chain, which has no tree mask, diverges as often ({ratio}). Nothing here points to a fault, "

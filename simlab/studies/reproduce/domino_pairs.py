@@ -16,7 +16,7 @@ from simlab.analysis.statistics.significance import holm
 from simlab.analysis.table.text import within_width
 from simlab.errors import SimlabError
 from simlab.studies.reproduce.domino import DATASETS, METHODS, MODELS, TREE, TURN, Model, Setting, with_conversations
-from simlab.studies.reproduce.released import ReleasedFiles, Row, table
+from simlab.studies.reproduce.released import ReleasedFiles, Row, flat, table
 
 ROLLUPS = {
     **{label: (name,) for name, label in DATASETS.items()},
@@ -101,64 +101,62 @@ def count_comparisons(cells: Sequence[Row], **only: str) -> dict[str, int]:
 
 def comparisons_text(cells: Sequence[Row]) -> str:
     """How many of their comparisons remain, by model and by the other method."""
-    heading = [
-        "paired comparisons",
-        "cells",
-        "counted",
-        "they show",
-        "remain",
-        "by Holm",
-        "with seconds",
-        "pooled",
-        "sign",
-    ]
-    keys = ("cells", "counted", "shown", "remain", "remain_among_all", "shown_with_pooled", "remain_pooled")
     groups: dict[str, dict[str, str]] = {"all": {}, **{one["model"]: {"model": one["model"]} for one in cells}}
     for one in cells:
         groups[f"{one['model']} over {one['rival']}"] = {key: one[key] for key in ("model", "rival")}
-    counted = {name: count_comparisons(cells, **only) for name, only in groups.items()}
-    rows = [[name, *(str(one[key]) for key in (*keys, "sign_changed_pooled"))] for name, one in counted.items()]
+    columns = [
+        ("paired comparisons", "{name}"),
+        ("cells", "{cells}"),
+        ("counted", "{counted}"),
+        ("they show", "{shown}"),
+        ("remain", "{remain}"),
+        ("by Holm", "{remain_among_all}"),
+        ("with seconds", "{shown_with_pooled}"),
+        ("pooled", "{remain_pooled}"),
+        ("sign", "{sign_changed_pooled}"),
+    ]
+    rows = [{"name": name, **count_comparisons(cells, **only)} for name, only in groups.items()]
     note = (
         "Counted: the others divide by an autoregressive baseline of another session. They show: their interval "
         "excludes 0. Remain: so does ours, over prompts, turns of a conversation together. By Holm: corrected among "
         "the cells of the model that count. Pooled: by all tokens over all seconds instead of the mean of each turn's "
         "speed, where seconds were released; sign: then the interval lies on the other side of 0."
     )
-    return f"{table('lr', heading, rows)}\n{within_width(note)}"
+    return f"{table('lr', columns, rows)}\n{within_width(note)}"
 
 
 def overall_text(cells: Sequence[Row]) -> str:
     """DominoTree over each other method, all datasets together."""
+    columns = [
+        ("DominoTree over, all datasets", "{model} T={temperature}"),
+        ("", "{rival}"),
+        ("speed, per turn [95 %]", "{by_turn:3}"),
+        ("speed, pooled", "{shown_pooled}"),
+        ("macro length", "{lengths:3}"),
+        ("", "{shown_counted}"),
+    ]
     rows = [
-        [f"{one['model']} T={one['temperature']}", one["rival"], one["by_turn"].text(3)]
-        + ["seconds not released" if one["pooled"] is None else one["pooled"].text(3), one["lengths"].text(3)]
-        + ["" if one["counted"] else "not counted"]
+        one
+        | {"shown_pooled": "seconds not released" if one["pooled"] is None else f"{one['pooled']:3}"}
+        | {"shown_counted": "" if one["counted"] else "not counted"}
         for one in cells
         if one["rollup"] == "Overall"
     ]
-    heading = ["DominoTree over, all datasets", "", "speed, per turn [95 %]", "speed, pooled", "macro length", ""]
     note = (
         "Domino has the same drafter and is compared by tokens per second, of another program and, by the authors' "
         "README, another session; DDTree@16, CaDDTree and DFlash have another drafter, and each side is over its own "
         "program's autoregressive decoding."
     )
-    return f"{table('llrrrl', heading, rows)}\n{within_width(note)}"
+    return f"{table('llrrrl', columns, rows)}\n{within_width(note)}"
 
 
 def _row(cell: Row) -> Row:
-    found = {
-        "model": cell["model"],
-        "temperature": cell["temperature"],
-        "rival": cell["rival"],
-        "turns": cell["turns"],
-        "theirs_percent": round(cell["theirs"].value, 4),
-        "theirs_ci_low": round(cell["theirs_low"], 4),
-        "theirs_ci_high": round(cell["theirs_high"], 4),
-        **cell["by_turn"].row("speed_ratio"),
-        **cell["lengths"].row("length_ratio"),
-        **{name: cell[name] for name in ("counted", "remains", "remains_among_all")},
-    }
-    return found if cell["pooled"] is None else found | cell["pooled"].row("pooled_speed_ratio")
+    theirs = {"percent": cell["theirs"].value, "ci_low": cell["theirs_low"], "ci_high": cell["theirs_high"]}
+    named = {name: cell[name] for name in ("model", "temperature", "rival", "turns")}
+    named |= {f"theirs_{name}": round(value, 4) for name, value in theirs.items()}
+    named |= {"speed_ratio": cell["by_turn"], "length_ratio": cell["lengths"]}
+    named |= {name: cell[name] for name in ("counted", "remains", "remains_among_all")}
+    return flat(named if cell["pooled"] is None else named | {"pooled_speed_ratio": cell["pooled"]})
 
 
 def _cells(files: ReleasedFiles, setting: Setting, rows: Sequence[Mapping[str, str]]) -> list[Row]:
@@ -218,8 +216,7 @@ def _cell(
     low, high = float(row["ci_low"]), float(row["ci_high"])
     theirs_side = int(low > 0) - int(high < 0)
     return {
-        "model": setting.model.name,
-        "temperature": setting.temperature,
+        **setting.key,
         "rollup": rollup,
         "rival": RIVALS[rival],
         "turns": paired.height,

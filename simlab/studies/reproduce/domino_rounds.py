@@ -10,29 +10,12 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from simlab.analysis.compare.estimates import (
-    Estimate,
-    mean_over_datasets,
-    prompt_ratio,
-    prompt_share,
-    ratio_of_dataset_means,
-)
+from simlab.analysis.compare import estimates as over
+from simlab.analysis.compare.estimates import Estimate, prompt_ratio
 from simlab.analysis.statistics.intervals import Interval
 from simlab.analysis.table.text import within_width
-from simlab.studies.reproduce.domino import (
-    ARMS,
-    DATASETS,
-    MODELS,
-    MOST_COMMITTED,
-    OWN_PROGRAM,
-    REFERENCE_PROGRAM,
-    ROUNDING,
-    TEMPERATURES,
-    Setting,
-    printed_overall,
-    read_setting,
-    session_names,
-)
+from simlab.studies.reproduce import domino
+from simlab.studies.reproduce.domino import ARMS, DATASETS, MODELS, TEMPERATURES, Setting
 from simlab.studies.reproduce.domino_pairs import comparisons_text, count_comparisons, overall_text, paired_cells
 from simlab.studies.reproduce.domino_sessions import (
     ABLATION,
@@ -45,7 +28,7 @@ from simlab.studies.reproduce.domino_sessions import (
     verification_ratio,
 )
 from simlab.studies.reproduce.options import ReproduceOptions
-from simlab.studies.reproduce.released import ComparedFigure, Findings, ReleasedFiles, Row, table
+from simlab.studies.reproduce.released import ComparedFigure, Findings, ReleasedFiles, Row, flat, table
 
 _LENGTH_LIMIT = 2048
 """Tokens at which a text is cut."""
@@ -61,49 +44,45 @@ _TWO_WAYS = (
 
 def domino_rounds(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
     """Means, sessions, the two arms, over-count, and the paired comparisons of the table."""
-    folders = [f"{model.raw}/{name}/" for model in MODELS for name in (OWN_PROGRAM, REFERENCE_PROGRAM)]
+    programs = (domino.OWN_PROGRAM, domino.REFERENCE_PROGRAM)
+    folders = [f"{model.raw}/{name}/" for model in MODELS for name in programs]
     others = ("results/raw/domino_official/", "results/tables_gpunative/", f"{BASELINE_SESSION}/", f"{ABLATION}/")
-    sessions = [name for model in MODELS for name in session_names(files, model)]
+    sessions = [name for model in MODELS for name in domino.session_names(files, model)]
     files.have([*files.names(*others, *folders), *sessions], options.progress)
-    settings = [read_setting(files, model, temperature) for model in MODELS for temperature in TEMPERATURES]
+    settings = [domino.read_setting(files, model, temperature) for model in MODELS for temperature in TEMPERATURES]
     means = [setting_means(files, one) for one in settings]
     cells = pl.concat([cell_means(files, one) for one in settings])
-    pairs = paired_cells(files, settings)
-    times = pl.concat([round_times(one) for one in settings])
-    changes = session_changes(times)
+    pairs, times = paired_cells(files, settings), pl.concat([round_times(one) for one in settings])
+    changes, counted = session_changes(times), count_comparisons(pairs)
     verification = next((verification_ratio(files, one.own) for one in settings if one.model.summaries), None)
-    over, ablation = [over_count(one, arm) for one in settings for arm in ARMS], draft_sampling(files)
-    counted = count_comparisons(pairs)
-    return Findings(
-        [*(figure for one in means for figure in _compared_means(one)), *_compared_pairs(pairs)],
-        f"{means_follow(means, cells)} {comparisons_follow(counted, changes)} {arms_follow(settings)}",
-        [
-            means_text(cells, means),
-            times_text(times, verification),
-            comparisons_text(pairs),
-            overall_text(pairs),
-            arms_text(settings, cells),
-            draft_sampling_text(ablation),
-            _ends_text(over),
-        ],
-        {
-            "rounds": sum(int(turns["rounds"].sum()) for one in settings for turns in one.arms.values()),
-            "means": [_means_row(one) for one in means],
-            "cells": [_cell_row(one) for one in cells.to_dicts()],
-            "cells_reproduced": count_cells(cells),
-            "sessions": [row | {"ms_per_round": round(row["ms_per_round"], 3)} for row in times.to_dicts()],
-            "session_changes": {name: round(value, 4) for name, value in changes.items()},
-            "verification_ratio": None if verification is None else verification.row("ratio"),
-            "arms": [arm_row(one) for one in settings],
-            "draft_sampling": ablation,
-            "over_count": over,
-            "comparisons": {
-                "all": counted,
-                **{one.name: count_comparisons(pairs, model=one.name) for one in MODELS},
-            },
-            "overall": [cell["row"] for cell in pairs if cell["rollup"] == "Overall"],
-        },
-    )
+    arms, ablation = [arms_of(one) for one in settings], draft_sampling(files)
+    ends = [over_count(one, arm) for one in settings for arm in ARMS]
+    tables = [
+        means_text(cells, means),
+        times_text(times, verification),
+        comparisons_text(pairs),
+        overall_text(pairs),
+        arms_text(arms, cells),
+        draft_sampling_text(ablation),
+        _ends_text(ends),
+    ]
+    values = {
+        "rounds": sum(row[f"{arm}_rounds"] for row in arms for arm in ARMS),
+        "means": [flat({**row, "theirs": row["theirs"].value}) for row in means],
+        "cells": [_cell_row(row) for row in cells.to_dicts()],
+        "cells_reproduced": count_cells(cells),
+        "sessions": [row | {"ms_per_round": round(row["ms_per_round"], 3)} for row in times.to_dicts()],
+        "session_changes": {name: round(value, 4) for name, value in changes.items()},
+        "verification_ratio": None if verification is None else verification.row("ratio"),
+        "arms": [_arm_row(row) for row in arms],
+        "draft_sampling": [flat(row) for row in ablation],
+        "over_count": ends,
+        "comparisons": {"all": counted, **{one.name: count_comparisons(pairs, model=one.name) for one in MODELS}},
+        "overall": [cell["row"] for cell in pairs if cell["rollup"] == "Overall"],
+    }
+    compared = [*(figure for row in means for figure in _compared_means(row)), *_compared_pairs(pairs)]
+    follows = f"{means_follow(means, cells)} {comparisons_follow(counted, changes)} {arms_follow(arms)}"
+    return Findings(compared, follows, tables, values)
 
 
 def pooled(turns: pl.DataFrame) -> Estimate:
@@ -129,8 +108,7 @@ def cell_means(files: ReleasedFiles, setting: Setting) -> pl.DataFrame:
         other = whole if setting.model.domino_drops_first else whole.filter(pl.col("prompt") != 0)
         rows.append(
             {
-                "model": setting.model.name,
-                "temperature": setting.temperature,
+                **setting.key,
                 "dataset": dataset,
                 "arm": arm,
                 "theirs": files.quoted_cell(setting.model.cells, "tau", **key).value,
@@ -145,24 +123,36 @@ def cell_means(files: ReleasedFiles, setting: Setting) -> pl.DataFrame:
     return pl.DataFrame(rows)
 
 
+def _cell_row(cell: Row) -> Row:
+    digits = {"theirs": 4, "macro": 4, "pooled": 4, "macro_over_pooled": 4, "rounds_share": 3, "tokens_per_text": None}
+    del cell["other_warm_up"]
+    return cell | {name: round(cell[name], places) for name, places in digits.items()}
+
+
 def count_cells(cells: pl.DataFrame) -> dict[str, int]:
     """How many cells there are, and how many of theirs are which mean: to all decimals, but of the pooled to two."""
-    most = {"macro": ROUNDING, "pooled": 0.005, "other_warm_up": ROUNDING}
+    most = {"macro": domino.ROUNDING, "pooled": 0.005, "other_warm_up": domino.ROUNDING}
     same = {name: int(((cells[name] - cells["theirs"]).abs() < most[name]).sum()) for name in most}
     return {"cells": cells.height, **same}
 
 
 def setting_means(files: ReleasedFiles, setting: Setting) -> Row:
-    """Their last column, and the means of the same rounds, of the arms that their table has."""
+    """Their last column, and the means of the same rounds, of the arms that their table has.
+
+    The weights ratio, the mean over datasets of pooled means over the pooled mean, is what the change of weights does.
+    """
     turns = setting.chosen
+    means, tokens = ("mean", "one"), ("committed", "rounds")
+    by_dataset, of_all = over.mean_over_datasets(turns, *tokens), pooled(turns)
     return {
         "name": setting.name,
-        "theirs": printed_overall(files, setting.model, setting.temperature, "Domino"),
-        "dataset_macro": mean_over_datasets(turns, "mean", "one"),
-        "dataset_pooled": mean_over_datasets(turns, "committed", "rounds"),
-        "dataset_macro_over_pooled": ratio_of_dataset_means(turns, ("mean", "one"), ("committed", "rounds")),
+        "theirs": domino.printed_overall(files, setting.model, setting.temperature, "Domino"),
+        "dataset_macro": over.mean_over_datasets(turns, *means),
+        "dataset_pooled": by_dataset,
+        "dataset_macro_over_pooled": over.ratio_of_dataset_means(turns, means, tokens),
         "macro": macro(turns),
-        "pooled": pooled(turns),
+        "pooled": of_all,
+        "weights_ratio": round(by_dataset.value / of_all.value, 5),
     }
 
 
@@ -176,22 +166,31 @@ def means_text(cells: pl.DataFrame, means: Sequence[Row]) -> str:
         "the pooled mean to two decimals. Their last column is the mean over datasets, each of equal weight. Intervals "
         "of figures over all texts take the mix of datasets as drawn by chance too; the others hold it fixed."
     )
-    heading = ["all texts", "macro average", "pooled", "", "macro / pooled inside datasets", "weights by rounds"]
-    rows = [
-        [one["name"], one["macro"].text(), one["pooled"].text(), ""]
-        + [one["dataset_macro_over_pooled"].text(3), f"{_weights_ratio(one):.3f}"]
-        for one in means
+    columns = [("all texts", "{name}"), ("macro average", "{macro}"), ("pooled", "{pooled}"), ("", "")]
+    columns += [("macro / pooled inside datasets", "{dataset_macro_over_pooled:3}")]
+    columns += [("weights by rounds", "{weights_ratio:.3f}")]
+    settings = cells.select("model", "temperature").unique(maintain_order=True).rows()
+    of_settings = [
+        (f"{model.removeprefix('Qwen3-')} T={temperature}", f"{{macro_over_pooled[{at}]:.2f}}")
+        for at, (model, temperature) in enumerate(settings)
     ]
-    settings = cells.select("model", "temperature").unique(maintain_order=True)
-    named = [f"{model.removeprefix('Qwen3-')} T={temperature}" for model, temperature in settings.iter_rows()]
     by_dataset = [
-        [DATASETS[row["dataset"]], *(f"{value:.2f}" for value in row["macro_over_pooled"])]
-        + [f"{100 * row['rounds_share'][0]:.0f} to {100 * row['rounds_share'][1]:.0f}"]
-        + [f"{row['tokens_per_text'][0]:,.0f} to {row['tokens_per_text'][1]:,.0f}"]
-        for row in _by_dataset(cells).to_dicts()
+        ("macro over pooled", "{label}"),
+        *of_settings,
+        ("% of rounds", "{rounds_share[0]:.0f} to {rounds_share[1]:.0f}"),
+        ("tokens a text", "{tokens_per_text[0]:,.0f} to {tokens_per_text[1]:,.0f}"),
     ]
-    second = table("lr", ["macro over pooled", *named, "% of rounds", "tokens a text"], by_dataset)
-    return f"{first}\n\n{table('lr', heading, rows)}\n\n{second}"
+    return f"{first}\n\n{table('lr', columns, means)}\n\n{table('lr', by_dataset, _by_dataset(cells))}"
+
+
+def _by_dataset(cells: pl.DataFrame) -> list[Row]:
+    """A row for each dataset, those first whose macro average is largest over the pooled mean; ends of shares."""
+    ratio, share = pl.col("macro_over_pooled"), 100 * pl.col("rounds_share")
+    both = ((share, "rounds_share"), (pl.col("tokens_per_text"), "tokens_per_text"))
+    ends = [pl.concat_list(one.min(), one.max()).alias(name) for one, name in both]
+    grouped = cells.group_by("dataset", maintain_order=True).agg(ratio, ratio.min().alias("least"), *ends)
+    named = grouped.with_columns(pl.col("dataset").replace_strict(DATASETS).alias("label"))
+    return named.sort("least", descending=True, maintain_order=True).to_dicts()
 
 
 def means_follow(means: Sequence[Row], cells: pl.DataFrame) -> str:
@@ -205,23 +204,36 @@ def means_follow(means: Sequence[Row], cells: pl.DataFrame) -> str:
     if least <= 0:
         inside = f"from {-most:+.0f} to {-least:+.0f} % of it; the two differ in {shown} of {len(means)} settings"
         return f"{first} Pooled inside each dataset, the mean over datasets lies {inside}."
-    name, some = _by_dataset(cells).select("dataset", "macro_over_pooled").row(0)
-    weights = [100 * (1 / _weights_ratio(one) - 1) for one in means]
+    widest, weights = _by_dataset(cells)[0], [100 * (1 / one["weights_ratio"] - 1) for one in means]
+    low, high = (100 * (end(widest["macro_over_pooled"]) - 1) for end in (min, max))
     return (
         f"{first} Pooled inside each dataset, the mean over datasets is {least:.0f} to {most:.0f} % smaller, in "
-        f"{shown} of {len(means)} settings shown; of single datasets {DATASETS[name]} differs most, whose macro "
-        f"average is {100 * (min(some) - 1):.0f} to {100 * (max(some) - 1):.0f} % larger than its pooled mean. Pooling "
-        f"all texts weighs datasets by their rounds, which changes another {min(weights):+.0f} to {max(weights):+.0f} %."
+        f"{shown} of {len(means)} settings shown; of single datasets {widest['label']} differs most, whose macro "
+        f"average is {low:.0f} to {high:.0f} % larger than its pooled mean. Pooling all texts weighs datasets by their "
+        f"rounds, which changes another {min(weights):+.0f} to {max(weights):+.0f} %."
     )
 
 
 def comparisons_follow(counted: Mapping[str, int], changes: Mapping[str, float]) -> str:
-    """Which comparisons say something, and how many of those remain."""
-    first = ""
+    """Which comparisons say something, and how many of those remain.
+
+    Args:
+        counted: as `count_comparisons` has them.
+        changes: by how much the rounds of a method took another time in the other session.
+    """
+    first, percent = "", sorted(100 * (value - 1) for value in changes.values())
     if counted["left_out"]:
+        changed = ""
+        if percent:
+            changed = f", whose rounds differ by {percent[0]:+.0f} to {percent[-1]:+.0f} % in time"
+        if percent and percent[0] * percent[-1] > 0:
+            least, most = sorted((abs(percent[0]), abs(percent[-1])))
+            time, size = ("less", "large") if percent[0] < 0 else ("more", "small")
+            took = f"a round took {least:.0f} to {most:.0f} % {time} time"
+            changed = f", in which {took}, so that their speedups are too {size}"
         first = (
-            f"Of {counted['cells']} comparisons {counted['left_out']} tell nothing of the methods: there the others are "
-            f"over an autoregressive baseline of another session{_changed(changes)}. "
+            f"Of {counted['cells']} comparisons {counted['left_out']} tell nothing of the methods: there the others "
+            f"are over an autoregressive baseline of another session{changed}. "
         )
     return (
         f"{first}Of {counted['shown']} of the {counted['counted']} {'other ' if first else ''}comparisons whose "
@@ -231,22 +243,61 @@ def comparisons_follow(counted: Mapping[str, int], changes: Mapping[str, float])
     )
 
 
-def _changed(changes: Mapping[str, float]) -> str:
-    """By how much the rounds of a method took another time in the other session."""
-    if not changes:
-        return ""
-    percent = [100 * (value - 1) for value in changes.values()]
-    least, most = sorted((abs(min(percent)), abs(max(percent))))
-    if max(percent) < 0:
-        return f", in which a round took {least:.0f} to {most:.0f} % less time, so that their speedups are too large"
-    if min(percent) > 0:
-        return f", in which a round took {least:.0f} to {most:.0f} % more time, so that their speedups are too small"
-    return f", whose rounds differ by {min(percent):+.0f} to {max(percent):+.0f} % in time"
+def arms_of(one: Setting) -> Row:
+    """Both arms of a setting, and the graph arm over the eager arm, paired."""
+    first, second = (one.arms[arm] for arm in ARMS)
+    paired = first.join(second, on=domino.TURN, suffix="_eager")
+    row: Row = {**one.key, "turns": paired.height}
+    for arm, turns in one.arms.items():
+        row |= {f"{arm}_rounds": int(turns["rounds"].sum()), f"{arm}_pooled": pooled(turns)}
+        row[f"{arm}_macro"] = macro(turns)
+        row[f"{arm}_whole_block_share"] = over.prompt_share(turns, "whole_block", "rounds")
+    return row | {
+        "equal_turns": int((paired["lengths"] == paired["lengths_eager"]).sum()),
+        "length_ratio": prompt_ratio(paired, committed=1, rounds=-1, committed_eager=-1, rounds_eager=1),
+        "macro_length_ratio": prompt_ratio(paired, mean=1, mean_eager=-1),
+        "speed_ratio": prompt_ratio(paired, tokens=1, seconds=-1, tokens_eager=-1, seconds_eager=1),
+        "rounds_per_s_ratio": prompt_ratio(paired, rounds=1, seconds=-1, rounds_eager=-1, seconds_eager=1),
+    }
 
 
-def arms_follow(settings: Sequence[Setting]) -> str:
+def _arm_row(row: Row) -> Row:
+    return flat(row | {f"{arm}_macro": round(row[f"{arm}_macro"].value, 5) for arm in ARMS})
+
+
+def arms_text(arms: Sequence[Row], cells: pl.DataFrame) -> str:
+    """Both arms, the graph arm over the eager arm, and what they differ in."""
+    singly = [
+        {"name": f"{row['model']} T={row['temperature']} {arm}"}
+        | {name: row[f"{arm}_{name}"] for name in ("rounds", "pooled", "macro", "whole_block_share")}
+        for row in arms
+        for arm in ARMS
+    ]
+    each = [("the two arms", "{name}"), ("rounds", "{rounds:,}"), ("pooled [95 %]", "{pooled}")]
+    each += [("macro average", "{macro}"), (f"rounds of {domino.MOST_COMMITTED}, %", "{whole_block_share:1%}")]
+    both = [
+        ("graph over eager, paired", "{model} T={temperature}"),
+        ("equal turns", "{equal_turns} of {turns}"),
+        ("pooled length [95 %]", "{length_ratio:3}"),
+        ("macro length", "{macro_length_ratio:3}"),
+        ("speed", "{speed_ratio:3}"),
+        ("rounds/s", "{rounds_per_s_ratio:3}"),
+    ]
+    eager = cells.filter(pl.col("arm") == "eager")
+    best = f"The graph arm is the faster one in all {cells.height} cells, as their README says."
+    if eager.height:
+        named = eager.select(pl.format("{} T={} {}", "model", "temperature", "dataset")).to_series().to_list()
+        best = (
+            "Their README (results/raw/domino_official) has the graph arm at least as fast in every cell; in "
+            f"{eager.height} of {cells.height} the eager one is faster "
+            f"({', '.join(named[:3])}{' ...' if named[3:] else ''})."
+        )
+    return "\n\n".join([table("lr", each, singly), table("lr", both, arms), within_width(f"{_TWO_WAYS} {best}")])
+
+
+def arms_follow(arms: Sequence[Row]) -> str:
     """Whether CUDA graphs change more than speed."""
-    ratios, said = {one.name: one.length_ratio for one in settings}, []
+    ratios, said = {f"{row['model']} T={row['temperature']}": row["length_ratio"] for row in arms}, []
     for side, word in ((1, "more"), (-1, "fewer")):
         some = {name: ratio for name, ratio in ratios.items() if ratio.side_of() == side}
         if some:
@@ -258,117 +309,34 @@ def arms_follow(settings: Sequence[Setting]) -> str:
     return f"The arm with CUDA graphs {' and '.join(said)}, so the arms differ in more than speed there."
 
 
-def arm_row(one: Setting) -> Row:
-    """Both arms of a setting, and one over the other, as scripts and figures read them."""
-    found: Row = {"model": one.model.name, "temperature": one.temperature, "turns": one.paired_arms.height}
-    for arm, turns in one.arms.items():
-        found |= {f"{arm}_rounds": int(turns["rounds"].sum()), **pooled(turns).row(f"{arm}_pooled")}
-        found[f"{arm}_macro"] = round(macro(turns).value, 5)
-        found |= prompt_share(turns, "whole_block", "rounds").row(f"{arm}_whole_block_share")
-    found["equal_turns"] = _equal_turns(one)
-    for name, ratio in _arm_ratios(one).items():
-        found |= ratio.row(name)
-    return found
-
-
-def arms_text(settings: Sequence[Setting], cells: pl.DataFrame) -> str:
-    """Both arms, one over the other, and what they differ in."""
-    heading = ["the two arms", "rounds", "pooled [95 %]", "macro average", f"rounds of {MOST_COMMITTED}, %"]
-    arms = [
-        [f"{one.name} {arm}", f"{int(turns['rounds'].sum()):,}", pooled(turns).text(), macro(turns).text()]
-        + [prompt_share(turns, "whole_block", "rounds").text(1, factor=100)]
-        for one in settings
-        for arm, turns in one.arms.items()
-    ]
-    ratios = [
-        [one.name, f"{_equal_turns(one)} of {one.paired_arms.height}"]
-        + [ratio.text(3) for ratio in _arm_ratios(one).values()]
-        for one in settings
-    ]
-    over = ["graph over eager, paired", "equal turns", "pooled length [95 %]", "macro length", "speed", "rounds/s"]
-    eager = [
-        f"{row['model']} T={row['temperature']} {row['dataset']}"
-        for row in cells.filter(pl.col("arm") == "eager").to_dicts()
-    ]
-    best = f"The graph arm is the faster one in all {cells.height} cells, as their README says."
-    if eager:
-        best = (
-            f"Their README (results/raw/domino_official) has the graph arm at least as fast in every cell; in "
-            f"{len(eager)} of {cells.height} the eager one is faster "
-            f"({', '.join(eager[:3])}{' ...' if eager[3:] else ''})."
-        )
-    return "\n\n".join([table("lr", heading, arms), table("lr", over, ratios), within_width(f"{_TWO_WAYS} {best}")])
-
-
 def over_count(one: Setting, arm: str) -> Row:
     """Tokens in acceptance lengths that are not in the text, by how the text ended."""
-    over, is_cut = pl.col("committed") - pl.col("tokens"), pl.col("tokens") >= _LENGTH_LIMIT
-    counted = one.arms[arm].select(
-        (~is_cut).sum().alias("ended"),
-        (~is_cut & (over == 1)).sum().alias("ended_by_one"),
-        (~is_cut & (over > 1)).sum().alias("ended_by_more"),
-        (over < 0).sum().alias("fewer"),
-        is_cut.sum().alias("cut"),
-        pl.max_horizontal(over.filter(is_cut).max(), pl.lit(0)).alias("cut_most"),
-        over.sum().alias("over"),
-        pl.col("tokens").sum(),
-    )
-    row = counted.row(0, named=True)
-    share = round(row.pop("over") / row.pop("tokens"), 6)
-    return {"model": one.model.name, "temperature": one.temperature, "arm": arm, **row, "share": share}
+    more, is_cut = pl.col("committed") - pl.col("tokens"), pl.col("tokens") >= _LENGTH_LIMIT
+    counts = {
+        "ended": (~is_cut).sum(),
+        "ended_by_one": (~is_cut & (more == 1)).sum(),
+        "ended_by_more": (~is_cut & (more > 1)).sum(),
+        "fewer": (more < 0).sum(),
+        "cut": is_cut.sum(),
+        "cut_most": pl.max_horizontal(more.filter(is_cut).max(), pl.lit(0)),
+        "share": more.sum() / pl.col("tokens").sum(),
+    }
+    row = one.arms[arm].select(count.alias(name) for name, count in counts.items()).row(0, named=True)
+    return {**one.key, "arm": arm, **row, "share": round(row["share"], 6)}
 
 
 def _ends_text(rows: Sequence[Row]) -> str:
     """Tokens that are counted after the end of a text."""
-    heading = ["counted after the end of the text", "texts that end", "by 1", "by more", "cut", "by at most", "all, %"]
-    cells = [
-        [f"{row['model']} T={row['temperature']} {row['arm']}"]
-        + [str(row[key]) for key in ("ended", "ended_by_one", "ended_by_more", "cut", "cut_most")]
-        + [f"{100 * row['share']:.2f}"]
-        for row in rows
+    columns = [
+        ("counted after the end of the text", "{model} T={temperature} {arm}"),
+        ("texts that end", "{ended}"),
+        ("by 1", "{ended_by_one}"),
+        ("by more", "{ended_by_more}"),
+        ("cut", "{cut}"),
+        ("by at most", "{cut_most}"),
+        ("all, %", "{percent:.2f}"),
     ]
-    return table("lr", heading, cells)
-
-
-def _arm_ratios(one: Setting) -> dict[str, Estimate]:
-    """The graph arm over the eager arm."""
-    paired = one.paired_arms
-    return {
-        "length_ratio": one.length_ratio,
-        "macro_length_ratio": prompt_ratio(paired, mean=1, mean_eager=-1),
-        "speed_ratio": prompt_ratio(paired, tokens=1, seconds=-1, tokens_eager=-1, seconds_eager=1),
-        "rounds_per_s_ratio": prompt_ratio(paired, rounds=1, seconds=-1, rounds_eager=-1, seconds_eager=1),
-    }
-
-
-def _equal_turns(one: Setting) -> int:
-    return int((one.paired_arms["lengths"] == one.paired_arms["lengths_eager"]).sum())
-
-
-def _weights_ratio(means: Row) -> float:
-    """The mean over datasets of pooled means, over the pooled mean: what the change of weights does."""
-    return float(means["dataset_pooled"].value / means["pooled"].value)
-
-
-def _means_row(means: Row) -> Row:
-    found: Row = {"name": means["name"], "theirs": means["theirs"].value}
-    for name, value in means.items():
-        found |= value.row(name) if isinstance(value, Estimate) else {}
-    return found | {"weights_ratio": round(_weights_ratio(means), 5)}
-
-
-def _cell_row(cell: Row) -> Row:
-    digits = {"theirs": 4, "macro": 4, "pooled": 4, "macro_over_pooled": 4, "rounds_share": 3, "tokens_per_text": None}
-    named = {name: cell[name] for name in ("model", "temperature", "dataset", "arm")}
-    return named | {name: round(cell[name], places) for name, places in digits.items()}
-
-
-def _by_dataset(cells: pl.DataFrame) -> pl.DataFrame:
-    """A row for each dataset, those first whose macro average is largest over the pooled mean; ends of shares."""
-    ends = [pl.concat_list(pl.min(name), pl.max(name)).alias(name) for name in ("rounds_share", "tokens_per_text")]
-    ratio = pl.col("macro_over_pooled")
-    grouped = cells.group_by("dataset", maintain_order=True).agg(ratio, ratio.min().alias("least"), *ends)
-    return grouped.sort("least", descending=True, maintain_order=True)
+    return table("lr", columns, [row | {"percent": 100 * row["share"]} for row in rows])
 
 
 def _compared_means(means: Row) -> list[ComparedFigure]:
@@ -380,7 +348,7 @@ def _compared_pairs(cells: Sequence[Row]) -> list[ComparedFigure]:
     """DominoTree over Domino and over DDTree, all datasets together, in per cent."""
     found = []
     for cell in cells:
-        if cell["rollup"] == "Overall" and cell["rival"] in {"Domino", "DDTree@16"}:
+        if cell["rollup"] == "Overall" and cell["rival"] in ("Domino", "DDTree@16"):
             own: Estimate = cell["by_turn"]
             low, high = (100 * (end - 1) for end in (own.interval.low, own.interval.high))
             name = f"{cell['model']} T={cell['temperature']}: DominoTree over {cell['rival']}, % of speed"

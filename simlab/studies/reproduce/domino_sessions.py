@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from simlab.analysis.compare.estimates import Estimate, prompt_ratio
-from simlab.analysis.table.text import number, within_width
+from simlab.analysis.table.text import within_width
 from simlab.errors import SimlabError
 from simlab.studies.reproduce.domino import DATASETS, METHODS, TREE, TURN, Setting
 from simlab.studies.reproduce.released import ReleasedFiles, Row, table
@@ -102,18 +102,18 @@ def verification_ratio(files: ReleasedFiles, own: pl.DataFrame) -> Estimate | No
 
 def times_text(times: pl.DataFrame, verification: Estimate | None) -> str:
     """Milliseconds of a round, a row for each model and method."""
-    temperatures = times["temperature"].unique(maintain_order=True).to_list()
-    rows = []
+    temperatures, rows = times["temperature"].unique(maintain_order=True).to_list(), []
     for (model, method), some in times.group_by("model", "method", maintain_order=True):
-        ms = dict(some.select("temperature", "ms_per_round").iter_rows())
-        rows.append([str(model), str(method), *(number(ms.get(one, float("nan")), 1) for one in temperatures)])
-    text = table("llr", ["milliseconds of a round", "", *(f"T={one}" for one in temperatures)], rows)
+        ms = {at: f"{value:.1f}" for at, value in some.select("temperature", "ms_per_round").iter_rows()}
+        rows.append({"model": model, "method": method, "ms": [ms.get(at, "-") for at in temperatures]})
+    columns = [("milliseconds of a round", "{model}"), ("", "{method}")]
+    text = table("llr", [*columns, *((f"T={one}", f"{{ms[{at}]}}") for at, one in enumerate(temperatures))], rows)
     if verification is None:
         return text
     size = {0: "about right", 1: "too large", -1: "too small"}[verification.side_of()]
     note = (
         "DominoTree's own autoregressive baseline of Qwen3-8B is of an earlier session too, at every temperature: the "
-        f"same trees took {verification.text(3)} times as long to verify there, so its speedups are {size} as well."
+        f"same trees took {verification:3} times as long to verify there, so its speedups are {size} as well."
     )
     return f"{text}\n{within_width(note)}"
 
@@ -133,9 +133,9 @@ def draft_sampling(files: ReleasedFiles) -> list[Row]:
                 "dataset": dataset,
                 "temperature": matched["temperature"],
                 "turns": both.height,
-                **prompt_ratio(both, mean=1, one=-1).row("greedy_macro"),
-                **prompt_ratio(both, mean_sampled=1, one=-1).row("sampled_macro"),
-                **prompt_ratio(both, mean=1, mean_sampled=-1).row("ratio"),
+                "greedy_macro": prompt_ratio(both, mean=1, one=-1),
+                "sampled_macro": prompt_ratio(both, mean_sampled=1, one=-1),
+                "ratio": prompt_ratio(both, mean=1, mean_sampled=-1),
             }
         )
     return sorted(rows, key=lambda row: (row["temperature"], row["dataset"]))
@@ -143,14 +143,14 @@ def draft_sampling(files: ReleasedFiles) -> list[Row]:
 
 def draft_sampling_text(rows: Sequence[Row]) -> str:
     """The rows as a table."""
-    cells = [
-        [f"T={row['temperature']}", DATASETS.get(row["dataset"], row["dataset"])]
-        + [f"{row['greedy_macro']:.2f}", f"{row['sampled_macro']:.2f}"]
-        + [f"{row['ratio']:.3f} [{row['ratio_ci_low']:.3f}, {row['ratio_ci_high']:.3f}]"]
-        for row in rows
+    columns = [
+        ("their ablation, Qwen3-4B, chain", "T={temperature}"),
+        ("", "{label}"),
+        ("greedy", "{greedy_macro:v}"),
+        ("sampled", "{sampled_macro:v}"),
+        ("greedy over sampled [95 %]", "{ratio:3}"),
     ]
-    heading = ["their ablation, Qwen3-4B, chain", "", "greedy", "sampled", "greedy over sampled [95 %]"]
-    return table("llr", heading, cells)
+    return table("llr", columns, [row | {"label": DATASETS.get(row["dataset"], row["dataset"])} for row in rows])
 
 
 def _records(files: ReleasedFiles, name: str, dataset: str, method: str, **further: type[pl.DataType]) -> pl.DataFrame:

@@ -13,12 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from simlab.analysis.compare.averaging import finite
 from simlab.analysis.compare.estimates import Estimate
 from simlab.analysis.statistics.intervals import mean_interval, ratio_interval
 from simlab.errors import SimlabError
 from simlab.studies.reproduce.options import ReproduceOptions
-from simlab.studies.reproduce.released import ComparedFigure, Findings, ReleasedFiles, Row, table
+from simlab.studies.reproduce.released import ComparedFigure, Findings, ReleasedFiles, Row, flat, table
 
 _RUNS, _ANALYSIS = "runs/2026-09-05_step63-wide-unary_a100-40gb", "analysis/2026-09-05_step63-wide-unary"
 
@@ -59,15 +58,15 @@ def eliran_online(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
     gains = [one.ours.side_of(0) for one in compared if one.what.endswith("over unary")]
     times = [ms for some in curve.values() for _, ms in some]
     follows = (
-        f"of {len(gains)} pairs of trees of equal budget the pairwise one matches more tokens in {gains.count(1)}, fewer "
-        f"in {gains.count(-1)}, and {gains.count(0)} show no difference; the median pass takes {min(times):.1f} to "
-        f"{max(times):.1f} ms over all sizes of a tree."
+        f"of {len(gains)} pairs of trees of equal budget the pairwise one matches more tokens in {gains.count(1)}, "
+        f"fewer in {gains.count(-1)}, and {gains.count(0)} show no difference; the median pass takes {min(times):.1f} "
+        f"to {max(times):.1f} ms over all sizes of a tree."
     )
-    cells = [[dataset, str(nodes), f"{ms:.2f}"] for dataset, some in curve.items() for nodes, ms in some]
-    passes = table("lrr", ["drafted tokens, and median ms of their pass", "", ""], cells)
-    return Findings(
-        compared, follows, [_lengths_text(lengths), passes], {"lengths": lengths, "verify_ms_by_nodes": curve}
-    )
+    columns = [("drafted tokens, and median ms of their pass", "{dataset}"), ("", "{nodes}"), ("", "{ms:.2f}")]
+    rows = [{"dataset": dataset, "nodes": nodes, "ms": ms} for dataset, some in curve.items() for nodes, ms in some]
+    passes = table("lrr", columns, rows)
+    values = {"lengths": [flat(row, digits=None) for row in lengths], "verify_ms_by_nodes": curve}
+    return Findings(compared, follows, [_lengths_text(lengths), passes], values)
 
 
 def _read_rounds(files: ReleasedFiles, dataset: str) -> pl.DataFrame:
@@ -96,9 +95,9 @@ def _lengths(rounds: pl.DataFrame, dataset: str) -> list[Row]:
                 "method": method,
                 "budget": budget,
                 "rounds": own.height,
-                **pooled.row("acceptance_length", digits=None),
-                "acceptance_length_macro": finite(float((tokens / number).mean())),
-                "verify_ms": finite(float(np.median(own["target_verify_latency_ms"].to_numpy()))),
+                "acceptance_length": pooled,
+                "acceptance_length_macro": float((tokens / number).mean()),
+                "verify_ms": float(np.median(own["target_verify_latency_ms"].to_numpy())),
             }
         )
     return found
@@ -140,11 +139,14 @@ def _shared_budgets(rounds: pl.DataFrame, dataset: str) -> list[int]:
 
 
 def _lengths_text(lengths: Sequence[Row]) -> str:
-    rows = []
-    for row in lengths:
-        low, high = (row[f"acceptance_length_ci_{end}"] for end in ("low", "high"))
-        means = [f"{row['acceptance_length']:.3f}", "-" if low is None else f"[{low:.3f}, {high:.3f}]"]
-        what = [f"{row['dataset']} {row['method']}", str(row["budget"]), f"{row['rounds']:,}"]
-        rows.append([*what, *means, f"{row['acceptance_length_macro']:.3f}", f"{row['verify_ms']:.2f}"])
-    heading = ["", "budget", "rounds", "pooled", "[95 %]", "macro avg", "verify ms"]
-    return f"Acceptance length, bonus token included; [95 %] over prompts:\n\n{table('lrrrlrr', heading, rows)}"
+    columns = [
+        ("", "{dataset} {method}"),
+        ("budget", "{budget}"),
+        ("rounds", "{rounds:,}"),
+        ("pooled", "{acceptance_length:v3}"),
+        ("[95 %]", "{ends}"),
+        ("macro avg", "{acceptance_length_macro:.3f}"),
+        ("verify ms", "{verify_ms:.2f}"),
+    ]
+    rows = [row | {"ends": f"{row['acceptance_length']:i3}" or "-"} for row in lengths]
+    return f"Acceptance length, bonus token included; [95 %] over prompts:\n\n{table('lrrrlrr', columns, rows)}"

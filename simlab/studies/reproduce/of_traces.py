@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 
 import polars as pl
 
@@ -286,27 +287,23 @@ def _ours(trace: Trace) -> str:
 
 def _figures_text(figures: Sequence[Row]) -> str:
     """Theirs, ours and the difference."""
-    heading = ["", "of", "theirs", "ours [95 %]", "difference", "theirs within it", "theirs is"]
+    columns = [
+        ("", "{named}"),
+        ("of", "{policy}"),
+        ("theirs", "{theirs:.2f}"),
+        ("ours [95 %]", "{shown}"),
+        ("difference", "{share}"),
+        ("theirs within it", "{within}"),
+        ("theirs is", "{theirs_note}"),
+    ]
     rows = []
     for one in figures:
-        share = "-" if one["ours"] is None else f"{100 * one['difference_share']:+.1f} %"
-        within = {None: "-", True: "yes", False: "no"}[one["within_interval"]]
-        ours, low, high = (
-            math.nan if one[name] is None else one[name] for name in ("ours", "ours_ci_low", "ours_ci_high")
-        )
-        shown = with_interval(ours, Interval(low, high)).rstrip()
-        rows.append(
-            [
-                measure_name(one["measure"]),
-                one["policy"],
-                f"{one['theirs']:.2f}",
-                shown,
-                share,
-                within,
-                one["theirs_note"],
-            ]
-        )
-    return table("llrlrrl", heading, rows)
+        ends = (math.nan if one[name] is None else one[name] for name in ("ours_ci_low", "ours_ci_high"))
+        ours = math.nan if one["ours"] is None else one["ours"]
+        more = {"named": measure_name(one["measure"]), "shown": with_interval(ours, Interval(*ends)).rstrip()}
+        more["share"] = "-" if one["ours"] is None else f"{100 * one['difference_share']:+.1f} %"
+        rows.append(one | more | {"within": {None: "-", True: "yes", False: "no"}[one["within_interval"]]})
+    return table("llrlrrl", columns, rows)
 
 
 def _checks_text(checks: Sequence[Row]) -> str:
@@ -317,36 +314,32 @@ def _checks_text(checks: Sequence[Row]) -> str:
         verdict = f"Not a reproduction: {len(differing)} of what must be equal differs: {', '.join(differing)}."
     if unknown:
         verdict += f" Not known: {', '.join(unknown)}."
-    return f"{table('l', ['must be equal', 'theirs', 'ours', ''], [list(one.values()) for one in checks])}\n\n{verdict}"
+    columns = [("must be equal", "{what}"), ("theirs", "{theirs}"), ("ours", "{ours}"), ("", "{state}")]
+    return f"{table('l', columns, checks)}\n\n{verdict}"
 
 
 def _budgets_text(budgets: Sequence[Row], title: str, chosen: str) -> str:
     """A grid of budgets, the chosen budget marked."""
+    names = {POOLED: "acceptance length", MACRO: "macro avg", "tokens_per_s": "tokens/s"}
+    columns = [(title, "{policy}"), *((heading, f"{{{name}}}") for name, heading in names.items()), ("", "{mark}")]
     rows = [
-        [
-            row["policy"],
-            *(number(math.nan if row[name] is None else row[name], 2) for name in (POOLED, MACRO, "tokens_per_s")),
-        ]
-        + ["chosen" if row["policy"] == chosen else ""]
+        row
+        | {name: number(math.nan if row[name] is None else row[name], 2) for name in names}
+        | {"mark": "chosen" if row["policy"] == chosen else ""}
         for row in budgets
     ]
-    return table("lrrrl", [title, "acceptance length", "macro avg", "tokens/s", ""], rows)
+    return table("lrrrl", columns, rows)
 
 
 def _published_means_text() -> str:
     """The published pairs of means."""
-    rows = [
-        [
-            figure.policy,
-            f"{figure.value:.2f}",
-            f"{pooled:.2f}",
-            f"{100 * (figure.value / pooled - 1):.1f} %",
-            figure.note,
-        ]
-        for figure in AVERAGING.figures
-        for pooled in [POOLED_OF_PRINTED[figure.policy]]
-    ]
-    return table("lrrrl", ["theirs", "printed", "pooled", "larger by", ""], rows)
+    columns = [("theirs", "{policy}"), ("printed", "{value:.2f}"), ("pooled", "{pooled:.2f}")]
+    columns += [("larger by", "{percent:.1f} %"), ("", "{note}")]
+    rows = []
+    for figure in AVERAGING.figures:
+        pooled = POOLED_OF_PRINTED[figure.policy]
+        rows.append(asdict(figure) | {"pooled": pooled, "percent": 100 * (figure.value / pooled - 1)})
+    return table("lrrrl", columns, rows)
 
 
 def _averaging_text(place: str, means: Sequence[BothMeans], flips: Sequence[RankingFlip]) -> str:
@@ -357,9 +350,11 @@ def _averaging_text(place: str, means: Sequence[BothMeans], flips: Sequence[Rank
         known = is_known(ends) and ends.low != ends.high
         interval = f" [{100 * (ends.low - 1):+.1f}, {100 * (ends.high - 1):+.1f}]" if known else ""
         pooled, macro = with_interval(both.pooled, both.pooled_interval), with_interval(both.macro, both.macro_interval)
-        rows.append([both.run, pooled, macro, f"{100 * (both.over - 1):+.1f} %{interval}"])
-    heading = [f"{place}, {means[0].prompts} prompts", "pooled [95 %]", "macro avg [95 %]", "larger by, paired [95 %]"]
-    parts = [table("l", heading, rows), _flips_text(len(means) * (len(means) - 1) // 2, flips)]
+        over = f"{100 * (both.over - 1):+.1f} %{interval}"
+        rows.append({"run": both.run, "pooled": pooled, "macro": macro, "over": over})
+    columns = [(f"{place}, {means[0].prompts} prompts", "{run}"), ("pooled [95 %]", "{pooled}")]
+    columns += [("macro avg [95 %]", "{macro}"), ("larger by, paired [95 %]", "{over}")]
+    parts = [table("l", columns, rows), _flips_text(len(means) * (len(means) - 1) // 2, flips)]
     if means[0].prompts < FEW_PROMPTS:
         parts.append(f"Fewer than {FEW_PROMPTS} prompts: the intervals are rough.")
     return "\n".join(parts)

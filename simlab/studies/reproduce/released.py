@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.resources import files
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -314,23 +315,25 @@ class ComparedFigure:
             "theirs_where": None if theirs is None else theirs.where,
         }
 
-    def cells(self) -> list[str]:
+    def cells(self) -> Row:
         """The figure as a table prints it."""
 
         def shown(value: float) -> str:
             return "-" if math.isnan(value) else f"{value:,.{self.digits}f}"
 
-        theirs = (
-            ("" if math.isnan(self.by_formula) else f"{shown(self.by_formula)}*")
-            if self.theirs is None
-            else (shown(self.theirs.value))
-        )
-        ends = self.ours.interval
-        interval = f"[{shown(ends.low)}, {shown(ends.high)}]" if is_known(ends) else ""
+        ends, theirs = self.ours.interval, "" if self.theirs is None else shown(self.theirs.value)
         # Adding 0 makes a zero that is rounded from below zero without a sign of its own.
-        difference = round(self.difference, self.digits) + 0.0 if not math.isnan(self.difference) else math.nan
-        signed = "" if math.isnan(difference) else f"{difference:+,.{self.digits}f}"
-        return [self.what, theirs, shown(self.ours.value), interval, signed, self.verdict]
+        difference = (
+            "" if math.isnan(self.difference) else f"{round(self.difference, self.digits) + 0.0:+,.{self.digits}f}"
+        )
+        return {
+            "what": self.what,
+            "theirs": theirs if math.isnan(self.by_formula) else f"{shown(self.by_formula)}*",
+            "ours": shown(self.ours.value),
+            "ends": f"[{shown(ends.low)}, {shown(ends.high)}]" if is_known(ends) else "",
+            "difference": difference,
+            "verdict": self.verdict,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,18 +366,30 @@ class Findings:
 
 def compared_text(compared: Sequence[ComparedFigure]) -> str:
     """Theirs, ours, the difference, and whether they agree."""
-    text = table("lrrlrl", ["", "theirs", "ours", "[95 %]", "difference", ""], (one.cells() for one in compared))
+    headings = {"": "what", "theirs": "theirs", "ours": "ours", "[95 %]": "ends", "difference": "difference"}
+    columns = [(heading, f"{{{name}}}") for heading, name in [*headings.items(), ("", "verdict")]]
+    text = table("lrrlrl", columns, (one.cells() for one in compared))
     if any(not math.isnan(one.by_formula) for one in compared):
         return f"{text}\n* worked out from their formulas by our code; they print no such figure"
     return text
 
 
-def table(sides: str, heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Cells as lines under a heading.
+def table(sides: str, columns: Sequence[tuple[str, str]], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows as lines under a heading.
 
     Args:
         sides: for each column ``l`` or ``r``, where its cells stand; the last letter holds for further columns.
-        heading: of each column.
-        rows: of as many cells.
+        columns: heading and template of each, such as ``("rounds", "{rounds:,}")``; a heading may have two lines.
+        rows: values by the names in the templates.
     """
-    return aligned([heading, *rows], [side == "l" for side in sides.ljust(len(heading), sides[-1])])
+    above = list(zip_longest(*(heading.split("\n") for heading, _ in columns), fillvalue=""))
+    cells = [[template.format_map(row) for _, template in columns] for row in rows]
+    return aligned([*above, *cells], [side == "l" for side in sides.ljust(len(columns), sides[-1])])
+
+
+def flat(row: Mapping[str, Any], digits: int | None = 5) -> Row:
+    """A row as JSON has it: an estimate becomes its value and the ends of its interval, with so many decimals."""
+    found: Row = {}
+    for name, value in row.items():
+        found |= value.row(name, digits=digits) if isinstance(value, Estimate) else {name: value}
+    return found

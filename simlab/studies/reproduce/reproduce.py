@@ -100,9 +100,10 @@ def _listed() -> Reproduction:
     """The figures that are known, and whether each can be run here."""
     studies = PUBLISHED.values()
     keys = ("name", "state", "title", "source", "missing")
-    lines = [table("l", ["name", "state", "what"], [[one.name, one.state, one.title] for one in studies])]
+    rows = [{key: getattr(one, key) for key in keys} for one in studies]
+    lines = [table("l", [("name", "{name}"), ("state", "{state}"), ("what", "{title}")], rows)]
     lines += [f"{one.name}: {one.missing}." for one in studies if one.missing]
-    return Reproduction("\n\n".join(lines), {"rows": [{key: getattr(one, key) for key in keys} for one in studies]})
+    return Reproduction("\n\n".join(lines), {"rows": rows})
 
 
 def _of_release(options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Row]:

@@ -13,7 +13,7 @@ from simlab.analysis.statistics.prompt_spread import prompt_spread
 from simlab.analysis.statistics.significance import holm
 from simlab.arrays import Doubles, Longs
 from simlab.studies.reproduce.options import ReproduceOptions
-from simlab.studies.reproduce.released import ComparedFigure, Findings, Quoted, ReleasedFiles, Row
+from simlab.studies.reproduce.released import ComparedFigure, Findings, Quoted, ReleasedFiles, Row, flat
 from simlab.studies.reproduce.specdecode_chains import (
     ADAPTIVE,
     BATCHES,
@@ -50,7 +50,7 @@ _KEYS = ("dataset", "drafter", "policy")
 
 
 def specdecode_bench(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
-    """Their speedups and ours, what a fixed and an adaptive length reach of the oracle's, and how lengths are spread."""
+    """Their speedups and ours, what a fixed and an adaptive length reach of the oracle's, and spreads of lengths."""
     paths = {one: f"data/llama3.1-8B/combined_{one}.jsonl" for one in DATASETS}
     files.have(["predictor.py", "simulator.py", *paths.values()], options.progress)
     settings, every = read_settings(files, DATASETS), read_chains(files, paths)
@@ -132,7 +132,7 @@ def combined_of(chains: Chains, settings: TheirSettings) -> list[Row]:
         del row["theirs_pooled"], row["theirs_decode_only"]
         better = min((seconds(one, settings.costs, batch) for one in alone), key=lambda own: float(own.sum()))
         over = paired_ratio(better, seconds(sums, settings.costs, batch))
-        rows.append(row | {"theirs_charged": charged[0]} | over.row("over_better_drafter", digits=None))
+        rows.append(row | {"theirs_charged": charged[0], "over_better_drafter": over})
     return rows
 
 
@@ -145,7 +145,7 @@ def _step_row(
 ) -> Row:
     row: Row = dict(zip((*_KEYS, "batch"), what, strict=True))
     row |= dict(zip(("theirs", "theirs_pooled", "theirs_decode_only"), theirs, strict=True))
-    return row | _speedup_of(records, sums, what[3], settings).row("ours", digits=None)
+    return row | {"ours": _speedup_of(records, sums, what[3], settings)}
 
 
 def _speedup_of(records: ChainRecords, sums: Doubles, batch: int, settings: TheirSettings) -> Estimate:
@@ -180,26 +180,26 @@ def reach_of(records: ChainRecords, base: Seconds, fixed: Mapping[int, Seconds],
         row |= {"oracle": speedup(plain, best).value, "fixed": speedup(plain, own).value}
         policies = {"fixed": own, **{name: one[batch][shown] for name, one in adaptive.items()}}
         for name, one in policies.items():
-            row |= reached_share(plain, one, best).row(f"{name}_reached", digits=None)
+            row[f"{name}_reached"] = reached_share(plain, one, best)
         for name in adaptive:
             over = paired_ratio(own, policies[name])
-            row |= over.row(f"{name}_over_fixed", digits=None)
-            row |= {f"{name}_p": over.p_value, f"{name}_verdict": verdict(over.value, over.p_value)}
+            row |= {f"{name}_over_fixed": over, f"{name}_verdict": verdict(over.value, over.p_value)}
         rows.append(row)
     return rows
 
 
 def with_corrected_verdicts(rows: Sequence[Row]) -> list[Row]:
-    """Add verdicts that hold for all rows and adaptive rules at once, by Holm; p-values are left out of the rows."""
-    adjusted = holm(np.array([[row[f"{name}_p"] for name in ADAPTIVE] for row in rows], np.float64).ravel())
-    found = []
-    for row, p_values in zip(rows, adjusted.reshape(len(rows), -1).tolist(), strict=True):
-        kept = {key: value for key, value in row.items() if not key.endswith("_p")}
-        for name, p_value in zip(ADAPTIVE, p_values, strict=True):
-            over = row[f"{name}_over_fixed"]
-            kept[f"{name}_verdict_corrected"] = verdict(float("nan") if over is None else over, p_value)
-        found.append(kept)
-    return found
+    """Add verdicts that hold for all rows and adaptive rules at once, by Holm."""
+    ratios = [[row[f"{name}_over_fixed"] for name in ADAPTIVE] for row in rows]
+    adjusted = holm(np.array([one.p_value for own in ratios for one in own], np.float64)).reshape(len(rows), -1)
+    return [
+        row
+        | {
+            f"{name}_verdict_corrected": verdict(one.value, p_value)
+            for name, one, p_value in zip(ADAPTIVE, own, p_values, strict=True)
+        }
+        for row, own, p_values in zip(rows, ratios, adjusted.tolist(), strict=True)
+    ]
 
 
 def verdict(over_fixed: float, p_value: float) -> str:
@@ -272,7 +272,7 @@ def means_of(records: ChainRecords) -> list[Row]:
         row: Row = {"dataset": records.dataset, "drafter": records.drafter, "of": of}
         names = ("acceptance_length", "acceptance_length_macro", "macro_over_pooled")
         for name, value, ends in zip(names, np.exp(spread.whole).tolist(), intervals_of(spread), strict=True):
-            row |= Estimate(value, Interval(float(np.exp(ends.low)), float(np.exp(ends.high)))).row(name, digits=None)
+            row[name] = Estimate(value, Interval(float(np.exp(ends.low)), float(np.exp(ends.high))))
         rows.append(row)
     return rows
 
@@ -323,10 +323,8 @@ def _compared(steps: Sequence[Row]) -> list[ComparedFigure]:
     found = []
     for row in steps:
         if row["batch"] == 1 and row["policy"] in SHOWN_POLICIES:
-            low, high = (float("nan") if row[name] is None else row[name] for name in ("ours_ci_low", "ours_ci_high"))
             what = f"{row['dataset']}, {row['drafter']}, {row['policy']}, batch 1: speedup"
-            ours = Estimate(row["ours"], Interval(low, high))
-            found.append(ComparedFigure(what, ours, by_formula=row["theirs"], same_records=False))
+            found.append(ComparedFigure(what, row["ours"], by_formula=row["theirs"], same_records=False))
     return found
 
 
@@ -337,7 +335,8 @@ def _json_sections(rows: Mapping[str, Sequence[Row]]) -> Row:
     """
     found: Row = {}
     for section, some in rows.items():
-        kept = [{name: _rounded(row[name]) for name in _kept_names(row)} for row in some]
+        whole = [flat(row, digits=None) for row in some]
+        kept = [{name: _rounded(row[name]) for name in _kept_names(row)} for row in whole]
         if section in ("steps", "combined", "reached"):
             joined: dict[tuple[object, ...], list[Row]] = {}
             for row in kept:

@@ -4,9 +4,9 @@ Such a record replays any chain up to its longest, on texts that are as they are
 probabilities, so it replays no tree and no rule that asks how sure the drafter is.
 
 Speedups by their formulas too: `simulator.py` has the formulas, `predictor.py` the costs of passes; code is ours. A
-batch is one request as often as its size. Each text's walk begins at entry 0, although the prefill has brought the first
-token, and its seconds hold the prefill. The speedup is the ratio of mean tokens per second, over a sample of requests
-that their seed fixes.
+batch is one request as often as its size. Each text's walk begins at entry 0, although the prefill has brought the
+first token, and its seconds hold the prefill. The speedup is the ratio of mean tokens per second, over a sample of
+requests that their seed fixes.
 """
 
 import random
@@ -156,8 +156,9 @@ def same_length(chains: Chains) -> Longs:
 
 
 def read_chains(files: ReleasedFiles, paths: Mapping[str, str]) -> dict[str, tuple[Chains, int]]:
-    """Dense accepted lengths of EAGLE and n-gram drafts, by dataset; and n-gram entries that prompt lookup on the
-    released tokens does not give.
+    """Dense accepted lengths of EAGLE and n-gram drafts, by dataset.
+
+    Beside them how many n-gram entries prompt lookup on the released tokens does not give.
     """
     raw = {dataset: [_request(one, path) for one in files.objects(path)] for dataset, path in paths.items()}
     every = [one for some in raw.values() for one in some]

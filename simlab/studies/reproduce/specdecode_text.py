@@ -1,7 +1,9 @@
 """The study of SpecDecode-Bench in tables, and in sentences that are worked out from the figures of a run."""
 
+import math
 from collections.abc import Mapping, Sequence
 
+from simlab.analysis.compare.estimates import Estimate
 from simlab.analysis.table.text import within_width
 from simlab.studies.reproduce.released import ComparedFigure, Row, table
 from simlab.studies.reproduce.specdecode_chains import ADAPTIVE
@@ -27,108 +29,131 @@ _LABELS = {"eagle": "EAGLE", "ngram": "n-grams"}
 _NEAR = 0.75
 """So much of the oracle's gain is called most of it."""
 
-_STEPS = (
-    "theirs: the formulas of simulator.py with the costs of predictor.py, evaluated by our code: mean tokens/s "
-    "over mean tokens/s of a sample of requests, prefill included. pooled: summed seconds over summed seconds of "
-    "the same. decode only: pooled, without prefills. ours: of all requests, pooled, without prefills; n-grams are "
-    "charged where prompt lookup finds a match in the released tokens (theirs: by chance, with a fixed "
-    "probability). Our oracle drafts nothing where nothing will be accepted: our definition, no error of theirs. "
-    "always drafting: ours, charged EAGLE's draft there too, as theirs is."
-)
-_COMBINED = (
-    "The drafter with more accepted tokens in each round, known beforehand. theirs: all rounds charged as n-grams. "
-    "at EAGLE's cost: theirs, but charged as EAGLE where EAGLE drafts. ours: on requests whose texts have the same "
-    "length for both drafters; texts of other lengths are certainly different, and those of equal length may be "
-    "different too. over the better drafter: its oracle's seconds over those of the combination, on the same "
-    "requests, paired."
-)
-_CONTENTS = (
-    "in longest 1 %: share of the tokens that the longest hundredth of the texts, and those as long, hold. past "
-    "the end: entries whose accepted tokens reach past the end of the text; they are cut there. same length: "
-    "requests whose EAGLE text has as many tokens as the n-gram text. unexplained: n-gram entries that prompt "
-    "lookup (3 to 7 tokens, the longest match, its first place) does not give from the released tokens. The record "
-    "replays none of these: " + "; ".join(CANNOT_REPLAY) + "."
-)
-_REACHED = (
-    "On the requests at odd places; the fixed length was chosen on those at even places. reached: gain over "
-    "autoregressive decoding, as a share of the oracle's; intervals are cut at 100. over fixed: seconds of the "
-    "fixed chain over the adaptive one's, paired; + faster, - slower, = no difference shown, by p-values corrected "
-    "for all cells and both rules (Holm). Adaptive chains begin at 5 in each request; two-up-one-down: +2 once all "
-    "is accepted, else -1; longer-after-success: one more than was accepted."
-)
+_NOTES = {
+    "steps": (
+        "theirs: the formulas of simulator.py with the costs of predictor.py, evaluated by our code: mean tokens/s "
+        "over mean tokens/s of a sample of requests, prefill included. pooled: summed seconds over summed seconds of "
+        "the same. decode only: pooled, without prefills. ours: of all requests, pooled, without prefills; n-grams are "
+        "charged where prompt lookup finds a match in the released tokens (theirs: by chance, with a fixed "
+        "probability). Our oracle drafts nothing where nothing will be accepted: our definition, no error of theirs. "
+        "always drafting: ours, charged EAGLE's draft there too, as theirs is."
+    ),
+    "combined": (
+        "The drafter with more accepted tokens in each round, known beforehand. theirs: all rounds charged as n-grams. "
+        "at EAGLE's cost: theirs, but charged as EAGLE where EAGLE drafts. ours: on requests whose texts have the same "
+        "length for both drafters; texts of other lengths are certainly different, and those of equal length may be "
+        "different too. over the better drafter: its oracle's seconds over those of the combination, on the same "
+        "requests, paired."
+    ),
+    "drafters": (
+        "in longest 1 %: share of the tokens that the longest hundredth of the texts, and those as long, hold. past "
+        "the end: entries whose accepted tokens reach past the end of the text; they are cut there. same length: "
+        "requests whose EAGLE text has as many tokens as the n-gram text. unexplained: n-gram entries that prompt "
+        "lookup (3 to 7 tokens, the longest match, its first place) does not give from the released tokens. The record "
+        "replays none of these: " + "; ".join(CANNOT_REPLAY) + "."
+    ),
+    "reached": (
+        "On the requests at odd places; the fixed length was chosen on those at even places. reached: gain over "
+        "autoregressive decoding, as a share of the oracle's; intervals are cut at 100. over fixed: seconds of the "
+        "fixed chain over the adaptive one's, paired; + faster, - slower, = no difference shown, by p-values corrected "
+        "for all cells and both rules (Holm). Adaptive chains begin at 5 in each request; two-up-one-down: +2 once all "
+        "is accepted, else -1; longer-after-success: one more than was accepted."
+    ),
+}
+
+_COLUMNS: Mapping[str, tuple[str, list[tuple[str, str]]]] = {
+    "steps": (
+        "lrrrrrrl",
+        [
+            ("speedup", "{dataset}, {drafter}, {policy}"),
+            ("batch", "{batch}"),
+            ("theirs", "{theirs:.2f}"),
+            ("pooled", "{theirs_pooled:.2f}"),
+            ("decode only", "{theirs_decode_only:.2f}"),
+            ("ours, always drafting", "{always}"),
+            ("ours", "{ours:v}"),
+            ("[95 %]", "{ours:i}"),
+        ],
+    ),
+    "combined": (
+        "lrrrrll",
+        [
+            ("combined", "{dataset}"),
+            ("batch", "{batch}"),
+            ("theirs", "{theirs:.2f}"),
+            ("at EAGLE's cost", "{theirs_charged:.2f}"),
+            ("ours", "{ours:v}"),
+            ("[95 %]", "{ours:i}"),
+            ("over the better drafter [95 %]", "{over_better_drafter}"),
+        ],
+    ),
+    "drafters": (
+        "lr",
+        [
+            ("records", "{dataset}, {drafter}"),
+            ("requests", "{requests}"),
+            ("tokens", "{tokens:,}"),
+            ("longest", "{longest_text:,}"),
+            ("in longest 1 %", "{percent:.1f} %"),
+            ("past the end", "{past_end}"),
+            ("same length", "{same_length}"),
+            ("unexplained", "{shown}"),
+        ],
+    ),
+    "reached": (
+        "lrrlrrrr",
+        [
+            ("speedup", "{dataset}, {drafter}"),
+            ("batch", "{batch}"),
+            ("oracle", "{oracle:.2f}"),
+            ("fixed k", "k={chosen}"),
+            ("", "{fixed:.2f}"),
+            ("reached %, [95 %]", "{fixed_reached:0%}"),
+            *(
+                (
+                    f"{name}\nreached %, [95 %]; over fixed",
+                    f"{{{name}_reached:0%}}; {{{name}_over_fixed:v3}} {{{name}_verdict_corrected}}",
+                )
+                for name in ADAPTIVE
+            ),
+        ],
+    ),
+    "means": (
+        "llr",
+        [
+            ("acceptance length", "{dataset}, {drafter}"),
+            ("of", "{of}"),
+            ("pooled [95 %]", "{acceptance_length}"),
+            ("macro average [95 %]", "{acceptance_length_macro}"),
+            ("macro over pooled [95 %]", "{macro_over_pooled}"),
+        ],
+    ),
+}
 
 
 def tables_text(rows: Mapping[str, Sequence[Row]]) -> list[str]:
-    """Which of their choices changes a speedup, the combined drafters, what was recorded, what is reached, and means."""
-    contents = [
-        "records",
-        "requests",
-        "tokens",
-        "longest",
-        "in longest 1 %",
-        "past the end",
-        "same length",
-        "unexplained",
-    ]
-    reached = ["speedup", "batch", "oracle", "fixed k", "", "reached %, [95 %]", *ADAPTIVE]
-    below = ["", "", "", "", "", "", *["reached %, [95 %]; over fixed"] * len(ADAPTIVE)]
-    steps = ["speedup", "batch", "theirs", "pooled", "decode only", "ours, always drafting", "ours", "[95 %]"]
-    combined = ["combined", "batch", "theirs", "at EAGLE's cost", "ours", "[95 %]", "over the better drafter [95 %]"]
-    means = ["acceptance length", "of", "pooled [95 %]", "macro average [95 %]", "macro over pooled [95 %]"]
-    warned = [_REACHED + _warning(rows["drafters"])]
-    tables = (
-        (table("lrrrrrrl", steps, map(_step, filter(_is_step, rows["steps"]))), _STEPS),
-        (table("lrrrrll", combined, map(_combined, filter(_is_step, rows["combined"]))), _COMBINED),
-        (table("lr", contents, map(_contents, rows["drafters"])), _CONTENTS),
-        (table("lrrlrrrr", reached, [below, *map(_reached, filter(_is_shown, rows["reached"]))]), *warned),
-        (table("llr", means, map(_means, rows["means"])),),
+    """Which of their choices changes a speedup, combined drafters, what was recorded, what is reached, and means."""
+    steps, combined = (
+        [row for row in rows[name] if row["batch"] in STEP_BATCHES and row["policy"] in SHOWN_POLICIES]
+        for name in ("steps", "combined")
     )
-    return ["\n".join([text, *map(within_width, notes)]) for text, *notes in tables]
-
-
-def _is_step(row: Row) -> bool:
-    return row["batch"] in STEP_BATCHES and row["policy"] in SHOWN_POLICIES
-
-
-def _is_shown(row: Row) -> bool:
-    return row["batch"] in SHOWN_BATCHES
-
-
-def _step(row: Row) -> list[str]:
-    names = ("theirs", "theirs_pooled", "theirs_decode_only", "ours_always_drafting", "ours")
-    what = [f"{row['dataset']}, {row['drafter']}, {row['policy']}", str(row["batch"])]
-    return [*what, *(_number(row.get(name)) for name in names), _ends(row, "ours")]
-
-
-def _combined(row: Row) -> list[str]:
-    speedups = [_number(row[name]) for name in ("theirs", "theirs_charged", "ours")]
-    over = f"{_number(row['over_better_drafter'])} {_ends(row, 'over_better_drafter')}"
-    return [row["dataset"], str(row["batch"]), *speedups, _ends(row, "ours"), over]
-
-
-def _contents(row: Row) -> list[str]:
-    shown = [str(row["requests"]), f"{row['tokens']:,}", f"{row['longest_text']:,}"]
-    shown += [f"{100 * row['longest_texts_share']:.1f} %", str(row["past_end"]), str(row["same_length"])]
-    unexplained = "" if row["unexplained"] is None else str(row["unexplained"])
-    return [f"{row['dataset']}, {row['drafter']}", *shown, unexplained]
-
-
-def _reached(row: Row) -> list[str]:
-    what = [f"{row['dataset']}, {row['drafter']}", str(row["batch"]), _number(row["oracle"])]
-    cells = [f"k={row['chosen']}", _number(row["fixed"]), _percent(row, "fixed_reached")]
-    for name in ADAPTIVE:
-        over = f"{_number(row[f'{name}_over_fixed'], 3)} {row[f'{name}_verdict_corrected']}"
-        cells.append(f"{_percent(row, f'{name}_reached')}; {over}")
-    return [*what, *cells]
-
-
-def _means(row: Row) -> list[str]:
-    names = ("acceptance_length", "acceptance_length_macro", "macro_over_pooled")
-    return [
-        f"{row['dataset']}, {row['drafter']}",
-        row["of"],
-        *(f"{_number(row[one])} {_ends(row, one)}" for one in names),
-    ]
+    always = [row.get("ours_always_drafting") for row in steps]
+    more = [{"always": "-" if value is None else f"{value:.2f}"} for value in always]
+    shown = {
+        "steps": [row | one for row, one in zip(steps, more, strict=True)],
+        "combined": combined,
+        "drafters": [
+            row
+            | {"percent": 100 * row["longest_texts_share"]}
+            | {"shown": "" if row["unexplained"] is None else row["unexplained"]}
+            for row in rows["drafters"]
+        ],
+        "reached": [row for row in rows["reached"] if row["batch"] in SHOWN_BATCHES],
+        "means": rows["means"],
+    }
+    texts = {name: table(*_COLUMNS[name], some) for name, some in shown.items()}
+    notes = {**_NOTES, "reached": _NOTES["reached"] + _warning(rows["drafters"])}
+    return ["\n".join([text, *([within_width(notes[name])] if name in notes else [])]) for name, text in texts.items()]
 
 
 def _warning(drafters: Sequence[Row]) -> str:
@@ -140,22 +165,6 @@ def _warning(drafters: Sequence[Row]) -> str:
     ]
     hold = f"the longest hundredth of the texts hold {' and '.join(shares)} of the tokens"
     return f" WARNING: {hold}; intervals there rest on few texts." if shares else ""
-
-
-def _percent(row: Row, name: str) -> str:
-    value, low, high = (row[f"{name}{end}"] for end in ("", "_ci_low", "_ci_high"))
-    if value is None:
-        return "-"
-    return f"{100 * value:.0f}" + ("" if low is None else f" [{100 * low:.0f}, {100 * high:.0f}]")
-
-
-def _ends(row: Row, name: str) -> str:
-    low, high = row[f"{name}_ci_low"], row[f"{name}_ci_high"]
-    return "" if low is None or high is None else f"[{_number(low)}, {_number(high)}]"
-
-
-def _number(value: float | None, digits: int = 2) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def follows_text(
@@ -202,12 +211,12 @@ def oracle_sentence(steps: Sequence[Row]) -> str:
     rows = [row for row in steps if row["batch"] == 1 and "ours_always_drafting" in row]
     if not rows:
         return ""
-    added = _range([row["ours"] - row["ours_always_drafting"] for row in rows], digits=2)
-    far = [[abs(row[name] - row["theirs"]) for name in ("ours_always_drafting", "ours")] for row in rows]
+    pairs = [(row["ours_always_drafting"], row["ours"].value, row["theirs"]) for row in rows]
+    added = _range([own - always for always, own, _ in pairs], digits=2)
+    nearer = sum(abs(always - theirs) < abs(own - theirs) for always, own, theirs in pairs)
     return (
         f"Our oracle drafts nothing where nothing will be accepted, which adds {added} to EAGLE's oracle at a batch of "
-        f"1; without that, ours is nearer to theirs in {sum(without < own for without, own in far)} of {len(rows)} "
-        "datasets."
+        f"1; without that, ours is nearer to theirs in {nearer} of {len(rows)} datasets."
     )
 
 
@@ -234,9 +243,8 @@ def match_sentence(matches: Sequence[ComparedFigure]) -> str:
     if not pairs:
         return ""
     above, below = (sum(own.side_of(assumed) == side for assumed, own in pairs) for side in (-1, 1))
-    had, assumed = (
-        _range([100 * value for value in some]) for some in ([own.value for _, own in pairs], [one for one, _ in pairs])
-    )
+    had = _range([100 * own.value for _, own in pairs])
+    assumed = _range([100 * value for value, _ in pairs])
     return (
         f"Where nothing is accepted, prompt lookup had a match at {had} % of places; their simulator assumes "
         f"{assumed} %, more than our interval holds in {above} of {len(pairs)} datasets and less in {below}."
@@ -246,27 +254,29 @@ def match_sentence(matches: Sequence[ComparedFigure]) -> str:
 def _reach_sentence(reached: Sequence[Row], drafter: str) -> str:
     """What a fixed length reaches at the smallest and at the largest batch."""
     small, large = (end(row["batch"] for row in reached) for end in (min, max))
-    rows = [[row for row in reached if (row["drafter"], row["batch"]) == (drafter, one)] for one in (small, large)]
-    shares = [[row["fixed_reached"] for row in some if row["fixed_reached"] is not None] for some in rows]
-    if not all(shares):
-        return ""
-    first = "most" if min(shares[0]) >= _NEAR else "a part"
-    change = (
-        "less" if max(shares[1]) < min(shares[0]) else "more" if min(shares[1]) > max(shares[0]) else "about as much"
+    near, far = (
+        [row["fixed_reached"] for row in reached if (row["drafter"], row["batch"]) == (drafter, batch)]
+        for batch in (small, large)
     )
+    at_small, at_large = ([one.value for one in some if not math.isnan(one.value)] for some in (near, far))
+    if not at_small or not at_large:
+        return ""
+    first = "most" if min(at_small) >= _NEAR else "a part"
+    change = "less" if max(at_large) < min(at_small) else "about as much"
+    change = "more" if min(at_large) > max(at_small) else change
     return (
         f"{_LABELS[drafter]}: a fixed length chosen on other requests reaches {first} of the oracle's gain at a batch "
-        f"of {small}, {_share_range(rows[0], shares[0])}, and {change} at {large}, {_share_range(rows[1], shares[1])}."
+        f"of {small}, {_share_range(near)}, and {change} at {large}, {_share_range(far)}."
     )
 
 
-def _share_range(rows: Sequence[Row], shares: Sequence[float]) -> str:
+def _share_range(shares: Sequence[Estimate]) -> str:
     """The range of some shares over datasets, and how far their intervals reach."""
     lows, highs = (
-        [one for row in rows if (one := row[f"fixed_reached_ci_{end}"]) is not None] for end in ("low", "high")
+        [end for one in shares if not math.isnan(end := getattr(one.interval, name))] for name in ("low", "high")
     )
     outer = f" (intervals from {100 * min(lows):.0f} to {100 * max(highs):.0f} %)" if lows and highs else ""
-    return f"{_range([100 * one for one in shares])} %{outer}"
+    return f"{_range([100 * one.value for one in shares if not math.isnan(one.value)])} %{outer}"
 
 
 def _range(values: Sequence[float], digits: int = 0) -> str:

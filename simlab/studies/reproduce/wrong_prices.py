@@ -78,9 +78,10 @@ class WrongPrices:
                 "the right prices:"
             )
         ]
+        columns = [("chosen by the prices", "{by}"), ("fastest by them", "{policy}")]
+        columns += [("% faster than the right choice", "{faster}"), ("[95 %]", "{ends}")]
         for setting, heading in self.headings.items():
-            own = [_cells(one) for one in self.choices if one["setting"] == setting]
-            columns = ["chosen by the prices", "fastest by them", "% faster than the right choice", "[95 %]"]
+            own = [_shown(one) for one in self.choices if one["setting"] == setting]
             parts += [within_width(f"{setting}. Right prices: {heading}"), table("llrl", columns, own)]
         return "\n\n".join(parts)
 
@@ -103,33 +104,25 @@ class WrongPrices:
 
     def values(self) -> Row:
         """What ``--json`` prints of it."""
-        rows = [
-            {
-                "setting": one["setting"],
-                "chosen_by": one["by"],
-                "policy": one["policy"],
-                "same": one["percent"] is None,
-                **_ends_row(one["percent"] or Estimate(0.0, Interval(0.0, 0.0))),
+        rows = []
+        for one in self.choices:
+            percent = one["percent"] or Estimate(0.0, Interval(0.0, 0.0))
+            ends = {
+                key.removeprefix("faster_percent_"): value for key, value in percent.row("faster_percent", None).items()
             }
-            for one in self.choices
-        ]
+            named = {"setting": one["setting"], "chosen_by": one["by"], "policy": one["policy"]}
+            rows.append(named | {"same": one["percent"] is None} | ends)
         return {
             "wrong_prices": rows,
-            "tokens_per_s_at_right_prices": {key: dict(own) for key, own in self.speeds.items()},
+            "tokens_per_s_at_right_prices": {name: dict(own) for name, own in self.speeds.items()},
         }
 
 
-def _ends_row(percent: Estimate) -> Row:
-    return {
-        key.removeprefix("faster_percent_"): value for key, value in percent.row("faster_percent", digits=None).items()
-    }
-
-
-def _cells(one: Row) -> list[str]:
+def _shown(one: Row) -> Row:
     percent: Estimate | None = one["percent"]
     if percent is None:
-        return [one["by"], one["policy"], "" if one["by"] == RIGHT else "same choice", ""]
-    return [one["by"], one["policy"], f"{percent.value:+.2f}", percent.ends(unknown="-")]
+        return one | {"faster": "" if one["by"] == RIGHT else "same choice", "ends": ""}
+    return one | {"faster": f"{percent.value:+.2f}", "ends": f"{percent:i}" or "-"}
 
 
 def wrong_prices(served: pl.DataFrame, options: ReproduceOptions) -> WrongPrices:

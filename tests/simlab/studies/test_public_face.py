@@ -21,12 +21,8 @@ STUDIES: dict[str, Made] = {
     "replay": (lambda: simlab.replay(policies=TREES, limit=3), ["-p", TREES[0], "-p", TREES[1], "--limit", "3"]),
     "curves": (lambda: simlab.curves(limit=2, budget=8), ["--limit", "2", "--budget", "8"]),
     "scoring": (lambda: simlab.scoring(limit=2, nodes=16), ["--limit", "2", "--nodes", "16"]),
-    "sparse": (
-        lambda: simlab.sparse(policies=["ddtree:budget=8"], limit=3),
-        ["-p", "ddtree:budget=8", "--limit", "3"],
-    ),
     "optimize": (lambda: simlab.optimize(policies=["ddtree:budget=4/8"]), ["-p", "ddtree:budget=4/8"]),
-    "reproduce": (lambda: simlab.reproduce("ddtreepp-rounds"), ["ddtreepp-rounds"]),
+    "reproduce": (lambda: simlab.reproduce(ReproduceOptions("ddtreepp-rounds")), ["ddtreepp-rounds"]),
 }
 """A call of each function without files, and the arguments of the command that asks for the same."""
 
