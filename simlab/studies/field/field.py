@@ -192,7 +192,7 @@ def read_models(path: Path) -> Row:
             settings = one.inner("settings") if "settings" in one.values else None
             whole = {} if settings is None else {key: settings.integer(key) for key in settings.values}
             units = one.integers("units") if "units" in one.values else ()
-            drafter = one.text("drafter") if "drafter" in one.values else None
+            drafter = one.text("drafter") if one.values.get("drafter") is not None else None
             if drafter not in (None, *models["drafters"]):
                 there = ", ".join(models["drafters"])
                 raise ValueError(f"the channel {name} stands on the draft set {drafter}; there are {there}")

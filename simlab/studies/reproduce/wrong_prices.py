@@ -108,7 +108,8 @@ class WrongPrices:
         for one in self.choices:
             percent = one["percent"] or Estimate(0.0, Interval(0.0, 0.0))
             ends = {
-                key.removeprefix("faster_percent_"): value for key, value in percent.row("faster_percent", None).items()
+                key.removeprefix("faster_percent_"): value
+                for key, value in percent.row("faster_percent", digits=None).items()
             }
             named = {"setting": one["setting"], "chosen_by": one["by"], "policy": one["policy"]}
             rows.append(named | {"same": one["percent"] is None} | ends)
@@ -215,10 +216,11 @@ def _served_prices(served: pl.DataFrame, trace: Trace, draft: str, limit: int | 
     each, before = pl.col("tokens") // pl.col("requests"), pl.col("context")
     is_longest = before > before.max() - each
     context = pl.when(is_longest).then(before.max() + 1).otherwise(pl.max_horizontal(before, pl.lit(1)))
-    timings = served.select(each, context.alias("context"), served["requests"][0], pl.col("median_ms") / 1000)
+    timings = served.select(each, context.alias("context"), "median_ms").iter_rows()
     target, drafter = (ModelInfo(name, "", UNKNOWN) for name in ("MiniCPM5-2B", "none timed"))
     about = ImportedFor(target, drafter, 1, 0.0, 0, 1.0, "NVIDIA H100, vLLM", "bfloat16")
-    rows = tuple(PassTiming(*row) for row in timings.iter_rows())
+    requests = served["requests"][0]
+    rows = tuple(PassTiming(tokens, before, requests, ms / 1000) for tokens, before, ms in timings)
     file = imported_cost_file(PassTimings(SERVED, (), rows), ROOT_INCLUDED, about, {})
     return prices_of_file(file, cost_table_of(file), trace, draft, longest_context(trace, limit))
 
