@@ -192,9 +192,8 @@ def held_out_errors(cells: pl.DataFrame, k_ms: float) -> HeldOutErrors:
         ((price - pl.col("median_ms")) ** 2).sum().alias(name)
         for name, price in (("profile", pl.col("profiled_ms")), ("additive", additive_ms))
     ]
-    sums = (
-        left.group_by("sweep", "tokens").agg(squares).sort("sweep", "tokens").select("profile", "additive").to_numpy()
-    )
+    by_size = left.group_by("sweep", "tokens").agg(squares).sort("sweep", "tokens")
+    sums = np.ascontiguousarray(by_size.select("profile", "additive").to_numpy())
     profile, additive = (float(one) for one in np.sqrt(sums.sum(axis=0) / left.height))
     (ends,) = intervals_of(log_products(sums, np.array([[0.5, -0.5]])))
     told = is_known(ends) and ends.high - ends.low <= math.log(_WIDEST)

@@ -3,28 +3,25 @@
 import json
 import statistics
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
-from made_up_domino import RIVALS, SECONDS, lines, made_up_contents, parsed
+from made_up_domino import SECONDS, lines, made_up_contents, parsed
 from released_data import made_up_release, names_like, real_release, values_of
 
-from simlab.analysis.released.domino.draft_sampling import FOLDER as ABLATION
-from simlab.analysis.released.domino.figures import domino_rounds_figure
-from simlab.analysis.released.domino.means import cell_means, setting_means
-from simlab.analysis.released.domino.pairs import PairedCell, among_all, count_comparisons
-from simlab.analysis.released.domino.records import DATASETS, MODELS, ROLLUPS, TEMPERATURES
-from simlab.analysis.released.domino.rounds import arms_follow, comparisons_follow, domino_rounds, means_follow
-from simlab.analysis.released.domino.settings import Setting, read_setting
-from simlab.analysis.released.files import Quoted, ReleasedFiles
-from simlab.analysis.released.prompt_ratios import PromptFigure
+from simlab.analysis.compare.estimates import Estimate
 from simlab.analysis.statistics.intervals import Interval
 from simlab.errors import SimlabError
+from simlab.studies.reproduce.domino import DATASETS, MODELS, TEMPERATURES
+from simlab.studies.reproduce.domino_pairs import RIVALS, ROLLUPS, among_all, count_comparisons
+from simlab.studies.reproduce.domino_rounds import arms_follow, comparisons_follow, domino_rounds, means_follow
+from simlab.studies.reproduce.domino_sessions import ABLATION
+from simlab.studies.reproduce.options import ReproduceOptions
+from simlab.studies.reproduce.released import ReleasedFiles
 
+QUIET = ReproduceOptions(progress=False)
 Values = Mapping[str, Any]
 
 
@@ -47,7 +44,7 @@ def turns_of(files: ReleasedFiles, name: str) -> list[dict[str, Any]]:
 
 def check_against_oracle(files: ReleasedFiles) -> Values:
     """Sums and means of each arm, equal turns, cells and comparisons; gives what was found."""
-    found = values_of(domino_rounds(files, progress=False))
+    found = values_of(domino_rounds(files, QUIET))
     arms = {(row["model"], row["temperature"]): row for row in found["arms"]}
     ends = {(row["model"], row["temperature"], row["arm"]): row for row in found["over_count"]}
     rounds = 0
@@ -90,7 +87,7 @@ def test_is_as_in_plain_python(contents: dict[str, str], tmp_path: Path) -> None
 
 def test_each_comparison_is_theirs(contents: dict[str, str], tmp_path: Path) -> None:
     """The tables are made by loops over lists; the study has the same numbers."""
-    found = domino_rounds(made_up_release(tmp_path, contents), progress=False)
+    found = domino_rounds(made_up_release(tmp_path, contents), QUIET)
     shown: Any = found.to_json()["overall"]
     assert len(shown) == len(MODELS) * len(TEMPERATURES) * len(RIVALS)
     for row in shown:
@@ -102,7 +99,7 @@ def test_each_comparison_is_theirs(contents: dict[str, str], tmp_path: Path) -> 
 def test_means_of_datasets_are_as_in_plain_python(contents: dict[str, str], tmp_path: Path) -> None:
     """Of the arm and the prompts that their table has: pooled inside each dataset, then datasets alike."""
     files = made_up_release(tmp_path, contents)
-    found = values_of(domino_rounds(files, progress=False))
+    found = values_of(domino_rounds(files, QUIET))
     cells, rows = iter(found["cells"]), iter(found["means"])
     for model in MODELS:
         for temperature in TEMPERATURES:
@@ -127,7 +124,7 @@ def test_means_of_datasets_are_as_in_plain_python(contents: dict[str, str], tmp_
 
 def test_sees_a_cell_that_is_not_theirs(contents: dict[str, str], tmp_path: Path) -> None:
     """One more token in one round of the arm that the table is of."""
-    before = domino_rounds(made_up_release(tmp_path / "as made", contents), progress=False).to_json()
+    before = domino_rounds(made_up_release(tmp_path / "as made", contents), QUIET).to_json()
     cells: Any = before["cells"]
     cell = cells[0]
     folder = next(model.folder for model in MODELS if model.name == cell["model"])
@@ -136,26 +133,12 @@ def test_sees_a_cell_that_is_not_theirs(contents: dict[str, str], tmp_path: Path
     lengths = records[-1]["choices"][1]["acceptance_lengths"][0]
     lengths[0] += 1 if lengths[0] < 17 else -1
     files = made_up_release(tmp_path / "planted", contents | {name: lines(records)})
-    after: Any = domino_rounds(files, progress=False).to_json()["cells_reproduced"]
+    after: Any = domino_rounds(files, QUIET).to_json()["cells_reproduced"]
     assert after["macro"] == after["cells"] - 1
 
 
-@pytest.mark.parametrize(("num", "told"), [(1, "is in part reproduced"), (12, "is not reproduced")])
-def test_says_whether_the_table_is_reproduced(num: int, told: str, contents: dict[str, str], tmp_path: Path) -> None:
-    changed, left = dict(contents), num
-    for model in MODELS:
-        rows = changed[model.cells].split("\n")
-        for place in range(1, len(rows) - 1):
-            if left:
-                before, _, tau = rows[place].rpartition(",")
-                rows[place], left = f"{before},{float(tau) + 1}", left - 1
-        changed[model.cells] = "\n".join(rows)
-    found = domino_rounds(made_up_release(tmp_path, changed), progress=False)
-    assert f"their table {told} as macro averages (per response): {12 - num} of 12 cells" in found.follows
-
-
 def test_comparisons_over_a_baseline_of_another_session_do_not_count(contents: dict[str, str], tmp_path: Path) -> None:
-    found = values_of(domino_rounds(made_up_release(tmp_path / "as made", contents), progress=False))
+    found = values_of(domino_rounds(made_up_release(tmp_path / "as made", contents), QUIET))
     by_model = {name: (row["cells"], row["counted"]) for name, row in found["comparisons"].items()}
     each = by_model["Qwen3-4B"][0]
     assert by_model == {"all": (2 * each, 1.5 * each), "Qwen3-4B": (each, each), "Qwen3-8B": (each, each / 2)}
@@ -165,7 +148,7 @@ def test_comparisons_over_a_baseline_of_another_session_do_not_count(contents: d
     assert f"{each // 2} tell nothing of the methods" in found["follows"]
     assert "a round took 15 to 15 % less time, so that their speedups are too large" in found["follows"]
     named = {name: json.dumps({"tree_budget": 16}) for name in contents if name.endswith("MANIFEST.json")}
-    own = values_of(domino_rounds(made_up_release(tmp_path / "own", contents | named), progress=False))
+    own = values_of(domino_rounds(made_up_release(tmp_path / "own", contents | named), QUIET))
     assert own["comparisons"]["all"]["left_out"] == 0
     assert "session" not in own["follows"]
 
@@ -173,7 +156,7 @@ def test_comparisons_over_a_baseline_of_another_session_do_not_count(contents: d
 def test_seconds_of_a_round_are_as_in_plain_python(contents: dict[str, str], tmp_path: Path) -> None:
     """Of the sums for one model, of the records for the other; and DominoTree's, of tokens and means."""
     files = made_up_release(tmp_path, contents)
-    found = values_of(domino_rounds(files, progress=False))
+    found = values_of(domino_rounds(files, QUIET))
     times = {(row["model"], row["temperature"], row["method"]): row["ms_per_round"] for row in found["sessions"]}
     assert times["Qwen3-8B", "0.0", "DDTree@16"] == pytest.approx(1000 * SECONDS["ddtree_tb16"])
     assert times["Qwen3-8B", "0.5", "DFlash"] == pytest.approx(850 * SECONDS["dflash"])
@@ -206,7 +189,7 @@ def test_refuses_sums_in_another_form(
 ) -> None:
     files = made_up_release(tmp_path, contents | {f"{MODELS[1].summaries['0.5']}/{name}": text})
     with pytest.raises(SimlabError, match=refusal):
-        domino_rounds(files, progress=False)
+        domino_rounds(files, QUIET)
 
 
 def test_refuses_another_number_of_turns(contents: dict[str, str], tmp_path: Path) -> None:
@@ -215,12 +198,12 @@ def test_refuses_another_number_of_turns(contents: dict[str, str], tmp_path: Pat
     rows[1] = ",".join([*cells[:3], str(int(cells[3]) + 1), *cells[4:]])
     files = made_up_release(tmp_path, contents | {MODELS[0].pairwise: "\n".join(rows)})
     with pytest.raises(SimlabError, match=r"turns by their table, \d+ here"):
-        domino_rounds(files, progress=False)
+        domino_rounds(files, QUIET)
 
 
 def test_ablation_of_drafting_is_as_in_plain_python(contents: dict[str, str], tmp_path: Path) -> None:
     files = made_up_release(tmp_path, contents)
-    rows = values_of(domino_rounds(files, progress=False))["draft_sampling"]
+    rows = values_of(domino_rounds(files, QUIET))["draft_sampling"]
     assert [row["temperature"] for row in rows] == ["0.5", "1.0"]
     for row in rows:
         means = {
@@ -235,37 +218,29 @@ def test_ablation_of_drafting_is_as_in_plain_python(contents: dict[str, str], tm
         assert row["ratio"] == pytest.approx(means["off"] / means["on"], abs=2e-5)
 
 
-def cell_of(p_value: float, theirs: int = 1, *, pooled: int | None = None, is_counted: bool = True) -> PairedCell:
-    """A cell whose own interval lies above 1, with theirs and the pooled one above or below."""
-
-    def figure(direction: int, value: float = 0.5) -> PromptFigure:
-        middle = 1 + 0.1 * direction
-        return PromptFigure(middle, Interval(middle - 0.05, middle + 0.05), value, 9)
-
-    return PairedCell(
-        model="Qwen3-4B",
-        temperature="0.0",
-        rollup="GSM8K",
-        rival="DFlash",
-        theirs=Quoted(10.0 * theirs, "a file", "", "a row"),
-        theirs_low=10.0 * theirs - 5,
-        theirs_high=10.0 * theirs + 5,
-        num_turns=9,
-        by_turn=figure(1, p_value),
-        pooled=None if pooled is None else figure(pooled),
-        lengths=figure(0),
-        is_counted=is_counted,
-    )
+def cell_of(p_value: float, theirs: int = 1, *, pooled: int | None = None, is_counted: bool = True) -> dict[str, Any]:
+    """A cell whose own interval lies above 1, with theirs and the pooled interval above or below."""
+    return {
+        "by_turn": Estimate(1.1, Interval(1.05, 1.15), p_value, 9),
+        "counted": is_counted,
+        "theirs_side": theirs,
+        "side": 1,
+        "pooled_side": pooled,
+        "remains": theirs == 1,
+        "remains_among_all": False,
+    }
 
 
 def test_p_values_are_corrected_by_hand() -> None:
     """0.012, 0.03 and 0.04 become 0.036, 0.06 and 0.06; one that does not count is no part of the family."""
     cells = among_all([cell_of(0.04), cell_of(0.012), cell_of(0.03), cell_of(1e-9, is_counted=False)])
-    assert [one.remains_among_all for one in cells] == [False, True, False, False]
-    assert all(one.remains_among_all for one in among_all([cell_of(0.02), cell_of(0.024)]))
+    assert [one["remains_among_all"] for one in cells] == [False, True, False, False]
+    assert all(one["remains_among_all"] for one in among_all([cell_of(0.02), cell_of(0.024)]))
     left_out = among_all([cell_of(0.02), cell_of(0.024), cell_of(0.9, is_counted=False)])
-    assert [one.remains_among_all for one in left_out] == [True, True, False], "with three they would be 0.06 and 0.06"
-    assert not among_all([cell_of(0.001, theirs=-1)])[0].remains_among_all, "theirs points the other way"
+    assert [one["remains_among_all"] for one in left_out] == [True, True, False], (
+        "with three they would be 0.06 and 0.06"
+    )
+    assert not among_all([cell_of(0.001, theirs=-1)])[0]["remains_among_all"], "theirs points the other way"
 
 
 def test_comparisons_are_counted_by_direction() -> None:
@@ -299,47 +274,35 @@ def test_says_how_the_other_session_differs(changes: dict[str, float], told: str
     assert "session" not in comparisons_follow(count_comparisons(cells[:1]), changes)
 
 
-def setting_of(graph: list[int], eager: list[int], temperature: str = "1.0") -> Setting:
-    """A setting with these lengths in each round of every turn."""
-
-    def turns(lengths: list[int], seed: int) -> pl.DataFrame:
-        noise = np.random.default_rng(seed).integers(0, 2, 30).tolist()
-        some = [[*lengths, 5 + more] for more in noise]
-        return pl.DataFrame(
-            {
-                "dataset": "gsm8k",
-                "prompt": list(range(30)),
-                "turn": 0,
-                "committed": [sum(one) for one in some],
-                "rounds": [len(one) for one in some],
-            }
-        )
-
-    arms = {"graph": turns(graph, 1), "eager": turns(eager, 2)}
-    empty = pl.DataFrame()
-    return Setting(MODELS[0], temperature, arms, arms["graph"], {}, empty, empty, empty, reuses_baseline=False)
+def arms_with(*ends: float, temperature: str = "1.0") -> dict[str, Any]:
+    """A setting whose graph arm commits more tokens by a ratio with this interval."""
+    ratio = Estimate(sum(ends) / 2, Interval(*ends))
+    return {"model": "Qwen3-4B", "temperature": temperature, "length_ratio": ratio}
 
 
 def test_says_what_the_arms_differ_in() -> None:
-    more, fewer, equal = (
-        setting_of([9, 9], [6, 6]),
-        setting_of([6, 6], [9, 9]),
-        setting_of([6, 6], [6, 6], "0.5"),
-    )
-    assert "commits more tokens per round in 1 of 2 settings (Qwen3-4B T=1.0), by up to" in arms_follow([more, equal])
-    assert "commits fewer tokens per round in 1 of 1 settings" in arms_follow([fewer])
-    assert "No difference of acceptance lengths between the two arms is shown in any of 1 settings." in arms_follow(
-        [equal]
-    )
+    more, fewer, equal = arms_with(1.1, 1.3), arms_with(0.7, 0.9), arms_with(0.9, 1.2, temperature="0.5")
+    told = arms_follow([more, equal])
+    assert "commits more tokens per round in 1 of 2 settings (Qwen3-4B T=1.0), by up to 20 %" in told
+    assert "commits fewer tokens per round in 1 of 1 settings (Qwen3-4B T=1.0), by up to 20 %" in arms_follow([fewer])
+    none = arms_follow([equal])
+    assert none == "No difference of acceptance lengths between the two arms is shown in any of 1 settings."
 
 
-def test_says_whether_pooled_means_are_smaller(contents: dict[str, str], tmp_path: Path) -> None:
-    files = made_up_release(tmp_path, contents)
-    cells = cell_means(files, read_setting(files, MODELS[0], "0.0"))
-    one = setting_means(files, read_setting(files, MODELS[0], "0.0"))
-    smaller = replace(one, ratio=PromptFigure(1.25, Interval(1.1, 1.4), 0.01, 9))
-    larger = replace(one, ratio=PromptFigure(0.8, Interval(0.7, 1.1), 0.2, 9))
-    assert "is 20 to 20 % smaller, in 1 of 1 settings shown" in means_follow([smaller], cells)
+def test_says_whether_pooled_means_are_smaller() -> None:
+    cells = pl.DataFrame(
+        {"dataset": ["gsm8k", "mbpp"] * 2, "macro_over_pooled": [1.1, 1.3, 1.2, 1.4], "theirs": 1.0, "macro": 1.0}
+    ).with_columns(pl.lit(2.0).alias("pooled"), pl.lit(2.0).alias("other_warm_up"))
+    cells = cells.with_columns(pl.lit(0.5).alias("rounds_share"), pl.lit(9.0).alias("tokens_per_text"))
+    smaller, larger = (
+        {"dataset_macro_over_pooled": Estimate(value, Interval(*ends)), "weights_ratio": 0.8}
+        for value, ends in ((1.25, (1.1, 1.4)), (0.8, (0.7, 1.1)))
+    )
+    told = means_follow([smaller], cells)
+    assert "their table is reproduced as macro averages (per response): 4 of 4 cells." in told
+    assert "is 20 to 20 % smaller, in 1 of 1 settings shown; of single datasets MBPP differs most" in told
+    assert "is 30 to 40 % larger than its pooled mean" in told
+    assert "changes another +25 to +25 %." in told
     assert "lies from -20 to +25 % of it; the two differ in 1 of 2 settings" in means_follow([smaller, larger], cells)
 
 
@@ -349,41 +312,18 @@ def test_refuses_a_round_that_no_block_allows(contents: dict[str, str], tmp_path
     records[0]["choices"][1]["acceptance_lengths"][0][0] = 18
     files = made_up_release(tmp_path, contents | {name: lines(records)})
     with pytest.raises(SimlabError, match="a round commits"):
-        domino_rounds(files, progress=False)
+        domino_rounds(files, QUIET)
 
 
 def test_refuses_another_form(contents: dict[str, str], tmp_path: Path) -> None:
     name = "results/raw/domino_official/qwen3-4b/T0.0/graph_gsm8k.jsonl"
     files = made_up_release(tmp_path, contents | {name: lines([{"question_id": "first", "choices": 3}])})
     with pytest.raises(SimlabError, match="not in the form"):
-        domino_rounds(files, progress=False)
-
-
-def test_text_and_figure(contents: dict[str, str], tmp_path: Path) -> None:
-    found = domino_rounds(made_up_release(tmp_path, contents), progress=False)
-    assert "paired comparisons" in found.text()
-    assert len(domino_rounds_figure(values_of(found)).to_dict()["data"]) == 6
+        domino_rounds(files, QUIET)
 
 
 def test_real_records() -> None:
-    """Their 48 cells and 288 comparisons come out; so do the sums of half a million rounds."""
+    """Their 48 cells come out; so do the sums of half a million rounds. What else is printed is kept with the page."""
     found = check_against_oracle(real_release("domino-tree"))
     assert found["rounds"] == 525_509
     assert found["cells_reproduced"] == {"cells": 48, "macro": 48, "pooled": 0, "other_warm_up": 0}
-    counted = found["comparisons"]["all"]
-    assert (counted["cells"], counted["left_out"], counted["shown"], counted["remain"]) == (288, 72, 178, 176)
-    assert (counted["remain_among_all"], counted["shown_with_pooled"], counted["remain_pooled"]) == (138, 142, 118)
-    assert counted["sign_changed_pooled"] == 1
-    assert {name: round(value, 3) for name, value in found["session_changes"].items()} == {
-        "DFlash": 0.875,
-        "DDTree@16": 0.837,
-        "CaDDTree": 0.836,
-    }
-    times = {(row["model"], row["temperature"], row["method"]): row["ms_per_round"] for row in found["sessions"]}
-    assert [round(times["Qwen3-8B", one, "DDTree@16"], 1) for one in TEMPERATURES] == [98.3, 82.2, 82.4]
-    assert [round(row["dataset_pooled"], 2) for row in found["means"]] == [6.76, 6.29, 5.25, 6.92, 6.34, 5.05]
-    chain = {(row["temperature"], row["dataset"]): row for row in found["draft_sampling"]}
-    assert [round(chain["1.0", "alpaca"][f"{key}_macro"], 2) for key in ("greedy", "sampled")] == [3.66, 3.09]
-    first = found["arms"][0]
-    assert (round(first["graph_pooled"], 3), round(first["graph_macro"], 3)) == (5.995, 6.926)
-    assert [row["length_ratio_ci_low"] > 1 for row in found["arms"]] == [False, True, True] * 2

@@ -2,90 +2,38 @@
 
 import itertools
 import json
-import random
 import statistics
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from chain_oracles import Request, combined_s, copied, lengths_of, plain_s, rounds_s, their_speedup
+from made_up_releases import COSTS, LONGEST, MATCH, SEED, made_up, path_of
+from made_up_releases import specdecode_contents as contents
 from released_data import made_up_release, real_release
 
-from simlab.analysis.released.files import ReleasedFiles, read_release
-from simlab.analysis.released.specdecode.chain_records import ChainRecords, lookup_starts, read_chains
-from simlab.analysis.released.specdecode.chain_replay import (
+from simlab.analysis.statistics.intervals import ratio_interval
+from simlab.errors import SimlabError
+from simlab.studies.reproduce import specdecode_bench as study
+from simlab.studies.reproduce.options import ReproduceOptions
+from simlab.studies.reproduce.released import Findings, ReleasedFiles
+from simlab.studies.reproduce.specdecode_bench import DATASETS, THEIR_BATCHES, paired_ratio
+from simlab.studies.reproduce.specdecode_chains import (
     ADAPTIVE,
+    BATCHES,
     fixed_chain,
     longer_after_success,
+    lookup_starts,
+    read_chains,
     two_up_one_down,
 )
-from simlab.analysis.released.specdecode.chain_seconds import BATCHES
-from simlab.analysis.released.specdecode.figures import specdecode_speedup_figure
-from simlab.analysis.released.specdecode.reach import paired_ratio
-from simlab.analysis.released.specdecode.study import DATASETS, THEIR_BATCHES, specdecode_bench
-from simlab.analysis.statistics.intervals import ratio_interval
-from simlab.cli.main import main
-from simlab.errors import SimlabError
-
-SEED, MATCH = 7, {"gsm8k": 0.25, "cnn": 0.5, "instructcoder": 0.75, "sharegpt": 0.1}
-COSTS = {
-    "kv": 3e-6,
-    "token": 2e-4,
-    "pass": 6e-3,
-    "round": 1e-3,
-    "draft_kv": 2e-7,
-    "draft_token": 5e-5,
-    "draft": 2e-3,
-    "ngram": 0.03,
-}
-IN_FILE = {
-    "kv": "target_c_kv",
-    "token": "target_c_compute",
-    "pass": "target_c_fixed",
-    "round": "overhead_constant_per_step",
-    "draft_kv": "draft_c_kv",
-    "draft_token": "draft_c_num_spec_tokens",
-    "draft": "draft_c_fixed",
-    "ngram": "ngram_draft_percentage",
-}
-LONGEST = 6
 
 
-def path_of(dataset: str) -> str:
-    return f"data/llama3.1-8B/combined_{dataset}.jsonl"
-
-
-def made_up_requests(dataset: str) -> list[Request]:
-    """Texts that repeat themselves; n-gram lengths are of prompt lookup, those of EAGLE by chance."""
-    rng = random.Random(f"{dataset} {SEED}")
-    found = []
-    for number in range(14):
-        prompt = [rng.randrange(3) for _ in range(rng.randrange(6, 15))]
-        text = [rng.randrange(2) for _ in range(rng.randrange(8, 30))]
-        request: Request = {"id": str(number), "prompt_token_ids": prompt, "generated_token_ids": text}
-        ngram = [copied(request, at, LONGEST)[1] + 1 for at in range(len(text))]
-        length = len(text) + rng.choice([0, 0, 3, -2])
-        eagle = [1, *(rng.choice([1, 1, 2, 3, LONGEST + 1]) for _ in range(length - 1))]
-        found.append(request | {"acc_ngram": {"acc_len": ngram}, "acc_eagle": {"acc_len": eagle}})
-    for request in found:
-        if copied(request, len(request["generated_token_ids"]) - 1, LONGEST)[1] == 1:
-            lengths_of(request, "ngram")[-1] = LONGEST + 1  # reaches past the end, as some of theirs do
-    return found
-
-
-def contents(requests: dict[str, list[Request]]) -> dict[str, str]:
-    costs = "\n".join(f"    {name} = {COSTS[key]!r}" for key, name in IN_FILE.items())
-    probs = "\n".join(f'    "{dataset}": {prob},' for dataset, prob in MATCH.items())
-    texts = {path_of(name): "\n".join(map(json.dumps, some)) + "\n" for name, some in requests.items()}
-    return {"predictor.py": costs, "simulator.py": f"{probs}\nSEED = {SEED}\nsample(data, k=300)\n", **texts}
-
-
-@cache
-def made_up() -> dict[str, list[Request]]:
-    return {dataset: made_up_requests(dataset) for dataset in DATASETS}
+def specdecode_bench(files: ReleasedFiles) -> Findings:
+    return study.specdecode_bench(files, ReproduceOptions(progress=False))
 
 
 @pytest.fixture
@@ -133,7 +81,7 @@ def slow_speedup(requests: list[Request], drafter: str, batch: int, make: Callab
 @pytest.mark.parametrize("drafter", ["eagle", "ngram"])
 @pytest.mark.parametrize("dataset", ["gsm8k", "sharegpt"])
 def test_speedups_are_those_of_a_slow_replay(release: ReleasedFiles, dataset: str, drafter: str) -> None:
-    found = specdecode_bench(release, False).to_json()
+    found = specdecode_bench(release).to_json()
     requests = made_up()[dataset]
     steps: Any = found["steps"]
     for policy, length in (("k=1", 1), ("k=3", 3), ("k=5", 5), ("oracle", -1)):
@@ -149,7 +97,7 @@ def test_speedups_are_those_of_a_slow_replay(release: ReleasedFiles, dataset: st
 
 
 def test_an_oracle_that_always_drafts_is_charged_in_every_round(release: ReleasedFiles) -> None:
-    steps: Any = specdecode_bench(release, False).to_json()["steps"]
+    steps: Any = specdecode_bench(release).to_json()["steps"]
     requests = made_up()["cnn"]
     row = row_of(steps, dataset="cnn", drafter="eagle", policy="oracle")
     for place, batch in enumerate(THEIR_BATCHES):
@@ -162,7 +110,7 @@ def test_an_oracle_that_always_drafts_is_charged_in_every_round(release: Release
 
 @pytest.mark.parametrize("drafter", ["eagle", "ngram"])
 def test_lengths_are_chosen_on_other_requests(release: ReleasedFiles, drafter: str) -> None:
-    found: Any = specdecode_bench(release, False).to_json()
+    found: Any = specdecode_bench(release).to_json()
     requests = made_up()["cnn"]
     row = row_of(found["reached"], dataset="cnn", drafter=drafter)
     for place, batch in enumerate(BATCHES):
@@ -182,7 +130,7 @@ def test_lengths_are_chosen_on_other_requests(release: ReleasedFiles, drafter: s
 
 
 def test_combined_takes_the_drafter_with_more(release: ReleasedFiles) -> None:
-    found: Any = specdecode_bench(release, False).to_json()
+    found: Any = specdecode_bench(release).to_json()
     requests = made_up()["instructcoder"]
     row = row_of(found["combined"], dataset="instructcoder")
     same = [one for one in requests if len(lengths_of(one, "eagle")) == len(lengths_of(one, "ngram"))]
@@ -200,7 +148,7 @@ def test_combined_takes_the_drafter_with_more(release: ReleasedFiles) -> None:
 
 
 def test_means_and_survival_are_counted(release: ReleasedFiles) -> None:
-    found: Any = specdecode_bench(release, False).to_json()
+    found: Any = specdecode_bench(release).to_json()
     requests = made_up()["gsm8k"]
     for drafter in ("eagle", "ngram"):
         dense = [
@@ -226,7 +174,7 @@ def test_means_and_survival_are_counted(release: ReleasedFiles) -> None:
 
 
 def test_matches_of_ngrams_are_found_in_the_tokens(release: ReleasedFiles) -> None:
-    found = specdecode_bench(release, False)
+    found = specdecode_bench(release)
     places = [
         copied(one, at, LONGEST)
         for one in made_up()["gsm8k"]
@@ -234,7 +182,7 @@ def test_matches_of_ngrams_are_found_in_the_tokens(release: ReleasedFiles) -> No
         if copied(one, at, LONGEST)[1] == 0
     ]
     (figure,) = [one for one in found.compared if one.what.startswith("gsm8k, ngram: where nothing is accepted")]
-    assert figure.ours == pytest.approx(statistics.mean(there > 0 for there, _ in places))
+    assert figure.ours.value == pytest.approx(statistics.mean(there > 0 for there, _ in places))
     assert figure.theirs is not None
     assert (figure.theirs.value, figure.theirs.path) == (0.25, "simulator.py")
     values: Any = found.to_json()
@@ -243,14 +191,14 @@ def test_matches_of_ngrams_are_found_in_the_tokens(release: ReleasedFiles) -> No
 
 
 def test_what_their_formulas_give_is_no_printed_figure(release: ReleasedFiles) -> None:
-    found = specdecode_bench(release, False)
+    found = specdecode_bench(release)
     speedups = [one for one in found.compared if one.what.endswith("speedup")]
     assert len(speedups) == len(DATASETS) * 5
     assert all(one.theirs is None and one.by_formula > 0 and not one.verdict for one in speedups)
 
 
 def test_contents_are_of_each_drafter(release: ReleasedFiles) -> None:
-    values: Any = specdecode_bench(release, False).to_json()
+    values: Any = specdecode_bench(release).to_json()
     for drafter in ("eagle", "ngram"):
         lengths = [len(lengths_of(one, drafter)) for one in made_up()["cnn"]]
         row = row_of(values["drafters"], dataset="cnn", drafter=drafter)
@@ -260,7 +208,7 @@ def test_contents_are_of_each_drafter(release: ReleasedFiles) -> None:
 
 
 def test_the_oracle_without_the_longest_text(release: ReleasedFiles) -> None:
-    values: Any = specdecode_bench(release, False).to_json()
+    values: Any = specdecode_bench(release).to_json()
     requests = made_up()["gsm8k"]
     lengths = [len(lengths_of(one, "ngram")) for one in requests]
     others = [one for one, length in zip(requests, lengths, strict=True) if length < max(lengths)]
@@ -274,7 +222,7 @@ def test_the_oracle_without_the_longest_text(release: ReleasedFiles) -> None:
 
 @pytest.mark.parametrize("drafter", ["eagle", "ngram"])
 def test_adaptive_and_fixed_seconds_are_paired_by_request(release: ReleasedFiles, drafter: str) -> None:
-    found: Any = specdecode_bench(release, False).to_json()
+    found: Any = specdecode_bench(release).to_json()
     requests = made_up()["sharegpt"][1::2]
     row = row_of(found["reached"], dataset="sharegpt", drafter=drafter)
     for place, batch in ((0, 1), (5, 128)):
@@ -299,7 +247,7 @@ def test_a_reversed_array_is_not_paired() -> None:
 
 
 def test_intervals_of_shares_end_at_all_of_the_gain(release: ReleasedFiles) -> None:
-    found: Any = specdecode_bench(release, False).to_json()
+    found: Any = specdecode_bench(release).to_json()
     for row in found["reached"]:
         for name in ("fixed", *ADAPTIVE):
             shares = zip(row[f"{name}_reached"], row[f"{name}_reached_ci_high"], strict=True)
@@ -313,8 +261,8 @@ def test_a_planted_fault_is_seen(tmp_path: Path, release: ReleasedFiles) -> None
     lengths = changed["gsm8k"][3]["acc_ngram"]["acc_len"]
     lengths[2] = 1 if lengths[2] > 1 else 4
     other = made_up_release(tmp_path / "other", contents(changed))
-    values: Any = specdecode_bench(other, False).to_json()
-    before: Any = specdecode_bench(release, False).to_json()
+    values: Any = specdecode_bench(other).to_json()
+    before: Any = specdecode_bench(release).to_json()
     assert [row["unexplained"] for row in values["drafters"]] == [None, 1, *[None, 0] * 3]
     for name, is_changed in (("ngram", True), ("eagle", False)):
         rows = [(row_of(some["curves"], dataset="gsm8k", drafter=name, batch=1)) for some in (values, before)]
@@ -335,48 +283,21 @@ def test_requests_of_another_form_are_refused(tmp_path: Path, fault: dict[str, A
     some = {dataset: list(requests) for dataset, requests in made_up().items()}
     some["cnn"][1] = some["cnn"][1] | fault
     with pytest.raises(SimlabError, match=message):
-        specdecode_bench(made_up_release(tmp_path, contents(some)), False)
+        specdecode_bench(made_up_release(tmp_path, contents(some)))
 
 
 def test_a_number_that_is_not_there_is_refused(tmp_path: Path) -> None:
     texts = contents(made_up())
     with pytest.raises(SimlabError, match="has 0 numbers"):
-        specdecode_bench(made_up_release(tmp_path, texts | {"predictor.py": "nothing"}), False)
+        specdecode_bench(made_up_release(tmp_path, texts | {"predictor.py": "nothing"}))
     twice = texts | {"simulator.py": texts["simulator.py"] * 2}
     with pytest.raises(SimlabError, match="has 2 numbers"):
-        specdecode_bench(made_up_release(tmp_path / "twice", twice), False)
-
-
-def test_missing_and_changed_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reproduce", "specdecode-bench", "--data", str(tmp_path)]) == 2
-    assert "expected a clone of github.com/SpecDecode-Bench/simulator" in capsys.readouterr().err
-    for name in read_release("specdecode-bench").files:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("changed")
-    assert main(["reproduce", "specdecode-bench", "--data", str(tmp_path)]) == 2
-    assert "is not as it was released" in capsys.readouterr().err
-
-
-def test_a_record_refuses_what_it_does_not_hold() -> None:
-    one = np.ones(2, np.int32)
-    records = ChainRecords("some", "eagle", ("0",), np.array([4]), np.array([0, 2]), one, one, 5)
-    with pytest.raises(ValueError, match="have 1 to 5 tokens; got 6"):
-        fixed_chain(records, 6)
-    with pytest.raises(ValueError, match="of different lengths"):
-        ChainRecords("some", "eagle", ("0",), np.array([4]), np.array([0, 3]), one, one, 5)
+        specdecode_bench(made_up_release(tmp_path / "twice", twice))
 
 
 def test_rules_of_adaptive_chains() -> None:
     assert [two_up_one_down(4, *last) for last in ((4, 4), (4, 3), (0, 0))] == [6, 3, 4]
     assert [longer_after_success(4, *last) for last in ((4, 4), (4, 0), (0, 0))] == [5, 1, 4]
-
-
-def test_the_figure_names_colours_and_dots_once(release: ReleasedFiles) -> None:
-    found = specdecode_speedup_figure(specdecode_bench(release, False).to_json()).to_dict()
-    named = [trace["name"] for trace in found["data"] if trace.get("showlegend") is not False]
-    assert named == ["batch 1", "batch 16", "batch 128", "oracle, in the colour of its batch"]
-    assert found["layout"]["yaxis2"]["matches"] == "y"
-    assert found["layout"]["yaxis6"]["matches"] == found["layout"]["yaxis7"]["matches"] == "y5"
 
 
 def test_short_contexts_match_nothing() -> None:
@@ -400,7 +321,7 @@ THEIR_COMBINED = {"gsm8k": (2.80, 2.64), "cnn": (2.97, 2.62), "instructcoder": (
 
 
 def test_on_the_real_files_their_formulas_give_what_their_program_writes() -> None:
-    found: Any = specdecode_bench(real_release("specdecode-bench"), False).to_json()
+    found: Any = specdecode_bench(real_release("specdecode-bench")).to_json()
     for (dataset, drafter), batches in THEIR_PROGRAM.items():
         for place, policy in enumerate(("k=1", "k=3", "k=5", "oracle")):
             theirs = row_of(found["steps"], dataset=dataset, drafter=drafter, policy=policy)["theirs"]
@@ -418,8 +339,10 @@ def test_on_the_real_files_their_formulas_give_what_their_program_writes() -> No
 
 def test_on_the_real_files_a_slow_replay_agrees() -> None:
     files = real_release("specdecode-bench")
-    chains = read_chains(files, {"gsm8k": path_of("gsm8k")})["gsm8k"].chains["eagle"]
+    chains = read_chains(files, {"gsm8k": path_of("gsm8k")})["gsm8k"][0]["eagle"]
     requests = [json.loads(line) for line in files.text(path_of("gsm8k")).splitlines()]
     for length in (1, 4, chains.longest):
         slow = [rounds_s(COSTS, one, "eagle", 1, fixed(length), chains.longest)[1] for one in requests]
-        assert fixed_chain(chains, length).rounds.tolist() == slow
+        assert fixed_chain(chains, length)[:, 0].tolist() == slow
+    with pytest.raises(ValueError, match=f"have 1 to {chains.longest} tokens; got {chains.longest + 1}"):
+        fixed_chain(chains, chains.longest + 1)

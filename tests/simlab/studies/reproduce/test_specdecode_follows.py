@@ -5,26 +5,23 @@ from typing import Any
 
 import pytest
 
-from simlab.analysis.released.compared import ComparedFigure
-from simlab.analysis.released.files import ReleasedFiles, read_release
-from simlab.analysis.released.specdecode.chain_replay import ADAPTIVE
-from simlab.analysis.released.specdecode.follows import (
+from simlab.analysis.compare.estimates import Estimate
+from simlab.analysis.statistics.intervals import UNKNOWN, Interval
+from simlab.studies.reproduce.released import ComparedFigure, ReleasedFiles, read_release
+from simlab.studies.reproduce.specdecode_bench import with_corrected_verdicts
+from simlab.studies.reproduce.specdecode_chains import ADAPTIVE
+from simlab.studies.reproduce.specdecode_text import (
     adaptive_sentence,
     charge_sentence,
     follows_text,
     match_sentence,
     oracle_sentence,
+    tables_text,
 )
-from simlab.analysis.released.specdecode.reach import with_corrected_verdicts
-from simlab.analysis.released.specdecode.tables import contents_text, reach_text
-from simlab.analysis.statistics.intervals import Interval
 
 
 def verdict_row(over: float, p_value: float) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name in ADAPTIVE:
-        found |= {f"{name}_over_fixed": over, f"{name}_p": p_value, f"{name}_verdict": "+"}
-    return found
+    return {f"{name}_over_fixed": Estimate(over, UNKNOWN, p_value) for name in ADAPTIVE}
 
 
 def test_verdicts_are_corrected_over_all_cells_and_rules() -> None:
@@ -32,7 +29,6 @@ def test_verdicts_are_corrected_over_all_cells_and_rules() -> None:
     cells = ((1.1, 0.006), (0.9, 0.007), (1.1, 0.03), (1.1, float("nan")))
     rows = with_corrected_verdicts([verdict_row(*cell) for cell in cells])
     assert [row["two-up-one-down_verdict_corrected"] for row in rows] == ["+", "-", "=", "="]
-    assert not [name for name in rows[0] if name.endswith("_p")]
     alone = with_corrected_verdicts([verdict_row(1.1, 0.024)])
     assert alone[0]["longer-after-success_verdict_corrected"] == "+"
     many = with_corrected_verdicts([verdict_row(1.1, 0.024)] * 2)
@@ -44,9 +40,9 @@ def reached_rows(corrected: str, shares: tuple[float, float] = (0.8, 0.4)) -> li
     rows = []
     for dataset, drafter, place in itertools.product(("a", "b"), ("eagle", "ngram"), (0, 1)):
         share = shares[place] + (0.03 if dataset == "b" else 0)
-        ends = {"fixed_reached_ci_low": share - 0.1, "fixed_reached_ci_high": share + 0.1}
-        row: dict[str, Any] = {"dataset": dataset, "drafter": drafter, "batch": (1, 128)[place], "fixed_reached": share}
-        rows.append(row | ends)
+        reached = Estimate(share, Interval(share - 0.1, share + 0.1))
+        row: dict[str, Any] = {"dataset": dataset, "drafter": drafter, "batch": (1, 128)[place]}
+        rows.append(row | {"fixed_reached": reached})
         for name in ADAPTIVE:
             rows[-1] |= {f"{name}_verdict": "-", f"{name}_verdict_corrected": corrected}
     return rows
@@ -61,7 +57,7 @@ def test_what_follows_says_how_much_is_reached() -> None:
         text = follows_text([], [], reached_rows("=", shares), [])
         assert text.startswith("EAGLE: a fixed length chosen on other requests reaches " + first)
         assert text.count(change) == 2
-    unknown = [row | {"fixed_reached": None} for row in reached_rows("=")]
+    unknown = [row | {"fixed_reached": Estimate(float("nan"))} for row in reached_rows("=")]
     assert "reaches" not in follows_text([], [], unknown, [])
 
 
@@ -96,7 +92,7 @@ def test_what_follows_says_what_the_charge_changes(charged: tuple[float, float],
 def test_what_follows_says_how_often_lookup_matches() -> None:
     def figure(assumed: float, found: float) -> ComparedFigure:
         theirs = ReleasedFiles(read_release("specdecode-bench")).quoted("simulator.py", assumed, "line 1")
-        return ComparedFigure("", found, theirs, Interval(found - 0.05, found + 0.05), same_records=False)
+        return ComparedFigure("", Estimate(found, Interval(found - 0.05, found + 0.05)), theirs, same_records=False)
 
     text = match_sentence([figure(0.2, 0.1), figure(0.8, 0.1), figure(0.1, 0.4), figure(0.3, 0.3)])
     assert "at 10 to 40 % of places; their simulator assumes 10 to 80 %" in text
@@ -105,8 +101,8 @@ def test_what_follows_says_how_often_lookup_matches() -> None:
 
 
 def test_what_follows_says_what_our_oracle_adds() -> None:
-    near = {"batch": 1, "theirs": 2.0, "ours": 2.3, "ours_always_drafting": 2.1}
-    text = oracle_sentence([near, near | {"theirs": 2.4}, near | {"batch": 8, "ours": 9.0}])
+    near = {"batch": 1, "theirs": 2.0, "ours": Estimate(2.3), "ours_always_drafting": 2.1}
+    text = oracle_sentence([near, near | {"theirs": 2.4}, near | {"batch": 8, "ours": Estimate(9.0)}])
     assert "adds 0.20 to EAGLE's" in text
     assert "nearer to theirs in 1 of 2 datasets" in text
     assert oracle_sentence([{"batch": 1}]) == ""
@@ -122,6 +118,11 @@ def test_a_table_warns_where_few_texts_hold_many_tokens() -> None:
         "past_end": 0,
     }
     row |= {"longest_texts_share": 0.3, "same_length": 3, "unexplained": None}
-    assert "30 % (a, eagle) of the tokens" in reach_text([], [row])
-    assert "WARNING" not in reach_text([], [row | {"longest_texts_share": 0.2}])
-    assert "30.0 %" in contents_text([row])
+
+    def tables(share: float) -> str:
+        rows = {name: [] for name in ("steps", "combined", "reached", "means")}
+        return "\n".join(tables_text({**rows, "drafters": [row | {"longest_texts_share": share}]}))
+
+    assert "30 % (a, eagle) of the tokens" in " ".join(tables(0.3).split())
+    assert "30.0 %" in tables(0.3)
+    assert "WARNING" not in tables(0.2)

@@ -4,14 +4,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from simlab.analysis.released.prompt_ratios import (
-    PromptFigure,
+from simlab.analysis.compare.estimates import (
+    Estimate,
     mean_over_datasets,
     prompt_ratio,
     prompt_share,
     ratio_of_dataset_means,
 )
-from simlab.analysis.statistics.intervals import UNKNOWN, Interval, ratio_interval, speedup_interval
+from simlab.analysis.statistics.intervals import Interval, ratio_interval, speedup_interval
 from simlab.arrays import Doubles
 
 
@@ -39,9 +39,9 @@ def test_turns_of_a_prompt_stay_together() -> None:
     both = prompt_ratio(turns, above=1, below=-1, base_above=-1, base_below=1)
     expected = speedup_interval(above, below, *base)
     assert (both.interval.low, both.interval.high) == pytest.approx((expected.low, expected.high))
-    assert both.differs == (both.p_value < 0.05)
+    assert (both.side_of() != 0) == (both.p_value < 0.05)
     equal = prompt_ratio(turns.with_columns(pl.col("above").alias("again")), above=1, again=-1)
-    assert (equal.value, equal.p_value, equal.direction) == (1.0, 1.0, 0)
+    assert (equal.value, equal.p_value, equal.side_of()) == (1.0, 1.0, 0)
 
 
 def test_shares_stay_between_0_and_1() -> None:
@@ -73,7 +73,7 @@ def test_ratios_of_dataset_means() -> None:
     found = ratio_of_dataset_means(turns, ("above", "below"), ("base_above", "base_below"))
     first, second = (mean_over_datasets(turns, *one) for one in (("above", "below"), ("base_above", "base_below")))
     assert found.value == pytest.approx(first.value / second.value)
-    assert found.differs == (found.p_value < 0.05)
+    assert (found.side_of() != 0) == (found.p_value < 0.05)
     other = pl.when(pl.col("dataset") == "first").then(10).otherwise(0)
     one_dataset = turns.with_columns(pl.col("prompt") + other, pl.lit("one").alias("dataset"))
     alone = ratio_of_dataset_means(one_dataset, ("above", "below"), ("base_above", "base_below"))
@@ -83,10 +83,15 @@ def test_ratios_of_dataset_means() -> None:
         (plain.interval.low, plain.interval.high), rel=0.02
     )
     same = ratio_of_dataset_means(turns, ("above", "below"), ("above", "below"))
-    assert (same.value, same.p_value, same.direction) == (1.0, 1.0, 0)
+    assert (same.value, same.p_value, same.side_of()) == (1.0, 1.0, 0)
 
 
-def test_text_of_a_figure() -> None:
-    assert PromptFigure(0.5, Interval(0.4, 0.61), 0.1, 9).text(1, factor=100) == "50.0 [40.0, 61.0]"
-    assert PromptFigure(0.5, UNKNOWN, float("nan"), 0).text(3) == "0.500"
-    assert PromptFigure(float("nan"), UNKNOWN, float("nan"), 0).text() == "-"
+def test_an_estimate_as_text_and_as_a_row() -> None:
+    one, alone, unknown = Estimate(0.5, Interval(0.4, 0.61)), Estimate(0.5), Estimate(float("nan"))
+    assert [f"{one:1%}", f"{one:v1%}", f"{one:i1%}"] == ["50.0 [40.0, 61.0]", "50.0", "[40.0, 61.0]"]
+    assert [f"{one}", f"{one:0k}", f"{one:3}"] == ["0.50 [0.40, 0.61]", "500 [400, 610]", "0.500 [0.400, 0.610]"]
+    assert [f"{alone:3}", f"{alone:i}", f"{unknown}", f"{unknown:v3}"] == ["0.500", "", "-", "-"]
+    assert one.row("a", factor=1000) == {"a": 500.0, "a_ci_low": 400.0, "a_ci_high": 610.0}
+    assert unknown.row("a") == unknown.row("a", digits=None) == {"a": None, "a_ci_low": None, "a_ci_high": None}
+    sides = [Estimate(0, Interval(*ends)).side_of(1) for ends in ((1.1, 2), (0.2, 0.9), (0.9, 1.1))]
+    assert [*sides, alone.side_of(1)] == [1, -1, 0, 0]

@@ -8,11 +8,13 @@ import pytest
 from made_up_domino import lines, made_up_contents, parsed
 from released_data import made_up_release, names_like, real_release, values_of
 
-from simlab.analysis.released.domino.figures import domino_lossless_figure
-from simlab.analysis.released.domino.lossless import END_OF_TEXT, LABELS, domino_lossless
-from simlab.analysis.released.files import ReleasedFiles
 from simlab.errors import SimlabError
+from simlab.studies.reproduce.domino_lossless import END_OF_TEXT, SOURCES, domino_lossless
+from simlab.studies.reproduce.options import ReproduceOptions
+from simlab.studies.reproduce.released import ReleasedFiles
 
+QUIET = ReproduceOptions(progress=False)
+LABELS = [folder for folder, *_ in SOURCES]
 Values = Mapping[str, Any]
 
 
@@ -27,7 +29,7 @@ def up_to_end(ids: list[int]) -> list[int]:
 
 def check_against_oracle(files: ReleasedFiles) -> Values:
     """Counts of texts with equal heads, of equal digests, and the first differences; gives what was found."""
-    found = values_of(domino_lossless(files, progress=False))
+    found = values_of(domino_lossless(files, QUIET))
     assert {row["folder"] for row in found["sources"]} == set(LABELS)
     curves = {(one["folder"], one["method"]): one for one in found["curves"]}
     for row in found["sources"]:
@@ -80,7 +82,7 @@ def test_sees_another_token(contents: dict[str, str], tmp_path: Path) -> None:
         tree["out_head"] = [*plain["out_head"], 198, 9]
         tree["out_head"][place] += 1
         files = made_up_release(tmp_path / str(place), contents | {name: lines(records)})
-        rows: Any = domino_lossless(files, progress=False).to_json()["sources"]
+        rows: Any = domino_lossless(files, QUIET).to_json()["sources"]
         counted[place] = next(row["head_equal"] for row in rows if row["method"] == "dominotree@16")
     assert counted[6] == counted[0] + 1
 
@@ -90,14 +92,8 @@ def test_refuses_records_without_heads(contents: dict[str, str], tmp_path: Path)
     records = parsed(contents[name])
     records[1]["out_head"] = "none"
     files = made_up_release(tmp_path, contents | {name: lines(records)})
-    with pytest.raises(SimlabError, match="line 2: no record of a text"):
-        domino_lossless(files, progress=False)
-
-
-def test_text_and_figure(contents: dict[str, str], tmp_path: Path) -> None:
-    found = domino_lossless(made_up_release(tmp_path, contents), progress=False)
-    assert "as autoregressive decoding" in found.text()
-    assert len(domino_lossless_figure(values_of(found)).to_dict()["data"]) == 5
+    with pytest.raises(SimlabError, match="has no record of a text in a line"):
+        domino_lossless(files, QUIET)
 
 
 LADDER = "results/conditioning_ladder/"
@@ -143,7 +139,7 @@ def test_bounds_of_texts_that_end_beyond_what_was_released(contents: dict[str, s
         "4": ([9, *plain["4"][1:], 7], "another"),
     }
     files = made_up_release(tmp_path, with_long_texts(contents, others))
-    row = first_row(values_of(domino_lossless(files, progress=False)))
+    row = first_row(values_of(domino_lossless(files, QUIET)))
     counted = [row[key] for key in ("turns", "head_equal", "digest_equal", "surely_equal", "possibly_equal")]
     assert counted == [5, 4, 1, 1, 2]
     assert (row["ends"], row["after_end"]) == (0, 0)
@@ -161,13 +157,13 @@ def test_an_end_at_the_last_released_token(contents: dict[str, str], tmp_path: P
             if one["method"] == "ar":
                 one |= {"out_head": ended[str(one["sample_idx"])], "num_output": 128}
         changed[name] = lines(records)
-    row = first_row(values_of(domino_lossless(made_up_release(tmp_path, changed), progress=False)))
+    row = first_row(values_of(domino_lossless(made_up_release(tmp_path, changed), QUIET)))
     assert (row["ends"], row["after_end"], row["surely_equal"], row["digest_equal"]) == (5, 5, 5, 0)
 
 
 def test_all_texts_equal(contents: dict[str, str], tmp_path: Path) -> None:
     equal = {prompt: (ids, f"digest {prompt}") for prompt, ids in long_texts().items()}
-    found = domino_lossless(made_up_release(tmp_path, with_long_texts(contents, equal)), progress=False)
+    found = domino_lossless(made_up_release(tmp_path, with_long_texts(contents, equal)), QUIET)
     assert found.follows.startswith("all 20 texts of 4 models and methods equal autoregressive decoding's.")
     assert "near-ties" not in found.follows
     assert "fault" not in found.follows
@@ -175,7 +171,7 @@ def test_all_texts_equal(contents: dict[str, str], tmp_path: Path) -> None:
 
 def test_no_text_equal(contents: dict[str, str], tmp_path: Path) -> None:
     others = {prompt: ([9, *ids], "another") for prompt, ids in long_texts().items()}
-    found = domino_lossless(made_up_release(tmp_path, with_long_texts(contents, others)), progress=False)
+    found = domino_lossless(made_up_release(tmp_path, with_long_texts(contents, others)), QUIET)
     assert "of 20 texts of 4 models and methods 0 have" in found.follows
     assert "none equals it as a whole" in found.follows
     assert "and so does a fault" in found.follows, "there is no chain to compare with"
@@ -194,7 +190,7 @@ def test_a_chain_that_diverges_less(contents: dict[str, str], tmp_path: Path) ->
         ]
         others = {other: text for other, text in contents.items() if not other.startswith("results/raw/dominotree/")}
         files = made_up_release(tmp_path / told, others | {name: lines(records)})
-        follows = domino_lossless(files, progress=False).follows
+        follows = domino_lossless(files, QUIET).follows
         assert f"but the chain, which has no tree mask, diverges {told} often" in follows
         assert "points to a fault" not in follows
 
@@ -203,7 +199,7 @@ def test_repeated_texts_are_of_two_folders(contents: dict[str, str], tmp_path: P
     """One digest that differs between the folders of the ladder is counted once; autoregressive texts stand apart."""
     equal = {prompt: (ids, f"digest {prompt}") for prompt, ids in long_texts().items()}
     changed = with_long_texts(contents, equal)
-    found = domino_lossless(made_up_release(tmp_path / "equal", changed), progress=False)
+    found = domino_lossless(made_up_release(tmp_path / "equal", changed), QUIET)
     assert "20 of 20 texts that were decoded again" in found.follows, (
         "3 methods of the ladder, and one of the main table"
     )
@@ -212,14 +208,14 @@ def test_repeated_texts_are_of_two_folders(contents: dict[str, str], tmp_path: P
         records = parsed(changed[name])
         next(one for one in records if one["method"] == method)["out_sig"] = "another run"
         files = made_up_release(tmp_path / method, changed | {name: lines(records)})
-        again = domino_lossless(files, progress=False)
+        again = domino_lossless(files, QUIET)
         assert told in again.follows
         rows = values_of(again)["repeated"]
         assert [(row["method"], row["equal"]) for row in rows if row["equal"] != row["turns"]] == [(method, 4)]
     for later in (f"{LADDER}best_builder/gsm8k_T0.0.jsonl", "results/raw/dominotree/gsm8k_T0.0.jsonl"):
         records = [one | {"out_sig": f"{later} {place}"} for place, one in enumerate(parsed(changed[later]))]
         changed[later] = lines(records)
-    follows = domino_lossless(made_up_release(tmp_path / "none", changed), progress=False).follows
+    follows = domino_lossless(made_up_release(tmp_path / "none", changed), QUIET).follows
     assert "All of it may be chance from run to run: 0 of 20" in follows
 
 
@@ -230,12 +226,3 @@ def test_real_records() -> None:
     assert counted["results/conditioning_ladder/matched_builder", "dominotree@16"] == 255
     assert counted["results/raw/8b/dominotree", "dominotree@16"] == 243
     assert counted["results/raw/dominotree", "chain"] == 258
-    bounds = {(row["folder"], row["method"]): (row["surely_equal"], row["possibly_equal"]) for row in found["sources"]}
-    assert bounds["results/conditioning_ladder/matched_builder", "dominotree@16"] == (52, 173)
-    assert bounds["results/raw/8b/dominotree", "dominotree@16"] == (123, 143)
-    row = first_row(found)
-    assert (row["after_end"], row["ends"]) == (26, 60)
-    assert all(row["equal"] == row["turns"] == 430 for row in found["repeated"])
-    assert [row["method"] for row in found["repeated"]].count("ar") == 2
-    assert "1720 of 1720 texts" in found["follows"]
-    assert "the chain, which has no tree mask, diverges as often" in found["follows"]

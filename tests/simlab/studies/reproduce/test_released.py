@@ -8,12 +8,12 @@ import pytest
 from file_server import FileServer, serving_files
 from released_data import made_up_release
 
-from simlab.analysis.released.compared import ComparedFigure, compared_text
-from simlab.analysis.released.files import ReleasedFiles, read_release
-from simlab.analysis.reproduce.published import PUBLISHED
+from simlab.analysis.compare.estimates import Estimate
 from simlab.analysis.statistics.intervals import Interval
 from simlab.cli.main import main
 from simlab.errors import SimlabError, UsageError
+from simlab.studies.reproduce.published import PUBLISHED
+from simlab.studies.reproduce.released import ComparedFigure, ReleasedFiles, compared_text, read_release, table
 from simlab.traces.fetching import fetched
 
 CELLS = "tables/cells.csv"
@@ -40,7 +40,7 @@ def served(files: ReleasedFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_figure_carries_where_it_stands(files: ReleasedFiles) -> None:
     quoted = files.quoted_cell(CELLS, "tau", dataset="gsm8k", method="tree")
     assert (quoted.value, quoted.path, quoted.where) == (7.25, CELLS, "tau of dataset gsm8k, method tree")
-    assert quoted.sha256 == files.release.files[CELLS].sha256
+    assert quoted.sha256 == files.release.files[CELLS][1]
     assert files.quoted_pattern("README.md", r"\*\*([\d.]+)x").value == 11.6
     found = files.quoted_pattern("README.md", r"([\d,]+) prompts")
     assert (found.value, found.where) == (1024, "line 3")
@@ -100,11 +100,11 @@ def test_every_study_lists_its_files() -> None:
         assert len(release.commit) == 40
         assert release.licence
         assert release.files
-        assert all(len(one.sha256) == 64 for one in release.files.values())
-        assert all(one.num_bytes > 0 for one in release.files.values()) or study.missing
+        assert all(len(sha256) == 64 for _, sha256 in release.files.values())
+        assert all(num_bytes > 0 for num_bytes, _ in release.files.values()) or study.missing
 
 
-@pytest.mark.parametrize("name", ["domino-rounds", "domino-caddtree", "domino-lossless"])
+@pytest.mark.parametrize("name", ["domino-rounds", "domino-caddtree", "domino-lossless", "domino-gsm8k"])
 def test_the_command_refuses_files_that_are_missing_or_changed(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,22 +120,17 @@ def test_the_command_refuses_files_that_are_missing_or_changed(
     assert "is not as it was released" in capsys.readouterr().err
 
 
-def test_a_study_without_released_files_takes_none(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reproduce", "averaging", "--data", "clone"]) == 2
-    assert "--data says nothing to averaging; leave it out" in capsys.readouterr().err
-
-
 # --- a figure beside ours
 
 
 def test_of_other_records_theirs_lies_within_or_outside(files: ReleasedFiles) -> None:
     theirs = files.quoted_cell(CELLS, "tau", dataset="gsm8k", method="tree")
-    inside = ComparedFigure("a", 7.4, theirs, Interval(7.254, 7.5), same_records=False)
-    outside = replace(inside, interval=Interval(7.256, 7.5))
+    inside = ComparedFigure("a", Estimate(7.4, Interval(7.254, 7.5)), theirs, same_records=False)
+    outside = replace(inside, ours=Estimate(7.4, Interval(7.256, 7.5)))
     assert (inside.is_within, outside.is_within) == (True, False)
     assert (inside.verdict, outside.verdict) == ("within", "outside")
     assert replace(inside, theirs=None).verdict == ""
-    assert ComparedFigure("a", 7.4, theirs, same_records=False).is_within is None
+    assert ComparedFigure("a", Estimate(7.4), theirs, same_records=False).is_within is None
     assert inside.row()["difference"] == pytest.approx(0.15)
     assert inside.row()["theirs_path"] == CELLS
     assert inside.row()["as_printed"] is None
@@ -144,24 +139,26 @@ def test_of_other_records_theirs_lies_within_or_outside(files: ReleasedFiles) ->
 @pytest.mark.parametrize(("ours", "verdict"), [(7.2549, "as printed"), (7.255, "as printed"), (7.2551, "differs")])
 def test_of_the_same_records_theirs_is_ours_as_it_is_rounded(files: ReleasedFiles, ours: float, verdict: str) -> None:
     theirs = files.quoted_cell(CELLS, "tau", dataset="gsm8k", method="tree")
-    found = ComparedFigure("a", ours, theirs, Interval(5.0, 9.0))
+    found = ComparedFigure("a", Estimate(ours, Interval(5.0, 9.0)), theirs)
     assert found.verdict == verdict
     assert found.row()["within_interval"] is None
+    # A difference of nothing has no sign of its own.
+    assert "-0.00" not in compared_text([ComparedFigure("a", Estimate(7.25 - 1e-12), theirs)])
 
 
-def test_what_they_do_not_print_is_marked(files: ReleasedFiles) -> None:
-    found = ComparedFigure("a", 7.25, by_formula=7.0)
-    assert (found.verdict, found.difference) == ("", 0.25)
-    assert found.row()["theirs"] is None
+def test_what_they_do_not_print_is_marked() -> None:
+    found = ComparedFigure("a", Estimate(7.25), by_formula=7.0)
+    assert (found.verdict, found.difference, found.row()["theirs"]) == ("", 0.25, None)
     text = compared_text([found])
     assert "7.00*" in text
     assert "they print no such figure" in text
     assert "they print no such figure" not in compared_text([replace(found, by_formula=float("nan"))])
 
 
-def test_a_difference_of_nothing_has_no_sign_of_its_own(files: ReleasedFiles) -> None:
-    theirs = files.quoted_cell(CELLS, "tau", dataset="gsm8k", method="tree")
-    assert "-0.00" not in compared_text([ComparedFigure("a", 7.25 - 1e-12, theirs)])
+def test_a_table_of_templates() -> None:
+    rows = [{"a": 1, "b": 2.5}, {"a": 22, "b": 3.0}]
+    printed = table("rl", [("a", "{a}"), ("b\ntwo", "{b:.2f}")], rows)
+    assert printed.splitlines() == [" a  b", "    two", " 1  2.50", "22  3.00"]
 
 
 def test_what_is_no_such_file_is_refused_in_a_sentence(tmp_path: Path) -> None:
