@@ -10,6 +10,7 @@ from simlab.cli.options import add_json
 from simlab.cli.parser import Parser, not_negative
 from simlab.errors import needing_models
 from simlab.real_runner.execution.executions import EAGER
+from simlab.studies.field.options import FieldOptions
 from simlab.studies.inputs.models import value_or
 
 FAILED = 1
@@ -70,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     """Make the field, and print its tables."""
     keep(f"finished steps are in {options.out}: the same command goes on")
     with needing_models("field"):
-        from simlab.studies.field.field import FieldOptions, field  # noqa: PLC0415 - loads torch
+        from simlab.studies.field.field import field  # noqa: PLC0415 - loads torch
     chosen = FieldOptions(
         out=options.out,
         quick=options.quick,

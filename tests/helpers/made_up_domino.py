@@ -9,10 +9,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from simlab.studies.reproduce.domino import MODELS, TEMPERATURES, Model
-from simlab.studies.reproduce.domino_lossless import END_OF_TEXT
-from simlab.studies.reproduce.domino_pairs import RIVALS, ROLLUPS
-from simlab.studies.reproduce.domino_sessions import ABLATION, BASELINE_SESSION
+from simlab.studies.reproduce.domino.lossless import END_OF_TEXT
+from simlab.studies.reproduce.domino.pairs import RIVALS, ROLLUPS
+from simlab.studies.reproduce.domino.records import MODELS, TEMPERATURES, Model
+from simlab.studies.reproduce.domino.sessions import ABLATION, BASELINE_SESSION
 
 PROMPTS = {"gsm8k": (4, 1), "mt-bench": (3, 2)}
 """Prompts and turns of each dataset."""

@@ -9,10 +9,10 @@ import numpy as np
 from chain_oracles import Request, copied, lengths_of
 
 from simlab.studies.reproduce.adixg_cost import CAPTURED, EAGER, LOG, README
-from simlab.studies.reproduce.domino import METHODS
-from simlab.studies.reproduce.domino_gsm8k import MODEL, PROMPTS, SUMS
+from simlab.studies.reproduce.domino.gsm8k import MODEL, PROMPTS, SUMS
+from simlab.studies.reproduce.domino.records import METHODS
 from simlab.studies.reproduce.eliran_online import GAINS, METRICS, PAIRWISE, ROUNDS, UNARY
-from simlab.studies.reproduce.specdecode_bench import DATASETS
+from simlab.studies.reproduce.specdecode.bench import DATASETS
 from simlab.studies.reproduce.wrong_prices import SERVED
 
 CONTEXTS = (0, 256, 1024, 2048, 4096, 8192)

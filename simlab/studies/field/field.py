@@ -20,15 +20,23 @@ from simlab.analysis.confirm.table import FAILED
 from simlab.analysis.table.summaries import summarise
 from simlab.errors import PolicyError, PromptError, TraceError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
-from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.profile.options import ProfileChannel
 from simlab.real_runner.profile.probe import plain_token_seconds
 from simlab.real_runner.record.prompts import read_prompts
 from simlab.studies.confirm.confirm import confirm
+from simlab.studies.field.options import (
+    FULL,
+    PACKAGED,
+    QUICK,
+    FieldOptions,
+    FieldSize,
+    channels_of,
+    expected_seconds,
+    read_models,
+)
 from simlab.studies.field.rows import KINDS, Entry, FieldResult, Row, bound_rows, field_rows, sources
 from simlab.studies.field.systems import COMPOSED, COMPOSITION, EQUAL, FASTEST, NODES, SYSTEMS
 from simlab.studies.inputs.artefacts import TraceArtefacts
-from simlab.studies.inputs.models import DRAFTER, TARGET
 from simlab.studies.inputs.prices import prices_for_trace
 from simlab.studies.inputs.progress import announce
 from simlab.studies.optimize.optimize import optimize
@@ -53,93 +61,6 @@ GPU_LIKE = "tile=64"
 
 _DATA = Path(str(files("simlab"))) / "data"
 _PROMPTS = {DEV: _DATA / "field_dev_prompts.jsonl", EVALUATION: _DATA / "field_prompts.jsonl"}
-
-
-def _channel(checkpoint: str, drafter: str | None, *units: int, **settings: int) -> Row:
-    return {"checkpoint": checkpoint, "drafter": drafter, "settings": settings, "units": list(units)}
-
-
-PACKAGED: Row = {
-    "target": TARGET,
-    "drafters": {"dflash": DRAFTER, "jetspec": "jetspec-smollm2-135m"},
-    "channels": {
-        "eagle3": _channel("eagle3-smollm2-135m", None, 1, 2, 3, 5, 7, steps=7),
-        "treeflash": _channel("treeflash-smollm2-135m", "dflash", 6, 16, previous=16, top_k=16, candidates=32),
-        "taps": _channel("taps-smollm2-135m", "dflash"),
-        "d2sd": _channel("d2sd-smollm2-135m", "dflash", 1, 2, 4, top_k=8),
-        "router": _channel("router-smollm2-135m", None),
-        "extension": _channel("jetspec-smollm2-135m", "jetspec", 1, block=15, whole=1),
-        "jetspec": _channel("jetspec-smollm2-135m", "jetspec", beam=10, top_k=7),
-    },
-}
-"""What comes with simlab: a target; the drafter of each draft set, the first of which is recorded with the target; and
-channels, with the draft set that each stands on (None: it reads the target alone, and its policies run no drafter), how
-far it is recorded, and the units at which it is timed (none: that of its settings). The head of ``treeflash`` scores a
-row over the drafter's own 32 first candidates, simlab's variant."""
-
-
-@dataclass(frozen=True, slots=True)
-class FieldOptions:
-    """What a field is of, and how its models run.
-
-    Attributes:
-        out: where recordings, latency profiles, choices, result rows and runs are kept.
-        quick: few prompts, short answers and brief measurements: to see that all goes through, not to report.
-        models: a JSON file that names target, drafters and channels, as `PACKAGED` does; None: those that come with
-            simlab. Draft sets are called ``dflash``, ``jetspec`` and ``self``, channels as the policies that read them.
-        add_drafts: checkpoints of further draft sets, by name: ``{"self": "runs/self"}``.
-        dev: prompts that settings are chosen on; None: forty that come with simlab.
-        prompts: prompts that are reported; None: sixteen each of GSM8K, MBPP, HumanEval and MT-bench.
-        dtype: of the models' arithmetic.
-        device: as torch names it.
-        execution: how passes are started: one of `simlab.real_runner.execution.executions.EXECUTIONS`.
-        confirm_minutes: of all runs of the real models together; None: as the size of the field has it. Given for a
-            field that is finished, so many minutes more. 0: nothing is run, and nothing measured is in the table but
-            what earlier runs left.
-    """
-
-    out: str | Path = "runs/field"
-    quick: bool = False
-    models: str | Path | None = None
-    add_drafts: Mapping[str, str] | None = None
-    dev: str | Path | None = None
-    prompts: str | Path | None = None
-    dtype: str = "float32"
-    device: str = "cpu"
-    execution: str = EAGER
-    confirm_minutes: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FieldSize:
-    """How much is measured.
-
-    Attributes:
-        dev_prompts: of the prompts that settings are chosen on, the first so many.
-        prompts: the same of those that are reported.
-        max_new_tokens: of an answer.
-        node_counts: that rounds are timed at.
-        contexts: that rounds are timed at, tokens before the root.
-        repeats: samples of each.
-        catch_up: tokens that a drafter of a router may have missed, of which late readings are timed.
-        confirm_minutes: of all runs of the real models together.
-        equal_share: of these minutes, for systems at equal nodes, where tokens are what counts; 0: only those at their
-            fastest run.
-    """
-
-    dev_prompts: int
-    prompts: int
-    max_new_tokens: int
-    node_counts: tuple[int, ...]
-    contexts: tuple[int, ...]
-    repeats: int
-    catch_up: tuple[int, ...]
-    confirm_minutes: float
-    equal_share: float
-
-
-FULL = FieldSize(40, 64, 96, (4, 7, 8, 12, 16, 24, 32, 48, 64), (64, 192, 384, 640), 7, (1, 16, 64, 256), 75.0, 0.35)
-QUICK = FieldSize(4, 4, 32, (4, 7, 16, 64), (64, 640), 2, (1, 64), 1.0, 0.0)
 
 
 def field(options: FieldOptions | None = None) -> FieldResult:
@@ -179,27 +100,6 @@ def _models(options: FieldOptions) -> Row:
     running = {"dtype": options.dtype, "device": options.device, "execution": options.execution}
     named = PACKAGED if options.models is None else read_models(Path(options.models))
     return {**named, "drafters": {**named["drafters"], **(options.add_drafts or {})}, **running}
-
-
-def read_models(path: Path) -> Row:
-    """The models that a JSON file names, in the form of `PACKAGED`; a channel needs no more than its checkpoint."""
-    try:
-        given = json_fields(path.read_bytes(), str(path))
-        models: Row = {"target": given.text("target"), "drafters": given.texts("drafters"), "channels": {}}
-        if not models["drafters"]:
-            raise ValueError("the field needs a drafter; got none")
-        for name, one in given.inners("channels").items():
-            settings = one.inner("settings") if "settings" in one.values else None
-            whole = {} if settings is None else {key: settings.integer(key) for key in settings.values}
-            units = one.integers("units") if "units" in one.values else ()
-            drafter = one.text("drafter") if one.values.get("drafter") is not None else None
-            if drafter not in (None, *models["drafters"]):
-                there = ", ".join(models["drafters"])
-                raise ValueError(f"the channel {name} stands on the draft set {drafter}; there are {there}")
-            models["channels"][name] = _channel(one.text("checkpoint"), drafter, *units, **whole)
-    except (OSError, ValueError, TraceError) as error:
-        raise UsageError(f"{path} does not name the models of a field: {error}") from error
-    return models
 
 
 def _digest(prompts: Path) -> str:
@@ -508,49 +408,6 @@ class _Field:
             "costs": {drafter: read_cost_file(self.cost(drafter)).device for drafter in self.models["drafters"]},
             "confirmations": confirmations,
         }
-
-
-def channels_of(models: Row, drafter: str) -> dict[str, Row]:
-    """The channels that are timed beside a drafter: those on its draft set; at the first also those on none."""
-    beside = (drafter, None) if drafter == next(iter(models["drafters"])) else (drafter,)
-    return {name: one for name, one in models["channels"].items() if one["drafter"] in beside}
-
-
-_TOKENS_A_TEXT = 0.9
-"""Of the tokens that an answer may have, what answers have on the average: some stop earlier."""
-
-_ADDED = {"eagle3": 0.7, "treeflash": 1.0, "taps": 0.7, "d2sd": 1.2, "jetspec": 3.5}
-_ADDED_ELSE, _TIMED_PASS = 0.7, 10.0
-"""What a position takes in tokens of autoregressive decoding when a channel or a draft set is added, by its name;
-recording target and first drafter takes 1. And a sample of a round at one context and number of nodes."""
-
-_CHOOSING_S, _LOADING_S = 75.0, 6.0
-"""Of the replays and the search on the dev prompts, on two cores; and of models, once a step."""
-
-
-def expected_seconds(size: FieldSize, models: Row, token_s: float, texts: Mapping[str, int]) -> dict[str, float]:
-    """About how long each step takes, by its name, the runs of the real models apart.
-
-    Args:
-        size: of the field.
-        models: that run.
-        token_s: of a token of autoregressive decoding on this machine.
-        texts: of the prompts of ``dev`` and ``eval``: a prompt of two turns is two.
-    """
-    seconds: dict[str, float] = {}
-    first, *others = models["drafters"]
-    added = {f"draft {name}": _ADDED_ELSE for name in others}
-    added |= {f"channel {name}": _ADDED.get(name, _ADDED_ELSE) for name in models["channels"]}
-    for side, num in texts.items():
-        positions = num * size.max_new_tokens * _TOKENS_A_TEXT * token_s
-        seconds[f"record {side}"] = _LOADING_S + positions
-        seconds |= {f"add {name} {side}": _LOADING_S + positions * share for name, share in added.items()}
-    for drafter in models["drafters"]:
-        units = sum(max(len(one["units"]), 1) for one in channels_of(models, drafter).values())
-        late = len(size.catch_up) if drafter == first else 0
-        cells = (len(size.node_counts) + 2 + units + late) * len(size.contexts)
-        seconds[f"profile {drafter}"] = _LOADING_S + cells * size.repeats * _TIMED_PASS * token_s
-    return seconds | {"choose": _CHOOSING_S}
 
 
 def choose(dev: Trace, drafter: str, cost: Path) -> tuple[list[Entry], dict[str, str]]:

@@ -247,7 +247,7 @@ class Serving:
 
     @classmethod
     def of_rounds(cls, rounds: pl.DataFrame) -> "Serving":
-        """Of rounds as `read_rounds` has them, in the order in which they ran."""
+        """The difference in rounds as `read_rounds` has them, in the order in which they ran."""
         percent, first = rounds["percent"].to_numpy(), rounds["stock_first"].to_numpy()
         about = percent - percent.mean()
         squares, has_error = float((about**2).sum()), len(percent) > 1 and np.ptp(percent) > 0
@@ -401,7 +401,7 @@ def _errors_text(errors: Mapping[str, HeldOutErrors]) -> str:
 
 
 def _nested(one: Estimate) -> Row:
-    """An estimate under keys of its own."""
+    """An estimate as a value of its own: its value and the ends of its interval."""
     return {key.removeprefix("value_"): value for key, value in one.row("value", digits=None).items()}
 
 

@@ -124,7 +124,7 @@ def _compared(files: ReleasedFiles, rounds: pl.DataFrame, dataset: str, budget: 
 
 
 def _mean(values: pl.Series) -> Estimate:
-    """With Student's interval."""
+    """The mean of some values, with Student's interval."""
     return Estimate(float(values.to_numpy().mean()), mean_interval(values.to_numpy()))
 
 

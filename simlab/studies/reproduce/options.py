@@ -11,7 +11,7 @@ class ReproduceOptions:
     """Which published figure, and what its reproduction reads; each reads some of it.
 
     Attributes:
-        name: of the figure; `simlab.studies.reproduce.reproduce.published_figures` lists them. None: none.
+        name: of the figure; None: a list of all.
         traces: recorded traces.
         dev_trace: a trace of other prompts, on which the budget is chosen.
         draft: the draft set; None: the only one.

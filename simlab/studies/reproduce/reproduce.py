@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from simlab.errors import UsageError, named_or_listed
 from simlab.studies.reproduce.adixg_cost import adixg_cost
 from simlab.studies.reproduce.ddtreepp_rounds import ddtreepp_rounds
-from simlab.studies.reproduce.domino_caddtree import domino_caddtree
-from simlab.studies.reproduce.domino_gsm8k import domino_gsm8k
-from simlab.studies.reproduce.domino_lossless import domino_lossless
-from simlab.studies.reproduce.domino_rounds import domino_rounds
+from simlab.studies.reproduce.domino.caddtree import domino_caddtree
+from simlab.studies.reproduce.domino.gsm8k import domino_gsm8k
+from simlab.studies.reproduce.domino.lossless import domino_lossless
+from simlab.studies.reproduce.domino.rounds import domino_rounds
 from simlab.studies.reproduce.eliran_online import eliran_online
 from simlab.studies.reproduce.of_traces import averaging, chain_of_trace, trees_of_traces
 from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.studies.reproduce.published import PUBLISHED, PublishedStudy
 from simlab.studies.reproduce.released import Findings, ReleasedFiles, Row, read_release, table
-from simlab.studies.reproduce.specdecode_bench import specdecode_bench
+from simlab.studies.reproduce.specdecode.bench import specdecode_bench
 from simlab.studies.result import StudyResult
 
 RELEASED: Mapping[str, Callable[[ReleasedFiles, ReproduceOptions], Findings]] = {

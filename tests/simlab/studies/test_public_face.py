@@ -11,6 +11,7 @@ import pytest
 import simlab
 from simlab.cli.main import main
 from simlab.sequence_replay import draft_source
+from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.studies.result import StudyResult
 
 TREES = ["chain", "ddtree:budget=4/8"]

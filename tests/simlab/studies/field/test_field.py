@@ -11,7 +11,7 @@ from tiny_models import make_pair, write_prompts
 from simlab.analysis.confirm.table import FAILED
 from simlab.cli.main import main
 from simlab.studies.field import field as made
-from simlab.studies.field.field import PACKAGED, FieldSize, expected_seconds
+from simlab.studies.field.options import PACKAGED, FieldSize, expected_seconds
 from simlab.studies.field.systems import EQUAL, FASTEST, System
 from simlab.traces.artefacts.confirmation import Confirmation, Scalar, read_confirmation
 from simlab.traces.reader import open_trace

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from simlab.errors import UsageError
-from simlab.studies.field.field import PACKAGED, channels_of, read_models
+from simlab.studies.field.options import PACKAGED, channels_of, read_models
 
 
 def _written(folder: Path, value: object) -> Path:

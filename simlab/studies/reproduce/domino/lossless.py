@@ -12,7 +12,7 @@ import polars as pl
 from simlab.analysis.compare.estimates import Estimate, mean_over_datasets, prompt_ratio, prompt_share
 from simlab.analysis.table.text import within_width
 from simlab.errors import SimlabError
-from simlab.studies.reproduce.domino import BLOCK, DATASETS, TREE, TURN
+from simlab.studies.reproduce.domino.records import BLOCK, DATASETS, TREE, TURN
 from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.studies.reproduce.released import ComparedFigure, Findings, ReleasedFiles, Row, flat, table
 

@@ -9,8 +9,8 @@ from made_up_releases import gsm8k_contents, gsm8k_records, gsm8k_sums
 from released_data import made_up_release, real_release, values_of
 
 from simlab.errors import SimlabError
-from simlab.studies.reproduce import domino_gsm8k as study
-from simlab.studies.reproduce.domino_gsm8k import ELSEWHERE, MODEL, PROMPTS, SUMS
+from simlab.studies.reproduce.domino import gsm8k as study
+from simlab.studies.reproduce.domino.gsm8k import ELSEWHERE, MODEL, PROMPTS, SUMS
 from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.studies.reproduce.released import Findings, ReleasedFiles
 

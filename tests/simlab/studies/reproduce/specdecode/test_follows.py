@@ -8,9 +8,9 @@ import pytest
 from simlab.analysis.compare.estimates import Estimate
 from simlab.analysis.statistics.intervals import UNKNOWN, Interval
 from simlab.studies.reproduce.released import ComparedFigure, ReleasedFiles, read_release
-from simlab.studies.reproduce.specdecode_bench import with_corrected_verdicts
-from simlab.studies.reproduce.specdecode_chains import ADAPTIVE
-from simlab.studies.reproduce.specdecode_text import (
+from simlab.studies.reproduce.specdecode.bench import with_corrected_verdicts
+from simlab.studies.reproduce.specdecode.chains import ADAPTIVE
+from simlab.studies.reproduce.specdecode.text import (
     adaptive_sentence,
     charge_sentence,
     follows_text,

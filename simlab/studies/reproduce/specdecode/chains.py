@@ -307,7 +307,7 @@ def oracle_chain(records: ChainRecords, always: bool = False) -> Doubles:
 
 
 def combined_oracle(eagle: ChainRecords, ngram: ChainRecords) -> Doubles:
-    """The same, each time by the drafter with more of it; n-grams where both have as much. Of equally long texts."""
+    """The oracle's sums where the drafter with more of it drafts, n-grams where both have as much; of equal texts."""
     more = np.maximum(eagle.accepted, ngram.accepted)
     roots = visited(eagle, more + 1)
     return _sums(eagle, roots, more[roots], (eagle.accepted > ngram.accepted)[roots])

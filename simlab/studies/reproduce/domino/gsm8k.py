@@ -9,7 +9,14 @@ import polars as pl
 from simlab.analysis.compare.averaging import finite
 from simlab.analysis.compare.estimates import Estimate, prompt_ratio
 from simlab.errors import SimlabError
-from simlab.studies.reproduce.domino import METHODS, MODELS, REFERENCE_PROGRAM, ROUNDING, program_sums, program_turns
+from simlab.studies.reproduce.domino.records import (
+    METHODS,
+    MODELS,
+    REFERENCE_PROGRAM,
+    ROUNDING,
+    program_sums,
+    program_turns,
+)
 from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.studies.reproduce.published import DDTREE_GSM8K, ZLAB_166
 from simlab.studies.reproduce.released import ComparedFigure, Findings, Quoted, ReleasedFiles, Row, compared_text

@@ -12,7 +12,7 @@ import polars as pl
 from simlab.analysis.compare.estimates import Estimate, prompt_ratio
 from simlab.analysis.table.text import within_width
 from simlab.errors import SimlabError
-from simlab.studies.reproduce.domino import DATASETS, METHODS, TREE, TURN, Setting
+from simlab.studies.reproduce.domino.records import DATASETS, METHODS, TREE, TURN, Setting
 from simlab.studies.reproduce.released import ReleasedFiles, Row, table
 
 BASELINE_SESSION = "results/raw/8b/collect_8b_2048_20260704/our"

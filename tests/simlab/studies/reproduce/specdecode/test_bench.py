@@ -17,11 +17,11 @@ from released_data import made_up_release, real_release
 
 from simlab.analysis.statistics.intervals import ratio_interval
 from simlab.errors import SimlabError
-from simlab.studies.reproduce import specdecode_bench as study
 from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.studies.reproduce.released import Findings, ReleasedFiles
-from simlab.studies.reproduce.specdecode_bench import DATASETS, THEIR_BATCHES, paired_ratio
-from simlab.studies.reproduce.specdecode_chains import (
+from simlab.studies.reproduce.specdecode import bench as study
+from simlab.studies.reproduce.specdecode.bench import DATASETS, THEIR_BATCHES, paired_ratio
+from simlab.studies.reproduce.specdecode.chains import (
     ADAPTIVE,
     BATCHES,
     fixed_chain,

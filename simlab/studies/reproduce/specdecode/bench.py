@@ -14,7 +14,7 @@ from simlab.analysis.statistics.significance import holm
 from simlab.arrays import Doubles, Longs
 from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.studies.reproduce.released import ComparedFigure, Findings, Quoted, ReleasedFiles, Row, flat
-from simlab.studies.reproduce.specdecode_chains import (
+from simlab.studies.reproduce.specdecode.chains import (
     ADAPTIVE,
     BATCHES,
     DRAFTERS,
@@ -36,7 +36,7 @@ from simlab.studies.reproduce.specdecode_chains import (
     their_fixed,
     their_oracle,
 )
-from simlab.studies.reproduce.specdecode_text import CANNOT_REPLAY, SHOWN_POLICIES, follows_text, tables_text
+from simlab.studies.reproduce.specdecode.text import CANNOT_REPLAY, SHOWN_POLICIES, follows_text, tables_text
 
 DATASETS = ("gsm8k", "cnn", "instructcoder", "sharegpt")
 CURVE_BATCHES = (1, 16, 128)

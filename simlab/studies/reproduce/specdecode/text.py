@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from simlab.analysis.compare.estimates import Estimate
 from simlab.analysis.table.text import within_width
 from simlab.studies.reproduce.released import ComparedFigure, Row, table
-from simlab.studies.reproduce.specdecode_chains import ADAPTIVE
+from simlab.studies.reproduce.specdecode.chains import ADAPTIVE
 
 SHOWN_BATCHES = (1, 32, 128)
 """In the table of what is reached; all are in JSON, as for the others."""

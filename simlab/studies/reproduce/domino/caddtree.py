@@ -13,7 +13,7 @@ import polars as pl
 from simlab.analysis.compare.averaging import finite
 from simlab.analysis.compare.estimates import Estimate, mean_over_datasets, prompt_ratio
 from simlab.analysis.table.text import within_width
-from simlab.studies.reproduce.domino import (
+from simlab.studies.reproduce.domino.records import (
     MODELS,
     OWN_PROGRAM,
     REFERENCE_PROGRAM,

@@ -10,8 +10,8 @@ import pytest
 from made_up_domino import lines, made_up_contents, parsed
 from released_data import made_up_release, names_like, real_release, values_of
 
-from simlab.studies.reproduce.domino import MODELS, TEMPERATURES, Model
-from simlab.studies.reproduce.domino_caddtree import domino_caddtree
+from simlab.studies.reproduce.domino.caddtree import domino_caddtree
+from simlab.studies.reproduce.domino.records import MODELS, TEMPERATURES, Model
 from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.studies.reproduce.released import ReleasedFiles
 

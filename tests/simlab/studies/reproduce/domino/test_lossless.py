@@ -9,7 +9,7 @@ from made_up_domino import lines, made_up_contents, parsed
 from released_data import made_up_release, names_like, real_release, values_of
 
 from simlab.errors import SimlabError
-from simlab.studies.reproduce.domino_lossless import END_OF_TEXT, SOURCES, domino_lossless
+from simlab.studies.reproduce.domino.lossless import END_OF_TEXT, SOURCES, domino_lossless
 from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.studies.reproduce.released import ReleasedFiles
 

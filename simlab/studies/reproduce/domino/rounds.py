@@ -14,10 +14,10 @@ from simlab.analysis.compare import estimates as over
 from simlab.analysis.compare.estimates import Estimate, prompt_ratio
 from simlab.analysis.statistics.intervals import Interval
 from simlab.analysis.table.text import within_width
-from simlab.studies.reproduce import domino
-from simlab.studies.reproduce.domino import ARMS, DATASETS, MODELS, TEMPERATURES, Setting
-from simlab.studies.reproduce.domino_pairs import comparisons_text, count_comparisons, overall_text, paired_cells
-from simlab.studies.reproduce.domino_sessions import (
+from simlab.studies.reproduce.domino import records as domino
+from simlab.studies.reproduce.domino.pairs import comparisons_text, count_comparisons, overall_text, paired_cells
+from simlab.studies.reproduce.domino.records import ARMS, DATASETS, MODELS, TEMPERATURES, Setting
+from simlab.studies.reproduce.domino.sessions import (
     ABLATION,
     BASELINE_SESSION,
     draft_sampling,

@@ -14,10 +14,10 @@ from released_data import made_up_release, names_like, real_release, values_of
 from simlab.analysis.compare.estimates import Estimate
 from simlab.analysis.statistics.intervals import Interval
 from simlab.errors import SimlabError
-from simlab.studies.reproduce.domino import DATASETS, MODELS, TEMPERATURES
-from simlab.studies.reproduce.domino_pairs import RIVALS, ROLLUPS, among_all, count_comparisons
-from simlab.studies.reproduce.domino_rounds import arms_follow, comparisons_follow, domino_rounds, means_follow
-from simlab.studies.reproduce.domino_sessions import ABLATION
+from simlab.studies.reproduce.domino.pairs import RIVALS, ROLLUPS, among_all, count_comparisons
+from simlab.studies.reproduce.domino.records import DATASETS, MODELS, TEMPERATURES
+from simlab.studies.reproduce.domino.rounds import arms_follow, comparisons_follow, domino_rounds, means_follow
+from simlab.studies.reproduce.domino.sessions import ABLATION
 from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.studies.reproduce.released import ReleasedFiles
 

@@ -15,7 +15,16 @@ from simlab.analysis.statistics.intervals import LEVEL
 from simlab.analysis.statistics.significance import holm
 from simlab.analysis.table.text import within_width
 from simlab.errors import SimlabError
-from simlab.studies.reproduce.domino import DATASETS, METHODS, MODELS, TREE, TURN, Model, Setting, with_conversations
+from simlab.studies.reproduce.domino.records import (
+    DATASETS,
+    METHODS,
+    MODELS,
+    TREE,
+    TURN,
+    Model,
+    Setting,
+    with_conversations,
+)
 from simlab.studies.reproduce.released import ReleasedFiles, Row, flat, table
 
 ROLLUPS = {
