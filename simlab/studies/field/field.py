@@ -305,9 +305,16 @@ class _Field:
             write_beside(path, lambda file: file.write(text.encode()))
 
         self.steps.once("choose", "Choosing settings on the dev prompts", work)
-        kept, names = json_fields(path.read_bytes(), str(path)), ("system", "size", "drafter", "policy")
+        kept = json_fields(path.read_bytes(), str(path))
         entries = [
-            Entry(*(one.text(name) for name in names), one.integer("chosen_from")) for one in kept.objects("entries")
+            Entry(
+                system=one.text("system"),
+                size=one.text("size"),
+                drafter=one.text("drafter"),
+                policy=one.text("policy"),
+                chosen_from=one.integer("chosen_from"),
+            )
+            for one in kept.objects("entries")
         ]
         return entries, kept.texts("left_out")
 

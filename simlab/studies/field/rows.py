@@ -75,12 +75,13 @@ FieldRows = Mapping[tuple[str, str, str], pl.DataFrame]
 
 def field_rows(entries: Sequence[Entry], results: FieldRows) -> list[Row]:
     """A row for each policy on all prompts and on each data set, the baseline's among them."""
-    about, gains, rows = sources(entries), _gains(entries, results), []
+    about, gains = sources(entries), _gains(entries, results)
+    rows: list[Row] = []
     tables = {key: _summaries(some) for key, some in results.items()}
     on_measured = {}
-    for (drafter, kind, group), ran in results.items():
+    for (drafter, kind, group), rows_of_kind in results.items():
         if kind == "measured":
-            of_texts = pl.col("sequence").is_in(ran["sequence"].unique().to_list())
+            of_texts = pl.col("sequence").is_in(rows_of_kind["sequence"].unique().to_list())
             on_measured[drafter, group] = _summaries(results[drafter, "predicted", group].filter(of_texts))
     for entry in entries:
         predicted, gpu_like, measured = (tables[entry.drafter, kind, entry.group] for kind in KINDS)

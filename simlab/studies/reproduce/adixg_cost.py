@@ -22,7 +22,7 @@ from simlab.analysis.table.text import is_known, within_width
 from simlab.arrays import Doubles
 from simlab.errors import SimlabError
 from simlab.studies.reproduce.options import ReproduceOptions
-from simlab.studies.reproduce.released import ComparedFigure, Findings, Quoted, ReleasedFiles, Row, table
+from simlab.studies.reproduce.released import ComparedFigure, Findings, Quoted, ReleasedFiles, Row, Schema, table
 from simlab.studies.reproduce.wrong_prices import SERVED, wrong_prices
 
 README = "README.md"
@@ -142,7 +142,7 @@ def additive_slope(cells: pl.DataFrame) -> float:
     """
     fitted = cells.filter(~pl.col("context").is_in(HELD_OUT))
     over = fitted.select("context_tokens", pl.col("median_ms") - pl.col("floor_ms")).rows()
-    return sum(x * y for x, y in over) / sum(x * x for x, _ in over)
+    return float(sum(x * y for x, y in over) / sum(x * x for x, _ in over))
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,10 +417,15 @@ def _cells(rows: list[Row], name: str, context: str) -> pl.DataFrame:
     for row in rows:
         tokens, requests, before = (_whole(row, key, name) for key in ("num_tokens", "num_reqs", context))
         cells.append((name, tokens, requests, before, requests * before, True, _samples(row, name)))
-    columns = {"sweep": pl.String, "tokens": pl.Int64, "requests": pl.Int64, "context": pl.Int64}
-    schema = columns | {"context_tokens": pl.Int64, "captured": pl.Boolean, "samples_ms": pl.List(pl.Float64)}
+    numbers = ("tokens", "requests", "context", "context_tokens")
+    schema: Schema = {
+        "sweep": pl.String,
+        **dict.fromkeys(numbers, pl.Int64),
+        "captured": pl.Boolean,
+        "samples_ms": pl.List(pl.Float64),
+    }
     medians = pl.Series("median_ms", [median(cell[-1]) for cell in cells], pl.Float64)
-    return pl.DataFrame(cells, schema=schema, orient="row").with_columns(medians)
+    return pl.DataFrame(cells, schema=dict(schema), orient="row").with_columns(medians)
 
 
 def _whole(row: Row, name: str, where: str) -> int:

@@ -33,6 +33,9 @@ _MANIFESTS = Path(str(files("simlab.analysis"))) / "data" / "releases"
 Row = dict[str, Any]
 """What a table prints or JSON holds of a row."""
 
+Schema = Mapping[str, pl.DataType | type[pl.DataType]]
+"""Columns of a table and what they hold."""
+
 
 @dataclass(frozen=True, slots=True)
 class Release:
@@ -167,7 +170,7 @@ class ReleasedFiles:
                 raise SimlabError(f"{name}, line {number}: expected a JSON object; got {type(value).__name__}")
             yield value
 
-    def frame(self, name: str, schema: Mapping[str, pl.DataType | type[pl.DataType]]) -> pl.DataFrame:
+    def frame(self, name: str, schema: Schema) -> pl.DataFrame:
         """The objects of a file of JSON lines as a table with these columns; null where a line has none."""
         try:
             return pl.DataFrame(list(self.objects(name)), schema=dict(schema))

@@ -145,7 +145,8 @@ def wrong_prices(served: pl.DataFrame, options: ReproduceOptions) -> WrongPrices
         f"{_texts(many.batch)}, chains": (many, [f"chain:length={length}" for length in range(1, depth + 1)]),
     }
     choices: list[Row] = []
-    speeds, halves = {}, ((), ())
+    speeds: dict[str, dict[str, float]] = {}
+    halves: tuple[Sequence[str], Sequence[str]] = ((), ())
     for setting, (right, grid) in settings.items():
         rows, policies = _replayed(trace, draft, right, packaged, grid, options)
         halves = halves_of(rows[RIGHT])

@@ -14,7 +14,7 @@ from simlab.analysis.table.text import within_width
 from simlab.errors import SimlabError
 from simlab.studies.reproduce.domino.records import BLOCK, DATASETS, TREE, TURN
 from simlab.studies.reproduce.options import ReproduceOptions
-from simlab.studies.reproduce.released import ComparedFigure, Findings, ReleasedFiles, Row, flat, table
+from simlab.studies.reproduce.released import ComparedFigure, Findings, ReleasedFiles, Row, Schema, flat, table
 
 END_OF_TEXT = 151_645
 """The token that ends a turn of Qwen3."""
@@ -42,7 +42,7 @@ _MODELS = {folder: model for folder, model, _ in SOURCES}
 
 _CURVE = tuple(range(0, HEAD + 1, 4))
 _COUNTED = ("head_equal", "digest_equal", "surely_equal", "possibly_equal", "ends", "after_end")
-_OF_TEXT = {
+_OF_TEXT: Schema = {
     "method": pl.String,
     "sample_idx": pl.Int64,
     "turn_index": pl.Int64,

@@ -133,8 +133,13 @@ class ChainRecords:
         lengths, begins = self.num_tokens[requests], self.begins[requests]
         ends = np.cumsum(lengths)
         entries = np.arange(lengths.sum()) + np.repeat(begins - (ends - lengths), lengths)
-        parts = {"prompt_tokens": self.prompt_tokens[requests], "num_tokens": lengths}
-        return replace(self, **parts, recorded=self.recorded[entries], available=self.available[entries])
+        return replace(
+            self,
+            prompt_tokens=self.prompt_tokens[requests],
+            num_tokens=lengths,
+            recorded=self.recorded[entries],
+            available=self.available[entries],
+        )
 
     def cut(self, lengths: Longs) -> "ChainRecords":
         """The first tokens of each text, int64 ``[R]`` of them; roots near the end keep what was recorded."""
