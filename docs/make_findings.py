@@ -24,14 +24,10 @@ from simlab.analysis.scoring.text import (
     reliability_figure,
     waste_figure,
 )
-from simlab.analysis.sparse.figures import sparse_figure
 from simlab.cli.main import main
-
-SPARSE_LOGS = ("--recorded", "chain", "--recorded", "ddtree:budget=16", "--recorded", "ddtree:budget=64")
 
 RESULTS: dict[str, tuple[str, ...]] = {
     "scoring.json": ("scoring", "--json"),
-    "sparse.json": ("sparse", *SPARSE_LOGS, "--json"),
 }
 """What each result is made by; what the command prints is kept."""
 
@@ -50,7 +46,6 @@ FIGURES: dict[str, Callable[[Results], go.Figure]] = {
     "true_path.svg": lambda found: coverage_figure(found["scoring.json"]["coverage"], 64),
     "gap.svg": lambda found: gap_figure(found["scoring.json"]["policies"]),
     "waste.svg": lambda found: waste_figure(found["scoring.json"]["policies"]),
-    "sparse.svg": lambda found: sparse_figure(found["sparse.json"]["rows"], "acceptance_length"),
 }
 
 

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from simlab.studies.reproduce.reproduce import reproduce
     from simlab.studies.scoring import scoring
     from simlab.studies.show_round import show_round
-    from simlab.studies.sparse import sparse
     from simlab.totals import Totals
     from simlab.traces.reader import open_trace
     from simlab.tree import DraftTree
@@ -108,7 +107,6 @@ _MODULES = {
     "sample_trace": "simlab.studies.inputs.trace",
     "scoring": "simlab.studies.scoring",
     "show_round": "simlab.studies.show_round",
-    "sparse": "simlab.studies.sparse",
     "texts_of": "simlab.recorded",
 }
 """Where each public name is."""
@@ -164,7 +162,6 @@ __all__ = [
     "sample_trace",
     "scoring",
     "show_round",
-    "sparse",
     "texts_of",
 ]
 

@@ -134,17 +134,18 @@ def profile(options: ProfileRequest) -> ProfileTable:
             execution=chosen_execution,
             until_interval=options.until_interval,
             time_limit_s=None if options.time_limit is None else 60 * options.time_limit,
-            channels={
-                **begun.channels,
-                **{
-                    name: ProfileChannel(checkpoint, settings, None if options.units is None else tuple(options.units))
-                    for name, checkpoint, settings in options.channel
-                },
-            },
+            channels={**begun.channels, **_channels(options)},
             catch_up=begun.catch_up if options.catch_up is None else tuple(options.catch_up),
         )
     done = run_profile(run)
     return ProfileTable(path, done.file, done.num_visits)
+
+
+def _channels(options: ProfileRequest) -> Mapping[str, ProfileChannel]:
+    if isinstance(options.channel, Mapping):
+        return options.channel
+    units = None if options.units is None else tuple(options.units)
+    return {name: ProfileChannel(checkpoint, settings, units) for name, checkpoint, settings in options.channel}
 
 
 def reading_text() -> str:

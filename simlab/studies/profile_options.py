@@ -1,6 +1,6 @@
 """What is measured on this machine: the options of ``simlab profile``. Nothing here imports torch."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -20,6 +20,7 @@ from simlab.real_runner.model_options import (
     tap_offset_option,
     target_option,
 )
+from simlab.real_runner.profile.options import ProfileChannel
 from simlab.shared_options import one_batch_option
 
 _HIGHEST, _MOST_NUMBERS, _MOST_REPEATS = 1_000_000, 10_000, 100_000
@@ -117,7 +118,7 @@ decoding beside them. Writes the seconds of each stage to one cost file, the lat
     batch: int | None = one_batch_option(
         "texts at a time, each with as many drafted tokens and as long a context (default 1)", _MEASURED
     )
-    channel: Sequence[ChannelCheckpoint] = option(
+    channel: Sequence[ChannelCheckpoint] | Mapping[str, ProfileChannel] = option(
         (),
         "time a channel too, made by this network, with the settings of `simlab record --add-channel`; may be "
         "repeated. With --resume it is added to the file",
@@ -156,7 +157,7 @@ decoding beside them. Writes the seconds of each stage to one cost file, the lat
 
     def __post_init__(self) -> None:
         _ = AnswerOptions(temperature=self.temperature, top_p=self.top_p, top_k=self.top_k).sampling
-        names = [name for name, _, _ in self.channel]
+        names = list(self.channel) if isinstance(self.channel, Mapping) else [name for name, _, _ in self.channel]
         if len(set(names)) < len(names):
             raise ValueError("--channel is there twice with one name; leave one out, or name another channel")
         if self.units is not None and not names:

@@ -106,7 +106,7 @@ class ScoringTable(StudyResult):
     parts: tuple[tuple[str | None, Scoring], ...]
 
     def to_json(self) -> dict[str, object]:
-        """The value of ``simlab study scoring --json``; in each list of rows the slice is the dataset, or null for all."""
+        """The value of ``simlab study scoring --json``; the slice of a row is the dataset, or null for all."""
         inputs, parts = self.inputs, self.parts
 
         def listed(made: list[tuple[str | None, list[rows.Row]]]) -> list[rows.Row]:

@@ -80,7 +80,6 @@ _CONFIRMATIONS = (
     Command(
         ("report", "confirmation", "--trace", "models/trace", "--out", "out/r.html"), ("out/r.html",), True, slow=True
     ),
-    Command(("sparse", "--measured", "confirmation", "--trace", "models/trace", "-p", "chain", "--json")),
     Command(
         (
             "compare",

@@ -6,8 +6,8 @@ import re
 import pytest
 from places import DOCS
 
-from simlab.analysis.released.files import read_release
-from simlab.analysis.reproduce.published import DATA_STUDIES, PublishedStudy
+from simlab.studies.reproduce.published import DATA_STUDIES, PublishedStudy
+from simlab.studies.reproduce.released import read_release
 
 PAGES, RESULTS = DOCS / "explanation" / "published", DOCS / "measurements" / "published"
 RUN = [study.name for study in DATA_STUDIES if not study.missing]
@@ -68,7 +68,7 @@ def test_results_are_of_the_commit_that_is_listed() -> None:
             release = read_release(study.release)
             assert value["commit"] == release.commit
             quoted = {row["theirs_path"]: row["theirs_sha256"] for row in value["figures"] if row["theirs_path"]}
-            assert {path: release.files[path].sha256 for path in quoted} == quoted
+            assert {path: release.files[path][1] for path in quoted} == quoted
 
 
 def test_a_planted_figure_is_found() -> None:

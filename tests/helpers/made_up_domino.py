@@ -9,15 +9,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from simlab.analysis.released.domino.draft_sampling import FOLDER as ABLATION
-from simlab.analysis.released.domino.lossless import END_OF_TEXT
-from simlab.analysis.released.domino.records import MODELS, ROLLUPS, TEMPERATURES, Model
-from simlab.analysis.released.domino.sessions import BASELINE_SESSION
+from simlab.studies.reproduce.domino.lossless import END_OF_TEXT
+from simlab.studies.reproduce.domino.pairs import RIVALS, ROLLUPS
+from simlab.studies.reproduce.domino.records import MODELS, TEMPERATURES, Model
+from simlab.studies.reproduce.domino.sessions import ABLATION, BASELINE_SESSION
 
 PROMPTS = {"gsm8k": (4, 1), "mt-bench": (3, 2)}
 """Prompts and turns of each dataset."""
-
-RIVALS = {"domino": "Domino", "ddtree_tb16": "DDTree@16", "caddtree": "CaDDTree", "dflash": "DFlash"}
 
 Record = dict[str, Any]
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from places import SHARED
 
-from simlab.analysis.released.compared import Findings
-from simlab.analysis.released.files import Release, ReleasedFile, ReleasedFiles, read_release
+from simlab.studies.reproduce.released import Findings, Release, ReleasedFiles, read_release
 
 
 def made_up_release(folder: Path, contents: dict[str, str], name: str = "made-up") -> ReleasedFiles:
@@ -20,7 +19,7 @@ def made_up_release(folder: Path, contents: dict[str, str], name: str = "made-up
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
         data = text.encode()
-        listed[path] = ReleasedFile(len(data), hashlib.sha256(data).hexdigest())
+        listed[path] = (len(data), hashlib.sha256(data).hexdigest())
     return ReleasedFiles(Release(name, "someone/something", "0" * 40, "made up", listed), folder)
 
 

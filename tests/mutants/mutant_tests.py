@@ -121,7 +121,7 @@ def _mirrored_folder(module: Path) -> str:
 
 
 ALIKE = "compare confirm curves demo export inspect merge optimize profile prompts record replay report reproduce"
-COMMANDS = {one: one for one in (*ALIKE.split(), "scoring", "sparse")} | {
+COMMANDS = {one: one for one in (*ALIKE.split(), "scoring")} | {
     "table": "replay",
     "results": "replay",
     "engine": "replay",

@@ -27,7 +27,6 @@ JSON_COMMANDS: Mapping[str, tuple[str, ...]] = {
     "compare": (str(packaged_trace()), "-p", "chain", "-p", "ddtree:budget=8", "--limit", "4"),
     "curves": ("--limit", "2", "--budget", "16"),
     "scoring": ("--limit", "2", "--nodes", "16"),
-    "sparse": ("--limit", "3", "-p", "ddtree:budget=8"),
     "optimize": ("-p", "ddtree:budget=4/8"),
     "reproduce": (),
     "reproduce rounds": ("ddtreepp-rounds",),

@@ -1,1 +1,1 @@
-"""The whole field on one target, one set of prompts and one machine: recorded, chosen on dev, predicted, confirmed."""
+"""Every system side by side: systems names them, field goes through the steps, rows makes the table."""

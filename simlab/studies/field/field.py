@@ -1,29 +1,46 @@
-"""The field, from beginning to end: record, time, choose on dev prompts, predict, compose, confirm, one table."""
+"""The field, from beginning to end: record, time, choose on dev prompts, predict, compose, confirm, one table.
+
+A script on the functions that simlab gives to everybody. Each step is done once and noted in ``steps.json``; an
+interrupted field goes on where it was.
+"""
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from simlab.analysis.confirm.table import FAILED
-from simlab.errors import PromptError, UsageError
+from simlab.analysis.table.summaries import summarise
+from simlab.errors import PolicyError, PromptError, TraceError, UsageError
+from simlab.options import study
+from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.real_runner.execution.executions import EAGER
+from simlab.real_runner.model_options import value_or
 from simlab.real_runner.profile.machine import plain_token_seconds
 from simlab.real_runner.profile.options import ProfileChannel
 from simlab.real_runner.record.prompts import read_prompts
 from simlab.studies.confirm.confirm import confirm
-from simlab.studies.field.choice import Entry, choose
-from simlab.studies.field.folder import STEPS, FieldFolder, open_folder
-from simlab.studies.field.models import CHANNEL, FieldModels, packaged_models, read_models
-from simlab.studies.field.result import FieldResult
-from simlab.studies.field.rows import FieldRows, bound_rows, field_rows, sources
-from simlab.studies.field.sizes import FieldSize, expected_seconds, sized
-from simlab.studies.field.systems import COMPOSED, COMPOSITION, EQUAL, FASTEST, SYSTEMS
+from simlab.studies.field.options import (
+    FULL,
+    PACKAGED,
+    QUICK,
+    FieldOptions,
+    FieldSize,
+    channels_of,
+    expected_seconds,
+    read_models,
+)
+from simlab.studies.field.rows import KINDS, Entry, FieldResult, Row, bound_rows, field_rows, sources
+from simlab.studies.field.systems import COMPOSED, COMPOSITION, EQUAL, FASTEST, NODES, SYSTEMS
+from simlab.studies.inputs.artefacts import TraceArtefacts
+from simlab.studies.inputs.prices import prices_for_trace
 from simlab.studies.inputs.progress import announce
 from simlab.studies.optimize.optimize import optimize
 from simlab.studies.profile import profile
@@ -36,8 +53,12 @@ from simlab.traces.format.documents import json_fields
 from simlab.traces.format.files import write_beside
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.results.files import read_results, write_results
+from simlab.untrusted.json_text import parse_json
 
 DEV, EVALUATION = "dev", "eval"
+STEPS = "steps.json"
+"""The file that says which steps are done."""
+
 GPU_LIKE = "tile=64"
 """A pass of up to 64 tokens takes as long as one of 64, autoregressive decoding's too."""
 
@@ -45,363 +66,403 @@ _DATA = Path(str(files("simlab"))) / "data"
 _PROMPTS = {DEV: _DATA / "field_dev_prompts.jsonl", EVALUATION: _DATA / "field_prompts.jsonl"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
-    """What all steps share."""
-
-    folder: FieldFolder
-    models: FieldModels
-    size: FieldSize
-    prompts: Mapping[str, Path]
-    limits: Mapping[str, int]
-    more: bool
-
-    def path(self, name: str) -> Path:
-        return self.folder.path / name
-
-    def trace(self, side: str) -> Trace:
-        return open_trace(self.path(side))
-
-
-def field(
-    out: str | Path = "runs/field",
-    *,
-    quick: bool = False,
-    models: str | Path | None = None,
-    add_drafts: Mapping[str, str] | None = None,
-    dev: str | Path | None = None,
-    prompts: str | Path | None = None,
-    dtype: str = "float32",
-    device: str = "cpu",
-    execution: str = EAGER,
-    confirm_minutes: float | None = None,
-) -> FieldResult:
+@study(FieldOptions)
+def field(options: FieldOptions) -> FieldResult:
     """Hold every system of the field side by side: the same target, prompts and machine.
 
     Each step is announced on standard error, with about how long all of them take, and what an earlier run finished is
     taken as it is. All figures are in ``out/field.json`` when this returns.
 
-    Args:
-        out: where recordings, latency profiles, choices, result rows and runs are kept.
-        quick: few prompts, short answers and brief measurements: to see that all goes through, not to report.
-        models: a JSON file that names target, drafters and channels; None: those that come with simlab.
-        add_drafts: checkpoints of further draft sets, by name: ``{"self": "runs/self"}``.
-        dev: prompts that settings are chosen on; None: forty that come with simlab.
-        prompts: prompts that are reported; None: sixteen each of GSM8K, MBPP, HumanEval and MT-bench.
-        dtype: of the models' arithmetic.
-        device: as torch names it.
-        execution: how passes are started: one of `simlab.real_runner.execution.executions.EXECUTIONS`.
-        confirm_minutes: of all runs of the real models together; None: as the size of the field has it. Given for a
-            field that is finished, so many minutes more. 0: nothing is run, and nothing measured is in the table but
-            what earlier runs left.
-
     Raises:
         SimlabError: models, prompts or folder cannot be used; what was finished stays.
     """
-    named = packaged_models if models is None else partial(read_models, Path(models))
-    taken = named(dtype, device, execution).with_drafts(add_drafts or {})
+    models = _models(options)
     known = dict.fromkeys(one.drafter for one in SYSTEMS)
-    unread = [name for name in taken.drafters if name not in known]
+    unread = [name for name in models["drafters"] if name not in known]
     if unread:
         raise UsageError(f"no system reads a draft set {unread[0]}; they are called {', '.join(known)}")
-    size = sized(quick, confirm_minutes)
+    size = QUICK if options.quick else FULL
+    if options.confirm_minutes is not None:
+        size = replace(size, confirm_minutes=options.confirm_minutes)
+    given = {DEV: options.dev, EVALUATION: options.prompts}
+    prompts = {side: _PROMPTS[side] if path is None else Path(path) for side, path in given.items()}
     asked = {
-        DEV: _PROMPTS[DEV] if dev is None else Path(dev),
-        EVALUATION: _PROMPTS[EVALUATION] if prompts is None else Path(prompts),
-    }
-    limits = {DEV: size.dev_prompts, EVALUATION: size.prompts}
-    wanted = {
-        "models": asdict(taken),
+        "models": models,
         # The minutes of runs may be asked for anew.
         "size": {key: value for key, value in asdict(size).items() if key != "confirm_minutes"},
-        "prompts": {side: _digest(path) for side, path in asked.items()},
+        "prompts": {side: _digest(path) for side, path in prompts.items()},
     }
-    with writing_alone(Path(out) / STEPS):
-        folder = open_folder(Path(out), wanted)
-        return _made(_Field(folder, taken, size, asked, limits, confirm_minutes is not None))
+    out = Path(options.out)
+    with writing_alone(out / STEPS):
+        steps = Steps(out, asked)
+        return _Field(out, steps, models, size, prompts, options.confirm_minutes is not None).made()
 
 
-def _made(here: _Field) -> FieldResult:
-    """Go through all steps, and write the table."""
-    _foretell(here)
-    for side in (EVALUATION, DEV):
-        _record(here, side)
-    for drafter in here.models.drafters:
-        _profile(here, drafter)
-    entries, left_out = _entries(here)
-    drafters = list(dict.fromkeys(one.drafter for one in entries))
-    rows = {drafter: _rows(here, drafter, entries) for drafter in drafters}
-    ran = [(drafter, group) for drafter in drafters for group in _groups(entries, drafter)]
-    confirmations = [_confirmation(here, *one) for one in ran if _has_run(here, *one)]
-    result = FieldResult(
-        facts={**_facts(here, confirmations), "systems": sources(entries)},
-        rows=field_rows(entries, rows),
-        bounds=[row for one in rows.values() for row in bound_rows(one)],
-        left_out=left_out,
-        seconds=dict(here.folder.seconds),
-        has_failed=any(bool(one["has_failed"]) for one in confirmations),
-    )
-    result.write(here.path("field.json"))
-    return result
+def _models(options: FieldOptions) -> Row:
+    """Target, drafters and channels with how they run, as JSON values."""
+    running = {"dtype": options.dtype, "device": options.device, "execution": value_or(options.execution, EAGER)}
+    named = PACKAGED if options.models is None else read_models(Path(options.models))
+    return {**named, "drafters": {**named["drafters"], **dict(options.add_draft)}, **running}
 
 
 def _digest(prompts: Path) -> str:
-    """What a file of prompts holds, sha256.
-
-    Raises:
-        PromptError: it cannot be read.
-    """
+    """What a file of prompts holds, sha256."""
     try:
         return hashlib.sha256(prompts.read_bytes()).hexdigest()
     except OSError as error:
         raise PromptError(f"{prompts} cannot be read: {error}; give a file of prompts, JSON lines") from error
 
 
-def _foretell(here: _Field) -> None:
-    """Say about how long what is left takes, from a few tokens of the target on this machine."""
-    done = here.folder.seconds
-    have_run = all(any(step.startswith(f"confirm {drafter} ") for step in done) for drafter in here.models.drafters)
-    if "choose" in done and (not here.size.confirm_minutes or (have_run and not here.more)):
-        return
-    token_s = plain_token_seconds(here.models.target, here.models.dtype, here.models.device)
-    texts = {
-        side: sum(1 + len(one.later_turns) for one in read_prompts(path, here.limits[side]))
-        for side, path in here.prompts.items()
-    }
-    expected = expected_seconds(here.size, here.models, token_s, texts)
-    left = {step: seconds for step, seconds in expected.items() if step not in done}
-    minutes = sum(left.values()) / 60
-    announce(
-        f"The field takes about {minutes + here.size.confirm_minutes:.0f} minutes here, of which "
-        f"{here.size.confirm_minutes:g} are runs of the real models, and ends sooner where they have no prompts left. "
-        f"Interrupted, the same command goes on from what is in {here.folder.path}. Leave the machine alone meanwhile: "
-        "other work on it is measured too."
-    )
+class Steps:
+    """Steps that leave something in a folder, each done once; a folder of something else than asked for is refused."""
+
+    def __init__(self, folder: Path, asked: Row) -> None:
+        self._path, self._asked, self.seconds = folder / STEPS, asked, dict[str, float]()
+        folder.mkdir(parents=True, exist_ok=True)
+        if not self._path.exists():
+            return
+        try:
+            kept = json_fields(self._path.read_bytes(), str(self._path))
+            before, seconds = kept.inner("asked").values, kept.inner("seconds")
+            self.seconds |= {name: seconds.number(name) for name in seconds.values}
+        except (OSError, ValueError, TraceError) as error:
+            what = f"{self._path} cannot be read: {error}"
+            raise UsageError(f"{what}; give another --out, or remove {folder}") from error
+        wanted = parse_json(json.dumps(asked))
+        assert isinstance(wanted, dict)
+        differing = [key for key in {**wanted, **before} if wanted.get(key) != before.get(key)]
+        if differing:
+            other = ", ".join(differing)
+            raise UsageError(f"{folder} was begun with other {other}; ask for the same, or give another --out")
+
+    def once(self, step: str, title: str, work: Callable[[], object], again: bool = False) -> None:
+        """Do a step, unless an earlier run finished it; what it leaves is written before this is noted.
+
+        Args:
+            step: its name, by which its seconds are kept.
+            title: what is said when it begins.
+            work: what it does.
+            again: do it even so; its seconds are added to the earlier ones.
+        """
+        if step in self.seconds and not again:
+            return
+        announce(title)
+        begun = time.perf_counter()
+        work()
+        self.seconds[step] = round(self.seconds.get(step, 0.0) + time.perf_counter() - begun, 1)
+        text = json.dumps({"asked": self._asked, "seconds": self.seconds}, indent=1) + "\n"
+        write_beside(self._path, lambda file: file.write(text.encode()))
 
 
-def _record(here: _Field, side: str) -> None:
-    """Record the prompts of a side with the first drafter; then every other draft set and channel."""
-    models, path = here.models, here.path(side)
-    here.folder.once(
-        f"record {side}",
-        f"Recording the {side} prompts with {models.drafters[models.first]}",
-        lambda: record(
-            models.target,
-            models.drafters[models.first],
-            out=path,
-            prompts=here.prompts[side],
-            limit=here.limits[side],
-            max_new_tokens=here.size.max_new_tokens,
-            dtype=models.dtype,
-            device=models.device,
-            resume=path.exists(),
-        ),
-    )
-    for kind, name in models.additions:
-        add = partial(_add_channel if kind == CHANNEL else _add_draft, here, path, name)
-        here.folder.once(f"add {kind} {name} {side}", f"Adding the {kind} {name} to the {side} prompts", add)
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """What all steps share; `made` goes through them."""
 
+    out: Path
+    steps: Steps
+    models: Row
+    size: FieldSize
+    prompts: Mapping[str, Path]
+    more: bool
 
-def _add_draft(here: _Field, path: Path, name: str) -> None:
-    if name not in open_trace(path).manifest.draft_sets:
-        resume = (path / "unfinished").exists()
-        add_draft(path, name, here.models.drafters[name], device=here.models.device, resume=resume)
+    def trace(self, side: str) -> Trace:
+        return open_trace(self.out / side)
 
+    def cost(self, drafter: str) -> Path:
+        return self.out / f"cost-{drafter}.json"
 
-def _add_channel(here: _Field, path: Path, name: str) -> None:
-    one = here.models.channels[name]
-    if name in open_trace(path).manifest.channels:
-        return
-    add_channel(
-        path,
-        name,
-        one.checkpoint,
-        one.settings,
-        draft_set=one.drafter,
-        dtype=here.models.dtype,
-        device=here.models.device,
-        resume=(path / "unfinished" / f"channel-{name}.json").exists(),
-    )
+    def runs(self, drafter: str, group: str) -> Path:
+        return self.out / f"confirm-{drafter}-{group}"
 
+    def has_run(self, drafter: str, group: str) -> bool:
+        """Whether an earlier run came to its end, or this one did."""
+        return (self.runs(drafter, group) / "confirm.json").is_file()
 
-def _cost(here: _Field, drafter: str) -> Path:
-    return here.path(f"cost-{drafter}.json")
-
-
-def _profile(here: _Field, drafter: str) -> None:
-    """Time rounds of a drafter, and what its channels and a late reading take."""
-    models, size, out = here.models, here.size, _cost(here, drafter)
-    channels = {
-        name: ProfileChannel(one.checkpoint, dict(one.settings), one.units or None)
-        for name, one in models.channels_of(drafter).items()
-    }
-    here.folder.once(
-        f"profile {drafter}",
-        f"Timing rounds of {models.drafters[drafter]}",
-        lambda: profile(
-            models.target,
-            models.drafters[drafter],
-            out=out,
-            node_counts=(0, *size.node_counts),
-            contexts=size.contexts,
-            repeats=size.repeats,
-            dtype=models.dtype,
-            device=models.device,
-            execution=models.execution,
-            channels=channels,
-            catch_up=size.catch_up if drafter == models.first else None,
-            resume=out.exists(),
-        ),
-    )
-
-
-def _entries(here: _Field) -> tuple[list[Entry], dict[str, str]]:
-    """What every system runs, chosen on the dev prompts, and at last the best composition."""
-    path = here.path("chosen.json")
-
-    def work() -> None:
-        entries: list[Entry] = []
-        left_out: dict[str, str] = {}
-        for drafter in here.models.drafters:
-            found, without = choose(here.trace(DEV), drafter, _cost(here, drafter))
-            entries += [*found, *_composed(here, drafter)]
-            left_out |= without
-        text = json.dumps({"entries": [asdict(one) for one in entries], "left_out": left_out}, indent=1) + "\n"
-        write_beside(path, lambda file: file.write(text.encode()))
-
-    here.folder.once("choose", "Choosing settings on the dev prompts", work)
-    found = json_fields(path.read_bytes(), str(path))
-    entries = [
-        Entry(
-            system=one.text("system"),
-            size=one.text("size"),
-            drafter=one.text("drafter"),
-            policy=one.text("policy"),
-            chosen_from=one.integer("chosen_from"),
+    def made(self) -> FieldResult:
+        self._say_how_long()
+        for side in (EVALUATION, DEV):
+            self._record(side)
+        for drafter in self.models["drafters"]:
+            self._profile(drafter)
+        entries, left_out = self._chosen()
+        groups = list(dict.fromkeys((one.drafter, one.group) for one in entries))
+        # Of a draft set what runs at its fastest first.
+        drafters = list(dict.fromkeys(drafter for drafter, _ in groups))
+        ran = [(drafter, group) for drafter in drafters for group in (FASTEST, EQUAL) if (drafter, group) in groups]
+        results: dict[tuple[str, str, str], pl.DataFrame] = {}
+        bounds: list[Row] = []
+        for drafter in drafters:
+            predicted, gpu_like = self._predicted(drafter, entries)
+            bounds += bound_rows(drafter, predicted)
+            for group in (each for own, each in ran if own == drafter):
+                measured = self._measured(drafter, group, entries)
+                for kind, rows in zip(KINDS, (predicted, gpu_like, measured), strict=True):
+                    results[drafter, kind, group] = predicted.clear() if rows is None else rows
+        confirmations = [self._confirmation(*one) for one in ran if self.has_run(*one)]
+        result = FieldResult(
+            facts={**self._facts(confirmations), "systems": sources(entries)},
+            rows=field_rows(entries, results),
+            bounds=bounds,
+            left_out=left_out,
+            seconds=dict(self.steps.seconds),
+            has_failed=any(bool(one["has_failed"]) for one in confirmations),
         )
-        for one in found.objects("entries")
-    ]
-    return entries, found.texts("left_out")
+        result.write(self.out / "field.json")
+        return result
 
+    def _say_how_long(self) -> None:
+        """About how long what is left takes, from a few tokens of the target on this machine."""
+        done, minutes = self.steps.seconds, self.size.confirm_minutes
+        have_run = all(any(step.startswith(f"confirm {one} ") for step in done) for one in self.models["drafters"])
+        if "choose" in done and (not minutes or (have_run and not self.more)):
+            return
+        token_s = plain_token_seconds(self.models["target"], self.models["dtype"], self.models["device"])
+        limits = {DEV: self.size.dev_prompts, EVALUATION: self.size.prompts}
+        texts = {
+            side: sum(1 + len(one.later_turns) for one in read_prompts(path, limits[side]))
+            for side, path in self.prompts.items()
+        }
+        expected = expected_seconds(self.size, self.models, token_s, texts)
+        left = sum(seconds for step, seconds in expected.items() if step not in done)
+        announce(
+            f"The field takes about {left / 60 + minutes:.0f} minutes here, of which {minutes:g} are runs of the real "
+            "models, and ends sooner where they have no prompts left. Interrupted, the same command goes on from what "
+            f"is in {self.out}. Leave the machine alone meanwhile: other work on it is measured too."
+        )
 
-def _composed(here: _Field, drafter: str) -> Iterator[Entry]:
-    """The fastest composition on the dev prompts; its search is kept beside, with its report on the other prompts."""
-    if drafter not in COMPOSED:
-        return
-    search = optimize(
-        here.trace(DEV),
-        COMPOSED[drafter],
-        report_on=here.trace(EVALUATION),
-        cost=_cost(here, drafter),
-        draft=drafter,
-        progress=False,
-    )
-    search.write(here.path(f"composition-{drafter}.json"))
-    yield Entry(COMPOSITION, FASTEST, drafter, search.optimum.best.policy, search.optimum.searched)
+    def _record(self, side: str) -> None:
+        """Record the prompts of a side with the first drafter; then every other draft set and channel."""
+        models, path = self.models, self.out / side
+        first, *others = models["drafters"]
+        self.steps.once(
+            f"record {side}",
+            f"Recording the {side} prompts with {models['drafters'][first]}",
+            lambda: record(
+                models["target"],
+                models["drafters"][first],
+                out=path,
+                prompts=self.prompts[side],
+                limit=self.size.dev_prompts if side == DEV else self.size.prompts,
+                max_new_tokens=self.size.max_new_tokens,
+                dtype=models["dtype"],
+                device=models["device"],
+                resume=path.exists(),
+            ),
+        )
+        additions = [("draft", self._add_draft, name) for name in others]
+        additions += [("channel", self._add_channel, name) for name in models["channels"]]
+        for kind, add, name in additions:
+            title = f"Adding the {kind} {name} to the {side} prompts"
+            self.steps.once(f"add {kind} {name} {side}", title, partial(add, path, name))
 
+    def _add_draft(self, path: Path, name: str) -> None:
+        if name not in open_trace(path).manifest.draft_sets:
+            resume = (path / "unfinished").exists()
+            add_draft(path, name, self.models["drafters"][name], device=self.models["device"], resume=resume)
 
-def _rows(here: _Field, drafter: str, entries: Sequence[Entry]) -> FieldRows:
-    """Replay and run the policies of a draft set on the prompts that are reported."""
-    own = [one for one in entries if one.drafter == drafter]
-    out = here.path(f"predicted-{drafter}.parquet")
+    def _add_channel(self, path: Path, name: str) -> None:
+        if name in open_trace(path).manifest.channels:
+            return
+        one, resume = self.models["channels"][name], (path / "unfinished" / f"channel-{name}.json").exists()
+        running = {"dtype": self.models["dtype"], "device": self.models["device"]}
+        add_channel(
+            path, name, one["checkpoint"], settings=one["settings"], draft_set=one["drafter"], **running, resume=resume
+        )
 
-    def predict() -> None:
-        policies = list(dict.fromkeys(one.policy for one in own))
-        cost, trace = _cost(here, drafter), here.trace(EVALUATION)
-        table = replay(trace, policies, cost=cost, what_if=[GPU_LIKE], draft=drafter, progress=False)
-        write_results(out, table.rows, trace.sequence_counts)
-
-    here.folder.once(f"predict {drafter}", f"Replaying the policies of {drafter} on the prompts of the report", predict)
-    predicted = read_results(out)
-    hypothetical = pl.col("cost_id").str.starts_with("what-if")
-    ran = {group: _measured(here, drafter, group, entries) for group in _groups(entries, drafter)}
-    none = predicted.clear()
-    measured = {group: none if rows is None else rows for group, rows in ran.items()}
-    return FieldRows(drafter, predicted.filter(~hypothetical), predicted.filter(hypothetical), measured)
-
-
-def _measured(here: _Field, drafter: str, group: str, entries: Sequence[Entry]) -> pl.DataFrame | None:
-    """Run policies of a draft set together on the real models; None where nothing ran, now or earlier.
-
-    Time is shared out by the number of policies within a group, and among groups as the size of the field has it.
-    """
-    together = [one for one in entries if one.group == group]
-    policies = list(dict.fromkeys(one.policy for one in together if one.drafter == drafter))
-    share = len(policies) / len({(one.drafter, one.policy) for one in together})
-    minutes = here.size.confirm_minutes * share * here.size.share_of(group)
-    out = _runs(here, drafter, group)
-    if minutes:
-        here.folder.once(
-            f"confirm {drafter} {group}",
-            f"Running {len(policies)} policies of {drafter} on the real models for {minutes:.0f} minutes at most",
-            lambda: confirm(
-                here.trace(EVALUATION),
-                policies,
-                cost=_cost(here, drafter),
-                target=here.models.target,
-                draft=here.models.drafters[drafter],
-                dtype=here.models.dtype,
-                device=here.models.device,
-                execution=here.models.execution,
-                repeats=1,
-                time_limit=minutes,
+    def _profile(self, drafter: str) -> None:
+        """Time rounds of a drafter, and what its channels and a late reading take."""
+        models, size, out = self.models, self.size, self.cost(drafter)
+        channels = {
+            name: ProfileChannel(one["checkpoint"], dict(one["settings"]), tuple(one["units"]) or None)
+            for name, one in channels_of(models, drafter).items()
+        }
+        self.steps.once(
+            f"profile {drafter}",
+            f"Timing rounds of {models['drafters'][drafter]}",
+            lambda: profile(
+                models["target"],
+                models["drafters"][drafter],
                 out=out,
+                node_counts=(0, *size.node_counts),
+                contexts=size.contexts,
+                repeats=size.repeats,
+                dtype=models["dtype"],
+                device=models["device"],
+                execution=models["execution"],
+                channel=channels,
+                catch_up=size.catch_up if drafter == next(iter(models["drafters"])) else None,
                 resume=out.exists(),
             ),
-            again=here.more,
         )
-    if not _has_run(here, drafter, group):
-        return None
-    rows = read_results(out / "results.parquet")
-    return rows.filter(pl.col("kind") == "measured")
+
+    def _chosen(self) -> tuple[list[Entry], dict[str, str]]:
+        """What every system runs, chosen on dev prompts, and the best composition; and why some are left out."""
+        path = self.out / "chosen.json"
+
+        def work() -> None:
+            entries: list[Entry] = []
+            left_out: dict[str, str] = {}
+            for drafter in self.models["drafters"]:
+                own, without = choose(self.trace(DEV), drafter, self.cost(drafter))
+                entries += [*own, *self._composed(drafter)]
+                left_out |= without
+            text = json.dumps({"entries": [asdict(one) for one in entries], "left_out": left_out}, indent=1) + "\n"
+            write_beside(path, lambda file: file.write(text.encode()))
+
+        self.steps.once("choose", "Choosing settings on the dev prompts", work)
+        kept = json_fields(path.read_bytes(), str(path))
+        entries = [
+            Entry(
+                system=one.text("system"),
+                size=one.text("size"),
+                drafter=one.text("drafter"),
+                policy=one.text("policy"),
+                chosen_from=one.integer("chosen_from"),
+            )
+            for one in kept.objects("entries")
+        ]
+        return entries, kept.texts("left_out")
+
+    def _composed(self, drafter: str) -> list[Entry]:
+        """The fastest composition on the dev prompts; its search is kept, with its report on the other prompts."""
+        if drafter not in COMPOSED:
+            return []
+        search = optimize(
+            self.trace(EVALUATION),
+            COMPOSED[drafter],
+            dev_trace=self.trace(DEV),
+            cost=self.cost(drafter),
+            draft_set=drafter,
+            progress=False,
+        )
+        search.write(self.out / f"composition-{drafter}.json")
+        return [Entry(COMPOSITION, FASTEST, drafter, search.optimum.best.policy, search.optimum.searched)]
+
+    def _predicted(self, drafter: str, entries: Sequence[Entry]) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Replay the policies of a draft set on the prompts that are reported: at the profile, and GPU-like."""
+        out = self.out / f"predicted-{drafter}.parquet"
+
+        def predict() -> None:
+            policies = list(dict.fromkeys(one.policy for one in entries if one.drafter == drafter))
+            cost, trace = self.cost(drafter), self.trace(EVALUATION)
+            made = replay(trace, policies, cost=cost, what_if=[GPU_LIKE], draft_set=drafter, progress=False)
+            write_results(out, made.rows, trace.sequence_counts)
+
+        title = f"Replaying the policies of {drafter} on the prompts of the report"
+        self.steps.once(f"predict {drafter}", title, predict)
+        rows, is_what_if = read_results(out), pl.col("cost_id").str.starts_with("what-if")
+        return rows.filter(~is_what_if), rows.filter(is_what_if)
+
+    def _measured(self, drafter: str, group: str, entries: Sequence[Entry]) -> pl.DataFrame | None:
+        """Run policies of a draft set together on the real models; None where nothing ran, now or earlier.
+
+        Time is shared out by the number of policies within a group, and among groups as the size of the field has it.
+        """
+        together = [one for one in entries if one.group == group]
+        policies = list(dict.fromkeys(one.policy for one in together if one.drafter == drafter))
+        share = len(policies) / len({(one.drafter, one.policy) for one in together})
+        share *= self.size.equal_share if group == EQUAL else 1 - self.size.equal_share
+        minutes, models, out = self.size.confirm_minutes * share, self.models, self.runs(drafter, group)
+        if minutes:
+            self.steps.once(
+                f"confirm {drafter} {group}",
+                f"Running {len(policies)} policies of {drafter} on the real models for {minutes:.0f} minutes at most",
+                lambda: confirm(
+                    self.trace(EVALUATION),
+                    policies,
+                    cost=self.cost(drafter),
+                    target=models["target"],
+                    draft=models["drafters"][drafter],
+                    dtype=models["dtype"],
+                    device=models["device"],
+                    execution=models["execution"],
+                    repeats=1,
+                    time_limit=minutes,
+                    out=out,
+                    resume=out.exists(),
+                ),
+                again=self.more,
+            )
+        if not self.has_run(drafter, group):
+            return None
+        return read_results(out / "results.parquet").filter(pl.col("kind") == "measured")
+
+    def _confirmation(self, drafter: str, group: str) -> Row:
+        """What the runs of a draft set were judged to be."""
+        run = read_confirmation(self.runs(drafter, group) / "confirm.json")
+        judged = [one for one in run.rows if one.get("lossless") is not None]
+        return {
+            "drafter": drafter,
+            "group": group,
+            "prediction": run.prediction,
+            "policies": len(judged),
+            "prompts": run.ran["prompts"],
+            "texts": sum(int(str(one["num_texts"])) for one in judged),
+            "same_texts": sum(int(str(one["num_same_texts"])) for one in judged),
+            "rounds_equal_replay": all(one["counts_equal_replay"] for one in judged),
+            "has_failed": any(one["lossless"] == FAILED or not one["counts_equal_replay"] for one in judged),
+            "ended": run.ran["ended"],
+            "versions": run.ran["versions"],
+        }
+
+    def _facts(self, confirmations: Sequence[Row]) -> Row:
+        """What the figures are of."""
+        trace = self.trace(EVALUATION)
+        datasets: dict[str, set[str]] = {}
+        for one in trace.sequences():
+            datasets.setdefault(one.prompt.dataset, set()).add(one.prompt.prompt_id)
+        return {
+            "models": self.models,
+            "size": asdict(self.size),
+            "prompts": {name: len(ids) for name, ids in datasets.items()},
+            "text_id": trace.text_id,
+            "gpu_like": GPU_LIKE,
+            "costs": {drafter: read_cost_file(self.cost(drafter)).device for drafter in self.models["drafters"]},
+            "confirmations": confirmations,
+        }
 
 
-def _groups(entries: Sequence[Entry], drafter: str) -> list[str]:
-    """What runs together of a draft set, in turn."""
-    own = {one.group for one in entries if one.drafter == drafter}
-    return [group for group in (FASTEST, EQUAL) if group in own]
+def choose(dev: Trace, drafter: str, cost: Path) -> tuple[list[Entry], dict[str, str]]:
+    """What each system of a draft set runs at each size: of its settings that predicted to be fastest on dev prompts.
 
+    Args:
+        dev: the recording of the dev prompts.
+        drafter: one of its draft sets.
+        cost: the latency profile of target and drafter.
 
-def _runs(here: _Field, drafter: str, group: str) -> Path:
-    return here.path(f"confirm-{drafter}-{group}")
-
-
-def _has_run(here: _Field, drafter: str, group: str) -> bool:
-    """Whether an earlier run came to its end, or this one did."""
-    return (_runs(here, drafter, group) / "confirm.json").is_file()
-
-
-def _confirmation(here: _Field, drafter: str, group: str) -> Mapping[str, object]:
-    """What the runs of a draft set were judged to be."""
-    found = read_confirmation(_runs(here, drafter, group) / "confirm.json")
-    judged = [one for one in found.rows if one.get("lossless") is not None]
-    return {
-        "drafter": drafter,
-        "group": group,
-        "prediction": found.prediction,
-        "policies": len(judged),
-        "prompts": found.ran["prompts"],
-        "texts": sum(int(str(one["num_texts"])) for one in judged),
-        "same_texts": sum(int(str(one["num_same_texts"])) for one in judged),
-        "rounds_equal_replay": all(one["counts_equal_replay"] for one in judged),
-        "has_failed": any(one["lossless"] == FAILED or not one["counts_equal_replay"] for one in judged),
-        "ended": found.ran["ended"],
-        "versions": found.ran["versions"],
-    }
-
-
-def _facts(here: _Field, confirmations: Sequence[Mapping[str, object]]) -> dict[str, object]:
-    """What the figures are of."""
-    trace = here.trace(EVALUATION)
-    datasets: dict[str, set[str]] = {}
-    for one in trace.sequences():
-        datasets.setdefault(one.prompt.dataset, set()).add(one.prompt.prompt_id)
-    return {
-        "models": asdict(here.models),
-        "size": asdict(here.size),
-        "prompts": {name: len(ids) for name, ids in datasets.items()},
-        "text_id": trace.text_id,
-        "gpu_like": GPU_LIKE,
-        "costs": {drafter: read_cost_file(_cost(here, drafter)).device for drafter in here.models.drafters},
-        "confirmations": confirmations,
-    }
+    Returns:
+        the policies, and why those systems are left out that cannot run on this recording.
+    """
+    artefacts, depth = (
+        TraceArtefacts(prices_for_trace(cost, dev, drafter), dev, drafter),
+        dev.manifest.draft_sets[drafter].depth,
+    )
+    asked: list[tuple[str, str, list[NamedPolicy]]] = []
+    left_out: dict[str, str] = {}
+    for system in (one for one in SYSTEMS if one.drafter == drafter):
+        sizes = {
+            str(nodes): [system.equal.format(nodes=nodes, rest=max(nodes - depth, 1), depth=depth)] for nodes in NODES
+        }
+        typed = {**(sizes if system.equal else {}), FASTEST: list(system.searched)}
+        try:
+            own = [(system.name, size, parse_policies(some, artefacts)) for size, some in typed.items()]
+        except PolicyError as error:
+            left_out[system.name] = str(error)
+            continue
+        needed = [channel.name for *_, points in own for point in points for channel in point.policy.needs.made]
+        missing = [name for name in needed if name not in dev.manifest.channels]
+        if missing:
+            left_out[system.name] = f"the channel {missing[0]} was not recorded"
+        else:
+            asked += own
+    if not asked:
+        return [], left_out
+    # A policy that two systems have is replayed once, under the first of its names.
+    labels = {point.policy_id: point.label for *_, points in reversed(asked) for point in reversed(points)}
+    rows = replay(dev, list(labels.values()), cost=cost, draft_set=drafter, progress=False).rows
+    speeds = {one.policy_id: (float(np.nan_to_num(one.speed.tokens_per_s)), one.policy) for one in summarise(rows)}
+    entries = []
+    for system_name, size, points in asked:
+        best = max((speeds[point.policy_id] for point in points), key=lambda one: one[0])
+        entries.append(Entry(system_name, size, drafter, best[1], len(points)))
+    return entries, left_out

@@ -1,81 +1,109 @@
 """The table of the field: each policy's tokens, seconds and gains, predicted and measured, in all and by data set."""
 
+import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from simlab.analysis.compare.comparisons import Comparison, compare_runs
-from simlab.analysis.statistics.intervals import Interval
+from simlab.analysis.statistics.intervals import UNKNOWN, Interval
 from simlab.analysis.table.prompt_sums import PolicyRun, shared_runs
 from simlab.analysis.table.summaries import BASELINE as PLAIN
 from simlab.analysis.table.summaries import STAGE_COLUMNS, Summary, summarise
+from simlab.analysis.table.text import aligned, within_width
+from simlab.policies import POLICIES
 from simlab.policies.parsing.describe import describe_policies
-from simlab.studies.field.choice import Entry
-from simlab.studies.field.systems import BASELINE
+from simlab.policies.parsing.parse import LABELS
+from simlab.studies.field.systems import BASELINE, EQUAL, FASTEST, NODES
+from simlab.studies.result import StudyResult
+from simlab.traces.format.files import write_beside
 
 DATASET, ALL = "dataset", "all"
+KINDS = ("predicted", "gpu_like", "measured")
+"""At the measured latency profile; the same rounds where a pass of up to 64 tokens takes as long as one of 64; and in
+the runs of the real models."""
 
-Row = Mapping[str, object]
-_DIGITS = 4
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class FieldRows:
-    """Result rows of one draft set.
+class Entry:
+    """A policy of the field.
 
     Attributes:
+        system: the row.
+        size: drafted tokens as text, or `FASTEST`.
         drafter: the draft set.
-        predicted: at the measured latency profile.
-        gpu_like: the same rounds where a pass of up to 64 tokens takes as long as one of 64.
-        measured: of the runs of the real models, by what ran together: `Entry.group`; may be empty.
+        policy: as it is typed, one point.
+        chosen_from: how many settings it was chosen from, on dev.
     """
 
+    system: str
+    size: str
     drafter: str
-    predicted: pl.DataFrame
-    gpu_like: pl.DataFrame
-    measured: Mapping[str, pl.DataFrame]
+    policy: str
+    chosen_from: int
 
-    def of_kind(self, kind: str, group: str) -> pl.DataFrame:
-        """The rows of one kind, of what ran together."""
-        if kind == "measured":
-            return self.measured[group]
-        return self.gpu_like if kind == "gpu_like" else self.predicted
+    @property
+    def label(self) -> str:
+        """How result rows call the policy."""
+        return LABELS.get(self.policy, self.policy)
+
+    @property
+    def group(self) -> str:
+        """With what it runs: `EQUAL` or `FASTEST`."""
+        return FASTEST if self.size == FASTEST else EQUAL
+
+    @property
+    def parts(self) -> list[str]:
+        """Whose ideas it is made of: its own policy, those of its routes, and those that a ``tree`` takes parts of."""
+        parts = [word for word in re.split(r'[:=,|"]', self.policy) if word in POLICIES]
+        parts += ["presto"] if re.search(r"ngram_weight=(?!0(?:\.0*)?(?:,|$))", self.policy) else []
+        parts += ["self"] if "masked=" in self.policy else []
+        return list(dict.fromkeys(parts))
 
 
-def field_rows(entries: Sequence[Entry], found: Mapping[str, FieldRows]) -> list[Row]:
-    """A row for each policy on all prompts and on each data set, the baseline's among them.
+FieldRows = Mapping[tuple[str, str, str], pl.DataFrame]
+"""Result rows by draft set, kind (of `KINDS`) and what ran together (`Entry.group`); those that ran may be empty."""
 
-    Args:
-        entries: policies of all draft sets.
-        found: by draft set.
-    """
-    about = sources(entries)
-    tables = {drafter: _Table(one) for drafter, one in found.items()}
-    gains = _Gains(entries, found)
+
+def field_rows(entries: Sequence[Entry], results: FieldRows) -> list[Row]:
+    """A row for each policy on all prompts and on each data set, the baseline's among them."""
+    about, gains = sources(entries), _gains(entries, results)
     rows: list[Row] = []
+    tables = {key: _summaries(some) for key, some in results.items()}
+    on_measured = {}
+    for (drafter, kind, group), rows_of_kind in results.items():
+        if kind == "measured":
+            of_texts = pl.col("sequence").is_in(rows_of_kind["sequence"].unique().to_list())
+            on_measured[drafter, group] = _summaries(results[drafter, "predicted", group].filter(of_texts))
     for entry in entries:
-        table = tables[entry.drafter]
-        for part in table.slices:
+        predicted, gpu_like, measured = (tables[entry.drafter, kind, entry.group] for kind in KINDS)
+        for part in dict.fromkeys(part for part, _ in predicted):
             key = part, entry.label
-            one, ran = table.predicted[key], table.measured[entry.group].get(key)
+            one, ran, foreseen = predicted[key], measured.get(key), on_measured[entry.drafter, entry.group].get(key)
+            exact = [each["exactness"] for each in about[entry.system].values()]
             rows.append(
                 {
                     **asdict(entry),
                     "slice": part,
-                    "reconstruction": any("reconstruction" in one["exactness"] for one in about[entry.system].values()),
+                    "reconstruction": any("reconstruction" in each for each in exact),
                     **_counts(one),
                     **_stages(one),
                     **_speed("predicted", one),
                     **_ends("predicted_speedup_price", one.speed.price_interval),
-                    **_speed("gpu_like", table.gpu_like.get(key)),
+                    **_speed("gpu_like", gpu_like.get(key)),
                     **_speed("measured", ran),
-                    "predicted_on_measured": _value(table.on_measured[entry.group].get(key)),
-                    "predicted_verify_ms_on_measured": _verify_ms(table.on_measured[entry.group].get(key)),
-                    "measured_verify_ms": _verify_ms(ran),
-                    "measured_prompts": _prompts(ran),
-                    **gains.row(entry, part),
+                    "predicted_on_measured": None if foreseen is None else _rounded(foreseen.speed.speedup),
+                    "predicted_verify_ms_on_measured": None if foreseen is None else _stages(foreseen)["verify_ms"],
+                    "measured_verify_ms": None if ran is None else _stages(ran)["verify_ms"],
+                    "measured_prompts": 0 if ran is None else ran.prompts,
+                    **_gains_row(gains, entry, part),
                 }
             )
     return rows
@@ -85,102 +113,85 @@ def sources(entries: Sequence[Entry]) -> dict[str, dict[str, dict[str, str]]]:
     """How exact the policies are that each system is made of, and where they come from, by system and policy."""
     names = sorted({name for entry in entries for name in entry.parts})
     about = {one.name: {"exactness": one.exactness, "source": one.source} for one in describe_policies(names)}
-    found: dict[str, dict[str, dict[str, str]]] = {}
+    by_system: dict[str, dict[str, dict[str, str]]] = {}
     for entry in entries:
-        found.setdefault(entry.system, {}).update({name: about[name] for name in entry.parts})
-    return found
+        by_system.setdefault(entry.system, {}).update({name: about[name] for name in entry.parts})
+    return by_system
 
 
-def bound_rows(found: FieldRows) -> list[Row]:
-    """The replay's bounds in hindsight on this draft set: of all its trees, and of routers; in all and by data set."""
+def bound_rows(drafter: str, predicted: pl.DataFrame) -> list[Row]:
+    """The replay's bounds in hindsight on a draft set: of all its trees, and of routers; in all and by data set."""
     is_bound = pl.col("policy").str.starts_with("hindsight")
-    summaries = _summaries(found.predicted.filter(is_bound | (pl.col("name") == PLAIN)))
     return [
-        {"bound": policy, "drafter": found.drafter, "slice": part, **_counts(one), **_speed("predicted", one)}
-        for (part, policy), one in summaries.items()
+        {"bound": policy, "drafter": drafter, "slice": part, **_counts(one), **_speed("predicted", one)}
+        for (part, policy), one in _summaries(predicted.filter(is_bound | (pl.col("name") == PLAIN))).items()
         if one.name != PLAIN
     ]
 
 
-class _Table:
-    """Summaries of one draft set by slice and policy."""
-
-    def __init__(self, rows: FieldRows) -> None:
-        self.predicted = _summaries(rows.predicted)
-        self.gpu_like = _summaries(rows.gpu_like)
-        self.measured = {group: _summaries(ran) for group, ran in rows.measured.items()}
-        self.on_measured = {group: _summaries(_on(rows.predicted, ran)) for group, ran in rows.measured.items()}
-        self.slices = list(dict.fromkeys(part for part, _ in self.predicted))
-
-
-def _on(predicted: pl.DataFrame, ran: pl.DataFrame) -> pl.DataFrame:
-    """What was predicted of the texts that ran."""
-    return predicted.filter(pl.col("sequence").is_in(ran["sequence"].unique().to_list()))
-
-
 def _summaries(rows: pl.DataFrame) -> dict[tuple[str, str], Summary]:
+    """By slice and policy."""
     if not rows.height:
         return {}
-    found = {(ALL, one.policy): one for one in summarise(rows)}
-    return found | {(str(one.slice), one.policy): one for one in summarise(rows, DATASET)}
+    whole = {(ALL, one.policy): one for one in summarise(rows)}
+    return whole | {(str(one.slice), one.policy): one for one in summarise(rows, DATASET)}
 
 
-class _Gains:
+_Gains = Mapping[tuple[str, str, str, str, str], Comparison]
+"""By kind, draft set and system, size, slice and measure."""
+
+
+def _gains(entries: Sequence[Entry], results: FieldRows) -> _Gains:
     """Each policy over the baseline of its size, on the same prompts, paired.
 
-    Speeds are over plain decoding, each policy's over that of its own profile or run. Two latency profiles were
-    measured one after the other, and differ by more than policies do: predicted speeds are compared within a draft set
-    alone.
+    Speeds are over autoregressive decoding, each policy's over that of its own profile or run. Two latency profiles
+    were measured one after the other, and differ by more than policies do: predicted speeds are compared within the
+    baseline's draft set alone.
     """
-
-    def __init__(self, entries: Sequence[Entry], found: Mapping[str, FieldRows]) -> None:
-        self._found: dict[tuple[str, str, str, str, str], Comparison] = {}
-        bases = {one.size: one for one in entries if one.system == BASELINE}
-        self._baseline = next((one.drafter for one in bases.values()), None)
-        for kind in ("predicted", "gpu_like", "measured"):
-            for size, base in bases.items():
-                for one, comparison in _compared([one for one in entries if one.size == size], base, found, kind):
-                    part = ALL if comparison.slice is None else str(comparison.slice)
-                    self._found[kind, one.system, size, part, comparison.measure] = comparison
-
-    def row(self, entry: Entry, part: str) -> Row:
-        """The gains of a policy on one slice, as ratios less 1."""
-        row: dict[str, object] = {}
-        for kind, measure, name in (
-            ("predicted", "acceptance_length", "gain_tokens"),
-            ("predicted", "speedup", "gain_speed"),
-            ("gpu_like", "speedup", "gain_gpu_like"),
-            ("measured", "speedup", "gain_measured"),
-        ):
-            one = self._found.get((kind, entry.system, entry.size, part, measure))
-            if measure == "speedup" and kind != "measured" and entry.drafter != self._baseline:
-                one = None
-            row[name] = None if one is None else _rounded(one.ratio - 1)
-            row |= _ends(name, None if one is None else one.ratio_interval, 1.0)
-            row[f"{name}_differs"] = None if one is None else one.differs
-        return row
+    gains = {}
+    for base in (one for one in entries if one.system == BASELINE):
+        same_size = [one for one in entries if one.size == base.size and one is not base]
+        for kind in KINDS:
+            for one, comparison in _compared([base, *same_size], results, kind):
+                is_speed = comparison.measure == "speedup"
+                if is_speed and kind != "measured" and one.drafter != base.drafter:
+                    continue
+                part = ALL if comparison.slice is None else str(comparison.slice)
+                gains[kind, one.system, base.size, part, comparison.measure] = comparison
+    return gains
 
 
-def _compared(
-    entries: Sequence[Entry], base: Entry, found: Mapping[str, FieldRows], kind: str
-) -> Iterator[tuple[Entry, Comparison]]:
-    others = [one for one in entries if one is not base]
-    runs = [_run(one, found[one.drafter].of_kind(kind, one.group)) for one in (base, *others)]
-    there = [place for place, run in enumerate(runs) if run.rows.height]
-    if len(there) < 2 or there[0] != 0:
-        return
-    shared, _ = shared_runs([runs[place] for place in there])
-    compared = [(base, *others)[place] for place in there]
-    by_name = {run.name: entry for run, entry in zip(shared, compared, strict=True)}
-    for comparison in compare_runs(shared, [(place, 0) for place in range(1, len(shared))], DATASET):
-        yield by_name[comparison.first], comparison
+def _compared(entries: Sequence[Entry], results: FieldRows, kind: str) -> Iterator[tuple[Entry, Comparison]]:
+    """Comparisons with the first entry, of those that have rows."""
+    runs = {}
+    for entry in entries:
+        rows = results[entry.drafter, kind, entry.group]
+        own, plain = rows.filter(pl.col("policy") == entry.label), rows.filter(pl.col("name") == PLAIN)
+        if own.height:
+            runs[f"{entry.system} {entry.drafter}"] = entry, own, plain
+        elif entry is entries[0]:
+            return
+    if len(runs) > 1:
+        shared, _ = shared_runs([PolicyRun(name, own, plain) for name, (_, own, plain) in runs.items()])
+        pairs = [(index, 0) for index in range(1, len(shared))]
+        for comparison in compare_runs(shared, pairs, DATASET):
+            yield runs[comparison.first][0], comparison
 
 
-def _run(entry: Entry, rows: pl.DataFrame) -> PolicyRun:
-    name = f"{entry.system} {entry.drafter}"
-    if not rows.height:
-        return PolicyRun(name, rows, rows)
-    return PolicyRun(name, rows.filter(pl.col("policy") == entry.label), rows.filter(pl.col("name") == PLAIN))
+def _gains_row(gains: _Gains, entry: Entry, part: str) -> Row:
+    """The gains of a policy on a slice, as ratios less 1."""
+    row: Row = {}
+    for kind, measure, name in (
+        ("predicted", "acceptance_length", "gain_tokens"),
+        ("predicted", "speedup", "gain_speed"),
+        ("gpu_like", "speedup", "gain_gpu_like"),
+        ("measured", "speedup", "gain_measured"),
+    ):
+        one = gains.get((kind, entry.system, entry.size, part, measure))
+        row[name] = None if one is None else _rounded(one.ratio - 1)
+        row |= _ends(name, UNKNOWN if one is None else one.ratio_interval, 1.0)
+        row[f"{name}_differs"] = None if one is None else one.differs
+    return row
 
 
 def _counts(one: Summary) -> Row:
@@ -201,30 +212,87 @@ def _stages(one: Summary) -> Row:
     }
 
 
-def _verify_ms(one: Summary | None) -> object:
-    """Milliseconds of verification a round, of what ran."""
-    return None if one is None else _stages(one)["verify_ms"]
-
-
 def _speed(kind: str, one: Summary | None) -> Row:
-    name = f"{kind}_speedup"
-    if one is None:
-        return {name: None, **_ends(name, None)}
-    return {name: _rounded(one.speed.speedup), **_ends(name, one.speed.interval)}
+    value, ends = (math.nan, UNKNOWN) if one is None else (one.speed.speedup, one.speed.interval)
+    return {f"{kind}_speedup": _rounded(value), **_ends(f"{kind}_speedup", ends)}
 
 
-def _value(one: Summary | None) -> float | None:
-    return None if one is None else _rounded(one.speed.speedup)
-
-
-def _prompts(one: Summary | None) -> int:
-    return 0 if one is None else one.prompts
-
-
-def _ends(name: str, interval: Interval | None, less: float = 0.0) -> Row:
-    low, high = (math.nan, math.nan) if interval is None else (interval.low, interval.high)
-    return {f"{name}_low": _rounded(low - less), f"{name}_high": _rounded(high - less)}
+def _ends(name: str, interval: Interval, less: float = 0.0) -> Row:
+    return {f"{name}_low": _rounded(interval.low - less), f"{name}_high": _rounded(interval.high - less)}
 
 
 def _rounded(value: float) -> float | None:
-    return round(value, _DIGITS) if math.isfinite(value) else None
+    return round(value, 4) if math.isfinite(value) else None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FieldResult(StudyResult):
+    """Every system of the field on the same prompts.
+
+    Attributes:
+        facts: of the machine, the models, the prompts and the size of the field; JSON values.
+        rows: of each policy, on all prompts and on each data set.
+        bounds: what no policy can exceed, by draft set.
+        left_out: systems that could not run, and why.
+        seconds: of each step.
+        has_failed: whether a text of the runs is not the target's, or rounds are not those of their replay.
+    """
+
+    facts: Row
+    rows: Sequence[Row]
+    bounds: Sequence[Row]
+    left_out: Mapping[str, str]
+    seconds: Mapping[str, float]
+    has_failed: bool
+
+    def to_json(self) -> Row:
+        """What ``field.json`` holds and ``--json`` prints."""
+        kept = {name: getattr(self, name) for name in ("rows", "bounds", "left_out", "seconds", "has_failed")}
+        return {"format": "simlab-field", "format_version": 1, **self.facts, **kept}
+
+    def text(self) -> str:
+        """A table of each size, on all prompts."""
+        parts = [self._of_size(size) for size in (*map(str, NODES), FASTEST)]
+        if self.left_out:
+            parts.append("Left out: " + "; ".join(f"{name}: {why}" for name, why in self.left_out.items()) + ".")
+        parts.append(
+            f"Gains are over {BASELINE} of the same size, on the same prompts, 95 %; * marks a reconstruction. "
+            "Predicted gains in speed are given within a draft set alone, since profiles were measured one after the "
+            "other. Speedups are over autoregressive decoding. GPU-like: what if a pass of up to 64 tokens took as "
+            "long as one of 64."
+        )
+        return "\n\n".join(part if "\n" in part else within_width(part) for part in parts)
+
+    def write(self, path: Path) -> None:
+        """Write all figures as JSON, a row a line."""
+        blocks = []
+        for key, value in self.to_json().items():
+            block = json.dumps(value, allow_nan=False)
+            if isinstance(value, list) and value and isinstance(value[0], dict):
+                block = "[\n" + ",\n".join("  " + json.dumps(one, allow_nan=False) for one in value) + "\n ]"
+            blocks.append(f" {json.dumps(key)}: {block}")
+        text = "{\n" + ",\n".join(blocks) + "\n}\n"
+        write_beside(path, lambda file: file.write(text.encode()))
+
+    def _of_size(self, size: str) -> str:
+        title = "Each at its fastest setting on dev" if size == FASTEST else f"At most {size} drafted tokens a round"
+        what, gain = ("speed", "gain_speed") if size == FASTEST else ("tokens", "gain_tokens")
+        shown = [("acceptance_length", 2, 1), (gain, 1, 100)]
+        shown += [(f"{kind}_speedup", 2, 1) for kind in ("predicted", "measured", "gpu_like")]
+        cells = [["system", "policy", "tokens", f"{what}, gain %", "predicted", "measured", "GPU-like"]]
+        for one in self.rows:
+            if one["size"] == size and one["slice"] == ALL:
+                system = f"{one['system']}{'*' if one['reconstruction'] else ''}"
+                cells.append([system, str(one["policy"])[:60], *(with_ends(one, *column) for column in shown)])
+        return f"{title}\n{aligned(cells, [True, True, *[False] * 5])}"
+
+
+def with_ends(one: Mapping[str, Any], name: str, digits: int, scale: float = 1) -> str:
+    """A figure of a row and its 95 % interval, with so many decimals; empty where it is not known."""
+    value, *ends = (one[key] for key in (name, f"{name}_low", f"{name}_high"))
+    if value is None:
+        return ""
+    text = f"{scale * value:.{digits}f}"
+    if None in ends:
+        return text
+    return f"{text} [{scale * ends[0]:.{digits}f}, {scale * ends[1]:.{digits}f}]"

@@ -1,22 +1,17 @@
 """The systems that the field holds: what each is at a number of drafted tokens, and which settings it may choose."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 NODES = (16, 64)
 """At so many drafted tokens a round, at most, systems are held side by side."""
 
-FASTEST = "fastest"
-"""In place of a number of nodes: whatever setting is predicted to be fastest on the dev prompts."""
+FASTEST, EQUAL = "fastest", "equal"
+"""In place of a number of nodes: whatever setting is predicted to be fastest on the dev prompts. What runs together is
+each at its fastest, or systems at equal drafted tokens."""
 
-EQUAL = "equal"
-"""What runs together: systems at equal drafted tokens, or each at its fastest."""
-
-BASELINE = "ddtree"
-"""The system that the others are held against, at as many nodes or at its own fastest setting."""
-
-COMPOSITION = "composition"
-"""The best that was found across edges, orders, rules and routes, which is no published system."""
+BASELINE, COMPOSITION = "ddtree", "composition"
+"""The system that the others are held against, at as many nodes or at its own fastest setting; and the best across
+edges, orders, rules and routes, which is no published system."""
 
 _BUDGETS = "2/3/4/6/8/12/16/24/32/48"
 
@@ -38,13 +33,9 @@ class System:
     equal: str
     searched: tuple[str, ...]
 
-    def typed(self, nodes: int, depth: int) -> str:
-        """The policies of a size, a grid where there is more than one; empty where it has none."""
-        return self.equal.format(nodes=nodes, rest=max(nodes - depth, 1), depth=depth)
-
 
 def _by_budget(name: str, drafter: str, *settings: str, row: str = "") -> System:
-    """A system whose one size is its budget; ``settings`` are grids that both its sizes and its search take."""
+    """A system whose only size is its budget; ``settings`` are grids that both its sizes and its search take."""
     rest = "".join(f",{one}" for one in settings)
     return System(row or name, drafter, f"{name}:budget={{nodes}}{rest}", (f"{name}:budget={_BUDGETS}{rest}",))
 
@@ -131,8 +122,7 @@ SYSTEMS: tuple[System, ...] = (
 """Rows in the order in which they are printed. ``joint`` and ``joint-throughput`` share a budget among texts: of one
 text at a time they are ``ddtree`` and ``caddtree``."""
 
-
-COMPOSED: Mapping[str, tuple[str, ...]] = {
+COMPOSED: dict[str, tuple[str, ...]] = {
     "dflash": (
         "tree:budget=4/6/8/12/16/24/32,ngram_weight=0/0.1/0.2/0.4",
         "tree:budget=4/6/8/12/16/24/32,ngram_weight=0.2,renormalised=true",

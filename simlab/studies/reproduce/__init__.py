@@ -1,4 +1,5 @@
-"""Published figures beside ours. Begin with `reproduce`.
+"""Published figures beside ours. Begin with `reproduce`, the table of studies; `published` holds what was printed.
 
-Figures of traces are in of_traces, those of files that others released in of_releases.
+Files that others released are read through `released`; a module a study. None of their files comes with simlab but the
+rounds of DDTree++.
 """

@@ -1,31 +1,46 @@
 """Figures that need traces of our own: acceptance lengths, both means, and budgets that are chosen on dev prompts."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 
-from simlab.analysis.compare.averaging import both_means, find_ranking_flips
-from simlab.analysis.reproduce.checks import DIFFERS, EQUAL, SetupCheck, checks_of_trace
-from simlab.analysis.reproduce.published import PublishedStudy
-from simlab.analysis.reproduce.released_rounds import read_released, run_of_rounds
-from simlab.analysis.reproduce.rows import GRID, budget_figures, fastest_budget, reproduce_figures
-from simlab.analysis.reproduce.text import (
-    averaging_text,
-    budgets_text,
-    checks_text,
-    figures_text,
-    missing_text,
-    published_means_text,
-    study_heading,
+import polars as pl
+
+from simlab.analysis.compare.averaging import (
+    MACRO,
+    POOLED,
+    BothMeans,
+    RankingFlip,
+    both_means,
+    find_ranking_flips,
+    finite,
 )
+from simlab.analysis.compare.estimates import Estimate
+from simlab.analysis.compare.verdicts import measure_name
+from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
 from simlab.analysis.table.prompt_sums import PolicyRun
+from simlab.analysis.table.summaries import BASELINE, speed_of
+from simlab.analysis.table.text import is_known, number, with_interval
 from simlab.errors import CostError, TraceError, UsageError
+from simlab.options import path_or_none
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.studies.inputs.artefacts import PricedPolicies, TraceArtefacts, in_sample_note, largest_budget
 from simlab.studies.inputs.prices import Prices, no_prices, prices_for_trace
 from simlab.studies.inputs.trace import first_prompts, opened, sample_trace
 from simlab.studies.replay.run import ReplayRun, replay_trace
+from simlab.studies.reproduce.ddtreepp_rounds import read_released, run_of_rounds
 from simlab.studies.reproduce.options import ReproduceOptions
+from simlab.studies.reproduce.published import AVERAGING, POOLED_OF_PRINTED, PublishedStudy
+from simlab.studies.reproduce.released import Row, table
+from simlab.traces.format.manifest import Manifest
 from simlab.traces.reader import Trace
 from simlab.traces.results.rows import Results
+
+GRID = (16, 32, 64, 128, 256, 512, 1024)
+"""The budgets that DDTree tries."""
+
+EQUAL, DIFFERS, NOT_KNOWN, ON_PURPOSE = "equal", "differs", "not known", "on purpose"
+"""Whether what must be equal is; on purpose: ours is meant to be another."""
 
 _AVERAGED = (
     "chain",
@@ -38,69 +53,51 @@ _AVERAGED = (
 """Policies whose two means are taken where none is named; none needs a fitted table."""
 
 
-def of_trace(options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Mapping[str, object]]:
-    """A figure that needs a trace of its models, as text and as values.
-
-    Raises:
-        UsageError: there is none; its notes say what makes one.
-    """
-    if not options.traces or (one.name != "zlab-166" and options.dev_trace is None):
-        refusal = UsageError(missing_text(one))
-        for command in one.commands:
-            refusal.add_note(command)
-        raise refusal
-    return _chain_of_trace(options, one) if one.name == "zlab-166" else _trees_of_traces(options, one)
-
-
-def averaging(options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Mapping[str, object]]:
+def averaging(options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Row]:
     """Both means of policies on each trace, and of the released rounds, as text and as values."""
-    parts, rows, turned = [study_heading(one), published_means_text()], [], []
+    parts, rows, turned = [one.heading, _published_means_text()], [], []
     sampled: list[str] = []
-    for trace in [sample_trace(), *(opened(one) for one in options.traces)]:
-        runs, in_sample = _runs(trace, options)
-        means, flipped = [both_means(run) for run in runs], find_ranking_flips(runs)
-        parts.append(averaging_text(trace.place, means, flipped))
+    for trace in [sample_trace(), *map(opened, options.traces)]:
+        draft = trace.draft_name(options.draft_set)
+        artefacts = TraceArtefacts(prices_for_trace(None, trace, draft, options.limit), trace, draft)
+        policies = parse_policies(options.policies or _AVERAGED, artefacts)
+        replayed = _replayed(trace, draft, policies, options)
+        runs = [_run(replayed, one.label) for one in policies]
+        means, flips = [both_means(run) for run in runs], find_ranking_flips(runs)
+        parts.append(_averaging_text(trace.place, means, flips))
         rows += [{"place": trace.place, "text_id": trace.text_id, **each.row()} for each in means]
-        turned += [{"place": trace.place, "text_id": trace.text_id, **each.row()} for each in flipped]
-        sampled += in_sample
+        turned += [{"place": trace.place, "text_id": trace.text_id, **each.row()} for each in flips]
+        sampled += artefacts.in_sample(policies)
     released = both_means(run_of_rounds(read_released(), "as released"))
-    parts.append(averaging_text("rounds of DDTree++", [released], []).rstrip())
+    parts.append(_averaging_text("rounds of DDTree++", [released], []).rstrip())
     rows.append({"place": "ddtreepp-rounds", "text_id": None, **released.row()})
-    if sampled:
-        parts.append(in_sample_note(tuple(dict.fromkeys(sampled))))
-    return "\n\n".join(parts), {"rows": rows, "flips": turned, "in_sample": list(dict.fromkeys(sampled))}
+    in_sample = list(dict.fromkeys(sampled))
+    parts += [in_sample_note(tuple(in_sample))] if in_sample else []
+    return "\n\n".join(parts), {"rows": rows, "flips": turned, "in_sample": in_sample}
 
 
-def _runs(trace: Trace, options: ReproduceOptions) -> tuple[list[PolicyRun], tuple[str, ...]]:
-
-    draft = trace.draft_name(options.draft)
-    artefacts = TraceArtefacts(prices_for_trace(None, trace, draft, options.limit), trace, draft)
-    policies = parse_policies(options.policies or _AVERAGED, artefacts)
-    rows = _replayed(trace, draft, policies, options, None)
-    found = [rows.filter(rows["policy"] == one.label) for one in policies]
-    runs = [PolicyRun(one.label, own, own.clear()) for one, own in zip(policies, found, strict=True)]
-    return runs, artefacts.in_sample(policies)
-
-
-def _chain_of_trace(options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Mapping[str, object]]:
-    """The whole chain on a trace, beside a published figure."""
+def chain_of_trace(options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Row]:
+    """The whole chain on a trace, beside a published figure, as text and as values."""
+    if not options.traces:
+        raise one.refusal(*one.commands)
     trace = opened(options.traces[0])
-    draft = trace.draft_name(options.draft)
-    rows = _replayed(trace, draft, parse_policies(["ar", "chain"]), options, None)
-    figures = reproduce_figures(one, rows, {"chain": "chain"})
+    draft = trace.draft_name(options.draft_set)
+    rows = _replayed(trace, draft, parse_policies(["ar", "chain"]), options)
+    figures = reproduced_figures(one, rows, {"chain": "chain"})
     checks = _checks(one, trace, draft, options.limit)
-    parts = [f"{study_heading(one)}\n{_ours(trace)}", figures_text(figures), checks_text(checks)]
-    values = {"text_id": trace.text_id, "rows": [each.row() for each in figures], **_checked(checks)}
-    return "\n\n".join(parts), values
+    parts = [f"{one.heading}\n{_ours(trace)}", _figures_text(figures), _checks_text(checks)]
+    return "\n\n".join(parts), {"text_id": trace.text_id, "rows": figures, **_checked(checks)}
 
 
-def _trees_of_traces(options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Mapping[str, object]]:
+def trees_of_traces(options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Row]:
     """The chain and the tree whose budget was fastest on dev prompts, beside published figures."""
+    if not options.traces or options.dev_trace is None:
+        raise one.refusal(*one.commands)
     trace, dev = opened(options.traces[0]), opened(options.dev_trace)
-    draft, dev_draft = trace.draft_name(options.draft), dev.draft_name(options.draft)
+    draft, dev_draft = trace.draft_name(options.draft_set), dev.draft_name(options.draft_set)
     _check_disjoint(trace, dev, options.limit)
     _check_alike(trace, draft, dev, dev_draft)
-    prices = prices_for_trace(options.cost, trace, draft, options.limit)
+    prices = prices_for_trace(path_or_none(options.cost), trace, draft, options.limit)
     if prices.cost is None:
         raise CostError(f"the budget is chosen by its speed, which needs a latency profile. {prices.why_none}")
     exact = min(each.manifest.draft_sets[name].exact_budget for each, name in ((trace, draft), (dev, dev_draft)))
@@ -111,23 +108,26 @@ def _trees_of_traces(options: ReproduceOptions, one: PublishedStudy) -> tuple[st
     trees = [f"ddtree:budget={budget}" for budget in grid]
     policies = parse_policies(["ar", "chain", *trees])
     prices = prices.reaching(largest_budget(policies, trace.manifest.draft_sets[draft].depth))
-    dev_prices = prices_for_trace(options.cost, dev, dev_draft, options.limit)
+    dev_prices = prices_for_trace(path_or_none(options.cost), dev, dev_draft, options.limit)
     dev_prices = dev_prices.reaching(largest_budget(policies, dev.manifest.draft_sets[dev_draft].depth))
     if prices.cost is None or dev_prices.cost is None:
         raise CostError(prices.why_none or dev_prices.why_none)
-    on_dev = budget_figures(_replayed(dev, dev_draft, policies, options, dev_prices), trees)
+    on_dev = [_budget_row(_replayed(dev, dev_draft, policies, options, dev_prices), tree) for tree in trees]
     rows = _replayed(trace, draft, policies, options, prices)
-    here = budget_figures(rows, trees)
-    chosen, optimistic = fastest_budget(on_dev).policy, fastest_budget(here).policy
-    figures = reproduce_figures(one, rows, {"chain": "chain", "ddtree": chosen})
-    checks = [*_checks(one, trace, draft, options.limit), _grid_check(grid, GRID)]
+    here = [_budget_row(rows, tree) for tree in trees]
+    # The smaller of equal budgets, since these stand first.
+    chosen, optimistic = (max(some, key=lambda row: row["tokens_per_s"])["policy"] for some in (on_dev, here))
+    figures = reproduced_figures(one, rows, {"chain": "chain", "ddtree": chosen})
+    tried = ["/".join(map(str, some)) for some in (GRID, grid)]
+    checks = [*_checks(one, trace, draft, options.limit), _check("budgets tried", *tried)]
+    same = "the same budget" if chosen == optimistic else optimistic
     parts = [
-        f"{study_heading(one)}\n{_ours(trace)}\ndev      {dev.place} (text {dev.text_id})\nlatency  {prices.heading}",
-        figures_text(figures),
-        budgets_text(on_dev, "on dev prompts", chosen),
-        budgets_text(here, "on evaluation prompts", chosen),
-        _optimism(chosen, optimistic),
-        checks_text(checks),
+        f"{one.heading}\n{_ours(trace)}\ndev      {dev.place} (text {dev.text_id})\nlatency  {prices.heading}",
+        _figures_text(figures),
+        _budgets_text(on_dev, "on dev prompts", chosen),
+        _budgets_text(here, "on evaluation prompts", chosen),
+        f"Chosen on the evaluation prompts, as theirs was, it would be {same}.",
+        _checks_text(checks),
     ]
     values = {
         "text_id": trace.text_id,
@@ -135,43 +135,127 @@ def _trees_of_traces(options: ReproduceOptions, one: PublishedStudy) -> tuple[st
         "cost": prices.cost_id,
         "chosen": chosen,
         "chosen_on_evaluation": optimistic,
-        "rows": [each.row() for each in figures],
-        "dev_budgets": [each.row() for each in on_dev],
-        "budgets": [each.row() for each in here],
+        "rows": figures,
+        "dev_budgets": on_dev,
+        "budgets": here,
         **_checked(checks),
     }
     return "\n\n".join(parts), values
 
 
 def _replayed(
-    trace: Trace, draft: str, policies: Sequence[NamedPolicy], options: ReproduceOptions, prices: Prices | None
+    trace: Trace, draft: str, policies: Sequence[NamedPolicy], options: ReproduceOptions, prices: Prices | None = None
 ) -> Results:
-
     if not any(len(record.text) > 1 for record in trace.sequences()):
         raise TraceError(f"{trace.place} holds no rounds, so there is nothing to reproduce")
     asked = PricedPolicies(no_prices() if prices is None else prices, tuple(policies))
-    return replay_trace(trace, draft, [asked], options.limit, ReplayRun(progress=options.progress, best_budgets=False))
+    replay = ReplayRun(progress=options.progress, best_budgets=False)
+    return replay_trace(trace, draft, [asked], options.limit, replay)
 
 
-def _checks(one: PublishedStudy, trace: Trace, draft: str, limit: int | None) -> list[SetupCheck]:
+def _run(rows: Results, label: str, plain: Results | None = None) -> PolicyRun:
+    own = rows.filter(pl.col("policy") == label)
+    return PolicyRun(label, own, own.clear() if plain is None else plain)
 
+
+def _budget_row(rows: Results, policy: str) -> Row:
+    """Both means and the predicted speed of a fixed budget; what is not known is None."""
+    run = _run(rows, policy)
+    means, speed = both_means(run), speed_of(run.rows, run.plain)
+    numbers = {POOLED: means.pooled, MACRO: means.macro, "tokens_per_s": speed.tokens_per_s}
+    return {"policy": policy, **{name: finite(value) for name, value in numbers.items()}}
+
+
+def reproduced_figures(published: PublishedStudy, rows: Results, policies: dict[str, str]) -> list[Row]:
+    """Each published figure beside that of our rows, and whether our interval holds theirs as it is rounded.
+
+    Args:
+        published: what they say.
+        rows: result rows of autoregressive decoding and the policies.
+        policies: which policy of the rows stands for each of theirs, by its name there.
+    """
+    found = []
+    for figure in published.figures:
+        label = policies[figure.policy]
+        run = _run(rows, label, rows.filter(pl.col("name") == BASELINE))
+        means, speed = both_means(run), speed_of(run.rows, run.plain)
+        ours = {
+            POOLED: Estimate(means.pooled, means.pooled_interval),
+            MACRO: Estimate(means.macro, means.macro_interval),
+            "speedup": Estimate(speed.speedup, speed.interval) if not math.isnan(speed.speedup) else Estimate(math.nan),
+        }[figure.measure]
+        ends = ours.interval
+        within = ends.low - 0.005 <= figure.value <= ends.high + 0.005
+        found.append(
+            {
+                "policy": label,
+                "measure": figure.measure,
+                "theirs": figure.value,
+                "theirs_note": figure.note,
+                **ours.row("ours", digits=None),
+                "difference_share": finite(ours.value / figure.value - 1),
+                "within_interval": within if is_known(ends) else None,
+            }
+        )
+    return found
+
+
+def checks_of_trace(
+    published: PublishedStudy, manifest: Manifest, draft: str, datasets: Iterable[str], num_prompts: int
+) -> list[Row]:
+    """What must be equal, read from the manifest of a trace; then what no manifest shows.
+
+    Args:
+        published: with a setup.
+        manifest: of the trace.
+        draft: the draft set.
+        datasets: those of its prompts.
+        num_prompts: turns and samples of one count once.
+
+    Returns:
+        what, theirs, ours and state of each: `EQUAL`, `DIFFERS`, `NOT_KNOWN` or `ON_PURPOSE`.
+    """
+    if not published.setup:
+        raise ValueError(f"{published.name} is of no trace")
+    kept, thinking = manifest.draft_sets[draft], manifest.chat_template_kwargs.get("enable_thinking")
+    ours = {
+        "target": manifest.target.name,
+        "drafter": kept.model.name,
+        "block": str(kept.block_size),
+        "dtype": str(manifest.dtype),
+        "temperature": f"{manifest.sampling.temperature:g}",
+        "thinking": ("on" if thinking else "off") if isinstance(thinking, bool) else "not set",
+        "text": manifest.gt_mode,
+        "new tokens, at most": str(manifest.max_new_tokens),
+        "dataset": ", ".join(sorted(set(datasets))),
+        "number of prompts": str(num_prompts),
+    }
+    checks = [_check(what, theirs, ours[what]) for what, theirs in published.setup.items()]
+    checks += [_check_row(what, theirs, "-", NOT_KNOWN) for what, theirs in published.not_known.items()]
+    return checks + [_check_row(what, *both, ON_PURPOSE) for what, both in published.on_purpose.items()]
+
+
+def _check(what: str, theirs: str | None, ours: str) -> Row:
+    """Names of models by their last part, since a folder holds what a hub does."""
+    if theirs is None:
+        return _check_row(what, "not said", ours, NOT_KNOWN)
+    last = ours.rstrip("/").rsplit("/", 1)[-1].lower() if what in ("target", "drafter") else ours
+    is_equal = last == (theirs.lower() if what in ("target", "drafter") else theirs)
+    return _check_row(what, theirs, ours, EQUAL if is_equal else DIFFERS)
+
+
+def _check_row(what: str, theirs: str, ours: str, state: str) -> Row:
+    return {"what": what, "theirs": theirs, "ours": ours, "state": state}
+
+
+def _checks(one: PublishedStudy, trace: Trace, draft: str, limit: int | None) -> list[Row]:
     prompts = [trace.sequences()[index].prompt for index in first_prompts(trace, limit)]
     names = {(prompt.dataset, prompt.prompt_id) for prompt in prompts}
     return checks_of_trace(one, trace.manifest, draft, (prompt.dataset for prompt in prompts), len(names))
 
 
-def _grid_check(grid: Sequence[int], theirs: Sequence[int]) -> SetupCheck:
-
-    shown = ["/".join(map(str, some)) for some in (theirs, grid)]
-    return SetupCheck("budgets tried", shown[0], shown[1], EQUAL if shown[0] == shown[1] else DIFFERS)
-
-
-def _checked(checks: Sequence[SetupCheck]) -> dict[str, object]:
-
-    return {
-        "checks": [each.row() for each in checks],
-        "differing": [each.what for each in checks if each.state == DIFFERS],
-    }
+def _checked(checks: Sequence[Row]) -> Row:
+    return {"checks": list(checks), "differing": [one["what"] for one in checks if one["state"] == DIFFERS]}
 
 
 def _check_disjoint(trace: Trace, dev: Trace, limit: int | None) -> None:
@@ -196,11 +280,93 @@ def _check_alike(trace: Trace, draft: str, dev: Trace, dev_draft: str) -> None:
         raise UsageError(f"{trace.place} and {dev.place} are of different models or blocks; expected the same of both")
 
 
-def _optimism(chosen: str, optimistic: str) -> str:
-    if chosen == optimistic:
-        return "Chosen on the evaluation prompts, as theirs was, it would be the same budget."
-    return f"Chosen on the evaluation prompts, as theirs was, it would be {optimistic}."
-
-
 def _ours(trace: Trace) -> str:
     return f"ours     {trace.place} (text {trace.text_id})"
+
+
+def _figures_text(figures: Sequence[Row]) -> str:
+    """Theirs, ours and the difference."""
+    columns = [
+        ("", "{named}"),
+        ("of", "{policy}"),
+        ("theirs", "{theirs:.2f}"),
+        ("ours [95 %]", "{shown}"),
+        ("difference", "{share}"),
+        ("theirs within it", "{within}"),
+        ("theirs is", "{theirs_note}"),
+    ]
+    rows = []
+    for one in figures:
+        ends = (math.nan if one[name] is None else one[name] for name in ("ours_ci_low", "ours_ci_high"))
+        ours = math.nan if one["ours"] is None else one["ours"]
+        more = {"named": measure_name(one["measure"]), "shown": with_interval(ours, Interval(*ends)).rstrip()}
+        more["share"] = "-" if one["ours"] is None else f"{100 * one['difference_share']:+.1f} %"
+        rows.append(one | more | {"within": {None: "-", True: "yes", False: "no"}[one["within_interval"]]})
+    return table("llrlrrl", columns, rows)
+
+
+def _checks_text(checks: Sequence[Row]) -> str:
+    """What must be equal, and a verdict on it."""
+    differing, unknown = ([one["what"] for one in checks if one["state"] == state] for state in (DIFFERS, NOT_KNOWN))
+    verdict = "All that the trace can show is equal."
+    if differing:
+        verdict = f"Not a reproduction: {len(differing)} of what must be equal differs: {', '.join(differing)}."
+    if unknown:
+        verdict += f" Not known: {', '.join(unknown)}."
+    columns = [("must be equal", "{what}"), ("theirs", "{theirs}"), ("ours", "{ours}"), ("", "{state}")]
+    return f"{table('l', columns, checks)}\n\n{verdict}"
+
+
+def _budgets_text(budgets: Sequence[Row], title: str, chosen: str) -> str:
+    """A grid of budgets, the chosen budget marked."""
+    names = {POOLED: "acceptance length", MACRO: "macro avg", "tokens_per_s": "tokens/s"}
+    columns = [(title, "{policy}"), *((heading, f"{{{name}}}") for name, heading in names.items()), ("", "{mark}")]
+    rows = [
+        row
+        | {name: number(math.nan if row[name] is None else row[name], 2) for name in names}
+        | {"mark": "chosen" if row["policy"] == chosen else ""}
+        for row in budgets
+    ]
+    return table("lrrrl", columns, rows)
+
+
+def _published_means_text() -> str:
+    """The published pairs of means."""
+    columns = [("theirs", "{policy}"), ("printed", "{value:.2f}"), ("pooled", "{pooled:.2f}")]
+    columns += [("larger by", "{percent:.1f} %"), ("", "{note}")]
+    rows = []
+    for figure in AVERAGING.figures:
+        pooled = POOLED_OF_PRINTED[figure.policy]
+        rows.append(asdict(figure) | {"pooled": pooled, "percent": 100 * (figure.value / pooled - 1)})
+    return table("lrrrl", columns, rows)
+
+
+def _averaging_text(place: str, means: Sequence[BothMeans], flips: Sequence[RankingFlip]) -> str:
+    """Both means of each policy of a trace, and the pairs that they rank differently."""
+    rows = []
+    for both in means:
+        ends = both.over_interval
+        known = is_known(ends) and ends.low != ends.high
+        interval = f" [{100 * (ends.low - 1):+.1f}, {100 * (ends.high - 1):+.1f}]" if known else ""
+        pooled, macro = with_interval(both.pooled, both.pooled_interval), with_interval(both.macro, both.macro_interval)
+        over = f"{100 * (both.over - 1):+.1f} %{interval}"
+        rows.append({"run": both.run, "pooled": pooled, "macro": macro, "over": over})
+    columns = [(f"{place}, {means[0].prompts} prompts", "{run}"), ("pooled [95 %]", "{pooled}")]
+    columns += [("macro avg [95 %]", "{macro}"), ("larger by, paired [95 %]", "{over}")]
+    parts = [table("l", columns, rows), _flips_text(len(means) * (len(means) - 1) // 2, flips)]
+    if means[0].prompts < FEW_PROMPTS:
+        parts.append(f"Fewer than {FEW_PROMPTS} prompts: the intervals are rough.")
+    return "\n".join(parts)
+
+
+def _flips_text(pairs: int, flips: Sequence[RankingFlip]) -> str:
+    """Which rankings turn round."""
+    if not flips:
+        return f"No ranking flips among {pairs} pairs." if pairs else ""
+    told = sum(one.is_certain for one in flips)
+    lines = [f"{len(flips)} of {pairs} pairs are ranked the other way round; both means tell {told} of them apart:"]
+    for flip in flips:
+        ratios = [f"{100 * (one.ratio - 1):+.2f} %" for one in (flip.pooled, flip.macro)]
+        names = f"{flip.pooled.first} over {flip.pooled.second}"
+        lines.append(f"  {names}: pooled {ratios[0]}, macro average {ratios[1]}")
+    return "\n".join(lines)

@@ -1,63 +1,66 @@
 """What a reproduction reads: traces, prices, policies, and files that others released."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from simlab.analysis.reproduce.published import PUBLISHED
-from simlab.errors import UsageError
+from simlab.options import option
+from simlab.shared_options import (
+    cost_option,
+    dev_trace_option,
+    draft_set_option,
+    limit_option,
+    policies_option,
+    progress_option,
+)
 from simlab.studies.inputs.trace import TraceSource
 
-_TYPED = {
-    "traces": "--trace",
-    "dev_trace": "--dev-trace",
-    "draft": "--draft",
-    "cost": "--cost",
-    "policies": "--policy",
-    "limit": "--limit",
-    "progress": "--progress",
-    "data": "--data",
-}
-"""How each option is typed."""
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReproduceOptions:
-    """What a reproduction reads; each reads some of it.
+    """Which published figure, and what its reproduction reads; each reads some of it."""
 
-    Attributes:
-        traces: recorded traces.
-        dev_trace: a trace of other prompts, on which the budget is chosen.
-        draft: the draft set; None: the only one.
-        cost: a cost file.
-        policies: whose two means are taken; none: a usual set.
-        limit: the first so many prompts of each trace only.
-        progress: whether a bar is shown; None: on a terminal.
-        data: released files: a clone, or an address; None: they are fetched from where they were released.
-    """
+    DETAILS: ClassVar = """\
+Without a name it lists what is known and whether it can be run here.
 
-    traces: tuple[TraceSource, ...] = ()
-    dev_trace: TraceSource | None = None
-    draft: str | None = None
-    cost: Path | None = None
-    policies: tuple[str, ...] = ()
-    limit: int | None = None
-    progress: bool | None = None
-    data: str | Path | None = None
+With what comes with simlab, or with traces of your own:
+  ddtreepp-rounds  4,392 GPU rounds that others released, through the statistics of this project
+  averaging        the pooled mean and the macro average, on the packaged trace and each --trace
+  zlab-166         a printed acceptance length; needs a trace of its models
+  ddtree-gsm8k     a tree's gain over the chain, its budget chosen on dev prompts; needs two traces and a cost file
 
+With files that others released. They are fetched from the repository at one commit, checked and kept; --data takes a
+clone instead. Their figures are read from their own files, which are named with their digests:
+  domino-rounds    which mean a published table has, and which of its comparisons remain with intervals over prompts
+  domino-gsm8k     Qwen3-8B on GSM8K by another group: which published figures are near
+  domino-caddtree  whether costs changed what was drafted
+  domino-lossless  where texts diverge from autoregressive decoding's, and what cannot be told
+  specdecode-bench chains of a fixed length, the oracle and an adaptive rule, at batch sizes
+  adixg-cost       what a pass costs by context on an H100, and what a wrong price costs
+  eliran-online    unary and pairwise trees of equal budgets; its files were not at hand, so not yet run by us
 
-def check_options(name: str | None, options: ReproduceOptions) -> None:
-    """Refuse options that a reproduction does not read.
+With a trace, each setting that must be equal is compared with its manifest, and what differs is named; the figures are
+printed all the same. docs/how_to/reproduce.md says more.
 
-    Args:
-        name: of the published figure; None: the list of all.
-        options: those that were given.
+  simlab study reproduce
+  simlab study reproduce ddtreepp-rounds
+  simlab study reproduce domino-rounds
+  simlab study reproduce domino-rounds --data Domino-Tree
+  simlab study reproduce averaging --trace runs/mine --trace runs/other
+  simlab study reproduce zlab-166 --trace runs/zlab-166"""
 
-    Raises:
-        UsageError: there is one.
-    """
-    used = () if name is None else PUBLISHED[name].uses
-    for field, typed in _TYPED.items():
-        if getattr(options, field) not in (None, ()) and field not in used:
-            raise UsageError(f"{typed} says nothing to {name or 'the list'}; leave it out")
-    if len(options.traces) > 1 and name != "averaging":
-        raise UsageError(f"{name} takes one --trace; got {len(options.traces)}")
+    name: str | None = option(None, "of the list; without it, the list", "NAME", positional=True)
+    _: KW_ONLY
+    traces: Sequence[TraceSource] = option(
+        (), "a recorded trace; may be repeated for averaging", "DIR", names="--trace", repeats=True
+    )
+    dev_trace: TraceSource | None = dev_trace_option("a trace of other prompts, on which the budget is chosen")
+    draft_set: str | None = draft_set_option("the draft set, where a trace holds more than one")
+    data: str | Path | None = option(
+        None, "released files: a clone, or an address; else they are fetched and kept", "PATH"
+    )
+    cost: str | Path | None = cost_option()
+    policies: Sequence[str] = policies_option("of averaging; may be repeated")
+    limit: int | None = limit_option("the first N prompts of each trace only")
+    progress: bool | None = progress_option()

@@ -1,95 +1,119 @@
 """Published figures beside ours: what was printed, what comes out here, and what would have to be equal."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from simlab.analysis.reproduce.published import PUBLISHED, PublishedStudy
-from simlab.analysis.reproduce.released_rounds import read_released, released_rounds
-from simlab.analysis.reproduce.text import availability_text, released_text, study_heading
 from simlab.errors import UsageError, named_or_listed
-from simlab.studies.reproduce.of_releases import RELEASED, of_release
-from simlab.studies.reproduce.of_traces import averaging, of_trace
-from simlab.studies.reproduce.options import ReproduceOptions, check_options
+from simlab.options import study
+from simlab.studies.reproduce.adixg_cost import adixg_cost
+from simlab.studies.reproduce.ddtreepp_rounds import ddtreepp_rounds
+from simlab.studies.reproduce.domino.caddtree import domino_caddtree
+from simlab.studies.reproduce.domino.gsm8k import domino_gsm8k
+from simlab.studies.reproduce.domino.lossless import domino_lossless
+from simlab.studies.reproduce.domino.rounds import domino_rounds
+from simlab.studies.reproduce.eliran_online import eliran_online
+from simlab.studies.reproduce.of_traces import averaging, chain_of_trace, trees_of_traces
+from simlab.studies.reproduce.options import ReproduceOptions
+from simlab.studies.reproduce.published import PUBLISHED, PublishedStudy
+from simlab.studies.reproduce.released import Findings, ReleasedFiles, Row, read_release, table
+from simlab.studies.reproduce.specdecode.bench import specdecode_bench
 from simlab.studies.result import StudyResult
+
+RELEASED: Mapping[str, Callable[[ReleasedFiles, ReproduceOptions], Findings]] = {
+    "domino-rounds": domino_rounds,
+    "domino-gsm8k": domino_gsm8k,
+    "domino-caddtree": domino_caddtree,
+    "domino-lossless": domino_lossless,
+    "specdecode-bench": specdecode_bench,
+    "adixg-cost": adixg_cost,
+    "eliran-online": eliran_online,
+}
+"""What is worked out from released files, by the name under which it is asked for."""
+
+_OTHERS: Mapping[str, Callable[[ReproduceOptions, PublishedStudy], tuple[str, Row]]] = {
+    "ddtreepp-rounds": ddtreepp_rounds,
+    "averaging": averaging,
+    "zlab-166": chain_of_trace,
+    "ddtree-gsm8k": trees_of_traces,
+}
+
+_TYPED = {
+    "traces": "--trace",
+    "dev_trace": "--dev-trace",
+    "draft_set": "--draft-set",
+    "cost": "--cost",
+    "policies": "--policy",
+    "limit": "--limit",
+    "progress": "--progress",
+    "data": "--data",
+}
+"""How each option is typed."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Reproduction(StudyResult):
-    """A published figure: theirs, ours, and what would have to be equal.
+    """A published figure: theirs, ours, and what would have to be equal; or the list of all.
 
     Attributes:
-        published: what was published.
-        tables: the comparison as ``simlab study reproduce`` prints it.
-        values: what ``--json`` prints beside name, title and source.
+        tables: as ``simlab reproduce`` prints it.
+        values: what ``--json`` prints.
     """
 
-    published: PublishedStudy
     tables: str
-    values: Mapping[str, object]
+    values: Row
 
-    def to_json(self) -> dict[str, object]:
-        """The value that ``simlab study reproduce NAME --json`` prints."""
-        one = self.published
-        return {"name": one.name, "title": one.title, "source": one.source, **self.values}
+    def to_json(self) -> Row:
+        """The value that ``simlab reproduce NAME --json`` prints."""
+        return self.values
 
     def text(self) -> str:
-        """The tables as ``simlab study reproduce NAME`` prints them."""
+        """The tables as ``simlab reproduce NAME`` prints them."""
         return self.tables
 
 
-def published_figures() -> dict[str, object]:
-    """List the figures that are known, and whether each can be run here, as ``simlab study reproduce --json`` does."""
-    rows = [
-        {
-            "name": one.name,
-            "state": availability_text(one),
-            "title": one.title,
-            "source": one.source,
-            "missing": one.missing,
-        }
-        for one in PUBLISHED.values()
-    ]
-    return {"rows": rows}
-
-
-def reproduce(name: str, options: ReproduceOptions | None = None) -> Reproduction:
-    """Work a published figure out again, beside the figure itself.
+@study(ReproduceOptions)
+def reproduce(options: ReproduceOptions) -> Reproduction:
+    """Work a published figure out again, beside the figure itself; without a name, list those that are known.
 
     Args:
-        name: of the figure; `published_figures` lists them.
-        options: traces, prices and policies, as far as the figure needs them.
+        options: which figure; traces, prices, policies and files, as far as it needs them.
 
     Raises:
         SimlabError: there is no such figure, or what it needs is not there.
     """
-    options = ReproduceOptions() if options is None else options
-    if name not in PUBLISHED:
+    name = options.name
+    if name is not None and name not in PUBLISHED:
         listed = f"there are {', '.join(PUBLISHED)}"
         raise UsageError(f"there is no published figure `{name}`{named_or_listed(name, PUBLISHED, listed)}")
-    check_options(name, options)
+    used = () if name is None else PUBLISHED[name].uses
+    for field, typed in _TYPED.items():
+        if getattr(options, field) not in (None, ()) and field not in used:
+            raise UsageError(f"{typed} says nothing to {name or 'the list'}; leave it out")
+    if len(options.traces) > 1 and name != "averaging":
+        raise UsageError(f"{name} takes one --trace; got {len(options.traces)}")
+    if name is None:
+        return _listed()
     one = PUBLISHED[name]
-    return Reproduction(one, *_REPRODUCTIONS[name](options, one))
+    text, values = _of_release(options, one) if one.release else _OTHERS[name](options, one)
+    return Reproduction(text, {"name": one.name, "title": one.title, "source": one.source, **values})
 
 
-def _released(_options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Mapping[str, object]]:
-    found = released_rounds(read_released())
-    values = {
-        "theirs": [asdict(figure) for figure in one.figures],
-        "rounds": found.rounds,
-        **found.means.row(),
-        **found.tokens_per_s.row("tokens_per_s"),
-        **found.whole_block.row("whole_block_share"),
-        **found.least_accepted_per_verified.row("least_accepted_per_verified"),
-        "rows": [{"rounds": rounds, **means.row()} for rounds, means in found.profiles],
-        "comparisons": [each.row() for each in found.against_profile],
-    }
-    return f"{study_heading(one)}\n\n{released_text(found)}", values
+def _listed() -> Reproduction:
+    """The figures that are known, and whether each can be run here."""
+    studies = PUBLISHED.values()
+    keys = ("name", "state", "title", "source", "missing")
+    rows = [{key: getattr(one, key) for key in keys} for one in studies]
+    lines = [table("l", [("name", "{name}"), ("state", "{state}"), ("what", "{title}")], rows)]
+    lines += [f"{one.name}: {one.missing}." for one in studies if one.missing]
+    return Reproduction("\n\n".join(lines), {"rows": rows})
 
 
-_REPRODUCTIONS = {
-    "ddtreepp-rounds": _released,
-    "averaging": averaging,
-    "zlab-166": of_trace,
-    "ddtree-gsm8k": of_trace,
-    **dict.fromkeys(RELEASED, of_release),
-}
+def _of_release(options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Row]:
+    """A study of released files, as text and as values."""
+    release = read_release(one.release)
+    if one.missing and options.data is None:
+        clone = release.repository.rpartition("/")[2]
+        raise one.refusal(*release.commands, f"simlab reproduce {one.name} --data {clone}")
+    found = RELEASED[one.name](ReleasedFiles(release, options.data), options)
+    values = {"commit": release.commit, "licence": release.licence, **found.to_json()}
+    return f"{one.title}\ntheirs   {release.source}\n\n{found.text()}", values

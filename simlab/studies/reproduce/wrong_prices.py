@@ -5,7 +5,6 @@ with chains, at the prices that the released serving engine timed. What is right
 context; vLLM profiles at one, and somebody may use the prices of another machine.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,11 +12,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from simlab.analysis.compare.comparisons import Comparison, compare_runs
-from simlab.analysis.released.adixg.records import SERVED, PassCell
+from simlab.analysis.compare.comparisons import compare_runs
+from simlab.analysis.compare.estimates import Estimate
+from simlab.analysis.statistics.intervals import Interval
 from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.analysis.table.summaries import speed_of
-from simlab.analysis.table.text import aligned, within_width
+from simlab.analysis.table.text import within_width
 from simlab.cost import CostTable
 from simlab.errors import CostError, UsageError
 from simlab.ids import content_id
@@ -27,6 +27,7 @@ from simlab.studies.inputs.prices import Prices, cost_table_of, prices_for_trace
 from simlab.studies.inputs.trace import longest_context, sample_trace
 from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.reproduce.options import ReproduceOptions
+from simlab.studies.reproduce.released import Row, table
 from simlab.traces.artefacts.cost import UNKNOWN
 from simlab.traces.artefacts.cost_import import ROOT_INCLUDED, ImportedFor, PassTiming, PassTimings, imported_cost_file
 from simlab.traces.format.manifest_entries import ModelInfo
@@ -39,6 +40,9 @@ H100 = "h100-vllm-graphs"
 RIGHT, ONE_CONTEXT, PACKAGED = "right", "of one context", "of a CPU"
 """Which prices a policy is chosen by."""
 
+SERVED = "results/minicpm_h100_dspark_k_spec7.json"
+"""Where the release has them."""
+
 _PROMPT = pl.format("{}/{}", "dataset", "prompt_id")
 _BUDGETS = (4, 8, 12, 16, 24, 32, 48, 63)
 _READS_PRICES = "caddtree:look_ahead=0,budget="
@@ -46,100 +50,50 @@ _READS_PRICES = "caddtree:look_ahead=0,budget="
 
 
 @dataclass(frozen=True, slots=True)
-class Halves:
-    """Names of prompts, no prompt in both: a choice that is judged on its own prompts looks too good.
-
-    Attributes:
-        to_choose: a policy is chosen on these.
-        to_evaluate: it is compared on these.
-    """
-
-    to_choose: tuple[str, ...]
-    to_evaluate: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class WrongPrice:
-    """What was chosen at some prices, and how fast that is at the right ones.
-
-    Attributes:
-        setting: of texts and machine.
-        by: whose prices the choice was made by.
-        policy: what was the fastest by them, on the prompts to choose on.
-        against_right: the choice against that of the right prices, in tokens per second, on the other prompts; None:
-            the choice is the same.
-    """
-
-    setting: str
-    by: str
-    policy: str
-    against_right: Comparison | None
-
-    @property
-    def direction(self) -> int:
-        """-1: slower than the choice of the right prices, 1: faster, 0: no difference shown."""
-        if self.against_right is None:
-            return 0
-        ends = self.against_right.ratio_interval
-        return int(ends.low > 1) - int(ends.high < 1)
-
-    @property
-    def percent(self) -> tuple[float, float, float]:
-        """What the choice is faster by, in per cent, and the ends of its interval."""
-        if self.against_right is None:
-            return 0.0, 0.0, 0.0
-        ends = self.against_right.ratio_interval
-        low, value, high = (100 * (one - 1) for one in (ends.low, self.against_right.ratio, ends.high))
-        return value, low, high
-
-    def row(self) -> dict[str, object]:
-        """Flat scalars, as a script reads them."""
-        value, low, high = (None if math.isnan(one) else one for one in self.percent)
-        found = {
-            "setting": self.setting,
-            "chosen_by": self.by,
-            "policy": self.policy,
-            "same": self.against_right is None,
-        }
-        return {**found, "faster_percent": value, "ci_low": low, "ci_high": high}
-
-
-@dataclass(frozen=True, slots=True)
 class WrongPrices:
     """What both settings come to.
 
     Attributes:
-        found: of each, what each price chooses.
+        choices: of each setting, what each price chooses: setting, by (whose prices), policy (the fastest by them, on
+            the prompts to choose on), and percent, by how much it is faster than the choice of the right prices, on the
+            others at the right prices; None where the choice is the same.
         speeds: tokens per second at the right prices, by setting and policy, on all prompts.
         headings: whose the right prices are, by setting.
-        halves: the prompts that the choice is made on, and those that it is evaluated on.
+        halves: names of the prompts that the choice is made on, and of those that it is evaluated on.
     """
 
-    found: tuple[WrongPrice, ...]
+    choices: Sequence[Row]
     speeds: Mapping[str, Mapping[str, float]]
     headings: Mapping[str, str]
-    halves: Halves
+    halves: tuple[Sequence[str], Sequence[str]]
 
     def text(self) -> str:
         """The choices and what they cost, for people."""
-        cells = [["chosen by the prices", "fastest by them", "% faster than the right choice", "[95 %]"]]
+        choosing, evaluated = map(len, self.halves)
         parts = [
             within_width(
                 f"What a wrong price costs, by our replay of the packaged trace: the fastest policy by some prices on "
-                f"{len(self.halves.to_choose)} prompts, compared on the {len(self.halves.to_evaluate)} others with the "
-                f"fastest by the right prices, both at the right prices:"
+                f"{choosing} prompts, compared on the {evaluated} others with the fastest by the right prices, both at "
+                "the right prices:"
             )
         ]
+        columns = [("chosen by the prices", "{by}"), ("fastest by them", "{policy}")]
+        columns += [("% faster than the right choice", "{faster}"), ("[95 %]", "{ends}")]
         for setting, heading in self.headings.items():
-            own = [one for one in self.found if one.setting == setting]
-            table = aligned([cells[0], *map(_cells, own)], [True, True, False, True])
-            parts += [within_width(f"{setting}. Right prices: {heading}"), table]
+            own = [_shown(one) for one in self.choices if one["setting"] == setting]
+            parts += [within_width(f"{setting}. Right prices: {heading}"), table("llrl", columns, own)]
         return "\n\n".join(parts)
 
     def follows(self) -> str:
         """What it comes to, in a sentence."""
-        shown = {direction: [one for one in self.found if one.direction == direction] for direction in (-1, 1)}
-        slower, faster = (" and ".join(map(_in_words, shown[direction])) for direction in (-1, 1))
+        slower, faster = (
+            " and ".join(
+                f"{abs(percent.value):.1f} % (prices {one['by']}; {one['setting'][:1].lower()}{one['setting'][1:]})"
+                for one in self.choices
+                if (percent := one["percent"]) is not None and percent.side_of(0) == side
+            )
+            for side in (-1, 1)
+        )
         if not slower and not faster:
             return "In our replay no wrong price costs anything that these prompts show."
         parts = [f"is {slower} slower"] if slower else []
@@ -147,61 +101,78 @@ class WrongPrices:
         rest = "; other wrong prices cost nothing shown" if slower else "; no wrong price costs anything shown"
         return f"In our replay a choice by wrong prices {' and '.join(parts)}{rest}."
 
-    def values(self) -> dict[str, object]:
+    def values(self) -> Row:
         """What ``--json`` prints of it."""
+        rows = []
+        for one in self.choices:
+            percent = one["percent"] or Estimate(0.0, Interval(0.0, 0.0))
+            ends = {
+                key.removeprefix("faster_percent_"): value
+                for key, value in percent.row("faster_percent", digits=None).items()
+            }
+            named = {"setting": one["setting"], "chosen_by": one["by"], "policy": one["policy"]}
+            rows.append(named | {"same": one["percent"] is None} | ends)
         return {
-            "wrong_prices": [one.row() for one in self.found],
-            "tokens_per_s_at_right_prices": {key: dict(value) for key, value in self.speeds.items()},
+            "wrong_prices": rows,
+            "tokens_per_s_at_right_prices": {name: dict(own) for name, own in self.speeds.items()},
         }
 
 
-def wrong_prices(served: Sequence[PassCell], options: ReproduceOptions) -> WrongPrices:
+def _shown(one: Row) -> Row:
+    percent: Estimate | None = one["percent"]
+    if percent is None:
+        return one | {"faster": "" if one["by"] == RIGHT else "same choice", "ends": ""}
+    return one | {"faster": f"{percent.value:+.2f}", "ends": f"{percent:i}" or "-"}
+
+
+def wrong_prices(served: pl.DataFrame, options: ReproduceOptions) -> WrongPrices:
     """Replay the packaged trace at right and wrong prices: trees and chains at some prices, chains at the engine's.
 
     Args:
-        served: what the released engine timed with all its requests.
+        served: what the released engine timed with all its requests: tokens, requests, context and median_ms of each
+            size of a pass at each context.
         options: a cost file of right prices in place of the packaged one's of an H100; how many prompts.
-
-    Raises:
-        SimlabError: the cost file does not price the packaged trace, or there are fewer than two prompts to a half.
     """
     trace = sample_trace()
     draft = trace.draft_name(None)
     packaged = prices_for_trace(None, trace, draft, options.limit)
-    asked = prices_for_trace(Path(H100) if options.cost is None else options.cost, trace, draft, options.limit)
+    asked = prices_for_trace(Path(H100 if options.cost is None else options.cost), trace, draft, options.limit)
     many = _served_prices(served, trace, draft, options.limit)
     depth = trace.manifest.draft_sets[draft].depth
     settings = {
         f"{_texts(asked.batch)}, trees and chains": (asked, _trees(asked, depth)),
         f"{_texts(many.batch)}, chains": (many, [f"chain:length={length}" for length in range(1, depth + 1)]),
     }
-    found: list[WrongPrice] = []
-    speeds, halves = {}, Halves((), ())
+    choices: list[Row] = []
+    speeds: dict[str, dict[str, float]] = {}
+    halves: tuple[Sequence[str], Sequence[str]] = ((), ())
     for setting, (right, grid) in settings.items():
         rows, policies = _replayed(trace, draft, right, packaged, grid, options)
         halves = halves_of(rows[RIGHT])
-        found += compared_choices(setting, rows, policies, halves)
+        choices += compared_choices(setting, rows, policies, halves)
         speeds[setting] = {label: _speed(rows[RIGHT], label) for label in policies[RIGHT]}
-    return WrongPrices(tuple(found), speeds, {key: one.heading for key, (one, _) in settings.items()}, halves)
+    return WrongPrices(choices, speeds, {key: one.heading for key, (one, _) in settings.items()}, halves)
 
 
-def halves_of(rows: Results) -> Halves:
+def halves_of(rows: Results) -> tuple[Sequence[str], Sequence[str]]:
     """Every other prompt, by name, to choose on, and the others to evaluate on.
 
-    Raises:
-        UsageError: there are fewer than two to a half.
+    No prompt is in both: a choice that is judged on its own prompts looks too good.
     """
     names = rows.select(_PROMPT.alias("name"))["name"].unique().sort().to_list()
     if len(names) < 4:
         raise UsageError(
             f"a choice is made on half of the prompts and evaluated on the others; got {len(names)}, take 4 or more"
         )
-    return Halves(tuple(names[::2]), tuple(names[1::2]))
+    return names[::2], names[1::2]
 
 
 def compared_choices(
-    setting: str, rows: Mapping[str, Results], policies: Mapping[str, Sequence[str]], halves: Halves
-) -> list[WrongPrice]:
+    setting: str,
+    rows: Mapping[str, Results],
+    policies: Mapping[str, Sequence[str]],
+    halves: tuple[Sequence[str], Sequence[str]],
+) -> list[Row]:
     """What each price chooses, and how fast that is at the right prices beside their own choice.
 
     Args:
@@ -210,20 +181,18 @@ def compared_choices(
         policies: labels of those that are chosen among by each of the prices, `RIGHT` among them.
         halves: the prompts to choose on, and those to evaluate on.
     """
-    chosen = {by: _fastest(rows[by], labels, halves.to_choose) for by, labels in policies.items()}
-    best, found = chosen[RIGHT], []
+    to_choose, to_evaluate = halves
+    chosen = {by: max(labels, key=lambda label: _speed(rows[by], label, to_choose)) for by, labels in policies.items()}
+    found = []
     for by, policy in chosen.items():
-        compared = None if policy == best else _compared(rows[RIGHT], policy, best, halves.to_evaluate)
-        found.append(WrongPrice(setting, by, policy, compared))
+        same = policy == chosen[RIGHT]
+        percent = None if same else _faster_percent(rows[RIGHT], policy, chosen[RIGHT], to_evaluate)
+        found.append({"setting": setting, "by": by, "policy": policy, "percent": percent})
     return found
 
 
 def at_one_context(prices: Prices) -> Prices:
-    """Prices as a profile at one context says them: those of the longest one, whatever the context of a round.
-
-    Raises:
-        CostError: there are no prices.
-    """
+    """Prices as a profile at one context says them: those of the longest one, whatever the context of a round."""
     cost = prices.cost
     if cost is None:
         raise CostError(f"a profile at one context needs a latency profile. {prices.why_none}")
@@ -239,24 +208,21 @@ def _trees(prices: Prices, depth: int) -> list[str]:
     return [*chains, *(f"ddtree:budget={budget}" for budget in _BUDGETS if budget <= reach)]
 
 
-def _served_prices(served: Sequence[PassCell], trace: Trace, draft: str, limit: int | None) -> Prices:
-    """The engine's own passes as a latency profile of so many texts at a time; its longest contexts stand for 4,096."""
-    requests = served[0].requests
-    longest = max(cell.context for cell in served)
-    rows = tuple(
-        PassTiming(cell.tokens // requests, _context(cell, longest), requests, cell.median_ms / 1000) for cell in served
-    )
+def _served_prices(served: pl.DataFrame, trace: Trace, draft: str, limit: int | None) -> Prices:
+    """The engine's own passes as a latency profile of so many texts at a time; its longest contexts stand for 4,096.
+
+    At the longest context the engine leaves room for the tokens of the pass.
+    """
+    each, before = pl.col("tokens") // pl.col("requests"), pl.col("context")
+    is_longest = before > before.max() - each
+    context = pl.when(is_longest).then(before.max() + 1).otherwise(pl.max_horizontal(before, pl.lit(1)))
+    timings = served.select(each, context.alias("context"), "median_ms").iter_rows()
     target, drafter = (ModelInfo(name, "", UNKNOWN) for name in ("MiniCPM5-2B", "none timed"))
     about = ImportedFor(target, drafter, 1, 0.0, 0, 1.0, "NVIDIA H100, vLLM", "bfloat16")
+    requests = served["requests"][0]
+    rows = tuple(PassTiming(tokens, before, requests, ms / 1000) for tokens, before, ms in timings)
     file = imported_cost_file(PassTimings(SERVED, (), rows), ROOT_INCLUDED, about, {})
-    reach = longest_context(trace, limit)
-    return prices_of_file(file, cost_table_of(file), trace, draft, reach)
-
-
-def _context(cell: PassCell, longest: int) -> int:
-    """The context that was asked for: at the longest the engine leaves room for the tokens of the pass."""
-    room = cell.tokens // cell.requests
-    return longest + 1 if cell.context > longest - room else max(cell.context, 1)
+    return prices_of_file(file, cost_table_of(file), trace, draft, longest_context(trace, limit))
 
 
 def _replayed(
@@ -298,28 +264,13 @@ def _speed(rows: Results, label: str, prompts: Sequence[str] | None = None) -> f
     return speed_of(own, own.clear()).tokens_per_s
 
 
-def _fastest(rows: Results, labels: Sequence[str], prompts: Sequence[str]) -> str:
-    return max(labels, key=lambda label: _speed(rows, label, prompts))
-
-
-def _compared(rows: Results, policy: str, best: str, prompts: Sequence[str]) -> Comparison:
+def _faster_percent(rows: Results, policy: str, best: str, prompts: Sequence[str]) -> Estimate:
+    """By how much a policy is faster than another, paired."""
     own = [_of(rows, label, prompts) for label in (policy, best)]
     runs = [PolicyRun(label, one, one.clear()) for label, one in zip((policy, best), own, strict=True)]
-    return next(one for one in compare_runs(runs, [(0, 1)]) if one.measure == "tokens_per_s")
-
-
-def _cells(one: WrongPrice) -> list[str]:
-    value, low, high = one.percent
-    if one.by == RIGHT:
-        return [one.by, one.policy, "", ""]
-    if one.against_right is None:
-        return [one.by, one.policy, "same choice", ""]
-    return [one.by, one.policy, f"{value:+.2f}", "-" if math.isnan(low) else f"[{low:.2f}, {high:.2f}]"]
-
-
-def _in_words(one: WrongPrice) -> str:
-    """By how much the choice is slower or faster, whose prices it was made by, and in which setting."""
-    return f"{abs(one.percent[0]):.1f} % (prices {one.by}; {one.setting[:1].lower()}{one.setting[1:]})"
+    ratio = next(one for one in compare_runs(runs, [(0, 1)]) if one.measure == "tokens_per_s")
+    low, value, high = (100 * (one - 1) for one in (ratio.ratio_interval.low, ratio.ratio, ratio.ratio_interval.high))
+    return Estimate(value, Interval(low, high))
 
 
 def _texts(batch: int) -> str:

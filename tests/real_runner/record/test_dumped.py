@@ -75,7 +75,7 @@ def copied(options: RecordOptions, tmp_path: Path) -> RecordOptions:
     assert options.hidden_states is not None
     place = tmp_path / "spoilt"
     place.mkdir()
-    for path in options.hidden_states.iterdir():
+    for path in Path(options.hidden_states).iterdir():
         (place / path.name).write_bytes(path.read_bytes())
     return replace(options, hidden_states=place)
 
@@ -235,7 +235,7 @@ def test_a_spoilt_file_is_refused(kind: str, options: RecordOptions, tmp_path: P
     spoil, said = SPOILT[kind]
     spoilt = copied(options, tmp_path)
     assert spoilt.hidden_states is not None
-    spoil(spoilt.hidden_states / "cmpl-4.safetensors")
+    spoil(Path(spoilt.hidden_states) / "cmpl-4.safetensors")
     with pytest.raises(ModelError, match=said) as error:
         record(spoilt)
     assert "\n" not in str(error.value)

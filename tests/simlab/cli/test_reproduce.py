@@ -13,13 +13,13 @@ import pytest
 from made_up_costs import EMPTY, filled
 
 from simlab.analysis.compare.averaging import both_means, find_ranking_flips
-from simlab.analysis.reproduce.checks import DIFFERS, EQUAL, NOT_KNOWN, ON_PURPOSE, checks_of_trace
-from simlab.analysis.reproduce.published import DDTREE_GSM8K, PUBLISHED, ZLAB_166, PublishedStudy
-from simlab.analysis.reproduce.released_rounds import read_released, released_rounds
 from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.cli import main as command_line
 from simlab.cli.main import main
-from simlab.studies.reproduce.of_releases import RELEASED
+from simlab.studies.reproduce.ddtreepp_rounds import read_released
+from simlab.studies.reproduce.of_traces import DIFFERS, EQUAL, NOT_KNOWN, ON_PURPOSE, checks_of_trace
+from simlab.studies.reproduce.published import DDTREE_GSM8K, PUBLISHED, ZLAB_166, PublishedStudy
+from simlab.studies.reproduce.reproduce import RELEASED
 from simlab.traces.artefacts.cost import read_cost_file, write_cost_file
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.manifest_entries import ModelInfo
@@ -99,7 +99,7 @@ def test_the_text_says_which_mean_theirs_is(capsys: pytest.CaptureFixture[str]) 
     assert "8.68 is the pooled mean" in text
     assert "9.08 lies above both intervals" in text
     assert "no paired comparison can be made" in text
-    assert released_rounds(read_released()).rounds == 4392
+    assert "4,392 rounds of 128 prompts" in text
 
 
 # --- the two means
@@ -207,7 +207,7 @@ def states(
     manifest: Manifest, dataset: str = "gsm8k", num: int = 128, published: PublishedStudy = DDTREE_GSM8K
 ) -> dict[str, str]:
     found = checks_of_trace(published, manifest, DRAFT, [dataset], num)
-    return {one.what: one.state for one in found}
+    return {one["what"]: one["state"] for one in found}
 
 
 def test_a_trace_of_what_they_had_is_equal_in_all_it_shows() -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from simlab.analysis.table.summaries import summarise
 from simlab.policies.parsing.parse import parse_policies
-from simlab.studies.field import choice
-from simlab.studies.field.choice import Entry, choose
+from simlab.studies.field import field as made
+from simlab.studies.field.field import choose
+from simlab.studies.field.rows import Entry
 from simlab.studies.field.systems import FASTEST, System
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import prices_for_trace
@@ -28,8 +29,8 @@ SYSTEMS = (
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "SYSTEMS", SYSTEMS)
-    monkeypatch.setattr(choice, "NODES", (8, 16))
+    monkeypatch.setattr(made, "SYSTEMS", SYSTEMS)
+    monkeypatch.setattr(made, "NODES", (8, 16))
 
 
 def _cost(tmp_path: Path) -> Path:
@@ -59,7 +60,7 @@ def test_the_fastest_setting_is_taken(tmp_path: Path) -> None:
     for system in SYSTEMS[:3]:
         speeds = {}
         for point in parse_policies(system.searched, artefacts):
-            rows = replay(trace, [point.label], cost=cost, draft=name, progress=False).rows
+            rows = replay(trace, [point.label], cost=cost, draft_set=name, progress=False).rows
             found = {one.policy_id: one.speed.tokens_per_s for one in summarise(rows)}
             speeds[point.label] = found[point.policy_id]
         chosen = next(one for one in entries if one.system == system.name and one.size == FASTEST)

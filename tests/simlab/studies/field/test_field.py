@@ -10,10 +10,8 @@ from tiny_models import make_pair, write_prompts
 
 from simlab.analysis.confirm.table import FAILED
 from simlab.cli.main import main
-from simlab.real_runner.execution.executions import EAGER
 from simlab.studies.field import field as made
-from simlab.studies.field import sizes
-from simlab.studies.field.sizes import FieldSize, expected_seconds
+from simlab.studies.field.options import FULL, PACKAGED, FieldSize, expected_seconds
 from simlab.studies.field.systems import EQUAL, FASTEST, System
 from simlab.traces.artefacts.confirmation import Confirmation, Scalar, read_confirmation
 from simlab.traces.reader import open_trace
@@ -48,14 +46,19 @@ def _command(folder: Path, *more: str) -> list[str]:
     paths = {"--models": "models.json", "--dev": "dev.jsonl", "--prompts": "eval.jsonl", "--out": "out"}
     # A draft set and a channel of one name.
     added = ["--add-draft", f"eagle3={folder / 'eagle3'}"]
-    return ["field", *(part for name, path in paths.items() for part in (name, str(folder / path))), *added, *more]
+    return [
+        "study",
+        "field",
+        *(part for name, path in paths.items() for part in (name, str(folder / path))),
+        *added,
+        *more,
+    ]
 
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sizes, "FULL", TINY)
-    monkeypatch.setattr("simlab.studies.field.choice.SYSTEMS", SYSTEMS)
-    monkeypatch.setattr("simlab.studies.field.choice.NODES", (8, 16))
+    monkeypatch.setattr(made, "FULL", TINY)
+    monkeypatch.setattr(made, "NODES", (8, 16))
     monkeypatch.setattr(made, "COMPOSED", COMPOSED)
     monkeypatch.setattr(made, "SYSTEMS", SYSTEMS)
 
@@ -155,17 +158,19 @@ def test_a_draft_set_that_no_system_reads_is_refused(folder: Path, capfd: pytest
     assert "no system reads a draft set other; they are called dflash, eagle3" in capfd.readouterr().err
 
 
-def test_durations_are_told_of_every_step_that_makes_something() -> None:
-    from simlab.studies.field.models import packaged_models
-
-    models = packaged_models("float32", "cpu", EAGER)
-    found = expected_seconds(sizes.FULL, models, 0.05, {"dev": 40, "eval": 80})
-    assert set(found) == {
-        *(f"record {side}" for side in ("dev", "eval")),
-        *(f"add draft jetspec {side}" for side in ("dev", "eval")),
-        *(f"add channel {name} {side}" for name in models.channels for side in ("dev", "eval")),
-        *(f"profile {name}" for name in models.drafters),
-        "choose",
+def test_durations_are_those_of_every_step_that_makes_something() -> None:
+    found = expected_seconds(FULL, PACKAGED, 0.05, {"dev": 40, "eval": 80})
+    positions = 40 * 96 * 0.9 * 0.05
+    wanted = {
+        "record": positions,
+        "add draft jetspec": 0.7 * positions,
+        "add channel jetspec": 3.5 * positions,
+        "add channel router": 0.7 * positions,
     }
-    assert all(seconds > 0 for seconds in found.values())
-    assert found["record eval"] > found["record dev"]
+    for step, seconds in wanted.items():
+        assert found[f"{step} dev"] == pytest.approx(6 + seconds)
+        assert found[f"{step} eval"] == pytest.approx(6 + 2 * seconds)
+    # Nine sizes, plain and draft, 5 + 2 + 1 + 3 + 1 units of channels, 4 late readings; at 4 contexts, 7 samples each.
+    assert found["profile dflash"] == pytest.approx(6 + (9 + 2 + 12 + 4) * 4 * 7 * 10 * 0.05)
+    assert found["profile jetspec"] == pytest.approx(6 + (9 + 2 + 2) * 4 * 7 * 10 * 0.05)
+    assert len(found) == 2 * (1 + 1 + len(PACKAGED["channels"])) + 3

@@ -1,14 +1,12 @@
 """The file that names the models of a field: read as it is written, and refused with a sentence."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from simlab.errors import UsageError
-from simlab.real_runner.execution.executions import EAGER
-from simlab.studies.field.models import FieldChannel, packaged_models, read_models
+from simlab.studies.field.options import PACKAGED, channels_of, read_models
 
 
 def _written(folder: Path, value: object) -> Path:
@@ -18,22 +16,16 @@ def _written(folder: Path, value: object) -> Path:
 
 
 def test_a_file_says_what_the_packaged_models_say(tmp_path: Path) -> None:
-    packaged = packaged_models("float32", "cpu", EAGER)
-    value = {key: asdict(packaged)[key] for key in ("target", "drafters", "channels")}
-    channels = value["channels"]
-    assert isinstance(channels, dict)
-    for one in channels.values():
-        if one["drafter"] is None:
-            del one["drafter"]
-    assert read_models(_written(tmp_path, value), "float32", "cpu", EAGER) == packaged
+    assert read_models(_written(tmp_path, PACKAGED)) == PACKAGED
+    bare = {"target": "t", "drafters": {"dflash": "d"}, "channels": {"eagle3": {"checkpoint": "c"}}}
+    whole: dict[str, object] = {"checkpoint": "c", "drafter": None, "settings": {}, "units": []}
+    assert read_models(_written(tmp_path, bare))["channels"] == {"eagle3": whole}
 
 
 def test_a_channel_on_no_drafter_is_timed_beside_the_first() -> None:
-    packaged = packaged_models("float32", "cpu", EAGER)
-    assert packaged.first == "dflash"
-    assert packaged.channels["eagle3"].drafter is None
-    assert "eagle3" in packaged.channels_of("dflash")
-    assert "eagle3" not in packaged.channels_of("jetspec")
+    assert PACKAGED["channels"]["eagle3"]["drafter"] is None
+    assert list(channels_of(PACKAGED, "dflash")) == ["eagle3", "treeflash", "taps", "d2sd", "router"]
+    assert list(channels_of(PACKAGED, "jetspec")) == ["extension", "jetspec"]
 
 
 @pytest.mark.parametrize(
@@ -57,23 +49,4 @@ def test_a_channel_on_no_drafter_is_timed_beside_the_first() -> None:
 )
 def test_other_files_are_refused(value: object, why: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=rf"models\.json does not name the models of a field: .*{why}"):
-        read_models(_written(tmp_path, value), "float32", "cpu", EAGER)
-
-
-def test_units_and_settings_are_read(tmp_path: Path) -> None:
-    one = {"checkpoint": "c", "drafter": "dflash", "settings": {"top_k": 8}, "units": [1, 2]}
-    found = read_models(
-        _written(tmp_path, {"target": "t", "drafters": {"dflash": "d"}, "channels": {"d2sd": one}}),
-        "float32",
-        "cpu",
-        EAGER,
-    )
-    assert found.channels == {"d2sd": FieldChannel("c", "dflash", {"top_k": 8}, (1, 2))}
-
-
-def test_draft_sets_are_added(tmp_path: Path) -> None:
-    packaged = packaged_models("float32", "cpu", EAGER)
-    found = packaged.with_drafts({"self": "runs/self"})
-    assert list(found.drafters) == [*packaged.drafters, "self"]
-    assert found.first == packaged.first
-    assert found.channels_of("self") == {}
+        read_models(_written(tmp_path, value))

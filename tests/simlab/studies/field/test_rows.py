@@ -7,9 +7,7 @@ import polars as pl
 import pytest
 
 from simlab.studies.compare import compare
-from simlab.studies.field.choice import Entry
-from simlab.studies.field.result import FieldResult
-from simlab.studies.field.rows import ALL, FieldRows, bound_rows, field_rows
+from simlab.studies.field.rows import ALL, KINDS, Entry, FieldResult, FieldRows, bound_rows, field_rows
 from simlab.studies.field.systems import EQUAL, FASTEST
 from simlab.studies.inputs.trace import sample_trace
 from simlab.studies.replay.replay import ReplayTable, replay
@@ -35,16 +33,22 @@ def found(table: ReplayTable) -> FieldRows:
     # As if the real models had run the first three policies, a tenth slower.
     ran = predicted.filter(pl.col("policy").is_in(["autoregressive", *POLICIES[:3]]))
     slower = ran.with_columns(pl.col("^.*_s$") * 1.1, kind=pl.lit("measured"))
-    return FieldRows("dflash", predicted, table.rows.filter(hypothetical), {EQUAL: slower, FASTEST: slower})
+    return results(predicted, table.rows.filter(hypothetical), slower)
+
+
+def results(*kinds: pl.DataFrame) -> FieldRows:
+    return {
+        ("dflash", kind, group): rows for group in (EQUAL, FASTEST) for kind, rows in zip(KINDS, kinds, strict=True)
+    }
 
 
 def test_gains_are_those_of_a_comparison(table: ReplayTable, found: FieldRows) -> None:
-    rows = field_rows(ENTRIES, {"dflash": found})
+    rows = field_rows(ENTRIES, found)
     alone = replay(sample_trace(), POLICIES, progress=False)
     for system, size, base in (("presto", "16", "ddtree:budget=16"), ("chain", FASTEST, "ddtree:budget=8")):
         entry = next(one for one in ENTRIES if (one.system, one.size) == (system, size))
         for measure, name in (("acceptance_length", "gain_tokens"), ("speedup", "gain_speed")):
-            wanted = compare(alone, entry.policy, base, measure=measure, by="dataset")
+            wanted = compare(alone, [entry.policy, base], measure=measure, by="dataset")
             for one in wanted.of_measure:
                 part = ALL if one.slice is None else one.slice
                 row = next(row for row in rows if (row["system"], row["size"], row["slice"]) == (system, size, part))
@@ -54,12 +58,12 @@ def test_gains_are_those_of_a_comparison(table: ReplayTable, found: FieldRows) -
 
 
 def test_the_baseline_gains_nothing_over_itself(found: FieldRows) -> None:
-    for row in field_rows(ENTRIES, {"dflash": found}):
+    for row in field_rows(ENTRIES, found):
         assert (row["gain_tokens"] is None) == (row["system"] == "ddtree")
 
 
 def test_what_did_not_run_has_no_measured_speed(found: FieldRows) -> None:
-    rows = [row for row in field_rows(ENTRIES, {"dflash": found}) if row["slice"] == ALL]
+    rows = [row for row in field_rows(ENTRIES, found) if row["slice"] == ALL]
     assert [row["measured_speedup"] is None for row in rows] == [False, False, False, True]
     assert [row["measured_prompts"] == 0 for row in rows] == [False, False, False, True]
     # A tenth slower, as is plain decoding: the same speedups, and the same gains.
@@ -70,22 +74,18 @@ def test_what_did_not_run_has_no_measured_speed(found: FieldRows) -> None:
         predicted, measured = row["predicted_verify_ms_on_measured"], row["measured_verify_ms"]
         assert isinstance(predicted, float)
         assert measured == pytest.approx(1.1 * predicted, rel=0.01)
-    none = FieldRows(
-        "dflash",
-        found.predicted,
-        found.gpu_like,
-        {EQUAL: found.measured[EQUAL].clear(), FASTEST: found.measured[EQUAL].clear()},
-    )
-    assert all(row["measured_speedup"] is None for row in field_rows(ENTRIES, {"dflash": none}))
+    predicted, gpu_like, ran = (found["dflash", kind, EQUAL] for kind in KINDS)
+    none = field_rows(ENTRIES, results(predicted, gpu_like, ran.clear()))
+    assert all(row["measured_speedup"] is None for row in none)
 
 
 def test_reconstructions_are_marked(found: FieldRows) -> None:
-    marked = {row["system"]: row["reconstruction"] for row in field_rows(ENTRIES, {"dflash": found})}
+    marked = {row["system"]: row["reconstruction"] for row in field_rows(ENTRIES, found)}
     assert marked == {"ddtree": False, "presto": True, "chain": False}
 
 
 def test_the_file_holds_what_is_printed(found: FieldRows, tmp_path: Path) -> None:
-    rows, bounds = field_rows(ENTRIES, {"dflash": found}), bound_rows(found)
+    rows, bounds = field_rows(ENTRIES, found), bound_rows("dflash", found["dflash", "predicted", EQUAL])
     assert {str(one["bound"]) for one in bounds} >= {"hindsight:budget=16"}
     result = FieldResult(
         {"prompts": {"gsm8k": 3}}, rows, bounds, {"d2sd": "the channel d2sd was not recorded"}, {}, False

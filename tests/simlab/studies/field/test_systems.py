@@ -17,7 +17,7 @@ def artefacts() -> FullArtefacts:
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda one: one.name)
 def test_every_size_of_a_system_can_be_made(system: System, artefacts: FullArtefacts) -> None:
     for nodes in NODES:
-        typed = system.typed(nodes, DEPTH)
+        typed = system.equal.format(nodes=nodes, rest=max(nodes - DEPTH, 1), depth=DEPTH)
         for point in parse_policies([typed] if typed else [], artefacts):
             assert getattr(point.policy, "budget", nodes) <= nodes, point.label
     assert parse_policies(system.searched, artefacts)

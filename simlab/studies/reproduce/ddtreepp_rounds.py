@@ -1,0 +1,143 @@
+"""The released rounds of DDTree++, which come with simlab, in the form in which everything else is compared."""
+
+from dataclasses import asdict
+from importlib.resources import files
+from pathlib import Path
+
+import polars as pl
+
+from simlab.analysis.compare.averaging import both_means
+from simlab.analysis.compare.comparisons import Comparison, compare_runs
+from simlab.analysis.compare.estimates import Estimate
+from simlab.analysis.statistics.intervals import ratio_interval
+from simlab.analysis.table.price_draws import DRAWS
+from simlab.analysis.table.prompt_sums import PolicyRun, shared_runs
+from simlab.analysis.table.summaries import STAGE_COLUMNS
+from simlab.analysis.table.text import aligned, number, with_interval
+from simlab.errors import SimlabError
+from simlab.studies.reproduce.options import ReproduceOptions
+from simlab.studies.reproduce.published import PublishedStudy
+from simlab.studies.reproduce.released import Row, table
+
+MOST_NODES, MOST_COMMITTED = 128, 16
+"""Of a tree of theirs, and of a round with a block of 16."""
+
+_FILE = Path(str(files("simlab.analysis"))) / "data" / "ddtreepp_rounds.parquet"
+
+_UNPAIRED = """It is of other rounds, which are not released, and which mean it is, is not
+said: no paired comparison can be made, and the intervals are of one side alone."""
+_PROFILES = """\
+Profiles are no experiment: the policy chose each after it had seen the draft, so a long acceptance length
+says when a profile is chosen, not what it brings. Tree sizes are not released, so waste has a bound only."""
+_MUST_BE_EQUAL = """\
+Must be equal: nothing; these are their own rounds. Not known: what a logged time holds, and whether tokens
+past the end of a text were counted in its last round."""
+
+
+def read_released() -> pl.DataFrame:
+    """A row per round, as released; see the README beside the file."""
+    if not _FILE.is_file():
+        raise SimlabError(f"the released rounds are missing from {_FILE}; install simlab again")
+    return pl.read_parquet(_FILE)
+
+
+def run_of_rounds(rounds: pl.DataFrame, name: str) -> PolicyRun:
+    """Rounds as result rows, a row per prompt; the logged time counts as verification, since it is not split."""
+    rows = rounds.group_by(pl.format("{}", "sample_index").alias("prompt_id")).agg(
+        pl.col("num_committed").cast(pl.Int64).sum().alias("committed"),
+        pl.len().cast(pl.Int64).alias("rounds"),
+        (pl.col("latency_ms").cast(pl.Float64).sum() / 1000).alias("verify_s"),
+    )
+    others = [pl.lit(0.0).alias(stage) for stage in STAGE_COLUMNS if stage != "verify_s"]
+    texts = [pl.lit("gsm8k").alias("dataset"), pl.lit(0).alias("turn"), pl.lit(0).alias("sample")]
+    unpriced = [pl.lit(None, pl.String).alias("cost_id"), pl.lit(None, pl.List(pl.Float32)).alias(DRAWS)]
+    run = rows.with_columns(*texts, *others, *unpriced).sort("prompt_id")
+    return PolicyRun(name, run, run.clear())
+
+
+def ddtreepp_rounds(_options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Row]:
+    """Both means of the rounds, their speed, and both means by the width profile of a round, as text and as values."""
+    rounds = read_released()
+    means = both_means(run_of_rounds(rounds, "released"))
+    committed, seconds = pl.col("num_committed"), pl.col("latency_ms").cast(pl.Float64) / 1000
+    tokens_per_s = _ratio(rounds, committed, seconds)
+    whole_block = _ratio(rounds, committed == MOST_COMMITTED, pl.lit(1))
+    # As if every tree were as large as allowed.
+    least_accepted = _ratio(rounds, committed - 1, pl.lit(MOST_NODES + 1))
+    counts = rounds["action_name"].value_counts().sort("count", "action_name", descending=[True, False])
+    profiles = {
+        name: (number_of, run_of_rounds(rounds.filter(pl.col("action_name") == name), name))
+        for name, number_of in counts.iter_rows()
+    }
+    first, *others = (run for _, run in profiles.values())
+    against = [_acceptance_lengths(first, other) for other in others]
+    rows = [{"rounds": number_of, **both_means(run).row()} for number_of, run in profiles.values()]
+    values = {
+        "theirs": [asdict(figure) for figure in one.figures],
+        "rounds": rounds.height,
+        **means.row(),
+        **tokens_per_s.row("tokens_per_s", digits=None),
+        **whole_block.row("whole_block_share", digits=None),
+        **least_accepted.row("least_accepted_per_verified", digits=None),
+        "rows": rows,
+        "comparisons": [each.row() for each in against],
+    }
+    quoted, baseline = (figure.value for figure in one.figures)
+    pooled, macro = (
+        with_interval(mean, ends).rstrip()
+        for mean, ends in ((means.pooled, means.pooled_interval), (means.macro, means.macro_interval))
+    )
+    both = [
+        ("pooled", f"{quoted:.2f}", pooled, f"{means.pooled - quoted:+.3f}"),
+        ("macro average (per response)", "", macro, f"{means.macro - quoted:+.3f}"),
+        ("fixed budget of 128, as quoted", f"{baseline:.2f}", "its rounds are not released", ""),
+    ]
+    shares = [
+        ("tokens/s by their logged round times", f"{tokens_per_s:1}"),
+        (f"rounds that commit all {MOST_COMMITTED} tokens, %", f"{whole_block:1%}"),
+        (f"accepted per verified, if all trees had {MOST_NODES} nodes, at least", f"{least_accepted:4}"),
+    ]
+    intervals, ends = (means.pooled_interval, means.macro_interval), means.over_interval
+    side = "lies within an interval" if any(each.low <= baseline <= each.high for each in intervals) else "lies outside"
+    side = "lies above both intervals" if all(baseline > each.high for each in intervals) else side
+    over = f"{100 * (means.over - 1):.1f} % [{100 * (ends.low - 1):.1f}, {100 * (ends.high - 1):.1f}]"
+    parts = [
+        one.heading,
+        f"{rounds.height:,} rounds of {means.prompts} prompts",
+        aligned([["acceptance length", "theirs", "ours [95 %]", "difference"], *both], [True, False, True, False]),
+        f"{quoted} is the pooled mean. The macro average (per response) is {over} larger, paired over prompts.",
+        f"{baseline} {side}. {_UNPAIRED}",
+        aligned(shares, [True, True]),
+        _profiles_text(profiles, against),
+        _PROFILES,
+        _MUST_BE_EQUAL,
+    ]
+    return "\n\n".join(parts), values
+
+
+def _ratio(rounds: pl.DataFrame, above: pl.Expr, below: pl.Expr) -> Estimate:
+    """A ratio of sums over rounds, with its interval over prompts."""
+    columns = (above.cast(pl.Float64).alias("above"), below.cast(pl.Float64).alias("below"))
+    sums = rounds.select("sample_index", *columns).group_by("sample_index").agg(pl.sum("above", "below"))
+    both = [sums.sort("sample_index")[name].to_numpy() for name in ("above", "below")]
+    return Estimate(float(both[0].sum() / both[1].sum()), ratio_interval(*both))
+
+
+def _acceptance_lengths(first: PolicyRun, other: PolicyRun) -> Comparison:
+    """Each pair by itself, on the prompts that have rounds of both, since hardly a prompt has rounds of all."""
+    shared, _ = shared_runs([first, other])
+    return next(one for one in compare_runs(shared, [(0, 1)]) if one.measure == "acceptance_length")
+
+
+def _profiles_text(profiles: dict[str, tuple[int, PolicyRun]], against: list[Comparison]) -> str:
+    """Both means by width profile, and the most frequent profile against each other."""
+    pairs, rows = {pair.second: pair for pair in against}, []
+    for name, (number_of, run) in profiles.items():
+        means, pair = both_means(run), pairs.get(name)
+        ratio = "" if pair is None else f"{with_interval(pair.ratio, pair.ratio_interval).rstrip()} on {pair.prompts}"
+        shown = {"pooled": with_interval(means.pooled, means.pooled_interval), "macro": number(means.macro, 2)}
+        rows.append({"name": name, "rounds": number_of, "prompts": means.prompts, **shown, "ratio": ratio})
+    columns = [("width profile", "{name}"), ("rounds", "{rounds:,}"), ("prompts", "{prompts}")]
+    columns += [("pooled [95 %]", "{pooled}"), ("macro avg", "{macro}")]
+    columns += [(f"{next(iter(profiles))} over it, paired [95 %]", "{ratio}")]
+    return table("lrrlrl", columns, rows)

@@ -1,0 +1,348 @@
+"""SpecDecode-Bench: chains replayed from a made-up release and from the real one, beside slow replays."""
+
+import itertools
+import json
+import statistics
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from chain_oracles import Request, combined_s, copied, lengths_of, plain_s, rounds_s, their_speedup
+from made_up_releases import COSTS, LONGEST, MATCH, SEED, made_up, path_of
+from made_up_releases import specdecode_contents as contents
+from released_data import made_up_release, real_release
+
+from simlab.analysis.statistics.intervals import ratio_interval
+from simlab.errors import SimlabError
+from simlab.studies.reproduce.options import ReproduceOptions
+from simlab.studies.reproduce.released import Findings, ReleasedFiles
+from simlab.studies.reproduce.specdecode import bench as study
+from simlab.studies.reproduce.specdecode.bench import DATASETS, THEIR_BATCHES, paired_ratio
+from simlab.studies.reproduce.specdecode.chains import (
+    ADAPTIVE,
+    BATCHES,
+    fixed_chain,
+    longer_after_success,
+    lookup_starts,
+    read_chains,
+    two_up_one_down,
+)
+
+
+def specdecode_bench(files: ReleasedFiles) -> Findings:
+    return study.specdecode_bench(files, ReproduceOptions(progress=False))
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> ReleasedFiles:
+    return made_up_release(tmp_path, contents(made_up()))
+
+
+def row_of(rows: list[dict[str, Any]], **keys: object) -> dict[str, Any]:
+    (found,) = [row for row in rows if all(row[key] == value for key, value in keys.items())]
+    return found
+
+
+def fixed(length: int) -> Callable[[int, int], int]:
+    return lambda _drafted, _accepted: length
+
+
+def adaptive(name: str) -> Callable[[int, int], int]:
+    """The rules in their own words."""
+    length = 5
+
+    def of_last(drafted: int, accepted: int) -> int:
+        nonlocal length
+        if drafted > 0:
+            if name == "longer-after-success":
+                length = accepted + 1
+            else:
+                length = length + 2 if drafted == accepted else max(1, length - 1)
+            length = min(length, LONGEST)
+        return length
+
+    return of_last
+
+
+def slow_seconds(requests: list[Request], drafter: str, batch: int, make: Callable[[], Any]) -> tuple[float, float]:
+    own = sum(rounds_s(COSTS, one, drafter, batch, make(), LONGEST)[0] for one in requests)
+    plain = [plain_s(COSTS, len(one["prompt_token_ids"]), len(lengths_of(one, drafter)), batch) for one in requests]
+    return sum(plain), own
+
+
+def slow_speedup(requests: list[Request], drafter: str, batch: int, make: Callable[[], Any]) -> float:
+    plain, own = slow_seconds(requests, drafter, batch, make)
+    return plain / own
+
+
+@pytest.mark.parametrize("drafter", ["eagle", "ngram"])
+@pytest.mark.parametrize("dataset", ["gsm8k", "sharegpt"])
+def test_speedups_are_those_of_a_slow_replay(release: ReleasedFiles, dataset: str, drafter: str) -> None:
+    found = specdecode_bench(release).to_json()
+    requests = made_up()[dataset]
+    steps: Any = found["steps"]
+    for policy, length in (("k=1", 1), ("k=3", 3), ("k=5", 5), ("oracle", -1)):
+        row = row_of(steps, dataset=dataset, drafter=drafter, policy=policy)
+        assert len(row["ours"]) == len(THEIR_BATCHES)
+        for place, batch in enumerate(THEIR_BATCHES):
+            expected = slow_speedup(requests, drafter, batch, partial(fixed, length))
+            assert row["ours"][place] == pytest.approx(expected, abs=6e-4)
+        for place in (0, 1):
+            theirs = None if length < 0 else length
+            expected = their_speedup(COSTS, requests, drafter, theirs, THEIR_BATCHES[place], SEED, MATCH[dataset])
+            assert row["theirs"][place] == pytest.approx(expected, abs=6e-4)
+
+
+def test_an_oracle_that_always_drafts_is_charged_in_every_round(release: ReleasedFiles) -> None:
+    steps: Any = specdecode_bench(release).to_json()["steps"]
+    requests = made_up()["cnn"]
+    row = row_of(steps, dataset="cnn", drafter="eagle", policy="oracle")
+    for place, batch in enumerate(THEIR_BATCHES):
+        plain, _ = slow_seconds(requests, "eagle", batch, partial(fixed, -1))
+        own = sum(rounds_s(COSTS, one, "eagle", batch, fixed(-1), LONGEST, True)[0] for one in requests)
+        assert row["ours_always_drafting"][place] == pytest.approx(plain / own, abs=6e-4)
+        assert row["ours_always_drafting"][place] < row["ours"][place]
+    assert "ours_always_drafting" not in row_of(steps, dataset="cnn", drafter="ngram", policy="oracle")
+
+
+@pytest.mark.parametrize("drafter", ["eagle", "ngram"])
+def test_lengths_are_chosen_on_other_requests(release: ReleasedFiles, drafter: str) -> None:
+    found: Any = specdecode_bench(release).to_json()
+    requests = made_up()["cnn"]
+    row = row_of(found["reached"], dataset="cnn", drafter=drafter)
+    for place, batch in enumerate(BATCHES):
+        lengths = range(1, LONGEST + 1)
+        speeds = [slow_speedup(requests[::2], drafter, batch, partial(fixed, k)) for k in lengths]
+        chosen = 1 + speeds.index(max(speeds))
+        assert row["chosen"][place] == chosen
+        shown = requests[1::2]
+        best = slow_speedup(shown, drafter, batch, partial(fixed, -1))
+        plain, own = slow_seconds(shown, drafter, batch, partial(fixed, chosen))
+        assert row["oracle"][place] == pytest.approx(best, abs=6e-4)
+        assert row["fixed_reached"][place] == pytest.approx((plain / own - 1) / (best - 1), abs=6e-4)
+        for name in ADAPTIVE:
+            other = slow_seconds(shown, drafter, batch, partial(adaptive, name))[1]
+            assert row[f"{name}_reached"][place] == pytest.approx((plain / other - 1) / (best - 1), abs=6e-4)
+            assert row[f"{name}_over_fixed"][place] == pytest.approx(own / other, abs=6e-4)
+
+
+def test_combined_takes_the_drafter_with_more(release: ReleasedFiles) -> None:
+    found: Any = specdecode_bench(release).to_json()
+    requests = made_up()["instructcoder"]
+    row = row_of(found["combined"], dataset="instructcoder")
+    same = [one for one in requests if len(lengths_of(one, "eagle")) == len(lengths_of(one, "ngram"))]
+    assert row_of(found["drafters"], dataset="instructcoder", drafter="eagle")["same_length"] == len(same)
+    assert 0 < len(same) < len(requests)
+    for place, batch in enumerate(THEIR_BATCHES[:2]):
+        for name, as_eagle in (("theirs", False), ("theirs_charged", True)):
+            expected = their_speedup(COSTS, requests, "combined", None, batch, SEED, 0.0, as_eagle)
+            assert row[name][place] == pytest.approx(expected, abs=6e-4)
+        plain = sum(slow_seconds([one], "eagle", batch, partial(fixed, -1))[0] for one in same)
+        own = sum(combined_s(COSTS, one, batch) for one in same)
+        alone = [slow_seconds(same, drafter, batch, partial(fixed, -1))[1] for drafter in ("eagle", "ngram")]
+        assert row["ours"][place] == pytest.approx(plain / own, abs=6e-4)
+        assert row["over_better_drafter"][place] == pytest.approx(min(alone) / own, abs=6e-4)
+
+
+def test_means_and_survival_are_counted(release: ReleasedFiles) -> None:
+    found: Any = specdecode_bench(release).to_json()
+    requests = made_up()["gsm8k"]
+    for drafter in ("eagle", "ngram"):
+        dense = [
+            [min(right, len(all_of) - at) for at, right in enumerate(all_of) if at]
+            for all_of in (lengths_of(one, drafter) for one in requests)
+        ]
+        row = row_of(found["means"], dataset="gsm8k", drafter=drafter, of="every position")
+        assert row["acceptance_length"] == pytest.approx(statistics.mean(itertools.chain(*dense)), abs=6e-4)
+        assert row["acceptance_length_macro"] == pytest.approx(statistics.mean(map(statistics.mean, dense)), abs=6e-4)
+        walked = [rounds_s(COSTS, one, drafter, 1, fixed(LONGEST), LONGEST)[1] for one in requests]
+        tokens = sum(len(lengths_of(one, drafter)) - 1 for one in requests)
+        row = row_of(found["means"], dataset="gsm8k", drafter=drafter, of="longest chain")
+        assert row["acceptance_length"] == pytest.approx(tokens / sum(walked), abs=6e-4)
+        shares = row_of(found["survival"], dataset="gsm8k", drafter=drafter)["shares"]
+        some = [
+            (min(right - 1, len(all_of) - at), len(all_of) - at)
+            for all_of in (lengths_of(one, drafter) for one in requests)
+            for at, right in enumerate(all_of)
+            if at
+        ]
+        second = [right >= 2 for right, left in some if left >= 2]
+        assert shares[1] == pytest.approx(statistics.mean(second), abs=1e-5)
+
+
+def test_matches_of_ngrams_are_found_in_the_tokens(release: ReleasedFiles) -> None:
+    found = specdecode_bench(release)
+    places = [
+        copied(one, at, LONGEST)
+        for one in made_up()["gsm8k"]
+        for at in range(1, len(one["generated_token_ids"]))
+        if copied(one, at, LONGEST)[1] == 0
+    ]
+    (figure,) = [one for one in found.compared if one.what.startswith("gsm8k, ngram: where nothing is accepted")]
+    assert figure.ours.value == pytest.approx(statistics.mean(there > 0 for there, _ in places))
+    assert figure.theirs is not None
+    assert (figure.theirs.value, figure.theirs.path) == (0.25, "simulator.py")
+    values: Any = found.to_json()
+    assert [row["unexplained"] for row in values["drafters"]] == [None, 0] * 4
+    assert row_of(values["drafters"], dataset="gsm8k", drafter="ngram")["past_end"] > 0
+
+
+def test_what_their_formulas_give_is_no_printed_figure(release: ReleasedFiles) -> None:
+    found = specdecode_bench(release)
+    speedups = [one for one in found.compared if one.what.endswith("speedup")]
+    assert len(speedups) == len(DATASETS) * 5
+    assert all(one.theirs is None and one.by_formula > 0 and not one.verdict for one in speedups)
+
+
+def test_contents_are_of_each_drafter(release: ReleasedFiles) -> None:
+    values: Any = specdecode_bench(release).to_json()
+    for drafter in ("eagle", "ngram"):
+        lengths = [len(lengths_of(one, drafter)) for one in made_up()["cnn"]]
+        row = row_of(values["drafters"], dataset="cnn", drafter=drafter)
+        assert (row["tokens"], row["longest_text"]) == (sum(lengths), max(lengths))
+        longest = [length for length in lengths if length == max(lengths)]
+        assert row["longest_texts_share"] == pytest.approx(sum(longest) / sum(lengths), abs=6e-5)
+
+
+def test_the_oracle_without_the_longest_text(release: ReleasedFiles) -> None:
+    values: Any = specdecode_bench(release).to_json()
+    requests = made_up()["gsm8k"]
+    lengths = [len(lengths_of(one, "ngram")) for one in requests]
+    others = [one for one, length in zip(requests, lengths, strict=True) if length < max(lengths)]
+    row = row_of(values["curves"], dataset="gsm8k", drafter="ngram", batch=128)
+    expected = slow_speedup(others, "ngram", 128, partial(fixed, -1))
+    assert row["oracle_without_longest"] == pytest.approx(expected, abs=6e-4)
+    plain = [slow_seconds([one], "ngram", 128, partial(fixed, -1))[0] for one in requests]
+    longest = [seconds for seconds, length in zip(plain, lengths, strict=True) if length == max(lengths)]
+    assert row["longest_seconds_share"] == pytest.approx(sum(longest) / sum(plain), abs=6e-4)
+
+
+@pytest.mark.parametrize("drafter", ["eagle", "ngram"])
+def test_adaptive_and_fixed_seconds_are_paired_by_request(release: ReleasedFiles, drafter: str) -> None:
+    found: Any = specdecode_bench(release).to_json()
+    requests = made_up()["sharegpt"][1::2]
+    row = row_of(found["reached"], dataset="sharegpt", drafter=drafter)
+    for place, batch in ((0, 1), (5, 128)):
+        seconds = [
+            np.array([slow_seconds([one], drafter, batch, make)[1] for one in requests])
+            for make in (partial(fixed, row["chosen"][place]), partial(adaptive, "two-up-one-down"))
+        ]
+        expected = ratio_interval(seconds[0], seconds[1])
+        ends = [row[f"two-up-one-down_over_fixed_ci_{end}"][place] for end in ("low", "high")]
+        assert ends == pytest.approx([expected.low, expected.high], abs=6e-4)
+        unpaired = ratio_interval(seconds[0], seconds[1][::-1])
+        assert unpaired.high - unpaired.low > 1.2 * (expected.high - expected.low), "the pairing matters here"
+
+
+def test_a_reversed_array_is_not_paired() -> None:
+    first = np.array([1.0, 2.0, 4.0, 8.0])
+    paired, reversed_ = paired_ratio(first, 2 * first), paired_ratio(first, 2 * first[::-1])
+    assert paired.value == pytest.approx(0.5)
+    assert paired.p_value == 0.0
+    assert paired.interval.high == pytest.approx(0.5)
+    assert reversed_.interval.high > 0.6
+
+
+def test_intervals_of_shares_end_at_all_of_the_gain(release: ReleasedFiles) -> None:
+    found: Any = specdecode_bench(release).to_json()
+    for row in found["reached"]:
+        for name in ("fixed", *ADAPTIVE):
+            shares = zip(row[f"{name}_reached"], row[f"{name}_reached_ci_high"], strict=True)
+            assert all(high is None or high <= max(1.0, value) for value, high in shares)
+    highest = [max(row["two-up-one-down_reached_ci_high"]) for row in found["reached"]]
+    assert max(highest) <= 1.0
+
+
+def test_a_planted_fault_is_seen(tmp_path: Path, release: ReleasedFiles) -> None:
+    changed = json.loads(json.dumps(made_up()))
+    lengths = changed["gsm8k"][3]["acc_ngram"]["acc_len"]
+    lengths[2] = 1 if lengths[2] > 1 else 4
+    other = made_up_release(tmp_path / "other", contents(changed))
+    values: Any = specdecode_bench(other).to_json()
+    before: Any = specdecode_bench(release).to_json()
+    assert [row["unexplained"] for row in values["drafters"]] == [None, 1, *[None, 0] * 3]
+    for name, is_changed in (("ngram", True), ("eagle", False)):
+        rows = [(row_of(some["curves"], dataset="gsm8k", drafter=name, batch=1)) for some in (values, before)]
+        assert (rows[0] != rows[1]) is is_changed, "the fault is of one drafter's lengths"
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ({"id": 3}, "an id that is a text"),
+        ({"acc_eagle": {"acc_len": [1, 0, 2]}}, "accepted lengths of eagle"),
+        ({"acc_eagle": [1, 2]}, "accepted lengths of eagle"),
+        ({"acc_ngram": {"acc_len": [1, 2]}}, "an n-gram length for each"),
+        ({"prompt_token_ids": "words"}, "prompt tokens"),
+    ],
+)
+def test_requests_of_another_form_are_refused(tmp_path: Path, fault: dict[str, Any], message: str) -> None:
+    some = {dataset: list(requests) for dataset, requests in made_up().items()}
+    some["cnn"][1] = some["cnn"][1] | fault
+    with pytest.raises(SimlabError, match=message):
+        specdecode_bench(made_up_release(tmp_path, contents(some)))
+
+
+def test_a_number_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    texts = contents(made_up())
+    with pytest.raises(SimlabError, match="has 0 numbers"):
+        specdecode_bench(made_up_release(tmp_path, texts | {"predictor.py": "nothing"}))
+    twice = texts | {"simulator.py": texts["simulator.py"] * 2}
+    with pytest.raises(SimlabError, match="has 2 numbers"):
+        specdecode_bench(made_up_release(tmp_path / "twice", twice))
+
+
+def test_rules_of_adaptive_chains() -> None:
+    assert [two_up_one_down(4, *last) for last in ((4, 4), (4, 3), (0, 0))] == [6, 3, 4]
+    assert [longer_after_success(4, *last) for last in ((4, 4), (4, 0), (0, 0))] == [5, 1, 4]
+
+
+def test_short_contexts_match_nothing() -> None:
+    assert lookup_starts([1, 1], 1) == [-1]
+    assert lookup_starts([1, 1, 1, 1, 1, 1], 2) == [-1, -1, 3, 4]
+
+
+THEIR_PROGRAM = {
+    ("gsm8k", "eagle"): ((1.29, 1.81, 2.01, 2.13), (1.28, 1.73, 1.86, 2.06)),
+    ("cnn", "eagle"): ((1.28, 1.76, 1.94, 2.10), (1.26, 1.65, 1.76, 1.96)),
+    ("instructcoder", "eagle"): ((1.34, 2.03, 2.38, 2.73), (1.32, 1.91, 2.17, 2.52)),
+    ("sharegpt", "eagle"): ((1.26, 1.74, 1.93, 2.10), (1.25, 1.67, 1.80, 2.03)),
+    ("gsm8k", "ngram"): ((1.10, 1.15, 1.16, 1.18), (1.09, 1.13, 1.13, 1.17)),
+    ("cnn", "ngram"): ((1.20, 1.33, 1.38, 1.45), (1.18, 1.28, 1.30, 1.40)),
+    ("instructcoder", "ngram"): ((1.42, 1.86, 2.10, 2.73), (1.38, 1.73, 1.89, 2.45)),
+    ("sharegpt", "ngram"): ((1.16, 1.28, 1.33, 1.43), (1.15, 1.25, 1.29, 1.40)),
+}
+"""What their program writes when it is run on their data: batch sizes 1 and 8; k of 1, 3, 5, and its oracle."""
+
+THEIR_COMBINED = {"gsm8k": (2.80, 2.64), "cnn": (2.97, 2.62), "instructcoder": (4.89, 4.08), "sharegpt": (3.11, 2.88)}
+
+
+def test_on_the_real_files_their_formulas_give_what_their_program_writes() -> None:
+    found: Any = specdecode_bench(real_release("specdecode-bench")).to_json()
+    for (dataset, drafter), batches in THEIR_PROGRAM.items():
+        for place, policy in enumerate(("k=1", "k=3", "k=5", "oracle")):
+            theirs = row_of(found["steps"], dataset=dataset, drafter=drafter, policy=policy)["theirs"]
+            assert theirs[:2] == pytest.approx([one[place] for one in batches], abs=0.0051)
+    for dataset, written in THEIR_COMBINED.items():
+        assert row_of(found["combined"], dataset=dataset)["theirs"][:2] == pytest.approx(written, abs=0.0051)
+    ngram, eagle = found["drafters"][1::2], found["drafters"][::2]
+    assert [row["tokens"] for row in ngram] == [49_848, 96_856, 130_989, 225_541]
+    assert [row["tokens"] for row in eagle] == [49_612, 96_644, 125_164, 229_457]
+    assert [row["unexplained"] for row in ngram] == [0, 0, 0, 1]
+    at_one = [row["fixed_reached"][0] for row in found["reached"]]
+    assert min(at_one) > 0.75
+    assert max(at_one) < 1.0
+
+
+def test_on_the_real_files_a_slow_replay_agrees() -> None:
+    files = real_release("specdecode-bench")
+    chains = read_chains(files, {"gsm8k": path_of("gsm8k")})["gsm8k"][0]["eagle"]
+    requests = [json.loads(line) for line in files.text(path_of("gsm8k")).splitlines()]
+    for length in (1, 4, chains.longest):
+        slow = [rounds_s(COSTS, one, "eagle", 1, fixed(length), chains.longest)[1] for one in requests]
+        assert fixed_chain(chains, length)[:, 0].tolist() == slow
+    with pytest.raises(ValueError, match=f"have 1 to {chains.longest} tokens; got {chains.longest + 1}"):
+        fixed_chain(chains, chains.longest + 1)

@@ -1,0 +1,241 @@
+"""The study of vLLM's prices: on a release that the test makes up, against plain Python; and on the real files."""
+
+import json
+import statistics
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from made_up_releases import HELD_OUT, adixg_contents, log, sweep
+from released_data import made_up_release, real_release, values_of
+from scipy import stats
+
+from simlab.analysis.compare.estimates import Estimate
+from simlab.analysis.statistics.intervals import UNKNOWN, Interval
+from simlab.errors import SimlabError
+from simlab.studies.reproduce.adixg_cost import (
+    CAPTURED,
+    EAGER,
+    FILES,
+    GRAPHS,
+    GRAPHS_ALONE,
+    LOG,
+    README,
+    HeldOutErrors,
+    Serving,
+    adixg_cost,
+    context_slope,
+    over_blocks,
+    read_rounds,
+)
+from simlab.studies.reproduce.options import ReproduceOptions
+from simlab.studies.reproduce.released import Findings, ReleasedFiles
+from simlab.studies.reproduce.wrong_prices import SERVED
+
+
+def study(files: ReleasedFiles) -> Findings:
+    return adixg_cost(files, ReproduceOptions(limit=4, progress=False))
+
+
+def oracle(files: ReleasedFiles) -> dict[str, float]:
+    """Their fit, the slopes and the paired mean, in plain Python and numpy's least squares."""
+    cells = []
+    for name in (EAGER, CAPTURED):
+        found = json.loads(files.text(name))
+        floors = {r["num_tokens"]: statistics.median(r["forward_ms"]) for r in found["rows"] if r["context_len"] == 0}
+        cells += [
+            {
+                "graphs": row["num_tokens"] <= found["cudagraph_limit"],
+                "size": row["num_tokens"],
+                "context": row["context_len"],
+                "read": row["num_reqs"] * row["context_len"],
+                "floor": floors[row["num_tokens"]],
+                "ms": statistics.median(row["forward_ms"]),
+                "all": row["forward_ms"],
+                "profile": row["predicted_ms"],
+            }
+            for row in found["rows"]
+        ]
+    train = [one for one in cells if one["context"] not in HELD_OUT]
+    x = np.array([one["read"] for one in train], float)
+    y = np.array([one["ms"] - one["floor"] for one in train])
+    k = float(np.linalg.lstsq(x[:, None], y, rcond=None)[0][0])
+    test = [one for one in cells if one["context"] in HELD_OUT]
+    errors = {
+        "profile": float(np.sqrt(np.mean([(one["profile"] - one["ms"]) ** 2 for one in test]))),
+        "additive": float(np.sqrt(np.mean([(one["floor"] + k * one["read"] - one["ms"]) ** 2 for one in test]))),
+    }
+    graphs = [(one["size"], one["read"], ms) for one in cells if one["graphs"] for ms in one["all"]]
+    mini = [
+        (row["num_tokens"], row["num_reqs"] * row["effective_context_len"], ms)
+        for row in json.loads(files.text(SERVED))["rows"]
+        for ms in row["forward_ms"]
+    ]
+    rounds: dict[str, dict[str, float]] = {}
+    for line in files.text(LOG).splitlines():
+        parts = line.split()
+        if len(parts) == 5 and parts[1] in ("stock", "corrected"):
+            rounds.setdefault(parts[0], {})[parts[1]] = float(parts[4])
+    percent = [100 * (one["corrected"] / one["stock"] - 1) for one in rounds.values()]
+    low, high = stats.t.interval(0.95, len(percent) - 1, np.mean(percent), stats.sem(percent))
+    return {
+        **errors,
+        "reduction": errors["profile"] / errors["additive"],
+        "graphs": 1000 * fixed_effect(graphs),
+        "served": 1000 * fixed_effect(mini),
+        "percent": float(np.mean(percent)),
+        "percent_low": float(low),
+        "percent_high": float(high),
+    }
+
+
+def fixed_effect(samples: list[tuple[int, int, float]]) -> float:
+    """The common slope of a regression with an indicator for each size."""
+    sizes = sorted({size for size, _, _ in samples})
+    table = np.array([[read, *(float(size == one) for one in sizes)] for size, read, _ in samples])
+    return float(np.linalg.lstsq(table, np.array([ms for _, _, ms in samples]), rcond=None)[0][0])
+
+
+def check_against_oracle(files: ReleasedFiles) -> Findings:
+    found, wanted = study(files), oracle(files)
+    ours = [one.ours for one in found.compared]
+    names = ("profile", "additive", "reduction", "graphs", "served")
+    assert [one.value for one in ours[:5]] == pytest.approx([wanted[name] for name in names], rel=1e-6)
+    assert ours[7].value == pytest.approx(wanted["percent"])
+    ends = ours[7].interval
+    assert (ends.low, ends.high) == pytest.approx((wanted["percent_low"], wanted["percent_high"]), rel=1e-3)
+    return found
+
+
+def test_figures_are_those_of_plain_python(tmp_path: Path) -> None:
+    found = check_against_oracle(made_up_release(tmp_path, adixg_contents()))
+    theirs = [one.theirs.value for one in found.compared if one.theirs]
+    assert theirs == [5.5, 0.5, 11.6, 0.04, 0.02, 1000.5, 990.5, -0.9, -3.3, 7, 97.5, 90.25]
+    assert [one.verdict for one in found.compared[9:]] == ["as printed", "", ""]
+    assert found.compared[3].ours.value == pytest.approx(0.04, rel=0.05)
+    assert found.compared[4].ours.value == pytest.approx(0.02, rel=0.05)
+    errors = values_of(found)["held_out"]
+    # In the made-up eager mode a context token costs a tenth, which spoils the k of both.
+    assert errors[GRAPHS_ALONE]["k_us"] == pytest.approx(0.04, rel=0.02)
+    assert errors[GRAPHS_ALONE]["additive_ms"] <= errors[GRAPHS]["additive_ms"]
+
+
+def slopes(each: list[float], reach: float = 2000) -> pl.DataFrame:
+    """Passes of sizes whose context token costs so many microseconds; the last size is timed up to a reach."""
+    rows = [
+        (size, int(share * (reach if size == len(each) else 2000)), slope)
+        for size, slope in enumerate(each, 1)
+        for share in (0, 0.5, 1)
+    ]
+    samples = [[size + slope * context / 1000] for size, context, slope in rows]
+    return pl.DataFrame(
+        {"tokens": [row[0] for row in rows], "context_tokens": [row[1] for row in rows], "samples_ms": samples}
+    )
+
+
+def test_the_interval_of_a_slope_is_over_sizes() -> None:
+    """Of sizes that carry as much Student's of their slopes; a size that carries nearly all leaves hardly a degree."""
+    each = [0.03, 0.034, 0.038, 0.042, 0.046, 0.05]
+    found = context_slope(slopes(each))
+    low, high = stats.t.interval(0.95, 5, statistics.fmean(each), stats.sem(each))
+    assert found.value == pytest.approx(0.04)
+    assert (found.interval.low, found.interval.high) == pytest.approx((float(low), float(high)))
+    uneven = context_slope(slopes(each, reach=8000))
+    assert uneven.value == pytest.approx((4 * sum(each[:5]) + 64 * each[5]) / (4 * 5 + 64))
+    assert uneven.interval.high - uneven.interval.low > 3 * (high - low)
+
+
+def test_rounds_that_drift_have_a_wider_interval_over_blocks() -> None:
+    """An oracle: Student's interval of the means of blocks; neighbours of a drift are alike, those of noise are not."""
+    draw = np.random.default_rng(7)
+    drifting = np.repeat(draw.normal(0, 1, 10), 4) + draw.normal(0, 0.1, 40)
+    means = drifting.reshape(-1, 4).mean(axis=1)
+    low, high = stats.t.interval(0.95, 9, means.mean(), stats.sem(means))
+    found = over_blocks(drifting, 4)
+    assert (found.interval.low, found.interval.high) == pytest.approx((float(low), float(high)), rel=0.1)
+    single = over_blocks(drifting, 1).interval
+    assert high - low > 1.4 * (single.high - single.low)
+    assert serving_of(drifting.tolist()).correlation > 0.5
+    assert abs(serving_of(draw.normal(0, 1, 2000).tolist()).correlation) < 0.1
+    assert over_blocks(np.arange(7.0), 2).value == pytest.approx(2.5)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "interval", "said"),
+    [
+        (75.0, Interval(58, 96), "errs 75 times less"),
+        (2.5, Interval(2, 3), "errs 2.5 times less"),
+        (0.1, Interval(0.05, 0.2), "errs 10 times more"),
+        (0.4, Interval(0.3, 0.5), "errs 2.5 times more"),
+        (0.0, UNKNOWN, "errors are 0.00 ms at one price and 0.50 ms with the context (6 sizes do not tell the factor)"),
+        (1.2, Interval(0.8, 1.5), "shows no difference (0.60 and 0.50 ms)"),
+    ],
+)
+def test_what_errors_come_to_is_said_by_direction(ratio: float, interval: Interval, said: str) -> None:
+    assert HeldOutErrors(1e-5, 12, 6, ratio / 2, 0.5, Estimate(ratio, interval)).in_words == said
+
+
+def serving_of(percent: list[float]) -> Serving:
+    return Serving.of_rounds(
+        pl.DataFrame({"percent": percent, "stock_first": [at % 2 == 0 for at in range(len(percent))]})
+    )
+
+
+@pytest.mark.parametrize(
+    ("percent", "said"),
+    [
+        ([-1.0, -1.1] * 10, "was 1.05 % slower over rounds, and over blocks of 2 and 4 rounds too."),
+        ([1.0, 1.3, 0.9, 1.2] * 5, "was 1.10 % faster over rounds, and over blocks of 2 and 4 rounds too."),
+        ([-1.0, 1.0] * 10, "made no difference that 20 rounds show."),
+        ([0.3, 0.5, 0.3, 0.5] * 2 + [2.0, 2.4, 2.0, 2.4], "as they are alike, 3 blocks of 4 do not show it."),
+        ([0.9, 1.1, 1.0, 1.05, 0.95, 1.0], "as they may be alike, 1 block of 4 does not show it."),
+    ],
+)
+def test_what_serving_comes_to_is_said_by_direction(percent: list[float], said: str) -> None:
+    found = serving_of(percent)
+    assert said in found.follows()
+    assert found.by_order["vLLM's price first"].value == pytest.approx(statistics.fmean(percent[::2]))
+    assert found.standard_errors == pytest.approx(np.mean(percent) / stats.sem(percent))
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_fewer_rounds_than_a_block_have_no_interval(tmp_path: Path, rounds: int) -> None:
+    found = study(made_up_release(tmp_path, adixg_contents(**{LOG: log(4, rounds=rounds)})))
+    values = values_of(found)
+    assert values["by_block"]["over blocks of 4 rounds"] == {"value": None, "ci_low": None, "ci_high": None}
+    assert len(values["paired_percent"]) == rounds
+    assert "nan" not in found.text()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        (LOG, log(4).replace("stock", "stick", 1), "no paired rounds of equally many tokens"),
+        (LOG, log(4).replace("8192", "8191", 1), "no paired rounds of equally many tokens"),
+        (LOG, log(4).replace("n=107", "n=no"), "does not count the decisions at both prices"),
+        (EAGER, "[]", "expected a JSON object"),
+        (EAGER, '{"rows": NaN}', "expected JSON; got something else"),
+        (CAPTURED, '{"rows": []}', "expected cudagraph_limit and rows"),
+        (
+            CAPTURED,
+            json.dumps(sweep(2, (4,), 4, None)).replace('"context_len": 0', '"context_len": 1'),
+            "without context",
+        ),
+        (SERVED, '{"rows": [{"num_tokens": -1}]}', "expected a whole number as num_tokens"),
+        (SERVED, '{"fit": 1}', "has no rows"),
+        (README, "nothing", "has 0 numbers that"),
+    ],
+)
+def test_what_is_no_such_file_is_refused_in_a_sentence(tmp_path: Path, name: str, text: str, said: str) -> None:
+    with pytest.raises(SimlabError, match=said):
+        study(made_up_release(tmp_path, adixg_contents(**{name: text})))
+
+
+def test_the_real_files_say_what_was_published() -> None:
+    files = real_release("adixg-cost")
+    found = check_against_oracle(files)
+    # 11.66 is printed as 11.6, which is cut and not rounded.
+    assert [one.what for one in found.compared if one.verdict == "differs"] == ["the first over the second"]
+    assert sorted(FILES) == sorted(files.release.files)
+    assert read_rounds(files).height == 20
