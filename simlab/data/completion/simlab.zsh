@@ -14,15 +14,11 @@ _shtab_simlab_commands() {
     compare:'Compare two results on the same prompts, with paired tests.'
     completion:'Print a script that lets the shell complete commands and options.'
     confirm:'Run policies on the real models, and compare with the prediction.'
-    crosscheck:'Does a live serving engine do what a trace foretells?'
-    curves:'Is expected throughput unimodal in the tree budget? What do early-stopping rules lose?'
+    crosscheck:'Does a live serving engine do what a trace predicts?'
     demo:'Run every step once: record, profile, replay, choose, confirm, report.'
-    engine-rules:'Replay how vLLM and SGLang cut chains: what hindsight, fresh confidences or trees would add.'
     export:'Export policies and results for engines, papers and tests.'
-    field:'Hold every system side by side: same target, prompts and machine, run and replayed.'
     help:'Show what a command does, and its options.'
-    import-cost:'Make a cost file from latencies measured elsewhere.'
-    import-metrics:'Compare what an engine or a benchmark counted with a trace: the same, or other traffic?'
+    import:'Read what was measured elsewhere: timings, engines'"'"' tables, counts of engines and benchmarks.'
     inspect:'Show what a trace, checkpoint, cost file, fitted table or result file holds.'
     merge:'Put several result files into one.'
     optimize:'Choose a policy and its settings on dev prompts; report it on other prompts.'
@@ -32,13 +28,22 @@ _shtab_simlab_commands() {
     record:'Record a drafter and a target on real text.'
     replay:'Replay policies on a recorded trace: exact rounds, estimated tokens/s.'
     report:'Make one self-contained HTML file of results.'
-    reproduce:'Reproduce a published figure: theirs, ours, the difference.'
-    scoring:'Are the drafter'"'"'s probabilities calibrated along tree paths?'
-    sparse:'What would a server'"'"'s log of one policy'"'"'s rounds predict for other policies?'
+    study:'Answer a question of research on recorded traces.'
     train:'Train a drafter for a target, or fit what policies read.'
     version:'Print the version of simlab.'
   )
   _describe 'simlab commands' _commands
+}
+
+_shtab_simlab_study_commands() {
+  local _commands=(
+    curves:'Is expected throughput unimodal in the tree budget? What do early-stopping rules lose?'
+    engine-rules:'Replay how vLLM and SGLang cut chains: what an oracle, fresh confidences or trees would add.'
+    field:'Hold every system side by side: same target, prompts and machine, run and replayed.'
+    reproduce:'Reproduce a published figure: theirs, ours, the difference.'
+    scoring:'Are the drafter'"'"'s probabilities calibrated along tree paths?'
+  )
+  _describe 'simlab study commands' _commands
 }
 
 _shtab_simlab_train_commands() {
@@ -67,16 +72,16 @@ _shtab_simlab_defaults_added=0
 
 _shtab_simlab_advise_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/...]:DIR:"
-  "--draft[the draft set, where the trace holds more than one]:NAME:"
-  "--choose-on[a trace of other prompts that settings are chosen on]:DIR:"
+  "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/... (default\: the packaged one)]:DIR:"
   "*"{-p,--policy}"[candidates (default\: chains of every length, and ddtree of several sizes)\; may be repeated]:POLICY:"
+  "--dev-trace[a trace of other prompts that settings are chosen on (default\: --trace)]:DIR:"
   "*--cost[latency profile of one batch size\; may be repeated]:FILE:"
-  "--batch[texts at a time (default\: 1,2,4,8,16,32,64)]:N,N,...:"
+  "--draft-set[the draft set, where the trace holds more than one]:NAME:"
+  "--batch[texts at a time (default 1,2,4,8,16,32,64)]:N,N,...:"
   "--limit[the first N prompts only]:N:"
   "--threads[CPU threads (default\: all cores)]:N:"
-  "--json[print JSON]"
   {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
+  "--json[print JSON]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -88,10 +93,10 @@ _shtab_simlab_compare_options=(
   "--against[the policy of B (or of A alone) to compare them with]:POLICY:"
   "--measure[measure of the verdict (default\: tokens_per_s where both have latencies, else acceptance_length)]:measure:(tokens_per_s speedup acceptance_length acceptance_length_macro)"
   "--by[a comparison for each, and one of all]:by:(dataset context turn)"
-  "--correction[adjustment of the p-values of a family (default\: holm)]:correction:(holm bh)"
+  "--correction[adjustment of the p-values of a family (default holm)]:correction:(holm bh)"
   "--kind[which rows to compare, where a file holds both]:kind:(predicted measured)"
   "*--cost[for a trace a cost file, for a result file a cost id\; a second one is for B]:COST:"
-  "*--draft[the draft set of a trace\; a second one is for B]:NAME:"
+  "*--draft-set[the draft set of a trace\; a second one is for B]:NAME:"
   "--limit[only the first N prompts of a trace]:N:"
   "--json[print JSON]"
   ":a result file or a trace:"
@@ -111,9 +116,9 @@ _shtab_simlab_completion_defaults_added=0
 
 _shtab_simlab_confirm_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/...]:DIR:"
   "*"{-p,--policy}"[see \`simlab policies\`\; may be repeated]:POLICY:"
   "--from[run what \`simlab optimize --out FILE\` chose]:FILE:"
-  "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/...]:DIR:"
   "--prompts[prompts to record first\; see \`simlab record\`]:FILE:"
   "--cost[latency profile\: a cost file of exactly what is run, or a packaged one]:FILE:"
   "--reprice[write that latency profile anew, corrected by the rounds that ran]:FILE:"
@@ -122,10 +127,15 @@ _shtab_simlab_confirm_options=(
   "--by[a table for each, and one of all]:by:(dataset context turn)"
   "--out[log, result rows and summary (default runs\/confirm)]:DIR:"
   "--resume[continue where an interrupted run stopped]"
-  "--json[print JSON]"
   "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
-  "--target[a folder, or a Hub id (default\: as the trace names it)]:T:"
-  "--draft[a folder, a \*.safetensors file, or a Hub id (default\: as the trace names it)]:D:"
+  "--target[a folder, or a Hub id (default as the trace names it)]:T:"
+  "--draft[a folder, a \*.safetensors file, or a Hub id (default as the trace names it)]:D:"
+  "--temperature[sampling temperature\; 0\: greedy (default 0)]:X:"
+  "--top-p[top-p (nucleus) sampling\; 1\: off (default 1)]:X:"
+  "--top-k[top-k sampling\; 0\: off (default 0)]:N:"
+  "--seed[random seed (default 0)]:N:"
+  "--max-new-tokens[new tokens per answer, at most (default 256)]:N:"
+  "--chat-template-kwargs[such as \'\{\"enable_thinking\"\: false\}\']:JSON:"
   "*--channel[where the checkpoint of a channel is now (default\: as the trace names it)\; may be repeated]:NAME=CHECKPOINT:"
   "--tap-offset[how the drafter numbers the target\'s layers\: 0 counts the embedding as state 0, as speculators does, 1 counts layers from 0, as treeflash and z-lab do, auto finds out by trying both (default\: as the trace was recorded)]:tap_offset:(auto 0 1)"
   "--dtype[dtype of the models (default float32)]:dtype:(float32 bfloat16 float16)"
@@ -138,12 +148,7 @@ _shtab_simlab_confirm_options=(
   "--repeats[how often each text is decoded (default 1\; with a stop rule at most 10)]:N:"
   "--until-interval[stop when every 95 \% interval of a speed ratio reaches no further than this share\: 0.03 is 3 \%]:X:"
   "--time-limit[stop after so many minutes of measuring, at a whole prompt\; the audit comes after\; 0 with --resume\: now]:M:"
-  "--temperature[sampling temperature\; 0\: greedy (default 0)]:X:"
-  "--top-p[top-p (nucleus) sampling\; 1\: off (default 1)]:X:"
-  "--top-k[top-k sampling\; 0\: off (default 0)]:N:"
-  "--seed[random seed (default 0)]:N:"
-  "--max-new-tokens[new tokens per answer, at most (default 256)]:N:"
-  "--chat-template-kwargs[such as \'\{\"enable_thinking\"\: false\}\']:JSON:"
+  "--json[print JSON]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -152,87 +157,54 @@ _shtab_simlab_confirm_defaults_added=0
 _shtab_simlab_crosscheck_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--endpoint[the server\'s address, such as http\:\/\/127.0.0.1\:8000]:URL:"
-  "--answers[answers that an earlier crosscheck kept]:FILE:"
   "--trace[of the server\'s target and drafter, greedy]:DIR:"
-  "--draft[the draft set, where the trace holds more than one]:NAME:"
-  "--engine[what serves there (default\: by the names of its metrics)]:engine:(auto vllm sglang trtllm)"
+  "--answers[answers that an earlier crosscheck kept]:FILE:"
+  "--draft-set[the draft set, where the trace holds more than one]:NAME:"
+  "--engine[what serves there\; auto\: by the names of its metrics (default auto)]:engine:(auto vllm sglang trtllm)"
   "--model[the name under which the target is served]:NAME:"
   "--limit[the first N prompts only]:N:"
   "--concurrency[requests at a time (default 1)]:N:"
   "--max-new-tokens[ask for at most so many (default\: as recorded)]:N:"
-  "--exact-counters[ask for a round less than was recorded, so that every counter is foretold to the unit]"
+  "--exact-counters[ask for a round less than was recorded, so that every counter is predicted to the unit]"
   "--first-of-block[the engine drafts the recorded block and keeps its first tokens]"
   "--shared-server[others use the server meanwhile\; leave its counters out]"
   "--tie[logits or nats within which a choice is a close call (default 0.001 where all is float32, else 0.5)]:X:"
   "--time-limit[seconds for one answer (default 600)]:S:"
   "--key-variable[the environment variable with the server\'s key]:NAME:"
   "--out[keep the result and the answers there]:DIR:"
-  "--json[print JSON]"
   {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
+  "--json[print JSON]"
 )
 
 # guard to ensure default positional specs are added only once per session
 _shtab_simlab_crosscheck_defaults_added=0
 
-_shtab_simlab_curves_options=(
-  "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/...]:DIR:"
-  "--draft[the draft set, where the trace holds more than one]:NAME:"
-  "*--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one\; may be repeated]:FILE:"
-  "--budget[the largest tree (default\: as far as trace and profile reach)]:N:"
-  "*--edges[which probabilities\; may be repeated (default\: both)]:edges:(raw calibrated)"
-  "--calibration[a table of \`simlab train calibration\` (default\: the packaged one)]:FILE:"
-  {-p,--policy}"[only where rounds of this policy start (default\: at every root)]:POLICY:"
-  "--by[a table for each, and one of all]:by:(dataset context turn)"
-  "--limit[the first N prompts only]:N:"
-  "--threads[CPU threads (default\: all cores)]:N:"
-  "--ray[work on a local Ray, or on that of a cluster (HOST\:PORT\; on one of its machines\: auto)]:local|ADDRESS:"
-  "--workers[workers of --ray (default\: as many as it has room for)]:N:"
-  "--json[print JSON]"
-  {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
-  "--out[write a Parquet\: a row for each rule at each root]:FILE:"
-)
-
-# guard to ensure default positional specs are added only once per session
-_shtab_simlab_curves_defaults_added=0
-
 _shtab_simlab_demo_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--out[where all files go\; finished parts that are there are used again (default runs\/demo)]:DIR:"
+  "--target[a folder, or a Hub id (default smollm2-135m)]:T:"
+  "--draft[a folder, a \*.safetensors file, or a Hub id (default dflash-smollm2-135m)]:D:"
+  "--prompts[prompts, JSON lines\: every second is chosen on, the others are confirmed on (default\: sixteen packaged)]:FILE:"
 )
 
 # guard to ensure default positional specs are added only once per session
 _shtab_simlab_demo_defaults_added=0
 
-_shtab_simlab_engine_rules_options=(
-  "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/...]:DIR:"
-  "--draft[the draft set, where the trace holds more than one]:NAME:"
-  "--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one]:FILE:"
-  "*--batch[texts at a time\; may be repeated (default\: 1, 4, 16)]:N:"
-  "--limit[the first N prompts only]:N:"
-  "--json[print JSON]"
-  {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
-)
-
-# guard to ensure default positional specs are added only once per session
-_shtab_simlab_engine_rules_defaults_added=0
-
 _shtab_simlab_export_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--format[what to write]:format:(conformance vllm sglang tensorrt-llm modelopt sglang-sps vllm-curves sglang-sts latex markdown)"
+  "--format[what to write]:file_format:(conformance vllm sglang tensorrt-llm modelopt sglang-sps vllm-curves sglang-sts latex markdown)"
   "--push[send --trace with a card\: hf\:\/\/datasets\/OWNER\/NAME\[\@REVISION\]\[\/FOLDER\], s3\:\/\/BUCKET\/PREFIX, or a folder]:PLACE:"
   "--out[the file to write (default\: standard output)]:FILE:"
-  "--trace[a recorded trace (default\: the packaged one)]:DIR:"
   {-p,--policy}"[see \`simlab policies\`\; one point]:POLICY:"
-  "--draft[the draft set, where the trace holds more than one]:NAME:"
-  "*--cost[latency profile\: a file of \`simlab profile\` or \`simlab import-cost\`, or the name of a packaged one\; for a table of batch sizes one of each]:FILE:"
+  "--trace[a recorded trace (default\: the packaged one)]:DIR:"
+  "--draft-set[the draft set, where the trace holds more than one]:NAME:"
+  "*--cost[latency profile\: a file of \`simlab profile\` or \`simlab import\`, or the name of a packaged one\; for a table of batch sizes one of each]:FILE:"
   "--limit[the first N prompts only]:N:"
-  "--batches[batch sizes of the table\; those without a cost file of their own are worked out from the profile of one text, as \`simlab replay --what-if batch\=N\` does, and marked]:N,N,...:"
+  "--batch[batch sizes of the table\; those without a cost file of their own are worked out from the profile of one text, as \`simlab replay --what-if batch\=N\` does, and marked]:N,N,...:"
   "*--block-trace[a trace of the same texts that was recorded with another --block\; may be repeated. The table then has the lengths of these blocks alone, as an engine drafts them]:DIR:"
   "--draft-tokens[tokens a round drafts in vLLM\'s load test, such as a tree\'s budget, so that passes are as wide (default\: as deep as the policy drafts)]:N:"
   "--rounds[conformance\: the first N rounds of each text only]:N:"
-  "--made-up[conformance\: also rounds of N short synthetic texts, many with exact ties]:N:"
+  "--synthetic[conformance\: also rounds of N short synthetic texts, many with exact ties]:N:"
   {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
   "--public[a repository that is made may be seen by everybody]"
   "--license[of the texts, as the hub names it, such as apache-2.0]:ID:"
@@ -244,76 +216,47 @@ _shtab_simlab_export_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_simlab_export_defaults_added=0
 
-_shtab_simlab_field_options=(
-  "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--out[where everything is kept (default runs\/field)]:DIR:"
-  "--quick[few prompts and brief measurements]"
-  "--models[target, drafters and channels (default\: packaged)]:FILE:"
-  "*--add-draft[another draft set beside these, such as self\=ADAPTER\; may be repeated]:NAME=CHECKPOINT:"
-  "--dev[prompts to choose on (default\: 40 that are packaged)]:FILE:"
-  "--prompts[prompts to report on (default\: 64 that are packaged)]:FILE:"
-  "--confirm-minutes[minutes of all runs together (default 75\; --quick\: 1)\; of a finished field, more of them\; 0\: none]:N:"
-  "--json[print JSON]"
-  "--dtype[dtype of the models (default float32)]:dtype:(float32 bfloat16 float16)"
-  "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
-  "--execution[how the models\' operations are started. eager\: one operation after the other\; compiled\: torch.compile fuses those between two attentions, which takes a minute first and a C\+\+ compiler\; cuda_graphs\: on a GPU, passes of fixed sizes are captured once and replayed, a wait for the device each round (default eager)]:execution:(eager compiled cuda_graphs)"
-)
-
-# guard to ensure default positional specs are added only once per session
-_shtab_simlab_field_defaults_added=0
-
 _shtab_simlab_help_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  ":without it, the list:(demo prompts record replay merge compare optimize profile import-cost advise curves scoring sparse reproduce engine-rules confirm field crosscheck import-metrics report train policies inspect export completion)"
+  ":without it, the list:(demo prompts record replay merge compare optimize profile import advise confirm crosscheck report policies inspect export completion train study)"
   ":of a command that has kinds, such as train dflash:"
 )
 
 # guard to ensure default positional specs are added only once per session
 _shtab_simlab_help_defaults_added=0
 
-_shtab_simlab_import_cost_options=(
+_shtab_simlab_import_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--counts[what nodes of CSV and lists counts, needed there\: tokens of the pass, the root among them, or drafted tokens, one fewer]:counts:(root-included drafted-only)"
-  "--format[what is expected in TIMINGS\; auto recognises it (default\: auto)]:format:(auto timings sglang-sps vllm-curves vllm-bench)"
+  "--trace[a recorded trace of the models that were timed or served]:DIR:"
+  "--draft-set[the draft set, where the trace holds more than one]:NAME:"
   "--out[the cost file]:FILE:"
-  "--trace[a recorded trace of the models that were timed]:DIR:"
-  "--draft[the draft set, where the trace holds more than one]:NAME:"
+  "--counts[what nodes of CSV and lists counts, needed there\: tokens of the pass, the root among them, or drafted tokens, one fewer]:counts:(root-included drafted-only)"
+  "--format[what is expected in FILE\; auto recognises it (default auto)]:format:(auto timings sglang-sps vllm-curves vllm-bench)"
   "--machine[the device, such as NVIDIA A800]:NAME:"
-  "--dtype[dtype of the models, such as bfloat16]:NAME:"
+  "--dtype[dtype of the models, such as bfloat16 (default unknown dtype)]:NAME:"
   "--batch[take the timings of N texts at a time, nodes being those of each\; of an engine\'s table it may be any number within (default\: 1, or that of the run)]:N:"
-  "--json[print JSON]"
   "--draft-s[latency of the stage draft]:SECONDS:"
   "--select-s[latency of the stage select]:SECONDS:"
   "--commit-s[latency of the stage commit]:SECONDS:"
   "--plain-s[latency of one token of autoregressive decoding]:SECONDS:"
-  ":CSV or JSON\; or the name of packaged timings:"
-)
-
-# guard to ensure default positional specs are added only once per session
-_shtab_simlab_import_cost_defaults_added=0
-
-_shtab_simlab_import_metrics_options=(
-  "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/...]:DIR:"
-  "--draft[the draft set, where the trace holds more than one]:NAME:"
   "--before[an earlier Prometheus text of the same server]:FILE:"
   "--same-prompts[the requests were the trace\'s own prompts, each once, greedily]"
   "--max-new-tokens[that each request asked for (default\: as recorded)]:N:"
   "--first-of-block[the engine drafts the recorded block and keeps its first tokens]"
   "--limit[the first N prompts only]:N:"
   "--json[print JSON]"
-  "(*):what an engine or a benchmark counted:"
+  "(*):timings, or what an engine or a benchmark counted\; or the name of packaged timings:"
 )
 
 # guard to ensure default positional specs are added only once per session
-_shtab_simlab_import_metrics_defaults_added=0
+_shtab_simlab_import_defaults_added=0
 
 _shtab_simlab_inspect_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
   "--schema[print the JSON Schema of a trace\'s manifest, of cost files or of choices]:schema:(manifest cost optimum)"
   "--sign[vouch for a file of simlab\'s that you edited\: it is checked, and gets the digest of what it says now]"
   "--json[print JSON]"
-  {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
   ":a trace (folder or address), a drafter checkpoint (folder, \*.safetensors or Hub id), a cost file, a fitted table, the counts of a 3-gram, a choice of \`simlab optimize\`, or results (\*.parquet)\; or the name of what comes with simlab:"
 )
 
@@ -323,8 +266,8 @@ _shtab_simlab_inspect_defaults_added=0
 _shtab_simlab_merge_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--out[what to write\; not needed for one folder]:FILE|DIR:"
-  "--json[print JSON]"
   {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
+  "--json[print JSON]"
   "(*):result files of replay, optimize or confirm\; parts of rounds or sums\; or folders of recordings in parts:"
 )
 
@@ -333,10 +276,10 @@ _shtab_simlab_merge_defaults_added=0
 
 _shtab_simlab_optimize_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--trace[the trace to choose on (default\: the packaged one)]:DEV:"
-  "--report-on[the trace to report on\; no prompt of it may be in DEV]:EVAL:"
-  "--draft[the draft set, where a trace holds more than one]:NAME:"
+  "--trace[the trace that is reported on (default\: the packaged one)]:DIR:"
   "*"{-p,--policy}"[with grids and ranges\; may be repeated]:POLICY:"
+  "--dev-trace[the trace to choose on\; no prompt of it may be in --trace (default\: the prompts of --trace are split in two)]:DIR:"
+  "--draft-set[the draft set, where a trace holds more than one]:NAME:"
   "*--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one\; repeated\: the worst case of all]:FILE:"
   "--objective[objective to maximise (default\: tokens_per_s)]:objective:(tokens_per_s acceptance_length worst_case)"
   "--node-cap[only policies that draft at most N tokens a round]:N:"
@@ -344,7 +287,6 @@ _shtab_simlab_optimize_options=(
   "--threads[CPU threads (default\: all cores)]:N:"
   "--ray[work on a local Ray, or on that of a cluster (HOST\:PORT\; on one of its machines\: auto)]:local|ADDRESS:"
   "--workers[workers of --ray (default\: as many as it has room for)]:N:"
-  "--json[print JSON]"
   {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
   "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
   "--trials[trials of each -p with a range (default\: 50)]:N:"
@@ -354,6 +296,7 @@ _shtab_simlab_optimize_options=(
   "--sums[with --shard the file to write\; without it, merged sums of the same search, which are not made again]:FILE:"
   "--out[write the choice, for \`simlab confirm --from\`]:FILE:"
   "--results[write the finalists\' result rows on the prompts of the report]:FILE:"
+  "--json[print JSON]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -362,7 +305,6 @@ _shtab_simlab_optimize_defaults_added=0
 _shtab_simlab_policies_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--json[print JSON]"
-  "--markdown[print the page docs\/reference\/policies.md]"
   "(*)::a policy, or path\/to\/mine.py\:MyPolicy:"
 )
 
@@ -377,7 +319,6 @@ _shtab_simlab_profile_options=(
   "--block[slots of the drafter\'s block, the root\'s counted, as an engine runs it\: vLLM\'s num_speculative_tokens plus 1, SGLang\'s speculative-num-draft-tokens (default\: as the checkpoint has it)]:N:"
   "--out[the cost file (default runs\/cost.json)]:FILE:"
   "--resume[continue the file that is there]"
-  "--json[print JSON]"
   "--node-counts[drafted tokens, such as 1,2,8..12\; 0 is always measured (default 18 numbers from 0 to 512\; with cuda_graphs both ends of each size of a pass)]:LIST:"
   "--contexts[tokens before the root (default 128,256,512,1024,2048)]:LIST:"
   "--repeats[measurements of each cell, with --until-interval at least (default 9)]:N:"
@@ -395,6 +336,7 @@ _shtab_simlab_profile_options=(
   "--device-map[auto\: a target too large for one device is spread over all GPUs and, where these are full, the machine\'s memory]:device_map:(auto)"
   "--execution[how the models\' operations are started. eager\: one operation after the other\; compiled\: torch.compile fuses those between two attentions, which takes a minute first and a C\+\+ compiler\; cuda_graphs\: on a GPU, passes of fixed sizes are captured once and replayed, a wait for the device each round (default eager)]:execution:(eager compiled cuda_graphs)"
   "--threads[CPU threads (default\: as torch chooses)]:N:"
+  "--json[print JSON]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -424,7 +366,7 @@ _shtab_simlab_record_options=(
   "--text-from[a trace whose text to take]:TRACE:"
   "--trace[a finished trace, to which something is added]:DIR:"
   "--hidden-states[hidden states that vLLM dumped along --completions]:DIR:"
-  "--hidden-layers[which\: its eagle_aux_hidden_state_layer_ids]:K,K,...:"
+  "--hidden-layers[the layers whose states these files hold\: vLLM\'s eagle_aux_hidden_state_layer_ids]:K,K,...:"
   "--tap-offset[how the drafter numbers the target\'s layers\: 0 counts the embedding as state 0, as speculators does, 1 counts layers from 0, as treeflash and z-lab do, auto finds out by trying both (default\: as its format has it)]:tap_offset:(auto 0 1)"
   "--block[slots of the drafter\'s block, the root\'s counted, as an engine runs it\: vLLM\'s num_speculative_tokens plus 1, SGLang\'s speculative-num-draft-tokens (default\: as the checkpoint has it)]:N:"
   "--out[the folder of the new trace]:DIR:"
@@ -457,23 +399,23 @@ _shtab_simlab_record_defaults_added=0
 
 _shtab_simlab_replay_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/...]:DIR:"
-  "--draft[the draft set, where the trace holds more than one]:NAME:"
+  "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/... (default\: the packaged one)]:DIR:"
   "*"{-p,--policy}"[see \`simlab policies\`\; may be repeated]:POLICY:"
   "*--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one\; may be repeated]:FILE:"
   "*--what-if[a hypothetical profile beside the one it changes\: \"verify\*0.5,tile\=64\"\; may be repeated]:CHANGES:"
+  "--draft-set[the draft set, where the trace holds more than one]:NAME:"
   "--batch[decode N texts at a time (default\: each alone)]:N:"
   "--by[a table for each, and one of all]:by:(dataset context turn)"
   "--limit[the first N prompts only]:N:"
   "--threads[CPU threads (default\: all cores)]:N:"
   "--ray[work on a local Ray, or on that of a cluster (HOST\:PORT\; on one of its machines\: auto)]:local|ADDRESS:"
   "--workers[workers of --ray (default\: as many as it has room for)]:N:"
-  "--json[print JSON]"
   {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
   "--out[write the result rows, one per policy, sequence and cost file]:FILE:"
   "--resume[continue with --out, and with --rounds\: what is finished is kept and not made again]"
   "--rounds[write a row for each round of each policy, and why it ended]:FILE:"
   "--shard[replay one part of the prompts into --out, on each machine another\: 0\/4 to 3\/4\; \`simlab merge\` puts them together]:I/N:"
+  "--json[print JSON]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -481,75 +423,118 @@ _shtab_simlab_replay_defaults_added=0
 
 _shtab_simlab_report_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--out[default report.html]:FILE:"
-  "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/...]:DIR:"
-  "--draft[the draft set, where the trace holds more than one]:NAME:"
+  "--out[the file to write (default report.html)]:FILE:"
+  "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/... (default\: the packaged one)]:DIR:"
+  "--draft-set[the draft set, where the trace holds more than one]:NAME:"
   "--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one]:FILE:"
   "*"{-p,--policy}"[without RESULTS\: what to replay, see \`simlab policies\`\; may be repeated]:POLICY:"
   "--optimum[what \`simlab optimize --out\` wrote]:FILE:"
   "*--crosscheck[what \`simlab crosscheck --out\` wrote\; may be repeated]:DIR:"
   "--limit[without RESULTS\: the first N prompts only]:N:"
-  "--texts[texts whose trees are shown (default 6\; 0\: none)]:N:"
-  "--title[of the browser\'s tab]:TEXT:"
+  "--texts[texts whose trees are shown\; 0\: none (default 6)]:N:"
+  "--title[of the browser\'s tab (default simlab report)]:TEXT:"
   "(*)::result files, or folders of confirm:"
 )
 
 # guard to ensure default positional specs are added only once per session
 _shtab_simlab_report_defaults_added=0
 
-_shtab_simlab_reproduce_options=(
+_shtab_simlab_study_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--list[the list]"
-  "*--trace[a recorded trace\; may be repeated for averaging]:DIR:"
-  "--dev-trace[a trace of other prompts, on which the budget is chosen]:DIR:"
-  "--draft[the draft set, where a trace holds more than one]:NAME:"
-  "--data[released files\: a clone, or an address\; else they are fetched and kept]:PLACE:"
-  "--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one]:FILE:"
-  "*"{-p,--policy}"[of averaging\; may be repeated]:POLICY:"
-  "--limit[the first N prompts of each trace only]:N:"
-  "--json[print JSON]"
-  {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
-  ":one of the list\; without it, the list:"
 )
 
 # guard to ensure default positional specs are added only once per session
-_shtab_simlab_reproduce_defaults_added=0
+_shtab_simlab_study_defaults_added=0
 
-_shtab_simlab_scoring_options=(
+_shtab_simlab_study_curves_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/...]:DIR:"
-  "--draft[the draft set, where the trace holds more than one]:NAME:"
+  "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/... (default\: the packaged one)]:DIR:"
+  "*--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one\; may be repeated]:FILE:"
+  "--draft-set[the draft set, where the trace holds more than one]:NAME:"
+  "--budget[the largest tree (default\: as far as trace and profile reach)]:N:"
+  "*--edges[which probabilities\; may be repeated (default\: both, as far as there is a table)]:edges:(raw calibrated)"
+  "--calibration[a table of \`simlab train calibration\` (default\: the packaged one)]:FILE:"
+  {-p,--policy}"[only where rounds of this policy start (default\: at every root)]:POLICY:"
+  "--by[a table for each, and one of all]:by:(dataset context turn)"
+  "--limit[the first N prompts only]:N:"
+  "--threads[CPU threads (default\: all cores)]:N:"
+  "--ray[work on a local Ray, or on that of a cluster (HOST\:PORT\; on one of its machines\: auto)]:local|ADDRESS:"
+  "--workers[workers of --ray (default\: as many as it has room for)]:N:"
+  {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
+  "--out[write a Parquet\: a row for each rule at each root]:FILE:"
+  "--json[print JSON]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_simlab_study_curves_defaults_added=0
+
+_shtab_simlab_study_engine_rules_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/... (default\: the packaged one)]:DIR:"
+  "--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one]:FILE:"
+  "--draft-set[the draft set, where the trace holds more than one]:NAME:"
+  "--batch[texts at a time (default 1,4,16)]:N,N,...:"
+  "--limit[the first N prompts only]:N:"
+  {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
+  "--json[print JSON]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_simlab_study_engine_rules_defaults_added=0
+
+_shtab_simlab_study_field_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--out[where everything is kept (default runs\/field)]:DIR:"
+  "--quick[few prompts and brief measurements]"
+  "--models[target, drafters and channels (default\: packaged)]:FILE:"
+  "*--add-draft[another draft set beside these, such as self\=ADAPTER\; may be repeated]:NAME=CHECKPOINT:"
+  "--dev[prompts to choose on (default\: 40 that are packaged)]:FILE:"
+  "--prompts[prompts to report on (default\: 64 that are packaged)]:FILE:"
+  "--confirm-minutes[minutes of all runs together (default 75\; --quick\: 1)\; of a finished field, more of them\; 0\: none]:N:"
+  "--dtype[dtype of the models (default float32)]:dtype:(float32 bfloat16 float16)"
+  "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
+  "--execution[how the models\' operations are started. eager\: one operation after the other\; compiled\: torch.compile fuses those between two attentions, which takes a minute first and a C\+\+ compiler\; cuda_graphs\: on a GPU, passes of fixed sizes are captured once and replayed, a wait for the device each round (default eager)]:execution:(eager compiled cuda_graphs)"
+  "--json[print JSON]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_simlab_study_field_defaults_added=0
+
+_shtab_simlab_study_reproduce_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "*--trace[a recorded trace\; may be repeated for averaging]:DIR:"
+  "--dev-trace[a trace of other prompts, on which the budget is chosen]:DIR:"
+  "--draft-set[the draft set, where a trace holds more than one]:NAME:"
+  "--data[released files\: a clone, or an address\; else they are fetched and kept]:PATH:"
+  "--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one]:FILE:"
+  "*"{-p,--policy}"[of averaging\; may be repeated]:POLICY:"
+  "--limit[the first N prompts of each trace only]:N:"
+  {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
+  "--json[print JSON]"
+  ":of the list\; without it, the list:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_simlab_study_reproduce_defaults_added=0
+
+_shtab_simlab_study_scoring_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/... (default\: the packaged one)]:DIR:"
   "*"{-p,--policy}"[see \`simlab policies\`\; may be repeated]:POLICY:"
   "--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one]:FILE:"
+  "--draft-set[the draft set, where the trace holds more than one]:NAME:"
   "--nodes[how many nodes of an order are examined (default\: 512, or as many as the trace is exact for)]:N:"
   "--by[tables for each dataset, and those of all]:by:(dataset)"
   "--limit[the first N prompts only]:N:"
   "--ray[work on a local Ray, or on that of a cluster (HOST\:PORT\; on one of its machines\: auto)]:local|ADDRESS:"
   "--workers[workers of --ray (default\: as many as it has room for)]:N:"
-  "--json[print JSON]"
   {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
   "--out[write a Parquet\: a row for each bin of each reliability curve]:FILE:"
-)
-
-# guard to ensure default positional specs are added only once per session
-_shtab_simlab_scoring_defaults_added=0
-
-_shtab_simlab_sparse_options=(
-  "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/...]:DIR:"
-  "--draft[the draft set, where the trace holds more than one]:NAME:"
-  "*--recorded[whose rounds were logged\; may be repeated (default\: chain)]:POLICY:"
-  "*"{-p,--policy}"[what is predicted\; may be repeated (default\: chain ddtree\:budget\=8\/16\/32\/64)]:POLICY:"
-  "--measured[a folder of \`simlab confirm\`, or its result file\; without --trace, the trace in it]:DIR:"
-  "--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one]:FILE:"
-  "--what-if[a hypothetical profile in its place, as with \`simlab replay --what-if\`\: \"verify\*0.5,tile\=64\"]:CHANGES:"
-  "--limit[the first N prompts only]:N:"
   "--json[print JSON]"
-  {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
 )
 
 # guard to ensure default positional specs are added only once per session
-_shtab_simlab_sparse_defaults_added=0
+_shtab_simlab_study_scoring_defaults_added=0
 
 _shtab_simlab_train_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -561,12 +546,12 @@ _shtab_simlab_train_defaults_added=0
 _shtab_simlab_train_calibration_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--trace[a recorded trace of prompts to fit on]:DIR:"
-  "--draft[the draft set, where the trace holds more than one]:NAME:"
+  "--draft-set[the draft set, where the trace holds more than one]:NAME:"
   "--limit[the first N prompts only]:N:"
-  "--json[print JSON]"
   "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
   "--out[the table to write]:FILE:"
   "--top-k[ranks that are read at each depth (default 64)]:N:"
+  "--json[print JSON]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -574,37 +559,37 @@ _shtab_simlab_train_calibration_defaults_added=0
 
 _shtab_simlab_train_dflash_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default)]:T:"
-  "--text[text to learn from\: .parquet or .jsonl]:FILE:"
-  "--prompts[prompts that the target answers first]:FILE:"
+  "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default smollm2-135m)]:T:"
   "--out[the folder of the run]:DIR:"
   "--resume[go on with the run in --out]"
-  "--limit[the first N texts only]:N:"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
   "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
-  "*--dev[prompts to score on\; repeats]:FILE:"
+  "*--dev[prompts to score on, never trained on\; repeats]:FILE:"
   "--dev-limit[prompts of each --dev (default 48)]:N:"
+  "--text[text to learn from\: .parquet or .jsonl]:FILE:"
+  "--prompts[prompts that the target answers first]:FILE:"
+  "--limit[the first N texts only]:N:"
+  "--max-tokens[longer texts are cut (default 640)]:N:"
   "--temperature[of generated text (default 0)]:X:"
   "--max-new-tokens[of a generated answer (default 256)]:N:"
   "--chat-template-kwargs[such as \'\{\"enable_thinking\"\: false\}\']:JSON:"
-  "--max-tokens[longer texts are cut (default 640)]:N:"
-  "--init[target (its last layers), random, or a drafter\'s name or folder (default target)]:FROM:"
-  "--block-size[root included (default 8)]:N:"
-  "--layers[draft layers (default 2)]:N:"
+  "--init[target (its last layers), random, or a drafter\'s name or folder\; a folder\'s state.safetensors goes before its weights (default target)]:FROM:"
+  "--block-size[root included (default 8, or that of --init)]:N:"
+  "--layers[draft layers (default 2, or those of --init)]:N:"
   "--taps[target layers whose states are read (default\: five, spread)]:I,J,...:"
   "--causal[no slot of a block sees a later one\: a causal head, as JetSpec has it]"
   "--mask-token[a token of the target (default\: one that no text contains)]:TEXT:"
   "--steps[optimiser steps in all (default 5000)]:N:"
+  "--seed[of the order of texts, of the random blocks and of sampling (default 0)]:N:"
   "--sequences[texts in a step (default 4)]:N:"
   "--roots[random blocks in each of them (default 32)]:N:"
   "--learning-rate[at its highest (default 0.001)]:X:"
   "--warmup-steps[steps of rising learning rate (default 100)]:N:"
   "--head-tokens[commonest tokens that the loss is taken over\; 0\: all (default 8192)]:N:"
-  "--seed[of the order of texts, of the random blocks and of sampling (default 0)]:N:"
-  "--eval-every[steps between evaluations\; each saves (default 500)]:N:"
   "--decay[depths over which a position\'s weight falls by e\; 0\: none (default 4)]:X:"
   "--focal[extra weight of the first error (default 0.3)]:X:"
   "--chain-reward[reward per expected accepted token (default 1)]:X:"
+  "--eval-every[steps between evaluations\; each saves (default 500)]:N:"
   "--variable-prefix[blocks begin with l true tokens, l as likely as X to the power l, and the loss with what comes behind\; D2SD\'s second drafter learns so (try 0.8\; default\: with none)]:X:"
 )
 
@@ -613,32 +598,32 @@ _shtab_simlab_train_dflash_defaults_added=0
 
 _shtab_simlab_train_eagle3_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default)]:T:"
-  "--text[text to learn from\: .parquet or .jsonl]:FILE:"
-  "--prompts[prompts that the target answers first]:FILE:"
+  "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default smollm2-135m)]:T:"
   "--out[the folder of the run]:DIR:"
   "--resume[go on with the run in --out]"
-  "--limit[the first N texts only]:N:"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
   "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
+  "--text[text to learn from\: .parquet or .jsonl]:FILE:"
+  "--prompts[prompts that the target answers first]:FILE:"
+  "--limit[the first N texts only]:N:"
+  "--max-tokens[longer texts are cut (default 640)]:N:"
   "--temperature[of generated text (default 0)]:X:"
   "--max-new-tokens[of a generated answer (default 256)]:N:"
   "--chat-template-kwargs[such as \'\{\"enable_thinking\"\: false\}\']:JSON:"
-  "--max-tokens[longer texts are cut (default 640)]:N:"
-  "--draft-vocab[its own tokens\: the commonest of the text and those that end one\; 0\: all of the target\'s (default 8192)]:N:"
-  "--taps[target layers whose states are read (default\: the release\'s)]:I,J,...:"
   "--steps[optimiser steps in all (default 5000)]:N:"
+  "--seed[of the order of texts, of the random blocks and of sampling (default 0)]:N:"
   "--sequences[texts in a step (default 4)]:N:"
   "--roots[random blocks in each of them (default 64)]:N:"
   "--learning-rate[at its highest (default 0.001)]:X:"
   "--warmup-steps[steps of rising learning rate (default 100)]:N:"
-  "--seed[of the order of texts, of the random blocks and of sampling (default 0)]:N:"
-  "--eval-every[steps between evaluations\; each saves (default 250)]:N:"
   "--weight-decay[of AdamW (default 0.01)]:X:"
-  "--held-out[of the texts, not learnt from (default 0.1)]:SHARE:"
-  "--patience[evaluations in a row without a better held-out loss that end the run\; 0\: none (default 0)]:N:"
-  "--passes[of the head below each root, each on the output of the one before (default 7)]:N:"
+  "--draft-vocab[its own tokens\: the commonest of the text and those that end a text\; 0\: all of the target\'s (default 8192)]:N:"
   "--decay[depths over which a position\'s weight falls by e\; 0\: none (default 4)]:X:"
+  "--eval-every[steps between evaluations\; each saves (default 250)]:N:"
+  "--held-out[share of the texts that is not learnt from (default 0.1)]:SHARE:"
+  "--patience[evaluations in a row without a better held-out loss that end the run\; 0\: none (default 0)]:N:"
+  "--taps[target layers whose states are read (default\: the release\'s)]:I,J,...:"
+  "--passes[of the head below each root, each on the output of the one before (default 7)]:N:"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -650,7 +635,7 @@ _shtab_simlab_train_ngram_options=(
   "--trace[a trace whose texts to count]:DIR:"
   "--like[a trace of the same tokenizer (default\: the packaged one)]:DIR:"
   "--out[the file of counts\: .parquet]:FILE:"
-  "--min-count[leave rarer pairs and triples out (default 1\: none)]:N:"
+  "--min-count[leave rarer pairs and triples out\; 1\: none (default 1)]:N:"
   "--limit[the first N texts only]:N:"
   "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
 )
@@ -661,12 +646,12 @@ _shtab_simlab_train_ngram_defaults_added=0
 _shtab_simlab_train_price_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--trace[a recorded trace of prompts to fit on]:DIR:"
-  "--draft[the draft set, where the trace holds more than one]:NAME:"
-  "--limit[the first N prompts only]:N:"
-  "--json[print JSON]"
-  "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
   {-p,--policy}"[without its rate (default price)]:POLICY:"
+  "--draft-set[the draft set, where the trace holds more than one]:NAME:"
+  "--limit[the first N prompts only]:N:"
+  "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
   "--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one]:FILE:"
+  "--json[print JSON]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -675,12 +660,12 @@ _shtab_simlab_train_price_defaults_added=0
 _shtab_simlab_train_ranks_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--trace[a recorded trace of prompts to fit on]:DIR:"
-  "--draft[the draft set, where the trace holds more than one]:NAME:"
+  "--draft-set[the draft set, where the trace holds more than one]:NAME:"
   "--limit[the first N prompts only]:N:"
-  "--json[print JSON]"
   "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
   "--out[the table to write]:FILE:"
   "--top-k[ranks that are read at each depth (default 64)]:N:"
+  "--json[print JSON]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -688,7 +673,7 @@ _shtab_simlab_train_ranks_defaults_added=0
 
 _shtab_simlab_train_router_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "*--trace[a recording of training prompts\; repeats]:DIR:"
+  "*--trace[a recording of training prompts, with all that the routes read\; repeats]:DIR:"
   "--routes[policies as they are typed, with \| between them]:P|P:"
   "--target[a Hugging Face id or a folder (default\: as the trace names it)]:T:"
   "--draft-set[whose candidates the routes read (default\: the only one)]:NAME:"
@@ -698,14 +683,14 @@ _shtab_simlab_train_router_options=(
   "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
   "--inner-size[between the matrices of the network (default 128)]:N:"
   "--steps[optimiser steps in all (default 2000)]:N:"
+  "--seed[of the order of texts, of the random blocks and of sampling (default 0)]:N:"
   "--sequences[texts in a step (default 32)]:N:"
   "--roots[random blocks in each of them (default 16)]:N:"
   "--learning-rate[at its highest (default 0.001)]:X:"
   "--warmup-steps[steps of rising learning rate (default 20)]:N:"
-  "--seed[of the order of texts, of the random blocks and of sampling (default 0)]:N:"
-  "--eval-every[steps between evaluations\; each saves (default 20)]:N:"
   "--weight-decay[of AdamW (default 0.1)]:X:"
-  "--held-out[of the texts, not learnt from (default 0.2)]:SHARE:"
+  "--eval-every[steps between evaluations\; each saves (default 20)]:N:"
+  "--held-out[share of the texts that is not learnt from (default 0.2)]:SHARE:"
   "--patience[evaluations in a row without a better held-out loss that end the run\; 0\: none (default 10)]:N:"
 )
 
@@ -714,33 +699,33 @@ _shtab_simlab_train_router_defaults_added=0
 
 _shtab_simlab_train_self_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default)]:T:"
-  "--text[text to learn from\: .parquet or .jsonl]:FILE:"
-  "--prompts[prompts that the target answers first]:FILE:"
+  "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default smollm2-135m)]:T:"
   "--out[the folder of the run]:DIR:"
   "--resume[go on with the run in --out]"
-  "--limit[the first N texts only]:N:"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
   "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
+  "--text[text to learn from\: .parquet or .jsonl]:FILE:"
+  "--prompts[prompts that the target answers first]:FILE:"
+  "--limit[the first N texts only]:N:"
+  "--max-tokens[longer texts are cut (default 640)]:N:"
   "--temperature[of generated text (default 0)]:X:"
   "--max-new-tokens[of a generated answer (default 256)]:N:"
   "--chat-template-kwargs[such as \'\{\"enable_thinking\"\: false\}\']:JSON:"
-  "--max-tokens[longer texts are cut (default 640)]:N:"
-  "--masks[tokens that are drafted behind one (default 4)]:N:"
-  "--rank[of each change (default 16)]:N:"
   "--steps[optimiser steps in all (default 3000)]:N:"
+  "--seed[of the order of texts, of the random blocks and of sampling (default 0)]:N:"
   "--sequences[texts in a step (default 1)]:N:"
   "--roots[random blocks in each of them (default 32)]:N:"
   "--learning-rate[at its highest (default 0.001)]:X:"
   "--warmup-steps[steps of rising learning rate (default 50)]:N:"
-  "--head-tokens[commonest tokens that the loss is taken over\; 0\: all (default 4096)]:N:"
-  "--seed[of the order of texts, of the random blocks and of sampling (default 0)]:N:"
-  "--eval-every[steps between evaluations\; each saves (default 100)]:N:"
   "--weight-decay[of AdamW (default 0.01)]:X:"
-  "--held-out[of the texts, not learnt from (default 0.01)]:SHARE:"
-  "--patience[evaluations in a row without a better held-out loss that end the run\; 0\: none (default 0)]:N:"
-  "--consistency[of the squared distance between a mask\'s state and that of the text\'s own row (default 0.1)]:X:"
+  "--head-tokens[commonest tokens that the loss is taken over\; 0\: all (default 4096)]:N:"
   "--decay[depths over which a position\'s weight falls by e\; 0\: none (default 4)]:X:"
+  "--eval-every[steps between evaluations\; each saves (default 100)]:N:"
+  "--held-out[share of the texts that is not learnt from (default 0.01)]:SHARE:"
+  "--patience[evaluations in a row without a better held-out loss that end the run\; 0\: none (default 0)]:N:"
+  "--masks[k, the tokens that are drafted behind a token (default 4)]:N:"
+  "--rank[of each change (default 16)]:N:"
+  "--consistency[of the squared distance between a mask\'s state and that of the text\'s own row (default 0.1)]:X:"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -748,33 +733,33 @@ _shtab_simlab_train_self_defaults_added=0
 
 _shtab_simlab_train_taps_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default)]:T:"
-  "--text[text to learn from\: .parquet or .jsonl]:FILE:"
-  "--prompts[prompts that the target answers first]:FILE:"
+  "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default smollm2-135m)]:T:"
   "--out[the folder of the run]:DIR:"
   "--resume[go on with the run in --out]"
-  "--limit[the first N texts only]:N:"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
   "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
   "--draft[the drafter\: its name or folder (default dflash-smollm2-135m)]:D:"
+  "--text[text to learn from\: .parquet or .jsonl]:FILE:"
+  "--prompts[prompts that the target answers first]:FILE:"
+  "--limit[the first N texts only]:N:"
+  "--max-tokens[longer texts are cut (default 640)]:N:"
   "--temperature[of generated text (default 0)]:X:"
   "--max-new-tokens[of a generated answer (default 256)]:N:"
   "--chat-template-kwargs[such as \'\{\"enable_thinking\"\: false\}\']:JSON:"
-  "--max-tokens[longer texts are cut (default 640)]:N:"
-  "--beam[nodes of each depth (default 48)]:N:"
-  "--extensions[the drafter\'s candidates of the next depth that are looked at below each (default 64)]:N:"
   "--steps[optimiser steps in all (default 400)]:N:"
+  "--seed[of the order of texts, of the random blocks and of sampling (default 0)]:N:"
   "--sequences[texts in a step (default 16)]:N:"
   "--roots[random blocks in each of them (default 16)]:N:"
   "--learning-rate[at its highest (default 0.003)]:X:"
   "--warmup-steps[steps of rising learning rate (default 20)]:N:"
-  "--seed[of the order of texts, of the random blocks and of sampling (default 0)]:N:"
-  "--eval-every[steps between evaluations\; each saves (default 25)]:N:"
   "--weight-decay[of AdamW (default 0.0001)]:X:"
-  "--held-out[of the texts, not learnt from (default 0.1)]:SHARE:"
+  "--eval-every[steps between evaluations\; each saves (default 25)]:N:"
+  "--held-out[share of the texts that is not learnt from (default 0.1)]:SHARE:"
   "--patience[evaluations in a row without a better held-out loss that end the run\; 0\: none (default 5)]:N:"
+  "--beam[nodes of each depth of the pools that it learns from (default 48)]:N:"
+  "--extensions[the drafter\'s candidates of the next depth that are looked at below each (default 64)]:N:"
   "--reach-weight[of the loss on whole paths, beside that below single nodes (default 0.5)]:X:"
-  "--labels[path\: the tokens of the text, below the nodes that it goes through (default)\; law\: the target\'s probabilities at all nodes, as the release learns, a pass of the target for each pool]:labels:(path law)"
+  "--labels[path\: the tokens of the text, below the nodes that it goes through\; law\: the target\'s probabilities at all nodes, as the release learns, a pass of the target for each pool (default path)]:labels:(path law)"
   "--law-roots[with law\: pools that the target is asked at, as many of each text (default 4000)]:N:"
 )
 
@@ -783,33 +768,33 @@ _shtab_simlab_train_taps_defaults_added=0
 
 _shtab_simlab_train_treeflash_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default)]:T:"
-  "--text[text to learn from\: .parquet or .jsonl]:FILE:"
-  "--prompts[prompts that the target answers first]:FILE:"
+  "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default smollm2-135m)]:T:"
   "--out[the folder of the run]:DIR:"
   "--resume[go on with the run in --out]"
-  "--limit[the first N texts only]:N:"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
   "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
   "--draft[the drafter\: its name or folder (default dflash-smollm2-135m)]:D:"
+  "--text[text to learn from\: .parquet or .jsonl]:FILE:"
+  "--prompts[prompts that the target answers first]:FILE:"
+  "--limit[the first N texts only]:N:"
+  "--max-tokens[longer texts are cut (default 640)]:N:"
   "--temperature[of generated text (default 0)]:X:"
   "--max-new-tokens[of a generated answer (default 256)]:N:"
   "--chat-template-kwargs[such as \'\{\"enable_thinking\"\: false\}\']:JSON:"
-  "--max-tokens[longer texts are cut (default 640)]:N:"
-  "--inner-size[between its matrices (default\: the drafter\'s)]:N:"
-  "--dropout[share of its inputs that a step omits (default 0.1)]:X:"
   "--steps[optimiser steps in all (default 600)]:N:"
+  "--seed[of the order of texts, of the random blocks and of sampling (default 0)]:N:"
   "--sequences[texts in a step (default 16)]:N:"
   "--roots[random blocks in each of them (default 16)]:N:"
   "--learning-rate[at its highest (default 0.001)]:X:"
   "--warmup-steps[steps of rising learning rate (default 50)]:N:"
-  "--head-tokens[commonest tokens that the loss is taken over\; 0\: all (default 4096)]:N:"
-  "--seed[of the order of texts, of the random blocks and of sampling (default 0)]:N:"
-  "--eval-every[steps between evaluations\; each saves (default 25)]:N:"
   "--weight-decay[of AdamW (default 0.1)]:X:"
-  "--held-out[of the texts, not learnt from (default 0.1)]:SHARE:"
-  "--patience[evaluations in a row without a better held-out loss that end the run\; 0\: none (default 5)]:N:"
+  "--head-tokens[commonest tokens that the loss is taken over\; 0\: all (default 4096)]:N:"
   "--decay[depths over which a position\'s weight falls by e\; 0\: none (default 4)]:X:"
+  "--eval-every[steps between evaluations\; each saves (default 25)]:N:"
+  "--held-out[share of the texts that is not learnt from (default 0.1)]:SHARE:"
+  "--patience[evaluations in a row without a better held-out loss that end the run\; 0\: none (default 5)]:N:"
+  "--inner-size[I, between the head\'s matrices (default\: the drafter\'s intermediate size)]:N:"
+  "--dropout[share of its inputs that a step omits (default 0.1)]:X:"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -846,14 +831,10 @@ _shtab_simlab() {
         completion) _arguments -C -s $_shtab_simlab_completion_options ;;
         confirm) _arguments -C -s $_shtab_simlab_confirm_options ;;
         crosscheck) _arguments -C -s $_shtab_simlab_crosscheck_options ;;
-        curves) _arguments -C -s $_shtab_simlab_curves_options ;;
         demo) _arguments -C -s $_shtab_simlab_demo_options ;;
-        engine-rules) _arguments -C -s $_shtab_simlab_engine_rules_options ;;
         export) _arguments -C -s $_shtab_simlab_export_options ;;
-        field) _arguments -C -s $_shtab_simlab_field_options ;;
         help) _arguments -C -s $_shtab_simlab_help_options ;;
-        import-cost) _arguments -C -s $_shtab_simlab_import_cost_options ;;
-        import-metrics) _arguments -C -s $_shtab_simlab_import_metrics_options ;;
+        import) _arguments -C -s $_shtab_simlab_import_options ;;
         inspect) _arguments -C -s $_shtab_simlab_inspect_options ;;
         merge) _arguments -C -s $_shtab_simlab_merge_options ;;
         optimize) _arguments -C -s $_shtab_simlab_optimize_options ;;
@@ -863,11 +844,36 @@ _shtab_simlab() {
         record) _arguments -C -s $_shtab_simlab_record_options ;;
         replay) _arguments -C -s $_shtab_simlab_replay_options ;;
         report) _arguments -C -s $_shtab_simlab_report_options ;;
-        reproduce) _arguments -C -s $_shtab_simlab_reproduce_options ;;
-        scoring) _arguments -C -s $_shtab_simlab_scoring_options ;;
-        sparse) _arguments -C -s $_shtab_simlab_sparse_options ;;
+        study) _shtab_simlab_study ;;
         train) _shtab_simlab_train ;;
         version) _arguments -C -s $_shtab_simlab_version_options ;;
+      esac
+  esac
+}
+
+_shtab_simlab_study() {
+  local context state line curcontext="$curcontext" one_or_more='(*)' remainder='(-)*:' default='*::: :->study'
+
+  # Add default positional/remainder specs only if none exist, and only once per session
+  if (( ! _shtab_simlab_study_defaults_added )); then
+    if (( ${_shtab_simlab_study_options[(I)${(q)one_or_more}*]} +          ${_shtab_simlab_study_options[(I)${(q)remainder}*]} +          ${_shtab_simlab_study_options[(I)${(q)default}]} == 0 )); then
+      _shtab_simlab_study_options+=(': :_shtab_simlab_study_commands' '*::: :->study')
+    fi
+    _shtab_simlab_study_defaults_added=1
+  fi
+  _arguments -C -s $_shtab_simlab_study_options
+
+  case $state in
+    study)
+      words=($line[1] "${words[@]}")
+      (( CURRENT += 1 ))
+      curcontext="${curcontext%:*:*}:_shtab_simlab_study-$line[1]:"
+      case $line[1] in
+        curves) _arguments -C -s $_shtab_simlab_study_curves_options ;;
+        engine-rules) _arguments -C -s $_shtab_simlab_study_engine_rules_options ;;
+        field) _arguments -C -s $_shtab_simlab_study_field_options ;;
+        reproduce) _arguments -C -s $_shtab_simlab_study_reproduce_options ;;
+        scoring) _arguments -C -s $_shtab_simlab_study_scoring_options ;;
       esac
   esac
 }
