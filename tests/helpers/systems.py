@@ -253,7 +253,7 @@ SYSTEMS = {
     **{
         f"routed, {name}": System(
             routed_models,
-            lambda seed, family, name=name: [routers_of(seed, family)[name]],  # type: ignore[misc]
+            lambda seed, family, name=name: [routers_of(seed, family)[name]],  # type: ignore[misc, arg-type]
             lambda decoded: (f"route {ran.round.route}" for ran in decoded.rounds),
             frozenset(f"route {route}" for route in range(num)),
             most=40,

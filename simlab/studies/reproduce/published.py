@@ -78,8 +78,8 @@ class PublishedStudy:
 _MODELS = "--target Qwen/Qwen3-8B --draft z-lab/Qwen3-8B-DFlash-b16"
 _RUNNING = "--dtype bfloat16 --device cuda"
 _TEXT = f"--chat-template-kwargs '{{\"enable_thinking\": false}}' --max-new-tokens 2048 {_RUNNING}"
-_COUNTS, _GSM8K = "runs/ddtree-gsm8k"
-_COST = "1,8,15,16,32,64,128,256,512,1024", "runs/ddtree-cost.json"
+_GSM8K = "runs/ddtree-gsm8k"
+_COUNTS, _COST = "1,8,15,16,32,64,128,256,512,1024", "runs/ddtree-cost.json"
 _LINE = f'{{"id": "0", "dataset": "gsm8k", "prompt": "QUESTION{GSM8K_ENDING}"}}'
 
 _QWEN3_8B: Mapping[str, str | None] = {
