@@ -321,7 +321,7 @@ def _instance(dtype: object) -> pl.DataType:
 
 def _cost_fields() -> str:
     """The fields of a cost file with what the class says of them."""
-    docstring = inspect.getdoc(CostFile) or ""
+    docstring = f"{inspect.getdoc(CostFile)}\n"
     listed = re.search(r"Attributes:\n((?:    .*\n)+)", docstring)
     assert listed is not None
     entries = re.sub(r"\n\s+", " ", textwrap.dedent(listed[1])).strip().split("\n")
@@ -343,7 +343,7 @@ def _hint(hint: object) -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "commands.md": commands_page,
     "python.md": python_page,
-    "policies.md": lambda: printed("policies", "--markdown"),
+    "policies.md": lambda: simlab.list_policies().markdown(),
     "columns.md": columns_page,
 }
 
