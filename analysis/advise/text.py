@@ -5,15 +5,15 @@ from collections.abc import Sequence
 
 from simlab.analysis.advise.verdicts import UNDECIDED, WINNER, BatchAdvice, stops_from, verdict_of
 from simlab.analysis.compare.comparisons import Comparison
-from simlab.analysis.table.text import within_width
+from simlab.analysis.table.text import aligned, within_width
 
 _HEADS = (
     "batch",
     "prices",
     "best chain",
-    "over ar [95 %]",
+    "speedup [95 %]",
     "best tree",
-    "over ar [95 %]",
+    "speedup [95 %]",
     "tree / chain [95 %]",
     "tree",
 )
@@ -21,11 +21,7 @@ _HEADS = (
 
 def advice_table(found: Sequence[BatchAdvice]) -> str:
     """A line for each batch size."""
-    lines = [_HEADS, *(_cells(one) for one in found)]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(_HEADS))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+    return aligned([_HEADS, *map(_cells, found)], [True] * len(_HEADS))
 
 
 def _cells(one: BatchAdvice) -> tuple[str, ...]:

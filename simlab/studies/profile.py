@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import ClassVar
 
+from simlab.analysis.table.text import aligned
 from simlab.cost import GRID_STAGES, PLAIN, channel_stage
 from simlab.errors import as_usage_error
 from simlab.options import study
@@ -203,8 +204,4 @@ def _shown_counts(counts: Sequence[int]) -> list[int]:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Cells to the right, as wide as the widest of their column."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    return aligned(rows, [False] * len(rows[0]))
