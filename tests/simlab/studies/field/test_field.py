@@ -11,7 +11,7 @@ from tiny_models import make_pair, write_prompts
 from simlab.analysis.confirm.table import FAILED
 from simlab.cli.main import main
 from simlab.studies.field import field as made
-from simlab.studies.field.options import PACKAGED, FieldSize, expected_seconds
+from simlab.studies.field.options import FULL, PACKAGED, FieldSize, expected_seconds
 from simlab.studies.field.systems import EQUAL, FASTEST, System
 from simlab.traces.artefacts.confirmation import Confirmation, Scalar, read_confirmation
 from simlab.traces.reader import open_trace
@@ -153,7 +153,7 @@ def test_a_draft_set_that_no_system_reads_is_refused(folder: Path, capfd: pytest
 
 
 def test_durations_are_those_of_every_step_that_makes_something() -> None:
-    found = expected_seconds(made.FULL, PACKAGED, 0.05, {"dev": 40, "eval": 80})
+    found = expected_seconds(FULL, PACKAGED, 0.05, {"dev": 40, "eval": 80})
     positions = 40 * 96 * 0.9 * 0.05
     wanted = {
         "record": positions,

@@ -18,7 +18,7 @@ def _written(folder: Path, value: object) -> Path:
 def test_a_file_says_what_the_packaged_models_say(tmp_path: Path) -> None:
     assert read_models(_written(tmp_path, PACKAGED)) == PACKAGED
     bare = {"target": "t", "drafters": {"dflash": "d"}, "channels": {"eagle3": {"checkpoint": "c"}}}
-    whole = {"checkpoint": "c", "drafter": None, "settings": {}, "units": []}
+    whole: dict[str, object] = {"checkpoint": "c", "drafter": None, "settings": {}, "units": []}
     assert read_models(_written(tmp_path, bare))["channels"] == {"eagle3": whole}
 
 
