@@ -24,7 +24,7 @@ from released_data import made_up_release, real_release
 from simlab.cli.main import main
 from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.studies.reproduce.published import DATA_STUDIES, PublishedStudy
-from simlab.studies.reproduce.reproduce import RELEASED
+from simlab.studies.reproduce.reproduce import RELEASED, reproduce
 
 MADE: Mapping[str, Callable[[], dict[str, str]]] = {
     "domino-rounds": made_up_contents,
@@ -37,24 +37,37 @@ MADE: Mapping[str, Callable[[], dict[str, str]]] = {
 }
 
 
+def kept(name: str) -> tuple[str, object]:
+    """What a study printed, as text and as JSON."""
+    text, value = ((GOLDEN / "released" / f"{name}.{kind}").read_text(encoding="utf-8") for kind in ("txt", "json"))
+    return text, json.loads(value)
+
+
 @pytest.mark.parametrize("name", MADE)
 def test_each_printed_figure(name: str, tmp_path: Path) -> None:
     limit = 8 if name == "adixg-cost" else None
     found = RELEASED[name](made_up_release(tmp_path, MADE[name]()), ReproduceOptions(limit=limit, progress=False))
-    kept = (GOLDEN / "released" / f"{name}.txt").read_text(encoding="utf-8")
-    assert found.text() + "\n" == kept
-    json.dumps(found.to_json(), allow_nan=False)
+    text, value = kept(name)
+    assert found.text() + "\n" == text
+    assert close(json.loads(json.dumps(found.to_json(), allow_nan=False)), value)
 
 
-def close(found: object, kept: object) -> bool:
-    """Whether two JSON values are the same, numbers to nine digits."""
-    if isinstance(found, dict) and isinstance(kept, dict):
-        return list(found) == list(kept) and all(close(found[key], kept[key]) for key in found)
-    if isinstance(found, list) and isinstance(kept, list):
-        return len(found) == len(kept) and all(map(close, found, kept))
-    if isinstance(found, float) and isinstance(kept, float):
-        return found == pytest.approx(kept, rel=1e-9, abs=1e-12)
-    return found == kept
+def test_each_printed_figure_of_rounds_that_are_packaged() -> None:
+    found = reproduce(ReproduceOptions("ddtreepp-rounds"))
+    text, value = kept("ddtreepp-rounds")
+    assert found.text() + "\n" == text
+    assert close(found.to_json(), value)
+
+
+def close(found: object, wanted: object) -> bool:
+    """Whether two JSON values are the same, numbers to eight digits."""
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        return list(found) == list(wanted) and all(close(found[key], wanted[key]) for key in found)
+    if isinstance(found, list) and isinstance(wanted, list):
+        return len(found) == len(wanted) and all(map(close, found, wanted))
+    if isinstance(found, float) and isinstance(wanted, float):
+        return found == pytest.approx(wanted, rel=1e-8, abs=1e-12)
+    return found == wanted
 
 
 @pytest.mark.parametrize("study", [one for one in DATA_STUDIES if not one.missing], ids=lambda one: one.name)
@@ -62,5 +75,5 @@ def test_of_the_real_files_what_was_published(study: PublishedStudy, capsys: pyt
     place = real_release(study.release).place
     assert main(["reproduce", study.name, "--data", str(place), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    kept = json.loads((DOCS / "measurements" / "published" / f"{study.name}.json").read_text(encoding="utf-8"))
-    assert close(printed, kept)
+    published = json.loads((DOCS / "measurements" / "published" / f"{study.name}.json").read_text(encoding="utf-8"))
+    assert close(printed, published)

@@ -74,16 +74,6 @@ def test_is_as_in_plain_python(contents: dict[str, str], tmp_path: Path) -> None
     assert all(0 < row["same"] < row["turns"] for row in greedy)
 
 
-def test_sees_a_turn_that_is_no_longer_the_same(contents: dict[str, str], tmp_path: Path) -> None:
-    name = "results/raw/baseline_ddtree_caddtree/mt-bench_T0.0.jsonl"
-    before: Any = domino_caddtree(made_up_release(tmp_path / "as made", contents), QUIET).to_json()
-    records = parsed(contents[name])
-    next(one for one in reversed(records) if one["method"] == "caddtree")["decode_rounds"] += 1
-    files = made_up_release(tmp_path / "planted", contents | {name: lines(records)})
-    after: Any = domino_caddtree(files, QUIET).to_json()
-    assert after["settings"][0]["same"] == before["settings"][0]["same"] - 1
-
-
 def with_nodes(contents: dict[str, str], nodes: Mapping[str, float | None]) -> dict[str, str]:
     """A release in which CaDDTree chose so many nodes of 16, by temperature; None: not released."""
     changed = dict(contents)

@@ -169,14 +169,6 @@ def test_all_texts_equal(contents: dict[str, str], tmp_path: Path) -> None:
     assert "fault" not in found.follows
 
 
-def test_no_text_equal(contents: dict[str, str], tmp_path: Path) -> None:
-    others = {prompt: ([9, *ids], "another") for prompt, ids in long_texts().items()}
-    found = domino_lossless(made_up_release(tmp_path, with_long_texts(contents, others)), QUIET)
-    assert "of 20 texts of 4 models and methods 0 have" in found.follows
-    assert "none equals it as a whole" in found.follows
-    assert "and so does a fault" in found.follows, "there is no chain to compare with"
-
-
 def test_a_chain_that_diverges_less(contents: dict[str, str], tmp_path: Path) -> None:
     """All texts of the chain have the first tokens of autoregressive decoding's, few of the tree's do; and reversed."""
     name = "results/raw/dominotree/gsm8k_T0.0.jsonl"

@@ -120,7 +120,7 @@ def test_a_table_warns_where_few_texts_hold_many_tokens() -> None:
     row |= {"longest_texts_share": 0.3, "same_length": 3, "unexplained": None}
 
     def tables(share: float) -> str:
-        rows: dict[str, list[dict[str, object]]] = {name: [] for name in ("steps", "combined", "reached", "means")}
+        rows: dict[str, list[dict[str, Any]]] = {name: [] for name in ("steps", "combined", "reached", "means")}
         return "\n".join(tables_text({**rows, "drafters": [row | {"longest_texts_share": share}]}))
 
     assert "30 % (a, eagle) of the tokens" in " ".join(tables(0.3).split())
