@@ -53,7 +53,7 @@ def test_each_printed_figure(name: str, tmp_path: Path) -> None:
 
 
 def test_each_printed_figure_of_rounds_that_are_packaged() -> None:
-    found = reproduce(ReproduceOptions("ddtreepp-rounds"))
+    found = reproduce.run(ReproduceOptions("ddtreepp-rounds"))
     text, value = kept("ddtreepp-rounds")
     assert found.text() + "\n" == text
     assert close(found.to_json(), value)
