@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from simlab.studies.merge import merge
     from simlab.studies.optimize.optimize import optimize
     from simlab.studies.policies import list_policies
-    from simlab.studies.profile import profile
+    from simlab.studies.profile.profile import profile
     from simlab.studies.prompts.prompts import prompts
     from simlab.studies.record import add_channel, add_draft, record
     from simlab.studies.replay.replay import replay
@@ -96,7 +96,7 @@ _MODULES = {
     "merge": "simlab.studies.merge",
     "open_trace": "simlab.traces.reader",
     "optimize": "simlab.studies.optimize.optimize",
-    "profile": "simlab.studies.profile",
+    "profile": "simlab.studies.profile.profile",
     "prompts": "simlab.studies.prompts.prompts",
     "record": "simlab.studies.record",
     "replay": "simlab.studies.replay.replay",

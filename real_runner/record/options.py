@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from simlab.options import option, path_or_none
+from simlab.options import limit_option, option, path_or_none
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.execution.executions import check_device_map
 from simlab.real_runner.model_options import (
@@ -26,7 +26,6 @@ from simlab.real_runner.model_options import (
     tap_offset_option,
     target_option,
 )
-from simlab.shared_options import limit_option
 from simlab.traces.format.manifest_entries import check_kept
 from simlab.workers.on_ray import LOCAL, RayOptions, ray_options
 from simlab.workers.parts import Part, parse_part, ray_option, shard_option, workers_option
@@ -195,7 +194,7 @@ Several machines record a part each: with --shard 0/4 to 3/4, into one folder th
 
     @property
     def source_trace(self) -> str | None:
-        """Where ``text_from`` is."""
+        """The trace whose text is taken."""
         return None if self.text_from is None else str(self.text_from)
 
     @property
@@ -210,7 +209,7 @@ Several machines record a part each: with --shard 0/4 to 3/4, into one folder th
 
     @property
     def model_dtype(self) -> str:
-        """Of the models' arithmetic."""
+        """In which the models calculate."""
         return "float32" if self.dtype is None else self.dtype
 
     @property

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from simlab.real_runner.checkpoints.files import write_tensors
 from simlab.real_runner.targets.model import Target, features_of, tapped
-from simlab.real_runner.train.options import LossWeights
+from simlab.real_runner.train.plan import LossWeights
 
 # The training loss of a block drafter: three interventions on cross-entropy.
 #

@@ -1,22 +1,19 @@
 """What a person chooses of a training run. Nothing here imports torch, so that the command line can read it."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from simlab.limits.typed_numbers import MOST_SEED
 from simlab.options import Option, count, nested, option
 from simlab.real_runner.model_options import (
     DRAFTER,
     TARGET,
     device_option,
     layer_numbers,
-    parse_template_kwargs,
 )
-from simlab.sampling.choice import Sampling
-from simlab.shared_options import limit_option
+from simlab.real_runner.train.plan import LossWeights, TextOptions, TrainingPlan, check_positive
 from simlab.tracking.tracker import track_option
 
 PATH, LAW = "path", "law"
@@ -24,80 +21,21 @@ LABELS = (PATH, LAW)
 """What a scorer of pools learns from: the text's own tokens, or the target's probabilities at all nodes."""
 
 
-@dataclass(frozen=True, slots=True)
-class LossWeights:
-    """How much each intervention counts."""
-
-    decay: float = option(4.0, "depths over which a position's weight falls by e; 0: none", "X", group="loss")
-    focal: float = option(0.3, "extra weight of the first error", "X", group="loss")
-    chain: float = option(1.0, "reward per expected accepted token", "X", names="--chain-reward", group="loss")
-
-    def __post_init__(self) -> None:
-        for name in ("decay", "focal", "chain"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"the loss weight {name} must not be negative; got {getattr(self, name)}")
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingPlan:
-    """Everything that decides what a run computes; the learning rate falls to zero over its steps."""
-
-    steps: int = option(..., "optimiser steps in all", "N")
-    seed: int = option(0, "of the order of texts, of the random blocks and of sampling", "N", read=count(0, MOST_SEED))
-    num_sequences: int = option(4, "texts in a step", "N", names="--sequences")
-    num_roots: int = option(32, "random blocks in each of them", "N", names="--roots")
-    learning_rate: float = option(1e-3, "at its highest", "X")
-    warmup_steps: int = option(100, "steps of rising learning rate", "N", read=count(0))
-    weight_decay: float = option(0.01, "of AdamW", "X")
-    head_tokens: int = option(8192, "commonest tokens that the loss is taken over; 0: all", "N", read=count(0))
-    loss: LossWeights = nested(LossWeights(), "loss")
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "num_sequences", "num_roots"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
-        if self.seed >= 2**63:
-            raise ValueError(f"seed must be below 2**63; got {self.seed}")
-        for name in ("seed", "warmup_steps", "weight_decay", "head_tokens"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must not be negative; got {getattr(self, name)}")
-        if not 0 < self.learning_rate < math.inf:
-            raise ValueError(f"the learning rate must be above 0; got {self.learning_rate}")
-
-
-@dataclass(frozen=True, slots=True)
-class TextOptions:
-    """The text that is learnt from: token ids or completions, or what the target answers to prompts."""
-
-    text: Path | None = option(None, "text to learn from: .parquet or .jsonl", "FILE", read=Path, one_of="source!")
-    prompts: Path | None = option(None, "prompts that the target answers first", "FILE", read=Path, one_of="source!")
-    limit: int | None = limit_option("the first N texts only")
-    max_tokens: int = option(640, "longer texts are cut", "N")
-    temperature: float = option(0.0, "of generated text", "X")
-    max_new_tokens: int = option(256, "of a generated answer", "N")
-    chat_template_kwargs: Mapping[str, object] | None = option(
-        None, "such as '{\"enable_thinking\": false}'", "JSON", read=parse_template_kwargs
-    )
-
-    def __post_init__(self) -> None:
-        if (self.text is None) == (self.prompts is None):
-            raise ValueError("exactly one of text and prompts must be given")
-        _check_positive(self, "max_new_tokens", "max_tokens")
-        Sampling(self.temperature, 0, 1.0, 0)
-
-    @property
-    def template_kwargs(self) -> Mapping[str, object]:
-        """Arguments of the chat template; empty without any."""
-        return self.chat_template_kwargs or {}
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """The file of it."""
-        return tuple(path for path in (self.text, self.prompts) if path is not None)
-
-
 _DRAFTER_PLAN = TrainingPlan(steps=5000)
 _DECAY_ALONE, _NO_LOSS = LossWeights(4.0, 0.0, 0.0), LossWeights(0.0, 0.0, 0.0)
+
+
+def _patience(default: int) -> int:
+    said = "evaluations in a row without a better held-out loss that end the run; 0: none"
+    return option(default, said, "N", read=count(0), group="plan")
+
+
+def _eval_every(default: int) -> int:
+    return option(default, "steps between evaluations; each saves", "N", group="plan")
+
+
+def _held_out(default: float) -> float:
+    return option(default, "share of the texts that is not learnt from", "SHARE", group="plan")
 
 
 def _routes(text: str) -> tuple[str, ...]:
@@ -166,7 +104,7 @@ causal head: in a block no slot sees a later one, so that a depth goes on from t
         None, "a token of the target (default: one that no text contains)", "TEXT", group="drafter"
     )
     plan: TrainingPlan = nested(_DRAFTER_PLAN, "plan", without=("weight_decay",))
-    eval_every: int = option(500, "steps between evaluations; each saves", "N", group="plan")
+    eval_every: int = _eval_every(500)
     variable_prefix: float | None = option(
         None,
         "blocks begin with l true tokens, l as likely as X to the power l, and the loss with what comes behind; "
@@ -176,7 +114,7 @@ causal head: in a block no slot sees a later one, so that a depth goes on from t
     )
 
     def __post_init__(self) -> None:
-        _check_positive(self, "dev_limit", "eval_every")
+        check_positive(self, "dev_limit", "eval_every")
         if self.block_size is not None and self.block_size < 2:
             raise ValueError(f"the block size must be at least 2 (the root counts); got {self.block_size}")
         if self.variable_prefix is not None and not 0 < self.variable_prefix < math.inf:
@@ -197,18 +135,12 @@ class NetworkOptions:
     track: Sequence[str] = track_option()
     texts: TextOptions = nested(TextOptions, "text")
     plan: TrainingPlan = nested(_DRAFTER_PLAN, "plan", without=("focal", "chain"))
-    eval_every: int = option(25, "steps between evaluations; each saves", "N", group="plan")
-    held_out: float = option(0.1, "share of the texts that is not learnt from", "SHARE", group="plan")
-    patience: int = option(
-        5,
-        "evaluations in a row without a better held-out loss that end the run; 0: none",
-        "N",
-        read=count(0),
-        group="plan",
-    )
+    eval_every: int = _eval_every(25)
+    held_out: float = _held_out(0.1)
+    patience: int = _patience(5)
 
     def __post_init__(self) -> None:
-        _check_positive(self, "eval_every")
+        check_positive(self, "eval_every")
         _check_early_end(self.held_out, self.patience)
 
 
@@ -262,18 +194,12 @@ target says along the texts is kept in the folder; --resume goes on with it afte
         "plan",
         without=("head_tokens", "decay", "focal", "chain"),
     )
-    eval_every: int = option(20, "steps between evaluations; each saves", "N", group="plan")
-    held_out: float = option(0.2, "share of the texts that is not learnt from", "SHARE", group="plan")
-    patience: int = option(
-        10,
-        "evaluations in a row without a better held-out loss that end the run; 0: none",
-        "N",
-        read=count(0),
-        group="plan",
-    )
+    eval_every: int = _eval_every(20)
+    held_out: float = _held_out(0.2)
+    patience: int = _patience(10)
 
     def __post_init__(self) -> None:
-        _check_positive(self, "inner_size", "eval_every")
+        check_positive(self, "inner_size", "eval_every")
         _check_early_end(self.held_out, self.patience)
         if not self.traces or len(self.routes) < 2:
             raise ValueError("a router learns from one trace or more, for two routes or more with | between them")
@@ -324,7 +250,7 @@ it is refused. --resume goes on after an interruption, as with a drafter."""
     def __post_init__(self) -> None:
         NetworkOptions.__post_init__(self)
         if self.inner_size is not None:
-            _check_positive(self, "inner_size")
+            check_positive(self, "inner_size")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be from 0 to below 1; got {self.dropout}")
 
@@ -380,7 +306,7 @@ it is refused. --resume goes on after an interruption, as with a drafter."""
 
     def __post_init__(self) -> None:
         NetworkOptions.__post_init__(self)
-        _check_positive(self, "beam", "extensions", "law_roots")
+        check_positive(self, "beam", "extensions", "law_roots")
         if self.labels not in LABELS:
             raise ValueError(f"labels are {' or '.join(LABELS)}; got {self.labels}")
         if not 0 <= self.reach_weight < math.inf:
@@ -434,19 +360,13 @@ lowest. --resume goes on after an interruption."""
             )
         },
     )
-    eval_every: int = option(250, "steps between evaluations; each saves", "N", group="plan")
-    patience: int = option(
-        0,
-        "evaluations in a row without a better held-out loss that end the run; 0: none",
-        "N",
-        read=count(0),
-        group="plan",
-    )
+    eval_every: int = _eval_every(250)
+    patience: int = _patience(0)
     passes: int = option(7, "of the head below each root, each on the output of the one before", "N", group="loss")
 
     def __post_init__(self) -> None:
         NetworkOptions.__post_init__(self)
-        _check_positive(self, "passes")
+        check_positive(self, "passes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -482,15 +402,9 @@ on after an interruption. A first-order head on its masks: train treeflash --dra
         "plan",
         without=("focal", "chain"),
     )
-    eval_every: int = option(100, "steps between evaluations; each saves", "N", group="plan")
-    held_out: float = option(0.01, "share of the texts that is not learnt from", "SHARE", group="plan")
-    patience: int = option(
-        0,
-        "evaluations in a row without a better held-out loss that end the run; 0: none",
-        "N",
-        read=count(0),
-        group="plan",
-    )
+    eval_every: int = _eval_every(100)
+    held_out: float = _held_out(0.01)
+    patience: int = _patience(0)
     consistency: float = option(
         0.1,
         "of the squared distance between a mask's state and that of the text's own row",
@@ -500,7 +414,7 @@ on after an interruption. A first-order head on its masks: train treeflash --dra
 
     def __post_init__(self) -> None:
         NetworkOptions.__post_init__(self)
-        _check_positive(self, "masks", "rank")
+        check_positive(self, "masks", "rank")
         if not 0 <= self.consistency < math.inf:
             raise ValueError(f"consistency must be at least 0; got {self.consistency}")
 
@@ -511,9 +425,3 @@ def _check_early_end(held_out: float, patience: int) -> None:
         raise ValueError(f"the held-out share must be between 0 and 1; got {held_out}")
     if patience < 0:
         raise ValueError(f"patience must not be negative; got {patience}")
-
-
-def _check_positive(options: object, *names: str) -> None:
-    for name in names:
-        if getattr(options, name) < 1:
-            raise ValueError(f"{name} must be at least 1; got {getattr(options, name)}")

@@ -18,7 +18,8 @@ from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.features import block_loss
 from simlab.real_runner.train.model_card import CardFacts, model_card
-from simlab.real_runner.train.options import TrainingPlan, TrainOptions
+from simlab.real_runner.train.options import TrainOptions
+from simlab.real_runner.train.plan import TrainingPlan
 from simlab.real_runner.train.setup import (
     TRACKED_FILES,
     check_start,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from simlab.errors import ModelError
-from simlab.real_runner.train.options import TrainingPlan
+from simlab.real_runner.train.plan import TrainingPlan
 from simlab.real_runner.train.text import FeatureStore
 from simlab.traces.format.documents import JsonFields
 from simlab.tracking.tracker import Tracker

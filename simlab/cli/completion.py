@@ -11,7 +11,7 @@ SHELLS = ("bash", "zsh")
 
 @dataclass(frozen=True)
 class CompletionOptions:
-    """For which shell a script is wanted."""
+    """The shell that a script is wanted for."""
 
     DETAILS: ClassVar = """\
 The script is printed; it goes where the shell finds it. For bash, in this shell alone or for good:

@@ -61,17 +61,31 @@ class Command:
 
 _STUDIES = "simlab.studies"
 
+
+def _study(module: str, options: str, run: str, summary: str, json: bool = True) -> Command:
+    """A study whose options stand in its own module."""
+    return Command(summary, f"{_STUDIES}.{module}:{options}", f"{_STUDIES}.{module}:{run}", json=json)
+
+
+def _trained(options: str, summary: str) -> Command:
+    """A network that is trained."""
+    place = f"simlab.real_runner.train.options:{options}"
+    return Command(summary, place, "simlab.cli.train:run", models=True, json=False)
+
+
 COMMANDS: dict[str, Command] = {
-    "demo": Command(
+    "demo": _study(
+        "demo.demo",
+        "DemoOptions",
+        "demo",
         "Run every step once: record, profile, replay, choose, confirm, report.",
-        f"{_STUDIES}.demo.demo:DemoOptions",
-        f"{_STUDIES}.demo.demo:demo",
         json=False,
     ),
-    "prompts": Command(
+    "prompts": _study(
+        "prompts.prompts",
+        "PromptsOptions",
+        "prompts",
         "Make a prompt file of GSM8K, MBPP, HumanEval or MT-bench, dev or test.",
-        f"{_STUDIES}.prompts.prompts:PromptsOptions",
-        f"{_STUDIES}.prompts.prompts:prompts",
     ),
     "record": Command(
         "Record a drafter and a target on real text.",
@@ -80,16 +94,15 @@ COMMANDS: dict[str, Command] = {
         models=True,
         json=False,
     ),
-    "replay": Command(
+    "replay": _study(
+        "replay.replay",
+        "ReplayOptions",
+        "replay",
         "Replay policies on a recorded trace: exact rounds, estimated tokens/s.",
-        f"{_STUDIES}.replay.replay:ReplayOptions",
-        f"{_STUDIES}.replay.replay:replay",
     ),
-    "merge": Command("Put several result files into one.", f"{_STUDIES}.merge:MergeOptions", f"{_STUDIES}.merge:merge"),
-    "compare": Command(
-        "Compare two results on the same prompts, with paired tests.",
-        f"{_STUDIES}.compare:CompareOptions",
-        f"{_STUDIES}.compare:compare",
+    "merge": _study("merge", "MergeOptions", "merge", "Put several result files into one."),
+    "compare": _study(
+        "compare", "CompareOptions", "compare", "Compare two results on the same prompts, with paired tests."
     ),
     "optimize": Command(
         "Choose a policy and its settings on dev prompts; report it on other prompts.",
@@ -98,7 +111,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "profile": Command(
         "Measure the latency of each stage on this machine.",
-        f"{_STUDIES}.profile_options:ProfileRequest",
+        f"{_STUDIES}.profile.options:ProfileRequest",
         "simlab.cli.profile:run",
         models=True,
     ),
@@ -107,10 +120,11 @@ COMMANDS: dict[str, Command] = {
         f"{_STUDIES}.engines.import_options:ImportOptions",
         f"{_STUDIES}.engines.import_files:import_files",
     ),
-    "advise": Command(
+    "advise": _study(
+        "engines.advise",
+        "AdviseOptions",
+        "advise",
         "Chain, tree or neither at each batch size: verdicts, and where they turn.",
-        f"{_STUDIES}.engines.advise:AdviseOptions",
-        f"{_STUDIES}.engines.advise:advise",
     ),
     "confirm": Command(
         "Run policies on the real models, and compare with the prediction.",
@@ -118,10 +132,11 @@ COMMANDS: dict[str, Command] = {
         f"{_STUDIES}.confirm.confirm:confirm",
         models=True,
     ),
-    "crosscheck": Command(
+    "crosscheck": _study(
+        "engines.crosscheck",
+        "CrosscheckOptions",
+        "crosscheck",
         "Does a live serving engine do what a trace predicts?",
-        f"{_STUDIES}.engines.crosscheck:CrosscheckOptions",
-        f"{_STUDIES}.engines.crosscheck:crosscheck",
     ),
     "report": Command(
         "Make one self-contained HTML file of results.",
@@ -129,15 +144,14 @@ COMMANDS: dict[str, Command] = {
         "simlab.cli.report:run",
         json=False,
     ),
-    "policies": Command(
-        "List the policies, their settings and their sources.",
-        f"{_STUDIES}.policies:PoliciesOptions",
-        f"{_STUDIES}.policies:list_policies",
+    "policies": _study(
+        "policies", "PoliciesOptions", "list_policies", "List the policies, their settings and their sources."
     ),
-    "inspect": Command(
+    "inspect": _study(
+        "inspect.inspect",
+        "InspectOptions",
+        "inspect",
         "Show what a trace, checkpoint, cost file, fitted table or result file holds.",
-        f"{_STUDIES}.inspect.inspect:InspectOptions",
-        f"{_STUDIES}.inspect.inspect:inspect",
     ),
     "export": Command(
         "Export policies and results for engines, papers and tests.",
@@ -158,88 +172,50 @@ KINDS: dict[str, tuple[str, dict[str, Command]]] = {
     "train": (
         "Train a drafter for a target, or fit what policies read.",
         {
-            "dflash": Command(
-                "Train a block-diffusion drafter.",
-                "simlab.real_runner.train.options:TrainOptions",
-                "simlab.cli.train:run",
-                models=True,
-                json=False,
+            "dflash": _trained("TrainOptions", "Train a block-diffusion drafter."),
+            "treeflash": _trained("HeadOptions", "Train a first-order head for a drafter."),
+            "taps": _trained("ScorerOptions", "Train a scorer of draft trees for a drafter."),
+            "eagle3": _trained("Eagle3Options", "Train an EAGLE-3 head, which needs no drafter."),
+            "router": _trained("RouterOptions", "Train what chooses among the policies of a router."),
+            "self": _trained("SelfOptions", "Train an adapter with which a target drafts for itself."),
+            "calibration": _study(
+                "fit_tables", "CalibrationOptions", "fit_calibration", "Calibrate the probabilities of a drafter."
             ),
-            "treeflash": Command(
-                "Train a first-order head for a drafter.",
-                "simlab.real_runner.train.options:HeadOptions",
-                "simlab.cli.train:run",
-                models=True,
-                json=False,
-            ),
-            "taps": Command(
-                "Train a scorer of draft trees for a drafter.",
-                "simlab.real_runner.train.options:ScorerOptions",
-                "simlab.cli.train:run",
-                models=True,
-                json=False,
-            ),
-            "eagle3": Command(
-                "Train an EAGLE-3 head, which needs no drafter.",
-                "simlab.real_runner.train.options:Eagle3Options",
-                "simlab.cli.train:run",
-                models=True,
-                json=False,
-            ),
-            "router": Command(
-                "Train what chooses among the policies of a router.",
-                "simlab.real_runner.train.options:RouterOptions",
-                "simlab.cli.train:run",
-                models=True,
-                json=False,
-            ),
-            "self": Command(
-                "Train an adapter with which a target drafts for itself.",
-                "simlab.real_runner.train.options:SelfOptions",
-                "simlab.cli.train:run",
-                models=True,
-                json=False,
-            ),
-            "calibration": Command(
-                "Calibrate the probabilities of a drafter.",
-                f"{_STUDIES}.fit_tables:CalibrationOptions",
-                f"{_STUDIES}.fit_tables:fit_calibration",
-            ),
-            "ranks": Command(
+            "ranks": _study(
+                "fit_tables",
+                "RankOptions",
+                "fit_ranks",
                 "Count how often a drafter's candidate of each rank is right.",
-                f"{_STUDIES}.fit_tables:RankOptions",
-                f"{_STUDIES}.fit_tables:fit_ranks",
             ),
-            "price": Command(
+            "price": _study(
+                "fit_tables",
+                "PriceOptions",
+                "fit_price",
                 "Find the rate at which a policy should exchange seconds for tokens.",
-                f"{_STUDIES}.fit_tables:PriceOptions",
-                f"{_STUDIES}.fit_tables:fit_price",
             ),
-            "ngram": Command(
-                "Count a 3-gram of the target's texts.",
-                f"{_STUDIES}.fit_ngram:NgramOptions",
-                f"{_STUDIES}.fit_ngram:fit_ngram",
-                json=False,
-            ),
+            "ngram": _study("fit_ngram", "NgramOptions", "fit_ngram", "Count a 3-gram of the target's texts."),
         },
     ),
     "study": (
         "Answer a question of research on recorded traces.",
         {
-            "curves": Command(
+            "curves": _study(
+                "curves",
+                "CurvesOptions",
+                "curves",
                 "Is expected throughput unimodal in the tree budget? What do early-stopping rules lose?",
-                f"{_STUDIES}.curves:CurvesOptions",
-                f"{_STUDIES}.curves:curves",
             ),
-            "scoring": Command(
+            "scoring": _study(
+                "scoring",
+                "ScoringOptions",
+                "scoring",
                 "Are the drafter's probabilities calibrated along tree paths?",
-                f"{_STUDIES}.scoring:ScoringOptions",
-                f"{_STUDIES}.scoring:scoring",
             ),
-            "engine-rules": Command(
+            "engine-rules": _study(
+                "engines.rules",
+                "EngineRulesOptions",
+                "engine_rules",
                 "Replay how vLLM and SGLang cut chains: what an oracle, fresh confidences or trees would add.",
-                f"{_STUDIES}.engines.rules:EngineRulesOptions",
-                f"{_STUDIES}.engines.rules:engine_rules",
             ),
             "reproduce": Command(
                 "Reproduce a published figure: theirs, ours, the difference.",

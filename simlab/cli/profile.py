@@ -2,8 +2,8 @@
 
 import sys
 
-from simlab.studies.profile import ProfileTable, profile
-from simlab.studies.profile_options import ProfileRequest
+from simlab.studies.profile.options import ProfileRequest
+from simlab.studies.profile.profile import ProfileTable, profile
 
 
 def run(options: ProfileRequest) -> ProfileTable:

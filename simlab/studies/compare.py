@@ -16,9 +16,8 @@ from simlab.analysis.compare.verdicts import (
 from simlab.analysis.table.prompt_sums import PolicyRun, shared_runs
 from simlab.analysis.table.text import sentences_html, within_width
 from simlab.errors import UsageError, named_or_listed
-from simlab.options import option, study
+from simlab.options import by_option, limit_option, option, policies_option, study
 from simlab.policies.parsing.parse import parse_policies
-from simlab.shared_options import by_option, limit_option, policies_option
 from simlab.studies.inputs.artefacts import PricedPolicies, TraceArtefacts, largest_budget
 from simlab.studies.inputs.prices import prices_for_trace
 from simlab.studies.replay.replay import ReplayTable

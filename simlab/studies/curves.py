@@ -18,7 +18,19 @@ from simlab.arrays import Longs
 from simlab.channels.needs import channels_read
 from simlab.cost import CostTable
 from simlab.errors import CostError, PolicyError, TraceError, UsageError
-from simlab.options import option, path_or_none, paths, study
+from simlab.options import (
+    by_option,
+    costs_option,
+    draft_set_option,
+    limit_option,
+    option,
+    path_or_none,
+    paths,
+    progress_option,
+    study,
+    threads_option,
+    trace_option,
+)
 from simlab.policies.composition import order_of
 from simlab.policies.costs.cell_prices import fewest_samples, half_samples
 from simlab.policies.costs.curves import cost_table
@@ -28,15 +40,6 @@ from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedTexts
 from simlab.sequence_replay import check_needs
-from simlab.shared_options import (
-    by_option,
-    costs_option,
-    draft_set_option,
-    limit_option,
-    progress_option,
-    threads_option,
-    trace_option,
-)
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.inputs.prices import Prices, prices_for_trace, told_apart
 from simlab.studies.inputs.progress import progress_bar

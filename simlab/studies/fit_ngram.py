@@ -12,9 +12,8 @@ import polars as pl
 
 from simlab.arrays import Ints
 from simlab.errors import PromptError, UsageError, as_usage_error
-from simlab.options import option, study
+from simlab.options import limit_option, option, study
 from simlab.policies.edges.ngram_counting import count_texts
-from simlab.shared_options import limit_option
 from simlab.studies.inputs.trace import TraceSource, opened
 from simlab.studies.result import StudyResult
 from simlab.traces.artefacts.ngram import NGramFile, write_ngram_file

@@ -12,7 +12,7 @@ from simlab.analysis.table.text import within_width
 from simlab.arrays import Doubles
 from simlab.channels.needs import channels_read
 from simlab.errors import UsageError, as_usage_error
-from simlab.options import option, path_or_none, study
+from simlab.options import cost_option, draft_set_option, limit_option, option, path_or_none, study
 from simlab.policies.composition import composition_of
 from simlab.policies.fits.calibration import (
     CalibrationQuality,
@@ -31,7 +31,6 @@ from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.rules.online_price import OnlinePrice
 from simlab.recorded import RecordedSequence
 from simlab.sequence_replay import check_needs
-from simlab.shared_options import cost_option, draft_set_option, limit_option
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import Prices, prices_for_trace
 from simlab.studies.inputs.progress import progress_bar
@@ -388,7 +387,7 @@ class PriceFit(StudyResult):
 
 @dataclass(frozen=True)
 class PriceOptions:
-    """For which policy a rate is wanted, on which recording."""
+    """The policy whose rate is wanted, and the recording."""
 
     DETAILS: ClassVar = """\
 The rate, in tokens per second, at which the policy's own rounds bring as many expected tokens.

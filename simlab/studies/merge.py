@@ -8,8 +8,7 @@ from typing import ClassVar
 import polars as pl
 
 from simlab.errors import UsageError
-from simlab.options import option, study
-from simlab.shared_options import progress_option
+from simlab.options import option, progress_option, study
 from simlab.studies.inputs.progress import progress_bar
 from simlab.traces.artefacts.kinds import format_of
 from simlab.traces.format.alone import writing_alone

@@ -101,7 +101,7 @@ def addition_of(options: RecordOptions) -> ChannelOptions | DraftOptions:
 
 
 def _on(options: RecordOptions, wanted: ChannelOptions | DraftOptions) -> ChannelOptions | DraftOptions:
-    """The same addition with the models as they are asked for."""
+    """An addition, with the models as they are asked for."""
     return replace(
         wanted,
         target=options.target,

@@ -14,18 +14,20 @@ from simlab.analysis.table.text import within_width
 from simlab.channels.needs import channels_read
 from simlab.cost import CostTable
 from simlab.errors import MissingChannelError, PolicyError, TraceError, UsageError
-from simlab.options import option, path_or_none, study
-from simlab.policies.parsing.parse import NamedPolicy, parse_policies
-from simlab.sequence_replay import check_needs
-from simlab.shared_options import (
+from simlab.options import (
     by_option,
     cost_option,
     draft_set_option,
     limit_option,
+    option,
+    path_or_none,
     policies_option,
     progress_option,
+    study,
     trace_option,
 )
+from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note, largest_budget
 from simlab.studies.inputs.prices import Prices, prices_for_trace
 from simlab.studies.inputs.progress import progress_bar

@@ -94,7 +94,7 @@ def ray_option(group: str = "") -> str | None:
 
 
 def workers_option(group: str = "") -> int | None:
-    """``--workers``: how many."""
+    """How many workers Ray has: ``--workers``."""
     return option(None, "workers of --ray (default: as many as it has room for)", "N", group=group)
 
 

@@ -20,7 +20,8 @@ from simlab.real_runner.checkpoints.networks.adapter_files import save_adapter
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.features import block_loss
 from simlab.real_runner.train.networks.run import NetworkWords, Start, held_out_of, train_network
-from simlab.real_runner.train.options import SelfOptions, TrainingPlan
+from simlab.real_runner.train.options import SelfOptions
+from simlab.real_runner.train.plan import TrainingPlan
 from simlab.real_runner.train.text import FeatureStore, TrainingBatch
 from simlab.real_runner.train.trainer import HeldOut, commonest, places_of
 

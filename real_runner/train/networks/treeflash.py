@@ -30,7 +30,8 @@ from simlab.real_runner.train.networks.run import (
     held_out_of,
     train_network,
 )
-from simlab.real_runner.train.options import HeadOptions, TrainingPlan
+from simlab.real_runner.train.options import HeadOptions
+from simlab.real_runner.train.plan import TrainingPlan
 from simlab.real_runner.train.text import FeatureStore, TrainingBatch
 from simlab.real_runner.train.trainer import HeldOut, commonest, places_of
 

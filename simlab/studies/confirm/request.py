@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from simlab.options import option
+from simlab.options import by_option, limit_option, one_batch_option, option, policies_option
 from simlab.real_runner.model_options import (
     AnswerOptions,
     device_map_option,
@@ -18,7 +18,6 @@ from simlab.real_runner.model_options import (
     tap_offset_option,
     target_option,
 )
-from simlab.shared_options import by_option, limit_option, one_batch_option, policies_option
 from simlab.studies.inputs.trace import TraceSource
 from simlab.tracking.tracker import track_option
 

@@ -15,7 +15,7 @@ from simlab.studies.inputs.artefacts import TraceArtefacts, with_references
 from simlab.studies.inputs.prices import prices_for_trace
 from simlab.studies.inputs.progress import announce
 from simlab.studies.optimize.optimize import OptimizeResult, optimize
-from simlab.studies.profile import ProfileTable, profile
+from simlab.studies.profile.profile import ProfileTable, profile
 from simlab.studies.record import record
 from simlab.studies.replay.replay import replay
 from simlab.studies.show_round import most_telling_round, round_text

@@ -9,20 +9,22 @@ from simlab.analysis.advise.text import advice_sentences, advice_table, notes_te
 from simlab.analysis.advise.verdicts import BatchAdvice, BatchOf, batch_advice
 from simlab.analysis.table.summaries import BASELINE
 from simlab.errors import CostError, TraceError, UsageError
-from simlab.options import option, paths, study
-from simlab.policies.named.chain import most_drafted
-from simlab.policies.parsing.parse import NamedPolicy, parse_policies
-from simlab.shared_options import (
+from simlab.options import (
     batch_sizes,
     costs_option,
     dev_trace_option,
     draft_set_option,
     limit_option,
+    option,
+    paths,
     policies_option,
     progress_option,
+    study,
     threads_option,
     trace_option,
 )
+from simlab.policies.named.chain import most_drafted
+from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.studies.inputs.artefacts import PricedPolicies, TraceArtefacts
 from simlab.studies.inputs.prices import Prices, measured_prices, prices_of_batch
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened

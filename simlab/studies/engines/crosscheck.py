@@ -22,8 +22,7 @@ from simlab.analysis.crosscheck.verdict import Verdict, verdict_of
 from simlab.analysis.engines.answers import EngineError
 from simlab.analysis.table.text import within_width
 from simlab.errors import UsageError
-from simlab.options import option, path_or_none, study
-from simlab.shared_options import draft_set_option, limit_option, progress_option
+from simlab.options import draft_set_option, limit_option, option, path_or_none, progress_option, study
 from simlab.studies.engines.collect import (
     AnswerLog,
     Collected,

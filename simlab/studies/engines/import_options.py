@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from simlab.limits.typed_numbers import finite_number
-from simlab.options import option
-from simlab.shared_options import draft_set_option, one_batch_option, trace_option
+from simlab.options import draft_set_option, one_batch_option, option, trace_option
 from simlab.studies.inputs.trace import TraceSource
 from simlab.traces.artefacts.engine_tables import FORMS
 

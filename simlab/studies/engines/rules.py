@@ -23,20 +23,22 @@ from simlab.analysis.engine_rules.figures import (
 from simlab.arrays import Doubles
 from simlab.cost import STAGES, CostTable
 from simlab.errors import CostError, TraceError, UsageError
-from simlab.options import option, path_or_none, study
+from simlab.options import (
+    batch_sizes,
+    cost_option,
+    draft_set_option,
+    limit_option,
+    option,
+    path_or_none,
+    progress_option,
+    study,
+    trace_option,
+)
 from simlab.policies.composition import Composition, check_batch
 from simlab.policies.engine.lock_step import TreeChoice, rounds_of_policy, serve, with_filler_requests
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedTexts, texts_of
-from simlab.shared_options import (
-    batch_sizes,
-    cost_option,
-    draft_set_option,
-    limit_option,
-    progress_option,
-    trace_option,
-)
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import Prices, prices_for_trace, prices_of_batch
 from simlab.studies.inputs.progress import progress_bar

@@ -16,8 +16,7 @@ from simlab.analysis.export.engine_costs import (
 )
 from simlab.analysis.export.tables import export_tables, latex, markdown
 from simlab.errors import CostError, TraceError, UsageError
-from simlab.options import count, option, path_or_none, paths, study
-from simlab.shared_options import SLICES, batch_sizes
+from simlab.options import SLICES, batch_sizes, count, option, path_or_none, paths, study
 from simlab.studies.export.batches import ExportedTexts, own_blocks
 from simlab.studies.export.conformance import conformance_text
 from simlab.studies.export.engines import ENGINES, MOST_DRAFT_TOKENS, TABLED, EngineOptions, engine_file

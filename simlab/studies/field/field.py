@@ -43,7 +43,7 @@ from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import prices_for_trace
 from simlab.studies.inputs.progress import announce
 from simlab.studies.optimize.optimize import optimize
-from simlab.studies.profile import profile
+from simlab.studies.profile.profile import profile
 from simlab.studies.record import add_channel, add_draft, record
 from simlab.studies.replay.replay import replay
 from simlab.traces.artefacts.confirmation import read_confirmation

@@ -9,9 +9,8 @@ from simlab.analysis.optimize.finalists import finalist_table, optimism_text, pr
 from simlab.analysis.table.summaries import summarise
 from simlab.analysis.table.text import summary_notes, summary_table
 from simlab.errors import UsageError, named_or_listed
-from simlab.options import option, study
+from simlab.options import option, progress_option, study
 from simlab.real_runner.checkpoints.contents import packaged_checkpoints
-from simlab.shared_options import progress_option
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inspect.checkpoint import fetched_checkpoint, looks_like_checkpoint, read_checkpoint
 from simlab.studies.inspect.cost import cost_json, cost_text, ngram_json, ngram_text, table_json, table_text

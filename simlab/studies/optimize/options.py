@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from simlab.limits.typed_numbers import MOST_SEED
-from simlab.options import count, option
-from simlab.shared_options import (
+from simlab.options import (
     costs_option,
+    count,
     dev_trace_option,
     draft_set_option,
+    option,
     policies_option,
     progress_option,
     threads_option,

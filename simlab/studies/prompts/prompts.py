@@ -17,9 +17,8 @@ import polars as pl
 from simlab.errors import PromptError, UsageError
 from simlab.limits.memory import check_memory, most_bytes
 from simlab.limits.typed_numbers import MOST_SEED
-from simlab.options import count, option, study
+from simlab.options import count, limit_option, option, study
 from simlab.real_runner.targets.hub_files import at_revision, fetch, is_hub_id
-from simlab.shared_options import limit_option
 from simlab.studies.prompts.datasets import BENCHMARKS, TEST, Benchmark, Row
 from simlab.studies.result import StudyResult
 from simlab.traces.format.files import write_beside

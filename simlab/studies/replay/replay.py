@@ -11,21 +11,23 @@ from simlab.analysis.table.summaries import summarise
 from simlab.analysis.table.text import sentences_html, summaries_html, within_width
 from simlab.channels.needs import channels_read
 from simlab.errors import TraceError, UsageError, as_usage_error
-from simlab.options import option, paths, study
-from simlab.policies.engine.replay import Replay
-from simlab.policies.parsing.parse import NamedPolicy
-from simlab.policies.routing.routed_policy import RoutedPolicy
-from simlab.shared_options import (
+from simlab.options import (
     by_option,
     costs_option,
     draft_set_option,
     limit_option,
     one_batch_option,
+    option,
+    paths,
     policies_option,
     progress_option,
+    study,
     threads_option,
     trace_option,
 )
+from simlab.policies.engine.replay import Replay
+from simlab.policies.parsing.parse import NamedPolicy
+from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.studies.inputs.artefacts import PricedPolicies, in_sample_note, priced_policies
 from simlab.studies.inputs.prices import Prices
 from simlab.studies.inputs.trace import TraceSource, draft_set_named, first_prompts, opened

@@ -8,8 +8,18 @@ from typing import ClassVar
 
 from simlab.analysis.crosscheck.summary import read_crosscheck
 from simlab.errors import UsageError
-from simlab.options import count, option, path_or_none, paths, study
-from simlab.shared_options import cost_option, draft_set_option, limit_option, policies_option, trace_option
+from simlab.options import (
+    cost_option,
+    count,
+    draft_set_option,
+    limit_option,
+    option,
+    path_or_none,
+    paths,
+    policies_option,
+    study,
+    trace_option,
+)
 from simlab.studies.inputs.trace import TraceSource, opened
 from simlab.studies.report.build import built_page
 from simlab.studies.report.inputs import inputs_of_replay, inputs_of_results

@@ -5,12 +5,12 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from simlab.options import option
-from simlab.shared_options import (
+from simlab.options import (
     cost_option,
     dev_trace_option,
     draft_set_option,
     limit_option,
+    option,
     policies_option,
     progress_option,
 )

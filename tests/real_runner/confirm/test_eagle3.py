@@ -20,7 +20,7 @@ from simlab.real_runner.heads.eagle3.producer import Eagle3Producer
 from simlab.real_runner.record.additions.add import ChannelOptions, add
 from simlab.studies.confirm.run import run_confirmation
 from simlab.studies.inputs.artefacts import with_references
-from simlab.studies.profile import profile
+from simlab.studies.profile.profile import profile
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import open_trace
 

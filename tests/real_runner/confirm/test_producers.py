@@ -29,7 +29,7 @@ from simlab.real_runner.record.additions.add import ChannelOptions, add
 from simlab.studies.confirm.run import run_confirmation
 from simlab.studies.inputs.artefacts import with_references
 from simlab.studies.inputs.prices import cost_table_of
-from simlab.studies.profile import profile
+from simlab.studies.profile.profile import profile
 from simlab.traces.artefacts.cost import read_cost_file
 
 POLICY = flash_policy(8)

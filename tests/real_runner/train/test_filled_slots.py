@@ -17,7 +17,7 @@ from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.features import block_loss
-from simlab.real_runner.train.options import TrainingPlan
+from simlab.real_runner.train.plan import TrainingPlan
 from simlab.real_runner.train.text import FeatureStore
 from simlab.real_runner.train.train import DrafterLoss
 

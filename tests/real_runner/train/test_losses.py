@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simlab.real_runner.train.features import block_loss
-from simlab.real_runner.train.options import LossWeights
+from simlab.real_runner.train.plan import LossWeights
 
 
 def loss_by_hand(

@@ -10,7 +10,8 @@ from training_runs import arguments, content, dev, finished, make_files, texts, 
 
 from simlab.cli.main import main
 from simlab.real_runner.train import train as train_dflash
-from simlab.real_runner.train.options import HeadOptions, TextOptions, TrainingPlan
+from simlab.real_runner.train.options import HeadOptions
+from simlab.real_runner.train.plan import TextOptions, TrainingPlan
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from simlab.cost import PLAIN
 from simlab.errors import ModelError
 from simlab.real_runner.profile.options import CONTEXTS, NODE_COUNTS, ProfileOptions
 from simlab.real_runner.profile.profile import ProfileResult
-from simlab.studies.profile import ProfileTable, reading_text
+from simlab.studies.profile.profile import ProfileTable, reading_text
 from simlab.traces.artefacts.cost import CostFile, read_cost_file, write_cost_file
 from simlab.traces.format.manifest_entries import ModelInfo
 
@@ -54,7 +54,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[ProfileOptions]:
         found.append(options)
         return ProfileResult(cost_file(), 1)
 
-    monkeypatch.setattr("simlab.studies.profile.run_profile", profile)
+    monkeypatch.setattr("simlab.studies.profile.profile.run_profile", profile)
     return found
 
 
@@ -155,7 +155,7 @@ def test_a_refusal_is_passed_on(
     def refuse(_options: object) -> None:
         raise ModelError("the drafter does not fit the target")
 
-    monkeypatch.setattr("simlab.studies.profile.run_profile", refuse)
+    monkeypatch.setattr("simlab.studies.profile.profile.run_profile", refuse)
     assert main(["profile"]) == 2
     assert capsys.readouterr().err == "simlab: the drafter does not fit the target\n"
 
@@ -166,7 +166,7 @@ def test_an_interrupted_profile_says_how_to_go_on(
     def stop(_options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simlab.studies.profile.run_profile", stop)
+    monkeypatch.setattr("simlab.studies.profile.profile.run_profile", stop)
     assert main(["profile", "--out", "x.json"]) == 130
     assert "interrupted; what was measured is in x.json: add --resume to go on" in capsys.readouterr().err
 

@@ -11,7 +11,7 @@ from simlab.errors import UsageError
 from simlab.real_runner.model_options import AnswerOptions
 from simlab.studies.fit_ngram import fit_ngram
 from simlab.studies.fit_tables import fit_calibration, fit_ranks
-from simlab.studies.profile import ProfileTable
+from simlab.studies.profile.profile import ProfileTable
 from simlab.traces.format.documents import with_digest
 
 

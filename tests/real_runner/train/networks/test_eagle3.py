@@ -24,7 +24,7 @@ from simlab.real_runner.train.networks.eagle3 import (
     own_tokens,
     unrolled,
 )
-from simlab.real_runner.train.options import LossWeights, TrainingPlan
+from simlab.real_runner.train.plan import LossWeights, TrainingPlan
 from simlab.real_runner.train.text import FeatureStore, TrainingBatch, given_texts
 
 PASSES, TAPS = 4, (0, 2)

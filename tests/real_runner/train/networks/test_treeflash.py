@@ -18,7 +18,7 @@ from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.features import read_features
 from simlab.real_runner.train.networks.treeflash import HeadLoss
-from simlab.real_runner.train.options import LossWeights, TrainingPlan
+from simlab.real_runner.train.plan import LossWeights, TrainingPlan
 from simlab.real_runner.train.text import FeatureStore, given_texts
 
 PLAN = TrainingPlan(

@@ -24,7 +24,7 @@ from simlab.real_runner.profile.options import (
 )
 from simlab.real_runner.profile.profile import profile as run_profile
 from simlab.studies.inspect.cost import cost_json
-from simlab.studies.profile_options import ProfileRequest
+from simlab.studies.profile.options import ProfileRequest
 from simlab.studies.result import StudyResult
 from simlab.traces.artefacts.cost import CostFile, read_cost_file
 

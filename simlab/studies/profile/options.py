@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from simlab.limits.typed_numbers import whole_number
-from simlab.options import count, option
+from simlab.options import count, one_batch_option, option
 from simlab.real_runner.model_options import (
     DTYPES,
     AnswerOptions,
@@ -21,7 +21,6 @@ from simlab.real_runner.model_options import (
     target_option,
 )
 from simlab.real_runner.profile.options import ProfileChannel
-from simlab.shared_options import one_batch_option
 
 _HIGHEST, _MOST_NUMBERS, _MOST_REPEATS = 1_000_000, 10_000, 100_000
 _MEASURED, _SAMPLING = "what is measured", "sampling, which is part of verification"
