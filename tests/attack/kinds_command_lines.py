@@ -6,10 +6,11 @@ from random import Random
 
 from attack_cases import Command, Damage, Kind
 
-from simlab.cli.main import COMMANDS, parser_for
+from simlab.cli.main import COMMANDS, KINDS, parser_for
 from simlab.cli.parser import Parser
 
-_LEFT_OUT = ("demo", "profile", "reproduce")
+_LEFT_OUT = ("demo", "profile")
+_KINDS_LEFT_OUT = ("reproduce", "field")
 """They take minutes, or ask the hub."""
 
 _NUMBERS = (
@@ -162,17 +163,16 @@ def _words_of(option: argparse.Action, chance: Random) -> list[str]:
 
 
 def _drawn(chance: Random) -> Command:
-    name = chance.choice([one for one in COMMANDS if one not in _LEFT_OUT])
-    parser, words = parser_for(name), [name]
-    assert parser.commands is not None
-    command = parser.commands.choices[name]
-    if command.commands is not None:
-        kind = chance.choice(list(command.commands.choices))
-        words.append(kind)
-        command = command.commands.choices[kind]
+    words = [chance.choice([one for one in (*COMMANDS, *KINDS) if one not in _LEFT_OUT])]
+    if words[0] in KINDS:
+        words.append(chance.choice([one for one in KINDS[words[0]][1] if one not in _KINDS_LEFT_OUT]))
+    command = parser_for(*words)
+    for word in words:
+        assert command.commands is not None
+        command = command.commands.choices[word]
     words += _command_line(command, chance)
     words += _kept_small(words)
-    return Command(tuple(words), codes=(0, 1) if name == "confirm" else (0,), figured=False)
+    return Command(tuple(words), codes=(0, 1) if words[0] in ("confirm", "import") else (0,), figured=False)
 
 
 def _kept_small(words: list[str]) -> list[str]:

@@ -160,7 +160,7 @@ def killed_and_resumed(runs: Path, seed: int, typed: Sequence[str]) -> None:
     """``runs/unbroken/run`` and ``runs/killed/run``; prints where the kills fell, as JSON."""
     small_files()
     # What is compiled on the first import is compiled before a run is timed.
-    subprocess.run([sys.executable, "-c", "import simlab.cli.training.train"], check=True)
+    subprocess.run([sys.executable, "-c", "import simlab.cli.train"], check=True)
     unbroken, killed = runs / "unbroken" / "run", runs / "killed" / "run"
     started = time.perf_counter()
     if _child(unbroken, typed, None) != 0:

@@ -62,22 +62,40 @@ BOXED = Layout(
 )
 '''
 
-COMMAND = '''"""``simlab greet``: a command that a test adds."""
+COMMAND = '''"""A study that a test adds."""
 
-import argparse
+from dataclasses import dataclass
+from typing import ClassVar
 
-from simlab.cli.parser import Parser
-
-DETAILS = "It greets whoever is named."
-
-
-def add_arguments(parser: Parser) -> None:
-    parser.add_argument("--name", default="you")
+from simlab.options import option, study
 
 
-def run(options: argparse.Namespace) -> int:
-    print(f"greetings to {options.name}")
-    return 0
+@dataclass(frozen=True)
+class GreetOptions:
+    """Who is greeted."""
+
+    DETAILS: ClassVar = "It greets whoever is named."
+
+    name: str = option("you", "whom", "NAME")
+
+
+@dataclass(frozen=True)
+class Greeting:
+    """What is said."""
+
+    name: str
+
+    def to_json(self) -> dict[str, object]:
+        return {"name": self.name}
+
+    def text(self) -> str:
+        return f"greetings to {self.name}"
+
+
+@study(GreetOptions)
+def greet(options: GreetOptions) -> Greeting:
+    """Greet somebody."""
+    return Greeting(options.name)
 '''
 
 CONFIG = {
@@ -140,11 +158,11 @@ EXTENSIONS: dict[str, tuple[Touch, ...]] = {
         ),
     ),
     "command": (
-        Touch("simlab/cli/greet.py", "", COMMAND),
+        Touch("simlab/studies/greet.py", "", COMMAND),
         Touch(
             "simlab/cli/main.py",
-            '    "completion": ("simlab',
-            '    "greet": ("simlab.cli.greet", "Greet somebody."),\n',
+            '    "completion": Command(',
+            '    "greet": _study("greet", "GreetOptions", "greet", "Greet somebody."),\n',
         ),
     ),
     "column": (
@@ -164,7 +182,7 @@ EXTENSIONS: dict[str, tuple[Touch, ...]] = {
 FILES = {
     "policy": {"policies/named/first_tokens.py", "policies/__init__.py"},
     "layout": {"real_runner/checkpoints/boxed.py", "real_runner/checkpoints/layouts.py"},
-    "command": {"simlab/cli/greet.py", "simlab/cli/main.py"},
+    "command": {"simlab/studies/greet.py", "simlab/cli/main.py"},
     "column": {"analysis/table/summaries.py", "analysis/table/text.py"},
 }
 """The files that docs/map.md names."""
@@ -304,3 +322,6 @@ def test_command_is_listed_and_runs(product: Product) -> None:
     assert "Greet somebody" in product.simlab("--help")
     assert "greets whoever is named" in product.simlab("greet", "--help")
     assert product.simlab("greet", "--name", "all") == "greetings to all\n"
+    assert product.simlab("greet", "--json") == '{\n "name": "you"\n}\n'
+    code = "from simlab.studies.greet import greet; print(greet(name='me').text())"
+    assert product.run("-c", code) == "greetings to me\n"

@@ -236,8 +236,8 @@ def test_modules_keep_to_their_floors() -> None:
             "if TYPE_CHECKING:\n    from simlab.analysis import x",
             "must not import from simlab.analysis",
         ),
-        ("simlab.policies.edges.models", "import simlab.cli.demo", "must not import from simlab.cli"),
-        ("simlab.studies.compare", "from simlab.cli.options import add_trace", "must not import from simlab.cli"),
+        ("simlab.policies.edges.models", "import simlab.cli.record", "must not import from simlab.cli"),
+        ("simlab.studies.compare", "from simlab.cli.main import COMMANDS", "must not import from simlab.cli"),
         ("simlab.studies.compare", "from simlab.studies.curves import x", "must not import from simlab.studies.curves"),
         (
             "simlab.studies.inputs.trace",
@@ -275,7 +275,7 @@ def test_planted_fault_is_found(module: str, source: str, fault: str) -> None:
         ("simlab.real_runner.models", "import torch\nfrom simlab.traces.reader import x\nimport simlab.policies.named"),
         ("simlab.studies.compare", "import polars\nfrom simlab.studies.replay.replay import replay"),
         ("simlab.studies.demo.live", "from simlab.studies.report.report import report"),
-        ("simlab.cli.replay", "from simlab.studies.replay.replay import replay"),
+        ("simlab.cli.optimize", "from simlab.studies.replay.replay import replay"),
     ],
 )
 def test_proper_module_passes(module: str, source: str) -> None:

@@ -26,7 +26,7 @@ def test_the_script_is_that_of_the_parser(shell: str, capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize(
     ("words", "completed"),
-    [(["simlab", "rep"], {"replay", "report", "reproduce"}), (["simlab", "replay", "--ro"], {"--rounds"})],
+    [(["simlab", "rep"], {"replay", "report"}), (["simlab", "replay", "--ro"], {"--rounds"})],
 )
 def test_bash_completes(words: list[str], completed: set[str], capsys: pytest.CaptureFixture[str]) -> None:
     bash = shutil.which("bash")

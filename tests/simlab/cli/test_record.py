@@ -47,13 +47,18 @@ def test_what_is_typed_arrives(calls: Calls) -> None:
     assert (options.target, options.draft, options.prompts, options.out) == ("t", "d", Path("p.jsonl"), Path("runs/x"))
     assert (options.completions, options.text_from, options.limit, options.resume) == (None, None, None, False)
     assert (options.temperature, options.chat_template_kwargs) == (0.7, {"enable_thinking": False})
-    assert (options.min_width, options.exact_budget, options.dtype, options.device) == (64, 512, "float32", "cpu")
+    assert (options.min_width, options.exact_budget, options.model_dtype, options.devices) == (
+        64,
+        512,
+        "float32",
+        ("cpu",),
+    )
 
 
 def test_the_models_that_come_with_simlab_are_the_default(calls: Calls) -> None:
     assert main(["record", "--prompts", "p.jsonl", "--out", "runs/x"]) == 0
     (options,) = calls.recorded
-    assert (options.target, options.draft) == ("smollm2-135m", "dflash-smollm2-135m")
+    assert (options.target_name, options.draft_name) == ("smollm2-135m", "dflash-smollm2-135m")
 
 
 def test_a_dry_run_records_nothing(calls: Calls, capsys: pytest.CaptureFixture[str]) -> None:

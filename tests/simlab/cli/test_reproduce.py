@@ -38,7 +38,7 @@ from simlab.traces.writer import TraceWriter
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    assert main(["reproduce", "--json", *arguments]) == 0
+    assert main(["study", "reproduce", "--json", *arguments]) == 0
     value: dict[str, Any] = json.loads(capsys.readouterr().out)
     return value
 
@@ -94,7 +94,7 @@ def test_their_statistics_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_text_says_which_mean_theirs_is(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reproduce", "ddtreepp-rounds"]) == 0
+    assert main(["study", "reproduce", "ddtreepp-rounds"]) == 0
     text = capsys.readouterr().out
     assert "8.68 is the pooled mean" in text
     assert "9.08 lies above both intervals" in text
@@ -158,7 +158,7 @@ def test_averaging_on_several_traces(tmp_path: Path, capsys: pytest.CaptureFixtu
         own = [tokens / rounds for tokens, rounds in texts if rounds]
         assert row["acceptance_length"] == pytest.approx(pooled)
         assert row["acceptance_length_macro"] == pytest.approx(sum(own) / len(own))
-    assert main(["reproduce", "averaging", "--limit", "2", *policies]) == 0
+    assert main(["study", "reproduce", "averaging", "--limit", "2", *policies]) == 0
     text = capsys.readouterr().out
     assert "6.11" in text
     assert "Fewer than 20 prompts" in text
@@ -262,7 +262,7 @@ def test_the_chain_of_a_trace_of_the_right_models(
     assert macro["difference_share"] == pytest.approx(macro["ours"] / 6.39 - 1)
     assert macro["within_interval"] is False
     assert value["differing"] == []
-    assert main(["reproduce", "zlab-166", "--trace", places["trace"]]) == 0
+    assert main(["study", "reproduce", "zlab-166", "--trace", places["trace"]]) == 0
     assert "All that the trace can show is equal." in capsys.readouterr().out
 
 
@@ -279,7 +279,7 @@ def test_the_budget_is_chosen_on_dev_prompts(places: dict[str, str], capsys: pyt
     assert [row["theirs"] for row in value["rows"]] == [6.57, 9.54, 4.78, 6.75]
     assert [row["policy"] for row in value["rows"]] == ["chain", value["chosen"]] * 2
     assert value["differing"] == ["new tokens, at most", "number of prompts", "budgets tried"]
-    assert main(["reproduce", "ddtree-gsm8k", *arguments]) == 0
+    assert main(["study", "reproduce", "ddtree-gsm8k", *arguments]) == 0
     text = capsys.readouterr().out
     assert "Not a reproduction: 3 of what must be equal" in text
     assert "on dev prompts" in text
@@ -297,7 +297,7 @@ def test_another_budget_would_be_chosen_on_the_evaluation_prompts(
     value = said(capsys, "ddtree-gsm8k", *arguments)
     assert (value["chosen"], value["chosen_on_evaluation"]) == ("ddtree:budget=16", "ddtree:budget=64")
     assert {row["policy"] for row in value["rows"]} == {"chain", "ddtree:budget=16"}
-    assert main(["reproduce", "ddtree-gsm8k", *arguments]) == 0
+    assert main(["study", "reproduce", "ddtree-gsm8k", *arguments]) == 0
     assert "as theirs was, it would be ddtree:budget=64." in capsys.readouterr().out
 
 
@@ -317,7 +317,7 @@ def test_the_list_says_what_runs(capsys: pytest.CaptureFixture[str]) -> None:
     }
     assert set(found) == set(PUBLISHED)
     assert said(capsys, "--list") == value
-    assert main(["reproduce"]) == 0
+    assert main(["study", "reproduce"]) == 0
     text = capsys.readouterr().out
     assert all(name in text for name in PUBLISHED)
 
@@ -326,7 +326,7 @@ def test_the_list_says_what_runs(capsys: pytest.CaptureFixture[str]) -> None:
 def test_without_a_trace_it_says_what_is_missing_and_what_to_type(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["reproduce", name]) == 2
+    assert main(["study", "reproduce", name]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     sentence, *commands = err.splitlines()
@@ -361,7 +361,7 @@ def test_the_commands_can_be_typed(line: str) -> None:
     ],
 )
 def test_a_mistake_is_one_sentence(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reproduce", *arguments]) == 2
+    assert main(["study", "reproduce", *arguments]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert told in err
@@ -371,10 +371,10 @@ def test_a_budget_needs_prices_and_other_prompts(
     places: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     both = ["ddtree-gsm8k", "--trace", places["trace"], "--dev-trace"]
-    assert main(["reproduce", *both, places["dev"]]) == 2
+    assert main(["study", "reproduce", *both, places["dev"]]) == 2
     assert "needs a latency profile" in capsys.readouterr().err
-    assert main(["reproduce", *both, places["trace"], "--cost", places["cost"]]) == 2
+    assert main(["study", "reproduce", *both, places["trace"], "--cost", places["cost"]]) == 2
     assert "12 prompts of --dev-trace are among those of --trace" in capsys.readouterr().err
     other = write_synthetic_trace(tmp_path / "other", seed=9, num_sequences=2, length=12)
-    assert main(["reproduce", *both, str(other), "--cost", places["cost"]]) == 2
+    assert main(["study", "reproduce", *both, str(other), "--cost", places["cost"]]) == 2
     assert "different models or blocks" in capsys.readouterr().err
