@@ -6,7 +6,8 @@ from random import Random
 
 from attack_cases import Command, Damage, Kind
 
-from simlab.cli.main import COMMANDS, KINDS, parser_for
+from simlab.cli import main as command_line
+from simlab.cli.main import COMMANDS, parser_for
 from simlab.cli.parser import Parser
 
 _LEFT_OUT = ("demo", "profile")
@@ -163,9 +164,9 @@ def _words_of(option: argparse.Action, chance: Random) -> list[str]:
 
 
 def _drawn(chance: Random) -> Command:
-    words = [chance.choice([one for one in (*COMMANDS, *KINDS) if one not in _LEFT_OUT])]
-    if words[0] in KINDS:
-        words.append(chance.choice([one for one in KINDS[words[0]][1] if one not in _KINDS_LEFT_OUT]))
+    words = [chance.choice([one for one in (*COMMANDS, *command_line.KINDS) if one not in _LEFT_OUT])]
+    if words[0] in command_line.KINDS:
+        words.append(chance.choice([one for one in command_line.KINDS[words[0]][1] if one not in _KINDS_LEFT_OUT]))
     command = parser_for(*words)
     for word in words:
         assert command.commands is not None

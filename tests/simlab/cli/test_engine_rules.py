@@ -9,7 +9,7 @@ from simlab.cli.main import main
 from simlab.errors import UsageError
 from simlab.studies.engines.rules import NUM_SCHEDULES
 
-FEW = ["--limit", "3", "--batch", "1", "--batch", "3"]
+FEW = ["--limit", "3", "--batch", "1,3"]
 
 
 def test_json_and_tables_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
