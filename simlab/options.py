@@ -324,7 +324,6 @@ def batch_size(text: str) -> int:
     >>> batch_size("8")
     8
     """
-    sizes = batch_sizes(text)
-    if len(sizes) > 1:
+    if "," in text:
         raise ValueError(f"expected one batch size, such as 4; got {text!r}; run the command once for each")
-    return sizes[0]
+    return whole_number(text, 1)
