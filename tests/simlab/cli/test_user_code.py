@@ -48,7 +48,7 @@ class Mine(Stateless):
         ("return self.select(draft)", "failed: RecursionError: maximum recursion depth exceeded"),
         ("raise StopIteration", "line 25, failed: RuntimeError: generator raised StopIteration"),
         ("raise Unsaid", "line 25, failed: Unsaid: what it says cannot be shown"),
-        ("sys.stdout = None; return DraftTree.chain(draft.root_token, [])", "in the place of the standard output"),
+        ("sys.stdout = None; return DraftTree.chain(draft.root_token, [])", "in place of the standard output"),
         ("return object.__new__(DraftTree)", "`select` returns a DraftTree"),
         ("sys.setrecursionlimit(60); return self.select(draft)", "failed: RecursionError"),
         ("return None", "chose NoneType; `select` returns a DraftTree"),

@@ -238,12 +238,12 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> 
     return out if code == 0 else err
 
 
-def test_the_command_adds_and_foresees(made: Path, trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_adds_and_estimates(made: Path, trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     typed = ("--trace", str(trace), "--add-channel", f"flash={made / 'head'},previous=4,top_k=5")
     before = bytes_of(trace)
-    foreseen = said(capsys, *typed, "--dry-run")
-    assert "45 scored tokens at each" in foreseen
-    assert "roots           45" in foreseen
+    estimated = said(capsys, *typed, "--dry-run")
+    assert "45 scored tokens at each" in estimated
+    assert "roots           45" in estimated
     measured = said(capsys, *typed, "--dry-run", "sample")
     assert "expected size" in measured
     assert "expected time" in measured
@@ -254,7 +254,7 @@ def test_the_command_adds_and_foresees(made: Path, trace: Path, capsys: pytest.C
     assert "Added: the channel flash" in said(capsys, *typed)
     assert "choose another name" in said(capsys, *typed, code=2)
     assert "Added" in said(capsys, *typed, "--resume")
-    assert "--draft other -p ddtree" in said(capsys, *other)
+    assert "--draft-set other -p ddtree" in said(capsys, *other)
     assert list(open_trace(trace).channel_ids) == ["flash"]
     assert main(["inspect", str(trace)]) == 0
 
