@@ -164,7 +164,8 @@ def reader_of(one: Field[Any], typed: Option) -> Reader:
     if typed.read is not None:
         return typed.read
     kinds = {one.type} | {kind for part in get_args(one.type) for kind in (part, *get_args(part))}
-    for kind, read in ((Path, Path), (int, count()), (float, finite_number)):
+    # What may be an address is not read as a path, which has no two slashes behind each other.
+    for kind, read in ((str, str), (Path, Path), (int, count()), (float, finite_number)):
         if kind in kinds:
             return read
     return str

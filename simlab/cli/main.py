@@ -352,7 +352,8 @@ def named(place: str) -> Any:  # noqa: ANN401 - a class or a function
 
 def _files(options: object) -> list[tuple[str, Option, Path]]:
     """The options that name what is written: as they are typed, how they are declared, and the path that was given."""
-    fields = [(field, typed) for field, typed in declared(type(options)) if isinstance(typed, Option) and typed.writes]
+    fields = [(field, typed) for field, typed in declared(type(options)) if isinstance(typed, Option)]
+    fields = [(field, typed) for field, typed in fields if typed.writes or typed.example]
     given = [(flags(field, typed)[-1], typed, getattr(options, field.name)) for field, typed in fields]
     return [(name, typed, Path(path)) for name, typed, path in given if path is not None]
 
@@ -368,7 +369,7 @@ def _check_files_to_write(options: object) -> None:
 
 def _written(options: object) -> list[tuple[str, Path]]:
     """What to say of each path that was written."""
-    return [(typed.writes, path) for _, typed, path in _files(options)]
+    return [(typed.writes, path) for _, typed, path in _files(options) if typed.writes]
 
 
 def _resume_hint(options: object) -> str:

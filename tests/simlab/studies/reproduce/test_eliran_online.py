@@ -97,10 +97,10 @@ def test_what_is_no_such_file_is_refused_in_a_sentence(tmp_path: Path, text: str
 def test_the_list_says_that_it_was_not_run_and_the_command_what_runs_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["reproduce", "--list"]) == 0
+    assert main(["study", "reproduce", "--list"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "eliran-online: the rounds of its step 6.3 were not at hand; with --data CLONE it runs" in printed
-    assert main(["reproduce", "eliran-online"]) == 2
+    assert main(["study", "reproduce", "eliran-online"]) == 2
     said = capsys.readouterr().err
     assert "the rounds of its step 6.3 were not at hand" in said
     assert "git clone https://github.com/Eliran-Turgeman/ddtree" in said

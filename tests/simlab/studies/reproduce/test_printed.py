@@ -73,7 +73,7 @@ def close(found: object, wanted: object) -> bool:
 @pytest.mark.parametrize("study", [one for one in DATA_STUDIES if not one.missing], ids=lambda one: one.name)
 def test_of_the_real_files_what_was_published(study: PublishedStudy, capsys: pytest.CaptureFixture[str]) -> None:
     place = real_release(study.release).place
-    assert main(["reproduce", study.name, "--data", str(place), "--json"]) == 0
+    assert main(["study", "reproduce", study.name, "--data", str(place), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     published = json.loads((DOCS / "measurements" / "published" / f"{study.name}.json").read_text(encoding="utf-8"))
     assert close(printed, published)
