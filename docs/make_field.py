@@ -31,6 +31,9 @@ Field = Mapping[str, Any]
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
 
+MISSED = 0.25
+"""Share by which a latency profile misses a verification, above which the page shows it."""
+
 _ROW_HEIGHT, _MARGINS = 24, 150
 
 
@@ -166,7 +169,7 @@ def stages(size: str) -> Callable[[Field], str]:
 
 
 def verification(field: Field) -> str:
-    """What verification took in the runs of the real models, and what the profile says of the same texts."""
+    """What verification took in the runs of the real models, where the profile missed it by most."""
     rows = [
         [
             system(row),
@@ -176,6 +179,7 @@ def verification(field: Field) -> str:
         ]
         for row in rows_of(field, FASTEST)
         if row["measured_verify_ms"] is not None
+        and abs(row["predicted_verify_ms_on_measured"] / row["measured_verify_ms"] - 1) > MISSED
     ]
     return table(["", "drafted tokens", "predicted, ms", "measured, ms"], rows)
 
