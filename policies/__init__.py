@@ -6,7 +6,7 @@ those before it: `edges`, `costs`, the module `artefacts` (what policies were fi
 `orders`, `rules`, the module `composition`, `routing`, `named`, `engine`, `fits`, the module `conformance`, this table,
 `parsing`.
 
-Two files are generated anew where the table grows: `simlab policies --markdown > docs/policies.md`, and
+Two files are generated anew where the table grows: `simlab policies --markdown > docs/reference/policies.md`, and
 ``tests/golden/ids.json``, whose test prints it.
 """
 

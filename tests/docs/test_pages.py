@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from places import DOCS, REPOSITORY
 
 from simlab.cli.main import main
 
-FOLDERS = ("simlab", "traces", "policies", "analysis", "real_runner")
 PAGES = sorted([*DOCS.rglob("*.md"), REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md"])
 TUTORIAL = DOCS / "tutorial" / "index.md"
 SLOW = ("simlab report",)
@@ -60,20 +58,10 @@ def glued_blocks(text: str) -> list[str]:
     return [lines[place] for place in range(1, len(lines)) if begins(item, place) or begins(row, place)]
 
 
-def packages() -> Iterator[str]:
-    """Every package of the five folders, by its path from the repository."""
-    for folder in FOLDERS:
-        for init in sorted((REPOSITORY / folder).rglob("__init__.py")):
-            path = init.parent.relative_to(REPOSITORY)
-            is_link = any(parent.is_symlink() for parent in (REPOSITORY / path, *(REPOSITORY / path).parents))
-            if not is_link or folder != "simlab":
-                yield path.as_posix()
-
-
-def packages_not_on(page: str) -> list[str]:
-    """Packages whose path a page does not name."""
-    named = set(re.findall(r"`([\w/]+?)/?`", page))
-    return [package for package in packages() if package not in named]
+def paths_that_are_not_there(page: str) -> list[str]:
+    """Paths from the repository that a page names, of which there is no file or folder."""
+    named = re.findall(r"`((?:simlab|traces|policies|analysis|real_runner|tests)/[\w/.]*)`", page)
+    return [path for path in named if not (REPOSITORY / path).exists()]
 
 
 def tutorial_commands() -> list[str]:
@@ -105,15 +93,9 @@ def test_every_page_is_on_the_site() -> None:
     assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
 
 
-def test_the_map_names_every_package() -> None:
-    assert packages_not_on((DOCS / "map.md").read_text(encoding="utf-8")) == []
-
-
-def test_a_package_that_the_map_lacks_is_found() -> None:
-    assert packages_not_on("`simlab/` and `traces/format`") == [
-        package for package in packages() if package not in ("simlab", "traces/format")
-    ]
-    assert "policies/named" in list(packages())
+def test_what_the_map_names_is_there() -> None:
+    assert paths_that_are_not_there((DOCS / "map.md").read_text(encoding="utf-8")) == []
+    assert paths_that_are_not_there("`simlab/` and `traces/nowhere.py`") == ["traces/nowhere.py"]
 
 
 def test_the_commands_of_the_tutorial_run(

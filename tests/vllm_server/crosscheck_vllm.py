@@ -160,7 +160,7 @@ server against a trace that was recorded with its own block.
 
 vLLM {first["engine_version"]}; {platform.machine()}, {os.cpu_count()} cores.
 
-| Server | Verdict | Texts equal | Rounds equal | Acceptance length, engine | foretold |
+| Server | Verdict | Texts equal | Rounds equal | Acceptance length, engine | predicted |
 |---|---|---|---|---|---|"""
     ]
     for trial in TRIALS:
@@ -172,15 +172,17 @@ vLLM {first["engine_version"]}; {platform.machine()}, {os.cpu_count()} cores.
         )
     for trial in TRIALS:
         found = results[trial.name]
-        counted, foretold = found["counters"], found["counters_foretold"]
+        if found["verdict"] == "confirmed":
+            continue  # all counters are equal
+        counted, predicted = found["counters"], found["counters_foretold"]
         lines += ["", f"## Counters, {trial.title}", ""]
         if counted is None:
             lines.append(found["why_no_counters"])
             continue
-        lines += ["| | Engine | Foretold |", "|---|---|---|"]
+        lines += ["| | Engine | Predicted |", "|---|---|---|"]
         for key in ("requests", "tokens", "rounds", "drafted", "accepted"):
-            lines.append(f"| {key} | {counted[key]:,} | {foretold[key]:,} |")
-        at = zip(counted["accepted_at_position"], foretold["accepted_at_position"], strict=True)
+            lines.append(f"| {key} | {counted[key]:,} | {predicted[key]:,} |")
+        at = zip(counted["accepted_at_position"], predicted["accepted_at_position"], strict=True)
         lines += [f"| kept at position {place} | {one} | {other} |" for place, (one, other) in enumerate(at, 1)]
     lines.append(
         """

@@ -638,6 +638,7 @@ _shtab_simlab_train_ngram_options=(
   "--min-count[leave rarer pairs and triples out\; 1\: none (default 1)]:N:"
   "--limit[the first N texts only]:N:"
   "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
+  "--json[print JSON]"
 )
 
 # guard to ensure default positional specs are added only once per session
