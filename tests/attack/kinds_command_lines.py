@@ -106,7 +106,7 @@ def _chosen(option: argparse.Action, chance: Random) -> str:
     if option.choices is not None and chance.random() < 0.9:
         return str(chance.choice(list(option.choices)))
     name = option.option_strings[-1] if option.option_strings else str(option.dest)
-    if name in ("--policy", "--against", "--recorded"):
+    if name in ("--policy", "--against"):
         return chance.choice(_POLICIES)
     if option.type is Path or name in (
         "--dev-trace",
