@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from depth import some
 from uneven_prompts import MEASURES, MadeUpPrompts, no_prices
 
 from simlab.analysis.compare.comparisons import compare_pairs
@@ -26,15 +27,15 @@ def draw_prompts(rng: np.random.Generator, shape: tuple[int, int], kind: str) ->
 
 
 @pytest.mark.parametrize("kind", ["even", "skewed"])
-@pytest.mark.parametrize("num_prompts", [5, 10, 20, 40, 80])
+@pytest.mark.parametrize("num_prompts", some([5, 10, 20, 40, 80], quick=3))
 def test_an_interval_covers_the_truth_as_often_as_it_says(kind: str, num_prompts: int) -> None:
     """Many simulated sets of prompts at once: their ratios are products of the sums of one wide table."""
     assert abs(covered_share(kind, num_prompts, 8000) - LEVEL) <= 0.015
 
 
-@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize("measure", some(list(MEASURES)))
 @pytest.mark.parametrize(
-    ("sigma", "rho", "least"), [(0.3, 0.0, 0.94), (0.7, 0.0, 0.94), (0.7, -0.6, 0.92), (1, 0, 0.94)]
+    ("sigma", "rho", "least"), some([(0.3, 0.0, 0.94), (0.7, 0.0, 0.94), (0.7, -0.6, 0.92), (1, 0, 0.94)], quick=2)
 )
 def test_with_forty_skewed_prompts_coverage_is_near_the_level(
     measure: str, sigma: float, rho: float, least: float

@@ -6,6 +6,7 @@ import lattice_oracle
 import numpy as np
 import pytest
 from channel_texts import with_channels
+from depth import some
 from order_checks import texts
 from random_channels import draft_at
 from scoring_oracles import rank_class
@@ -44,7 +45,7 @@ def below_at(source: LatticeSource, recorded: RecordedSequence, t: int) -> latti
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.key)
 @pytest.mark.parametrize("width", [2, 9])
-@pytest.mark.parametrize("recorded", texts(14, 24))
+@pytest.mark.parametrize("recorded", some(list(texts(14, 24)), 3))
 def test_lists_are_counted_along_true_paths(recorded: RecordedSequence, width: int, source: LatticeSource) -> None:
     whole = with_channels(recorded, [Composition(LatticeOrder(source), FixedBudget(4))])
     found = texts_of([whole])

@@ -136,6 +136,7 @@ def test_trees_of_every_size_compile_nothing_more(pair: tuple[str, str]) -> None
     assert num_compiled() == before
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("traced")
 def test_profiled_rounds_compile_nothing_more(pair: tuple[str, str]) -> None:
     """Going back to the beginning of a context hands the drafter states that lie elsewhere."""
@@ -150,6 +151,7 @@ def test_profiled_rounds_compile_nothing_more(pair: tuple[str, str]) -> None:
     assert num_compiled() == before
 
 
+@pytest.mark.thorough
 @needs_compiler
 def test_generated_code_writes_the_same_texts(pair: tuple[str, str]) -> None:
     """The target's regions alone; what the drafter's code is made from is the same."""
@@ -258,6 +260,7 @@ def prices(made: Made) -> CostFile:
     return filled(replace(file, contexts=(16, 512), node_counts=(0, 8, 16), repeats=3))
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("traced")
 def test_a_confirmation_says_how_it_ran(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

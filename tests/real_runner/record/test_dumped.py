@@ -12,6 +12,7 @@ import pytest
 import safetensors
 import tiny_models
 import torch
+from depth import some
 from safetensors.torch import load_file, save_file
 
 from simlab.errors import ModelError
@@ -26,7 +27,7 @@ LAYERS = (1, 2, 3, 4)
 """The states that the tiny drafter taps, and the last, numbered as engines do."""
 
 
-@pytest.fixture(scope="module", params=["llama", "qwen3"])
+@pytest.fixture(scope="module", params=some(["llama", "qwen3"]))
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A target that wrote seven texts, dumped; half of the dumps lack the last token. ``qwen3`` ties its head."""
     made = tmp_path_factory.mktemp("dumped")

@@ -250,6 +250,7 @@ builtin.builtin_target_dir()
 """
 
 
+@pytest.mark.thorough
 def test_a_killed_download(cache: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", _HANGING], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
