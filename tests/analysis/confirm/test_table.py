@@ -8,8 +8,10 @@ import polars as pl
 import pytest
 from confirm_results import EXACT, NUM_PROMPTS, SPEEDS, judged, results
 
+from simlab.analysis.confirm.groups import MachineSpeed, machine_table
 from simlab.analysis.confirm.table import compare_winner, confirmed_policies
 from simlab.analysis.confirm.text import confirm_blocks, confirm_table, differences_text, stage_table, verdict_text
+from simlab.analysis.statistics.intervals import Interval
 
 FAILED = replace(EXACT, lossless="FAILED", worst_gap=3.0, fault="prompt 'p1', turn 0: token 7 is wrong")
 
@@ -182,3 +184,18 @@ def test_the_most_telling_differences_come_first() -> None:
     assert lines[2] == "  p0, turn 1, chain: row 0"
     assert (len(lines), lines[-1].split()[:3]) == (1 + 20 + 1, ["...", "and", "11"])
     assert "no difference" in differences_text([])
+
+
+# Tokens per second of a whole batch, as people read them
+
+
+def test_speeds_of_all_texts_stand_below_their_heading() -> None:
+    speeds = [
+        MachineSpeed("autoregressive", "0", 30.06, Interval(math.nan, math.nan)),
+        MachineSpeed("chain", "1", 121.25, Interval(118.5, 124.0)),
+    ]
+    assert [line.rstrip() for line in machine_table(speeds, 4).splitlines()] == [
+        "all 4 texts together  tokens/s [95 %]",
+        "autoregressive        30.1",
+        "chain                 121.2 [118.5, 124.0]",
+    ]
