@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +19,7 @@ from summary_rows import with_draws
 from simlab.analysis.optimize.finalists import judge_finalists
 from simlab.analysis.report.page import report_page
 from simlab.analysis.report.parts import Chart, FirstScreen, Grid, Note, Section, TreeExplorer, TrustLabel
-from simlab.analysis.report.results import ReportResults, family_label
+from simlab.analysis.report.results import ReportResults
 from simlab.analysis.report.rounds import ENDS, RoundCounts
 from simlab.analysis.report.speed import policy_table, speed_chart
 from simlab.analysis.report.trees import ShownPolicy, TreeCollector
@@ -173,21 +172,6 @@ def test_equal_runs_and_rows_without_seconds_have_sentences_of_their_own() -> No
     alone = verdict_of(of_rows(made_rows({"ar": 1.0, "ddtree:budget=8": 1.5}, noise=0.0)), TABLE)
     assert "1.50 × autoregressive decoding on 40 prompts" in alone.sentence.replace(" [1.50, 1.50]", "")
     assert verdict_of(of_rows(made_rows({"ar": 1.0})), TABLE).best is None
-
-
-def test_where_plain_decoding_was_chosen_no_policy_is() -> None:
-    slow = of_rows(made_rows({"ar": 1.0, "chain": 0.7, "ddtree:budget=8": 0.8}))
-    found = verdict_of(slow, replace(HELD_OUT, policy="ar"))
-    assert found.sentence.startswith(
-        "No policy: autoregressive decoding was chosen. The fastest here is ddtree:budget=8: 0.80 ×"
-    )
-
-
-def test_families_differ_in_the_size_of_the_tree_alone() -> None:
-    speeds = {"ar": 1.0, "presto:budget=8": 2.0, "chain": 1.5, "ddtree:budget=8": 1.9, "ddtree:budget=4": 1.7}
-    results = of_rows(made_rows(speeds))
-    assert [family_label(one) for one in results.families] == ["chain", "presto", "ddtree"]
-    assert [one.policy for one in results.finalists] == ["presto:budget=8", "ddtree:budget=8", "chain"]
 
 
 @given(st.integers(0, 2**32 - 1))

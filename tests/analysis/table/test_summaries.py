@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from summary_rows import priced, results, with_draws
+from summary_rows import priced, results
 
 from simlab.analysis.statistics.intervals import Interval
 from simlab.analysis.table.html import cells_html, sentences_html, summaries_html
@@ -19,14 +19,12 @@ from simlab.analysis.table.summaries import Summary, summarise
 from simlab.analysis.table.text import (
     WIDTH,
     Cells,
-    summary_blocks,
     summary_cells,
     summary_notes,
     summary_table,
     within_width,
 )
 from simlab.cost import StageSeconds
-from simlab.policies.costs.cell_prices import NUM_DRAWS
 
 
 def test_a_summary_pools_and_averages() -> None:
@@ -67,18 +65,6 @@ def test_a_table_shows_both_means_and_aligns() -> None:
     assert lines[2].split()[:2] == ["chain", "2.50"]
     assert "2.67" in lines[2]
     assert len({len(line) for line in lines[2:]}) == 1
-
-
-def test_blocks_end_with_the_whole() -> None:
-    whole, slices = summarise(results()), summarise(results(), "dataset")
-    titles = [block.splitlines()[0] for block in summary_blocks(slices, whole, "dataset").split("\n\n")]
-    assert titles == [
-        "dataset maths: 2 prompts, 2 sequences",
-        "dataset chat: 1 prompts, 2 sequences",
-        "all: 3 prompts, 4 sequences",
-    ]
-    assert "bonus token included" in summary_notes(whole)
-    assert "Fewer than 20 prompts" in summary_notes(whole)
 
 
 def test_speeds_are_pooled_and_over_plain_decoding() -> None:
@@ -177,19 +163,6 @@ def test_a_table_shows_speeds_only_where_they_are_known() -> None:
     assert "`simlab profile`" not in summary_notes(found)
     measured = summarise(priced().with_columns(pl.lit("measured").alias("kind")))
     assert "Speeds were measured" in summary_notes(measured)
-
-
-def test_a_table_is_narrow_enough_for_a_terminal() -> None:
-    rng = np.random.default_rng(1)
-    lists = [rng.uniform(1, 2, NUM_DRAWS).tolist() for _ in range(len(priced()))]
-    wide = with_draws(priced(), lists).with_columns(
-        pl.col("policy").str.replace("autoregressive", "hindsight:budget=512"),
-        *(pl.col(name) * 1000 for name in ("rounds", "drafted", "verified", "committed")),
-        *(pl.col(name) * 10 for name in STAGE_COLUMNS),
-    )
-    assert max(map(len, summary_table(summarise(wide)).splitlines())) <= 120
-    assert max(map(len, summary_notes(summarise(wide)).splitlines())) <= 110
-    assert max(map(len, summary_notes(summarise(results())).splitlines())) <= 110
 
 
 # The HTML of a notebook shows the cells of the text table, no others, and escapes them

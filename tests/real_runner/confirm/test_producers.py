@@ -197,12 +197,6 @@ def test_what_cannot_be_run_is_refused_before_models_are_loaded(
         run_confirmation(options, made.trace, policies_of(policy))
 
 
-def test_a_trace_without_the_channel_is_refused(tmp_path: Path) -> None:
-    other = make(tmp_path, num_prompts=1)
-    with pytest.raises(MissingChannelError, match="holds no channel; record it: .*--add-channel flash=CHECKPOINT"):
-        run_confirmation(ConfirmOptions(out=tmp_path / "out", target="nowhere"), other.trace, policies_of())
-
-
 # `jetspec` from end to end: a drafter runs behind its own paths, recorded, replayed, priced and confirmed
 
 

@@ -33,7 +33,6 @@ from simlab.real_runner.execution.executions import (
     EAGER,
 )
 from simlab.real_runner.models import Models, load_models
-from simlab.real_runner.profile.options import ProfileOptions
 from simlab.real_runner.profile.rounds import RoundTimer
 from simlab.real_runner.profile.setting import setting_of
 from simlab.real_runner.targets.loading import load_target
@@ -206,28 +205,7 @@ def test_a_machine_that_cannot_compile_is_told_what_to_do(
     assert not (tmp_path / "cost.json").exists()
 
 
-def test_memory_that_ends_while_compiling_is_told_as_such(
-    pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def failing(*_: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(compiled_layers, "_run_once", failing)
-    with pytest.raises(torch.OutOfMemoryError):
-        load_models(*pair, "float32", "cpu", execution=COMPILED)
-
-
 # What files and commands say
-
-
-@pytest.mark.parametrize("command", ["profile", "confirm"])
-def test_another_value_is_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([command, "--execution", "fast"]) == 2
-    assert "eager" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="execution must be one of eager, compiled"):
-        ConfirmOptions(Path("x"), execution="fast")
-    with pytest.raises(ValueError, match="execution must be one of eager, compiled"):
-        ProfileOptions("t", "d", Path("x"), "text", execution="fast")
 
 
 @pytest.mark.parametrize("command", ["profile", "confirm"])

@@ -28,9 +28,9 @@ from simlab.real_runner.train import features, train
 from simlab.real_runner.train.curve import CurvePoint, DevScore
 from simlab.real_runner.train.data import FeatureStore
 from simlab.real_runner.train.initialise import config_for, from_target
-from simlab.real_runner.train.model_card import AblationRow, CardFacts, SetResult, TrainingData, model_card
+from simlab.real_runner.train.model_card import CardFacts, TrainingData, model_card
 from simlab.real_runner.train.setup import mask_token_id, spread_taps
-from simlab.real_runner.train.trainer import Trainer, training_dtype
+from simlab.real_runner.train.trainer import training_dtype
 
 
 @pytest.fixture(scope="module")
@@ -138,17 +138,6 @@ def test_a_state_of_another_drafter_is_not_gone_on_from(
     typed = arguments(folder / "target", tmp_path / "out", *texts(folder), "--init", str(other), "--layers", "2")
     assert main(typed) == 2
     assert "not of the drafter beside it" in capsys.readouterr().err
-
-
-def test_an_unfinished_run_holds_a_drafter_that_can_be_tried(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: object) -> float:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Trainer, "run", interrupted)
-    assert main(arguments(folder / "target", tmp_path, *texts(folder))) == 130
-    assert load_drafter(tmp_path, torch.float32).config.block_size == 4
 
 
 def test_without_bfloat16_hardware_all_is_float32(
@@ -334,34 +323,3 @@ def test_what_is_not_known_is_left_out() -> None:
     assert "\n\n\n" not in card
     assert "None" not in card
     assert "## Curve" not in model_card(replace(FACTS, curve=()))
-
-
-def test_results_ablation_and_hardware_are_shown_when_given() -> None:
-    card = model_card(
-        replace(
-            FACTS,
-            ablation=(AblationRow("decay only", 400, {"gsm8k": 1.5}), AblationRow("all | three", 400, {"gsm8k": 1.6})),
-            results=(
-                SetResult("gsm8k (evaluation)", 64, {"chain": 2.2, "ddtree:budget=16": 2.9}, (0.6, 0.4, 0.25)),
-                SetResult("mt-bench", 32, {"chain": 1.7}),
-            ),
-            licence="apache-2.0",
-            hardware="2 cores of a Zen 4",
-            seconds=5400.0,
-            notes=("## Limits\n\nShort texts only.",),
-        )
-    )
-    for said in (
-        "license: apache-2.0",
-        "| run | steps | gsm8k |",
-        "| all \\| three | 400 | 1.600 |",
-        "| set | prompts | chain | ddtree:budget=16 |",
-        "| gsm8k (evaluation) | 64 | 2.200 | 2.900 |",
-        "| mt-bench | 32 | 1.700 |  |",
-        "| gsm8k (evaluation) | 60.0 % | 40.0 % | 25.0 % |",
-        "2 cores of a Zen 4; 90 minutes of training.",
-        "Short texts only.",
-    ):
-        assert said in card
-    assert card.startswith("---\n")
-    assert card.endswith("only.\n")

@@ -144,25 +144,6 @@ def test_texts_without_a_drafter(tmp_path: Path) -> None:
         trace.draft_name()
 
 
-def test_two_draft_sets_must_be_named(tmp_path: Path) -> None:
-    manifest = synthetic_manifest()
-    draft_set = manifest.draft_sets[DRAFT]
-    writer = TraceWriter(
-        tmp_path / "trace", replace(manifest, draft_sets={"a": draft_set, "b.2-x": draft_set}), 1, resume=False
-    )
-    records = synthetic_sequences(num_sequences=2)
-    writer.write(0, [replace(r, drafts={"a": r.drafts[DRAFT], "b.2-x": r.drafts[DRAFT]}) for r in records])
-    writer.finish({})
-    assert sorted(check_trace(tmp_path / "trace").drafts) == ["a", "b.2-x"]
-    with pytest.raises(TraceError, match="2 draft sets"):
-        open_trace(tmp_path / "trace").draft_name()
-
-
-def test_a_realistic_row_takes_little_space(tmp_path: Path) -> None:
-    folder = write_synthetic_trace(tmp_path / "t", num_sequences=4, length=128, vocab_size=49_157)
-    assert check_trace(folder).drafts[DRAFT].bytes_per_row < 3000
-
-
 def test_turns_of_a_prompt_share_a_shard() -> None:
     shards = list(shards_of(synthetic_sequences(num_sequences=8), prompts_per_shard=1))
     assert [[record.prompt.turn for record in part] for part in shards] == [[0], [0], [0, 1]] * 2

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from bucket_server import bucket_server
 from depth import some
 from hub_server import TOKEN, Hub, Said, run_commands, serving
 
@@ -82,17 +81,6 @@ def test_a_dry_run_asks_nobody(hub: Hub, tmp_path: Path, folder: Path) -> None:
     assert f"to {HERE}: private if it is made now" in said.out
     assert trace_card(open_trace(folder), HERE).rstrip() in said.out
     assert said.err == "\nNothing was sent.\n"
-
-
-@pytest.mark.thorough
-def test_a_repository_is_public_where_it_is_said(hub: Hub, tmp_path: Path, folder: Path) -> None:
-    assert sent(hub, tmp_path, folder, "--public").code == 0
-    assert hub.private == {"org/traces": False}
-    before = dict(hub.commits["org/traces"])
-    said = sent(hub, tmp_path, folder)
-    assert said.code == 2
-    assert "everybody can see it; add --public" in said.err
-    assert hub.commits["org/traces"] == before
 
 
 @pytest.mark.parametrize("token", some([None, "hf_may_read"]))
@@ -174,16 +162,6 @@ def test_what_was_cut_off_is_no_trace(tmp_path: Path, folder: Path, monkeypatch:
     assert made.send() == "memory://published/trace"
     assert rows_of(open_trace("memory://published/trace")) == rows_of(open_trace(folder))
     memory.rm("/published", recursive=True)
-
-
-@pytest.mark.thorough
-def test_a_bucket_gets_the_files(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    s3fs = pytest.importorskip("s3fs")
-    monkeypatch.setenv("SIMLAB_CACHE", str(tmp_path / "cache"))
-    with bucket_server():
-        s3fs.S3FileSystem(skip_instance_cache=True).mkdir("bucket")
-        assert main(["export", "--push", "s3://bucket/t", "--trace", str(folder)]) == 0
-        assert rows_of(open_trace("s3://bucket/t")) == rows_of(open_trace(folder))
 
 
 @pytest.mark.parametrize(

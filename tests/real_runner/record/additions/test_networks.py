@@ -23,7 +23,7 @@ from simlab.real_runner.record.additions.add import ChannelOptions, add
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record
 from simlab.traces.inspect import check_trace
-from simlab.traces.reader import open_trace, packaged_trace
+from simlab.traces.reader import packaged_trace
 
 Tensors = dict[str, torch.Tensor]
 
@@ -177,39 +177,6 @@ def test_inspect_says_the_same(made: Path, tmp_path: Path, name: str, capsys: py
     out, err = capsys.readouterr()
     assert words in (err if status else out)
     assert status == 2 or "will run   no" in out
-
-
-@pytest.mark.parametrize(
-    ("policy", "command"),
-    [
-        ("d2sd:branches=2,budget=9", "d2sd=CHECKPOINT,branches=2,top_k=1"),
-        ("d2sd:branches=2,budget=9,width=3,channel=other", "other=CHECKPOINT,branches=2,top_k=3"),
-        ("eagle3:budget=9", "eagle3=CHECKPOINT,steps=7,beam=10,top_k=10"),
-        ("jetspec:budget=9", "jetspec=CHECKPOINT,beam=10,top_k=7"),
-        ("d2sd:branches=2,budget=9,width=4,channel=added", "added-2=CHECKPOINT,branches=2,top_k=4"),
-        ("jetspec:budget=9,channel=added", "added-2=CHECKPOINT,beam=10,top_k=7"),
-    ],
-)
-def test_what_was_not_recorded_is_refused_with_its_command(
-    made: Path, trace: Path, policy: str, command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    add(ChannelOptions(str(trace), "added", str(made / "second"), settings={"top_k": 3}))
-    capsys.readouterr()
-    assert main(["replay", "--trace", str(trace), "-p", policy, "--out", str(trace.parent / "rows.parquet")]) == 2
-    said = capsys.readouterr().err
-    assert said.endswith(f"`simlab record --trace {trace} --add-channel {command}`\n")
-    assert said.count("\n") == 1
-    assert not (trace.parent / "rows.parquet").exists()
-
-
-def test_more_branches_than_a_root_has_are_refused(made: Path, trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    add(ChannelOptions(str(trace), "d2sd", str(made / "second"), settings={"top_k": 3}))
-    held = open_trace(trace).manifest.channels["d2sd"].setting("branches")
-    capsys.readouterr()
-    assert main(["replay", "--trace", str(trace), "-p", f"d2sd:branches={held + 1},budget=9"]) == 2
-    said = capsys.readouterr().err
-    assert f"asks for {held + 1} branches, where a root has {held}, all of which were recorded; give it fewer" in said
-    assert said.count("\n") == 1
 
 
 # What comes with simlab, foreseen on the packaged trace: no model is loaded and nothing is fetched
