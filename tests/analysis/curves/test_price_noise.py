@@ -64,6 +64,7 @@ def test_noise_larger_than_the_valleys_takes_them_away() -> None:
     assert np.mean([share or 0.0 for share in kept]) < 0.05
 
 
+@pytest.mark.thorough
 def test_convex_prices_have_almost_no_valley_that_stays_though_noise_makes_many() -> None:
     """Seven visits to a cell, each 5 % off."""
     texts = made_up_texts(2, 12)

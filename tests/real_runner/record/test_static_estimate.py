@@ -168,6 +168,7 @@ def test_a_model_that_thinks_unless_told_not_to_is_named(tmp_path: Path) -> None
     assert "chat template   no arguments" in said
 
 
+@pytest.mark.thorough
 def test_only_the_configurations_are_fetched(folder: Path) -> None:
     with serving() as hub:
         hub.add("org/target", folder / "target")

@@ -216,6 +216,7 @@ def test_only_data_is_priced_policies(hub: Hub, folder: Path, online: dict[str, 
     assert not (folder / "mark").exists()
 
 
+@pytest.mark.thorough
 def test_the_cache_is_enough_without_a_network(folder: Path, hub: Hub, online: dict[str, Said]) -> None:
     assert online["record"].code == 0
     asked = len(hub.asked)
@@ -273,6 +274,7 @@ def assert_refused(name: str, said: Said, pattern: str) -> None:
     assert said.seconds < 90, (name, said)  # of which the processor may have few on a busy machine
 
 
+@pytest.mark.thorough
 def test_a_hub_that_is_silent_is_noticed_soon(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"

@@ -117,6 +117,7 @@ def killed(at: int, typed: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.thorough
 def test_a_killed_replay_goes_on_with_both_files(place: Path, whole: tuple[bytes, ...], tmp_path: Path) -> None:
     unbroken = killed(-1, arguments(place, tmp_path / "unbroken", *POLICIES))
     last = int(unbroken.stdout.splitlines()[-1])

@@ -96,6 +96,7 @@ def test_few_units_are_taken_before_their_values_are_asked_for(two: Workers, tmp
     assert found(two, Squares(tmp_path)) == EXPECTED
 
 
+@pytest.mark.thorough
 def test_a_worker_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = dict(kind_of_this_process())
     monkeypatch.setattr(ray_pool, "kind_of_this_process", lambda: here | {"numba": "0.1"})
