@@ -344,7 +344,7 @@ def trees_bytes(shapes: ModelShapes, positions: int) -> int:
     return round(positions * Eagle3Reach().disk_bytes) if isinstance(shapes.config, Eagle3Config) else 0
 
 
-def estimate(options: RecordOptions) -> str:
+def estimate_text(options: RecordOptions) -> str:
     """What ``simlab record --dry-run`` prints."""
     return "\n".join((*_what(options, found := estimated(options)), *_needed(options, found)))
 

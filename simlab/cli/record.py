@@ -10,7 +10,7 @@ from simlab.real_runner.record.additions.add import add
 from simlab.real_runner.record.additions.dry_run import estimate_addition, measure_addition
 from simlab.real_runner.record.dry_run import dry_run
 from simlab.real_runner.record.options import CONFIGS, RecordOptions
-from simlab.real_runner.record.static_estimate import estimate
+from simlab.real_runner.record.static_estimate import estimate_text
 from simlab.studies.record import addition_of, record, record_part, recording_speed
 from simlab.workers.parts import Part
 
@@ -32,7 +32,7 @@ def run(options: RecordOptions) -> int:
     if options.dry_run is not None:
         if options.shard is not None:
             raise UsageError("--dry-run estimates a whole recording; leave out --shard")
-        print(estimate(options) if options.dry_run == CONFIGS else dry_run(options))
+        print(estimate_text(options) if options.dry_run == CONFIGS else dry_run(options))
         return 0
     set_resume_hint(f"finished batches are in {options.out}: add --resume to go on")
     if options.part is not None:

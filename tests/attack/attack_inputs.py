@@ -110,6 +110,21 @@ def _timings(path: Path) -> None:
         path.write_text("\n".join(lines) + "\n")
 
 
+def _gsm8k(path: Path) -> None:
+    path.write_text(
+        "".join(json.dumps({"question": f"{i} + {i}?", "answer": f"#### {2 * i}"}) + "\n" for i in range(12))
+    )
+
+
+def _mbpp(path: Path) -> None:
+    path.write_text(json.dumps([{"task_id": i, "prompt": f"Write {i}.", "code": "pass"} for i in range(11, 21)]))
+
+
+def _mt_bench(path: Path) -> None:
+    rows = [{"question_id": i, "category": "writing", "turns": [f"{i}?", "And?"]} for i in range(81, 93)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
 POLICY = '''"""A policy as a user writes it."""
 
 from dataclasses import dataclass
@@ -192,6 +207,9 @@ def _bombs(folder: Path) -> None:
 
 
 MAKERS: dict[str, Callable[[Path], None]] = {
+    "mt-bench.jsonl": _mt_bench,
+    "mbpp.json": _mbpp,
+    "gsm8k.jsonl": _gsm8k,
     "trace": _trace,
     "other": _other_trace,
     "cost.json": _cost,

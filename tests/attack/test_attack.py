@@ -23,6 +23,7 @@ from attack_table import as_json, causes, markdown_table
 from attack_watch import Watch
 from attack_worker import Place, Worker, made_ready
 from damage_parquet import damage_footer
+from depth import examples
 from places import REPOSITORY, TESTS
 
 CHEAP = ("trace", "other", "cost.json", "timings.csv", "timings.json")
@@ -205,7 +206,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if set(kind.inputs) <= {*CHEAP, *CHEAP_TOO}])
 def test_a_case_is_the_same_every_time(name: str, inputs: Path, tmp_path: Path) -> None:
-    for seed in range(40):
+    for seed in range(examples(40, quick=8)):
         first, second = (
             made_ready(Case(name, seed), KINDS[name], Place(inputs, tmp_path, tmp_path / slot)) for slot in "ab"
         )

@@ -1,10 +1,9 @@
 """How often 95 % intervals over prompts hold the truth, and how often equal policies are said to differ.
 
 Sets of prompts are drawn from made-up populations, or again from the prompts of the packaged trace, whose true values
-are known; every interval is made as tables and comparisons make theirs. `--rules` shows other ways to make an interval
-on the same sets. Seeds are fixed, so two runs print the same.
+are known; every interval is made as tables and comparisons make theirs. Seeds are fixed, so two runs print the same.
 
-    PYTHONPATH=tests/helpers python tests/bench/bench_intervals.py --repeats 10000 --rules
+    PYTHONPATH=tests/helpers python tests/bench/bench_intervals.py --repeats 10000
 """
 
 import argparse
@@ -13,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
-from interval_rules import rules_side_by_side
 from uneven_prompts import MEASURES, MadeUpPrompts, RecordedPrompts, no_prices, packaged_sums
 
 from simlab.analysis.compare.comparisons import adjust_family, compare_pairs
@@ -72,41 +70,6 @@ def coverage_tables(repeats: int) -> Iterator[str]:
         yield table(
             ("population", *map(str, NUM_PROMPTS)),
             [(name, *(percent(one[place]) for one in found)) for name, found in shares.items()],
-        )
-
-
-def rules_tables(repeats: int) -> Iterator[str]:
-    """By number of prompts: a row for each rule, over all populations and measures."""
-    for num_prompts in (40, 160):
-        shares: dict[str, list[float]] = {}
-        widths: dict[str, list[float]] = {}
-        for population in populations().values():
-            truths = np.log(population.totals())
-            for powers in MEASURES.values():
-                rng, held = np.random.default_rng([2, num_prompts]), dict[str, Doubles]()
-                for _ in range(repeats // AT_ONCE):
-                    sums = population.draw(rng, (num_prompts, AT_ONCE))
-                    for rule, (low, high) in rules_side_by_side(sums, powers).items():
-                        truth = truths @ powers
-                        seen = np.array([((low <= truth) & (truth <= high)).sum(), (high - low).sum()])
-                        held[rule] = held.get(rule, np.zeros(2)) + seen
-                first = next(iter(held.values()))[1]
-                for rule, (holds, width) in held.items():
-                    shares.setdefault(rule, []).append(holds / (repeats // AT_ONCE * AT_ONCE))
-                    widths.setdefault(rule, []).append(width / first)
-        yield f"{num_prompts} prompts, all populations and measures: % that hold the truth"
-        yield table(
-            ("rule", "mean", "least", "most", "width"),
-            [
-                (
-                    rule,
-                    percent(np.mean(found)),
-                    percent(min(found)),
-                    percent(max(found)),
-                    f"{np.mean(widths[rule]):.2f}",
-                )
-                for rule, found in shares.items()
-            ],
         )
 
 
@@ -252,13 +215,11 @@ def other_table(repeats: int) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=1000, help="sets of prompts for each figure of the first tables")
-    parser.add_argument("--rules", action="store_true", help="other ways to make an interval too; slow")
     options = parser.parse_args()
     few = options.repeats // 5
     print(f"level {percent(LEVEL)} %; the first three tables: {options.repeats} sets of prompts a figure, then {few}\n")
-    rules = rules_tables(few) if options.rules else ()
     parts = test_table(few), group_table(few), stop_table(few), other_table(few)
-    for line in itertools.chain(coverage_tables(options.repeats), *parts, rules):
+    for line in itertools.chain(coverage_tables(options.repeats), *parts):
         print(line, flush=True)
 
 

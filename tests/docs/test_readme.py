@@ -61,6 +61,7 @@ def test_the_first_table_is_what_the_first_command_prints(capsys: pytest.Capture
     assert [line for line in table.splitlines() if line not in printed] == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("command", "answer"),
     [(command, answer) for command, _, answer in measured_answers("simlab ")],

@@ -1,6 +1,5 @@
 """Texts served several at a time: who is in which round, what that costs, and confirmations of it on tiny models."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
@@ -11,13 +10,9 @@ from confirm_runs import LABELS, Made
 from made_up_costs import filled
 
 from simlab.cli.main import main
-from simlab.cost import STAGES, CostTable
-from simlab.policies.named.autoregressive import Autoregressive
-from simlab.policy import AnyPolicy
+from simlab.cost import CostTable
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.profile.rounds import setting_of
-from simlab.recorded import RecordedSequence
-from simlab.sequence_replay import rounds
 from simlab.traces.artefacts.cost import CostFile, write_cost_file
 
 NUM_PROMPTS = 5
@@ -53,27 +48,6 @@ def at(cost: CostTable, stage: str, context: int, num_drafted: float) -> float:
     share = num_drafted - low
     found = cost.curve(stage, context)
     return float(found[low] * (1 - share) + (found[low + 1] * share if share else 0))
-
-
-def foreseen_seconds(policy: AnyPolicy, texts: Sequence[RecordedSequence], cost: CostTable) -> list[list[float]]:
-    """Seconds of each stage that each text of a group waits, from each text's own rounds in `turns_of`."""
-    own = [list(rounds(policy, text)) for text in texts]
-    found, seen = [[0.0] * 5 for _ in texts], Counter[int]()
-    for turn in turns_of([len(each) for each in own], 2):
-        drafted, contexts = [], []
-        for number in turn:
-            text, one = texts[number % len(texts)], own[number % len(texts)][seen[number]]
-            seen[number] += 1
-            drafted.append(one.num_drafted)
-            contexts.append(len(text.prompt.token_ids) + one.position)
-        mean, context = sum(drafted) / 2, round(sum(contexts) / 2)
-        stages = [at(cost, stage, context, mean) for stage in STAGES]
-        if isinstance(policy, Autoregressive):
-            stages = [0.0, 0.0, 0.0, at(cost, "plain", context, 0), 0.0]
-        for number in turn:
-            if number < len(texts):
-                found[number] = [before + more for before, more in zip(found[number], stages, strict=True)]
-    return found
 
 
 def cost_of(made: Made, batch: int) -> CostFile:

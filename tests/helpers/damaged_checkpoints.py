@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
+from damage_bytes import damage_bytes, damage_folder
+from damage_json import damage_json, damage_json_text
 from safetensors.torch import load_file, save_file
 from tiny_models import HIDDEN_SIZE, MASK_TOKEN_ID, VOCAB_SIZE, drafter_config
 from torch import Tensor
@@ -168,24 +170,6 @@ def _inner(fields: dict[str, Any], rng: random.Random) -> dict[str, Any]:
     return rng.choice([fields, fields, *inside]) if rng.random() < 0.8 or not inside else rng.choice(inside)
 
 
-def drop_field(folder: Path, rng: random.Random) -> str:
-    fields = _fields(folder)
-    inner = _inner(fields, rng)
-    name = rng.choice(sorted(inner))
-    del inner[name]
-    (folder / CONFIG).write_text(json.dumps(fields))
-    return f"without {name}"
-
-
-def change_field(folder: Path, rng: random.Random) -> str:
-    fields = _fields(folder)
-    inner = _inner(fields, rng)
-    name, value = rng.choice(sorted(inner)), rng.choice(VALUES)
-    inner[name] = value
-    (folder / CONFIG).write_text(json.dumps(fields))
-    return f"{name}={value!r}"[:80]
-
-
 ADDED = (
     "is_causal",
     "draft_vocab_size",
@@ -240,82 +224,6 @@ def change_number(folder: Path, rng: random.Random) -> str:
     return f"{name}={value!r}"[:80]
 
 
-def contradict(folder: Path, rng: random.Random) -> str:
-    """Two fields change, which may fit each other but not the weights."""
-    return f"{change_field(folder, rng)} and {change_field(folder, rng)}"
-
-
-TEXTS: dict[str, bytes] = {
-    "empty": b"",
-    "a list": b"[]",
-    "null": b"null",
-    "cut": b'{"block_size": 4',
-    "not UTF-8": b'{"block_size": "\xff"}',
-    "UTF-16": '{"block_size": 4}'.encode("utf-16"),
-    "deep": b"[" * 100_000,
-    "deep and closed": b'{"block_size": ' + b"[" * 50_000 + b"]" * 50_000 + b"}",
-    "a long number": b'{"block_size": ' + b"9" * 6000 + b"}",
-    "zeros": bytes(500),
-    "half a pair": b'{"block_size": 4, "\\ud800": "\\ud800"}',
-}
-
-
-def other_text(folder: Path, rng: random.Random) -> str:
-    """A JSON file of the folder has another text, or one more field that is hard to read."""
-    path, name = _a_file(folder, rng, ".json"), rng.choice(sorted(TEXTS))
-    before = path.read_bytes()
-    how = rng.choice(["replaced by", "followed by", "with a field that is"])
-    if how == "replaced by":
-        path.write_bytes(TEXTS[name])
-    elif how == "followed by":
-        path.write_bytes(before + TEXTS[name])
-    else:
-        depth = rng.choice([30, 200, 900, 3000])
-        path.write_bytes(before.rstrip()[:-1] + b', "more": ' + b"[" * depth + b"]" * depth + b"}")
-    return f"{path.name} {how} {name}"
-
-
-def cut_text(folder: Path, rng: random.Random) -> str:
-    path = _a_file(folder, rng, ".json")
-    content = path.read_bytes()
-    path.write_bytes(content[: rng.randrange(len(content))])
-    return f"{path.name} cut"
-
-
-def lose_file(folder: Path, rng: random.Random) -> str:
-    path = rng.choice(sorted(folder.iterdir()))
-    path.unlink()
-    how = rng.choice(["gone", "a folder", "empty", "a link to nowhere"])
-    if how == "a folder":
-        path.mkdir()
-    elif how == "empty":
-        path.touch()
-    elif how == "a link to nowhere":
-        path.symlink_to(folder / "nowhere")
-    return f"{path.name} is {how}"
-
-
-def cut_weights(folder: Path, rng: random.Random) -> str:
-    path = _a_file(folder, rng)
-    content = path.read_bytes()
-    how = rng.choice(["cut", "cut in its header", "longer"])
-    length = {"cut": rng.randrange(len(content)), "cut in its header": rng.randrange(200)}.get(how, len(content))
-    path.write_bytes(content[:length] + (bytes(rng.randrange(1, 20)) if how == "longer" else b""))
-    return f"{path.name} {how}"
-
-
-def flip_bytes(folder: Path, rng: random.Random) -> str:
-    """Some bytes of the header, or anywhere."""
-    path = _a_file(folder, rng)
-    content = bytearray(path.read_bytes())
-    end = rng.choice([8, 8 + struct.unpack("<Q", content[:8])[0], len(content)])
-    places = [rng.randrange(end) for _ in range(rng.choice([1, 3]))]
-    for place in places:
-        content[place] ^= 1 << rng.randrange(8)
-    path.write_bytes(content)
-    return f"{path.name} flipped at {places}"
-
-
 def _split(path: Path) -> tuple[dict[str, Any], bytes]:
     content = path.read_bytes()
     length = struct.unpack("<Q", content[:8])[0]
@@ -366,26 +274,9 @@ def change_header_text(folder: Path, rng: random.Random) -> str:
     """The JSON of a header as a whole."""
     path = _a_file(folder, rng)
     header, rest = _split(path)
-    text = json.dumps(header).encode()
-    metadata = json.dumps({"format": rng.choice(VALUES), "a\ud800": "b"}).encode()
-    texts: dict[str, bytes] = {
-        **TEXTS,
-        "a space first": b" " + text,
-        "spaces after": text + b"   ",
-        "NUL after": text + bytes(3),
-        "a mark first": b"\xef\xbb\xbf" + text,
-        "UTF-16 header": json.dumps(header).encode("utf-16"),
-        "odd metadata": b'{"__metadata__": ' + metadata + b", " + text[1:],
-        "a list as metadata": b'{"__metadata__": [1], ' + text[1:],
-        "no metadata": b'{"__metadata__": null, ' + text[1:],
-        "metadata twice": b'{"__metadata__": {}, "__metadata__": {}, ' + text[1:],
-        "a name twice": text[:-1] + b', "fc.weight": ' + json.dumps(header.get("fc.weight")).encode() + b"}",
-        "a number that is none": text[:-1] + b', "more": NaN}',
-        "no tensors": b"{}",
-    }
-    name = rng.choice(sorted(texts))
-    _join(path, texts[name], rest)
-    return f"header of {path.name}: {name}"
+    text, note = damage_json_text(json.dumps(header), rng)
+    _join(path, text, rest)
+    return f"header of {path.name}: {note}"
 
 
 def change_tensor(folder: Path, rng: random.Random) -> str:
@@ -467,22 +358,14 @@ def change_index(folder: Path, rng: random.Random) -> str:
 
 
 DAMAGES: dict[str, Damage] = {
-    "drop field": drop_field,
-    "change field": change_field,
-    "change field again": change_field,
-    "change field once more": change_field,
+    "a value of the fields": lambda folder, rng: damage_json(folder / CONFIG, rng).note,
+    "a JSON file": lambda folder, rng: damage_json(_a_file(folder, rng, ".json"), rng).note,
+    "a file": lambda folder, rng: damage_folder(folder, rng).note,
+    "bytes of weights": lambda folder, rng: damage_bytes(_a_file(folder, rng), rng).note,
     "add field": add_field,
     "change number": change_number,
-    "contradict": contradict,
-    "other text": other_text,
-    "cut text": cut_text,
-    "lose file": lose_file,
-    "cut weights": cut_weights,
-    "flip bytes": flip_bytes,
     "change header": change_header,
-    "change header again": change_header,
     "change header text": change_header_text,
     "change tensor": change_tensor,
-    "change tensor again": change_tensor,
     "change index": change_index,
 }

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import random_trees
@@ -228,6 +228,10 @@ class System:
     equal: bool = True
 
 
+def _only_router(name: str, seed: int, family: str) -> list[AnyPolicy]:
+    return [routers_of(seed, family)[name]]
+
+
 def _fixed(policies: list[AnyPolicy]) -> Callable[[int, str], list[AnyPolicy]]:
     return lambda _seed, _family: policies
 
@@ -253,7 +257,7 @@ SYSTEMS = {
     **{
         f"routed, {name}": System(
             routed_models,
-            lambda seed, family, name=name: [routers_of(seed, family)[name]],  # type: ignore[misc, arg-type]
+            partial(_only_router, name),
             lambda decoded: (f"route {ran.round.route}" for ran in decoded.rounds),
             frozenset(f"route {route}" for route in range(num)),
             most=40,

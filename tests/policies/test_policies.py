@@ -24,11 +24,11 @@ from simlab.testing.random_texts import random_sequence
 
 @pytest.mark.parametrize("policy", EVERY_POLICY, ids=repr)
 def test_keeps_the_contract(policy: AnyPolicy) -> None:
-    check_policy(policy, draws=20)
+    check_policy(policy, draws=examples(20, quick=8))
 
 
 @pytest.mark.parametrize("policy", EVERY_POLICY, ids=repr)
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(25, quick=8))
 @given(seed=st.integers(0, 2**63), most_kept=st.integers(1, 30))
 def test_keeps_the_contract_on_any_text(policy: AnyPolicy, seed: int, most_kept: int) -> None:
     check_sequence(policy, with_channels(random_sequence(np.random.default_rng(seed), most_kept), [policy]))

@@ -243,27 +243,6 @@ def test_a_recording_with_additions_is_repeated_without_them(folder: Path) -> No
         TraceWriter(folder, replace(MANIFEST, target=PRODUCER), 2, resume=True)
 
 
-def test_no_id_hangs_on_the_shards_or_on_what_was_added_before(tmp_path: Path) -> None:
-    one = write_synthetic_trace(tmp_path / "one", 0, 4, LENGTH, DEPTH, KEPT, VOCAB, prompts_per_shard=1)
-    other = write_trace(tmp_path / "other")
-    add_everything(one)
-    add_draft(other, "other", OTHER, drafted)
-    add_channel(other, "eagle", of_nodes(), pools)
-    add_channel(other, "flash", of_rows(other), transitions)
-    assert dict(open_trace(one).channel_ids) == dict(open_trace(other).channel_ids)
-    assert dict(open_trace(one).draft_ids) == dict(open_trace(other).draft_ids)
-
-
-def test_ids_hang_on_producer_and_settings(folder: Path) -> None:
-    add_everything(folder)
-    add_channel(folder, "by-another", replace(of_nodes(), producer=ModelInfo("x", "", "x")), pools)
-    add_channel(folder, "said-otherwise", replace(of_nodes(), settings={"depth": 4, "top_k": 3, "beam": 3}), pools)
-    add_channel(folder, "again", of_nodes(), pools)
-    ids = open_trace(folder).channel_ids
-    assert len({ids[name] for name in ("eagle", "by-another", "said-otherwise")}) == 3
-    assert ids["again"] == ids["eagle"]
-
-
 def test_rows_that_break_an_invariant_are_not_written(folder: Path) -> None:
     def heavy(recorded: RecordedSequence) -> ChannelColumns:
         found = transitions(recorded)

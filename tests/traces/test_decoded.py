@@ -169,16 +169,6 @@ def test_harmed_files_are_not_used_and_made_again(
     assert num() <= 1
 
 
-@pytest.mark.parametrize("name", [ROWS, STAMP])
-def test_a_pipe_is_not_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    expected = undecoded(folder, monkeypatch)
-    rows_of(folder)
-    (folder / name).unlink()
-    os.mkfifo(folder / name)
-    for _ in range(2):
-        assert_same(rows_of(folder), expected)
-
-
 def test_forged_rows_that_came_with_a_trace_are_not_used(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,20 +249,6 @@ def test_processes_that_make_them_at_once_all_read_the_same(folder: Path, monkey
     assert num() == 0
 
 
-def test_a_folder_that_cannot_be_written_sends_them_to_the_cache(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # A file in its place holds off root too.
-    (folder / ".decoded").write_text("")
-    expected = undecoded(folder, monkeypatch)
-    num = decodes(monkeypatch)
-    for _ in range(2):
-        assert_same(rows_of(folder), expected)
-    assert num() == len(expected)
-    assert len(list((tmp_path / "cache" / "traces").glob("*/decoded/*.rows"))) == len(expected)
-    assert (folder / ".decoded").read_text() == ""
-
-
 def test_a_link_in_the_place_of_the_folder_is_left_alone(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (folder / ".decoded").symlink_to(tmp_path / "elsewhere")
@@ -315,13 +291,3 @@ def test_a_killed_writer_leaves_nothing_wrong(folder: Path, num_events: int) -> 
     assert_same(rows_of(folder), expected)
     assert_same(rows_of(folder), expected)
     assert not list(folder.rglob("*.part"))
-
-
-def test_inspect_says_how_much_they_take(folder: Path) -> None:
-    assert check_trace(folder).drafts[DRAFT].decoded_bytes == 0
-    before = simlab.replay(folder, ["ddtree:budget=8"]).rows
-    report = check_trace(folder)
-    assert report.drafts[DRAFT].decoded_bytes == sum(one.stat().st_size for one in folder.rglob("*.rows")) > 0
-    shutil.rmtree(folder / ".decoded")
-    assert check_trace(folder).text_id == report.text_id
-    assert simlab.replay(folder, ["ddtree:budget=8"]).rows.equals(before)

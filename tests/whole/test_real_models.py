@@ -178,6 +178,7 @@ def test_no_evaluation_prompt_was_trained_on() -> None:
     assert not evaluation & (trained | set(texts))
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_the_layers_that_the_shipped_drafter_reads_are_found(models: Models, tmp_path: Path) -> None:
     """Its weights under numbers that are one too high: on this target a neighbouring layer costs little."""

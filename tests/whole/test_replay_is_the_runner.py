@@ -1,5 +1,6 @@
 """Replay is the runner: a small part of `make verify-real`, on tiny models and on the real ones."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 import random_trees
 import tiny_models
 import torch
+from depth import some
 from made_up_artefacts import FullArtefacts
 from policy_variants import VARIANTS, every_policy
 from recorded_texts import record_texts
@@ -63,9 +65,10 @@ def tiny_prompts(num: int) -> list[Prompt]:
     ]
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
+@pytest.mark.parametrize(
+    ("family", "dtype", "temperature"),
+    some([*itertools.product(["llama", "qwen3"], [torch.float32, torch.bfloat16], [0.0, 1.0])], quick=3),
+)
 def test_on_tiny_models(tmp_path: Path, family: str, dtype: torch.dtype, temperature: float) -> None:
     models, target32 = tiny(tmp_path, family, dtype)
     sampling = sampling_at(temperature)
@@ -112,6 +115,7 @@ def records() -> list[SequenceRecord]:
     return list(trace.records([trace.draft_name()], list(indices.values())))
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_on_the_real_models(models: Models, records: list[SequenceRecord], temperature: float) -> None:
@@ -155,13 +159,14 @@ def test_every_policy_on_tiny_models(tmp_path: Path) -> None:
     """At temperature 1 a random drafter is seldom right, and at 0 texts of random models repeat themselves."""
     models, target32 = tiny(tmp_path, "qwen3", torch.bfloat16)
     policies = every_policy(FullArtefacts())
-    for temperature in (0.0, 1.0):
+    for temperature in some((1.0, 0.0)):
         sampling = sampling_at(temperature)
         record = record_texts(models, tiny_prompts(1), sampling, NUM_TOKENS)[0]
         found = check_prompt(models, target32, record, sampling, NUM_TOKENS, against=False, policies=policies)
         assert_no_faults([found], models, NUM_TOKENS)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("dtype", "temperature"), [("float32", 0.0), ("bfloat16", 1.0)], ids=["float32", "bfloat16"])
 def test_every_policy_on_the_real_models(

@@ -116,14 +116,6 @@ def of(rows: list[Row], policy: str) -> PredictionErrors:
 EQUAL: dict[str, tuple[float, ...]] = dict.fromkeys(SECONDS, (1.0,) * 5)
 
 
-def test_a_prediction_that_is_true_has_no_error() -> None:
-    for one in prediction_errors(frame(made_up(EQUAL))):
-        assert one.errors["speedup"].value == pytest.approx(0, abs=1e-12)
-        assert one.errors["acceptance_length"].value == 0
-        assert sum(map(abs, one.parts.values())) == pytest.approx(0, abs=1e-9)
-        assert one.is_plain == (one.policy == "autoregressive")
-
-
 def test_what_slows_everything_alike_is_the_machine() -> None:
     one = of(made_up(dict.fromkeys(SECONDS, (1.2,) * 5)), "chain")
     assert one.errors["tokens_per_s"].value == pytest.approx(0.2)

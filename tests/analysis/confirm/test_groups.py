@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import random_trees
 from batch_runs import turns_of
+from depth import some
 from lossless_checks import assert_same_rounds
 
 from simlab.cost import StageSeconds
@@ -66,9 +67,9 @@ def prompts_of(seed: int, num: int) -> list[Prompt]:
 
 @pytest.mark.parametrize("sampling", [GREEDY, WARM], ids=["greedy", "warm"])
 @pytest.mark.parametrize("policy", POLICIES, ids=["ar", "chain", "ddtree", "joint"])
-@pytest.mark.parametrize("num", [1, 2, 7])
+@pytest.mark.parametrize("num", some([7, 2, 1]))
 def test_a_group_is_served_as_the_replay_serves_it(policy: AnyPolicy, num: int, sampling: Sampling) -> None:
-    for seed in range(3):
+    for seed in some(range(3)):
         models, prompts = models_of(seed), prompts_of(seed, num)
         served = serve_group(models, policy, prompts, sampling, MOST, BATCH, SlowingClock())
         alone = [decode(models, policy, prompt, sampling, MOST) for prompt in prompts]

@@ -8,8 +8,9 @@ import polars as pl
 import pytest
 from confirm_results import EXACT, NUM_PROMPTS, SPEEDS, judged, results
 
-from simlab.analysis.confirm.table import compare_winner, confirmed_policies
-from simlab.analysis.confirm.text import confirm_blocks, confirm_table, differences_text, stage_table, verdict_text
+from simlab.analysis.confirm.table import MachineSpeed, compare_winner, confirmed_policies, machine_table
+from simlab.analysis.confirm.text import confirm_table, stage_table, verdict_text
+from simlab.analysis.statistics.intervals import Interval
 
 FAILED = replace(EXACT, lossless="FAILED", worst_gap=3.0, fault="prompt 'p1', turn 0: token 7 is wrong")
 
@@ -89,21 +90,6 @@ def test_differences_are_read_as_a_family() -> None:
     assert 0 < len(won.rivals) < 11
 
 
-def test_slices_are_not_judged() -> None:
-    rows = results().with_columns((pl.col("sequence") % 2).alias("turn").cast(pl.Int32))
-    slices = confirmed_policies(rows, judged(), "turn")
-    assert [one.predicted.slice for one in slices] == [0] * 5 + [1] * 5
-    assert {one.judged for one in slices} == {None}
-    assert {one.predicted.prompts for one in slices} == {NUM_PROMPTS // 2}
-    whole = {one.policy: one for one in confirmed_policies(rows, judged())}
-    for label in SPEEDS:
-        parts = [one.measured for one in slices if one.policy == label]
-        assert sum(one.totals.committed for one in parts if one) == whole[label].row()["committed"]
-    text = confirm_blocks(slices, list(whole.values()), "turn")
-    assert [part.split(":")[0] for part in text.split("\n\n")] == ["turn 0", "turn 1", "all"]
-    assert text.count("30 of 30") == len(SPEEDS)
-
-
 def test_a_failure_does_not_win() -> None:
     rows = results(noise=0.002)
     found = confirmed_policies(rows, judged(ddtree=FAILED))
@@ -173,12 +159,16 @@ def test_without_prices_the_prediction_is_unknown() -> None:
     assert stage_table(found).splitlines()[1].count("- / ") == 5
 
 
-def test_the_most_telling_differences_come_first() -> None:
-    rows = [{"kind": "row", "policy": "chain", "prompt_id": "p0", "turn": 1, "says": f"row {i}"} for i in range(30)]
-    text = differences_text([*rows, rows[0] | {"kind": "text", "says": "another token"}])
-    lines = text.splitlines()
-    assert lines[0] == "Differences from the trace: 1 text, 0 rounds, 30 rows."
-    assert lines[1] == "  p0, turn 1, chain: another token"
-    assert lines[2] == "  p0, turn 1, chain: row 0"
-    assert (len(lines), lines[-1].split()[:3]) == (1 + 20 + 1, ["...", "and", "11"])
-    assert "no difference" in differences_text([])
+# Tokens per second of a whole batch, as people read them
+
+
+def test_speeds_of_all_texts_stand_below_their_heading() -> None:
+    speeds = [
+        MachineSpeed("autoregressive", "0", 30.06, Interval(math.nan, math.nan)),
+        MachineSpeed("chain", "1", 121.25, Interval(118.5, 124.0)),
+    ]
+    assert [line.rstrip() for line in machine_table(speeds, 4).splitlines()] == [
+        "all 4 texts together  tokens/s [95 %]",
+        "autoregressive        30.1",
+        "chain                 121.2 [118.5, 124.0]",
+    ]

@@ -4,9 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from searched_sums import Doubles, made_up, runs_of
 
 from simlab.analysis.optimize.candidate_sums import (
+    ACCEPTANCE_LENGTH,
     TOKENS_PER_S,
     WORST_CASE,
     CandidateSums,
@@ -18,9 +21,13 @@ from simlab.analysis.optimize.finalists import (
     FinalistFigures,
     FinalistVerdict,
     choose_finalists,
+    finalist_table,
     judge_finalists,
     optimism_figures,
+    share_of_draws_best,
 )
+from simlab.policies.costs.cell_prices import NUM_DRAWS
+from simlab.traces.artefacts.optimum import ChosenPolicy, Optimum, PromptSource, Scalar
 
 
 def chosen_then_stood(
@@ -150,3 +157,96 @@ def test_optimism_is_what_the_other_choice_claims() -> None:
     }
     assert {key: value for key, value in found.items() if key in by_hand} == pytest.approx(by_hand)
     assert found.keys() - by_hand.keys() == {"best_on_evaluation"}
+
+
+# The table of finalists: what stands in each cell, and what is left empty
+
+
+BEST = ChosenPolicy("ddtree:budget=8", "0123")
+SOURCE = PromptSource("text", "draft", frozenset({("gsm8k", "1")}))
+FIGURES: dict[str, Scalar] = {"dev_tokens_per_s": 30.0, "evaluation_tokens_per_s": 29.5}
+BEST_ROW: dict[str, Scalar] = {"policy": BEST.policy, "role": "best", "best_over_this": None, "p_adjusted": None}
+
+
+def cells(p_adjusted: float | None) -> list[list[str]]:
+    """The cells of a rival's row and of the best's, by columns of at least two blanks."""
+    rival: dict[str, Scalar] = {"policy": "chain", "role": "rival", "best_over_this": 1.25, "p_adjusted": p_adjusted}
+    ends: dict[str, Scalar] = {"best_over_this_ci_low": 1.125, "best_over_this_ci_high": 1.5}
+    rows: tuple[dict[str, Scalar], ...] = (FIGURES | BEST_ROW, FIGURES | rival | ends)
+    optimum = Optimum(
+        "0.1.0", "tokens_per_s", None, (), SOURCE, SOURCE, 2, None, BEST, "", {}, (BEST.policy, "chain"), rows
+    )
+    return [line.split() for line in finalist_table(optimum).splitlines()[-2:]]
+
+
+@pytest.mark.parametrize(("p_adjusted", "shown"), [(0.0004, "<0.001"), (0.001, "0.001"), (0.0316, "0.032")])
+def test_a_p_value_has_three_digits_and_the_best_has_none(p_adjusted: float, shown: str) -> None:
+    best, rival = cells(p_adjusted)
+    assert best == ["ddtree:budget=8", "best", "30.0", "29.5"]
+    assert rival == ["chain", "rival", "30.0", "29.5", "1.250", "[1.125,", "1.500]", shown]
+
+
+def test_a_p_value_that_is_not_known_is_left_empty() -> None:
+    assert cells(None)[1][-1] == "1.500]"
+
+
+# A choice among finalists beside the noise of the latency profile, planted
+
+
+def factors(size: float, machines: int, seed: int, policies: int = 3) -> Doubles:
+    """Factors of the seconds of each machine, policy and draw."""
+    return np.random.default_rng(seed).lognormal(0, size, (machines, policies, NUM_DRAWS))
+
+
+def test_prices_too_noisy_for_the_choice_leave_no_winner() -> None:
+    found = made_up(np.random.default_rng(1), np.array([[1.0, 1.2, 1.3]]), 60)
+    quiet = judge_finalists(runs_of(found, [0, 1, 2], factors(0.001, 1, 2)), TOKENS_PER_S)
+    assert quiet.wins
+    noisy = judge_finalists(runs_of(found, [0, 1, 2], factors(0.3, 1, 2)), TOKENS_PER_S)
+    assert not noisy.wins
+    assert noisy.verdict == (
+        "no winner among policy 0, policy 1 and policy 2: "
+        "their differences are within the noise of the latency profile."
+    )
+
+
+@pytest.mark.parametrize(("size", "wins"), [(0.001, True), (0.6, False)])
+def test_the_worst_case_too(size: float, wins: bool) -> None:
+    levels = np.array([[1.0, 2.5, 1.6], [2.5, 1.0, 1.6]])
+    found = made_up(np.random.default_rng(4), levels, 60)
+    planted = factors(size, 2, 5)
+    standing = judge_finalists(runs_of(found, [2, 0, 1], planted), WORST_CASE)
+    assert standing.wins is wins
+    # By hand: at each draw the worst of the machines, of the policy over that of another.
+    plain, seconds = found.plain_seconds.sum(axis=1), found.seconds.sum(axis=2)
+    for one, place in zip(standing.comparisons, (0, 1), strict=True):
+        logs = []
+        for draw in range(NUM_DRAWS):
+            worst = [
+                min(plain[m] / (seconds[m, at] * planted[m, number, draw]) for m in range(2))
+                for number, at in ((0, 2), (place + 1, place))
+            ]
+            logs.append(np.log(worst[0] / worst[1]))
+        half = 2.0395134 * np.std(logs, ddof=1)
+        assert np.log(one.price_interval.high / one.ratio) == pytest.approx(half, rel=1e-4)
+
+
+@given(st.integers(0, 60), st.sampled_from([0.001, 0.05, 0.5]))
+def test_the_share_of_draws_in_which_the_choice_is_best_is_counted(seed: int, size: float) -> None:
+    found = made_up(np.random.default_rng(seed), np.array([[1.0, 1.05, 1.1], [1.2, 1.1, 1.0]]), 20)
+    planted = factors(size, 2, seed)
+    plain, seconds = found.plain_seconds.sum(axis=1), found.seconds.sum(axis=2)
+    first = worst = 0
+    for draw in range(NUM_DRAWS):
+        speedups = plain[:, None] / (seconds * planted[:, :, draw])
+        first += int(speedups[0].argmax() == 0)
+        worst += int(speedups.min(axis=0).argmax() == 0)
+    machines = runs_of(found, [0, 1, 2], planted)
+    assert share_of_draws_best(machines[:1], TOKENS_PER_S) == first / NUM_DRAWS
+    assert share_of_draws_best(machines, WORST_CASE) == worst / NUM_DRAWS
+
+
+def test_without_draws_or_prices_there_is_no_share() -> None:
+    found = made_up(np.random.default_rng(1), np.array([[1.0, 1.2, 1.3]]), 20)
+    assert share_of_draws_best(runs_of(found, [0, 1]), TOKENS_PER_S) is None
+    assert share_of_draws_best(runs_of(found, [0, 1, 2], factors(0.1, 1, 2)), ACCEPTANCE_LENGTH) is None

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,17 +11,22 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 import pytest
+from confirm_results import results
 from hypothesis import given
 from hypothesis import strategies as st
+from summary_rows import with_draws
 
 from simlab.analysis.optimize.finalists import judge_finalists
 from simlab.analysis.report.page import Chart, FirstScreen, Grid, Note, Section, TreeExplorer, TrustLabel, report_page
-from simlab.analysis.report.results import ReportResults, family_label
+from simlab.analysis.report.results import ReportResults
 from simlab.analysis.report.rounds import ENDS, RoundCounts
+from simlab.analysis.report.speed import policy_table, speed_chart
 from simlab.analysis.report.trees import ShownPolicy, TreeCollector
-from simlab.analysis.report.verdict import VerdictChoice, verdict_of
+from simlab.analysis.report.verdict import ReportVerdict, VerdictChoice, verdict_of
+from simlab.analysis.table.text import NO_PRICES, PRICES, ends
 from simlab.analysis.trees import drawing_rows
 from simlab.cli.main import main
+from simlab.policies.costs.cell_prices import NUM_DRAWS
 from simlab.policies.engine.replay import Replay
 from simlab.policies.parsing.parse import parse_policies
 from simlab.recorded import texts_of
@@ -167,21 +171,6 @@ def test_equal_runs_and_rows_without_seconds_have_sentences_of_their_own() -> No
     alone = verdict_of(of_rows(made_rows({"ar": 1.0, "ddtree:budget=8": 1.5}, noise=0.0)), TABLE)
     assert "1.50 × autoregressive decoding on 40 prompts" in alone.sentence.replace(" [1.50, 1.50]", "")
     assert verdict_of(of_rows(made_rows({"ar": 1.0})), TABLE).best is None
-
-
-def test_where_plain_decoding_was_chosen_no_policy_is() -> None:
-    slow = of_rows(made_rows({"ar": 1.0, "chain": 0.7, "ddtree:budget=8": 0.8}))
-    found = verdict_of(slow, replace(HELD_OUT, policy="ar"))
-    assert found.sentence.startswith(
-        "No policy: autoregressive decoding was chosen. The fastest here is ddtree:budget=8: 0.80 ×"
-    )
-
-
-def test_families_differ_in_the_size_of_the_tree_alone() -> None:
-    speeds = {"ar": 1.0, "presto:budget=8": 2.0, "chain": 1.5, "ddtree:budget=8": 1.9, "ddtree:budget=4": 1.7}
-    results = of_rows(made_rows(speeds))
-    assert [family_label(one) for one in results.families] == ["chain", "presto", "ddtree"]
-    assert [one.policy for one in results.finalists] == ["presto:budget=8", "ddtree:budget=8", "chain"]
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -347,3 +336,56 @@ def test_prices_that_are_not_at_hand_are_not_called_measured(cost_id: str, value
     assert (label.value, label.state) == (value, "caution")
     assert cost_id in label.detail
     assert "Measured" not in label.detail
+
+
+# A report beside the noise of the latency profile: the verdict, the table, and what pointing at a mark shows
+
+
+SPEEDS = {"autoregressive": 10.0, "chain": 14.0, "ddtree:budget=8": 20.0}
+
+
+def predicted(noise: float | None) -> ReportResults:
+    """Made-up predictions whose seconds have noise of this size for each policy; None: it is not known."""
+    rows = results(SPEEDS).filter(pl.col("kind") == "predicted")
+    own = pl.Series(np.random.default_rng(1).lognormal(0, 0.05, len(rows)))
+    rows = rows.with_columns(pl.col("verify_s") * own)
+    if noise is not None:
+        rng = np.random.default_rng(3)
+        factors = {label: rng.lognormal(0, noise, NUM_DRAWS) for label in rows["policy"].unique(maintain_order=True)}
+        pairs = zip(rows["policy"], rows["verify_s"], strict=True)
+        rows = with_draws(rows, [(seconds * factors[policy]).tolist() for policy, seconds in pairs])
+    return ReportResults(rows, rows.clear())
+
+
+def verdict(noise: float | None) -> ReportVerdict:
+    return verdict_of(predicted(noise), HELD_OUT)
+
+
+def test_the_verdict_has_both_intervals() -> None:
+    found = verdict(0.02)
+    assert found.sentence.startswith("ddtree:budget=8: 2.00 × autoregressive decoding [")
+    over_chain = next(one for one in found.more if " × the chain [" in one)
+    for said in (found.sentence, over_chain):
+        assert "] (prices [1." in said
+        assert said.endswith(") on 30 held-out prompts; predicted, not measured.")
+    assert "prices" not in verdict(None).sentence
+
+
+def test_a_difference_within_the_noise_of_prices_is_no_win() -> None:
+    found = verdict(0.5)
+    assert found.sentence.startswith("No winner. ddtree:budget=8: ")
+    assert any("within the noise of the latency profile" in one for one in found.more)
+
+
+def test_the_table_and_the_marks_show_both_intervals() -> None:
+    found = predicted(0.02)
+    grid = policy_table(found, None)
+    assert grid.heads[1:3] == ["predicted speedup [95 %]", "prices [95 %]"]
+    assert PRICES in grid.caption
+    (tree,) = (one for one in found.found if one.policy == "ddtree:budget=8")
+    (row,) = (row for row in grid.rows if row[0] == "ddtree:budget=8")
+    assert row[2] == ends(tree.speed.price_interval) != "-"
+    drawn = speed_chart(found).figure.to_dict()["data"]
+    hover = [text for trace in drawn for text in trace.get("hovertemplate", ())]
+    assert any(text.endswith(f"<br>prices {row[2]}") and "<br>prompts [" in text for text in hover)
+    assert NO_PRICES["predicted"] in policy_table(predicted(None), None).caption

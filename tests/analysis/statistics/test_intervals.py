@@ -4,20 +4,28 @@ import math
 
 import numpy as np
 import pytest
+from depth import some
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
 from uneven_prompts import MEASURES, MadeUpPrompts, no_prices
 
 from simlab.analysis.compare.comparisons import compare_pairs
 from simlab.analysis.statistics import intervals
 from simlab.analysis.statistics.intervals import (
     LEVEL,
+    UNKNOWN,
     Spread,
     intervals_of,
     log_products,
     ratio_interval,
     speedup_interval,
 )
+from simlab.analysis.statistics.price_intervals import PriceSpread, price_interval
+from simlab.analysis.statistics.significance import CORRECTIONS, benjamini_hochberg, holm
 from simlab.analysis.table.prompt_sums import COLUMNS, PromptSums
 from simlab.arrays import Doubles
+from simlab.policies.costs.cell_prices import NUM_DRAWS
 
 
 def draw_prompts(rng: np.random.Generator, shape: tuple[int, int], kind: str) -> tuple[Doubles, Doubles]:
@@ -32,15 +40,15 @@ def draw_prompts(rng: np.random.Generator, shape: tuple[int, int], kind: str) ->
 
 
 @pytest.mark.parametrize("kind", ["even", "skewed"])
-@pytest.mark.parametrize("num_prompts", [5, 10, 20, 40, 80])
+@pytest.mark.parametrize("num_prompts", some([5, 10, 20, 40, 80], quick=3))
 def test_an_interval_covers_the_truth_as_often_as_it_says(kind: str, num_prompts: int) -> None:
     """Many simulated sets of prompts at once: their ratios are products of the sums of one wide table."""
     assert abs(covered_share(kind, num_prompts, 8000) - LEVEL) <= 0.015
 
 
-@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize("measure", some(list(MEASURES)))
 @pytest.mark.parametrize(
-    ("sigma", "rho", "least"), [(0.3, 0.0, 0.94), (0.7, 0.0, 0.94), (0.7, -0.6, 0.92), (1, 0, 0.94)]
+    ("sigma", "rho", "least"), some([(0.3, 0.0, 0.94), (0.7, 0.0, 0.94), (0.7, -0.6, 0.92), (1, 0, 0.94)], quick=2)
 )
 def test_with_forty_skewed_prompts_coverage_is_near_the_level(
     measure: str, sigma: float, rho: float, least: float
@@ -166,3 +174,111 @@ def test_a_speedup_interval_needs_two_prompts_and_the_same_ones() -> None:
         assert math.isnan(speedup_interval(tokens, seconds, base_tokens, base_seconds).low)
     with pytest.raises(ValueError, match="the same prompts"):
         speedup_interval(two, two, one, one)
+
+
+# Intervals of what depends on prices, from the same figure at prices drawn again
+
+
+STUDENT_31 = 2.0395134463964077
+"""Of 95 % with 31 degrees of freedom, from a printed table (2.040)."""
+
+
+@given(st.floats(0.01, 100), st.floats(-20, 20))
+def test_draws_that_are_all_equal_give_a_point(value: float, log: float) -> None:
+    found = price_interval(value, np.full(NUM_DRAWS, log))
+    assert (found.low, found.high) == pytest.approx((value, value))
+
+
+@given(st.floats(0.01, 100), st.integers(0, 1000))
+def test_the_interval_is_student_s_around_the_figure_as_a_share_of_it(value: float, seed: int) -> None:
+    logs = np.random.default_rng(seed).normal(5, 0.02, NUM_DRAWS)
+    mean = sum(logs) / NUM_DRAWS
+    deviation = math.sqrt(sum((one - mean) ** 2 for one in logs) / (NUM_DRAWS - 1))
+    found = price_interval(value, logs)
+    assert math.log(found.high / value) == pytest.approx(STUDENT_31 * deviation)
+    assert math.log(value / found.low) == pytest.approx(STUDENT_31 * deviation)
+
+
+def test_what_is_not_known_of_one_draw_or_of_the_figure_is_not_known() -> None:
+    logs = np.zeros(NUM_DRAWS)
+    assert price_interval(math.nan, logs) is UNKNOWN
+    logs[3] = math.nan
+    assert price_interval(1.0, logs) is UNKNOWN
+
+
+def test_what_two_runs_share_does_not_widen_the_interval_of_their_ratio() -> None:
+    rng = np.random.default_rng(1)
+    shared, own = rng.normal(0, 0.2, NUM_DRAWS), rng.normal(0, 0.001, NUM_DRAWS)
+    spread = PriceSpread(np.stack([shared, shared + own, shared + 1]), ("a", "a", "b"))
+    alone, paired = price_interval(2.0, spread.logs[0]), spread.ratio_interval(0, 1, 2.0)
+    assert paired.high - paired.low < 0.02 * (alone.high - alone.low)
+    assert paired == price_interval(2.0, -own)
+    # Draws of two profiles have nothing to do with each other, though they bear the same numbers.
+    assert spread.ratio_interval(0, 2, 2.0) is UNKNOWN
+
+
+# Corrections for many comparisons: worked by hand, against their definitions, and in simulation
+
+
+P_VALUES = st.lists(st.sampled_from([0.0, 1e-9, 0.001, 0.01, 0.02, 0.04, 0.05, 0.3, 0.9, 1.0]), max_size=8)
+
+
+def test_holm_by_hand() -> None:
+    """In order .005 .01 .03 .04, times 4 3 2 1: .02 .03 .06 .04, and none below an earlier one."""
+    assert holm(np.array([0.01, 0.04, 0.03, 0.005])) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+def test_benjamini_and_hochberg_by_hand() -> None:
+    """The first example of their paper: of 15 p-values four are findings at 5 %, and three by Holm."""
+    listed = [0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240]
+    p_values = np.array([*listed, 0.4262, 0.5719, 0.6528, 0.7590, 1.0])
+    assert (benjamini_hochberg(p_values) <= 0.05).sum() == 4
+    assert (holm(p_values) <= 0.05).sum() == 3
+    assert benjamini_hochberg(p_values)[:4] == pytest.approx([0.0015, 0.003, 0.0095, 0.035625])
+
+
+@given(P_VALUES, st.sampled_from([0.01, 0.05, 0.2]))
+def test_adjusted_values_decide_as_the_procedures_do(listed: list[float], level: float) -> None:
+    p_values = np.array(listed)
+    order, num = np.argsort(p_values, kind="stable"), len(listed)
+    found = set()
+    for place, which in enumerate(order):  # Holm steps down until the first that fails
+        if p_values[which] * (num - place) > level:
+            break
+        found.add(int(which))
+    assert set(np.flatnonzero(holm(p_values) <= level)) == found
+    # Benjamini and Hochberg step up: all to the last that passes
+    passing = [place for place, which in enumerate(order) if p_values[which] * num / (place + 1) <= level]
+    expected = {int(which) for which in order[: passing[-1] + 1]} if passing else set()
+    assert set(np.flatnonzero(benjamini_hochberg(p_values) <= level)) == expected
+
+
+@pytest.mark.parametrize("name", CORRECTIONS)
+def test_what_was_not_tested_does_not_count(name: str) -> None:
+    correct = CORRECTIONS[name]
+    with_gap = correct(np.array([0.01, np.nan, 0.03]))
+    assert with_gap[[0, 2]] == pytest.approx(correct(np.array([0.01, 0.03])))
+    assert np.isnan(with_gap[1])
+    assert len(correct(np.array([]))) == 0
+    assert np.isnan(correct(np.array([np.nan]))).all()
+
+
+def families(num_true: int, repeats: int = 4000, size: int = 12) -> np.ndarray:
+    """p-values of comparisons with one shared rival, ``[repeats, size]``; the first ones are of true differences."""
+    rng = np.random.default_rng([3, num_true])
+    distance = (rng.normal(size=(repeats, size)) - rng.normal(size=(repeats, 1))) / np.sqrt(2)
+    distance[:, :num_true] += 3.5
+    return np.asarray(2 * stats.norm.sf(np.abs(distance)))
+
+
+@pytest.mark.parametrize("num_true", [0, 4])
+def test_holm_rarely_finds_anything_false(num_true: int) -> None:
+    found = [holm(one) < 0.05 for one in families(num_true)]
+    assert np.mean([one[num_true:].any() for one in found]) <= 0.055
+    assert num_true == 0 or np.mean([one[:num_true].mean() for one in found]) > 0.5
+
+
+@pytest.mark.parametrize("num_true", [0, 4, 8])
+def test_few_findings_of_benjamini_and_hochberg_are_false(num_true: int) -> None:
+    found = [benjamini_hochberg(one) < 0.05 for one in families(num_true)]
+    assert np.mean([one[num_true:].sum() / max(1, one.sum()) for one in found]) <= 0.055

@@ -1,16 +1,31 @@
 """From result rows to summaries, and to the table that a person reads."""
 
 import math
+import re
+from dataclasses import replace
+from html import unescape
 
 import numpy as np
 import polars as pl
 import pytest
-from summary_rows import priced, results, with_draws
+from hypothesis import given
+from hypothesis import strategies as st
+from summary_rows import priced, results
 
-from simlab.analysis.table.summaries import STAGE_COLUMNS, summarise
-from simlab.analysis.table.text import summary_blocks, summary_notes, summary_table
+from simlab.analysis.statistics.intervals import Interval
+from simlab.analysis.table.summaries import STAGE_COLUMNS, Summary, summarise
+from simlab.analysis.table.text import (
+    WIDTH,
+    Cells,
+    cells_html,
+    sentences_html,
+    summaries_html,
+    summary_cells,
+    summary_notes,
+    summary_table,
+    within_width,
+)
 from simlab.cost import StageSeconds
-from simlab.policies.costs.cell_prices import NUM_DRAWS
 
 
 def test_a_summary_pools_and_averages() -> None:
@@ -51,18 +66,6 @@ def test_a_table_shows_both_means_and_aligns() -> None:
     assert lines[2].split()[:2] == ["chain", "2.50"]
     assert "2.67" in lines[2]
     assert len({len(line) for line in lines[2:]}) == 1
-
-
-def test_blocks_end_with_the_whole() -> None:
-    whole, slices = summarise(results()), summarise(results(), "dataset")
-    titles = [block.splitlines()[0] for block in summary_blocks(slices, whole, "dataset").split("\n\n")]
-    assert titles == [
-        "dataset maths: 2 prompts, 2 sequences",
-        "dataset chat: 1 prompts, 2 sequences",
-        "all: 3 prompts, 4 sequences",
-    ]
-    assert "bonus token included" in summary_notes(whole)
-    assert "Fewer than 20 prompts" in summary_notes(whole)
 
 
 def test_speeds_are_pooled_and_over_plain_decoding() -> None:
@@ -163,14 +166,74 @@ def test_a_table_shows_speeds_only_where_they_are_known() -> None:
     assert "Speeds were measured" in summary_notes(measured)
 
 
-def test_a_table_is_narrow_enough_for_a_terminal() -> None:
-    rng = np.random.default_rng(1)
-    lists = [rng.uniform(1, 2, NUM_DRAWS).tolist() for _ in range(len(priced()))]
-    wide = with_draws(priced(), lists).with_columns(
-        pl.col("policy").str.replace("autoregressive", "hindsight:budget=512"),
-        *(pl.col(name) * 1000 for name in ("rounds", "drafted", "verified", "committed")),
-        *(pl.col(name) * 10 for name in STAGE_COLUMNS),
-    )
-    assert max(map(len, summary_table(summarise(wide)).splitlines())) <= 120
-    assert max(map(len, summary_notes(summarise(wide)).splitlines())) <= 110
-    assert max(map(len, summary_notes(summarise(results())).splitlines())) <= 110
+# The HTML of a notebook shows the cells of the text table, no others, and escapes them
+
+
+def rows_of(page: str, kind: str) -> list[list[str]]:
+    """The cells of each line of headings (``th``) or of each row (``td``)."""
+    lines = re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL)
+    cells = [[unescape(one) for one in re.findall(rf"<{kind} [^>]*>(.*?)</{kind}>", line)] for line in lines]
+    return [row for row in cells if row]
+
+
+def assert_shows(page: str, found: list[Summary]) -> None:
+    cells = summary_cells(found)
+    assert rows_of(page, "th") == [list(line) for line in cells.headings]
+    assert rows_of(page, "td") == [[cell.strip() for cell in row] for row in cells.rows]
+
+
+def test_headings_cells_and_notes_are_those_of_the_text() -> None:
+    for rows in (results(), priced()):
+        found = summarise(rows)
+        page = summaries_html(found)
+        assert_shows(page, found)
+        paragraphs = [unescape(one) for one in re.findall(r"<p [^>]*>(.*?)</p>", page)]
+        assert paragraphs == summary_notes(found).splitlines()
+        assert "<script" not in page
+        assert "class=" not in page
+
+
+def test_intervals_are_in_it() -> None:
+    found = [replace(one, interval=Interval(1.25, 2.5)) for one in summarise(priced())]
+    assert all(row[1].endswith("[1.25, 2.50]") for row in rows_of(summaries_html(found), "td"))
+
+
+def test_slices_have_tables_of_their_own() -> None:
+    whole, slices = summarise(results()), summarise(results(), "dataset")
+    page = summaries_html(whole, slices, "dataset", without_speeds="No prices <were> given.")
+    titles = re.findall(r"<b>(.*?)</b>", page)
+    assert titles == [
+        "dataset maths: 2 prompts, 2 sequences",
+        "dataset chat: 1 prompts, 2 sequences",
+        "all: 3 prompts, 4 sequences",
+    ]
+    tables = re.findall(r"<table.*?</table>", page, re.DOTALL)
+    for place, value in enumerate(("maths", "chat")):
+        assert_shows(tables[place], [one for one in slices if one.slice == value])
+    assert_shows(tables[2], whole)
+    assert "No prices &lt;were&gt; given." in page
+
+
+def test_everything_is_escaped() -> None:
+    page = cells_html(Cells([["<a>"]], [["b & c"], ["  <script>  "]], [True]))
+    assert rows_of(page, "td") == [["b & c"], ["<script>"]]
+    assert "<script>" not in page
+    assert "<a>" not in page
+    assert sentences_html("a < b\n\nc") == sentences_html("a < b\nc")
+    assert "a &lt; b" in sentences_html("a < b\n\nc")
+
+
+# Lines of text around tables: they fit, and nothing of them is lost
+
+
+@given(st.lists(st.text("ab-/,", min_size=1, max_size=30), min_size=1, max_size=40))
+def test_lines_fit_and_keep_their_words(words: list[str]) -> None:
+    lines = within_width(f"latency  {' '.join(words)}").split("\n")
+    assert all(len(line) <= WIDTH for line in lines)
+    assert " ".join(lines).split() == ["latency", *words]
+    assert all(line.startswith(" " * 9) for line in lines[1:])
+
+
+@pytest.mark.parametrize("line", ["", "short", "a  b" * 20, f"trace    /{'x' * 120}"])
+def test_what_fits_and_what_cannot_be_broken_stays(line: str) -> None:
+    assert within_width(line) == line

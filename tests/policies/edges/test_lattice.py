@@ -1,15 +1,19 @@
 """Lists of candidates from transitions and pools, list by list, against what their rows say."""
 
+import math
+
 import lattice_oracle
 import numpy as np
+import oracle
 import pytest
 from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from order_checks import draft_of, rows_strategy
 from random_channels import pool_rows, random_pool, random_transitions, transition_rows
 
 from simlab.channels import PoolRows, TransitionRows
-from simlab.policies.edges.children import empty_children, fill_marginal
+from simlab.policies.edges.children import SPINE, empty_children, entropy_at, fill_marginal
 from simlab.policies.edges.lattice import (
     LEAF,
     Lattice,
@@ -139,3 +143,20 @@ def test_candidates_by_depth_have_two_lists_each(counts: list[int]) -> None:
         number = depth + 1
     if not counts:
         assert (lattice.starts.tolist(), lattice.ends.tolist()) == ([0], [0])
+
+
+# The candidates below nodes, and what is said of a list of them
+
+
+@given(rows_strategy(4, 9, fewest_ranks=1), st.integers(1, 9))
+def test_a_lump_of_entropy_is_of_what_is_read_and_one_more(rows: list[oracle.Row], top_k: int) -> None:
+    marginals = draft_of(rows).drafted()
+    children = empty_children(len(rows), top_k)
+    counts = np.diff(marginals.offsets)
+    fill_marginal(children, marginals.ids, marginals.log_probs, counts, 0, top_k)
+    for depth, row in enumerate(rows):
+        values = [value for _, value in row[:top_k]]
+        rest = 1 - sum(map(math.exp, values))
+        expected = -sum(math.exp(value) * value for value in values) - (rest * math.log(rest) if rest > 0 else 0)
+        found = entropy_at(children, SPINE, depth)
+        assert found == pytest.approx(min(expected, math.log(len(values) + 1)), abs=1e-8)

@@ -77,15 +77,6 @@ def test_what_may_follow_sums_to_one(texts: list[list[int]], min_count: int) -> 
         assert sum(after(counts, context, token) for token in range(VOCAB)) == pytest.approx(1.0, rel=1e-12)
 
 
-def test_what_a_rare_token_had_goes_to_the_shorter_context() -> None:
-    text = ints([0, 1, 0, 1, 0, 2])
-    whole, cut = (counts_from_rows(*count_texts([(ints([]), text)], VOCAB, num), VOCAB) for num in (1, 2))
-    # After 0 came 1 twice and 2 once; the denominator stays what it was.
-    shorter = (2 + 3 / VOCAB) / (6 + 3)
-    assert after(whole, (0,), 1) == pytest.approx((2 + 2 * shorter) / 5)
-    assert after(cut, (0,), 1) == pytest.approx((2 + 3 * shorter) / 5)
-
-
 def test_nothing_seen_is_one_in_the_vocabulary() -> None:
     for counts in (empty_counts(VOCAB, 0), counts_of([], VOCAB), counts_of([ints([])], VOCAB)):
         assert {after(counts, context, 3) for context in ((), (1,), (4, 1))} == {1 / VOCAB}
@@ -109,17 +100,6 @@ def test_logarithms_are_those_of_the_probabilities(texts: list[list[int]], min_c
             expected = math.log(probability(counts, first, second, token))
             assert log_of(counts, first, second, token) == pytest.approx(expected, rel=1e-14, abs=1e-14)
     assert counts_of([ints([1])], VOCAB).logs.tokens.size == 0
-
-
-def test_logarithms_of_many_contexts_and_many_tokens_after_one() -> None:
-    generator = np.random.default_rng(3)
-    text = generator.integers(400, size=4000, dtype=np.int32)
-    text[::2] = 7
-    counts = counts_from_rows(*count_texts([(ints([]), text)], 500), 500)
-    for first, second in [(-1, 7), *((int(text[n]), int(text[n + 1])) for n in range(0, 4000, 97)), (499, 498)]:
-        for token in range(501):
-            expected = math.log(probability(counts, first, second, token))
-            assert log_of(counts, first, second, token) == pytest.approx(expected, rel=1e-14, abs=1e-14)
 
 
 @settings(max_examples=examples(60, quick=40))

@@ -122,7 +122,7 @@ def sample() -> list[RecordedSequence]:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=examples(20, quick=6))
+@settings(max_examples=examples(20, quick=3))
 @given(seed=st.integers(0, 2**32), most_kept=st.integers(1, 20))
 def test_the_engine_has_the_rounds_of_playing_it(name: str, seed: int, most_kept: int) -> None:
     recorded = random_sequence(np.random.default_rng(seed), most_kept)
@@ -136,7 +136,7 @@ def test_the_engine_has_the_rounds_of_playing_it_on_real_rows(name: str, sample:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=examples(20, quick=6))
+@settings(max_examples=examples(20, quick=3))
 @given(seed=st.integers(0, 2**32), most_kept=st.integers(1, 20), most=st.integers(1, 40))
 def test_a_layer_is_what_every_root_gives(name: str, seed: int, most_kept: int, most: int) -> None:
     recorded = with_channels(random_sequence(np.random.default_rng(seed), most_kept), policies_of(name))
@@ -150,7 +150,7 @@ def test_a_layer_is_what_every_root_gives_on_real_rows(name: str, sample: list[R
         check_layer(order, sample[0], 64)
 
 
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(25, quick=5))
 @given(seed=st.integers(0, 2**32), number=st.integers(1, 5))
 def test_sums_of_texts_together_are_those_of_their_rounds(seed: int, number: int) -> None:
     """Every policy at once, priced and not: to the last bit."""

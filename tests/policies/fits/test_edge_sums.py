@@ -1,25 +1,50 @@
 """Sums over the candidates of true paths, against plain Python."""
 
 import math
+from fractions import Fraction
 
+import lattice_oracle
 import numpy as np
 import pytest
 import scoring_oracles as oracle
 from calibration_oracle import class_by_hand, mapped_by_hand
+from channel_texts import with_channels
+from depth import some
+from hypothesis import given
+from hypothesis import strategies as st
 from made_up_artefacts import FullArtefacts
 from ngram_oracle import PlainNGram, PlainPresto
 from order_checks import texts
+from random_channels import draft_at
+from scoring_oracles import rank_class
 
+from simlab.channels import Pool, Transitions
 from simlab.grid import to_grid
 from simlab.policies.composition import Composition
 from simlab.policies.edges.models import Calibrated, Marginal, NGramCorrected
-from simlab.policies.edges.ngram import counts_of
+from simlab.policies.edges.ngram import counts_from_rows, counts_of
+from simlab.policies.edges.ngram_counting import count_texts
 from simlab.policies.edges.rank_classes import NUM_CLASSES
-from simlab.policies.fits.edge_sums import EDGES, TRUE, EdgeScoring, EdgeSums, add_edges, edge_scoring_of, no_edge_sums
+from simlab.policies.fits.calibration import add_ranks, no_rank_counts, rank_frequencies
+from simlab.policies.fits.edge_sums import (
+    EDGES,
+    TRUE,
+    EdgeScoring,
+    EdgeSums,
+    add_edges,
+    add_lattice_edges,
+    edge_scoring_of,
+    no_edge_sums,
+)
 from simlab.policies.orders.best_first import BestFirst
+from simlab.policies.orders.lattice_order import BestPaths, LatticeOrder, WholeFamilies
+from simlab.policies.orders.lattice_sources import LatticeSource, PoolSource, TransitionSource
 from simlab.policies.orders.node_order import NodeOrder, StaticOrder
 from simlab.policies.parsing.parse import parse_policies
-from simlab.recorded import RecordedSequence, texts_of
+from simlab.policies.rules.budgets import FixedBudget
+from simlab.policy import ChannelNeed
+from simlab.recorded import DraftRows, RecordedSequence, texts_of
+from simlab.testing.random_texts import random_sequence
 
 VOCAB = 40
 
@@ -49,7 +74,7 @@ def check_edges(recorded: RecordedSequence, order: NodeOrder, scores: oracle.Sco
     np.testing.assert_allclose(sums.by_rank.sum(axis=3), sums.cells.sum(axis=2)[..., :3])
 
 
-@pytest.mark.parametrize("recorded", texts(11, 24))
+@pytest.mark.parametrize("recorded", some(list(texts(11, 24)), 6))
 @pytest.mark.parametrize("top_k", [None, 3])
 def test_marginals_are_counted_at_every_place(recorded: RecordedSequence, top_k: int | None) -> None:
     def marginal(rows: list[oracle.Row], path: oracle.Path, before: tuple[int, ...]) -> dict[int, float]:
@@ -59,7 +84,7 @@ def test_marginals_are_counted_at_every_place(recorded: RecordedSequence, top_k:
     check_edges(recorded, BestFirst(Marginal(top_k)), marginal, min(width, top_k or width))
 
 
-@pytest.mark.parametrize("recorded", texts(12, 24))
+@pytest.mark.parametrize("recorded", some(list(texts(12, 24)), 6))
 def test_mapped_and_static_probabilities(recorded: RecordedSequence) -> None:
     generator = np.random.default_rng(3)
     edge_map = np.stack([generator.uniform(0, 2, (3, 2, NUM_CLASSES)), generator.normal(size=(3, 2, NUM_CLASSES))], -1)
@@ -84,7 +109,7 @@ def test_mapped_and_static_probabilities(recorded: RecordedSequence) -> None:
     check_edges(recorded, StaticOrder(table, "table"), static, 9)
 
 
-@pytest.mark.parametrize("recorded", texts(13, 12))
+@pytest.mark.parametrize("recorded", some(list(texts(13, 12)), 3))
 @pytest.mark.parametrize("renormalised", [False, True])
 @pytest.mark.parametrize("share", [0.0, 0.5])
 def test_probabilities_that_a_3_gram_corrects(recorded: RecordedSequence, renormalised: bool, share: float) -> None:
@@ -114,3 +139,118 @@ def test_orders_without_edges_have_none() -> None:
     edges = edge_scoring_of(tree.policy.order)
     assert edges is not None
     assert not edges.reads_prefix
+
+
+# Sums over the candidates of a channel's lists, against plain Python
+
+
+POOL = PoolSource(ChannelNeed("pool", "pool"), depth_price=0.5)
+SOURCES: list[LatticeSource] = [
+    TransitionSource("rows", previous=2, top_k=3),
+    TransitionSource("rows", previous=4, top_k=6),
+    POOL,
+]
+
+
+def below_at(source: LatticeSource, recorded: RecordedSequence, t: int) -> lattice_oracle.Below:
+    (name,) = recorded.channels
+    one = draft_at(recorded, t).channels[name]
+    if isinstance(one, Transitions):
+        assert isinstance(source, TransitionSource)
+        rows = one.num_rows.tolist(), one.previous.tolist(), one.ids.tolist(), one.log_probs.tolist()
+        return lattice_oracle.below_transitions(*rows, source.previous, source.top_k)
+    assert isinstance(one, Pool)
+    return lattice_oracle.below_pool(one.tokens.tolist(), one.parents.tolist(), one.log_probs.tolist())
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.key)
+@pytest.mark.parametrize("width", [2, 9])
+@pytest.mark.parametrize("recorded", some(list(texts(14, 24)), 3))
+def test_lists_are_counted_along_true_paths(recorded: RecordedSequence, width: int, source: LatticeSource) -> None:
+    whole = with_channels(recorded, [Composition(LatticeOrder(source), FixedBudget(4))])
+    found = texts_of([whole])
+    sums = no_edge_sums(2, found.roots.counts.shape[1])
+    edges = edge_scoring_of(LatticeOrder(source))
+    assert edges is not None
+    assert edges.source is not None
+    add_lattice_edges(sums, found, edges.source, width, np.array([1]))
+    nodes, cells = np.zeros_like(sums.nodes), np.zeros_like(sums.cells)
+    assert whole.rows is not None
+    text, true_ranks = whole.text.tolist(), whole.rows.true_ranks.tolist()
+    for t in range(len(text) - 1):
+        below, place = below_at(source, whole, t), 0
+        for depth, true_token in enumerate(text[t + 1 : t + 1 + len(true_ranks[t])]):
+            offered = below(tuple(text[t + 1 : t + 1 + depth]))[:width]
+            if not offered:
+                break
+            nodes[1, place, depth] += 1
+            for rank, (token, cost) in enumerate(offered):
+                prob, hit = math.exp(cost / -65536), token == true_token
+                loss = cost / 65536 if hit else -math.log1p(-min(prob, 1 - 1e-9))
+                cells[1, place, depth, rank_class(rank)] += [1.0, prob, float(hit), loss, (prob - hit) ** 2]
+            if true_token not in [token for token, _ in offered]:
+                break
+            place = max(place, int(true_ranks[t][depth] != 0))
+    np.testing.assert_array_equal(sums.nodes, nodes)
+    np.testing.assert_allclose(sums.cells, cells, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(sums.cells[..., [EDGES, TRUE]], cells[..., [EDGES, TRUE]])
+    np.testing.assert_allclose(sums.by_depth.sum(axis=3), sums.cells.sum(axis=3)[..., :3])
+    np.testing.assert_allclose(sums.by_rank.sum(axis=3), sums.cells.sum(axis=2)[..., :3])
+
+
+def test_what_a_list_does_not_score_is_not_asked_of_it() -> None:
+    """A 3-gram on top, and families that enter whole; a price on depths is left out of the probabilities."""
+    source = SOURCES[0]
+    empty, text = np.empty(0, np.int32), np.array([1, 2, 3], np.int32)
+    counts = counts_from_rows(*count_texts([(empty, text)], 5), 5)
+    assert edge_scoring_of(LatticeOrder(source, WholeFamilies(2))) is None
+    assert edge_scoring_of(LatticeOrder(source, BestPaths(NGramCorrected(0.2, counts, "counts")))) is None
+    edges = edge_scoring_of(LatticeOrder(POOL))
+    assert edges is not None
+    assert edges.source is not None
+    assert edges.source.has_probabilities
+    assert not POOL.has_probabilities
+
+
+# Frequencies of ranks against counts by hand
+
+
+def frequencies_by_hand(texts: list[DraftRows], num_ranks: int) -> list[list[Fraction]]:
+    """Each root and depth is looked at alone: was everything before it right, and which rank came next?"""
+    num_depths = texts[0].counts.shape[1]
+    found = []
+    for depth in range(num_depths):
+        seen = [
+            truth[depth]
+            for rows in texts
+            for root, truth in enumerate(rows.true_ranks.tolist())
+            if root + depth < len(rows.counts) and all(0 <= rank < num_ranks for rank in truth[:depth])
+        ]
+        found.append([Fraction(seen.count(rank), max(len(seen), 1)) for rank in range(num_ranks)])
+    return found
+
+
+@given(st.integers(0, 1 << 30), st.integers(1, 12))
+def test_frequencies_are_those_counted_by_hand(seed: int, num_ranks: int) -> None:
+    generator = np.random.default_rng(seed)
+    drawn = [random_sequence(generator, most_kept=10).rows for _ in range(4)]
+    depth = max(rows.counts.shape[1] for rows in drawn if rows is not None)
+    texts = [rows for rows in drawn if rows is not None and rows.counts.shape[1] == depth]
+    counts = no_rank_counts(depth, num_ranks)
+    for rows in texts:
+        add_ranks(counts, rows)
+    found = rank_frequencies(counts)
+    assert found.shape == (depth, num_ranks)
+    assert found.tolist() == [[float(share) for share in row] for row in frequencies_by_hand(texts, num_ranks)]
+    assert np.all(found.sum(axis=1) <= 1 + 1e-12)
+
+
+def test_a_small_case() -> None:
+    true_ranks = np.array([[0, 2, 1], [1, -1, -1], [0, -1, -1]], np.int32)
+    kept = np.full((3, 3), 4, np.int32)
+    counts = no_rank_counts(3, 2)
+    add_ranks(counts, DraftRows(np.zeros(36, np.int32), np.zeros(36, np.float32), kept, true_ranks))
+    # Root 0 knows three tokens, but rank 2 is none of two; root 1 knows two, root 2 one.
+    assert counts.numbers.tolist() == [3, 2, 0]
+    assert counts.hits.tolist() == [[2, 1], [0, 0], [0, 0]]
+    assert rank_frequencies(counts)[0].tolist() == [2 / 3, 1 / 3]

@@ -1,6 +1,5 @@
 """AdaFlash's chains against the release's own count, which has the root in it."""
 
-import itertools
 import math
 
 import oracle
@@ -8,12 +7,9 @@ import shape_oracles
 from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from order_checks import as_rows, draft_of, real_rows, rows_strategy
+from order_checks import draft_of, real_rows, rows_strategy
 
 from simlab.policies.named.adaflash import AdaFlash
-from simlab.recorded import RecordedSequence
-from simlab.sequence_replay import draft_source, replay_sequence
-from simlab.traces.reader import open_trace, packaged_trace
 
 
 def candidate_len(probs: list[float], threshold: float) -> int:
@@ -57,26 +53,3 @@ def test_a_small_case() -> None:
     sure = draft_of([[(1, 0.0)], [(2, 0.0)], [(3, -3.0)], [(4, 0.0)]])
     assert AdaFlash().select(sure).num_drafted == 2
     assert AdaFlash(budget=1).select(sure).num_drafted == 1
-
-
-def release_rounds(recorded: RecordedSequence, threshold: float) -> tuple[int, int, int]:
-    """Rounds, drafted and committed tokens of one text, walked by the release's count."""
-    draft, text = draft_source(AdaFlash().needs, recorded), recorded.text.tolist()
-    num_rounds, num_drafted, t = 0, 0, 0
-    while t < len(text) - 1:
-        first = [row[0] for row in as_rows(draft(t))]
-        num = candidate_len([math.exp(value) for _, value in first], threshold) - 1
-        matched = (token == true for (token, _), true in zip(first[:num], text[t + 1 :], strict=False))
-        accepted = sum(itertools.takewhile(bool, matched))
-        num_rounds, num_drafted, t = num_rounds + 1, num_drafted + num, min(t + accepted + 1, len(text) - 1)
-    return num_rounds, num_drafted, t
-
-
-def test_the_packaged_trace_at_the_release_s_threshold() -> None:
-    rounds, drafted, committed = 0, 0, 0
-    for recorded in open_trace(packaged_trace()).recorded("dflash"):
-        totals = replay_sequence(AdaFlash(threshold=0.3), recorded)
-        assert (totals.rounds, totals.drafted, totals.committed) == release_rounds(recorded, 0.3)
-        rounds, drafted, committed = rounds + totals.rounds, drafted + totals.drafted, committed + totals.committed
-    assert round(committed / rounds, 3) == 1.911
-    assert round(drafted / rounds, 2) == 1.42

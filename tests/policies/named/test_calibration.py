@@ -271,22 +271,6 @@ def test_a_planted_map_is_found_again() -> None:
         assert after.first_ece < 0.01 < before.first_ece
 
 
-def test_a_drafter_that_is_right_keeps_its_probabilities() -> None:
-    generator = np.random.default_rng(9)
-    values = np.sort(generator.normal(size=(80_000, 1, 8)) * 2.0, axis=2)[..., ::-1]
-    log_probs = to_grid(values - np.log(np.exp(values).sum(axis=2, keepdims=True)))
-    drawn = generator.random((80_000, 1, 1))
-    true_ranks = np.minimum((drawn > np.cumsum(np.exp(log_probs), axis=2)).sum(axis=2), 7).astype(np.int32)
-    counts = np.full((80_000, 1), 8, np.int32)
-    found = no_edge_counts(1)
-    add_edges(
-        found, DraftRows(np.tile(np.arange(8, dtype=np.int32), 80_000), log_probs.ravel(), counts, true_ranks), 64
-    )
-    fitted = fit_map(found)
-    assert fitted[0, 0, :4] == pytest.approx(identity(1)[0, 0, :4], abs=0.1)
-    assert quality(found, identity(1)).ece < 0.002
-
-
 def counted_by_hand(edges: list[tuple[float, bool]]) -> EdgeCounts:
     """First candidates at depth 1 with these probabilities, true or not."""
     found = no_edge_counts(1)
@@ -299,16 +283,6 @@ def counted_by_hand(edges: list[tuple[float, bool]]) -> EdgeCounts:
         )
         add_edges(found, rows, 64)
     return found
-
-
-def test_quality_of_a_small_case() -> None:
-    edges = [(0.9, True), (0.9, False), (0.22, False), (0.22, False), (0.24, True)]
-    found = quality(counted_by_hand(edges), identity(1))
-    assert (found.num_edges, found.num_true) == (5, 2)
-    assert found.nll == pytest.approx(-sum(math.log(p if true else 1 - p) for p, true in edges) / 5, abs=2e-3)
-    # 15 bins of probability: both of 0.9 share one, and 0.22 and 0.24 another.
-    assert found.ece == pytest.approx((abs(1.8 - 1) + abs(0.68 - 1)) / 5, abs=2e-3)
-    assert found.first_ece == found.ece
 
 
 def test_a_fit_is_where_the_loss_is_flat() -> None:
@@ -324,10 +298,6 @@ def test_a_fit_is_where_the_loss_is_flat() -> None:
     best = loss(slope, intercept)
     for off_slope, off_intercept in ((0.02, 0.0), (-0.02, 0.0), (0.0, 0.02), (0.0, -0.02)):
         assert loss(slope + off_slope, intercept + off_intercept) > best
-
-
-def test_without_candidates_the_map_is_the_identity() -> None:
-    assert np.array_equal(fit_map(no_edge_counts(3)), identity(3))
 
 
 def test_few_true_candidates_move_the_map_little_and_slopes_are_not_negative() -> None:

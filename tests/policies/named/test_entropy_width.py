@@ -106,9 +106,9 @@ def test_on_a_trace_it_is_the_release_with_the_stored_entropies(
 ) -> None:
     """The drafter's entropy over its whole vocabulary, as the trace has it, not that of the candidates it kept."""
     trace = open_trace(packaged_trace())
-    num_roots = 0
+    num_roots, few = 0, range(examples(3, quick=1))
     for recorded, stored in zip(
-        trace.recorded(trace.draft_name(None), range(3)), trace.records(["dflash"], range(3)), strict=True
+        trace.recorded(trace.draft_name(None), few), trace.records(["dflash"], few), strict=True
     ):
         draft, entropies = draft_source(policy.needs, recorded), stored.drafts["dflash"].entropy
         for t in range(len(recorded.text) - 1):
@@ -117,7 +117,7 @@ def test_on_a_trace_it_is_the_release_with_the_stored_entropies(
             tree = policy.select(draft(t))
             assert tree.tokens[1:].tolist() == [rows[len(path) - 1][path[-1]][0] for path in expected], t
             num_roots += 1
-    assert num_roots > 100
+    assert num_roots > 30
 
 
 chosen_rows = st.one_of(

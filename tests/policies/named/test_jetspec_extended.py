@@ -18,12 +18,12 @@ from simlab.channels.needs import Held, HeldChannel, check_channels
 from simlab.columns import columns_of
 from simlab.cost import ChannelSeconds, CostTable, price
 from simlab.draft import Draft, Marginals
-from simlab.errors import CostError, MissingChannelError
+from simlab.errors import MissingChannelError
 from simlab.policies.engine.replay import Replay, replay_policies
 from simlab.policies.named.d2sd import D2SD
 from simlab.policies.named.expand_parent import ExpandParentTree
 from simlab.policies.named.jetspec_extended import ExtendedFamilies, JetSpecExtended
-from simlab.policy import ChannelNeed, Needs
+from simlab.policy import Needs
 from simlab.recorded import RecordedSequence, texts_of
 from simlab.sequence_replay import draft_source, rounds
 
@@ -140,15 +140,6 @@ def drafted(gap: float) -> Draft:
     return Draft(marginals, 0, np.array([0], np.int32), 0, {"extension": branch})
 
 
-def test_the_gap_must_be_exceeded() -> None:
-    policy = JetSpecExtended(6, 2)
-    assert policy.ask(drafted(1.0)) == {"extension": ()}
-    assert policy.ask(drafted(1.0 + 2**-16)) == {"extension": (2,)}
-    tree = policy.select(drafted(1.0 + 2**-16))
-    assert tree.tokens.tolist() == [0, 1, 2, 3, 4, 3, 4, 5, 6]
-    assert tree.parents.tolist() == [-1, 0, 0, 1, 1, 2, 2, 3, 7]
-
-
 @settings(max_examples=examples(80, quick=40))
 @given(seeds, widths, sizes, gaps, lengths)
 def test_engine_and_round_by_round_agree(seed: int, width: int, tree_budget: int, gap: float, length: int) -> None:
@@ -234,16 +225,3 @@ def test_what_was_recorded_otherwise_is_refused_with_the_command() -> None:
 def test_settings_that_cannot_be_are_refused(given: dict[str, float], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         JetSpecExtended(**given)  # type: ignore[arg-type]
-
-
-def test_one_channel_is_paid_as_it_is_asked_for() -> None:
-    need = JetSpecExtended().needs.channels[0]
-    assert (need.units, need.as_asked, JetSpecExtended(24, length=3).budget) == (1, True, 27)
-    with pytest.raises(ValueError, match="one channel may be paid"):
-        Needs(channels=(need, replace(need, name="other")))
-    with pytest.raises(ValueError, match="a round asks for branches alone"):
-        ChannelNeed("one", "pool", as_asked=True)
-    with pytest.raises(ValueError, match="charged with the policy's needs"):
-        priced(0, 3, 60).sums(("channel",), np.array([5]), np.array([1]), num_asked=np.array([1]))
-    with pytest.raises(CostError, match="simlab profile --channel extension=CHECKPOINT"):
-        replace(priced(0, 3, 60), channels={}, draws=()).charged(JetSpecExtended())

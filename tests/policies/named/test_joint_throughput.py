@@ -12,9 +12,8 @@ from served_oracle import HowMany, random_texts, served_by_hand
 
 from simlab.arrays import Doubles
 from simlab.cost import GRID_STAGES, PLAIN, CostTable
-from simlab.draft import Draft
 from simlab.errors import PolicyError
-from simlab.policies.composition import Composition, check_batch, select_together, shared_composition, shared_tree_sizes
+from simlab.policies.composition import Composition, check_batch, shared_composition, shared_tree_sizes
 from simlab.policies.engine.lock_step import ServedRounds, rounds_of_policy, serve, served_sums, with_filler_requests
 from simlab.policies.engine.replay import Replay
 from simlab.policies.named.caddtree import CaDDTree
@@ -22,8 +21,6 @@ from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.joint_throughput import JointThroughput
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.rules.budgets import shared_sizes
-from simlab.recorded import texts_of
-from simlab.sequence_replay import draft_source
 
 
 def priced(budget: int, cost: CostTable, look_ahead: int = 0) -> Composition:
@@ -165,13 +162,6 @@ def test_of_equal_numbers_the_smallest_is_taken(num_texts: int, look_ahead: int)
     assert shared_tree_sizes(cheaper, certain(num_texts, 16), contexts).sum() == num_texts
 
 
-def test_equal_nodes_enter_from_the_first_text_on() -> None:
-    """Three of five fit in what is all but free."""
-    policy = priced(8, flat_table([1.0, 1.0 + 1e-9, 90.0, *[90.0] * 6]))
-    scores = np.array([[0.0, -1.0, -1.5], [0.0, -1.0, -1.0], [0.0, -1.0, -1.0]])
-    assert shared_tree_sizes(policy, scores, np.zeros(3, np.int64)).tolist() == [1, 2, 0]
-
-
 def test_every_number_is_tried_unless_it_stops_at_the_first() -> None:
     """A step in the prices hides a better number behind a worse one."""
     table = flat_table([1.0, 3.0, 1.1])
@@ -200,23 +190,6 @@ def test_one_text_at_a_time_is_caddtree(seed: int, num: int, coarse: bool, jagge
     for found in (served_sums(policy, texts, 1, cost), Replay([(policy, cost)]).sums(texts)):
         assert found.counts.tolist() == expected.counts.tolist()
         assert np.allclose(found.seconds, expected.seconds)
-
-
-def test_live_trees_are_those_of_the_replay() -> None:
-    texts = random_texts(11, 4, coarse=True)
-    long = [one for one in texts.sequences if len(one.text) > 2]
-    policy = priced(36, flat_table([1 + 0.2 * n for n in range(13)]))
-    drafts: list[Draft] = [draft_source(policy.needs, one)(1) for one in long]
-    trees = select_together(policy, drafts)
-    whole = texts_of(long)
-    sizes, _ = rounds_of_policy(policy, whole)(whole.roots.firsts[:-1] + 1, np.arange(len(long)))
-    assert [tree.num_drafted for tree in trees] == sizes.tolist()
-    assert len(long) > 2
-    assert 0 < sizes.sum() < 36
-    for tree, draft in zip(trees, drafts, strict=True):
-        largest = DDTree(36).select(draft)
-        assert tree.tokens.tolist() == largest.tokens[: tree.num_nodes].tolist()
-        assert tree.parents.tolist() == largest.parents[: tree.num_nodes].tolist()
 
 
 # Prices that are not there

@@ -145,17 +145,6 @@ def exactly(counts: NGramCounts) -> NGramCounts:
     return counts._replace(logs=no_logs())
 
 
-@settings(max_examples=examples(60, quick=40))
-@given(seed=st.integers(0, 10_000), most=st.integers(0, 70), weight=st.sampled_from([0.0, 0.2, 3.0, 999.0, 1e9]))
-def test_logarithms_taken_beforehand_change_nothing(seed: int, most: int, weight: float) -> None:
-    generator = np.random.default_rng(seed)
-    counts, alone = counts_for(corpus_texts(generator)), texts_of([random_sequence(generator, VOCAB - 2)])
-    for kind in ("corpus", "adaptive"):
-        quick, plain = (BestFirst(edge_of(kind, one, weight)) for one in (counts, exactly(counts)))
-        for with_scores in (False, True):
-            assert_layers_equal(quick.layer(alone, most, with_scores), plain.layer(alone, most, with_scores))
-
-
 @given(st.integers(1, 255 * 65536 - 1), st.floats(-0.5, 0.5), st.integers(-40, 40))
 def test_a_cost_is_clear_unless_the_last_bits_could_change_it(steps: int, part: float, bits: int) -> None:
     log_prob = -(steps + part) / 65536
@@ -295,20 +284,6 @@ def test_a_beam_as_wide_as_the_budget_is_best_first() -> None:
     for seed in range(20):
         recorded = random_sequence(np.random.default_rng(seed), VOCAB - 2)
         assert_layers_equal(*(order.layer(texts_of([recorded]), 20, True) for order in orders))
-
-
-def test_what_changes_scores_changes_the_key() -> None:
-    counts = empty_counts(VOCAB, 0)
-    edges = [
-        NGramCorrected(0.2, counts, "a"),
-        NGramCorrected(0.3, counts, "a"),
-        NGramCorrected(0.2, counts, "b"),
-        NGramCorrected(0.2, counts, "a", text_share=0.5),
-        NGramCorrected(0.2, counts, "a", renormalised=True),
-        NGramCorrected(0.2, counts, "a", adaptive=True),
-        NGramCorrected(0.2, counts, "a", top_k=32),
-    ]
-    assert len({BestFirst(edge).key for edge in edges}) == len(edges)
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,34 @@
 """Trees put together of parts: every combination keeps the contract, or is refused with the reason."""
 
+import itertools
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from channel_texts import with_channels
-from made_up_artefacts import FullArtefacts
+from depth import examples, some
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_up_artefacts import FullArtefacts, MadeUpArtefacts
+from made_up_costs import random_table
+from order_checks import check_columns
 from policy_variants import every_policy
+from random_channels import drafted_text, with_marginals_as
 
-from simlab import rounds
+from simlab import DraftTree, rounds
+from simlab.cost import CHANNEL, ChannelSeconds, CostTable
 from simlab.errors import PolicyError
 from simlab.policies import POLICIES
 from simlab.policies.artefacts import Artefacts
-from simlab.policies.composition import Composed, Composition
+from simlab.policies.composition import Composed, Composition, rule_of
+from simlab.policies.engine.replay import Replay
 from simlab.policies.named.calibrated import CalibratedTree
 from simlab.policies.named.tree import EDGES, ORDERS, RULES
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.policies.rules.budgets import BestRatio
+from simlab.policy import AnyPolicy
+from simlab.recorded import RecordedSequence, texts_of
+from simlab.sequence_replay import draft_source
 from simlab.testing import check_sequence
 from simlab.testing.random_texts import random_sequence
 
@@ -42,9 +57,7 @@ def typed(edges: str, order: str, rule: str) -> str:
     return ",".join(filter(None, [f"tree:budget=12,edges={edges},order={order},rule={rule}", CHANNELS.get(edges, "")]))
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("edges", EDGES)
+@pytest.mark.parametrize(("edges", "order", "rule"), some([*itertools.product(EDGES, ORDERS, RULES)], quick=50))
 def test_every_combination_keeps_the_contract_or_is_refused(edges: str, order: str, rule: str) -> None:
     fits = edges in ORDERS[order][0] and (rule != "doubt" or order == "chain")
     falls = order in ("best-first", "beam", "chain")
@@ -120,3 +133,129 @@ def test_a_name_of_a_file_is_quoted_where_it_must_be() -> None:
     assert 'table="../a, b/c.json"' in typed_text
     (named,) = parse_policies([typed_text], FullArtefacts())
     assert named.settings["table"] == "../a, b/c.json"
+
+
+# A channel that says no more than the marginals: every order and rule makes the trees of today's kernels on them
+
+
+MOST_KEPT = 4
+
+ALL_CHANNELS = {
+    "transitions": f"edges=transitions,channel=made-up,previous={MOST_KEPT},top_k={MOST_KEPT}",
+    "pool": "edges=pool,channel=made-up",
+}
+
+SHAPES = {
+    "best-first": (
+        "",
+        "ngram_weight=0.3,counts=both,renormalised=true",
+        "ngram_weight=0.3,counts=text,adaptive=true,renormalised=true",
+    ),
+    "expand-parent": ("width=1", "width=3"),
+    "beam": ("width=2",),
+    "boundaries": ("boundaries=2,below=1",),
+}
+"""Settings of orders; one that is not here has none."""
+
+STOPS = {
+    "survival": "threshold=0.1",
+    "ratio": "look_ahead=0,tile=2",
+    "floor": "floor=2,step=3",
+    "price": "memory=0.5",
+    "doubt": "threshold=0.1",
+}
+
+EVERY = [(order, shape, rule) for order in ORDERS for shape in SHAPES.get(order, ("",)) for rule in RULES]
+
+
+def runs(order: str, rule: str) -> bool:
+    """Whether it takes channels: chains, their branches and beams do not, nor does what only a chain or a heap ends."""
+    return {*ALL_CHANNELS} <= {*ORDERS[order][0]} and rule != "doubt" and (rule != "survival" or order == "best-first")
+
+
+RUNNING = [one for one in EVERY if runs(one[0], one[2])]
+REFUSED = [one for one in EVERY if not runs(one[0], one[2])]
+
+
+class FreeChannel(FullArtefacts):
+    """Prices under which the channel takes no time, so that rules weigh the same seconds with it as without."""
+
+    def cost(self, name: str) -> tuple[CostTable, str]:
+        prices, cost_id = super().cost(name)
+        free = ChannelSeconds(np.array([1, 32]), np.zeros((len(prices.contexts), 2)))
+        return replace(prices, channels={"made-up": free}), cost_id
+
+
+ARTEFACTS = FreeChannel()
+
+
+def made(*parts: str) -> list[AnyPolicy]:
+    return [one.policy for one in parse_policies(["tree:" + ",".join(filter(None, parts))], ARTEFACTS)]
+
+
+@pytest.mark.parametrize(("order", "shape", "rule"), RUNNING)
+@settings(max_examples=examples(20, quick=6))
+@given(st.integers(0, 1 << 30), st.sampled_from([*ALL_CHANNELS]), st.integers(1, 30))
+def test_a_channel_of_the_marginals_gives_their_trees(
+    order: str, shape: str, rule: str, seed: int, kind: str, budget: int
+) -> None:
+    # Rows of transitions are equally wide; pools have any number of children, or none.
+    fewest = MOST_KEPT if kind == "transitions" else 0
+    recorded = with_marginals_as(kind, drafted_text(np.random.default_rng(seed), fewest, MOST_KEPT))
+    parts = f"budget={budget}..{budget + 2}", f"order={order}", shape, f"rule={rule}", STOPS.get(rule, "")
+    on_marginals, on_channel = made("edges=marginal", *parts), made(ALL_CHANNELS[kind], *parts)
+    for pair in zip(on_marginals, on_channel, strict=True):
+        check_trees(*pair, recorded)
+    check_columns([*on_marginals, *on_channel], recorded)
+    texts = texts_of([recorded])
+    mine, its = (Replay([(one, None) for one in some]).sums(texts).counts for some in (on_marginals, on_channel))
+    np.testing.assert_array_equal(mine, its)
+
+
+def check_trees(one: AnyPolicy, other: AnyPolicy, recorded: RecordedSequence) -> None:
+    """Equal trees at every root without memory, and in every round with it; equal accepted paths."""
+    at, other_at = draft_source(one.needs, recorded), draft_source(other.needs, recorded)
+    first = one.start(recorded.prompt)
+    for t in range(len(recorded.text) - 1):
+        same_tree(one.select(at(t), first), other.select(other_at(t), first))
+    for mine, its in zip(rounds(one, recorded), rounds(other, recorded), strict=True):
+        same_tree(mine.tree, its.tree)
+        assert (mine.position, mine.path) == (its.position, its.path)
+
+
+def same_tree(one: DraftTree, other: DraftTree) -> None:
+    assert one.tokens.tolist() == other.tokens.tolist()
+    assert one.parents.tolist() == other.parents.tolist()
+
+
+@pytest.mark.parametrize("kind", ALL_CHANNELS)
+@pytest.mark.parametrize(("order", "shape", "rule"), REFUSED)
+def test_what_takes_no_channel_is_refused_in_one_sentence(order: str, shape: str, rule: str, kind: str) -> None:
+    said = rf"order={order} takes edges=|so it takes order=chain alone; got order={order}|do not enter in that order"
+    with pytest.raises(PolicyError, match=said) as caught:
+        made("budget=8", ALL_CHANNELS[kind], f"order={order}", shape, f"rule={rule}", STOPS.get(rule, ""))
+    assert "\n" not in str(caught.value)
+
+
+# Rules that weigh seconds, on channels: what the channel takes is in the rounds that they weigh
+
+
+ON_ROWS = "tree:edges=transitions,channel=treeflash,rule=ratio"
+
+
+def test_a_rule_on_a_channel_weighs_what_the_channel_takes() -> None:
+    artefacts = FullArtefacts()
+    with_channel, without = parse_policies(
+        ["tree:edges=transitions,channel=treeflash,rule=ratio", "tree:rule=ratio"], artefacts
+    )
+    one, other = rule_of(with_channel.policy), rule_of(without.policy)
+    assert isinstance(one, BestRatio)
+    assert isinstance(other, BestRatio)
+    assert (one.cost.curve(CHANNEL, 20) > 0).all()
+    assert (other.cost.curve(CHANNEL, 20) == 0).all()
+
+
+def test_prices_without_the_channel_are_refused_with_the_command_that_measures_it() -> None:
+    prices = replace(random_table(np.random.default_rng(0), 64), cost_id="no-channels")
+    with pytest.raises(PolicyError, match="simlab profile --channel treeflash"):
+        parse_policies([ON_ROWS], MadeUpArtefacts(prices))

@@ -251,29 +251,6 @@ def test_a_layer_is_its_roots_and_the_engine_its_rounds(seed: int) -> None:
         check_columns([Composition(order, FixedBudget(budget)) for budget in (1, 5, 30)], recorded)
 
 
-def test_what_an_order_promises() -> None:
-    counts, _ = counts_of(np.random.default_rng(0))
-    best, family = LatticeOrder(TransitionSource("a")), LatticeOrder(TransitionSource("a"), WholeFamilies(2))
-    assert (best.has_probabilities, best.scores_fall, family.scores_fall) == (True, True, False)
-    assert not LatticeOrder(PoolSource(pool_need, depth_price=0.1)).has_probabilities
-    assert not LatticeOrder(TransitionSource("a"), BestPaths(edge_of("corpus", counts))).has_probabilities
-    assert LatticeOrder(TransitionSource("a"), BestPaths(edge_of("renormalised", counts))).has_probabilities
-    others = (
-        family,
-        LatticeOrder(TransitionSource("b")),
-        LatticeOrder(TransitionSource("a", top_k=3)),
-        LatticeOrder(TransitionSource("a", previous=3)),
-        LatticeOrder(PoolSource(pool_need)),
-        LatticeOrder(PoolSource(pool_need, depth_price=0.1)),
-        LatticeOrder(TransitionSource("a"), BestPaths(edge_of("corpus", counts))),
-    )
-    assert len({best.key, *(one.key for one in others)}) == 1 + len(others)
-    (need,) = best.needs.channels
-    assert (need.name, need.kind, dict(need.least)) == ("a", "transitions", {"previous": 16, "top_k": 16})
-    assert LatticeOrder(PoolSource(pool_need, reads_draft=False)).needs.channels == (pool_need,)
-    assert not LatticeOrder(PoolSource(pool_need, reads_draft=False)).needs.draft
-
-
 def test_what_has_no_sense_is_refused() -> None:
     counts, _ = counts_of(np.random.default_rng(0))
     with pytest.raises(ValueError, match="at least 1; got 0 and 16"):

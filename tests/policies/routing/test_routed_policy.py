@@ -17,7 +17,7 @@ from simlab.policies.named.chain import Chain
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.routing.cut_rule import CutRule
-from simlab.policies.routing.routed_policy import RoutedPolicy
+from simlab.policies.routing.routed_policy import RoutedPolicy, missed_tokens
 from simlab.policy import AnyPolicy, is_plain_decoding, needs_together, route_taken, routes_of
 from simlab.recorded import RecordedSequence
 from simlab.sequence_replay import rounds
@@ -176,3 +176,35 @@ def test_routers_as_typed() -> None:
 def test_another_route_makes_another_id() -> None:
     typed = [f'router:routes="ddtree:budget={budget}|caddtree",cuts=1' for budget in (4, 5)]
     assert len({one.policy_id for one in parse_policies(typed, FullArtefacts())}) == 2
+
+
+# What a drafter missed when it runs again, against counting the tokens that it did not read in time
+
+
+def missed_by_reading(used: list[bool], committed: list[int]) -> list[int]:
+    """A reader that takes in everything when it runs: how much was left from before the last round."""
+    unread, missed = list[int](), list[int]()
+    for place, runs in enumerate(used):
+        # Token ``n`` of the text, by the round that brought it.
+        missed.append(sum(brought < place - 1 for brought in unread) if runs else 0)
+        if runs:
+            unread = []
+        unread += [place] * committed[place]
+    return missed
+
+
+ROUNDS = st.lists(st.tuples(st.booleans(), st.integers(1, 5)), max_size=12)
+
+
+@given(texts=st.lists(ROUNDS, max_size=3))
+def test_what_was_missed_is_what_waited_longer_than_a_round(texts: list[list[tuple[bool, int]]]) -> None:
+    wanted, flat = list[int](), [one for text in texts for one in text]
+    for text in texts:
+        wanted += missed_by_reading([used for used, _ in text], [num for _, num in text])
+    used, committed = np.array([one for one, _ in flat], np.bool_), np.array([num for _, num in flat], np.int64)
+    ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
+    assert missed_tokens(used, committed, ends).tolist() == wanted
+
+
+def test_who_runs_in_each_round_misses_nothing() -> None:
+    assert missed_tokens(np.ones(5, np.bool_), np.full(5, 3, np.int64), np.array([2, 5])).tolist() == [0] * 5

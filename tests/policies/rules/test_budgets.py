@@ -15,14 +15,13 @@ from made_up_costs import random_table
 from simlab.columns import RoundColumns, columns_of
 from simlab.cost import GRID_STAGES, PLAIN, CostTable
 from simlab.errors import PolicyError
-from simlab.grid import path_weight, to_grid
+from simlab.grid import path_weight
 from simlab.policies.composition import Composition
 from simlab.policies.costs.curves import ALL_STAGES, MODEL_STAGES
 from simlab.policies.edges.models import Marginal
 from simlab.policies.engine.replay import replay_policies
 from simlab.policies.named.bastion import Bastion
 from simlab.policies.named.caddtree import CaDDTree
-from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.price import Price
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.node_order import OrderLayer
@@ -237,42 +236,3 @@ def test_they_need_prices() -> None:
     policy = CaDDTree(budget=41).compose(MadeUpArtefacts(random_table(np.random.default_rng(1), most_drafted=40)))
     with pytest.raises(ValueError, match="its latency profile ends at 40"):
         replay_policies([policy], next(one for one in texts(4, 20) if len(one.text) > 1))
-
-
-def constant_table(seconds: float, most_drafted: int) -> CostTable:
-    stages = {stage: np.full((1, most_drafted + 1), seconds) for stage in GRID_STAGES}
-    return CostTable("constant", np.array([1]), {**stages, PLAIN: np.full((1, 1), seconds)})
-
-
-@pytest.mark.parametrize("look_ahead", [1, 0])
-def test_where_sizes_cost_the_same_caddtree_is_ddtree_at_its_cap(look_ahead: int) -> None:
-    """As long as the next weight is not 0."""
-    artefacts, lighter = MadeUpArtefacts(constant_table(0.25, 30)), 0
-    policy = CaDDTree(budget=30, look_ahead=look_ahead).compose(artefacts)
-    for recorded in texts(5, 60):
-        if len(recorded.text) < 2:
-            continue
-        one = texts_of([recorded])
-        layer = policy.order.layer(one, 30, True)
-        assert layer.scores is not None
-        weights = np.where(layer.scores > -np.inf, path_weight(layer.scores), 0.0)[:, 1:]
-        without_zero = (np.cumsum(weights == 0.0, axis=1) == 0).sum(axis=1)
-        assert policy.rule.sizes(layer, one.contexts).tolist() == without_zero.tolist()  # type: ignore[union-attr]
-        if np.all(without_zero == layer.num_available):
-            lighter += 1
-            assert same(*replay_policies([policy, DDTree(30)], recorded))
-    assert lighter > 20
-
-
-def test_a_weight_below_half_a_unit_counts_as_none() -> None:
-    """Where sizes cost the same a release goes on for as long as floating-point numbers tell the sums apart."""
-    half_unit = -41 * math.log(2)
-    scores = [0.0, -1.0, half_unit + 0.001, half_unit - 0.001, half_unit - 1.0]
-    layer = OrderLayer(np.zeros((1, 0), np.uint16), np.array([4], np.int32), to_grid(np.array([scores])).astype(float))
-    released, total = 0, 1.0
-    while released < 4 and total + math.exp(scores[released + 1]) > total:
-        released, total = released + 1, total + math.exp(scores[released + 1])
-    table, contexts = constant_table(0.25, 4), np.array([1])
-    for rule in (BestRatio(4, table), FloorAndStep(4, table, floor=1, step=1), FixedPrice(4, table, 1.0)):
-        assert rule.sizes(layer, contexts).tolist() == [2]
-    assert released == 4

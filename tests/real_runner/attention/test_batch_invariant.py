@@ -1,5 +1,6 @@
 """Passes of one fixed shape: in every dtype each policy writes plain decoding's text, from the same bits of logits."""
 
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,6 +11,7 @@ import pytest
 import random_trees
 import torch
 from confirm_runs import Made, confirmed, make
+from depth import some
 from every_policy import WITH_A_DRAFTER
 from made_up_heads import with_producers
 from torch import Tensor
@@ -57,8 +59,7 @@ def trees_of(seed: int, truth: tuple[int, ...]) -> list[AnyPolicy]:
     ]
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("family", random_trees.FAMILIES)
+@pytest.mark.parametrize(("family", "dtype"), some(list(itertools.product(random_trees.FAMILIES, DTYPES)), quick=2))
 def test_every_policy_writes_plain_decodings_text(family: str, dtype: torch.dtype) -> None:
     policies = [policy for policy in WITH_A_DRAFTER if policy.budget <= MOST_BUDGET or isinstance(policy, Chain)][::3]
     num_rows = rows_for([*policies, DDTree(MOST_BUDGET)], random_trees.BLOCK_SIZE - 1)

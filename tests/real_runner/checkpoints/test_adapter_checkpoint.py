@@ -9,9 +9,7 @@ import torch
 from random_adapter import make_adapter, random_adapter
 from safetensors.torch import load_file, save_file
 
-from simlab.cli.main import main
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.checkpoints.files import load_drafter
 from simlab.real_runner.checkpoints.networks.adapter_files import load_adapter, save_adapter
 from simlab.real_runner.targets.loading import load_target
@@ -59,14 +57,6 @@ def test_names_and_fields_are_those_of_peft(place: Path, target: Target) -> None
     assert tensors["base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"].shape == (4, hidden)
     assert tensors["base_model.model.model.layers.3.mlp.down_proj.lora_B.weight"].shape == (hidden, 4)
     assert len(tensors) == 1 + 2 * len(modules) * tiny_models.NUM_LAYERS
-
-
-def test_it_is_inspected(place: Path, target: Target, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", str(place)]) == 0
-    said = capsys.readouterr().out
-    for words in ("PEFT, gated", "3 masks behind a token; rank 4", target.digest, "will run"):
-        assert words in said
-    assert checkpoint_digest(place)
 
 
 def test_another_targets_is_refused(place: Path, tmp_path: Path) -> None:

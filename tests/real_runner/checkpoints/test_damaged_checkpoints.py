@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from damaged_checkpoints import DAMAGES, WEIGHTS, damaged_copies, whole_checkpoints
+from depth import examples
 from safetensors.torch import load_file, save_file
 
 from simlab.errors import SimlabError
@@ -18,7 +19,7 @@ from simlab.real_runner.drafters.dense import block_logits
 from simlab.real_runner.drafters.ranked import CandidatesRead, first_marginals
 from simlab.studies.inspect.inspect import inspect
 
-NUM_FAST = 30 * len(DAMAGES)
+NUM_FAST = examples(45, quick=12) * len(DAMAGES)
 
 
 @pytest.fixture(scope="module")

@@ -189,25 +189,3 @@ def test_maps_of_a_vocabulary() -> None:
     ):
         with pytest.raises(ModelError, match=said):
             vocabulary_of(*wrong)
-
-
-def test_inspect_explains(tmp_path: Path, target: Target, capsys: pytest.CaptureFixture[str]) -> None:
-    made(tmp_path, target, CASES["all at once"])
-    assert main(["inspect", str(tmp_path)]) == 0
-    text = capsys.readouterr().out
-    for part in (
-        "format     speculators 0.9.0, dflash",
-        "will run   yes",
-        "6 tokens a round in a block of 6",
-        "states 1, 2, 3",
-        "tap offset 0",
-        "the last 5 tokens from the root",
-        f"{int(KEPT.sum())} of the target's {VOCAB_SIZE} tokens",
-        "borrows    the target's embedding",
-    ):
-        assert part in text
-    (tmp_path / "config.json").write_text(json.dumps(fields_of(tmp_path) | {"speculators_model_type": "dspark"}))
-    assert main(["inspect", "--json", str(tmp_path)]) == 0
-    value = json.loads(capsys.readouterr().out)
-    assert (value["will_run"], value["format"]) == (False, "speculators")
-    assert "Markov head" in value["problem"]

@@ -6,16 +6,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from batch_runs import ALL, ASKED, GROUPS, NUM_PROMPTS, foreseen_seconds, run, write_costs
+from batch_runs import ALL, ASKED, GROUPS, NUM_PROMPTS, run, write_costs
 from confirm_runs import LABELS, Made, confirmed, make
 
 from simlab.cli.main import main
 from simlab.cost import STAGES
 from simlab.errors import CostError
-from simlab.policies.named.autoregressive import Autoregressive
-from simlab.policies.named.chain import LONGEST_BLOCK, Chain
-from simlab.policies.named.ddtree import DDTree
-from simlab.policy import AnyPolicy
 from simlab.real_runner.confirm.log import LOG
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.traces.format.documents import with_digest
@@ -77,23 +73,6 @@ def test_texts_and_rounds_are_those_of_single_texts_and_of_the_prediction(
         for rows in (results, read_results(tmp_path / "replayed.parquet"))
     ]
     assert named[0] == named[1]
-
-
-def test_the_prediction_is_of_just_what_ran(made: Made, costs: dict[int, Path], tmp_path: Path) -> None:
-    from simlab.studies.inputs.prices import cost_table_of
-    from simlab.traces.artefacts.cost import read_cost_file
-
-    assert run(made, tmp_path / "out", "--batch", "2", "--cost", str(costs[2])) == 0
-    cost = cost_table_of(read_cost_file(costs[2]))
-    rows = read_results(tmp_path / "out" / "results.parquet").filter(pl.col("kind") == "predicted")
-    texts = {one.index: one for one in made.trace.recorded(made.trace.draft_name())}
-    policies: tuple[AnyPolicy, ...] = (Autoregressive(), Chain(LONGEST_BLOCK), DDTree(8))
-    for label, policy in zip(LABELS, policies, strict=True):
-        for group in GROUPS:
-            expected = foreseen_seconds(policy, [texts[index] for index in group], cost)
-            for index, seconds in zip(group, expected, strict=True):
-                row = rows.filter((pl.col("policy") == label) & (pl.col("sequence") == index)).row(0, named=True)
-                assert [row[f"{stage}_s"] for stage in STAGES] == pytest.approx(seconds, rel=1e-9)
 
 
 def test_a_script_reads_speeds_of_texts_and_of_the_machine(
@@ -164,17 +143,3 @@ def test_prices_of_another_batch_are_refused(
         run_confirmation(
             ConfirmOptions(tmp_path / "out", batch=batch), made.trace, with_references(ASKED), costs[priced]
         )
-
-
-def test_without_prices_it_says_what_to_measure(
-    made: Made, costs: dict[int, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(made, tmp_path / "out", "--batch", "2", "--limit", "2") == 0
-    shown = capsys.readouterr().out
-    assert "measure one with `simlab profile --batch 2`" in shown
-    assert run(made, tmp_path / "more", "--batch", "2", "-p", "caddtree") == 2
-    assert "there is no latency profile. Measure one with `simlab profile --batch 2`, and" in capsys.readouterr().err
-    assert run(made, tmp_path / "more", "--batch", "2", "-p", "caddtree", "--cost", str(costs[1])) == 2
-    said = "was measured with batch 1, and this run has 2; measure just what is run with `simlab profile --batch 2"
-    assert said in capsys.readouterr().err
-    assert main(["confirm", "--batch", "0", "--out", str(tmp_path / "none")]) == 2

@@ -10,14 +10,12 @@ from random_eagle3 import make_eagle3
 
 from simlab.channels import PoolRows
 from simlab.cli.main import main
-from simlab.errors import ModelError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.real_runner.confirm.confirm import finished
 from simlab.real_runner.confirm.log import ConfirmLog
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.confirm.setup import load_setup
 from simlab.real_runner.heads.eagle3.producer import Eagle3Producer
-from simlab.real_runner.record.additions.add import ChannelOptions, add
 from simlab.studies.confirm.run import run_confirmation
 from simlab.studies.inputs.artefacts import with_references
 from simlab.studies.profile.profile import profile
@@ -92,38 +90,3 @@ def test_it_is_priced_by_its_steps_and_pays_no_drafter(
     assert rows["draft_s"].sum() == 0
     assert rows["channel_s"].null_count() == 0
     assert (rows["channel_s"] > 0).all()
-
-
-@pytest.mark.parametrize(
-    ("policy", "said"),
-    [
-        (
-            "eagle3:budget=9,beam=3,top_k=4,steps=5",
-            "--add-channel eagle3-2=CHECKPOINT,steps=5,beam=3,top_k=4",
-        ),
-        ("eagle3:budget=9,beam=3,top_k=5,steps=4", "--add-channel eagle3-2=CHECKPOINT,steps=4,beam=3,top_k=5"),
-        ("eagle3:budget=9,beam=2,top_k=4,steps=4", "wants beam 2 exactly, where 3 was recorded"),
-        ("eagle3:budget=9,beam=3,top_k=4,steps=4,channel=other", "--add-channel other=CHECKPOINT,steps=4"),
-        ("eagle3:budget=53,beam=3,top_k=4,steps=4", "has 52 nodes; got budget=53; give a smaller one, or more steps"),
-    ],
-)
-def test_what_was_not_recorded_is_refused_with_its_command(
-    made: Made, capsys: pytest.CaptureFixture[str], policy: str, said: str
-) -> None:
-    assert main(["replay", "--trace", str(made.folder / "trace"), "-p", policy]) == 2
-    found = capsys.readouterr().err
-    assert said in found
-    assert found.count("\n") == 1
-
-
-def test_a_head_of_another_target_and_foreign_settings_are_refused(made: Made, tmp_path: Path) -> None:
-    trace = str(made.folder / "trace")
-    wide = make_eagle3(tmp_path / "wide", wide=8)
-    with pytest.raises(ModelError, match="made for a target with hidden size 40; .* has 32; choose the target"):
-        add(ChannelOptions(trace, "wide", str(wide)))
-    head = str(made.folder / "head")
-    with pytest.raises(ModelError, match="an EAGLE-3 head has no setting extensions"):
-        add(ChannelOptions(trace, "other", head, settings={"extensions": 4}))
-    with pytest.raises(ModelError, match="would have 41 children, and the EAGLE-3 head has 40 tokens; give top_k=40"):
-        add(ChannelOptions(trace, "other", head, settings={"top_k": 41}))
-    assert list(open_trace(made.folder / "trace").manifest.channels) == ["eagle3"]

@@ -7,13 +7,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 import tiny_models
-import torch
 from random_eagle3 import make_eagle3
 
 from simlab.cli.main import main
-from simlab.real_runner.checkpoints.contents import checkpoint_digest
-from simlab.real_runner.checkpoints.files import save_head
-from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import Trace, open_trace
 
@@ -98,24 +94,3 @@ def test_what_a_head_has_not_is_refused(
     assert said in error
     assert error.strip().count("\n") == 0
     assert not (tmp_path / "none" / "manifest.json").exists()
-
-
-def test_networks_of_drafters_and_batches_do_not_fit_it(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    trace = str(made.folder / "trace")
-    drafter, head = tiny_models.make_drafter(tmp_path / "drafter"), tmp_path / "flash"
-    save_head(TreeFlashHead(tiny_models.HIDDEN_SIZE, 12), head, checkpoint_digest(drafter), torch.float32)
-    assert main(["record", "--trace", trace, "--add-channel", f"treeflash={head}"]) == 2
-    assert "EAGLE-3 head" in capsys.readouterr().err
-    assert main(["confirm", "--trace", trace, "-p", CHAIN, "--batch", "2", "--out", str(tmp_path / "out")]) == 2
-    assert "one text at a time" in capsys.readouterr().err
-
-
-def test_a_head_is_added_to_a_trace_as_a_draft_set(made: Made, tmp_path: Path) -> None:
-    drafter, trace = str(tiny_models.make_drafter(tmp_path / "drafter")), str(tmp_path / "trace")
-    texts = ["--prompts", made.prompts, "--max-new-tokens", "24", "--out", trace]
-    assert main(["record", "--target", made.target, "--draft", drafter, *texts]) == 0
-    assert main(["record", "--trace", trace, "--add-draft", f"eagle3={made.head}", "--block", str(BLOCK)]) == 0
-    assert open_trace(trace).draft_ids["eagle3"] == made.trace.draft_ids["eagle3"]
-    assert main(["replay", "--trace", trace, "--draft-set", "eagle3", "-p", CHAIN]) == 0

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny_models
 import torch
@@ -13,8 +14,9 @@ from confirm_runs import Made, make
 from random_heads import FLASH, flash_policy
 
 from simlab.analysis.confirm.errors import PARTS
+from simlab.channels import PoolRows
 from simlab.errors import MissingChannelError, ModelError, SimlabError, TraceError, UsageError
-from simlab.policies.parsing.parse import NamedPolicy
+from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.checkpoints.files import save_head
 from simlab.real_runner.confirm import confirm as confirming
@@ -23,6 +25,7 @@ from simlab.real_runner.confirm.log import ConfirmLog
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.confirm.setup import load_setup
 from simlab.real_runner.decoding.decode import decode
+from simlab.real_runner.heads.path_producer import PathProducer
 from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.heads.treeflash_producer import TreeFlashProducer
 from simlab.real_runner.record.additions.add import ChannelOptions, add
@@ -31,6 +34,8 @@ from simlab.studies.inputs.artefacts import with_references
 from simlab.studies.inputs.prices import cost_table_of
 from simlab.studies.profile.profile import profile
 from simlab.traces.artefacts.cost import read_cost_file
+from simlab.traces.inspect import check_trace
+from simlab.traces.reader import open_trace
 
 POLICY = flash_policy(8)
 NAMED = NamedPolicy("flash:budget=8", "flash", {"budget": 8}, POLICY, "flash-8")
@@ -191,7 +196,47 @@ def test_what_cannot_be_run_is_refused_before_models_are_loaded(
         run_confirmation(options, made.trace, policies_of(policy))
 
 
-def test_a_trace_without_the_channel_is_refused(tmp_path: Path) -> None:
-    other = make(tmp_path, num_prompts=1)
-    with pytest.raises(MissingChannelError, match="holds no channel; record it: .*--add-channel flash=CHECKPOINT"):
-        run_confirmation(ConfirmOptions(out=tmp_path / "out", target="nowhere"), other.trace, policies_of())
+# `jetspec` from end to end: a drafter runs behind its own paths, recorded, replayed, priced and confirmed
+
+
+SETTINGS = {"beam": 3, "top_k": 4}
+POLICY_PATHS = "jetspec:budget=9,beam=3,width=4"
+
+
+@pytest.fixture(scope="module")
+def made_with_paths(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("paths")
+    made_with_paths = make(folder, num_prompts=2)
+    add(ChannelOptions(str(folder / "trace"), "jetspec", str(folder / "drafter"), settings=SETTINGS))
+    check_trace(folder / "trace")
+    return made_with_paths
+
+
+def policies() -> list[NamedPolicy]:
+    return [*with_references([]), *parse_policies([POLICY_PATHS, f"{POLICY_PATHS},order=best-first"])]
+
+
+def test_pools_begin_with_the_drafters_own_candidates(made_with_paths: Made) -> None:
+    trace = open_trace(made_with_paths.folder / "trace")
+    assert trace.manifest.channels["jetspec"].settings["beam"] == 3
+    for recorded in trace.recorded("dflash", channels=["jetspec"]):
+        rows, base = recorded.channels["jetspec"], recorded.rows
+        assert isinstance(rows, PoolRows)
+        assert base is not None
+        firsts = np.concatenate([[0], np.cumsum(base.counts.sum(axis=1))])
+        for t, pool in enumerate(rows.rows()):
+            assert pool.tokens[:4].tolist() == base.ids[firsts[t] : firsts[t] + 4].tolist()
+            assert pool.log_probs[:4].tolist() == base.log_probs[firsts[t] : firsts[t] + 4].tolist()
+            assert pool.expanded.sum() == 3 * (pool.depth - 1)
+
+
+def test_the_runner_builds_the_trees_of_the_record(made_with_paths: Made, tmp_path: Path) -> None:
+    options = ConfirmOptions(out=tmp_path / "out")
+    assert not run_confirmation(options, open_trace(made_with_paths.folder / "trace"), policies()).has_failed
+    trace = open_trace(made_with_paths.folder / "trace")
+    setup = load_setup(options, trace, policies(), trace.sequences()[:2])
+    assert isinstance(setup.models.channels["jetspec"], PathProducer)
+    runs = [run for one in finished(ConfirmLog(options.out, setup.key(), resume=True)) for run in one.runs]
+    ours = [run for run in runs if run.policy_id in {one.policy_id for one in policies()[-2:]}]
+    assert len(ours) >= 4
+    assert all(run.unequal == "" and run.totals.drafted > run.totals.rounds for run in ours)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import random_trees
 import torch
-from depth import examples
+from depth import examples, some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lossless_checks import assert_same_rounds, check_rounds
@@ -134,13 +134,13 @@ NEAR = 1e-4
 LIVE: tuple[AnyPolicy, ...] = (DDTree(7), Chain(3), Autoregressive())
 
 
-@pytest.mark.parametrize("family", random_trees.FAMILIES)
-@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "warm"])
-@pytest.mark.parametrize("policy", LIVE, ids=["ddtree", "chain", "ar"])
+@pytest.mark.parametrize(
+    ("policy", "sampling", "family"), some([*itertools.product(LIVE, SAMPLINGS, random_trees.FAMILIES)], quick=3)
+)
 def test_live_drafts_in_a_batch_give_the_rounds_of_each_text_alone(
     family: str, sampling: Sampling, policy: AnyPolicy
 ) -> None:
-    for seed in range(4):
+    for seed in some(range(4), quick=2):
         models, prompts = models_of(family, seed), prompts_of(seed, 5)
         found = decode_batch(models, policy, prompts, sampling, 20, 3)
         theirs = alone(models, policy, prompts, sampling, 20)
@@ -230,8 +230,8 @@ def by_throughput(budget: int, most_priced: int) -> Composition:
 OF_THE_BATCH: tuple[AnyPolicy, ...] = (JointBudget(9), by_throughput(24, 24))
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "warm"])
-@pytest.mark.parametrize("batch", [1, 2, 4])
+@pytest.mark.parametrize("sampling", some(SAMPLINGS))
+@pytest.mark.parametrize("batch", some([1, 2, 4], quick=2))
 @pytest.mark.parametrize("policy", OF_THE_BATCH, ids=["joint", "throughput"])
 def test_a_policy_of_the_batch_runs_as_it_replays_on_its_own_rows(
     policy: AnyPolicy, batch: int, sampling: Sampling

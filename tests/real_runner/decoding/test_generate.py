@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
+from depth import some
 
 from simlab.errors import ModelError
 from simlab.real_runner.decoding.generate import generate
@@ -26,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("models")
 
 
-@pytest.fixture(scope="module", params=["llama", "qwen3"])
+@pytest.fixture(scope="module", params=some(["llama", "qwen3"]))
 def place(request: pytest.FixtureRequest, folder: Path) -> Path:
     return tiny_models.make_target(folder / request.param, request.param, seed=1)
 

@@ -1,5 +1,6 @@
 """Losslessness: whatever is drafted, the text is plain decoding's, token for token."""
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 import random_trees
 import torch
-from depth import examples
+from depth import THOROUGH, examples, some
 from every_policy import EVERY_POLICY, WITH_A_DRAFTER, LongerAfterSuccess
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
@@ -77,28 +78,29 @@ def test_random_trees_give_the_text_of_plain_decoding(
 
 def test_the_fixed_cases_hold_and_every_kind_of_end_is_among_them() -> None:
     seen: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
-    for case in fixed_cases(240):
+    for case in fixed_cases(examples(240, quick=120)):
         seen[case.temperature > 0].update(kinds_of(check_case(case)))
     for sampled, kinds in seen.items():
         assert set(kinds) == KINDS, (sampled, kinds)
         assert min(kinds.values()) >= 2, (sampled, kinds)
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS, ids=SAMPLING_IDS)
-@pytest.mark.parametrize("family", random_trees.FAMILIES)
+@pytest.mark.parametrize(("family", "sampling"), some([*itertools.product(random_trees.FAMILIES, SAMPLINGS)], quick=3))
 def test_every_policy_gives_the_text_of_plain_decoding(family: str, sampling: Sampling) -> None:
     """With a drafter of the real class, in float32; a policy that is new in the table is among them."""
     accepted: Counter[str] = Counter()
-    for seed in range(4):
+    for seed in some(range(4)):
         models = with_producers(random_trees.random_models(family, seed, 12, torch.float32), EVERY_POLICY, seed)
-        for prompt in prompts_for(models, 3):
+        for prompt in prompts_for(models, examples(3, quick=2)):
             plain = random_trees.plain_text(models.target, prompt, sampling, 24)
             for policy in [*WITH_A_DRAFTER, LongerAfterSuccess()]:
                 decoded = decode(models, policy, prompt, sampling, 24)
                 check_text(decoded, plain, models, 24)
                 check_rounds(decoded, policy)
                 accepted[type(policy).__name__] += decoded.totals.accepted
-    assert all(accepted[name] > 0 for name in accepted if name != "Autoregressive"), accepted
+    if THOROUGH:
+        assert all(accepted[name] > 0 for name in accepted if name != "Autoregressive"), accepted
+    assert accepted.total() > 5
 
 
 def prompts_for(models: Models, num: int) -> Iterator[Prompt]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_models
+from depth import some
 
 from simlab.draft import Draft, Marginals, Prompt
 from simlab.policies.named.entropy_width import EntropyWidth
@@ -26,11 +27,11 @@ SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy"
 SPECS = ["ar", "chain", "chain:length=2", "ddtree:budget=4/9/40"]
 POLICIES = {named.label: named.policy for named in parse_policies(SPECS)}
 TREE = POLICIES["ddtree:budget=9"]
-LABELS = pytest.mark.parametrize("label", POLICIES)
+LABELS = pytest.mark.parametrize("label", some(list(POLICIES), quick=3))
 MAX_NEW_TOKENS = 40
 
 
-@pytest.fixture(scope="module", params=["llama-float32", "llama-bfloat16", "qwen3-float32"])
+@pytest.fixture(scope="module", params=some(["llama-float32", "llama-bfloat16", "qwen3-float32"]))
 def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Models:
     family, dtype = request.param.split("-")
     target, drafter = tiny_models.make_pair(tmp_path_factory.mktemp("models"), family)

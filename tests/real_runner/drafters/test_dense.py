@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
+from depth import some
 
 from simlab.arrays import Floats
 from simlab.draft import Marginals
@@ -25,7 +26,7 @@ PROMPT_LENGTH = 20
 TEXT = torch.from_numpy(np.random.default_rng(0).integers(5, tiny_models.VOCAB_SIZE, 90))
 
 
-@pytest.fixture(scope="module", params=["llama", "qwen3"])
+@pytest.fixture(scope="module", params=some(["qwen3", "llama"]))
 def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Target:
     return load_target(str(tiny_models.make_target(tmp_path_factory.mktemp("t"), request.param)), torch.float32)
 
@@ -125,9 +126,9 @@ def test_kept_candidates_give_the_tree_of_the_whole_vocabulary(
     whole = dense_columns(target, drafter, KeptCandidates(min_width=tiny_models.VOCAB_SIZE, exact_budget=1))
     assert (whole.counts == tiny_models.VOCAB_SIZE).all()
     assert columns.counts.sum() < whole.counts.sum() / 2
-    for some, everything in zip(columns.rows().rows(), whole.rows().rows(), strict=True):
+    for fewer, everything in zip(columns.rows().rows(), whole.rows().rows(), strict=True):
         for size in {1, budget}:
-            one, other = best_first(5, some, size), best_first(5, everything, size)
+            one, other = best_first(5, fewer, size), best_first(5, everything, size)
             assert one.tokens.tolist() == other.tokens.tolist()
             assert one.parents.tolist() == other.parents.tolist()
 

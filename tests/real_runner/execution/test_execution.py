@@ -33,7 +33,6 @@ from simlab.real_runner.execution.executions import (
     EAGER,
 )
 from simlab.real_runner.models import Models, load_models
-from simlab.real_runner.profile.options import ProfileOptions
 from simlab.real_runner.profile.rounds import RoundTimer, setting_of
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
@@ -135,6 +134,7 @@ def test_trees_of_every_size_compile_nothing_more(pair: tuple[str, str]) -> None
     assert num_compiled() == before
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("traced")
 def test_profiled_rounds_compile_nothing_more(pair: tuple[str, str]) -> None:
     """Going back to the beginning of a context hands the drafter states that lie elsewhere."""
@@ -149,6 +149,7 @@ def test_profiled_rounds_compile_nothing_more(pair: tuple[str, str]) -> None:
     assert num_compiled() == before
 
 
+@pytest.mark.thorough
 @needs_compiler
 def test_generated_code_writes_the_same_texts(pair: tuple[str, str]) -> None:
     """The target's regions alone; what the drafter's code is made from is the same."""
@@ -203,28 +204,7 @@ def test_a_machine_that_cannot_compile_is_told_what_to_do(
     assert not (tmp_path / "cost.json").exists()
 
 
-def test_memory_that_ends_while_compiling_is_told_as_such(
-    pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def failing(*_: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(compiled_layers, "_run_once", failing)
-    with pytest.raises(torch.OutOfMemoryError):
-        load_models(*pair, "float32", "cpu", execution=COMPILED)
-
-
 # What files and commands say
-
-
-@pytest.mark.parametrize("command", ["profile", "confirm"])
-def test_another_value_is_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([command, "--execution", "fast"]) == 2
-    assert "eager" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="execution must be one of eager, compiled"):
-        ConfirmOptions(Path("x"), execution="fast")
-    with pytest.raises(ValueError, match="execution must be one of eager, compiled"):
-        ProfileOptions("t", "d", Path("x"), "text", execution="fast")
 
 
 @pytest.mark.parametrize("command", ["profile", "confirm"])
@@ -257,6 +237,7 @@ def prices(made: Made) -> CostFile:
     return filled(replace(file, contexts=(16, 512), node_counts=(0, 8, 16), repeats=3))
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("traced")
 def test_a_confirmation_says_how_it_ran(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -17,7 +17,7 @@ from simlab.real_runner.checkpoints.files import load_drafter, write_json
 from simlab.real_runner.checkpoints.networks.producers import load_text_producer, reach_of
 from simlab.real_runner.checkpoints.networks.router_files import load_router, save_router
 from simlab.real_runner.heads.router.config import RouterConfig
-from simlab.real_runner.heads.router.network import RouterNetwork, router_inputs
+from simlab.real_runner.heads.router.network import router_inputs
 from simlab.real_runner.heads.router.producer import RouterProducer
 from simlab.real_runner.targets.model import Target
 
@@ -53,14 +53,6 @@ def test_what_is_read_by_hand() -> None:
     entropy = -sum(one * np.log(one) for one in laws)
     found = router_inputs(states, logits, torch.tensor([8]))[0].tolist()
     assert found == pytest.approx([3.0, 4.0, entropy, 1.0, np.log(8)])
-
-
-def test_zero_weights_say_the_same_of_every_route() -> None:
-    network = RouterNetwork(RouterConfig(4, ROUTES, "some"))
-    for parameter in network.parameters():
-        torch.nn.init.zeros_(parameter)
-    said = network(torch.randn(5, 7))
-    assert said.tolist() == pytest.approx(np.full((5, 3), np.log(2)))
 
 
 def test_a_network_of_another_target_is_refused() -> None:

@@ -15,7 +15,6 @@ from treeflash_oracle import Row, corrected, rms, row_of
 
 from simlab.channels import Transitions
 from simlab.draft import Marginals
-from simlab.errors import ModelError
 from simlab.grid import STEPS_PER_NAT
 from simlab.real_runner.drafters.dense import BlockStates, block_states, draft_logits, logits_of
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
@@ -207,21 +206,3 @@ def test_no_logits_of_the_base_change() -> None:
 def test_a_reach_that_cannot_be_is_refused(settings_: tuple[int, int, int | None], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         HeadReach(*settings_)
-
-
-def test_what_a_drafter_does_not_keep_is_asked_for() -> None:
-    models = models_of()
-    _, marginals, _ = drafted(models)
-    with pytest.raises(ModelError, match="--min-width 7"):
-        base_of(marginals[0].first_ranks(6), 7)
-    with pytest.raises(ModelError, match="the drafter has 23"):
-        rows_of(models, random_head(models), HeadReach(4, 24))
-
-
-@pytest.mark.parametrize("reach", [HeadReach(3, 5), HeadReach(3, 5, candidates=6)], ids=str)
-def test_logits_that_are_no_numbers_are_refused(reach: HeadReach) -> None:
-    models = models_of()
-    head = random_head(models)
-    head.d.weight.fill_(float("nan"))
-    with pytest.raises(ModelError, match="not numbers"):
-        rows_of(models, head, reach)

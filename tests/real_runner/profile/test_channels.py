@@ -119,18 +119,6 @@ def test_another_network_under_the_same_name_is_refused(
     assert read_cost_file(options.out) == before
 
 
-def test_what_makes_no_channel_is_refused(options: ProfileOptions, pair: tuple[Path, Path, Path]) -> None:
-    for checkpoint, settings in ((str(pair[1]), {"previous": 3}), (str(pair[2]), {"beam": 3})):
-        with pytest.raises(ModelError):
-            profile(replace(options, channels={"flash": ProfileChannel(checkpoint, settings)}))
-    assert not options.out.exists()
-    for changes in ({"batch": 2}, {"channels": {"No Name": options.channels["flash"]}}):
-        with pytest.raises(ValueError, match=r"one text at a time|name of a channel"):
-            replace(options, **changes)
-    with pytest.raises(ValueError, match="units must rise"):
-        ProfileChannel("head", {}, (3, 2))
-
-
 def test_the_command_says_what_it_measured(
     pair: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

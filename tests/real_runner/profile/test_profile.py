@@ -338,15 +338,6 @@ def test_it_goes_on_until_prices_are_known(options: ProfileOptions, monkeypatch:
     assert profile(replace(options, resume=True)).num_visits == 0
 
 
-def test_the_time_limit_ends_it_once_every_cell_was_visited(
-    options: ProfileOptions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    noisy_clock(monkeypatch, (2.0, 3.0, 4.0))
-    file = profile(replace(options, time_limit_s=0.0, until_interval=0.001)).file
-    assert file.is_complete
-    assert num_sweeps(file) == 1
-
-
 # Stopping and going on
 
 
@@ -375,19 +366,6 @@ def test_what_was_measured_before_an_interrupt_is_kept(
     assert {len(seconds) for (stage, _, _), seconds in done.file.samples.items() if stage != PLAIN} == {
         2 * MEASURED_ROUNDS
     }
-
-
-def test_the_file_is_written_after_each_sweep_and_after_some_time(
-    options: ProfileOptions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written: list[int] = []
-    monkeypatch.setattr(profiling, "write_cost_file", lambda _path, file: written.append(len(file.samples)))
-    profile(options)
-    assert len(written) == 2
-    written.clear()
-    monkeypatch.setattr(profiling, "SECONDS_BETWEEN_WRITINGS", 0.0)
-    profile(options)
-    assert len(written) == 2 * NUM_PLACES
 
 
 @pytest.mark.thorough
@@ -448,15 +426,6 @@ def test_trees_beyond_the_candidates_are_refused_before_the_work(block_size: int
     check_grid(models, 40, min(most, 1_000))
     with pytest.raises(ModelError, match=f"fill no more than {most:,}; give smaller --node-counts"):
         check_grid(models, 40, most + 1)
-
-
-def test_a_tree_that_comes_out_smaller_is_refused(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profile_rounds, "DDTree", lambda num: DDTree(num - 1))
-    rounds = RoundTimer(models, 9, token_ids(), 40, GREEDY, time.perf_counter)
-    with pytest.raises(
-        ModelError, match="a tree of 9 drafted tokens was asked for, and the drafter's candidates fill 8"
-    ):
-        rounds.visit(9, 1)
 
 
 def existing_file(options: ProfileOptions) -> ProfileOptions:

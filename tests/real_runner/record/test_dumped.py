@@ -12,13 +12,12 @@ import pytest
 import safetensors
 import tiny_models
 import torch
+from depth import some
 from safetensors.torch import load_file, save_file
 
 from simlab.errors import ModelError
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record
-from simlab.real_runner.targets.dumped_states import load_partial_target
-from simlab.real_runner.targets.loading import load_target
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import Trace, open_trace
 
@@ -26,7 +25,7 @@ LAYERS = (1, 2, 3, 4)
 """The states that the tiny drafter taps, and the last, numbered as engines do."""
 
 
-@pytest.fixture(scope="module", params=["llama", "qwen3"])
+@pytest.fixture(scope="module", params=some(["llama", "qwen3"]))
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A target that wrote seven texts, dumped; half of the dumps lack the last token. ``qwen3`` ties its head."""
     made = tmp_path_factory.mktemp("dumped")
@@ -104,16 +103,6 @@ def test_equal_to_a_live_recording(options: RecordOptions) -> None:
         assert getattr(ours.manifest, key) == getattr(live.manifest, key)
 
 
-def test_more_states_than_needed_in_other_places(options: RecordOptions, folder: Path, tmp_path: Path) -> None:
-    engine = dumped_files.load_engine(folder / "target")
-    for number, line in enumerate((folder / "served.jsonl").read_text().splitlines()):
-        row = json.loads(line)
-        tokens = [*row["prompt_token_ids"], *row["token_ids"]]
-        dumped_files.dump(engine, tmp_path / f"all/{number}.safetensors", tokens, (0, 1, 2, 3, 4), number % 2 == 0)
-    every = replace(options, hidden_states=tmp_path / "all", hidden_layers=(0, 1, 2, 3, 4))
-    assert recorded(every).draft_ids == recorded(replace(options, out=tmp_path / "four")).draft_ids
-
-
 @pytest.mark.parametrize("taps", [(-1, 1), (0, 3)], ids=["embedding", "last"])
 def test_a_drafter_of_the_first_or_the_last_state(
     taps: tuple[int, ...], options: RecordOptions, tmp_path: Path, folder: Path
@@ -148,14 +137,6 @@ def test_the_layers_are_not_read(options: RecordOptions, tmp_path: Path) -> None
     for number, (name, value) in enumerate(tensors.items()):
         save_file({name: value}, bare / f"model-{number}.safetensors")
     assert recorded(replace(options, target=str(bare))).draft_ids == recorded(without_dump(options)).draft_ids
-
-
-def test_a_target_in_several_files_has_the_digest_of_all(options: RecordOptions, tmp_path: Path) -> None:
-    """By which prices of the whole target are known to be of it, although its layers are not read."""
-    sharded = str(tiny_models.make_sharded(Path(options.target_name), tmp_path / "sharded"))
-    whole, part = (load(sharded, torch.float32) for load in (load_target, load_partial_target))
-    assert whole.digest == part.digest
-    assert whole.digest != load_target(options.target_name, torch.float32).digest
 
 
 def test_one_text_is_held_at_a_time(options: RecordOptions, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,13 +237,6 @@ def test_states_that_do_not_suffice_are_refused(layers: tuple[int, ...], said: s
     with pytest.raises(ModelError, match=said):
         record(replace(options, hidden_layers=layers))
     assert not options.folder.exists()
-
-
-def test_hidden_states_need_texts_made_elsewhere(options: RecordOptions, folder: Path) -> None:
-    with pytest.raises(ValueError, match="give --completions with them"):
-        replace(options, completions=None, prompts=folder / "prompts.jsonl")
-    with pytest.raises(ValueError, match="--hidden-layers says which states --hidden-states holds"):
-        replace(options, hidden_states=None)
 
 
 def test_a_quantised_head_is_refused(options: RecordOptions, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import tiny_models
 from simlab.errors import ModelError, PromptError, TraceError
 from simlab.policies.parsing.parse import parse_policies
 from simlab.real_runner.drafters import ranked as draft_rows
+from simlab.real_runner.record.answers import RecordingProgress
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.prompts import Message, read_prompts, render
 from simlab.real_runner.record.record import record
@@ -230,3 +231,24 @@ def test_a_long_text_is_drafted_in_smaller_passes(
         ours, theirs = one.drafts["dflash"], other.drafts["dflash"]
         np.testing.assert_allclose(ours.entropy, theirs.entropy, atol=1e-4)
         np.testing.assert_allclose(ours.true_log_prob[ours.valid], theirs.true_log_prob[ours.valid], atol=1e-4)
+
+
+# The bar of a recording moves from the first token on, and ends at the number of texts
+
+
+def test_decoded_tokens_count_in_part(capsys: pytest.CaptureFixture[str]) -> None:
+    with RecordingProgress("recording", 4, num_done=1, token_worth=0.5 / 10) as progress:
+        seen = [progress.done]
+        for _ in range(8):
+            progress.decoded(3)
+            seen.append(progress.done)
+        for length in (10, 6, 8):
+            progress.recorded(length)
+            seen.append(progress.done)
+    assert seen[0] == 1
+    assert seen[8] == pytest.approx(1 + 24 * 0.05)
+    assert seen == sorted(seen)
+    assert (seen[-1], progress.positions) == (4, 24)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("recording: 100%|")
+    assert "4/4 texts, " in last

@@ -1,19 +1,23 @@
-"""What a recording takes, estimaten from two configurations: held against models that are loaded and traces."""
+"""What a recording takes, foreseen from two configurations: held against models that are loaded and traces."""
 
 import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny_models
 import torch
 from hub_server import run_commands, serving
 
+from simlab.cli.main import main
 from simlab.errors import ModelError
 from simlab.real_runner.decoding.generate import generate
 from simlab.real_runner.models import load_models
+from simlab.real_runner.record.dry_run import estimate, spread
 from simlab.real_runner.record.options import RecordOptions
-from simlab.real_runner.record.static_estimate import estimate, key_value_bytes, read_shapes, trace_bytes
+from simlab.real_runner.record.record import load, record
+from simlab.real_runner.record.static_estimate_text import estimate, key_value_bytes, read_shapes, trace_bytes
 from simlab.real_runner.targets.model import KeyValueRows
 from simlab.sampling.choice import Sampling
 from simlab.traces.reader import open_trace, packaged_trace
@@ -145,7 +149,7 @@ def test_it_says_what_a_published_pair_needs(tmp_path: Path) -> None:
         device="cuda",
         chat_template_kwargs={"enable_thinking": False},
     )
-    said = estimate(options)
+    said = estimate_text(options)
     for part in (
         "8.19 billion parameters",
         "weights         16.4 GB target + 2.1 GB drafter",
@@ -159,10 +163,11 @@ def test_it_says_what_a_published_pair_needs(tmp_path: Path) -> None:
 
 def test_a_model_that_thinks_unless_told_not_to_is_named(tmp_path: Path) -> None:
     """Where the template's arguments are empty, that is said too."""
-    said = estimate(options_for(configs_only(tmp_path, QWEN3_8B, DFLASH_B16)))
+    said = estimate_text(options_for(configs_only(tmp_path, QWEN3_8B, DFLASH_B16)))
     assert "chat template   no arguments" in said
 
 
+@pytest.mark.thorough
 def test_only_the_configurations_are_fetched(folder: Path) -> None:
     with serving() as hub:
         hub.add("org/target", folder / "target")
@@ -182,3 +187,72 @@ def test_only_the_configurations_are_fetched(folder: Path) -> None:
     assert "ask for access at" in gated.err
     assert "has no model of that name that you may read; check the spelling, or log in" in none.err
     assert not (folder / "trace").exists()
+
+
+# A dry run says what a recording will be, and makes none
+
+
+@pytest.fixture(scope="module")
+def models_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("dry")
+    tiny_models.make_pair(made, block_size=8)
+    return made
+
+
+def options_for_prompts(models_folder: Path, tmp_path: Path, num_prompts: int, num_turns: int = 1) -> RecordOptions:
+    return RecordOptions(
+        target=str(models_folder / "target"),
+        draft=str(models_folder / "drafter"),
+        prompts=tiny_models.write_prompts(tmp_path / "prompts.jsonl", num_prompts, num_turns),
+        out=tmp_path / "trace",
+        max_new_tokens=32,
+        temperature=0.7,
+        batch_size=8,
+    )
+
+
+def recorded_bytes(options: RecordOptions) -> int:
+    return sum(path.stat().st_size for path in record(options).iterdir())
+
+
+@pytest.mark.parametrize(("num_prompts", "num_turns"), [(1, 1), (20, 2), (150, 1)])
+def test_the_size_is_right_within_ten_percent(
+    models_folder: Path, tmp_path: Path, num_prompts: int, num_turns: int
+) -> None:
+    options = options_for_prompts(models_folder, tmp_path, num_prompts, num_turns)
+    found = estimate(options, *load(options))
+    assert (found.num_prompts, found.num_texts) == (num_prompts, num_prompts * num_turns)
+    assert found.num_sampled == min(num_prompts, 64)
+    assert found.num_bytes == pytest.approx(recorded_bytes(options), rel=0.1)
+    assert found.seconds > 0
+
+
+def test_positions_of_given_text_are_known(models_folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "given.jsonl"
+    texts = np.random.default_rng(0).integers(5, tiny_models.VOCAB_SIZE, (100, 50))
+    rows = [{"prompt_token_ids": [9, 10], "token_ids": text[i % 50 :].tolist()} for i, text in enumerate(texts)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = replace(options_for_prompts(models_folder, tmp_path, 1), prompts=None, completions=path)
+    found = estimate(options, *load(options))
+    assert found.positions == sum(1 + i % 50 for i in range(100))
+    assert found.num_bytes == pytest.approx(recorded_bytes(options), rel=0.1)
+
+
+def test_it_is_printed_and_nothing_is_written(
+    models_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny_models.write_prompts(tmp_path / "prompts.jsonl", 3)
+    models = ["--target", str(models_folder / "target"), "--draft", str(models_folder / "drafter")]
+    text = ["--prompts", str(tmp_path / "prompts.jsonl"), "--max-new-tokens", "8"]
+    assert main(["record", *models, *text, "--out", str(tmp_path / "trace"), "--dry-run", "sample"]) == 0
+    out = capsys.readouterr().out
+    assert "<|im_start|>user\n0. tree<|im_end|>\n<|im_start|>assistant\n" in out
+    assert "prompts         3\n" in out
+    assert "expected size" in out
+    assert "expected time" in out
+    assert not (tmp_path / "trace").exists()
+
+
+def test_a_sample_is_spread_over_all() -> None:
+    assert spread(range(10), 3) == [0, 3, 6]
+    assert spread(range(2), 3) == [0, 1]

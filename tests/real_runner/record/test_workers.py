@@ -69,6 +69,7 @@ def test_workers_write_the_same_bytes(workers: int, ray: None, folder: Path, tmp
     assert said["positions_per_s"] == pytest.approx(said["positions"] / said["seconds"], rel=0.01)
 
 
+@pytest.mark.thorough
 def test_the_command_takes_several_devices(
     ray: None, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -211,18 +211,6 @@ def test_files_taken_away_or_added_are_named(tiny: Path) -> None:
     is_refused(tiny, "complete")
 
 
-def test_what_was_not_touched_is_not_read_again(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    builtin.builtin_target_dir()
-    with monkeypatch.context() as patched:
-        patched.setattr(hashlib, "file_digest", lambda *_: pytest.fail("read again"))
-        assert builtin.builtin_target_dir() == tiny
-        assert builtin.target_at_hand() == tiny
-    weights, about = tiny / "model.safetensors", (tiny / "model.safetensors").stat()
-    weights.write_bytes(bytes(about.st_size))
-    os.utime(weights, ns=(about.st_atime_ns, about.st_mtime_ns))
-    is_refused(tiny, "model.safetensors")
-
-
 def test_one_made_before_digests_were_written_is_held_to_the_known_weights(
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,6 +237,7 @@ builtin.builtin_target_dir()
 """
 
 
+@pytest.mark.thorough
 def test_a_killed_download(cache: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", _HANGING], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -257,12 +246,6 @@ def test_a_killed_download(cache: Path) -> None:
     process.communicate()
     (left,) = leftovers(cache)
     assert left.startswith(f".{builtin.NAME}-")
-    works(cache)
-
-
-def test_a_folder_that_is_not_complete_is_made_again(cache: Path) -> None:
-    (cache / builtin.NAME).mkdir(parents=True)
-    (cache / builtin.NAME / "model.safetensors").write_bytes(b"half")
     works(cache)
 
 

@@ -168,12 +168,6 @@ def test_a_recording_names_repository_and_commit(folder: Path, hub: Hub, online:
     assert named["target"]["digest"] == files_digest([folder / "target" / "model.safetensors"])
 
 
-def test_both_formats_draft_the_same(folder: Path, online: dict[str, Said]) -> None:
-    assert online["speculators"].code == 0, online["speculators"].err
-    first, other = (next((folder / name).glob("draft-*.parquet")).read_bytes() for name in ("trace", "other"))
-    assert first == other
-
-
 def test_a_tag_is_fetched_where_it_is_priced_policies(folder: Path, hub: Hub, online: dict[str, Said]) -> None:
     assert online["pinned"].code == 0, online["pinned"].err
     named = manifest(folder, "older-trace")["target"]
@@ -205,14 +199,6 @@ def test_confirm_runs_the_commits_of_the_trace(online: dict[str, Said]) -> None:
         assert online[name].code == 0, online[name].err
 
 
-def test_inspect_takes_an_id(online: dict[str, Said]) -> None:
-    assert online["inspect"].code == 0, online["inspect"].err
-    for name in ("inspect", "inspect a request"):
-        assert "will run   yes" in online[name].out, online[name].err
-    value = json.loads(online["inspect speculators"].out)
-    assert (value["format"], value["will_run"]) == ("speculators", True)
-
-
 def test_inspect_fetches_no_weights_of_a_target(hub: Hub, online: dict[str, Said]) -> None:
     assert online["inspect target"].code == 2
     assert "is not of a drafter" in online["inspect target"].err
@@ -230,6 +216,7 @@ def test_only_data_is_priced_policies(hub: Hub, folder: Path, online: dict[str, 
     assert not (folder / "mark").exists()
 
 
+@pytest.mark.thorough
 def test_the_cache_is_enough_without_a_network(folder: Path, hub: Hub, online: dict[str, Said]) -> None:
     assert online["record"].code == 0
     asked = len(hub.asked)
@@ -287,6 +274,7 @@ def assert_refused(name: str, said: Said, pattern: str) -> None:
     assert said.seconds < 90, (name, said)  # of which the processor may have few on a busy machine
 
 
+@pytest.mark.thorough
 def test_a_hub_that_is_silent_is_noticed_soon(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"

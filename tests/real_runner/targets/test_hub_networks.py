@@ -96,6 +96,7 @@ def said(folder: Path, hub: Hub) -> dict[str, Said]:
     return {line: one for line in lines for one in run_commands(hub.address, folder / "home", [typed(folder, line)])}
 
 
+@pytest.mark.thorough
 def test_the_commands_of_the_page_run(folder: Path, said: dict[str, Said]) -> None:
     assert len(said) == 7
     for line, one in said.items():
@@ -114,6 +115,7 @@ def test_the_commands_of_the_page_run(folder: Path, said: dict[str, Said]) -> No
     assert [manifest.channels[name].extends for name in ("eagle3", "jetspec", "d2sd")] == [None, "jetspec", "dflash"]
 
 
+@pytest.mark.thorough
 def test_what_each_says(said: dict[str, Said]) -> None:
     inspected, _, foreseen, *_ = said.values()
     assert "causal inside" in inspected.out

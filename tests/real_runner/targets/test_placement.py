@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
+from depth import some
 
 from simlab.cli.main import main
 from simlab.draft import Prompt
@@ -41,8 +42,8 @@ def written(models: Models, temperature: float) -> list[np.ndarray]:
     return [decode(models, policy, PROMPT, sampling, 40, clock).text for policy in policies]
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
+@pytest.mark.parametrize("temperature", some([0.8, 0.0]))
+@pytest.mark.parametrize("family", some(["llama", "qwen3"]))
 def test_layers_on_disk_write_the_same_texts(tmp_path: Path, family: str, temperature: float) -> None:
     target, drafter = tiny_models.make_pair(tmp_path, family)
     whole = load_models(str(target), str(drafter), "float32", "cpu")
@@ -84,6 +85,7 @@ def test_an_embedding_without_a_device_is_refused(tmp_path: Path) -> None:
         load_target(target, torch.float32, "cpu", spread("cpu", "cpu") | {"model.embed_tokens": "disk"})
 
 
+@pytest.mark.thorough
 def test_every_command_takes_a_spread_target(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -154,6 +156,7 @@ def test_the_audit_runs_where_it_is_asked_to(
     assert loaded == [(torch.float32, device, device_map)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("now", ["", " --time-limit 0"])
 def test_an_audit_that_does_not_fit_says_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], now: str

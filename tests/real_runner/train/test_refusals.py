@@ -74,14 +74,6 @@ def test_a_damaged_state_is_refused(
         assert "cannot be read" in refused(typed, capsys)
 
 
-def test_damaged_hidden_states_are_refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    typed = arguments(folder / "target", tmp_path, *texts(folder), steps=1)
-    assert main(typed) == 0
-    shard = tmp_path / "features" / "features-00000.safetensors"
-    shard.write_bytes(shard.read_bytes()[:-5])
-    assert "delete that file" in refused([*typed, "--resume"], capsys)
-
-
 def test_a_loss_that_is_no_number_ends_the_run(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,11 +164,6 @@ def test_a_plan_that_cannot_be_is_refused() -> None:
         TrainingPlan(steps=1, seed=-1)
     with pytest.raises(ValueError, match="learning rate"):
         TrainingPlan(steps=1, learning_rate=float("inf"))
-
-
-def test_options_need_one_source() -> None:
-    with pytest.raises(ValueError, match="exactly one"):
-        TextOptions()
 
 
 @pytest.mark.parametrize(

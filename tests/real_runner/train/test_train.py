@@ -5,12 +5,13 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
 import pytest
 import torch
+from depth import some
 from places import TESTS
 from safetensors.torch import load_file
 from tiny_models import MASK_TOKEN_ID, SPECIAL, STOP_TOKEN_IDS, VOCAB_SIZE, make_drafter, tiny_tokenizer
@@ -20,13 +21,15 @@ from transformers import AddedToken, PreTrainedTokenizerFast
 from simlab.cli.main import main
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.files import load_drafter
+from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train import features, train
 from simlab.real_runner.train.initialise import config_for, from_target
+from simlab.real_runner.train.model_card import CardFacts, TrainingData, model_card
 from simlab.real_runner.train.setup import mask_token_id, spread_taps
 from simlab.real_runner.train.text import FeatureStore
-from simlab.real_runner.train.trainer import Trainer, training_dtype
+from simlab.real_runner.train.trainer import CurvePoint, DevScore, training_dtype
 
 
 @pytest.fixture(scope="module")
@@ -136,17 +139,6 @@ def test_a_state_of_another_drafter_is_not_gone_on_from(
     assert "not of the drafter beside it" in capsys.readouterr().err
 
 
-def test_an_unfinished_run_holds_a_drafter_that_can_be_tried(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: object) -> float:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Trainer, "run", interrupted)
-    assert main(arguments(folder / "target", tmp_path, *texts(folder))) == 130
-    assert load_drafter(tmp_path, torch.float32).config.block_size == 4
-
-
 def test_without_bfloat16_hardware_all_is_float32(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -253,7 +245,7 @@ def test_a_finished_run_is_left_alone_without_resume_and_unchanged_with_it(
     assert content(trained) == before
 
 
-@pytest.mark.parametrize("num_layers", range(1, 70))
+@pytest.mark.parametrize("num_layers", some(range(1, 70), quick=8))
 def test_spread_taps_are_layers_of_the_target(num_layers: int) -> None:
     taps = spread_taps(num_layers)
     assert 1 <= len(taps) <= 5
@@ -271,3 +263,62 @@ def test_a_batch_is_a_function_of_seed_and_step(trained: Path) -> None:
         length = int((first.tokens[row] >= 0).sum())
         assert int(first.roots[row].max()) <= length - 2
         assert torch.all(first.features[row, length:] == 0)
+
+
+# The model card says what it is told, no more, and the same each time
+
+
+CONFIG = DFlashConfig(
+    block_size=4,
+    mask_token_id=4,
+    target_layer_ids=(0, 1, 2),
+    num_target_layers=4,
+    num_hidden_layers=2,
+    hidden_size=32,
+    intermediate_size=40,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=8,
+    rms_norm_eps=1e-6,
+    rope_theta=10000.0,
+    vocab_size=101,
+)
+FACTS = CardFacts(
+    name="tiny",
+    target="smollm2-135m",
+    init="target",
+    config=CONFIG,
+    num_parameters=12345,
+    data=TrainingData("text.parquet", 1000, 50_000, own_answers=False),
+    plan={"steps": 500, "num_sequences": 4, "num_roots": 32, "loss": {"decay": 4.0, "focal": 0.3}},
+    curve=(
+        CurvePoint(0, None, {"gsm8k": DevScore(1.1, (0.2, 0.1, 0.05))}),
+        CurvePoint(500, 2.34567, {"gsm8k": DevScore(1.8765, (0.55, 0.31, 0.2))}),
+    ),
+)
+
+
+def test_the_card_says_what_was_done() -> None:
+    card = model_card(FACTS)
+    for said in (
+        "# tiny",
+        "next 3 tokens",
+        "1,000 texts of 50,000 tokens",
+        "2,000 texts with 32 random roots each, 2.00 passes over the text, 64,000 blocks, 192,000 predicted tokens",
+        "| start | the target's last layers |",
+        "| loss focal | 0.3 |",
+        "| step | loss | gsm8k: chain | gsm8k: first right |",
+        "| 0 |  | 1.100 | 20.0 % |",
+        "| 500 | 2.346 | 1.877 | 55.0 % |",
+        "| gsm8k | 55.0 % | 31.0 % | 20.0 % |",
+        "| own parameters | 12,345 |",
+    ):
+        assert said in card
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    card = model_card(FACTS)
+    assert not any(title in card for title in ("## Ablation", "## Acceptance length", "## Hardware", "license"))
+    assert "\n\n\n" not in card
+    assert "None" not in card
+    assert "## Curve" not in model_card(replace(FACTS, curve=()))

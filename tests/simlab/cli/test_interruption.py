@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from depth import some
 
 AT_ONCE = "import os, signal, sys, time\ndef press(): os.kill(os.getpid(), signal.SIGINT)\n"
 RUN = "from simlab.__main__ import main\nsys.exit(main())\n"
@@ -107,7 +108,7 @@ LOST = {
 }
 
 
-@pytest.mark.parametrize("body", LOST.values(), ids=LOST)
+@pytest.mark.parametrize("body", some(list(LOST.values()), quick=3))
 def test_an_interruption_is_never_lost(body: str, tmp_path: Path) -> None:
     started = time.monotonic()
     done = run("", "policies", policy_file(tmp_path, body))
@@ -116,7 +117,7 @@ def test_an_interruption_is_never_lost(body: str, tmp_path: Path) -> None:
     assert (tmp_path / "unwound").exists() == ("unwound" in body)
 
 
-@pytest.mark.parametrize("number", [1, 2, 5, 20, 60, 150, 300, 500, 700])
+@pytest.mark.parametrize("number", some([1, 2, 5, 20, 60, 150, 300, 500, 700], quick=2))
 def test_imports_can_be_interrupted(number: int) -> None:
     code = f"""
         class Pressing:
@@ -131,7 +132,7 @@ def test_imports_can_be_interrupted(number: int) -> None:
     assert (done.returncode, done.stderr) == (130, LINE)
 
 
-@pytest.mark.parametrize("seconds", [2.0, 3.5])
+@pytest.mark.parametrize("seconds", some([2.0, 3.5]))
 def test_compilation_can_be_interrupted(seconds: float, tmp_path: Path) -> None:
     code = f"import threading\nthreading.Timer({seconds}, press).start()\n"
     done = run(code, "replay", "-p", "chain", "--limit", "1", SIMLAB_KERNELS=str(tmp_path))

@@ -266,6 +266,7 @@ def test_without_optuna_a_range_is_refused_in_a_sentence(
     assert "0.0/0.5/1.0" in message
 
 
+@pytest.mark.thorough
 def test_trials_of_a_range_go_on_as_they_would_have(
     traces: tuple[Path, Path], cost: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

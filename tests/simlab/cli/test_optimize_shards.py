@@ -83,6 +83,7 @@ def test_the_parts_lead_to_the_choice_of_one(
     assert capsys.readouterr().out.replace(str(together), str(one)) == said
 
 
+@pytest.mark.thorough
 def test_one_trace_in_halves_and_more_parts_than_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The packaged trace has 41 prompts, so some of 48 parts have none on a side, and some none at all."""
     asked = ["optimize", "-p", "ddtree:budget=4/8", "--threads", "1"]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from depth import some
 from made_up_costs import EMPTY, filled
 
 from simlab.cli.main import main
@@ -116,13 +117,14 @@ def killed(at: int, typed: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.thorough
 def test_a_killed_replay_goes_on_with_both_files(place: Path, whole: tuple[bytes, ...], tmp_path: Path) -> None:
     unbroken = killed(-1, arguments(place, tmp_path / "unbroken", *POLICIES))
     last = int(unbroken.stdout.splitlines()[-1])
     assert ((tmp_path / "unbroken" / "results.parquet").read_bytes(), last > 50) == (whole[0], True)
     assert (tmp_path / "unbroken" / "rounds.parquet").read_bytes() == whole[1]
     # Between two pieces, between the two pieces of the same rows, and between the two finished files.
-    for at in (7, 18, last - 1):
+    for at in some((last - 1, 18, 7)):
         folder = tmp_path / str(at)
         assert killed(at, arguments(place, folder, *POLICIES)).returncode == 9
         assert killed(5, arguments(place, folder, *POLICIES, "--resume")).returncode in (0, 9)

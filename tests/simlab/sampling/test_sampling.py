@@ -6,6 +6,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 import pytest
+from depth import some
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
@@ -157,19 +158,11 @@ def test_a_row_does_not_depend_on_its_batch(rows: list[Row], how: Sampling, data
         assert alone.log_normaliser == together.log_normalisers[row]
 
 
-def test_a_narrow_row_after_a_whole_one_has_its_own_noise() -> None:
-    """top-p leaves all of one row and two tokens of the next, at another position."""
-    rows = np.array([[0, 0, 0], [0, 0, -9]] * 50, np.float32)
-    how, key, places = Sampling(1.0, 0, 0.9, 0), np.zeros(100, np.uint64), np.arange(100)
-    together = choose_rows(rows, how, key, places)
-    assert together.tokens.tolist() == [choose(rows[row], how, 0, row).token for row in range(100)]
-
-
 # Large vocabularies, where the nucleus is searched in widening prefixes.
 
 
 @pytest.mark.parametrize(
-    "how", [Sampling(1.0, k, p, 0) for k, p in itertools.product((0, 50, 3000), (0.3, 0.999, 1.0))]
+    "how", some([Sampling(1.0, k, p, 0) for k, p in itertools.product((0, 50, 3000), (0.3, 0.999, 1.0))], quick=3)
 )
 @pytest.mark.parametrize("spread", [0.05, 3.0])
 def test_large_vocabulary(how: Sampling, spread: float) -> None:
@@ -330,12 +323,6 @@ def test_impossible_settings_are_refused(settings: tuple[float, int, float]) -> 
 def test_noise_of_no_position_is_refused(key: int, position: int, size: int) -> None:
     with pytest.raises(ValueError, match=f"expected a 64-bit key, .* got {key}, {position}, {size}"):
         gumbel(key, position, size)
-
-
-def test_noise_at_the_ends_of_its_ranges() -> None:
-    last = (1 << 64) - 1
-    assert gumbel(last, 0, 2).tolist() == pytest.approx([noise_by_hand(last, 0, token) for token in range(2)])
-    assert gumbel(0, 0, 0).tolist() == []
 
 
 def test_wrong_arguments_are_refused() -> None:

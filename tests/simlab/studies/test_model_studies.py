@@ -8,7 +8,6 @@ from confirm_runs import MAX_NEW_TOKENS, Made, make
 
 import simlab
 from simlab.errors import UsageError
-from simlab.real_runner.model_options import AnswerOptions
 from simlab.studies.fit_ngram import fit_ngram
 from simlab.studies.fit_tables import fit_calibration, fit_ranks
 from simlab.studies.profile.profile import ProfileTable
@@ -83,12 +82,3 @@ def test_fits_have_their_rows(made: Made, tmp_path: Path) -> None:
     assert ngram.frame["num_texts"].item() == len(made.trace.sequences())
     with pytest.raises(UsageError, match="give one of them"):
         fit_ngram(out=tmp_path / "none.parquet")
-
-
-def test_what_was_given_of_answers_is_named_as_it_is_typed() -> None:
-    assert AnswerOptions().typed == ""
-    assert AnswerOptions(top_p=1.0, chat_template_kwargs={}).typed == "--top-p, --chat-template-kwargs"
-    assert AnswerOptions().sampling.top_p == 1
-    assert (AnswerOptions(seed=3).sampling.seed, AnswerOptions().longest) == (3, 256)
-    with pytest.raises(UsageError, match="temperature must be 0 or"):
-        AnswerOptions(temperature=-1.0).check_prompts("prompts.jsonl")

@@ -97,12 +97,6 @@ def test_noise_of_another_cell_and_no_noise_give_a_point(trace: Path, tmp_path: 
     assert row["speedup_price_high"] == pytest.approx(row["speedup"], rel=1e-6)
 
 
-def test_one_sample_of_each_cell_tells_nothing_and_the_table_says_so(trace: Path, tmp_path: Path) -> None:
-    table = replayed(trace, cost_file(0.1, visits=1), tmp_path)
-    assert row_of(table)["speedup_price_low"] is None
-    assert "Prices: not known, as with one sample per cell" in table.text()
-
-
 def test_lists_of_merged_result_files_add_up(trace: Path, tmp_path: Path) -> None:
     table = replayed(trace, cost_file(0.1), tmp_path, out=tmp_path / "whole.parquet")
     whole = read_results(tmp_path / "whole.parquet")

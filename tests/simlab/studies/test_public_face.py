@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 import simlab
 from simlab.cli.main import main
 from simlab.sequence_replay import draft_source
+from simlab.studies.inputs import progress
+from simlab.studies.inputs.progress import step
 from simlab.studies.result import StudyResult
 
 TREES = ["chain", "ddtree:budget=4/8"]
@@ -138,3 +141,24 @@ def test_importing_simlab_loads_nothing_heavy() -> None:
     code = "import sys, simlab; print(sorted({'numpy', 'numba', 'scipy', 'polars', 'torch'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# What a study says while it works: nothing if it is quick, a line if it takes long and nobody sees a bar
+
+
+def test_a_quick_step_is_silent_away_from_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with step("report", "trees"):
+        pass
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_long_step_is_announced_while_it_works(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.01)
+    with step("report", "trees"):
+        deadline, seen = time.monotonic() + 30, ""
+        while not seen and time.monotonic() < deadline:
+            seen = capsys.readouterr().err
+            time.sleep(0.005)
+    assert seen == "report: trees ...\n"

@@ -50,11 +50,6 @@ def test_shares_of_routes(shares: dict[str, float], capsys: pytest.CaptureFixtur
     assert "A row of routes in hindsight" in out
 
 
-def test_a_replay_without_routers_says_nothing_of_routes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["replay", "--limit", "1", "-p", "ddtree:budget=8", "--json"]) == 0
-    assert "route_shares" not in json.loads(capsys.readouterr().out)
-
-
 def test_rounds_and_rows_in_files(tmp_path: Path) -> None:
     out, by_round = tmp_path / "rows.parquet", tmp_path / "rounds.parquet"
     assert main([*ASKED, "--out", str(out), "--rounds", str(by_round)]) == 0
@@ -69,13 +64,6 @@ def test_several_texts_at_a_time_are_refused(capsys: pytest.CaptureFixture[str])
     said = capsys.readouterr().err
     assert "is a router, whose rounds take routes of their own" in said
     assert said.count("\n") == 1
-
-
-def test_policies_says_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["policies", "router", "whiflash"]) == 0
-    out = capsys.readouterr().out
-    assert "WhiFlash 2026, arXiv 2606.07710" in out
-    assert "reconstruction (from the abstract; its entropy policy and its network)" in out
 
 
 @pytest.fixture(scope="module")

@@ -129,6 +129,7 @@ def test_trials_and_halving_in_mlflow(tmp_path: Path, mlflow_runs: Runs) -> None
     assert policies == sorted(policies, reverse=True)
 
 
+@pytest.mark.thorough
 def test_a_search_in_wandb_offline(trace: Path, tmp_path: Path) -> None:
     pytest.importorskip("wandb")
     folder = tmp_path / "here"

@@ -95,14 +95,6 @@ def test_few_units_are_taken_before_their_values_are_asked_for(two: Workers, tmp
 
 
 @pytest.mark.thorough
-def test_workers_report_while_they_work(two: Workers, tmp_path: Path) -> None:
-    heard: list[tuple[str, int]] = []
-    list(two.results(Squares(tmp_path, wait_s=0.05), range(10), lambda what, number: heard.append((what, number))))
-    assert {what for what, _ in heard} == {"squares"}
-    assert len(heard) > 2
-    assert 0 < sum(number for _, number in heard) <= 55
-
-
 def test_a_worker_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = dict(kind_of_this_process())
     monkeypatch.setattr(ray_pool, "kind_of_this_process", lambda: here | {"numba": "0.1"})

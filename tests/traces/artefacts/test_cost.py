@@ -194,13 +194,6 @@ def test_it_is_complete_when_every_cell_has_a_sample() -> None:
     assert cost_table_of(file).cost_id == file.cost_id
 
 
-def test_samples_are_added_and_replaced() -> None:
-    one = EMPTY.with_samples({(PLAIN, 0, 16): (1.0,)})
-    two = one.with_samples({(PLAIN, 0, 16): (2.0, 3.0), (PLAIN, 0, 64): (4.0,)})
-    assert dict(one.samples) == {(PLAIN, 0, 16): (1.0,)}
-    assert dict(two.samples) == {(PLAIN, 0, 16): (2.0, 3.0), (PLAIN, 0, 64): (4.0,)}
-
-
 BOTH: dict[str, Any] = {
     "device": "another",
     "threads": 3,
@@ -347,16 +340,6 @@ def test_a_shipped_file_must_be_of_the_same_models_and_block(monkeypatch: pytest
     ship(monkeypatch, tmp_path, *others, filled())
     assert found_for(filled(), "float32") == filled()
     assert found_for(replace(filled(), target=replace(SYNTHETIC, name="by another name")), "float32") == filled()
-
-
-def test_of_several_shipped_files_one_in_the_same_dtype_comes_first(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    half, first, second = replace(filled(), dtype="bfloat16"), filled(), replace(filled(), device="another")
-    ship(monkeypatch, tmp_path, half, first, second)
-    assert found_for(filled(), "float32") == first
-    assert found_for(filled(), "bfloat16") == half
-    assert found_for(filled(), "float64") == half
 
 
 def test_what_is_shipped_prices_the_packaged_trace() -> None:

@@ -179,13 +179,6 @@ def test_wrong_files_are_refused_in_a_sentence(tmp_path: Path, fields: dict[str,
     assert "\n" not in str(error.value)
 
 
-def test_what_is_no_object_is_left_to_the_reader_of_timings(tmp_path: Path) -> None:
-    path = tmp_path / "timings.csv"
-    path.write_text("nodes,context,seconds\n1,1,1\n")
-    assert read_engine_table(path) is None
-    assert read_engine_table(tmp_path / "none.json") is None
-
-
 def test_shapes_that_cannot_occur_are_said() -> None:
     said = " ".join(shape_checks(table_of(SAMPLED), 4, 8))
     assert "Probes of 1 tokens cannot occur: 4 requests" in said

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from signed_files import signed
 
 from simlab.errors import TraceError
 from simlab.traces.artefacts.kinds import format_of
@@ -41,15 +40,6 @@ def test_what_was_written_is_read(optimum: Optimum, tmp_path: Path) -> None:
     assert read_optimum(path) == optimum
     assert format_of(path) == FORMAT
     assert [one.name for one in path.parent.iterdir()] == ["optimize.json"]
-
-
-def test_a_choice_of_an_older_simlab_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "optimize.json"
-    write_optimum(path, OPTIMUM)
-    values = json.loads(path.read_text(encoding="utf-8"))
-    del values["share_of_draws_best"]
-    path.write_text(json.dumps(signed(values)), encoding="utf-8")
-    assert read_optimum(path) == OPTIMUM
 
 
 @pytest.mark.parametrize(

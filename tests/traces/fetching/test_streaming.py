@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from file_server import FileServer, serving_files
 
-from simlab.errors import TraceError, UsageError
+from simlab.errors import TraceError
 from simlab.traces.fetching import fetched, store
-from simlab.traces.fetching.ahead import ITEMS_AHEAD, THREADS, fetched_ahead
+from simlab.traces.fetching.ahead import ITEMS_AHEAD, THREADS
 from simlab.traces.fetching.fetched import fetched_file
 from simlab.traces.fetching.store import held, make_room
 from simlab.traces.format.files import draft_file
@@ -135,19 +135,6 @@ def test_a_shard_that_cannot_be_had_is_said_when_its_turn_comes(served: FileServ
     assert found == {0, 1}
 
 
-def test_no_more_than_a_few_are_fetched_at_a_time() -> None:
-    running, most = [0], [0]
-
-    def slow() -> None:
-        running[0] += 1
-        most[0] = max(most[0], running[0])
-        time.sleep(0.05)
-        running[0] -= 1
-
-    assert list(fetched_ahead(range(3), lambda _: [slow] * 4)) == [0, 1, 2]
-    assert 1 < most[0] <= THREADS
-
-
 def test_a_cut_download_goes_on_where_it_was_cut(served: FileServer, cache: Path) -> None:
     served.cut_once[NAME] = 1000
     assert fetch(served).read_bytes() == (served.root / "trace" / NAME).read_bytes()
@@ -213,20 +200,6 @@ def kept_file(cache: Path, name: str, used_s: int) -> Path:
     return path
 
 
-def test_what_nobody_wanted_for_longest_goes_first(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SIMLAB_CACHE_SIZE", "300")
-    middle, old, new = kept_file(cache, "a", 2000), kept_file(cache, "b", 1000), kept_file(cache, "c", 3000)
-    make_room(0)
-    assert all(one.exists() for one in (middle, old, new))
-    make_room(1)
-    assert not old.exists()
-    assert all(one.exists() for one in (middle, new))
-    held(middle)
-    make_room(200)
-    assert middle.exists()
-    assert not new.exists()
-
-
 def test_what_is_in_use_stays(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIMLAB_CACHE_SIZE", "0")
     old, new = kept_file(cache, "a", 1000), kept_file(cache, "b", 2000)
@@ -262,13 +235,6 @@ def test_what_another_process_uses_stays(cache: Path, monkeypatch: pytest.Monkey
         other.communicate("", timeout=60)
     make_room(0)
     assert not path.exists()
-
-
-@pytest.mark.parametrize("typed", ["much", "-1", "1e9", "5 GiB", "1.GB"])
-def test_what_is_no_size_is_one_sentence(served: FileServer, typed: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SIMLAB_CACHE_SIZE", typed)
-    with pytest.raises(UsageError, match="SIMLAB_CACHE_SIZE is a number of bytes such as 20GB; got"):
-        open_trace(f"{served.address}/trace")
 
 
 @pytest.mark.parametrize(

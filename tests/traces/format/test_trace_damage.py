@@ -104,19 +104,6 @@ def test_manifests_of_others(folder: Path) -> None:
     assert "manifest.json" in sentence(folder)
 
 
-def test_a_changed_draft_has_another_id(folder: Path) -> None:
-    entropy = pl.col("entropy").arr.to_list().list.eval(pl.element() + 1).list.to_array(7)
-    forge(folder, "draft-synthetic-0000.parquet", lambda rows: rows.with_columns(entropy))
-    assert "the id of synthetic of its content is" in sentence(folder)
-
-
-def test_rows_of_other_texts(folder: Path) -> None:
-    forge(folder, "tokens-0000.parquet", lambda rows: rows.head(-1))
-    assert "expected" in sentence(folder)
-    forge(folder, "draft-synthetic-0000.parquet", lambda rows: rows.with_columns(sequence=pl.lit(7, pl.Int32)))
-    assert "its rows are not those of the texts" in sentence(folder)
-
-
 @pytest.mark.parametrize(
     ("column", "value", "said"),
     [

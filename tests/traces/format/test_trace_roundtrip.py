@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from simlab.errors import TraceError
-from simlab.traces.format.frames import SequenceRecord, draft_digest, text_digest
+from simlab.traces.format.frames import DraftColumns, SequenceRecord, draft_digest, text_digest
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.synthetic import (
@@ -144,25 +144,52 @@ def test_texts_without_a_drafter(tmp_path: Path) -> None:
         trace.draft_name()
 
 
-def test_two_draft_sets_must_be_named(tmp_path: Path) -> None:
-    manifest = synthetic_manifest()
-    draft_set = manifest.draft_sets[DRAFT]
-    writer = TraceWriter(
-        tmp_path / "trace", replace(manifest, draft_sets={"a": draft_set, "b.2-x": draft_set}), 1, resume=False
-    )
-    records = synthetic_sequences(num_sequences=2)
-    writer.write(0, [replace(r, drafts={"a": r.drafts[DRAFT], "b.2-x": r.drafts[DRAFT]}) for r in records])
-    writer.finish({})
-    assert sorted(check_trace(tmp_path / "trace").drafts) == ["a", "b.2-x"]
-    with pytest.raises(TraceError, match="2 draft sets"):
-        open_trace(tmp_path / "trace").draft_name()
-
-
-def test_a_realistic_row_takes_little_space(tmp_path: Path) -> None:
-    folder = write_synthetic_trace(tmp_path / "t", num_sequences=4, length=128, vocab_size=49_157)
-    assert check_trace(folder).drafts[DRAFT].bytes_per_row < 3000
-
-
 def test_turns_of_a_prompt_share_a_shard() -> None:
     shards = list(shards_of(synthetic_sequences(num_sequences=8), prompts_per_shard=1))
     assert [[record.prompt.turn for record in part] for part in shards] == [[0], [0], [0, 1]] * 2
+
+
+# Columns of a drafter's rows put together from parts, and without a row
+
+
+COLUMNS = synthetic_sequences(length=12)[0].drafts[DRAFT]
+
+
+def part(first: int, last: int) -> DraftColumns:
+    """Some rows of `COLUMNS`."""
+    kept = COLUMNS.rows().part(first, last, COLUMNS.rows().starts())
+    rows = {
+        entry.name: getattr(COLUMNS, entry.name)[first:last]
+        for entry in fields(COLUMNS)
+        if entry.name not in ("ids", "log_probs")
+    }
+    return DraftColumns(ids=kept.ids, log_probs=kept.log_probs, **rows)
+
+
+def assert_equal(found: DraftColumns, expected: DraftColumns) -> None:
+    for entry in fields(DraftColumns):
+        column = getattr(found, entry.name)
+        np.testing.assert_array_equal(column, getattr(expected, entry.name))
+        assert column.dtype == getattr(expected, entry.name).dtype
+        assert not column.flags.writeable
+
+
+def test_parts_of_a_text_give_the_whole_again() -> None:
+    num = len(COLUMNS.counts)
+    assert_equal(DraftColumns.concatenated([part(0, 3), part(3, 4), part(4, num)]), COLUMNS)
+    assert_equal(DraftColumns.concatenated([COLUMNS]), COLUMNS)
+
+
+def test_columns_without_a_row_add_nothing() -> None:
+    depth = COLUMNS.counts.shape[1]
+    none = DraftColumns.empty(depth)
+    assert none.counts.shape == (0, depth)
+    assert_equal(DraftColumns.concatenated([none, COLUMNS, none]), COLUMNS)
+    assert_equal(DraftColumns.concatenated([none, none]), none)
+
+
+def test_parts_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="need at least one array"):
+        DraftColumns.concatenated([])
+    with pytest.raises(ValueError, match="dimension"):
+        DraftColumns.concatenated([COLUMNS, DraftColumns.empty(COLUMNS.counts.shape[1] + 1)])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from bucket_server import bucket_server
+from depth import some
 from hub_server import TOKEN, Hub, Said, run_commands, serving
 
 from simlab.cli.main import main
@@ -69,6 +69,7 @@ def test_a_trace_comes_back_from_the_hub(
     assert rows_of(found) == rows_of(open_trace(folder))
 
 
+@pytest.mark.thorough
 def test_a_dry_run_asks_nobody(hub: Hub, tmp_path: Path, folder: Path) -> None:
     said = sent(hub, tmp_path, folder, "--dry-run", token=None)
     assert said.code == 0
@@ -80,17 +81,7 @@ def test_a_dry_run_asks_nobody(hub: Hub, tmp_path: Path, folder: Path) -> None:
     assert said.err == "\nNothing was sent.\n"
 
 
-def test_a_repository_is_public_where_it_is_said(hub: Hub, tmp_path: Path, folder: Path) -> None:
-    assert sent(hub, tmp_path, folder, "--public").code == 0
-    assert hub.private == {"org/traces": False}
-    before = dict(hub.commits["org/traces"])
-    said = sent(hub, tmp_path, folder)
-    assert said.code == 2
-    assert "everybody can see it; add --public" in said.err
-    assert hub.commits["org/traces"] == before
-
-
-@pytest.mark.parametrize("token", [None, "hf_may_read"])
+@pytest.mark.parametrize("token", some([None, "hf_may_read"]))
 def test_who_may_not_write_is_told_how_to(hub: Hub, tmp_path: Path, folder: Path, token: str | None) -> None:
     said = sent(hub, tmp_path, folder, token=token)
     assert said.code == 2
@@ -99,6 +90,7 @@ def test_who_may_not_write_is_told_how_to(hub: Hub, tmp_path: Path, folder: Path
     assert hub.commits == {}
 
 
+@pytest.mark.thorough
 def test_no_network_is_one_sentence(tmp_path: Path, folder: Path) -> None:
     command = ["export", "--push", HERE, "--trace", str(folder)]
     (said,) = run_commands("http://127.0.0.1:9", tmp_path / "home", [command], token=TOKEN)
@@ -146,6 +138,7 @@ def test_a_folder_gets_the_files(tmp_path: Path, folder: Path, capsys: pytest.Ca
     assert "holds a trace already" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_what_was_cut_off_is_no_trace(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fsspec = pytest.importorskip("fsspec")
     memory = fsspec.filesystem("memory")
@@ -167,16 +160,6 @@ def test_what_was_cut_off_is_no_trace(tmp_path: Path, folder: Path, monkeypatch:
     assert made.send() == "memory://published/trace"
     assert rows_of(open_trace("memory://published/trace")) == rows_of(open_trace(folder))
     memory.rm("/published", recursive=True)
-
-
-@pytest.mark.thorough
-def test_a_bucket_gets_the_files(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    s3fs = pytest.importorskip("s3fs")
-    monkeypatch.setenv("SIMLAB_CACHE", str(tmp_path / "cache"))
-    with bucket_server():
-        s3fs.S3FileSystem(skip_instance_cache=True).mkdir("bucket")
-        assert main(["export", "--push", "s3://bucket/t", "--trace", str(folder)]) == 0
-        assert rows_of(open_trace("s3://bucket/t")) == rows_of(open_trace(folder))
 
 
 @pytest.mark.parametrize(

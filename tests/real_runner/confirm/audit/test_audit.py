@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
+from depth import some
 
 from simlab.arrays import Floats, Ints
 from simlab.draft import Prompt
@@ -22,12 +23,12 @@ from simlab.sampling.choice import Sampling, choose, gap_of, sequence_key
 GREEDY = Sampling(0.0, 0, 1.0, 0)
 SAMPLED = Sampling(0.9, 0, 1.0, 5)
 FILTERED = Sampling(0.9, 20, 0.9, 5)
-SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, SAMPLED, FILTERED], ids=["greedy", "sampled", "filtered"])
+SAMPLINGS = pytest.mark.parametrize("sampling", some([FILTERED, GREEDY, SAMPLED]))
 MAX_NEW_TOKENS = 150
 FLIPPED = 11
 
 
-@pytest.fixture(scope="module", params=["llama", "qwen3"])
+@pytest.fixture(scope="module", params=some(["llama", "qwen3"]))
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tiny_models.make_target(tmp_path_factory.mktemp("models") / request.param, request.param, seed=1))
 

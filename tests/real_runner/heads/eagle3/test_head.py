@@ -135,12 +135,3 @@ def test_what_is_hidden_changes_nothing() -> None:
 def test_what_cannot_be_is_refused(change: dict[str, Any], said: str) -> None:
     with pytest.raises(ModelError, match=said):
         replace(CONFIG, **change)
-
-
-def test_taps_are_those_of_the_release_where_none_are_named() -> None:
-    config = replace(CONFIG, target_layer_ids=(), num_target_layers=None)
-    assert config.num_taps == 3
-    assert config.for_target(30).target_layer_ids == (1, 14, 26)
-    assert CONFIG.for_target(30) is CONFIG
-    with pytest.raises(ModelError):
-        config.for_target(2)

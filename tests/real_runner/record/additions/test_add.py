@@ -208,29 +208,6 @@ def test_what_does_not_belong_together_is_refused(made: Path, trace: Path) -> No
     refused(replace(other, checkpoint=str(made / "head")), ModelError, "holds a head or scorer alone")
 
 
-def test_a_name_is_taken_once(made: Path, trace: Path) -> None:
-    channel(made, trace)
-    again = ChannelOptions(str(trace), "flash", str(made / "head"), settings=SETTINGS)
-    refused(again, TraceError, "holds the channel flash already; choose another name")
-    refused(replace(again, settings={"previous": 4, "top_k": 6}, resume=True), TraceError, "another settings.top_k")
-    add(replace(again, resume=True))
-    with pytest.raises(ValueError, match="lower-case"):
-        replace(again, name="No Name")
-
-
-def test_a_model_that_moved_is_said_to_be_named_by_the_trace(made: Path, trace: Path) -> None:
-    manifest = trace / "manifest.json"
-    here = open_trace(trace).manifest
-    base = here.draft_sets["dflash"]
-    moved = replace(here, draft_sets={"dflash": replace(base, model=replace(base.model, name="runs/gone"))})
-    manifest.write_bytes(moved.to_bytes())
-    options = ChannelOptions(str(trace), "flash", str(made / "head"), settings=SETTINGS)
-    refused(options, ModelError, "the trace names it so, and --draft says where it is now")
-    add(replace(options, draft=str(made / "drafter")))
-    manifest.write_bytes(replace(here, target=replace(here.target, name="runs/gone")).to_bytes())
-    refused(replace(options, name="two"), ModelError, "the trace names it so, and --target says where it is now")
-
-
 def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
     capsys.readouterr()
     assert main(["record", *arguments]) == code
@@ -316,18 +293,6 @@ def test_another_drafter_redrafts_behind_every_beginning(made: Path, trace: Path
     ):
         with pytest.raises(MissingChannelError, match=words):
             check_needs(wrong, narrow.holds("dflash"))
-
-
-def test_the_same_drafter_redrafts_where_branches_are_typed(made: Path, trace: Path) -> None:
-    found = channel(made, trace, "twice", "drafter", {"branches": 1, "top_k": WIDTH})
-    assert found.manifest.channels["twice"].kind == "branches"
-    for one, rows in zip(found.recorded("dflash"), branch_rows(found, "twice"), strict=True):
-        assert one.rows is not None
-        for own, redraft in zip(one.rows.rows(), rows.rows(), strict=True):
-            kept = own.first_ranks(WIDTH)
-            assert redraft.only([0]).ids.ravel().tolist() == kept.ids.tolist()
-    paths = channel(made, trace, "paths", "drafter", {"beam": 2, "top_k": 2})
-    assert paths.manifest.channels["paths"].kind == "pool"
 
 
 def test_a_second_drafter_that_does_not_fit_is_refused(made: Path, trace: Path) -> None:

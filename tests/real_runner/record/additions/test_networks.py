@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import socket
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from simlab.real_runner.record.additions.add import ChannelOptions, add
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record
 from simlab.traces.inspect import check_trace
-from simlab.traces.reader import open_trace
+from simlab.traces.reader import packaged_trace
 
 Tensors = dict[str, torch.Tensor]
 
@@ -178,34 +179,52 @@ def test_inspect_says_the_same(made: Path, tmp_path: Path, name: str, capsys: py
     assert status == 2 or "will run   no" in out
 
 
+# What comes with simlab, foreseen on the packaged trace: no model is loaded and nothing is fetched
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("the network was asked")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
 @pytest.mark.parametrize(
-    ("policy", "command"),
+    ("typed", "words"),
     [
-        ("d2sd:branches=2,budget=9", "d2sd=CHECKPOINT,branches=2,top_k=1"),
-        ("d2sd:branches=2,budget=9,width=3,channel=other", "other=CHECKPOINT,branches=2,top_k=3"),
-        ("eagle3:budget=9", "eagle3=CHECKPOINT,steps=7,beam=10,top_k=10"),
-        ("jetspec:budget=9", "jetspec=CHECKPOINT,beam=10,top_k=7"),
-        ("d2sd:branches=2,budget=9,width=4,channel=added", "added-2=CHECKPOINT,branches=2,top_k=4"),
-        ("jetspec:budget=9,channel=added", "added-2=CHECKPOINT,beam=10,top_k=7"),
+        ("--add-channel d2sd=d2sd-smollm2-135m", "224 scored tokens at each"),
+        ("--add-channel eagle3=eagle3-smollm2-135m,steps=7", "710 scored tokens at each"),
+        ("--add-channel pools=dflash-smollm2-135m,beam=10,top_k=7", "406 scored tokens at each"),
+        ("--add-channel flash=treeflash-smollm2-135m,previous=6,top_k=6", "222 scored tokens at each"),
+        ("--add-channel scored=taps-smollm2-135m", "168 scored tokens at each"),
+        ("--add-draft jetspec=jetspec-smollm2-135m", "7 depths of 64 candidates"),
     ],
 )
-def test_what_was_not_recorded_is_refused_with_its_command(
-    made: Path, trace: Path, policy: str, command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    add(ChannelOptions(str(trace), "added", str(made / "second"), settings={"top_k": 3}))
-    capsys.readouterr()
-    assert main(["replay", "--trace", str(trace), "-p", policy, "--out", str(trace.parent / "rows.parquet")]) == 2
-    said = capsys.readouterr().err
-    assert said.endswith(f"`simlab record --trace {trace} --add-channel {command}`\n")
-    assert said.count("\n") == 1
-    assert not (trace.parent / "rows.parquet").exists()
+def test_it_is_foreseen_by_its_name(typed: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["record", "--trace", str(packaged_trace()), *typed.split(), "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert words in said
+    assert "roots           5,856" in said
 
 
-def test_more_branches_than_a_root_has_are_refused(made: Path, trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    add(ChannelOptions(str(trace), "d2sd", str(made / "second"), settings={"top_k": 3}))
-    held = open_trace(trace).manifest.channels["d2sd"].setting("branches")
-    capsys.readouterr()
-    assert main(["replay", "--trace", str(trace), "-p", f"d2sd:branches={held + 1},budget=9"]) == 2
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        (
+            "jetspec=jetspec-smollm2-135m,beam=10,top_k=7",
+            "jetspec-smollm2-135m is a drafter, which goes on from its own rows alone where a beam is set",
+        ),
+        (
+            "eagle3=eagle3-smollm2-135m,branches=4",
+            "an EAGLE-3 head has no setting branches; expected beam, top_k",
+        ),
+        ("pools=dflash-smollm2-135m,beam=4,branches=2", "has no setting branches; expected beam, top_k"),
+        ("d2sd=d2sd-smollm2-135m,steps=4", "a drafter that redrafts behind a chain has no setting steps"),
+    ],
+)
+def test_what_would_be_refused_is_not_foreseen(typed: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["record", "--trace", str(packaged_trace()), "--add-channel", typed, "--dry-run"]) == 2
     said = capsys.readouterr().err
-    assert f"asks for {held + 1} branches, where a root has {held}, all of which were recorded; give it fewer" in said
+    assert words in said
     assert said.count("\n") == 1

@@ -8,7 +8,7 @@ import pytest
 import torch
 from random_eagle3 import random_eagle3_for
 from tiny_models import NUM_LAYERS, VOCAB_SIZE
-from training_runs import content, eagle3_arguments, make_files, texts, write_table
+from training_runs import eagle3_arguments, make_files
 
 from simlab.cli.main import main
 from simlab.errors import ModelError
@@ -182,15 +182,6 @@ def test_it_learns_and_its_checkpoint_loads(trained: Path) -> None:
     assert "rafter alone" not in card
 
 
-def test_other_settings_are_not_taken_up(trained: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = content(trained)
-    typed = eagle3_arguments(folder, trained, "--learning-rate", "0.01", "--patience", "0", "--resume", steps=60)
-    for change in (("--passes", "2"), ("--draft-vocab", "30"), ("--decay", "0")):
-        assert main([*typed, *change]) == 2
-        assert "other settings" in capsys.readouterr().err
-    assert content(trained) == before
-
-
 @pytest.mark.parametrize(
     ("more", "said"),
     [
@@ -206,12 +197,3 @@ def test_what_a_person_gets_wrong_is_one_sentence(
 ) -> None:
     assert main(eagle3_arguments(folder, tmp_path / "run", *more)) == 2
     assert said in capsys.readouterr().err
-
-
-def test_a_head_of_all_tokens_shares_the_targets_output_head(folder: Path, tmp_path: Path) -> None:
-    write_table(tmp_path / "texts.parquet", 4)
-    typed = eagle3_arguments(folder, tmp_path / "run", "--draft-vocab", "0", steps=1)
-    assert main([*typed, *texts(folder)]) == 0
-    head = load_eagle3(tmp_path / "run", torch.float32)
-    assert head.vocabulary is None
-    assert head.lm_head is None

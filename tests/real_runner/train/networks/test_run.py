@@ -17,7 +17,6 @@ from simlab.cli.main import main
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.checkpoints.files import load_drafter, load_head
 from simlab.real_runner.train import features
-from simlab.real_runner.train.networks.run import Best, best_of
 from simlab.real_runner.train.networks.treeflash import HeadLoss
 from simlab.real_runner.train.trainer import CurvePoint, HeldOut
 
@@ -96,11 +95,6 @@ def _next_or_end(losses: Iterator[float]) -> float:
     for loss in losses:
         return loss
     raise KeyboardInterrupt
-
-
-def test_the_first_of_equal_losses_is_the_best() -> None:
-    assert best_of(held_out([2.0])) == Best(0, 0)
-    assert best_of(held_out([2.0, 1.0, 1.0, 1.5])) == Best(3, 2)
 
 
 def test_interrupted_at_any_write_it_resumes_to_the_same_bytes(

@@ -27,6 +27,6 @@ def test_settings_are_those_that_are_best_where_they_are_chosen(chosen_elsewhere
     alone = advice(other if chosen_elsewhere else judged)
     assert found.trace.place == str(judged)
     assert found.chosen_on.place == str(other if chosen_elsewhere else judged)
-    ours, theirs = (next(iter(one.to_json()["rows"])) for one in (found, alone))  # type: ignore[call-overload]
+    ours, theirs = found.batches[0].row(), alone.batches[0].row()
     assert (ours["chain"], ours["tree"]) == (theirs["chain"], theirs["tree"])
     assert (ours["tree_speedup"] == theirs["tree_speedup"]) == (not chosen_elsewhere)
