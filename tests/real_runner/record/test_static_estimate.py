@@ -17,7 +17,7 @@ from simlab.real_runner.models import load_models
 from simlab.real_runner.record.dry_run import estimate, spread
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import load, record
-from simlab.real_runner.record.static_estimate_text import estimate, key_value_bytes, read_shapes, trace_bytes
+from simlab.real_runner.record.static_estimate import estimate_text, key_value_bytes, read_shapes, trace_bytes
 from simlab.real_runner.targets.model import KeyValueRows
 from simlab.sampling.choice import Sampling
 from simlab.traces.reader import open_trace, packaged_trace
