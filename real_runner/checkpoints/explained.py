@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from simlab.errors import ModelError
 from simlab.real_runner.adapters.config import AdapterConfig
 from simlab.real_runner.checkpoints.fields import EMBEDDING, HEAD
-from simlab.real_runner.checkpoints.files import AnyHead, parts_of
 from simlab.real_runner.checkpoints.layouts import layout_of
 from simlab.real_runner.checkpoints.networks.taps import ScorerConfig
+from simlab.real_runner.checkpoints.parts import AnyHead, parts_of
 from simlab.real_runner.checkpoints.weights import StoredTensor
 from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.drafters.eagle3_config import Eagle3Config
