@@ -59,6 +59,7 @@ def of(commands: list[list[str]], name: str) -> list[list[str]]:
     return [command for command in commands if command[0] == name]
 
 
+@pytest.mark.thorough
 def test_it_goes_from_prompts_to_a_report(tmp_path: Path) -> None:
     commands = typed(tmp_path)
     names = list(dict.fromkeys(command[0] for command in commands if command[0] != "version"))
@@ -82,6 +83,7 @@ def test_it_goes_from_prompts_to_a_report(tmp_path: Path) -> None:
     assert "--resume" in of(again, "confirm")[0]
 
 
+@pytest.mark.thorough
 def test_options_are_handed_on(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text("{}\n" * 3)

@@ -124,6 +124,7 @@ def test_what_each_says(said: dict[str, Said]) -> None:
     assert "710 scored tokens at each" in foreseen.out
 
 
+@pytest.mark.thorough
 def test_weights_that_are_pickled_are_refused(folder: Path, hub: Hub, said: dict[str, Said]) -> None:
     assert said
     commands = [

@@ -105,6 +105,7 @@ def test_a_worker_of_another_version_is_refused(tmp_path: Path, monkeypatch: pyt
         found(workers, Squares(tmp_path))
 
 
+@pytest.mark.thorough
 def test_options_that_say_nothing_are_refused() -> None:
     assert ray_options(None, None) is None
     assert ray_options("local", 3) == RayOptions("local", 3)

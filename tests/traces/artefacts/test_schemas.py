@@ -185,6 +185,7 @@ def test_packaged_and_golden_files_are_valid() -> None:
     assert list(validator("cost").iter_errors(json.loads(json.dumps(with_digest(filled().to_json()))))) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_schema_and_reader_refuse_the_same_damage(kind: str, tmp_path: Path) -> None:
     check, refused = validator(kind), 0
