@@ -70,7 +70,7 @@ Nothing is sent to any other address, redirects are not followed, and no torch i
   simlab crosscheck --answers runs/vllm/answers.jsonl --trace runs/mine --json"""
 
     endpoint: str | None = option(None, "the server's address, such as http://127.0.0.1:8000", "URL", one_of="source!")
-    trace: TraceSource = option(..., "of the server's target and drafter, greedy", "DIR", kw_only=True)
+    trace: TraceSource | None = option(None, "of the server's target and drafter, greedy", "DIR")
     answers: str | Path | None = option(
         None, "answers that an earlier crosscheck kept", "FILE", read=Path, one_of="source!", kw_only=True
     )
@@ -101,6 +101,8 @@ Nothing is sent to any other address, redirects are not followed, and no torch i
     progress: bool | None = progress_option()
 
     def __post_init__(self) -> None:
+        if self.trace is None:
+            raise UsageError("name the trace of the server's target and drafter with --trace DIR")
         if self.tie is not None and not self.tie >= 0:
             raise UsageError(f"expected --tie to be at least 0 logits; got {self.tie:g}")
         if not self.time_limit > 0:

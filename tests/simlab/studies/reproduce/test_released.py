@@ -108,7 +108,7 @@ def test_every_study_lists_its_files() -> None:
 def test_the_command_refuses_files_that_are_missing_or_changed(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    typed = ["reproduce", name, "--data", str(tmp_path)]
+    typed = ["study", "reproduce", name, "--data", str(tmp_path)]
     assert main(typed) == 2
     out, err = capsys.readouterr()
     assert out == ""
