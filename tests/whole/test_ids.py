@@ -36,6 +36,10 @@ JSON_COMMANDS: Mapping[str, tuple[str, ...]] = {
 """Arguments of each command that prints JSON, without ``--json``; behind a space, what tells two of one command."""
 
 
+STUDIES = ("curves", "scoring", "reproduce")
+"""Of these commands those that are kinds of ``simlab study``."""
+
+
 def shape_of(value: object) -> object:
     """The keys of a JSON value, level by level; a list has the keys of its first item."""
     if isinstance(value, dict):
@@ -107,5 +111,6 @@ def test_conformance(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", JSON_COMMANDS)
 def test_keys_of_json(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([name.split(maxsplit=1)[0], *JSON_COMMANDS[name], "--json"]) == 0
+    command = name.split(maxsplit=1)[0]
+    assert main([*(["study"] if command in STUDIES else []), command, *JSON_COMMANDS[name], "--json"]) == 0
     same(f"keys of {name}", shape_of(json.loads(capsys.readouterr().out)))

@@ -268,7 +268,7 @@ def test_merge_refuses_damage_and_goes_on_when_it_is_mended(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--dry-run"], "--dry-run foresees a whole recording; leave out --shard"),
+        (["--dry-run"], "--dry-run estimates a whole recording; leave out --shard"),
         (["--shard", "2/2"], "counted from 0: 0/2 to 1/2; got 2/2"),
     ],
 )

@@ -174,4 +174,4 @@ def test_readings_that_do_not_belong_together_are_refused(
     assert main(["import", before, after, "--before", before]) == 2
     assert "one file" in capsys.readouterr().err
     assert main(["import", str(tmp_path / "none")]) == 2
-    assert "there is none" in capsys.readouterr().err
+    assert "there are none" in capsys.readouterr().err

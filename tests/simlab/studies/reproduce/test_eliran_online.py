@@ -97,7 +97,7 @@ def test_what_is_no_such_file_is_refused_in_a_sentence(tmp_path: Path, text: str
 def test_the_list_says_that_it_was_not_run_and_the_command_what_runs_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["study", "reproduce", "--list"]) == 0
+    assert main(["study", "reproduce"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "eliran-online: the rounds of its step 6.3 were not at hand; with --data CLONE it runs" in printed
     assert main(["study", "reproduce", "eliran-online"]) == 2

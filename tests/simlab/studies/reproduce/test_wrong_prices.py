@@ -170,7 +170,7 @@ def test_prices_of_several_texts_are_headed_so_and_those_of_others_named(tmp_pat
     ]
     (tmp_path / "timings.json").write_text(json.dumps(rows))
     out = tmp_path / "cost.json"
-    typed = ["import-cost", str(tmp_path / "timings.json"), "--counts", "root-included", "--out", str(out)]
+    typed = ["import", str(tmp_path / "timings.json"), "--counts", "root-included", "--out", str(out)]
     assert main(typed) == 0
     found = wrong_prices(passes(1.0), ReproduceOptions(cost=out, limit=LIMIT, progress=False))
     assert list(found.headings) == ["4 texts at a time, trees and chains", "64 texts at a time, chains"]
