@@ -3,7 +3,7 @@
 python docs/make_cost_examples.py
 """
 
-from simlab.traces.artefacts.cost_examples import write_examples
+from simlab.traces.artefacts.cost_import import write_examples
 
 if __name__ == "__main__":
     write_examples()

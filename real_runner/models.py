@@ -10,7 +10,7 @@ import torch
 
 from simlab.errors import ModelError
 from simlab.real_runner.adapters.gated import GatedAdapter
-from simlab.real_runner.adapters.own_drafter import OwnDrafter
+from simlab.real_runner.adapters.masked import OwnDrafter
 from simlab.real_runner.checkpoints.contents import config_file, read_fields
 from simlab.real_runner.checkpoints.files import find_drafter, load_drafter
 from simlab.real_runner.checkpoints.networks.adapter import is_adapter

@@ -14,11 +14,10 @@ from simlab.channels import KINDS, TARGET, ChannelRows
 from simlab.channels.needs import Held, HeldChannel
 from simlab.errors import MissingChannelError, TraceError, enumerated, named_or_listed
 from simlab.recorded import DraftRows, RecordedSequence, RecordedTexts
-from simlab.traces.ahead import work_ahead
 from simlab.traces.channels.columns import ChannelColumns
 from simlab.traces.channels.shards import read_channel_columns, read_channel_rows
-from simlab.traces.decoded import decoded_bytes, kept_draft_rows
-from simlab.traces.fetching.ahead import fetched_ahead
+from simlab.traces.decoded import decoded_bytes, kept_draft_rows, work_ahead
+from simlab.traces.fetching.store import fetched_ahead
 from simlab.traces.format.checks import check_texts
 from simlab.traces.format.files import (
     SEQUENCES,

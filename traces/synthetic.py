@@ -21,8 +21,8 @@ from simlab.testing.made_up_channels import (
     made_up_transitions,
 )
 from simlab.traces.adder import add_channel
-from simlab.traces.ahead import work_ahead
 from simlab.traces.channels.columns import BranchColumns, FeatureColumns, PoolColumns, TransitionColumns
+from simlab.traces.decoded import work_ahead
 from simlab.traces.format.frames import DraftColumns, SequenceRecord, TokenRows
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.manifest_entries import BASE_RANK, ChannelInfo, DraftSet, ModelInfo, branch_lengths

@@ -11,8 +11,7 @@ import numpy as np
 from scipy.special import stdtr
 
 from simlab.analysis.statistics.intervals import LEVEL, UNKNOWN, Interval, Spread, intervals_of, log_products
-from simlab.analysis.statistics.price_intervals import PriceSpread
-from simlab.analysis.statistics.significance import CORRECTIONS, detectable_ratios
+from simlab.analysis.statistics.significance import CORRECTIONS, PriceSpread, detectable_ratios
 from simlab.analysis.statistics.slices import Slice
 from simlab.analysis.table.prompt_sums import COLUMNS, PolicyRun, PromptSums, prompt_sums, runs_by_slice
 from simlab.arrays import Doubles

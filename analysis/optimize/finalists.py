@@ -24,7 +24,7 @@ from simlab.analysis.optimize.candidate_sums import (
     best_places,
 )
 from simlab.analysis.statistics.intervals import Spread
-from simlab.analysis.statistics.price_intervals import PriceSpread
+from simlab.analysis.statistics.significance import PriceSpread
 from simlab.analysis.table.prompt_sums import COLUMNS, PolicyRun, PromptSums, prompt_sums
 from simlab.analysis.table.text import aligned, number
 from simlab.arrays import Doubles

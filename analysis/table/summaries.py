@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from simlab.analysis.statistics.intervals import UNKNOWN, Interval, ratio_interval, speedup_interval
-from simlab.analysis.statistics.price_intervals import price_interval
+from simlab.analysis.statistics.significance import price_interval
 from simlab.analysis.statistics.slices import split_by_slice
 from simlab.analysis.table.price_draws import log_seconds_at_draws
 from simlab.arrays import Doubles, Longs

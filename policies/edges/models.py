@@ -7,10 +7,9 @@ import numpy as np
 
 from simlab.arrays import Doubles, Ints
 from simlab.ids import content_id
-from simlab.policies.edges.correction import Correction, no_correction
+from simlab.policies.edges.correction import NUM_CLASSES, Correction, no_correction
 from simlab.policies.edges.ngram import NGramCounts, empty_counts
 from simlab.policies.edges.ngram_counting import counts_of_text
-from simlab.policies.edges.rank_classes import NUM_CLASSES
 
 NO_MAP: Doubles = np.empty((0, 2, NUM_CLASSES, 2), np.float64)
 """Of no depth: log-probabilities stay what they are."""

@@ -18,7 +18,7 @@ from scipy.special import expit
 from simlab.arrays import Doubles, Floats, Ints, Longs
 from simlab.jit import kernel
 from simlab.policies.edges.children import ELSEWHERE, SPINE
-from simlab.policies.edges.rank_classes import NUM_CLASSES, class_of
+from simlab.policies.edges.correction import NUM_CLASSES, class_of
 from simlab.recorded import DraftRows
 
 # How often is a drafter's candidate of a rank right at a depth? Counted on a dense trace.

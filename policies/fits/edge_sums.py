@@ -25,7 +25,7 @@ from simlab.policies.edges.children import (
     fill_marginal,
     find_rank,
 )
-from simlab.policies.edges.correction import Correction, fit_weights
+from simlab.policies.edges.correction import Correction, class_of, fill_children, fit_weights
 from simlab.policies.edges.lattice import (
     LEAF,
     Lattice,
@@ -35,7 +35,6 @@ from simlab.policies.edges.lattice import (
 )
 from simlab.policies.edges.models import EdgeModel
 from simlab.policies.edges.ngram_counting import count_up_to, longest_text, root_token, token_before
-from simlab.policies.edges.rank_classes import class_of, fill_children
 from simlab.policies.edges.redrafts import BranchLists
 from simlab.policies.kernels.corrected_step import candidate_cost, parent_context
 from simlab.policies.orders.lattice_order import BestPaths, LatticeOrder

@@ -8,9 +8,8 @@ from simlab.arrays import Doubles, Floats, Ints, Longs, Shorts
 from simlab.grid import STEPS_PER_NAT
 from simlab.jit import borrowing_kernel, inlined_kernel, kernel
 from simlab.policies.edges.children import SPINE, Children, empty_children, fill_costs, fill_marginal
-from simlab.policies.edges.correction import Correction, fit_weights
+from simlab.policies.edges.correction import Correction, fill_mapped, fit_weights, mapped_limit
 from simlab.policies.edges.ngram_counting import root_token, token_before
-from simlab.policies.edges.rank_classes import fill_mapped, mapped_limit
 from simlab.policies.kernels.gather import gather_paths
 from simlab.policies.kernels.insertion import (
     CorrectedCountBuffers,

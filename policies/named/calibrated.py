@@ -9,8 +9,8 @@ import numpy as np
 from simlab.arrays import Doubles
 from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.composition import Composed, Composition, typed_tree
+from simlab.policies.edges.correction import NUM_CLASSES
 from simlab.policies.edges.models import Calibrated
-from simlab.policies.edges.rank_classes import NUM_CLASSES
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.rules.stops import FIXED, STOPS, Stop
 

@@ -13,10 +13,9 @@ from simlab.arrays import Doubles, Floats, Ints, Shorts
 from simlab.draft import Draft
 from simlab.jit import kernel
 from simlab.policies.edges.children import empty_children
-from simlab.policies.edges.correction import Correction
+from simlab.policies.edges.correction import Correction, fill_children
 from simlab.policies.edges.models import EdgeModel, with_text_counts
 from simlab.policies.edges.ngram_counting import count_up_to, longest_text, root_token, token_before
-from simlab.policies.edges.rank_classes import fill_children
 from simlab.policies.kernels.take_in_order import insert_true_path, take_in_order
 from simlab.policies.kernels.true_places import DEPTHS, PARENTS, RANKS, TOKENS
 from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer

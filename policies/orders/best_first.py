@@ -13,10 +13,9 @@ from simlab.arrays import Doubles, Floats, Ints, Shorts
 from simlab.draft import Draft, Marginals
 from simlab.jit import kernel
 from simlab.policies.edges.children import EVERY_COST, empty_children, fill_marginal
-from simlab.policies.edges.correction import Correction, no_correction
+from simlab.policies.edges.correction import Correction, fill_children, fill_mapped, no_correction
 from simlab.policies.edges.models import NO_MAP, EdgeModel, with_text_counts
 from simlab.policies.edges.ngram_counting import count_up_to, longest_text, root_token, token_before
-from simlab.policies.edges.rank_classes import fill_children, fill_mapped
 from simlab.policies.kernels.best_scores import GATHER_FACTOR, best_scores_into
 from simlab.policies.kernels.insertion import insertions_into, num_paths
 from simlab.policies.kernels.take_in_order import insert_true_path, take_in_order

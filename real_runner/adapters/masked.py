@@ -17,9 +17,13 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, DynamicLayer
 
+from simlab.draft import Marginals
 from simlab.real_runner.adapters.gated import GatedAdapter, MaskRows, adapted
-from simlab.real_runner.drafters.dense import BlockStates
+from simlab.real_runner.drafters.dense import BlockStates, logits_of
+from simlab.real_runner.drafters.kept import KeptCandidates
+from simlab.real_runner.drafters.ranked import CandidatesRead, blocks_per_pass, columns_of, first_marginals
 from simlab.real_runner.targets.model import Target
+from simlab.traces.format.frames import DraftColumns
 from simlab.tree import DraftTree
 
 MASK = -1
@@ -148,3 +152,152 @@ def groups_visible(num_groups: int, size: int, device: torch.device) -> Tensor:
     own = torch.ones(size, size, dtype=torch.bool, device=device).tril()
     visible: Tensor = torch.block_diag(*[own] * num_groups)
     return visible
+
+
+# A target that drafts for itself, as a network that goes on from a drafter's states sees it.
+
+
+@dataclass(frozen=True, slots=True)
+class OwnConfig:
+    """Sizes of a target that drafts for itself, see `simlab.real_runner.drafters.dense.OutputConfig`."""
+
+    hidden_size: int
+    num_attention_heads: int
+    block_size: int
+    vocab_size: int
+    draft_vocab_size: int | None = None
+    output_multiplier: float = 1.0
+    final_logit_softcapping: float | None = None
+
+    @property
+    def depth(self) -> int:
+        """D, a position for each mask."""
+        return self.block_size - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnDrafter:
+    """The masks of a target, whose norm, embedding and output head are the target's own.
+
+    Attributes:
+        adapter: of the target.
+        target: that drafts for itself.
+    """
+
+    adapter: GatedAdapter
+    target: Target
+
+    @property
+    def config(self) -> OwnConfig:
+        """The sizes of the target and the adapter."""
+        sizes = self.target.config
+        block_size = self.adapter.config.block_size
+        return OwnConfig(sizes.hidden_size, sizes.num_attention_heads, block_size, self.target.vocab_size)
+
+    @property
+    def norm(self) -> nn.Module:
+        """The norm behind the target's last layer."""
+        return final_norm(self.target)
+
+    @property
+    def embed_tokens(self) -> None:
+        """None: the embedding is the target's."""
+
+    @property
+    def lm_head(self) -> None:
+        """None: the output head is the target's."""
+
+    @property
+    def vocabulary(self) -> None:
+        """None: that of the target."""
+
+    def states(self, tokens: Tensor, roots: Tensor) -> BlockStates:
+        """States ``[S G, k, H]`` of the masks behind the token before each root.
+
+        Args:
+            tokens: int64 ``[S, C]``, texts; what stands at a root and behind it is not read.
+            roots: int64 ``[S, G]``, absolute positions, at least 1.
+        """
+        return mask_block_states(self.target, self.adapter, read_texts(self.target, tokens), roots - 1)
+
+    @torch.inference_mode()
+    def draft_states(self, tokens: Tensor, roots: Tensor, per_pass: int) -> Iterator[tuple[Tensor, BlockStates]]:
+        """The states at many roots of one text, as `simlab.real_runner.drafters.dense.draft_states` yields them.
+
+        Args:
+            tokens: int64 ``[L]``, the whole text.
+            roots: int64 ``[R]``, rising, at least one.
+            per_pass: bounds the memory of a pass.
+        """
+        texts = read_texts(self.target, tokens[None, : int(roots[-1])])
+        for some in roots.split(per_pass):
+            yield some, mask_block_states(self.target, self.adapter, texts, some[None] - 1)
+
+
+# What masks say: the rows that a trace keeps of a text, and the candidates of a round.
+
+
+def mask_columns(
+    adapter: GatedAdapter, target: Target, tokens: Tensor, prompt_length: int, kept: KeptCandidates
+) -> DraftColumns:
+    """The target's own rows at every root of one text, each made of the text before its root.
+
+    Args:
+        adapter: and its target.
+        target: see there.
+        tokens: int64 ``[P + T]``, prompt and text.
+        prompt_length: P, at least 1.
+        kept: how many candidates.
+    """
+    roots = torch.arange(prompt_length, len(tokens) - 1, device=tokens.device)
+    return columns_of(_passes(adapter, target, tokens, roots), None, adapter.config.depth, tokens, kept)
+
+
+def _passes(adapter: GatedAdapter, target: Target, tokens: Tensor, roots: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """The roots of each pass, and float32 logits ``[R, k, V]``."""
+    own, per_pass = OwnDrafter(adapter, target), _roots_per_pass(adapter, target, len(tokens))
+    for some, states in own.draft_states(tokens, roots, per_pass) if len(roots) else ():
+        yield some, logits_of(own, target, states.after)
+
+
+def _roots_per_pass(adapter: GatedAdapter, target: Target, num_tokens: int) -> int:
+    return blocks_per_pass(target.config.num_attention_heads, adapter.config.num_masks, num_tokens)
+
+
+class LiveMasks:
+    """The masks behind the last token before the root of one text that is being written.
+
+    A round whose last token carries none leaves the next root without a draft.
+    """
+
+    def __init__(self, own: OwnDrafter, read: CandidatesRead) -> None:
+        """Begin without a draft.
+
+        Args:
+            own: the target that drafts for itself.
+            read: what is given at each depth.
+        """
+        self._own, self._wanted = own, read
+        self._states: BlockStates | None = None
+        self._is_drafted = False
+
+    def take(self, states: BlockStates | None) -> None:
+        """Keep the states ``[1, k, H]`` of the masks behind the last token before the next root; None: it has none."""
+        self._is_drafted = states is not None
+        self._states = self._states if states is None else states
+
+    def rewind(self) -> None:
+        """The next root has a draft: the last one that was made."""
+        self._is_drafted = self._states is not None
+
+    @property
+    def states(self) -> BlockStates | None:
+        """Those of the draft below the root; None where it has none."""
+        return self._states if self._is_drafted else None
+
+    @torch.inference_mode()
+    def marginals(self) -> Marginals | None:
+        """The first candidates at each depth below the root; None where it has no draft."""
+        if self.states is None:
+            return None
+        return first_marginals(logits_of(self._own, self._own.target, self.states.after)[0], self._wanted)

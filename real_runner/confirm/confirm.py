@@ -24,7 +24,7 @@ from simlab.real_runner.confirm.stop import StopMonitor, StopRule
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.own_rows import first_unequal
-from simlab.real_runner.decoding.timer import Clock, clock_of
+from simlab.real_runner.decoding.plain import Clock, clock_of
 from simlab.traces.format.frames import SequenceRecord
 
 SEQUENCE = "sequence"

@@ -10,8 +10,8 @@ from simlab.real_runner.adapters.gated import GatedAdapter
 from simlab.real_runner.attention.batch_invariant import check_rows
 from simlab.real_runner.decoding.decoded import DecodedRound, DecodedText
 from simlab.real_runner.decoding.drafting import depth_of
+from simlab.real_runner.decoding.plain import Clock
 from simlab.real_runner.decoding.text_runners import plain_decoding, speculation
-from simlab.real_runner.decoding.timer import Clock
 from simlab.real_runner.models import Models
 from simlab.sampling.choice import Sampling
 from simlab.sequence_replay import Round
@@ -37,7 +37,7 @@ def decode(
         prompt: rendered; names the text's noise.
         sampling: how the target chooses.
         max_new_tokens: at least 1.
-        clock: see `simlab.real_runner.decoding.timer`.
+        clock: see `simlab.real_runner.decoding.plain`.
     """
     check_runs(models, policy, prompt, max_new_tokens)
     if is_plain_decoding(policy):

@@ -18,8 +18,7 @@ from simlab.draft import Marginals
 from simlab.errors import MissingChannelError
 from simlab.policy import AnyPolicy, Asked, Needs, routes_of
 from simlab.real_runner.adapters.gated import GatedAdapter
-from simlab.real_runner.adapters.own_drafter import OwnDrafter
-from simlab.real_runner.adapters.rows import LiveMasks
+from simlab.real_runner.adapters.masked import LiveMasks, OwnDrafter
 from simlab.real_runner.drafters.dense import block_states, logits_of
 from simlab.real_runner.drafters.dflash import DrafterContext
 from simlab.real_runner.drafters.ranked import CandidatesRead, first_marginals

@@ -32,13 +32,12 @@ from simlab.policy import (
     routes_of,
 )
 from simlab.real_runner.adapters.gated import GatedAdapter, MaskRows, adapted
-from simlab.real_runner.adapters.masked import before_norm, mask_rows, with_masks
-from simlab.real_runner.adapters.rows import LiveMasks
+from simlab.real_runner.adapters.masked import LiveMasks, before_norm, mask_rows, with_masks
 from simlab.real_runner.attention.batch_invariant import FixedPass, fixed_shape
 from simlab.real_runner.attention.packed import PackedPass
 from simlab.real_runner.decoding.decoded import Choose, DecodedRound, chooser
 from simlab.real_runner.decoding.drafting import Drafting, is_drafting
-from simlab.real_runner.decoding.timer import Clock
+from simlab.real_runner.decoding.plain import Clock
 from simlab.real_runner.decoding.tree_pass import TreeMask, follow, pass_of
 from simlab.real_runner.drafters.dense import BlockStates
 from simlab.real_runner.execution.batched_buffers import trees_pass

@@ -12,9 +12,8 @@ from simlab.draft import Draft, Marginals, Prompt
 from simlab.policy import AnyPolicy, Outcome, modelled_s
 from simlab.real_runner.decoding.decoded import Choose, DecodedRound, RunningText, chooser
 from simlab.real_runner.decoding.drafting import candidates_read
-from simlab.real_runner.decoding.plain import PlainDecoding
+from simlab.real_runner.decoding.plain import Clock, PlainDecoding, StageMarks
 from simlab.real_runner.decoding.speculation import Speculation, check_drafted
-from simlab.real_runner.decoding.timer import Clock, StageMarks
 from simlab.real_runner.decoding.tree_pass import follow
 from simlab.real_runner.drafters.ranked import CandidatesRead
 from simlab.real_runner.execution.executions import rows_for

@@ -18,14 +18,20 @@ import torch
 from torch import Tensor
 
 from simlab.arrays import Bools, Floats, Ints, Longs
-from simlab.channels import POOL, PoolRows
+from simlab.channels import POOL, Channel, PoolRows
 from simlab.channels.rows import beam_sizes
 from simlab.grid import STEPS_PER_NAT, to_grid
+from simlab.policy import ChannelNeed
 from simlab.real_runner.drafters.dense import block_states
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
-from simlab.real_runner.heads.base import BaseCandidates
+from simlab.real_runner.drafters.ranked import blocks_per_pass
+from simlab.real_runner.heads.base import BaseCandidates, base_candidates, base_of
+from simlab.real_runner.heads.producer import Drafted, check_makes
 from simlab.real_runner.heads.rows import first_of_all
+from simlab.real_runner.heads.taps_rows import joined_pools
 from simlab.real_runner.targets.model import Target
+from simlab.recorded import DraftRows
+from simlab.traces.channels.columns import PoolColumns
 
 BYTES_OF_NODE = 4.51
 """On disk, of a node, as in pools of a TAPS scorer."""
@@ -177,3 +183,63 @@ def _best(costs: Longs, count: int) -> Longs:
     """int64 ``[N, b]``, rising: places of the lowest costs ``[N, n]`` of each root, of equal ones the first."""
     first = np.argsort(costs, axis=1, kind="stable")[:, :count]
     return np.sort(first, axis=1)
+
+
+# The channel of a block drafter that is run again behind each path: a pool of paths.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PathProducer:
+    """A drafter that goes on from its own rows, the target that it borrows from, and how far its pools reach.
+
+    Attributes:
+        drafter: whose rows begin the pools, and which is run again.
+        target: see there.
+        reach: as it was asked for; of a drafter with fewer tokens all are taken.
+    """
+
+    drafter: DFlashDrafter
+    target: Target
+    reach: PathReach
+
+    @property
+    def kind(self) -> str:
+        """The kind of this channel."""
+        return self.reach.kind
+
+    @property
+    def width(self) -> int:
+        """Candidates of each depth of the drafter that it reads."""
+        return self._own.width
+
+    def within(self, need: ChannelNeed) -> "PathProducer":
+        """This producer: a smaller beam has other children, so nothing of a pool is left out."""
+        check_makes(need, self.kind, self.reach.settings(self.drafter.config.depth))
+        return self
+
+    def at_root(self, drafted: Drafted) -> Channel:
+        """The pool at one root, in a round; see `Producer.at_root`."""
+        device = drafted.states.after.device
+        root, position = (torch.tensor([one], device=device) for one in (drafted.root_token, drafted.position))
+        base = base_of(drafted.marginals, self.width)
+        pools = path_pools(self.drafter, self.target, root, position, drafted.context, base, self._own)
+        return pools.row(0, 0)
+
+    @torch.inference_mode()
+    def columns(self, features: Tensor, tokens: Tensor, rows: DraftRows) -> PoolColumns:
+        """The pools at every root of one text; see `Producer.columns`."""
+        config, num_roots, last = self.drafter.config, len(rows.counts), len(tokens) - 1
+        base = base_candidates(rows.ids, rows.log_probs, rows.counts, self.width)
+        roots = torch.arange(last - num_roots, last, device=tokens.device)
+        blocks = blocks_per_pass(config.num_attention_heads, config.block_size, len(tokens))
+        per_pass = max(1, blocks // self._own.beam)
+        context, parts = self.drafter.context(features[None]), list[PoolRows]()
+        for first in range(0, num_roots, per_pass):
+            some, part = roots[first : first + per_pass], base.part(first, first + per_pass)
+            parts.append(path_pools(self.drafter, self.target, tokens[some], some, context, part, self._own))
+        return PoolColumns.unlabelled(joined_pools(parts))
+
+    @property
+    def _own(self) -> PathReach:
+        config = self.drafter.config
+        return self.reach.within(config.draft_vocab_size or config.vocab_size)

@@ -6,19 +6,22 @@ Letters: N roots, D depths, n nodes of a pool, P of them that may have children,
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from simlab.arrays import Doubles, Ints
-from simlab.channels import PoolRows
+from simlab.channels import Channel, PoolRows
 from simlab.errors import ModelError
 from simlab.grid import to_grid
+from simlab.policy import ChannelNeed
 from simlab.real_runner.drafters.dense import BlockStates, draft_states, embedded_tokens, logits_of
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.ranked import NO_LAWS, blocks_per_pass, first_candidates
-from simlab.real_runner.heads.base import BaseCandidates, base_candidates
+from simlab.real_runner.heads.base import BaseCandidates, base_candidates, base_of
+from simlab.real_runner.heads.producer import Drafted, check_makes
 from simlab.real_runner.heads.taps import ScorerInputs, TapsScorer
 from simlab.real_runner.heads.taps_pool import BeamNodes, PoolReach, beam_nodes, pools_of
 from simlab.real_runner.targets.model import Target
@@ -151,3 +154,53 @@ def joined_pools(parts: Sequence[PoolRows]) -> PoolRows:
         np.concatenate([np.empty(0, np.float32), *(one.log_probs for one in parts)]),
         np.concatenate([np.empty(0, np.bool_), *(one.expanded for one in parts)]),
     )
+
+
+# The channel of a TAPS scorer: the pool of a beam over its drafter's marginals, scored path by path.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TapsProducer:
+    """A scorer, the drafter and the target that it borrows from, and how far its pools reach.
+
+    Attributes:
+        scorer: and its drafter and target, whose embedding it borrows.
+        drafter: see there.
+        target: see there.
+        reach: as it was asked for; of a drafter with fewer tokens all are taken.
+    """
+
+    scorer: TapsScorer
+    drafter: DFlashDrafter
+    target: Target
+    reach: PoolReach
+
+    @property
+    def kind(self) -> str:
+        """The kind of a scorer's channel."""
+        return self.reach.kind
+
+    @property
+    def width(self) -> int:
+        """Candidates of each depth of the drafter that it reads."""
+        return self._own.width
+
+    def within(self, need: ChannelNeed) -> "TapsProducer":
+        """This producer: a smaller beam has other children, so nothing of a pool is left out."""
+        check_makes(need, self.kind, self.reach.settings(self.drafter.config.depth))
+        return self
+
+    def at_root(self, drafted: Drafted) -> Channel:
+        """The pool at one root, in a round; see `Producer.at_root`."""
+        root = np.array([drafted.root_token], np.int32)
+        base = base_of(drafted.marginals, self.width)
+        return scored_pools(self.scorer, self.drafter, self.target, drafted.states, root, base, self._own).row(0, 0)
+
+    def columns(self, features: Tensor, tokens: Tensor, rows: DraftRows) -> PoolColumns:
+        """The pools at every root of one text; see `Producer.columns`."""
+        return pool_columns(self.scorer, self.drafter, self.target, features, tokens, rows, self._own)
+
+    @property
+    def _own(self) -> PoolReach:
+        config = self.drafter.config
+        return self.reach.within(config.draft_vocab_size or config.vocab_size)

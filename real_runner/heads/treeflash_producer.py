@@ -9,7 +9,7 @@ from torch import Tensor
 
 from simlab.channels import Channel, TransitionRows
 from simlab.policy import ChannelNeed
-from simlab.real_runner.adapters.own_drafter import OwnDrafter
+from simlab.real_runner.adapters.masked import OwnDrafter
 from simlab.real_runner.drafters.dense import BlockStates, draft_states
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.ranked import blocks_per_pass

@@ -15,7 +15,7 @@ from simlab.errors import ModelError
 from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policy import AnyPolicy
 from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
-from simlab.real_runner.decoding.timer import Clock
+from simlab.real_runner.decoding.plain import Clock
 from simlab.real_runner.models import Models
 from simlab.real_runner.profile.rounds import (
     FIRST_UNMEASURED,

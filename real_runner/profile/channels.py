@@ -22,7 +22,7 @@ from simlab.real_runner.checkpoints.networks.producers import (
     reach_of,
 )
 from simlab.real_runner.decoding.drafting import Drafting
-from simlab.real_runner.decoding.timer import Clock
+from simlab.real_runner.decoding.plain import Clock
 from simlab.real_runner.heads.producer import AnyProducer, StagedProducer, TextProducer
 from simlab.real_runner.models import Models
 from simlab.real_runner.profile.options import ProfileChannel

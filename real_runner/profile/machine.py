@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from simlab.draft import Prompt
-from simlab.real_runner.decoding.plain import PlainDecoding
-from simlab.real_runner.decoding.timer import clock_of
+from simlab.real_runner.decoding.plain import PlainDecoding, clock_of
 from simlab.real_runner.models import load_target_alone
 from simlab.sampling.choice import Sampling
 

@@ -21,7 +21,7 @@ from simlab.cost import GRID_STAGES, PLAIN, StageSeconds, channel_stage, plain_b
 from simlab.errors import CostError, PromptError
 from simlab.policies.costs.cell_prices import Cell, ratio_half_widths
 from simlab.policy import caught_up
-from simlab.real_runner.decoding.timer import Clock, clock_of
+from simlab.real_runner.decoding.plain import Clock, clock_of
 from simlab.real_runner.models import Models, load_models, within_memory
 from simlab.real_runner.profile.batches import BatchPlainStepTimer, BatchRoundTimer
 from simlab.real_runner.profile.channels import (

@@ -21,8 +21,8 @@ from simlab.errors import CostError, ModelError
 from simlab.policies.named.ddtree import DDTree
 from simlab.policy import Asked, ChannelNeed, Needs, Stateless
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
+from simlab.real_runner.decoding.plain import Clock
 from simlab.real_runner.decoding.text_runners import plain_decoding, speculation, with_own_graphs
-from simlab.real_runner.decoding.timer import Clock
 from simlab.real_runner.models import Models
 from simlab.real_runner.profile.machine import library_versions, machine_of, system_name
 from simlab.real_runner.profile.options import ProfileOptions

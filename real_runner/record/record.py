@@ -13,7 +13,7 @@ from torch import Tensor
 from simlab.arrays import Floats, Ints
 from simlab.errors import ModelError
 from simlab.real_runner.adapters.gated import GatedAdapter
-from simlab.real_runner.adapters.rows import mask_columns
+from simlab.real_runner.adapters.masked import mask_columns
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.drafters.ranked import draft_columns
 from simlab.real_runner.heads.eagle3.chain import chain_columns

@@ -36,8 +36,8 @@ from simlab.real_runner.tap_offset import parse_tap_offset
 from simlab.real_runner.targets import builtin
 from simlab.real_runner.targets.hub_files import CONFIG, fetch, is_hub_id
 from simlab.real_runner.targets.model import LEAST_ROOM
-from simlab.real_runner.targets.support import check_supported
-from simlab.traces.artefacts.model_config import find_packaged_config
+from simlab.real_runner.targets.placement import check_supported
+from simlab.traces.artefacts.kinds import find_packaged_config
 
 # Both models without their weights: how large they are and whether they fit, from two ``config.json`` alone.
 #

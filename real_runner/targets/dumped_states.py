@@ -38,7 +38,7 @@ from simlab.real_runner.targets import builtin
 from simlab.real_runner.targets.hub_files import every_tensor, repository_of
 from simlab.real_runner.targets.loading import DAMAGED, stop_token_ids, target_files, weights_digest
 from simlab.real_runner.targets.model import Target
-from simlab.real_runner.targets.support import HEAD_FIELDS
+from simlab.real_runner.targets.placement import HEAD_FIELDS
 
 # The part of a target that drafting from dumped hidden states needs: embedding, final norm and head.
 #

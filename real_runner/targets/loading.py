@@ -24,8 +24,7 @@ from simlab.real_runner.targets.hub_files import (
     weight_names,
 )
 from simlab.real_runner.targets.model import Target
-from simlab.real_runner.targets.placement import DeviceMap, check_embedding
-from simlab.real_runner.targets.support import check_supported
+from simlab.real_runner.targets.placement import DeviceMap, check_embedding, check_supported
 
 DAMAGED = (
     OSError,

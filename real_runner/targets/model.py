@@ -16,8 +16,7 @@ from simlab.errors import ModelError
 from simlab.real_runner.attention import grouped as attention
 from simlab.real_runner.attention.batch_invariant import FixedPass
 from simlab.real_runner.attention.packed import PackedPass
-from simlab.real_runner.targets.placement import layer_devices, placement
-from simlab.real_runner.targets.support import longest_context
+from simlab.real_runner.targets.placement import layer_devices, longest_context, placement
 
 # Keys and values that are written in place: room is doubled when it runs out, never copied per token.
 

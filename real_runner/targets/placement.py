@@ -9,9 +9,82 @@ from collections.abc import Iterator, Mapping
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import DynamicCache, PretrainedConfig, PreTrainedModel
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from simlab.errors import ModelError
+
+# Which targets this runner computes rightly, and up to which length of text.
+#
+# A tree is verified in one pass under a mask of its own, over a cache of keys and values of which the rejected
+# ones are dropped again. Layers that hold a running state (linear attention, Mamba) can do neither. Layers with a
+# sliding window show what layers without one show, as long as the text is no longer than the window.
+
+
+HEAD_FIELDS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+_FAMILIES = "simlab runs targets that are built as those of the Llama and Qwen3 families; choose one of these"
+
+
+def check_supported(name: str, model: PreTrainedModel) -> None:
+    """Refuse what this runner would compute wrongly."""
+    problem = _state_problem(model) or _attention_problem(model) or _head_problem(model.config)
+    if problem is not None:
+        raise ModelError(f"the target {name!r} {problem}; {_FAMILIES}")
+
+
+def longest_context(config: PretrainedConfig) -> int:
+    """Tokens that a text may have: the model's positions, or its sliding window where that is shorter."""
+    window = window_of(config)
+    positions = int(config.max_position_embeddings)
+    return positions if window is None else min(positions, window)
+
+
+def window_of(config: PretrainedConfig) -> int | None:
+    """The sliding window of a target's layers; None where every layer attends to everything."""
+    kinds = getattr(config, "layer_types", None)
+    window = getattr(config, "sliding_window", None)
+    return None if window is None or (kinds and _SLIDING not in kinds) else int(window)
+
+
+def _state_problem(model: PreTrainedModel) -> str | None:
+    """Why its cache cannot be cropped, or takes no mask."""
+    config = model.config
+    kinds = set(getattr(config, "layer_types", None) or ())
+    others = sorted(str(kind) for kind in kinds - {_FULL, _SLIDING})
+    if others:
+        return f"has layers of {', '.join(others)}, whose state cannot be taken back when drafted tokens are rejected"
+    if getattr(model, "_is_stateful", False) or getattr(config, "layers_block_type", None):
+        return "has layers with a running state, which cannot be taken back when drafted tokens are rejected"
+    if not isinstance(getattr(model.get_decoder(), "layers", None), nn.ModuleList) or not hasattr(config, "vocab_size"):
+        return f"is a {config.model_type} model"
+    caches = {type(layer) for layer in DynamicCache(config=config).layers} - {
+        DynamicLayer,
+        DynamicSlidingWindowLayer,
+    }
+    if caches:
+        return f"keeps its past in {', '.join(sorted(kind.__name__ for kind in caches))}, which simlab cannot shorten"
+    return None
+
+
+def _attention_problem(model: PreTrainedModel) -> str | None:
+    """What its attention does that `simlab.real_runner.attention.grouped` does not."""
+    config = model.config
+    asks = {
+        "soft-caps its attention scores (attn_logit_softcapping)": getattr(config, "attn_logit_softcapping", None),
+        "attends in chunks (attention_chunk_size)": getattr(config, "attention_chunk_size", None),
+        "compresses its keys (kv_lora_rank)": getattr(config, "kv_lora_rank", None),
+        "shares keys between layers (num_kv_shared_layers)": getattr(config, "num_kv_shared_layers", None),
+        "is not causal (use_bidirectional_attention)": getattr(config, "use_bidirectional_attention", None),
+        "has attention sinks": any(name.endswith("sinks") for name, _ in model.named_parameters()),
+    }
+    return next((what for what, value in asks.items() if value), None)
+
+
+def _head_problem(config: PretrainedConfig) -> str | None:
+    scaled = [key for key in HEAD_FIELDS if getattr(config, key, None) not in (None, 1)]
+    return f"changes its logits after the head ({scaled[0]})" if scaled else None
+
 
 DeviceMap = str | Mapping[str, str | int]
 """``auto``: over all GPUs and, where these are full, the machine's memory; or a device for each module, by its name."""

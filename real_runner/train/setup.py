@@ -17,11 +17,10 @@ from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.models import check_device, check_fit, settle_device
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.features import TrainingText, read_features
-from simlab.real_runner.train.initialise import config_for, from_target
 from simlab.real_runner.train.model_card import TrainingData
 from simlab.real_runner.train.options import NetworkOptions, RouterOptions, TrainOptions
 from simlab.real_runner.train.plan import TextOptions
-from simlab.real_runner.train.state import STATE, take_over
+from simlab.real_runner.train.state import STATE, config_for, from_target, take_over
 from simlab.real_runner.train.text import FeatureStore, PromptSelection, claim, given_texts, own_texts, shuffled
 from simlab.real_runner.train.trainer import Trainer
 from simlab.sampling.choice import Sampling

@@ -11,7 +11,7 @@ from simlab.policies.parsing.parse import parse_policies
 from simlab.policy import is_plain_decoding
 from simlab.real_runner.checkpoints.files import PACKAGED
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.decoding.timer import clock_of
+from simlab.real_runner.decoding.plain import clock_of
 from simlab.real_runner.execution.executions import COMPILED, EAGER
 from simlab.real_runner.models import load_models
 from simlab.real_runner.targets import builtin

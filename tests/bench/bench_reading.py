@@ -20,8 +20,7 @@ import polars as pl
 
 import simlab
 from simlab.studies.replay.run import ROOTS_AT_ONCE
-from simlab.traces.ahead import work_ahead
-from simlab.traces.decoded import FOLDER, SWITCH
+from simlab.traces.decoded import FOLDER, SWITCH, work_ahead
 from simlab.traces.format.files import draft_file
 from simlab.traces.format.schema import REPLAY_COLUMNS
 from simlab.traces.reader import Trace, open_trace

@@ -19,8 +19,8 @@ import numpy as np
 from simlab.draft import Prompt
 from simlab.grid import to_grid
 from simlab.policies.composition import Composition
+from simlab.policies.edges.correction import NUM_CLASSES
 from simlab.policies.edges.models import Calibrated
-from simlab.policies.edges.rank_classes import NUM_CLASSES
 from simlab.policies.engine.replay import Replay
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.orders.best_first import BestFirst

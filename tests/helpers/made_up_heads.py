@@ -12,19 +12,15 @@ from random_heads import random_scorer
 from simlab.channels import BRANCHES, FEATURES, POOL, TARGET
 from simlab.channels.rows import WHOLE_CHAIN
 from simlab.policy import AnyPolicy
-from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
-from simlab.real_runner.heads.eagle3.producer import eagle3_producer
-from simlab.real_runner.heads.path_pool import PathReach
-from simlab.real_runner.heads.path_producer import PathProducer
+from simlab.real_runner.heads.eagle3.pool import Eagle3Reach, eagle3_producer
+from simlab.real_runner.heads.path_pool import PathProducer, PathReach
 from simlab.real_runner.heads.producer import AnyProducer
-from simlab.real_runner.heads.redraft_producer import RedraftProducer
-from simlab.real_runner.heads.redrafts import RedraftReach
+from simlab.real_runner.heads.redrafts import RedraftProducer, RedraftReach
 from simlab.real_runner.heads.router.config import RouterConfig
-from simlab.real_runner.heads.router.network import RouterNetwork
-from simlab.real_runner.heads.router.producer import RouterProducer
+from simlab.real_runner.heads.router.network import RouterNetwork, RouterProducer
 from simlab.real_runner.heads.rows import HeadReach
 from simlab.real_runner.heads.taps_pool import PoolReach
-from simlab.real_runner.heads.taps_producer import TapsProducer
+from simlab.real_runner.heads.taps_rows import TapsProducer
 from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.heads.treeflash_producer import TreeFlashProducer
 from simlab.real_runner.models import Models

@@ -28,13 +28,12 @@ from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.routing.cut_rule import CutRule, NetworkRule, RouteSeconds
 from simlab.policies.routing.routed_policy import RoutedPolicy, RouteRule
 from simlab.policy import AnyPolicy
-from simlab.real_runner.adapters.own_drafter import OwnDrafter
+from simlab.real_runner.adapters.masked import OwnDrafter
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.drafters.ranked import draft_columns
-from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
-from simlab.real_runner.heads.eagle3.producer import eagle3_producer
+from simlab.real_runner.heads.eagle3.pool import Eagle3Reach, eagle3_producer
 from simlab.real_runner.heads.producer import RootProducer, StagedProducer, TextProducer
 from simlab.real_runner.heads.rows import HeadReach
 from simlab.real_runner.heads.treeflash_producer import TreeFlashProducer

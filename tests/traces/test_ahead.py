@@ -7,7 +7,7 @@ from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simlab.traces.ahead import work_ahead
+from simlab.traces.decoded import work_ahead
 
 
 @settings(max_examples=examples(50))

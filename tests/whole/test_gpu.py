@@ -14,8 +14,8 @@ from simlab.draft import Prompt  # noqa: E402
 from simlab.policies.parsing.parse import parse_policies  # noqa: E402
 from simlab.real_runner.decoding.decode import decode  # noqa: E402
 from simlab.real_runner.decoding.own_rows import first_unequal  # noqa: E402
+from simlab.real_runner.decoding.plain import clock_of  # noqa: E402
 from simlab.real_runner.decoding.text_runners import GraphSpeculation  # noqa: E402
-from simlab.real_runner.decoding.timer import clock_of  # noqa: E402
 from simlab.real_runner.execution.graph_models import GraphedModels  # noqa: E402
 from simlab.real_runner.models import load_models  # noqa: E402
 from simlab.real_runner.record.options import RecordOptions  # noqa: E402

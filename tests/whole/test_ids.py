@@ -13,7 +13,7 @@ from policy_variants import every_policy
 
 from simlab.cli.main import main
 from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file
-from simlab.traces.artefacts.model_config import find_packaged_config
+from simlab.traces.artefacts.kinds import find_packaged_config
 from simlab.traces.artefacts.ngram import packaged_ngram_files, read_ngram_file
 from simlab.traces.artefacts.table import packaged_table_files, read_table_file
 from simlab.traces.reader import open_trace, packaged_trace

@@ -11,7 +11,7 @@ from simlab.channels import BRANCHES, TRANSITIONS
 from simlab.channels.rows import EXACT_NODES, WHOLE_CHAIN
 from simlab.errors import ModelError, named_or_listed
 from simlab.policy import MADE_WITH
-from simlab.real_runner.adapters.own_drafter import OwnDrafter
+from simlab.real_runner.adapters.masked import OwnDrafter
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields
 from simlab.real_runner.checkpoints.files import load_drafter, load_head, load_scorer
 from simlab.real_runner.checkpoints.layout import Fields
@@ -25,18 +25,15 @@ from simlab.real_runner.checkpoints.networks.taps import is_scorer, scorer_from_
 from simlab.real_runner.checkpoints.networks.treeflash import head_from_json
 from simlab.real_runner.drafters.config import check_sizes
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
-from simlab.real_runner.heads.eagle3.producer import eagle3_producer
-from simlab.real_runner.heads.path_pool import PathReach
-from simlab.real_runner.heads.path_producer import PathProducer
+from simlab.real_runner.heads.eagle3.pool import Eagle3Reach, eagle3_producer
+from simlab.real_runner.heads.path_pool import PathProducer, PathReach
 from simlab.real_runner.heads.producer import Producer, Reach, RootProducer, StagedProducer, TextProducer
-from simlab.real_runner.heads.redraft_producer import RedraftProducer
-from simlab.real_runner.heads.redrafts import RedraftReach
+from simlab.real_runner.heads.redrafts import RedraftProducer, RedraftReach
 from simlab.real_runner.heads.router.config import RouterConfig
-from simlab.real_runner.heads.router.producer import RouterProducer
+from simlab.real_runner.heads.router.network import RouterProducer
 from simlab.real_runner.heads.rows import HeadReach
 from simlab.real_runner.heads.taps_pool import PoolReach
-from simlab.real_runner.heads.taps_producer import TapsProducer
+from simlab.real_runner.heads.taps_rows import TapsProducer
 from simlab.real_runner.heads.treeflash_producer import TreeFlashProducer
 from simlab.real_runner.targets.model import Target
 

@@ -24,10 +24,10 @@ from simlab.real_runner.drafters.eagle3_config import Eagle3Config
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.heads.eagle3.head import Eagle3Head
 from simlab.real_runner.targets.model import Target
-from simlab.real_runner.train.initialise import config_for, copy_weights
 from simlab.real_runner.train.networks.run import NetworkWords, Start, held_out_of, train_network
 from simlab.real_runner.train.options import Eagle3Options
 from simlab.real_runner.train.plan import TrainingPlan
+from simlab.real_runner.train.state import config_for, copy_weights
 from simlab.real_runner.train.text import FeatureStore, TrainingBatch
 from simlab.real_runner.train.trainer import HeldOut, commonest, places_of
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simlab.real_runner.adapters.own_drafter import OwnDrafter
+from simlab.real_runner.adapters.masked import OwnDrafter
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields
 from simlab.real_runner.checkpoints.files import find_drafter, save_head
 from simlab.real_runner.checkpoints.networks.adapter import is_adapter

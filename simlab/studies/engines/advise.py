@@ -5,8 +5,14 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from simlab.analysis.advise.text import advice_sentences, advice_table, notes_text
-from simlab.analysis.advise.verdicts import BatchAdvice, BatchOf, batch_advice
+from simlab.analysis.advise.verdicts import (
+    BatchAdvice,
+    BatchOf,
+    advice_sentences,
+    advice_table,
+    batch_advice,
+    notes_text,
+)
 from simlab.analysis.table.summaries import BASELINE
 from simlab.errors import CostError, TraceError, UsageError
 from simlab.options import (

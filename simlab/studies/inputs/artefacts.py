@@ -29,7 +29,7 @@ from simlab.studies.inputs.prices import (
     what_if_prices,
 )
 from simlab.traces.artefacts.cost import read_cost_file
-from simlab.traces.artefacts.model_config import find_packaged_config, read_model_config
+from simlab.traces.artefacts.kinds import find_packaged_config, read_model_config
 from simlab.traces.artefacts.ngram import find_packaged_ngram, read_ngram_file
 from simlab.traces.artefacts.table import find_packaged_table, read_table_file
 from simlab.traces.format.manifest_entries import ModelInfo

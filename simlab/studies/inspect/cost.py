@@ -13,8 +13,7 @@ from simlab.cost import GRID_STAGES, PLAIN, channel_stage
 from simlab.grid import STEPS_PER_NAT
 from simlab.policies.costs.cell_prices import cell_prices
 from simlab.policies.costs.roofline import Flatness, flatness
-from simlab.policies.edges.correction import cost_of
-from simlab.policies.edges.rank_classes import mapped_cost
+from simlab.policies.edges.correction import cost_of, mapped_cost
 from simlab.studies.inputs.prices import cost_table_of, known_speeds, model_name
 from simlab.traces.artefacts.cost import Cell, CostChannel, CostFile
 from simlab.traces.artefacts.ngram import NGramFile

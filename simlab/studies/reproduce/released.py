@@ -24,8 +24,8 @@ from simlab.analysis.compare.averaging import finite
 from simlab.analysis.compare.estimates import Estimate
 from simlab.analysis.table.text import aligned, is_known, within_width
 from simlab.errors import SimlabError, TraceError, UsageError
-from simlab.traces.fetching.ahead import fetched_ahead
 from simlab.traces.fetching.fetched import NotAsListedError, fetched_file
+from simlab.traces.fetching.store import fetched_ahead
 from simlab.untrusted.json_text import parse_json
 
 _MANIFESTS = Path(str(files("simlab.analysis"))) / "data" / "releases"

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simlab.analysis.advise.text import break_even_sentence
-from simlab.analysis.advise.verdicts import stops_from, tree_needs
+from simlab.analysis.advise.verdicts import break_even_sentence, stops_from, tree_needs
 from simlab.analysis.statistics.intervals import UNKNOWN
 from simlab.analysis.table.summaries import NO_SPEED, Summary
 from simlab.totals import Totals

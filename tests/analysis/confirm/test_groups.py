@@ -19,8 +19,8 @@ from simlab.policies.named.chain import Chain
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.joint_budget import JointBudget
 from simlab.policy import AnyPolicy
+from simlab.real_runner.confirm.batch import ServedGroup, first_unequal_of_each, serve_group
 from simlab.real_runner.confirm.groups import groups_of, of_groups, units_of
-from simlab.real_runner.confirm.serving import ServedGroup, first_unequal_of_each, serve_group
 from simlab.real_runner.decoding import batched_speculation
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedRound

@@ -13,7 +13,7 @@ from simlab.arrays import Doubles
 from simlab.cost import PLAIN, STAGES, CostTable, Visits
 from simlab.errors import CostError
 from simlab.policies.named.treeflash import TreeFlash
-from simlab.studies.confirm.reprice import repriced
+from simlab.studies.confirm.run import repriced
 from simlab.studies.inputs.prices import cost_table_of
 from simlab.traces.artefacts.cost import CostChannel, CostFile
 from simlab.traces.format.manifest_entries import ModelInfo

@@ -21,8 +21,7 @@ from simlab.analysis.statistics.intervals import (
     ratio_interval,
     speedup_interval,
 )
-from simlab.analysis.statistics.price_intervals import PriceSpread, price_interval
-from simlab.analysis.statistics.significance import CORRECTIONS, benjamini_hochberg, holm
+from simlab.analysis.statistics.significance import CORRECTIONS, PriceSpread, benjamini_hochberg, holm, price_interval
 from simlab.analysis.table.prompt_sums import COLUMNS, PromptSums
 from simlab.arrays import Doubles
 from simlab.policies.costs.cell_prices import NUM_DRAWS

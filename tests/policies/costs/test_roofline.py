@@ -202,7 +202,7 @@ def test_what_cannot_be_fitted_is_refused() -> None:
 def test_shipped_prices_are_fitted() -> None:
     from simlab.policies.costs.curves import cost_table
     from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file
-    from simlab.traces.artefacts.model_config import find_packaged_config
+    from simlab.traces.artefacts.kinds import find_packaged_config
 
     for path in packaged_cost_files():
         file = read_cost_file(path)

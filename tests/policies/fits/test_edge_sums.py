@@ -21,10 +21,10 @@ from scoring_oracles import rank_class
 from simlab.channels import Pool, Transitions
 from simlab.grid import to_grid
 from simlab.policies.composition import Composition
+from simlab.policies.edges.correction import NUM_CLASSES
 from simlab.policies.edges.models import Calibrated, Marginal, NGramCorrected
 from simlab.policies.edges.ngram import counts_from_rows, counts_of
 from simlab.policies.edges.ngram_counting import count_texts
-from simlab.policies.edges.rank_classes import NUM_CLASSES
 from simlab.policies.fits.calibration import add_ranks, no_rank_counts, rank_frequencies
 from simlab.policies.fits.edge_sums import (
     EDGES,

@@ -21,8 +21,8 @@ from simlab.draft import Draft
 from simlab.errors import PolicyError
 from simlab.grid import to_grid
 from simlab.policies.composition import Composition
+from simlab.policies.edges.correction import NUM_CLASSES
 from simlab.policies.edges.models import Calibrated
-from simlab.policies.edges.rank_classes import NUM_CLASSES
 from simlab.policies.engine.replay import replay_policies
 from simlab.policies.fits.calibration import (
     FEWEST_TRUE,

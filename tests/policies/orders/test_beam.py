@@ -24,9 +24,9 @@ from order_checks import (
 from simlab import Draft
 from simlab.policies.artefacts import NoArtefacts
 from simlab.policies.composition import Composition
+from simlab.policies.edges.correction import NUM_CLASSES
 from simlab.policies.edges.models import Calibrated, EdgeModel, Marginal, NGramCorrected
 from simlab.policies.edges.ngram import counts_of
-from simlab.policies.edges.rank_classes import NUM_CLASSES
 from simlab.policies.named.eagle2_beam import Eagle2Beam
 from simlab.policies.orders.beam import Beam
 from simlab.policies.orders.best_first import BestFirst

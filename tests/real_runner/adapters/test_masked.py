@@ -7,11 +7,18 @@ import torch
 from random_adapter import masks_alone, random_adapter
 
 from simlab.grid import STEPS_PER_NAT, to_grid
-from simlab.real_runner.adapters import rows as rows_module
+from simlab.real_runner.adapters import masked as rows_module
 from simlab.real_runner.adapters.gated import GatedAdapter
-from simlab.real_runner.adapters.masked import MASK, mask_rows, mask_states, read_texts, with_masks
-from simlab.real_runner.adapters.own_drafter import OwnDrafter
-from simlab.real_runner.adapters.rows import LiveMasks, mask_columns
+from simlab.real_runner.adapters.masked import (
+    MASK,
+    LiveMasks,
+    OwnDrafter,
+    mask_columns,
+    mask_rows,
+    mask_states,
+    read_texts,
+    with_masks,
+)
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.drafters.ranked import CandidatesRead
 from simlab.real_runner.targets.model import Target

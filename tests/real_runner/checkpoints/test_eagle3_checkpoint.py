@@ -18,8 +18,7 @@ from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.files import load_drafter
 from simlab.real_runner.checkpoints.networks.eagle3_files import load_eagle3, save_eagle3
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
-from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
-from simlab.real_runner.heads.eagle3.producer import eagle3_producer
+from simlab.real_runner.heads.eagle3.pool import Eagle3Reach, eagle3_producer
 from simlab.real_runner.targets.loading import load_target
 
 HIDDEN, VOCAB, OWN = 32, 40, 12

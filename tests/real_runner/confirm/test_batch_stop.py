@@ -15,9 +15,9 @@ from simlab.errors import TraceError
 from simlab.policy import AnyPolicy
 from simlab.real_runner.confirm import batch as confirm_batch
 from simlab.real_runner.confirm.audit import audit as confirm_audit
+from simlab.real_runner.confirm.batch import ServedGroup, serve_group
 from simlab.real_runner.confirm.log import LOG
 from simlab.real_runner.confirm.options import ConfirmOptions
-from simlab.real_runner.confirm.serving import ServedGroup, serve_group
 from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.models import Models

@@ -20,14 +20,13 @@ from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import AnyPolicy
 from simlab.real_runner.confirm import confirm, log
 from simlab.real_runner.confirm.audit import audit as confirm_audit
-from simlab.real_runner.confirm.audit.audit import audit, verdicts
-from simlab.real_runner.confirm.audit.float32_audit import TextLosses
+from simlab.real_runner.confirm.audit.audit import TextLosses, audit, verdicts
 from simlab.real_runner.confirm.confirm import finished, measure
 from simlab.real_runner.confirm.log import LOG, ConfirmLog, FinishedSequence, finished_run
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
-from simlab.real_runner.decoding.timer import Clock
+from simlab.real_runner.decoding.plain import Clock
 from simlab.real_runner.models import Models
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target

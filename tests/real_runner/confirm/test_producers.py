@@ -25,7 +25,7 @@ from simlab.real_runner.confirm.log import ConfirmLog
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.confirm.setup import load_setup
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.heads.path_producer import PathProducer
+from simlab.real_runner.heads.path_pool import PathProducer
 from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.heads.treeflash_producer import TreeFlashProducer
 from simlab.real_runner.record.additions.add import ChannelOptions, add

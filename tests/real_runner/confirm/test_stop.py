@@ -25,7 +25,7 @@ from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.confirm.stop import StopRule, is_look
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
-from simlab.real_runner.decoding.timer import Clock
+from simlab.real_runner.decoding.plain import Clock
 from simlab.real_runner.models import Models
 from simlab.sampling.choice import Sampling
 

@@ -28,8 +28,7 @@ from simlab.policies.named.joint_budget import JointBudget
 from simlab.policies.named.joint_throughput import JointThroughput
 from simlab.policy import AnyPolicy, Needs
 from simlab.real_runner.attention.packed import PackedPart
-from simlab.real_runner.decoding.batched_decode import decode_batch
-from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
+from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation, decode_batch
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.own_rows import own_sequence, replays_equal

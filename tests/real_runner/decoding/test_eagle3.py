@@ -32,7 +32,7 @@ from simlab.real_runner.decoding import drafting
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence
 from simlab.real_runner.heads.eagle3.head import KeyValues
-from simlab.real_runner.heads.eagle3.producer import Eagle3Text, eagle3_producer
+from simlab.real_runner.heads.eagle3.pool import Eagle3Text, eagle3_producer
 from simlab.real_runner.heads.producer import TextProducer
 from simlab.real_runner.heads.rows import HeadReach
 from simlab.real_runner.heads.treeflash_producer import TreeFlashProducer

@@ -19,8 +19,8 @@ from simlab.real_runner.confirm.record_comparison import compare_with_record
 from simlab.real_runner.decoding import speculation
 from simlab.real_runner.decoding.drafting import LiveDrafter
 from simlab.real_runner.decoding.own_rows import first_unequal
-from simlab.real_runner.heads.eagle3.producer import Eagle3Text
-from simlab.real_runner.heads.router.producer import RouterProducer
+from simlab.real_runner.heads.eagle3.pool import Eagle3Text
+from simlab.real_runner.heads.router.network import RouterProducer
 from simlab.real_runner.targets import model as target_model
 
 

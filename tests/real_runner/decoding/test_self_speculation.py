@@ -37,8 +37,7 @@ from simlab.grid import to_grid
 from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.self_speculation import SelfSpeculation
-from simlab.real_runner.adapters.own_drafter import OwnDrafter
-from simlab.real_runner.adapters.rows import LiveMasks
+from simlab.real_runner.adapters.masked import LiveMasks, OwnDrafter
 from simlab.real_runner.confirm.record_comparison import compare_with_record
 from simlab.real_runner.decoding import speculation
 from simlab.real_runner.decoding.decode import decode

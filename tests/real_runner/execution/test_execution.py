@@ -21,10 +21,10 @@ from simlab.cli.main import main
 from simlab.draft import Prompt
 from simlab.errors import ModelError
 from simlab.policies.parsing.parse import parse_policies
-from simlab.real_runner.confirm.audit.float32_audit import TextLosses, audit_text
+from simlab.real_runner.confirm.audit.audit import TextLosses, audit_text
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.decoding.timer import clock_of
+from simlab.real_runner.decoding.plain import clock_of
 from simlab.real_runner.execution import compiled_layers
 from simlab.real_runner.execution.compiled_layers import compile_drafter, compile_target
 from simlab.real_runner.execution.executions import (

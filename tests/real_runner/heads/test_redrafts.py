@@ -12,8 +12,7 @@ from simlab.errors import MissingChannelError
 from simlab.grid import to_grid
 from simlab.policy import ChannelNeed
 from simlab.real_runner.drafters.dense import logits_of
-from simlab.real_runner.heads.redraft_producer import RedraftProducer
-from simlab.real_runner.heads.redrafts import RedraftReach
+from simlab.real_runner.heads.redrafts import RedraftProducer, RedraftReach
 from simlab.real_runner.models import Models
 from simlab.real_runner.record.record import forward_text
 from simlab.recorded import DraftRows
@@ -95,7 +94,7 @@ def test_passes_of_few_roots_say_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     models = models_of()
     producer = redraft_producer(models, second_drafter(models.target, 3, 6), TOP_K)
     whole = columns_of(models, producer)
-    monkeypatch.setattr("simlab.real_runner.heads.redraft_producer.blocks_per_pass", lambda *_: 1)
+    monkeypatch.setattr("simlab.real_runner.heads.redrafts.blocks_per_pass", lambda *_: 1)
     one_by_one = columns_of(models, producer)
     assert np.array_equal(whole.rows.ids, one_by_one.rows.ids)
     assert np.allclose(whole.rows.log_probs, one_by_one.rows.log_probs, atol=2**-15)

@@ -17,8 +17,7 @@ from simlab.real_runner.checkpoints.files import load_drafter, write_json
 from simlab.real_runner.checkpoints.networks.producers import load_text_producer, reach_of
 from simlab.real_runner.checkpoints.networks.router_files import load_router, save_router
 from simlab.real_runner.heads.router.config import RouterConfig
-from simlab.real_runner.heads.router.network import router_inputs
-from simlab.real_runner.heads.router.producer import RouterProducer
+from simlab.real_runner.heads.router.network import RouterProducer, router_inputs
 from simlab.real_runner.targets.model import Target
 
 ROUTES = ("ddtree:budget=16", "chain", "ar")

@@ -28,8 +28,7 @@ from simlab.real_runner.heads.base import BaseCandidates, base_of
 from simlab.real_runner.heads.producer import Drafted
 from simlab.real_runner.heads.taps import ScorerInputs, TapsScorer
 from simlab.real_runner.heads.taps_pool import PoolReach, ScorerSizes, beam_nodes, pools_of
-from simlab.real_runner.heads.taps_producer import TapsProducer
-from simlab.real_runner.heads.taps_rows import scored_pools, scorer_inputs
+from simlab.real_runner.heads.taps_rows import TapsProducer, scored_pools, scorer_inputs
 from simlab.real_runner.models import Models
 
 REACHES = [PoolReach(4, 6), PoolReach(9, 3), PoolReach(1, 1), PoolReach(40, 23)]

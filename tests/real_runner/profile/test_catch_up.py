@@ -14,8 +14,7 @@ from random_redrafts import random_redrafts
 from simlab.errors import ModelError
 from simlab.policy import ChannelNeed
 from simlab.real_runner.decoding import drafting
-from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
-from simlab.real_runner.heads.eagle3.producer import eagle3_producer
+from simlab.real_runner.heads.eagle3.pool import Eagle3Reach, eagle3_producer
 from simlab.real_runner.heads.producer import AnyProducer
 from simlab.real_runner.models import Models
 from simlab.real_runner.profile.channels import FEWEST_READ, CatchUpTimer

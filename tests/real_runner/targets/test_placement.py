@@ -13,10 +13,10 @@ from simlab.cli.main import main
 from simlab.draft import Prompt
 from simlab.errors import ModelError
 from simlab.policies.parsing.parse import parse_policies
-from simlab.real_runner.confirm.audit.float32_audit import audit_text
+from simlab.real_runner.confirm.audit.audit import audit_text
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.decoding.timer import clock_of
+from simlab.real_runner.decoding.plain import clock_of
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.record.record import forward_text
 from simlab.real_runner.targets.loading import load_target

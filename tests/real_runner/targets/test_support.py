@@ -13,7 +13,7 @@ from simlab.cli.main import main
 from simlab.errors import ModelError
 from simlab.real_runner.decoding.generate import generate
 from simlab.real_runner.targets.loading import load_target
-from simlab.real_runner.targets.support import check_supported, longest_context, window_of
+from simlab.real_runner.targets.placement import check_supported, longest_context, window_of
 from simlab.sampling.choice import Sampling
 
 SIZES: dict[str, Any] = {

@@ -25,9 +25,9 @@ from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train import features, train
-from simlab.real_runner.train.initialise import config_for, from_target
 from simlab.real_runner.train.model_card import CardFacts, TrainingData, model_card
 from simlab.real_runner.train.setup import mask_token_id, spread_taps
+from simlab.real_runner.train.state import config_for, from_target
 from simlab.real_runner.train.text import FeatureStore
 from simlab.real_runner.train.trainer import CurvePoint, DevScore, training_dtype
 

@@ -258,7 +258,7 @@ def test_the_hub_needs_a_package_that_is_named(
         raise ModuleNotFoundError("No module named 'huggingface_hub'", name="huggingface_hub")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("simlab.studies.inspect.checkpoint.fetch", lacking)
+    monkeypatch.setattr("simlab.studies.inspect.inspect.fetch", lacking)
     assert main(["inspect", "z-lab/Qwen3-8B-DFlash-b16"]) == 2
     said = capsys.readouterr().err
     assert "there is nothing at z-lab/Qwen3-8B-DFlash-b16 on this machine" in said

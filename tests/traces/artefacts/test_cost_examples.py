@@ -9,8 +9,7 @@ from released_data import names_like, real_release
 
 from simlab.errors import CostError
 from simlab.traces.artefacts.cost import EXAMPLES, example_cost_files, packaged_cost_files, read_cost_file
-from simlab.traces.artefacts.cost_examples import COST_EXAMPLES, CostExample, made_example, write_examples
-from simlab.traces.artefacts.cost_import import read_timings
+from simlab.traces.artefacts.cost_import import COST_EXAMPLES, CostExample, made_example, read_timings, write_examples
 from simlab.traces.artefacts.kinds import find_file
 
 NAMES = [one.name for one in COST_EXAMPLES]

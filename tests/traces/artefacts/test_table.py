@@ -13,7 +13,7 @@ from made_up_costs import SYNTHETIC
 from places import GOLDEN
 
 from simlab.errors import TraceError
-from simlab.policies.edges.rank_classes import NUM_CLASSES
+from simlab.policies.edges.correction import NUM_CLASSES
 from simlab.traces.artefacts import table as table_file
 from simlab.traces.artefacts.table import (
     CALIBRATION,

@@ -15,9 +15,8 @@ from file_server import FileServer, serving_files
 
 from simlab.errors import TraceError
 from simlab.traces.fetching import fetched, store
-from simlab.traces.fetching.ahead import ITEMS_AHEAD, THREADS
 from simlab.traces.fetching.fetched import fetched_file
-from simlab.traces.fetching.store import held, make_room
+from simlab.traces.fetching.store import ITEMS_AHEAD, THREADS, held, make_room
 from simlab.traces.format.files import draft_file
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.synthetic import DRAFT, SyntheticChannels, write_synthetic_trace

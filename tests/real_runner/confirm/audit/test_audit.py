@@ -11,9 +11,15 @@ from depth import some
 
 from simlab.arrays import Floats, Ints
 from simlab.draft import Prompt
-from simlab.real_runner.confirm.audit import float32_audit as audit
-from simlab.real_runner.confirm.audit.audit import Verdict, verdict_of
-from simlab.real_runner.confirm.audit.float32_audit import TextLosses, audit_text, least_error, measured_bound
+from simlab.real_runner.confirm.audit import audit
+from simlab.real_runner.confirm.audit.audit import (
+    TextLosses,
+    Verdict,
+    audit_text,
+    least_error,
+    measured_bound,
+    verdict_of,
+)
 from simlab.real_runner.decoding.generate import generate
 from simlab.real_runner.record.prompts import read_prompts, render
 from simlab.real_runner.targets.loading import load_target

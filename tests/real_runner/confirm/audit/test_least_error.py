@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simlab.arrays import Floats
-from simlab.real_runner.confirm.audit.float32_audit import least_error
+from simlab.real_runner.confirm.audit.audit import least_error
 from simlab.sampling.choice import Sampling, choose, choose_rows, gap_of
 
 FILTERS = [(0, 1.0), (5, 1.0), (0, 0.7), (12, 0.8), (1, 1.0)]

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from simlab.arrays import Ints
-from simlab.real_runner.confirm.audit.audit import Kind, Verdict, verdict_of
-from simlab.real_runner.confirm.audit.float32_audit import TextLosses
+from simlab.real_runner.confirm.audit.audit import Kind, TextLosses, Verdict, verdict_of
 from simlab.real_runner.decoding.decoded import parting_of
 
 STOP, LIMIT, BOUND = 0, 6, 0.1

@@ -14,8 +14,7 @@ from simlab.real_runner.drafters.ranked import CandidatesRead
 from simlab.real_runner.heads.eagle3 import chain as chain_module
 from simlab.real_runner.heads.eagle3.chain import LiveChain, chain_columns
 from simlab.real_runner.heads.eagle3.head import Eagle3Head
-from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
-from simlab.real_runner.heads.eagle3.producer import Eagle3Producer
+from simlab.real_runner.heads.eagle3.pool import Eagle3Producer, Eagle3Reach
 from simlab.real_runner.models import Models
 from simlab.real_runner.record.record import forward_text
 from simlab.real_runner.targets.model import Target

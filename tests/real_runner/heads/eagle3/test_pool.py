@@ -17,8 +17,7 @@ from simlab.policies.named.eagle3 import Eagle3
 from simlab.policy import ChannelNeed
 from simlab.real_runner.heads.eagle3 import pool as eagle3_pool
 from simlab.real_runner.heads.eagle3 import text as eagle3_text
-from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
-from simlab.real_runner.heads.eagle3.producer import Eagle3Producer
+from simlab.real_runner.heads.eagle3.pool import Eagle3Producer, Eagle3Reach
 from simlab.real_runner.record.record import forward_text
 from simlab.tree import DraftTree
 

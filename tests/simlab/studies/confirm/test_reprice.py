@@ -7,7 +7,7 @@ import numpy as np
 
 from simlab.cost import STAGES
 from simlab.real_runner.confirm.log import ROUND_COLUMNS
-from simlab.studies.confirm.reprice import _timed
+from simlab.studies.confirm.run import _timed
 
 
 def run_of(policy_id: str, positions: list[int], drafted: list[int]) -> Any:  # noqa: ANN401
