@@ -45,8 +45,20 @@ def options(folder: Path, tmp_path: Path) -> RecordOptions:
     )
 
 
-NO_ANSWERS = dict.fromkeys(("temperature", "top_p", "top_k", "seed", "max_new_tokens"))
-"""A text that is taken from a trace is written by nobody."""
+def taken_again(options: RecordOptions, out: Path, dtype: str | None = None) -> RecordOptions:
+    """Another recording, with the texts of the first: nobody writes them, so nothing says how."""
+    return replace(
+        options,
+        prompts=None,
+        text_from=str(options.folder),
+        out=out,
+        dtype=dtype,
+        temperature=None,
+        top_p=None,
+        top_k=None,
+        seed=None,
+        max_new_tokens=None,
+    )
 
 
 def recorded(options: RecordOptions) -> Trace:
@@ -154,7 +166,7 @@ def test_ids_of_another_vocabulary_are_refused(options: RecordOptions, tmp_path:
 def test_a_text_is_told_again_for_another_drafter(folder: Path, options: RecordOptions, tmp_path: Path) -> None:
     earlier = recorded(replace(options, seed=7, temperature=0.9, top_k=30))
     tiny_models.make_drafter(folder / "other", block_size=8, seed=9)
-    again = replace(options, prompts=None, **NO_ANSWERS, text_from=str(options.folder), out=tmp_path / "again")
+    again = taken_again(options, tmp_path / "again")
     same = recorded(again)
     other = recorded(replace(again, draft=str(folder / "other"), out=tmp_path / "other", batch_size=2))
     assert (same.text_id, same.draft_ids) == (earlier.text_id, earlier.draft_ids)
@@ -168,7 +180,7 @@ def test_a_text_is_told_again_for_another_drafter(folder: Path, options: RecordO
 def test_a_text_of_another_target_is_refused(folder: Path, options: RecordOptions, tmp_path: Path) -> None:
     record(options)
     tiny_models.make_target(folder / "stranger", seed=3)
-    again = replace(options, prompts=None, **NO_ANSWERS, text_from=str(options.folder), out=tmp_path / "again")
+    again = taken_again(options, tmp_path / "again")
     with pytest.raises(TraceError, match="the text was recorded with target .*; use the same target"):
         record(replace(again, target=str(folder / "stranger")))
     assert not again.folder.exists()
@@ -176,9 +188,7 @@ def test_a_text_of_another_target_is_refused(folder: Path, options: RecordOption
 
 def test_rows_of_another_dtype_are_refused(options: RecordOptions, tmp_path: Path) -> None:
     record(options)
-    again = replace(
-        options, prompts=None, **NO_ANSWERS, text_from=str(options.folder), out=tmp_path / "again", dtype="bfloat16"
-    )
+    again = taken_again(options, tmp_path / "again", "bfloat16")
     with pytest.raises(TraceError, match="recorded in float32, .* in bfloat16; give --dtype float32"):
         record(again)
     assert not again.folder.exists()
