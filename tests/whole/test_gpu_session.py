@@ -116,6 +116,6 @@ def test_the_field_runs_where_it_is_asked_for(tmp_path: Path) -> None:
     files = [str(tmp_path / name) for name in ("prompts.jsonl", "dev.jsonl")]
     for file in files:
         Path(file).write_text("{}\n")
-    (own,) = of(typed(tmp_path, *files, FIELD_MODELS="mine.json", FIELD_OPTIONS="--quick"), "field")
+    (own,) = of(typed(tmp_path, *files, FIELD_MODELS="mine.json", FIELD_OPTIONS="--quick"), "study")
     assert own[own.index("--models") + 1] == "mine.json"
     assert own[-1] == "--quick"

@@ -79,5 +79,5 @@ def test_a_draft_set_of_another_block_is_added(
                  "--contexts", "128", "--repeats", "2", "--out", str(tmp_path / "cost.json")]) == 0  # fmt: skip
     assert json.loads((tmp_path / "cost.json").read_text())["block_size"] == 3
     capsys.readouterr()
-    assert main(["replay", "--trace", str(out), "--draft", "small", "--cost", str(tmp_path / "cost.json"), "-p",
+    assert main(["replay", "--trace", str(out), "--draft-set", "small", "--cost", str(tmp_path / "cost.json"), "-p",
                  "chain:length=1"]) == 0  # fmt: skip

@@ -111,9 +111,9 @@ def test_a_worker_that_finds_another_trace_refuses(tmp_path: Path) -> None:
         TracePlace(str(tmp_path / "one"), where.text_id).open()
 
 
-@pytest.mark.parametrize("command", ["replay", "optimize", "curves", "scoring"])
+@pytest.mark.parametrize("command", ["replay", "optimize", "study curves", "study scoring"])
 def test_workers_without_ray_are_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([command, "--workers", "2"]) == 2
+    assert main([*command.split(), "--workers", "2"]) == 2
     assert "--workers 2 are workers of Ray; add --ray local" in capsys.readouterr().err
 
 
