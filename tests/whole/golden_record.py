@@ -10,6 +10,7 @@ cores.
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -43,10 +44,8 @@ def outcome(typed: str, work: Path, keep: Path | None, name: str) -> dict[str, o
         check=False,
     )
     text = done.stdout.replace(str(work), "WORK").replace(str(ROOT), "ROOT")
-    try:
+    with contextlib.suppress(ValueError):  # a table is no JSON
         text = json.dumps(json.loads(text), indent=1)
-    except ValueError:
-        pass  # a table
     if keep is not None:
         (keep / f"{name}.out").write_text(text, encoding="utf-8")
     made = sorted(path for path in work.rglob("*") if path.is_file() and path not in before)
