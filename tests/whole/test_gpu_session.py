@@ -17,7 +17,7 @@ FAKE = """#!{python}
 import json, sys
 from pathlib import Path
 from simlab.cli.main import parser_for
-options = vars(parser_for(sys.argv[1]).parse_args(sys.argv[1:]))
+options = vars(parser_for(*sys.argv[1:3]).parse_args(sys.argv[1:]))
 with open({log!r}, "a") as file:
     file.write(json.dumps(sys.argv[1:]) + "\\n")
 out = options.get("out")

@@ -48,7 +48,7 @@ under them. The face of the package, `simlab.__init__`, names all studies and lo
 
 FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     "traces": (
-        ("fetching", "parquet", "ahead"),
+        ("fetching", "parquet"),
         ("format",),
         ("channels",),
         ("results", "artefacts"),

@@ -97,6 +97,8 @@ def import_cost(options: ImportOptions) -> ImportedCost:
     (timings_path,) = options.files
     with as_usage_error():
         options.check_unread(OF_METRICS, timings_path, "timings")
+    if not Path(timings_path).is_file():
+        read_timings(timings_path)  # refuses what is no name of packaged timings either
     if options.out is None:
         raise UsageError(f"{timings_path} holds timings, which become a cost file; name it with --out FILE")
     if Path(options.out).exists():
