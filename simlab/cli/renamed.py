@@ -5,7 +5,7 @@ _OPTIONS: dict[str, dict[str, str]] = {
     "compare": {"--draft": "--draft-set"},
     "optimize": {
         "--draft": "--draft-set",
-        "--report-on": "--trace: what is judged is --trace, what settings are chosen on is --dev-trace",
+        "--report-on": "--trace, and the trace that settings are chosen on is --dev-trace,",
     },
     "advise": {"--draft": "--draft-set", "--choose-on": "--dev-trace"},
     "report": {"--draft": "--draft-set"},

@@ -1,5 +1,6 @@
 """What holds for every command: exit codes, one sentence, nothing heavy before it is needed."""
 
+import dataclasses
 import gc
 import os
 import subprocess
@@ -92,6 +93,41 @@ def test_help_is_there(arguments: list[str], capsys: pytest.CaptureFixture[str])
 def test_a_mistake_is_one_sentence(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(arguments) == 2
     assert said in one_sentence(capsys)
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("import-cost x.csv", "`simlab import-cost` is `simlab import` now"),
+        ("import-metrics x.txt", "`simlab import-metrics` is `simlab import` now"),
+        ("curves", "`simlab curves` is `simlab study curves` now"),
+        ("sparse", "there is no command `sparse` any more"),
+        ("replay --draft x", "there is no option `--draft`; it is --draft-set now"),
+        ("study scoring --draft x", "it is --draft-set now"),
+        ("optimize --report-on x", "it is --trace, and the trace that settings are chosen on is --dev-trace, now"),
+        ("advise --choose-on x", "it is --dev-trace now"),
+        ("export --batches 1", "it is --batch now"),
+    ],
+)
+def test_who_types_an_old_name_is_told_the_new_one(typed: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(typed.split()) == 2
+    assert said in one_sentence(capsys)
+
+
+@pytest.mark.parametrize(
+    "command", [*main.COMMANDS.values(), *(one for _, kinds in main.KINDS.values() for one in kinds.values())]
+)
+def test_every_command_has_options_and_something_to_run(command: main.Command) -> None:
+    kind = main.named(command.options)
+    assert kind.DETAILS.strip()
+    assert dataclasses.is_dataclass(kind)
+    assert callable(main.named(command.run))
+
+
+def test_an_address_is_read_as_it_is_typed() -> None:
+    """A path has no two slashes behind each other."""
+    read = main.parser_for("replay").read(["replay", "--trace", "hf://datasets/org/name"])
+    assert read.trace == "hf://datasets/org/name"
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
