@@ -1,7 +1,7 @@
 """What a person asks of a recording. Nothing here imports torch, so that the command line can read it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -148,6 +148,8 @@ Several machines record a part each: with --shard 0/4 to 3/4, into one folder th
         "NAME",
         group="what is added to --trace",
     )
+    typed_names: frozenset[str] = field(default=frozenset(), repr=False, compare=False, kw_only=True)
+    """Fields that were typed on the command line, also where what was typed is the default."""
 
     def __post_init__(self) -> None:
         given = [one for one in (self.prompts, self.completions, self.text_from, self.trace) if one is not None]

@@ -178,6 +178,8 @@ def _values(kind: type, given: Mapping[str, object], within: str, of: object = N
             values[field.name] = tuple(value) if typed.repeats and isinstance(value, list) else value
     if not within and "command" in {field.name for field in fields(kind)}:
         values["command"] = given["command_line"]
+    if not within and "typed_names" in {field.name for field in fields(kind)}:
+        values["typed_names"] = frozenset(values)
     return values
 
 

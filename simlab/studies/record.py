@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from simlab.errors import TraceError, UsageError
+from simlab.errors import TraceError, UsageError, as_usage_error
 from simlab.options import study
 from simlab.real_runner.record.additions.add import ChannelOptions, DraftOptions, add
 from simlab.real_runner.record.manifests import EAGLE3
@@ -84,20 +84,22 @@ def addition_of(options: RecordOptions) -> ChannelOptions | DraftOptions:
         raise UsageError("--trace names what is added to; say what with --add-channel or --add-draft NAME=CHECKPOINT")
     is_channel = options.add_channel is not None
     names = (*OF_TEXTS, *(OF_DRAFTS if is_channel else ("draft", "draft_set")))
-    given = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) != getattr(RecordOptions, name)]
+    changed = {name for name in names if getattr(options, name) != getattr(RecordOptions, name)} | options.typed_names
+    given = [f"--{name.replace('_', '-')}" for name in names if name in changed]
     if given:
         what = "--add-channel" if is_channel else "--add-draft"
         raise UsageError(f"{', '.join(given)} can change nothing about {what}; leave it out")
     if len(options.devices) > 1:
         raise UsageError(f"an addition runs on one device; give --device {options.first_device}")
-    if options.add_channel is not None:
-        name, checkpoint, settings = options.add_channel
-        channel = ChannelOptions(str(options.trace), name, checkpoint, settings=dict(settings))
-        return _on(options, replace(channel, draft=options.draft, draft_set=options.draft_set))
-    assert options.add_draft is not None
-    name, checkpoint = options.add_draft
-    kept = {one: getattr(options, one) for one in OF_DRAFTS}
-    return _on(options, DraftOptions(str(options.trace), name, checkpoint, **kept))
+    with as_usage_error():
+        if options.add_channel is not None:
+            name, checkpoint, settings = options.add_channel
+            channel = ChannelOptions(str(options.trace), name, checkpoint, settings=dict(settings))
+            return _on(options, replace(channel, draft=options.draft, draft_set=options.draft_set))
+        assert options.add_draft is not None
+        name, checkpoint = options.add_draft
+        kept = {one: getattr(options, one) for one in OF_DRAFTS}
+        return _on(options, DraftOptions(str(options.trace), name, checkpoint, **kept))
 
 
 def _on(options: RecordOptions, wanted: ChannelOptions | DraftOptions) -> ChannelOptions | DraftOptions:

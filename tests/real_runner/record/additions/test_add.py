@@ -245,6 +245,7 @@ def test_the_command_adds_and_estimates(made: Path, trace: Path, capsys: pytest.
         (("--trace", "t", "--add-channel", "flash=h,top_k=0"), "at least 1"),
         (("--trace", "t", "--add-channel", "flash=h,top_k=4,top_k=5"), "is there twice"),
         (("--trace", "t", "--add-channel", "f=h", "--min-width", "8"), "--min-width can change nothing about --add-ch"),
+        (("--trace", "t", "--add-channel", "f=h", "--batch-size", "32"), "--batch-size can change nothing about --add"),
         (("--trace", "t", "--add-draft", "f=h", "--draft", "d"), "--draft can change nothing about --add-draft"),
         (("--trace", "t", "--add-draft", "f=h", "--seed", "0", "--out", "o"), "--out, --seed can change nothing"),
         (("--trace", "t", "--add-draft", "f=h", "--device", "cpu,cpu"), "an addition runs on one device"),
