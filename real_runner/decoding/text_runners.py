@@ -273,7 +273,7 @@ def with_own_graphs(models: Models) -> Models:
     """These models with captured passes and buffers of their own, where passes are captured: a text beside others."""
     if models.graphs is None:
         return models
-    return replace(models, graphs=GraphedModels(models.target, models.block_drafter))
+    return replace(models, graphs=GraphedModels(models.target, models.block_drafter, models.graphs.fused))
 
 
 def speculation(

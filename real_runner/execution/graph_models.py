@@ -17,10 +17,18 @@ from torch import Tensor
 from simlab.arrays import Bools, Longs
 from simlab.draft import Marginals
 from simlab.errors import ModelError
-from simlab.real_runner.drafters.dense import block_logits
+from simlab.real_runner.drafters.dense import block_logits, embedded_tokens, logits_of
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
 from simlab.real_runner.drafters.ranked import CandidatesRead, first_places, marginals_at
 from simlab.real_runner.execution.executions import context_for, rows_for
+from simlab.real_runner.execution.fused_layers import (
+    PackedDrafter,
+    PackedTarget,
+    Regions,
+    can_fuse_drafter,
+    can_fuse_target,
+    compiled,
+)
 from simlab.real_runner.execution.kv_buffers import FixedCache, FixedRows
 from simlab.real_runner.targets.model import Target, features_of, tapped
 from simlab.tree import DraftTree
@@ -175,10 +183,25 @@ def accepted_path(held: TreePass) -> tuple[Tensor, Tensor]:
     return path, accepted.sum().view(1)
 
 
+class FusedModels:
+    """The layers of both models in few kernels; None for one whose layers are of another kind."""
+
+    def __init__(self, target: Target, drafter: DFlashDrafter) -> None:
+        regions = Regions(compiled if target.device.type == "cuda" else lambda region: region)
+        self.target = PackedTarget(target, regions) if can_fuse_target(target) else None
+        self.drafter = PackedDrafter(drafter, regions) if can_fuse_drafter(drafter) else None
+
+    def reach(self, room: int) -> None:
+        """Know so many positions."""
+        for one in (self.target, self.drafter):
+            if one is not None:
+                one.reach(room)
+
+
 class GraphedModels:
     """Passes over keys and values that never move. Of one text at a time: the next one takes the place of the last."""
 
-    def __init__(self, target: Target, drafter: DFlashDrafter) -> None:
+    def __init__(self, target: Target, drafter: DFlashDrafter, fused: FusedModels | None = None) -> None:
         """Begin with no pass captured."""
         if "dynamic" in str(target.config.rope_parameters):
             raise ModelError(
@@ -186,6 +209,7 @@ class GraphedModels:
                 "which no captured pass can do; give --execution eager"
             )
         self.target, self.drafter = target, drafter
+        self.fused = FusedModels(target, drafter) if fused is None else fused
         self.graphs = CapturedGraphs(target.device)
         self._cache: FixedCache | None = None
         self._context: FixedRows | None = None
@@ -296,7 +320,7 @@ class GraphedModels:
             read: what is read at each depth.
         """
         assert self._context is not None
-        num_seen = context_for(most)
+        num_seen = context_for(most + self.num_fresh)
         key = ("draft", num_fresh, num_seen, read)
         self.graphs.run(key, lambda: self._draft(num_fresh, num_seen, read))
 
@@ -352,6 +376,7 @@ class GraphedModels:
             room = max(room, context_for(2 * held))
             self.graphs.forget()
             self._held.rows = self._held.rows.grown(room)
+            self.fused.reach(room)
             self._context = None if self._context is None else self._context.grown(room)
 
     def _number(self) -> Tensor:
@@ -387,23 +412,40 @@ class GraphedModels:
     def _verify(self, held: TreePass, num_seen: int) -> None:
         cache, target = self._held, self.target
         tokens, positions, _ = held.nodes
-        root, num_rows = positions[:1], len(tokens)
-        cache.slots, cache.num_seen = root + torch.arange(num_rows, device=root.device), num_seen
-        visible = (torch.arange(num_seen, device=root.device) < root).repeat(num_rows, 1)
-        visible.index_copy_(1, cache.slots, held.ancestors)
         layer_ids = () if held.features is None else self.drafter.config.target_layer_ids
-        with tapped(target, layer_ids) as taken:
-            states = target.states(tokens[None], cache, visible[None, None], positions[None])
-        if held.features is not None:
-            held.features.copy_(features_of(taken, layer_ids))
-        logits = target.logits(states[0])
+        taken: dict[int, Tensor] = {}
+        if self.fused.target is not None:
+            embedded = target.embedding(tokens)
+            taken[-1] = embedded
+            states = self.fused.target.states(
+                embedded, positions, held.ancestors, cache.rows, num_seen, taken.__setitem__
+            )
+            if held.features is not None:
+                held.features[0].copy_(features_of(taken, layer_ids))
+        else:
+            states = self._states(held, num_seen, layer_ids)
+        logits = target.logits(states)
         values, choices = logits.max(dim=-1)
         held.choices.copy_(choices)
         held.are_laws.copy_(values.isfinite().all())
         if held.logits is not None:
             held.logits.copy_(logits)
+
+    def _states(self, held: TreePass, num_seen: int, layer_ids: Sequence[int]) -> Tensor:
+        """The states of a target's own modules."""
+        cache, target = self._held, self.target
+        tokens, positions, _ = held.nodes
+        root, num_rows = positions[:1], len(tokens)
+        cache.slots, cache.num_seen = root + torch.arange(num_rows, device=root.device), num_seen
+        visible = (torch.arange(num_seen, device=root.device) < root).repeat(num_rows, 1)
+        visible.index_copy_(1, cache.slots, held.ancestors)
+        with tapped(target, layer_ids) as taken:
+            states = target.states(tokens[None], cache, visible[None, None], positions[None])
+        if held.features is not None:
+            held.features.copy_(features_of(taken, layer_ids))
         # What was made within a capture is not kept beyond it.
         cache.slots = torch.empty(0, dtype=torch.int64)
+        return states[0]
 
     def _keep(self, held: TreePass, fresh: Tensor | None, num_kept: int) -> None:
         path, num_accepted = accepted_path(held)
@@ -420,15 +462,31 @@ class GraphedModels:
         assert self._context is not None
         fresh = self._fresh[num_fresh]
         slots = self._fresh_start + torch.arange(num_fresh, device=fresh.device)
-        new = self.drafter.context_at(fresh, slots)
-        for layer, (keys, values) in enumerate(zip(new.keys, new.values, strict=True)):
-            self._context.write(2 * layer, slots, keys)
-            self._context.write(2 * layer + 1, slots, values)
-        context = self._context.context(num_seen)
-        logits = block_logits(self.drafter, self.target, self._root, self._root_position, context)[0]
+        if self.fused.drafter is not None:
+            logits = self._drafted(self.fused.drafter, fresh, slots, num_seen)
+        else:
+            new = self.drafter.context_at(fresh, slots)
+            for layer, (keys, values) in enumerate(zip(new.keys, new.values, strict=True)):
+                self._context.write(2 * layer, slots, keys)
+                self._context.write(2 * layer + 1, slots, values)
+            context = self._context.context(num_seen)
+            logits = block_logits(self.drafter, self.target, self._root, self._root_position, context)[0]
         first, entropies, are_laws = first_places(logits, read)
         if read not in self._drafts:
             self._drafts[read] = torch.zeros_like(first), torch.zeros_like(entropies)
         for kept, found in zip(self._drafts[read], (first, entropies), strict=True):
             kept.copy_(found)
         self._drafts_are_laws.copy_(are_laws)
+
+    def _drafted(self, fused: PackedDrafter, fresh: Tensor, slots: Tensor, num_seen: int) -> Tensor:
+        """The logits of a block, ``[D, V]``. Its own keys lie behind the context, where the next context will."""
+        assert self._context is not None
+        drafter, config = self.drafter, self.drafter.config
+        fused.take(fresh[0], slots, self._context)
+        block = torch.arange(config.block_size, device=fresh.device)
+        tokens = torch.where(block == 0, self._root, config.mask_token_id)
+        embedded = embedded_tokens(drafter, self.target, tokens)
+        if config.input_embedding_scale != 1:
+            embedded = embedded * config.input_embedding_scale
+        states = fused.states(embedded, self._root_position + block, fused.sees, self._context, num_seen)
+        return logits_of(drafter, self.target, states[config.first_slot :])

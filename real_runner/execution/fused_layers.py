@@ -1,0 +1,257 @@
+"""A decoder's layers over rows at fixed slots, in few kernels: what captured passes of both models are made of.
+
+Between two attentions a layer's work is one region, compiled once for all layers and sizes: what follows an attention,
+the perceptron, and the next layer's projections, which end in keys and values that are written where they belong.
+Projections of the same input are one product. The arithmetic is that of the models' own modules, in another order of
+kernels; their weights become views of the joined ones, so nothing is held twice.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear, silu
+
+from simlab.real_runner.attention.tree_attention import tree_attention
+from simlab.real_runner.drafters.dflash import DFlashDrafter, hidden_block
+from simlab.real_runner.execution.kv_buffers import FixedRows
+from simlab.real_runner.targets.model import Target
+
+FUSED_LAYERS = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer")
+"""Classes of transformers whose layers are known: attention and then an MLP, each behind a norm and added."""
+
+
+class _Norm(Protocol):
+    weight: Tensor
+
+
+class PackedLayer(nn.Module):
+    """The weights of a layer, those of one product joined."""
+
+    def __init__(self, layer: nn.Module, head_size: int) -> None:
+        super().__init__()
+        attention, mlp = cast(nn.Module, layer.self_attn), cast(nn.Module, layer.mlp)
+        inputs = [cast(nn.Linear, getattr(attention, f"{name}_proj")) for name in "qkv"]
+        self.head_size, self.eps = head_size, _eps(layer.input_layernorm)
+        self.num_heads, self.num_groups = (inputs[i].out_features // head_size for i in (0, 1))
+        self.inputs, self.inputs_bias = _joined(inputs)
+        self.gates, self.gates_bias = _joined([cast(nn.Linear, mlp.gate_proj), cast(nn.Linear, mlp.up_proj)])
+        out, down = cast(nn.Linear, attention.o_proj), cast(nn.Linear, mlp.down_proj)
+        self.out, self.out_bias, self.down, self.down_bias = out.weight, out.bias, down.weight, down.bias
+        self.norm = cast(_Norm, layer.input_layernorm).weight
+        self.norm_behind = cast(_Norm, layer.post_attention_layernorm).weight
+        self.query_norm = cast(_Norm, attention.q_norm).weight if hasattr(attention, "q_norm") else None
+        self.key_norm = cast(_Norm, attention.k_norm).weight if hasattr(attention, "k_norm") else None
+
+
+def _eps(norm: object) -> float:
+    return cast(float, getattr(norm, "variance_epsilon", None) or getattr(norm, "eps", None))
+
+
+def _joined(products: Sequence[nn.Linear]) -> tuple[nn.Parameter, nn.Parameter | None]:
+    """The weights below each other, of which those of the products become views; and their biases."""
+    weights = nn.Parameter(torch.cat([one.weight.detach() for one in products]), requires_grad=False)
+    sizes = [one.out_features for one in products]
+    for one, part in zip(products, weights.detach().split(sizes), strict=True):
+        one.weight.data = part
+    if products[0].bias is None:
+        return weights, None
+    biases = nn.Parameter(torch.cat([one.bias.detach() for one in products]), requires_grad=False)
+    for one, part in zip(products, biases.detach().split(sizes), strict=True):
+        one.bias.data = part
+    return weights, biases
+
+
+def _normed(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    wide = x.float()
+    return weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
+
+
+def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    first, second = x.chunk(2, dim=-1)
+    return x * cos[:, None] + torch.cat([-second, first], dim=-1) * sin[:, None]
+
+
+def _write(
+    layer: PackedLayer, key: Tensor, value: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values: Tensor, at: Tensor
+) -> None:
+    """Rotated keys and values of rows ``[R, E x F]``, to slots int64 ``[R]`` of ``[E, room, F]``."""
+    key = key.unflatten(-1, (layer.num_groups, layer.head_size))
+    if layer.key_norm is not None:
+        key = _normed(key, layer.key_norm, layer.eps)
+    keys.index_copy_(1, at, _rotated(key, cos, sin).transpose(0, 1))
+    values.index_copy_(1, at, value.unflatten(-1, (layer.num_groups, layer.head_size)).transpose(0, 1))
+
+
+def _before(
+    layer: PackedLayer, x: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values: Tensor, at: Tensor
+) -> Tensor:
+    """Rotated queries ``[R, A, F]`` of inputs ``[R, H]``; keys and values are written."""
+    of_groups = layer.num_groups * layer.head_size
+    products = linear(_normed(x, layer.norm, layer.eps), layer.inputs, layer.inputs_bias)
+    query, key, value = products.split([layer.num_heads * layer.head_size, of_groups, of_groups], dim=-1)
+    _write(layer, key, value, cos, sin, keys, values, at)
+    query = query.unflatten(-1, (layer.num_heads, layer.head_size))
+    if layer.query_norm is not None:
+        query = _normed(query, layer.query_norm, layer.eps)
+    return _rotated(query, cos, sin)
+
+
+def _behind(layer: PackedLayer, x: Tensor, mixed: Tensor) -> Tensor:
+    """What the layer hands on, ``[R, H]``, of its input and of what its heads have mixed, ``[R, A x F]``."""
+    x = x + linear(mixed, layer.out, layer.out_bias)
+    gate, up = linear(_normed(x, layer.norm_behind, layer.eps), layer.gates, layer.gates_bias).chunk(2, dim=-1)
+    return x + linear(silu(gate) * up, layer.down, layer.down_bias)
+
+
+def _between(
+    layer: PackedLayer,
+    following: PackedLayer,
+    x: Tensor,
+    mixed: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    at: Tensor,
+) -> tuple[Tensor, Tensor]:
+    x = _behind(layer, x, mixed)
+    return x, _before(following, x, cos, sin, keys, values, at)
+
+
+def _last(layer: PackedLayer, x: Tensor, mixed: Tensor, norm: Tensor, eps: float) -> Tensor:
+    return _normed(_behind(layer, x, mixed), norm, eps)
+
+
+def _project(layers: "PackedLayers", features: Tensor, cos: Tensor, sin: Tensor, rows: Tensor, at: Tensor) -> None:
+    """Keys and values of all layers, of the target's features ``[R, taps x H]``."""
+    x = _normed(linear(features, layers.context, layers.context_bias), layers.context_norm, layers.context_eps)
+    for number, layer in enumerate(layers.each()):
+        sizes = [layer.num_heads * layer.head_size, 2 * layer.num_groups * layer.head_size]
+        bias = None if layer.inputs_bias is None else layer.inputs_bias.split(sizes)[1]
+        key, value = linear(x, layer.inputs.split(sizes)[1], bias).chunk(2, dim=-1)
+        _write(layer, key, value, cos, sin, rows[2 * number, 0], rows[2 * number + 1, 0], at)
+
+
+Compiler = Callable[[Callable[..., object]], Callable[..., object]]
+"""Makes of a region a function that computes the same."""
+
+
+def compiled(region: Callable[..., object]) -> Callable[..., object]:
+    """The region as torch.compile makes it, once for all sizes of texts and trees."""
+    return torch.compile(region, dynamic=True, fullgraph=True)
+
+
+class Regions:
+    """The pieces that layers are run in; those of both models are the same, and are compiled once."""
+
+    def __init__(self, compiler: Compiler) -> None:
+        self.before, self.between = compiler(_before), compiler(_between)
+        self.last, self.project = compiler(_last), compiler(_project)
+
+
+class PackedLayers(nn.Module):
+    """The layers of a decoder, and how they are run over rows at fixed slots."""
+
+    def __init__(self, layers: Iterable[nn.Module], head_size: int, norm: nn.Module, regions: Regions) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(PackedLayer(layer, head_size) for layer in layers)
+        self.norm, self.eps, self.scaling = cast(_Norm, norm).weight, _eps(norm), head_size**-0.5
+        self._regions = regions
+        self.register_buffer("cos", torch.empty(0), persistent=False)
+        self.register_buffer("sin", torch.empty(0), persistent=False)
+
+    def each(self) -> "list[PackedLayer]":
+        """The layers in order."""
+        return [cast(PackedLayer, layer) for layer in self.layers]
+
+    def states(
+        self,
+        x: Tensor,
+        positions: Tensor,
+        ancestors: Tensor,
+        rows: FixedRows,
+        num_seen: int,
+        tap: Callable[[int, Tensor], None] | None = None,
+    ) -> Tensor:
+        """States ``[R, H]`` after the final norm, of embedded nodes ``[R, H]``.
+
+        Args:
+            x: the nodes; the first one is the root.
+            positions: int64 ``[R]``, absolute.
+            ancestors: bool ``[R, R]``, a node itself counted.
+            rows: keys and values of all layers; node i is written to slot ``root + i``.
+            num_seen: slots that are looked at.
+            tap: is told each layer's number and the state behind it.
+        """
+        layers, root = self.each(), positions[:1]
+        at = root + torch.arange(len(x), device=x.device)
+        cos, sin = self.cos.index_select(0, positions), self.sin.index_select(0, positions)
+        parts = [(rows.tensor[2 * i, 0], rows.tensor[2 * i + 1, 0]) for i in range(len(layers))]
+        query = cast(Tensor, self._regions.before(layers[0], x, cos, sin, *parts[0], at))
+        for number, layer in enumerate(layers):
+            mixed = tree_attention(query, *parts[number], root, ancestors, num_seen, self.scaling)
+            if number + 1 < len(layers):
+                found = self._regions.between(layer, layers[number + 1], x, mixed, cos, sin, *parts[number + 1], at)
+                x, query = cast(tuple[Tensor, Tensor], found)
+            else:
+                x = cast(Tensor, self._regions.last(layer, x, mixed, self.norm, self.eps))
+            if tap is not None:
+                tap(number, x)
+        return x
+
+
+class PackedTarget(PackedLayers):
+    """A target's layers."""
+
+    def __init__(self, target: Target, regions: Regions) -> None:
+        decoder = cast(nn.Module, target.model.get_decoder())
+        attention = cast(nn.Module, target.layers[0].self_attn)
+        super().__init__(target.layers, cast(int, attention.head_dim), cast(nn.Module, decoder.norm), regions)
+        self._rotary = cast(Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], decoder.rotary_emb)
+        self._like = target.embedding.weight
+
+    def reach(self, room: int) -> None:
+        """Know the rotations of so many positions."""
+        positions = torch.arange(room, device=self._like.device)
+        cos, sin = self._rotary(self._like, positions[None])
+        self.cos, self.sin = cos[0], sin[0]
+
+
+class PackedDrafter(PackedLayers):
+    """A drafter's layers, and the projection of its context."""
+
+    def __init__(self, drafter: DFlashDrafter, regions: Regions) -> None:
+        super().__init__(drafter.layers, drafter.config.head_dim, drafter.norm, regions)
+        self._rotation = drafter._rotation
+        self.context, self.context_bias = drafter.fc.weight, drafter.fc.bias
+        self.context_norm, self.context_eps = drafter.hidden_norm.weight, drafter.hidden_norm.eps
+        hidden = hidden_block(drafter.config.views[0], drafter.config.block_size, drafter.fc.weight.device)
+        size = drafter.config.block_size
+        self.sees = torch.ones(size, size, dtype=torch.bool, device=drafter.fc.weight.device)
+        if hidden is not None:
+            self.sees = ~hidden
+
+    def reach(self, room: int) -> None:
+        """Know the rotations of so many positions."""
+        weight = self.context_norm
+        cos, sin = self._rotation(torch.arange(room, device=weight.device), weight.dtype)
+        self.cos, self.sin = cos, sin
+
+    def take(self, features: Tensor, slots: Tensor, rows: FixedRows) -> None:
+        """Project features ``[R, taps x H]`` into keys and values at slots, which are absolute positions."""
+        cos, sin = self.cos.index_select(0, slots), self.sin.index_select(0, slots)
+        self._regions.project(self, features, cos, sin, rows.tensor, slots)
+
+
+def can_fuse_target(target: Target) -> bool:
+    """Whether all layers are of a class that is known, with one activation."""
+    kinds = {type(layer).__name__ for layer in target.layers}
+    return kinds <= set(FUSED_LAYERS) and getattr(target.model.config, "hidden_act", "silu") == "silu"
+
+
+def can_fuse_drafter(drafter: DFlashDrafter) -> bool:
+    """Whether all layers see all of the context, and the same of the block."""
+    views = set(drafter.config.views)
+    return len(views) == 1 and next(iter(views)).window is None
