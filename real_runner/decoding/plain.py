@@ -51,6 +51,7 @@ class StageMarks:
         """
         self._is_gpu, self._outside = device.type == "cuda", outside
         self._events: list[torch.cuda.Event] = []
+        self._spare: list[torch.cuda.Event] = []
         self._times: list[float] = []
         self._outsides: list[float] = []
 
@@ -58,7 +59,7 @@ class StageMarks:
         """Here one stage ends and the next begins."""
         self._outsides.append(self._outside())
         if self._is_gpu:
-            event = torch.cuda.Event(enable_timing=True)
+            event = self._spare.pop() if self._spare else torch.cuda.Event(enable_timing=True)
             event.record()
             self._events.append(event)
         else:
@@ -69,6 +70,7 @@ class StageMarks:
         events = [1e-3 * first.elapsed_time(second) for first, second in pairwise(self._events)]
         times = [second - first for first, second in pairwise(self._times)]
         outside = [second - first for first, second in pairwise(self._outsides)]
+        self._spare += self._events
         self._events, self._times, self._outsides = [], [], []
         # Two clocks may differ a little where a device waited.
         return [max(0.0, spent - other) for spent, other in zip(events or times, outside, strict=True)]

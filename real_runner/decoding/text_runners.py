@@ -71,10 +71,8 @@ class GraphPlainDecoding:
             token = chooser(self._target, held.logits, self._sampling, self._key)(0, self._position + 1)
             graphed.place(token, self._position + 1, is_drawn)
         else:
-            tokens, are_laws = graphed.fetched(held.choices, held.are_laws)
-            if not bool(are_laws):
-                raise self._target.no_law()
-            token = int(tokens)
+            graphed.wait()
+            (token,) = graphed.chosen(held)
         self._text.append(token)
         self._position += 1
         return time.perf_counter() - began - (graphed.graphs.seconds - captured)
@@ -164,14 +162,15 @@ class GraphSpeculation:
         select_s = time.perf_counter() - began
         check_drafted(policy, tree, text.root, self._models.target.vocab_size)
         is_drawn = self._sampling.temperature > 0
+        depths = tree.depths()
         self._marks.mark()
-        held = graphed.verify(tree, position, self._read is not None, is_drawn)
+        held = graphed.verify(tree, depths, position, self._read is not None, is_drawn)
         drawn: dict[int, int] = {}
         if is_drawn:
             follow(tree, self._drawing(held, drawn), position, text.num_left, self._models.target.stop_token_ids)
             graphed.choose(held, _places(drawn, tree.num_nodes))
         self._marks.mark()
-        num_fresh = graphed.keep(held, position, int(tree.depths().max()))
+        num_fresh = graphed.keep(held, position, int(depths.max()))
         self._marks.mark()
         if self._read is not None:
             graphed.draft(num_fresh, position + num_fresh + 1, self._read)
@@ -226,7 +225,8 @@ class GraphSpeculation:
 
     def _take_draft(self) -> None:
         assert self._read is not None
-        self._marginals = self._graphed.marginals(*self._graphed.fetched(*self._graphed.drafted(self._read)))
+        self._graphed.wait()
+        self._marginals = self._graphed.marginals(self._read)
 
     def _drawing(self, held: TreePass, drawn: dict[int, int]) -> Choose:
         """The target's choices with the text's noise; what was asked for is kept by its row."""
@@ -241,14 +241,10 @@ class GraphSpeculation:
 
     def _wait(self, held: TreePass) -> list[int]:
         """The choices, once the device has gone through verification and the next draft, which is taken here."""
-        drafted = () if self._read is None else self._graphed.drafted(self._read)
-        choices, are_laws, *draft = self._graphed.fetched(held.choices, held.are_laws, *drafted)
-        if not bool(are_laws):
-            raise self._models.target.no_law()
-        if draft:
-            self._marginals = self._graphed.marginals(*draft)
-        chosen: list[int] = choices.tolist()
-        return chosen
+        self._graphed.wait()
+        if self._read is not None:
+            self._marginals = self._graphed.marginals(self._read)
+        return self._graphed.chosen(held)
 
 
 def _read(models: Models, policy: AnyPolicy) -> CandidatesRead:

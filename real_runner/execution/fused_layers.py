@@ -68,34 +68,50 @@ def _normed(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
 
 
-def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def _rotated(x: Tensor, rotations: Tensor, positions: Tensor) -> Tensor:
+    """Heads ``[R, A, F]`` at positions ``[R]``; rotations ``[2, room, F]`` are cosines and sines."""
+    cos, sin = rotations[:, positions]
     first, second = x.chunk(2, dim=-1)
     return x * cos[:, None] + torch.cat([-second, first], dim=-1) * sin[:, None]
 
 
 def _write(
-    layer: PackedLayer, key: Tensor, value: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values: Tensor, at: Tensor
+    layer: PackedLayer, key: Tensor, value: Tensor, rotations: Tensor, positions: Tensor, held: Tensor, at: Tensor
 ) -> None:
-    """Rotated keys and values of rows ``[R, E x F]``, to slots int64 ``[R]`` of ``[E, room, F]``."""
+    """Rotated keys and values of rows ``[R, E x F]``, to slots int64 ``[R]`` of ``[2, 1, E, room, F]``."""
     key = key.unflatten(-1, (layer.num_groups, layer.head_size))
     if layer.key_norm is not None:
         key = _normed(key, layer.key_norm, layer.eps)
-    keys.index_copy_(1, at, _rotated(key, cos, sin).transpose(0, 1))
-    values.index_copy_(1, at, value.unflatten(-1, (layer.num_groups, layer.head_size)).transpose(0, 1))
+    held[0, 0].index_copy_(1, at, _rotated(key, rotations, positions).transpose(0, 1))
+    held[1, 0].index_copy_(1, at, value.unflatten(-1, (layer.num_groups, layer.head_size)).transpose(0, 1))
 
 
-def _before(
-    layer: PackedLayer, x: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values: Tensor, at: Tensor
-) -> Tensor:
+def _before(layer: PackedLayer, x: Tensor, rotations: Tensor, positions: Tensor, held: Tensor, at: Tensor) -> Tensor:
     """Rotated queries ``[R, A, F]`` of inputs ``[R, H]``; keys and values are written."""
     of_groups = layer.num_groups * layer.head_size
     products = linear(_normed(x, layer.norm, layer.eps), layer.inputs, layer.inputs_bias)
     query, key, value = products.split([layer.num_heads * layer.head_size, of_groups, of_groups], dim=-1)
-    _write(layer, key, value, cos, sin, keys, values, at)
+    _write(layer, key, value, rotations, positions, held, at)
     query = query.unflatten(-1, (layer.num_heads, layer.head_size))
     if layer.query_norm is not None:
         query = _normed(query, layer.query_norm, layer.eps)
-    return _rotated(query, cos, sin)
+    return _rotated(query, rotations, positions)
+
+
+def _first(
+    layer: PackedLayer,
+    tokens: Tensor,
+    embedding: Tensor,
+    scale: float,
+    rotations: Tensor,
+    positions: Tensor,
+    held: Tensor,
+    at: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Embedded tokens ``[R, H]``, and the first layer's queries."""
+    x = torch.nn.functional.embedding(tokens, embedding)
+    x = x if scale == 1 else x * scale
+    return x, _before(layer, x, rotations, positions, held, at)
 
 
 def _behind(layer: PackedLayer, x: Tensor, mixed: Tensor) -> Tensor:
@@ -110,28 +126,28 @@ def _between(
     following: PackedLayer,
     x: Tensor,
     mixed: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    keys: Tensor,
-    values: Tensor,
+    rotations: Tensor,
+    positions: Tensor,
+    held: Tensor,
     at: Tensor,
 ) -> tuple[Tensor, Tensor]:
+    """What a layer hands on, and the next one's queries."""
     x = _behind(layer, x, mixed)
-    return x, _before(following, x, cos, sin, keys, values, at)
+    return x, _before(following, x, rotations, positions, held, at)
 
 
 def _last(layer: PackedLayer, x: Tensor, mixed: Tensor, norm: Tensor, eps: float) -> Tensor:
     return _normed(_behind(layer, x, mixed), norm, eps)
 
 
-def _project(layers: "PackedLayers", features: Tensor, cos: Tensor, sin: Tensor, rows: Tensor, at: Tensor) -> None:
-    """Keys and values of all layers, of the target's features ``[R, taps x H]``."""
+def _project(layers: "PackedDrafter", features: Tensor, rotations: Tensor, rows: Tensor, at: Tensor) -> None:
+    """Keys and values of all layers, of the target's features ``[R, taps x H]`` at positions that are their slots."""
     x = _normed(linear(features, layers.context, layers.context_bias), layers.context_norm, layers.context_eps)
     for number, layer in enumerate(layers.each()):
         sizes = [layer.num_heads * layer.head_size, 2 * layer.num_groups * layer.head_size]
         bias = None if layer.inputs_bias is None else layer.inputs_bias.split(sizes)[1]
         key, value = linear(x, layer.inputs.split(sizes)[1], bias).chunk(2, dim=-1)
-        _write(layer, key, value, cos, sin, rows[2 * number, 0], rows[2 * number + 1, 0], at)
+        _write(layer, key, value, rotations, at, rows[2 * number : 2 * number + 2], at)
 
 
 Compiler = Callable[[Callable[..., object]], Callable[..., object]]
@@ -143,12 +159,20 @@ def compiled(region: Callable[..., object]) -> Callable[..., object]:
     return torch.compile(region, dynamic=True, fullgraph=True)
 
 
+def as_it_is(region: Callable[..., object]) -> Callable[..., object]:
+    """The region, operation by operation: on a CPU, where nothing is captured."""
+    return region
+
+
 class Regions:
     """The pieces that layers are run in; those of both models are the same, and are compiled once."""
 
     def __init__(self, compiler: Compiler) -> None:
-        self.before, self.between = compiler(_before), compiler(_between)
+        self.first, self.between = compiler(_first), compiler(_between)
         self.last, self.project = compiler(_last), compiler(_project)
+
+
+_Pair = tuple[Tensor, Tensor]
 
 
 class PackedLayers(nn.Module):
@@ -159,8 +183,6 @@ class PackedLayers(nn.Module):
         self.layers = nn.ModuleList(PackedLayer(layer, head_size) for layer in layers)
         self.norm, self.eps, self.scaling = cast(_Norm, norm).weight, _eps(norm), head_size**-0.5
         self._regions = regions
-        self.register_buffer("cos", torch.empty(0), persistent=False)
-        self.register_buffer("sin", torch.empty(0), persistent=False)
 
     def each(self) -> "list[PackedLayer]":
         """The layers in order."""
@@ -168,37 +190,43 @@ class PackedLayers(nn.Module):
 
     def states(
         self,
-        x: Tensor,
+        tokens: Tensor,
+        embedding: Tensor,
         positions: Tensor,
         ancestors: Tensor,
+        rotations: Tensor,
         rows: FixedRows,
         num_seen: int,
-        tap: Callable[[int, Tensor], None] | None = None,
+        tap: Callable[[int, Tensor], None] = lambda _number, _state: None,
+        scale: float = 1,
     ) -> Tensor:
-        """States ``[R, H]`` after the final norm, of embedded nodes ``[R, H]``.
+        """States ``[R, H]`` after the final norm, of nodes.
 
         Args:
-            x: the nodes; the first one is the root.
+            tokens: int64 ``[R]``; the first one is the root.
+            embedding: ``[V, H]``.
             positions: int64 ``[R]``, absolute.
             ancestors: bool ``[R, R]``, a node itself counted.
+            rotations: of all positions, ``[2, room, F]``; as `rotations` gives them.
             rows: keys and values of all layers; node i is written to slot ``root + i``.
             num_seen: slots that are looked at.
-            tap: is told each layer's number and the state behind it.
+            tap: is told each layer's number and the state behind it, -1 for the embedding.
+            scale: of the embedding.
         """
-        layers, root = self.each(), positions[:1]
-        at = root + torch.arange(len(x), device=x.device)
-        cos, sin = self.cos.index_select(0, positions), self.sin.index_select(0, positions)
-        parts = [(rows.tensor[2 * i, 0], rows.tensor[2 * i + 1, 0]) for i in range(len(layers))]
-        query = cast(Tensor, self._regions.before(layers[0], x, cos, sin, *parts[0], at))
+        layers, root, run = self.each(), positions[:1], self._regions
+        at = root + torch.arange(len(tokens), device=root.device)
+        held, where = rows.tensor, (rotations, positions)
+        x, query = cast(_Pair, run.first(layers[0], tokens, embedding, scale, *where, held[:2], at))
+        tap(-1, x)
         for number, layer in enumerate(layers):
-            mixed = tree_attention(query, *parts[number], root, ancestors, num_seen, self.scaling)
+            keys, values = held[2 * number, 0], held[2 * number + 1, 0]
+            mixed = tree_attention(query, keys, values, root, ancestors, num_seen, self.scaling)
             if number + 1 < len(layers):
-                found = self._regions.between(layer, layers[number + 1], x, mixed, cos, sin, *parts[number + 1], at)
-                x, query = cast(tuple[Tensor, Tensor], found)
+                following = held[2 * number + 2 : 2 * number + 4]
+                x, query = cast(_Pair, run.between(layer, layers[number + 1], x, mixed, *where, following, at))
             else:
-                x = cast(Tensor, self._regions.last(layer, x, mixed, self.norm, self.eps))
-            if tap is not None:
-                tap(number, x)
+                x = cast(Tensor, run.last(layer, x, mixed, self.norm, self.eps))
+            tap(number, x)
         return x
 
 
@@ -212,11 +240,10 @@ class PackedTarget(PackedLayers):
         self._rotary = cast(Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], decoder.rotary_emb)
         self._like = target.embedding.weight
 
-    def reach(self, room: int) -> None:
-        """Know the rotations of so many positions."""
+    def rotations(self, room: int) -> Tensor:
+        """Cosines and sines of the first positions, ``[2, room, F]``."""
         positions = torch.arange(room, device=self._like.device)
-        cos, sin = self._rotary(self._like, positions[None])
-        self.cos, self.sin = cos[0], sin[0]
+        return torch.cat(self._rotary(self._like, positions[None]))
 
 
 class PackedDrafter(PackedLayers):
@@ -233,16 +260,14 @@ class PackedDrafter(PackedLayers):
         if hidden is not None:
             self.sees = ~hidden
 
-    def reach(self, room: int) -> None:
-        """Know the rotations of so many positions."""
+    def rotations(self, room: int) -> Tensor:
+        """Cosines and sines of the first positions, ``[2, room, F]``."""
         weight = self.context_norm
-        cos, sin = self._rotation(torch.arange(room, device=weight.device), weight.dtype)
-        self.cos, self.sin = cos, sin
+        return torch.stack(self._rotation(torch.arange(room, device=weight.device), weight.dtype))
 
-    def take(self, features: Tensor, slots: Tensor, rows: FixedRows) -> None:
+    def take(self, features: Tensor, slots: Tensor, rotations: Tensor, rows: FixedRows) -> None:
         """Project features ``[R, taps x H]`` into keys and values at slots, which are absolute positions."""
-        cos, sin = self.cos.index_select(0, slots), self.sin.index_select(0, slots)
-        self._regions.project(self, features, cos, sin, rows.tensor, slots)
+        self._regions.project(self, features, rotations, rows.tensor, slots)
 
 
 def can_fuse_target(target: Target) -> bool:

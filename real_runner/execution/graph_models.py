@@ -9,15 +9,16 @@ as they are, which is slower than passes of just the right size and is there to 
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from simlab.arrays import Bools, Longs
+from simlab.arrays import Ints, Longs
 from simlab.draft import Marginals
 from simlab.errors import ModelError
-from simlab.real_runner.drafters.dense import block_logits, embedded_tokens, logits_of
+from simlab.real_runner.drafters.dense import block_logits, logits_of
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
 from simlab.real_runner.drafters.ranked import CandidatesRead, first_places, marginals_at
 from simlab.real_runner.execution.executions import context_for, rows_for
@@ -25,6 +26,7 @@ from simlab.real_runner.execution.fused_layers import (
     PackedDrafter,
     PackedTarget,
     Regions,
+    as_it_is,
     can_fuse_drafter,
     can_fuse_target,
     compiled,
@@ -113,6 +115,34 @@ NO_PARENT = -1
 """Of the root, and of rows that are no nodes; no choice is looked up there."""
 
 
+def on_host(like: Tensor) -> Tensor:
+    """Memory of the host that a device copies to and from by itself; beside a CPU any memory."""
+    return torch.zeros(like.shape, dtype=like.dtype, pin_memory=like.device.type == "cuda")
+
+
+class HostRows:
+    """The host's side of a pass: the tree goes in, choices come out. Copies are part of the captured work."""
+
+    def __init__(self, nodes: Tensor, ancestors: Tensor, choices: Tensor, are_laws: Tensor) -> None:
+        self.nodes, self.ancestors, self.choices, self.are_laws = map(on_host, (nodes, ancestors, choices, are_laws))
+        self._nodes, self._ancestors = self.nodes.numpy(), self.ancestors.numpy()
+        self._numbers = np.arange(len(self._ancestors))
+
+    def put(self, tree: DraftTree, depths: Ints, position: int) -> None:
+        """A tree whose root stands at an absolute position.
+
+        Rows behind the nodes hold token 0 at the root's position and see the text before it and themselves.
+        """
+        nodes, ancestors, num = self._nodes, self._ancestors, tree.num_nodes
+        nodes[0, :num], nodes[0, num:] = tree.tokens, 0
+        nodes[1, :num], nodes[1, num:] = depths, 0
+        nodes[1] += position
+        nodes[2, 1:num], nodes[2, num:], nodes[2, 0] = tree.parents[1:], NO_PARENT, NO_PARENT
+        ancestors[:num, :num], ancestors[:num, num:], ancestors[num:] = tree.ancestor_mask(), False, False
+        behind = self._numbers[num:]
+        ancestors[behind, behind] = True
+
+
 @dataclass(slots=True, eq=False)
 class TreePass:
     """A pass over a tree of up to R nodes.
@@ -122,6 +152,7 @@ class TreePass:
         ancestors: bool ``[R, R]``, a node itself counted.
         choices: int64 ``[R]``, the target's own token after each node.
         are_laws: bool ``[]``, whether every row of logits is a law.
+        host: what the pass reads from the host and leaves there.
         logits: float32 ``[R, V]``; None where the choices are all that is asked for.
         features: ``[1, R, taps x H]``; None without a drafter.
     """
@@ -130,6 +161,7 @@ class TreePass:
     ancestors: Tensor
     choices: Tensor
     are_laws: Tensor
+    host: "HostRows"
     logits: Tensor | None = None
     features: Tensor | None = None
 
@@ -141,61 +173,63 @@ class TreePass:
 
 def empty_pass(num_rows: int, device: torch.device) -> TreePass:
     """A pass of so many rows, without logits and features."""
-    return TreePass(
-        torch.zeros(3, num_rows, dtype=torch.int64, device=device),
-        torch.eye(num_rows, dtype=torch.bool, device=device),
-        torch.zeros(num_rows, dtype=torch.int64, device=device),
-        torch.ones((), dtype=torch.bool, device=device),
-    )
+    nodes = torch.zeros(3, num_rows, dtype=torch.int64, device=device)
+    ancestors = torch.eye(num_rows, dtype=torch.bool, device=device)
+    choices = torch.zeros(num_rows, dtype=torch.int64, device=device)
+    are_laws = torch.ones((), dtype=torch.bool, device=device)
+    return TreePass(nodes, ancestors, choices, are_laws, HostRows(nodes, ancestors, choices, are_laws))
 
 
-def rows_of(tree: DraftTree, position: int, num_rows: int) -> tuple[Longs, Bools]:
-    """A tree whose root stands at an absolute position, as the nodes and ancestors of a pass.
-
-    Rows behind the nodes hold token 0 at the root's position and see the text before it and themselves.
-
-    Returns:
-        int64 ``[3, R]`` and bool ``[R, R]``.
-    """
-    num = tree.num_nodes
-    nodes, ancestors = np.zeros((3, num_rows), np.int64), np.eye(num_rows, dtype=np.bool_)
-    nodes[1], nodes[2] = position, NO_PARENT
-    nodes[0, :num], nodes[1, :num], nodes[2, 1:num] = tree.tokens, position + tree.depths(), tree.parents[1:]
-    ancestors[:num, :num] = tree.ancestor_mask()
-    return nodes, ancestors
-
-
-def accepted_path(held: TreePass) -> tuple[Tensor, Tensor]:
+def accepted_path(nodes: Tensor, ancestors: Tensor, choices: Tensor) -> tuple[Tensor, Tensor]:
     """The nodes that are the target's own choices from the root down, found on the device.
+
+    Arguments as in `TreePass`.
 
     Returns:
         Rows int64 ``[R + 1]``: the node at each depth as far as any was accepted, behind that the row of the same
         number; and the number of accepted nodes, the root counted, int64 ``[1]``.
     """
-    tokens, positions, parents = held.nodes
-    rows = torch.arange(held.num_rows, device=tokens.device)
+    tokens, positions, parents = nodes
+    num_rows = len(tokens)
+    rows = torch.arange(num_rows, device=tokens.device)
     # A node is accepted when it and all its ancestors are what the target chose after their parents.
-    is_chosen = (tokens == held.choices[parents.clamp(min=0)]) & (parents >= 0) | (rows == 0)
-    accepted = ~(held.ancestors & ~is_chosen).any(dim=1)
+    is_chosen = (tokens == choices[parents.clamp(min=0)]) & (parents >= 0) | (rows == 0)
+    accepted = ~(ancestors & ~is_chosen).any(dim=1)
     # One at each depth; the last place takes all that were not accepted.
-    places = torch.where(accepted, positions - positions[0], held.num_rows)
-    path = torch.arange(held.num_rows + 1, device=tokens.device).scatter(0, places, rows)
+    places = torch.where(accepted, positions - positions[0], num_rows)
+    path = torch.arange(num_rows + 1, device=tokens.device).scatter(0, places, rows)
     return path, accepted.sum().view(1)
+
+
+def _kept(
+    nodes: Tensor,
+    ancestors: Tensor,
+    choices: Tensor,
+    rows: Tensor,
+    features: Tensor | None,
+    fresh: Tensor | None,
+    num_kept: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Move what was accepted into place; where that began, the next root and its position, int64 ``[1]`` each."""
+    path, num_accepted = accepted_path(nodes, ancestors, choices)
+    kept, start = path[:num_kept], nodes[1, :1]
+    moved = rows.index_select(3, start + kept)
+    rows.index_copy_(3, start + torch.arange(num_kept, device=rows.device), moved)
+    if fresh is not None and features is not None:
+        fresh[:, :num_kept] = features.index_select(1, kept)
+    # Behind the end of a text nothing was chosen; what is drafted there is not looked at.
+    return start.clone(), choices[path[num_accepted - 1]].clamp(min=0), start + num_accepted
 
 
 class FusedModels:
     """The layers of both models in few kernels; None for one whose layers are of another kind."""
 
     def __init__(self, target: Target, drafter: DFlashDrafter) -> None:
-        regions = Regions(compiled if target.device.type == "cuda" else lambda region: region)
+        compiler = compiled if target.device.type == "cuda" else as_it_is
+        regions = Regions(compiler)
         self.target = PackedTarget(target, regions) if can_fuse_target(target) else None
         self.drafter = PackedDrafter(drafter, regions) if can_fuse_drafter(drafter) else None
-
-    def reach(self, room: int) -> None:
-        """Know so many positions."""
-        for one in (self.target, self.drafter):
-            if one is not None:
-                one.reach(room)
+        self.kept = compiler(_kept)
 
 
 class GraphedModels:
@@ -215,8 +249,9 @@ class GraphedModels:
         self._context: FixedRows | None = None
         self._passes: dict[Hashable, TreePass] = {}
         self._fresh: dict[int, Tensor] = {}
-        self._drafts: dict[CandidatesRead, tuple[Tensor, Tensor]] = {}
-        self._drafts_are_laws = torch.ones((), dtype=torch.bool, device=target.device)
+        self._drafts: dict[CandidatesRead, tuple[Tensor, Tensor, Tensor]] = {}
+        self._done = torch.cuda.Event() if target.device.type == "cuda" else None
+        self._turns = self._rotations(0)
         self._fresh_start, self._root, self._root_position = (self._number() for _ in range(3))
 
     @property
@@ -245,11 +280,14 @@ class GraphedModels:
         if filled is not None and self._context is not None:
             self._context.fill(filled)
 
-    def verify(self, tree: DraftTree, position: int, wants_features: bool, wants_logits: bool) -> TreePass:
+    def verify(
+        self, tree: DraftTree, depths: Ints, position: int, wants_features: bool, wants_logits: bool
+    ) -> TreePass:
         """Launch the target's pass over a tree.
 
         Args:
             tree: of any size.
+            depths: of its nodes.
             position: absolute, of the root; all before it is held.
             wants_features: the drafter is to read the accepted nodes.
             wants_logits: the choices are made on the host; else the likeliest tokens are all that is asked for.
@@ -261,9 +299,15 @@ class GraphedModels:
         num_seen = context_for(position + num_rows)
         self._reserve(position + num_rows)
         held = self._pass(num_rows, wants_features, wants_logits)
-        self._load(tree, position, held)
+        held.host.put(tree, depths, position)
         key = ("verify", num_rows, num_seen, wants_features, wants_logits)
-        self.graphs.run(key, lambda: self._verify(held, num_seen))
+
+        def work() -> None:
+            held.nodes.copy_(held.host.nodes, non_blocking=True)
+            held.ancestors.copy_(held.host.ancestors, non_blocking=True)
+            self._verify(held, num_seen)
+
+        self.graphs.run(key, work)
         return held
 
     def place(self, token: int, position: int, wants_logits: bool) -> None:
@@ -289,8 +333,12 @@ class GraphedModels:
         return held
 
     def choose(self, held: TreePass, choices: Longs) -> None:
-        """Put other choices in place of the likeliest tokens, int64 ``[N]``; -1 where there is none."""
+        """Put other choices in place of the likeliest tokens, int64 ``[N]``; -1 where there is none.
+
+        They were drawn from logits of this pass, so the device is through with it.
+        """
         self._send(torch.from_numpy(choices), held.choices[: len(choices)])
+        held.host.choices[: len(choices)] = torch.from_numpy(choices)
 
     def keep(self, held: TreePass, position: int, deepest: int) -> int:
         """Launch the walk down the tree, and move what was accepted into place.
@@ -342,25 +390,23 @@ class GraphedModels:
         self._root_position.fill_(position)
         self.draft(num_fresh, position + num_fresh, read)
 
-    def fetched(self, *found: Tensor) -> list[Tensor]:
-        """Copies on the host of what the launched passes leave. This is the round's one wait for the device."""
-        if self.target.device.type != "cuda":
-            return [tensor.clone() for tensor in found]
-        copies = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in found]
-        for copy, tensor in zip(copies, found, strict=True):
-            copy.copy_(tensor, non_blocking=True)
-        done = torch.cuda.Event()
-        done.record()
-        done.synchronize()
-        return copies
+    def wait(self) -> None:
+        """Until the launched passes are done, and have left on the host what is read there: once in a round."""
+        if self._done is not None:
+            self._done.record()
+            self._done.synchronize()
 
-    def drafted(self, read: CandidatesRead) -> tuple[Tensor, Tensor, Tensor]:
-        """Where the latest draft lies: for `fetched`, and then `marginals`."""
-        return *self._drafts[read], self._drafts_are_laws
+    def chosen(self, held: TreePass) -> list[int]:
+        """The target's own token after each node, once the device was waited for."""
+        if not bool(held.host.are_laws):
+            raise self.target.no_law()
+        chosen: list[int] = held.host.choices.tolist()
+        return chosen
 
-    def marginals(self, first: Tensor, entropies: Tensor, are_laws: Tensor) -> Marginals:
-        """The candidates of a draft that was fetched."""
-        drafted, own = marginals_at(first.numpy(), entropies.numpy(), bool(are_laws)), self.drafter.vocabulary
+    def marginals(self, read: CandidatesRead) -> Marginals:
+        """The candidates of the latest draft, once the device was waited for."""
+        first, entropies, are_laws = self._drafts[read]
+        drafted, own = marginals_at(first.numpy(), entropies.numpy().copy(), bool(are_laws)), self.drafter.vocabulary
         return drafted if own is None else own.in_target(drafted)
 
     @property
@@ -376,8 +422,13 @@ class GraphedModels:
             room = max(room, context_for(2 * held))
             self.graphs.forget()
             self._held.rows = self._held.rows.grown(room)
-            self.fused.reach(room)
+            self._turns = self._rotations(room)
             self._context = None if self._context is None else self._context.grown(room)
+
+    def _rotations(self, room: int) -> tuple[Tensor | None, Tensor | None]:
+        """Of the positions of either model's layers, where these are fused."""
+        target, drafter = self.fused.target, self.fused.drafter
+        return None if target is None else target.rotations(room), None if drafter is None else drafter.rotations(room)
 
     def _number(self) -> Tensor:
         return torch.zeros(1, dtype=torch.int64, device=self.target.device)
@@ -404,22 +455,15 @@ class GraphedModels:
             self._fresh[num_fresh] = features.new_zeros(1, num_fresh, features.shape[2])
         return self._fresh[num_fresh]
 
-    def _load(self, tree: DraftTree, position: int, held: TreePass) -> None:
-        nodes, ancestors = rows_of(tree, position, held.num_rows)
-        self._send(torch.from_numpy(nodes), held.nodes)
-        self._send(torch.from_numpy(ancestors), held.ancestors)
-
     def _verify(self, held: TreePass, num_seen: int) -> None:
         cache, target = self._held, self.target
         tokens, positions, _ = held.nodes
         layer_ids = () if held.features is None else self.drafter.config.target_layer_ids
         taken: dict[int, Tensor] = {}
-        if self.fused.target is not None:
-            embedded = target.embedding(tokens)
-            taken[-1] = embedded
-            states = self.fused.target.states(
-                embedded, positions, held.ancestors, cache.rows, num_seen, taken.__setitem__
-            )
+        rotations, _ = self._turns
+        if self.fused.target is not None and rotations is not None:
+            nodes = (tokens, target.embedding.weight, positions, held.ancestors)
+            states = self.fused.target.states(*nodes, rotations, cache.rows, num_seen, taken.__setitem__)
             if held.features is not None:
                 held.features[0].copy_(features_of(taken, layer_ids))
         else:
@@ -428,6 +472,8 @@ class GraphedModels:
         values, choices = logits.max(dim=-1)
         held.choices.copy_(choices)
         held.are_laws.copy_(values.isfinite().all())
+        held.host.choices.copy_(held.choices, non_blocking=True)
+        held.host.are_laws.copy_(held.are_laws, non_blocking=True)
         if held.logits is not None:
             held.logits.copy_(logits)
 
@@ -448,22 +494,20 @@ class GraphedModels:
         return states[0]
 
     def _keep(self, held: TreePass, fresh: Tensor | None, num_kept: int) -> None:
-        path, num_accepted = accepted_path(held)
-        kept, start = path[:num_kept], held.nodes[1, :1]
-        self._held.rows.move(start, kept)
-        if fresh is not None and held.features is not None:
-            fresh[:, :num_kept] = held.features.index_select(1, kept)
-        self._fresh_start.copy_(start)
-        # Behind the end of a text nothing was chosen; what is drafted there is not looked at.
-        self._root.copy_(held.choices[path[num_accepted - 1]].clamp(min=0))
-        self._root_position.copy_(start + num_accepted)
+        found = self.fused.kept(
+            held.nodes, held.ancestors, held.choices, self._held.rows.tensor, held.features, fresh, num_kept
+        )
+        into = (self._fresh_start, self._root, self._root_position)
+        for number, one in zip(into, cast(tuple[Tensor, Tensor, Tensor], found), strict=True):
+            number.copy_(one)
 
     def _draft(self, num_fresh: int, num_seen: int, read: CandidatesRead) -> None:
         assert self._context is not None
         fresh = self._fresh[num_fresh]
         slots = self._fresh_start + torch.arange(num_fresh, device=fresh.device)
-        if self.fused.drafter is not None:
-            logits = self._drafted(self.fused.drafter, fresh, slots, num_seen)
+        _, rotations = self._turns
+        if self.fused.drafter is not None and rotations is not None:
+            logits = self._drafted(self.fused.drafter, rotations, fresh, slots, num_seen)
         else:
             new = self.drafter.context_at(fresh, slots)
             for layer, (keys, values) in enumerate(zip(new.keys, new.values, strict=True)):
@@ -472,21 +516,20 @@ class GraphedModels:
             context = self._context.context(num_seen)
             logits = block_logits(self.drafter, self.target, self._root, self._root_position, context)[0]
         first, entropies, are_laws = first_places(logits, read)
+        found = (first, entropies, are_laws)
         if read not in self._drafts:
-            self._drafts[read] = torch.zeros_like(first), torch.zeros_like(entropies)
-        for kept, found in zip(self._drafts[read], (first, entropies), strict=True):
-            kept.copy_(found)
-        self._drafts_are_laws.copy_(are_laws)
+            self._drafts[read] = on_host(first), on_host(entropies), on_host(are_laws)
+        for left, one in zip(self._drafts[read], found, strict=True):
+            left.copy_(one, non_blocking=True)
 
-    def _drafted(self, fused: PackedDrafter, fresh: Tensor, slots: Tensor, num_seen: int) -> Tensor:
+    def _drafted(self, fused: PackedDrafter, rotations: Tensor, fresh: Tensor, slots: Tensor, num_seen: int) -> Tensor:
         """The logits of a block, ``[D, V]``. Its own keys lie behind the context, where the next context will."""
         assert self._context is not None
         drafter, config = self.drafter, self.drafter.config
-        fused.take(fresh[0], slots, self._context)
+        fused.take(fresh[0], slots, rotations, self._context)
         block = torch.arange(config.block_size, device=fresh.device)
         tokens = torch.where(block == 0, self._root, config.mask_token_id)
-        embedded = embedded_tokens(drafter, self.target, tokens)
-        if config.input_embedding_scale != 1:
-            embedded = embedded * config.input_embedding_scale
-        states = fused.states(embedded, self._root_position + block, fused.sees, self._context, num_seen)
+        weight = (drafter.embed_tokens or self.target.embedding).weight
+        where = (self._root_position + block, fused.sees, rotations, self._context, num_seen)
+        states = fused.states(tokens, weight, *where, scale=config.input_embedding_scale)
         return logits_of(drafter, self.target, states[config.first_slot :])

@@ -12,7 +12,6 @@ import pytest
 import random_trees
 import torch
 from lossless_checks import Case, check_rounds, check_text, fixed_cases, plain_of
-from torch import Tensor
 
 from simlab.errors import ModelError
 from simlab.policies.named.chain import Chain
@@ -84,13 +83,13 @@ def test_a_longer_text_takes_more_room() -> None:
 
 def test_a_greedy_round_waits_for_the_device_once(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[int] = []
-    fetched = GraphedModels.fetched
+    wait = GraphedModels.wait
 
-    def counted(self: GraphedModels, *found: Tensor) -> list[Tensor]:
-        waits.append(len(found))
-        return fetched(self, *found)
+    def counted(self: GraphedModels) -> None:
+        waits.append(1)
+        wait(self)
 
-    monkeypatch.setattr(GraphedModels, "fetched", counted)
+    monkeypatch.setattr(GraphedModels, "wait", counted)
     case = next(one for one in CASES if one.temperature == 0 and one.max_new_tokens == 24 and len(plain_of(one)) == 24)
     models = graphed(case.models)
     found = decoded(models, case, DDTree(8))
