@@ -6,6 +6,7 @@ paper's were not found.
 """
 
 import math
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -62,8 +63,9 @@ class PrecedingTokens(NamedTuple):
     last_in_text: int
 
 
+@cache
 def no_correction() -> Correction:
-    """The drafter's scores as they are."""
+    """The drafter's scores as they are; asked for in every round, and made once."""
     nothing = empty_counts(1, 0)
     return Correction(np.empty(0, np.float64), nothing, nothing, 0.0, False, False, 0.0)
 
