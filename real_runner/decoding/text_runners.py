@@ -71,7 +71,6 @@ class GraphPlainDecoding:
             token = chooser(self._target, held.logits, self._sampling, self._key)(0, self._position + 1)
             graphed.place(token, self._position + 1, is_drawn)
         else:
-            graphed.wait()
             (token,) = graphed.chosen(held)
         self._text.append(token)
         self._position += 1
@@ -87,12 +86,12 @@ class GraphPlainDecoding:
         self._graphed.place(token, position, self._sampling.temperature > 0)
 
 
-# Speculative decoding of one text by passes of fixed sizes, a wait for the device each round.
+# Speculative decoding of one text by passes of fixed sizes.
 #
 # Rounds are those of `simlab.real_runner.decoding.speculation`: the same draft, tree, walk and text. What differs is
 # the order of work. When a tree is verified the device goes on by itself: it keeps the accepted rows and drafts below
-# the bonus token, while the host waits once for the choices and for the next round's candidates. Above temperature 0
-# the host draws the choices, and waits for each row of logits that it looks at.
+# the bonus token, while the host waits for the choices and follows them, and then for the next round's candidates.
+# Above temperature 0 the host draws the choices, and waits for each row of logits that it looks at.
 
 
 _MOST_DRAFTED = 512
@@ -162,26 +161,28 @@ class GraphSpeculation:
         select_s = time.perf_counter() - began
         check_drafted(policy, tree, text.root, self._models.target.vocab_size)
         is_drawn = self._sampling.temperature > 0
-        depths = tree.depths()
         self._marks.mark()
-        held = graphed.verify(tree, depths, position, self._read is not None, is_drawn)
+        held, deepest = graphed.verify(tree, position, self._read is not None, is_drawn)
         drawn: dict[int, int] = {}
         if is_drawn:
             follow(tree, self._drawing(held, drawn), position, text.num_left, self._models.target.stop_token_ids)
             graphed.choose(held, _places(drawn, tree.num_nodes))
         self._marks.mark()
-        num_fresh = graphed.keep(held, position, int(depths.max()))
+        num_fresh = graphed.keep(held, position, deepest)
         self._marks.mark()
         if self._read is not None:
             graphed.draft(num_fresh, position + num_fresh + 1, self._read)
         self._marks.mark()
-        chosen = self._wait(held)
+        # All that follows from the choices is done while the device drafts.
+        chosen = graphed.chosen(held)
         path, committed = follow(
             tree, lambda row, _: chosen[row], position, text.num_left, self._models.target.stop_token_ids
         )
         text.append(committed)
         seconds = modelled_s(policy, position, tree.num_drafted)
         text.state = policy.update(text.state, Outcome(path, committed, self.ended, seconds))
+        if self._read is not None:
+            self._marginals = graphed.marginals(self._read)
         ran = Round(position - len(text.prompt.token_ids), tree, path, len(committed), len(path) == len(committed))
         verify_s, keep_s, draft_s = self._marks.seconds()
         # What is neither the policy's nor a pass of a model is the host's: launches, copies, following the tree.
@@ -225,7 +226,6 @@ class GraphSpeculation:
 
     def _take_draft(self) -> None:
         assert self._read is not None
-        self._graphed.wait()
         self._marginals = self._graphed.marginals(self._read)
 
     def _drawing(self, held: TreePass, drawn: dict[int, int]) -> Choose:
@@ -238,13 +238,6 @@ class GraphSpeculation:
             return drawn[row]
 
         return draw
-
-    def _wait(self, held: TreePass) -> list[int]:
-        """The choices, once the device has gone through verification and the next draft, which is taken here."""
-        self._graphed.wait()
-        if self._read is not None:
-            self._marginals = self._graphed.marginals(self._read)
-        return self._graphed.chosen(held)
 
 
 def _read(models: Models, policy: AnyPolicy) -> CandidatesRead:

@@ -176,8 +176,7 @@ def first_marginals(logits: Tensor, read: CandidatesRead) -> Marginals:
         read: a width above ``V`` gives all.
     """
     if logits.device.type != "cpu":
-        first, entropies, are_laws = first_places(logits, read)
-        return marginals_at(first.cpu().numpy(), entropies.cpu().numpy(), bool(are_laws))
+        return marginals_at(*(tensor.cpu() for tensor in first_on_device(logits, read)))
     log_probs = logits.log_softmax(-1)
     return _marginals(*first_candidates(log_probs, read.width), _entropies_read(log_probs, read).numpy())
 
@@ -204,23 +203,26 @@ def first_candidates(log_probs: Tensor, width: int) -> tuple[Ints, Floats]:
         raise ModelError(NO_LAWS) from error
 
 
-def first_places(logits: Tensor, read: CandidatesRead) -> tuple[Tensor, Tensor, Tensor]:
-    """The first candidates as `first_marginals` has them, each as one integer, without a wait for the device.
+def first_on_device(logits: Tensor, read: CandidatesRead) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The first candidates as `first_marginals` has them, without a wait for the device.
 
     Returns:
-        For `marginals_at`: int64 ``[D, K]``; entropies, float32 ``[D]``, or ``[0]`` if they are not read; and whether
-        every row is a law, bool ``[]``.
+        For `marginals_at`: ids int32 and log-probs on the grid float32, ``[D, K]`` each; entropies, float32 ``[D]``, or
+        ``[0]`` if they are not read; and whether every row is a law, bool ``[]``.
     """
     log_probs = logits.log_softmax(-1)
     are_laws = (log_probs <= ROUNDING_NOISE).all()
-    return _first(_places(log_probs), read.width), _entropies_read(log_probs, read), are_laws
+    first = _first(_places(log_probs), read.width)
+    # Steps are whole numbers below 2**24, so this is exact; 0 is added since a step of 0 would become -0.
+    on_grid = (first >> 31).float() / -STEPS_PER_NAT + 0.0
+    return (first & 0x7FFFFFFF).int(), on_grid, _entropies_read(log_probs, read), are_laws
 
 
-def marginals_at(first: Longs, entropies: Floats, are_laws: bool) -> Marginals:
-    """What `first_places` found, on the host."""
+def marginals_at(ids: Tensor, on_grid: Tensor, entropies: Tensor, are_laws: Tensor) -> Marginals:
+    """What `first_on_device` found, on the host, as copies."""
     if not are_laws:
         raise ModelError(NO_LAWS)
-    return _marginals((first & 0x7FFFFFFF).astype(np.int32), _on_grid(first), entropies)
+    return _marginals(ids.numpy().copy(), on_grid.numpy().copy(), entropies.numpy().copy())
 
 
 def _entropies_read(log_probs: Tensor, read: CandidatesRead) -> Tensor:

@@ -54,7 +54,7 @@ EAGER, COMPILED, CUDA_GRAPHS = "eager", "compiled", "cuda_graphs"
 EXECUTIONS = {
     EAGER: "one operation after the other",
     COMPILED: "torch.compile fuses those between two attentions, which takes a minute first and a C++ compiler",
-    CUDA_GRAPHS: "on a GPU, passes of fixed sizes are captured once and replayed, a wait for the device each round",
+    CUDA_GRAPHS: "on a GPU, passes of fused layers and of fixed sizes are captured once and replayed",
 }
 """Each value, and what it means in words."""
 

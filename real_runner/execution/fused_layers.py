@@ -76,22 +76,34 @@ def _rotated(x: Tensor, rotations: Tensor, positions: Tensor) -> Tensor:
 
 
 def _write(
-    layer: PackedLayer, key: Tensor, value: Tensor, rotations: Tensor, positions: Tensor, held: Tensor, at: Tensor
+    layer: PackedLayer,
+    key: Tensor,
+    value: Tensor,
+    rotations: Tensor,
+    positions: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    at: Tensor,
 ) -> None:
-    """Rotated keys and values of rows ``[R, E x F]``, to slots int64 ``[R]`` of ``[2, 1, E, room, F]``."""
+    """Rotated keys and values of rows ``[R, E x F]``, to slots int64 ``[R]`` of ``[E, room, F]``.
+
+    These are two arguments: both as one are copied before they are written.
+    """
     key = key.unflatten(-1, (layer.num_groups, layer.head_size))
     if layer.key_norm is not None:
         key = _normed(key, layer.key_norm, layer.eps)
-    held[0, 0].index_copy_(1, at, _rotated(key, rotations, positions).transpose(0, 1))
-    held[1, 0].index_copy_(1, at, value.unflatten(-1, (layer.num_groups, layer.head_size)).transpose(0, 1))
+    keys.index_copy_(1, at, _rotated(key, rotations, positions).transpose(0, 1))
+    values.index_copy_(1, at, value.unflatten(-1, (layer.num_groups, layer.head_size)).transpose(0, 1))
 
 
-def _before(layer: PackedLayer, x: Tensor, rotations: Tensor, positions: Tensor, held: Tensor, at: Tensor) -> Tensor:
+def _before(
+    layer: PackedLayer, x: Tensor, rotations: Tensor, positions: Tensor, keys: Tensor, values: Tensor, at: Tensor
+) -> Tensor:
     """Rotated queries ``[R, A, F]`` of inputs ``[R, H]``; keys and values are written."""
     of_groups = layer.num_groups * layer.head_size
     products = linear(_normed(x, layer.norm, layer.eps), layer.inputs, layer.inputs_bias)
     query, key, value = products.split([layer.num_heads * layer.head_size, of_groups, of_groups], dim=-1)
-    _write(layer, key, value, rotations, positions, held, at)
+    _write(layer, key, value, rotations, positions, keys, values, at)
     query = query.unflatten(-1, (layer.num_heads, layer.head_size))
     if layer.query_norm is not None:
         query = _normed(query, layer.query_norm, layer.eps)
@@ -105,13 +117,14 @@ def _first(
     scale: float,
     rotations: Tensor,
     positions: Tensor,
-    held: Tensor,
+    keys: Tensor,
+    values: Tensor,
     at: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Embedded tokens ``[R, H]``, and the first layer's queries."""
     x = torch.nn.functional.embedding(tokens, embedding)
     x = x if scale == 1 else x * scale
-    return x, _before(layer, x, rotations, positions, held, at)
+    return x, _before(layer, x, rotations, positions, keys, values, at)
 
 
 def _behind(layer: PackedLayer, x: Tensor, mixed: Tensor) -> Tensor:
@@ -128,26 +141,29 @@ def _between(
     mixed: Tensor,
     rotations: Tensor,
     positions: Tensor,
-    held: Tensor,
+    keys: Tensor,
+    values: Tensor,
     at: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """What a layer hands on, and the next one's queries."""
     x = _behind(layer, x, mixed)
-    return x, _before(following, x, rotations, positions, held, at)
+    return x, _before(following, x, rotations, positions, keys, values, at)
 
 
 def _last(layer: PackedLayer, x: Tensor, mixed: Tensor, norm: Tensor, eps: float) -> Tensor:
     return _normed(_behind(layer, x, mixed), norm, eps)
 
 
-def _project(layers: "PackedDrafter", features: Tensor, rotations: Tensor, rows: Tensor, at: Tensor) -> None:
+def _project(
+    layers: "PackedDrafter", features: Tensor, rotations: Tensor, held: list[tuple[Tensor, Tensor]], at: Tensor
+) -> None:
     """Keys and values of all layers, of the target's features ``[R, taps x H]`` at positions that are their slots."""
     x = _normed(linear(features, layers.context, layers.context_bias), layers.context_norm, layers.context_eps)
-    for number, layer in enumerate(layers.each()):
+    for layer, (keys, values) in zip(layers.each(), held, strict=True):
         sizes = [layer.num_heads * layer.head_size, 2 * layer.num_groups * layer.head_size]
         bias = None if layer.inputs_bias is None else layer.inputs_bias.split(sizes)[1]
         key, value = linear(x, layer.inputs.split(sizes)[1], bias).chunk(2, dim=-1)
-        _write(layer, key, value, rotations, at, rows[2 * number : 2 * number + 2], at)
+        _write(layer, key, value, rotations, at, keys, values, at)
 
 
 Compiler = Callable[[Callable[..., object]], Callable[..., object]]
@@ -215,15 +231,14 @@ class PackedLayers(nn.Module):
         """
         layers, root, run = self.each(), positions[:1], self._regions
         at = root + torch.arange(len(tokens), device=root.device)
-        held, where = rows.tensor, (rotations, positions)
-        x, query = cast(_Pair, run.first(layers[0], tokens, embedding, scale, *where, held[:2], at))
+        held, where = rows.of_layers(), (rotations, positions)
+        x, query = cast(_Pair, run.first(layers[0], tokens, embedding, scale, *where, *held[0], at))
         tap(-1, x)
         for number, layer in enumerate(layers):
-            keys, values = held[2 * number, 0], held[2 * number + 1, 0]
-            mixed = tree_attention(query, keys, values, root, ancestors, num_seen, self.scaling)
+            mixed = tree_attention(query, *held[number], root, ancestors, num_seen, self.scaling)
             if number + 1 < len(layers):
-                following = held[2 * number + 2 : 2 * number + 4]
-                x, query = cast(_Pair, run.between(layer, layers[number + 1], x, mixed, *where, following, at))
+                following = (layers[number + 1], x, mixed, *where, *held[number + 1], at)
+                x, query = cast(_Pair, run.between(layer, *following))
             else:
                 x = cast(Tensor, run.last(layer, x, mixed, self.norm, self.eps))
             tap(number, x)
@@ -267,7 +282,7 @@ class PackedDrafter(PackedLayers):
 
     def take(self, features: Tensor, slots: Tensor, rotations: Tensor, rows: FixedRows) -> None:
         """Project features ``[R, taps x H]`` into keys and values at slots, which are absolute positions."""
-        self._regions.project(self, features, rotations, rows.tensor, slots)
+        self._regions.project(self, features, rotations, rows.of_layers(), slots)
 
 
 def can_fuse_target(target: Target) -> bool:

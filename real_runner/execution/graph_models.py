@@ -1,7 +1,8 @@
 """Both models as passes of fixed sizes: verify a tree, keep what was accepted, draft below the bonus token.
 
 The three follow each other on the device without the host: which nodes were accepted, where the next root is and what
-the drafter reads are tensors. So a greedy round waits for the device once. On a GPU each pass is a CUDA graph, captured
+the drafter reads are tensors. So the device never waits for the host between verification and draft. On a GPU each pass
+is a CUDA graph of fused layers (`simlab.real_runner.execution.fused_layers`), captured
 per size of the tree and of the context (`simlab.real_runner.execution.executions`); elsewhere the same passes are run
 as they are, which is slower than passes of just the right size and is there to be tested.
 """
@@ -11,16 +12,16 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from simlab.arrays import Ints, Longs
+from simlab.arrays import Bools, Ints, Longs
 from simlab.draft import Marginals
 from simlab.errors import ModelError
+from simlab.jit import kernel
 from simlab.real_runner.drafters.dense import block_logits, logits_of
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
-from simlab.real_runner.drafters.ranked import CandidatesRead, first_places, marginals_at
+from simlab.real_runner.drafters.ranked import CandidatesRead, first_on_device, marginals_at
 from simlab.real_runner.execution.executions import context_for, rows_for
 from simlab.real_runner.execution.fused_layers import (
     PackedDrafter,
@@ -42,6 +43,25 @@ _WARM_UPS = 2
 
 Work = Callable[[], None]
 """Reads tensors at fixed addresses and writes to such; launches kernels only, and waits for none."""
+
+
+class Moment:
+    """A moment in the work of a device that the host waits for; beside a CPU it has always come."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._event = torch.cuda.Event() if device.type == "cuda" else None
+        # Asking for it costs more than the mark.
+        self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
+
+    def mark(self) -> None:
+        """It comes when all that was launched is done."""
+        if self._event is not None:
+            self._event.record(self._stream)
+
+    def wait(self) -> None:
+        """Until the last mark is reached."""
+        if self._event is not None:
+            self._event.synchronize()
 
 
 class CapturedGraphs:
@@ -126,21 +146,30 @@ class HostRows:
     def __init__(self, nodes: Tensor, ancestors: Tensor, choices: Tensor, are_laws: Tensor) -> None:
         self.nodes, self.ancestors, self.choices, self.are_laws = map(on_host, (nodes, ancestors, choices, are_laws))
         self._nodes, self._ancestors = self.nodes.numpy(), self.ancestors.numpy()
-        self._numbers = np.arange(len(self._ancestors))
 
-    def put(self, tree: DraftTree, depths: Ints, position: int) -> None:
-        """A tree whose root stands at an absolute position.
+    def put(self, tree: DraftTree, position: int) -> int:
+        """A tree whose root stands at an absolute position; its depth.
 
         Rows behind the nodes hold token 0 at the root's position and see the text before it and themselves.
         """
-        nodes, ancestors, num = self._nodes, self._ancestors, tree.num_nodes
-        nodes[0, :num], nodes[0, num:] = tree.tokens, 0
-        nodes[1, :num], nodes[1, num:] = depths, 0
-        nodes[1] += position
-        nodes[2, 1:num], nodes[2, num:], nodes[2, 0] = tree.parents[1:], NO_PARENT, NO_PARENT
-        ancestors[:num, :num], ancestors[:num, num:], ancestors[num:] = tree.ancestor_mask(), False, False
-        behind = self._numbers[num:]
-        ancestors[behind, behind] = True
+        return int(_put(tree.tokens, tree.parents, position, self._nodes, self._ancestors))
+
+
+@kernel
+def _put(tokens: Ints, parents: Ints, position: int, nodes: Longs, ancestors: Bools) -> int:
+    deepest = 0
+    for row in range(nodes.shape[1]):
+        ancestors[row] = False
+        nodes[0, row], nodes[1, row], nodes[2, row] = 0, position, NO_PARENT
+        if row < tokens.size:
+            nodes[0, row] = tokens[row]
+            if row > 0:
+                parent = parents[row]
+                nodes[1, row], nodes[2, row] = nodes[1, parent] + 1, parent
+                ancestors[row] = ancestors[parent]
+                deepest = max(deepest, nodes[1, row] - position)
+        ancestors[row, row] = True
+    return deepest
 
 
 @dataclass(slots=True, eq=False)
@@ -249,8 +278,8 @@ class GraphedModels:
         self._context: FixedRows | None = None
         self._passes: dict[Hashable, TreePass] = {}
         self._fresh: dict[int, Tensor] = {}
-        self._drafts: dict[CandidatesRead, tuple[Tensor, Tensor, Tensor]] = {}
-        self._done = torch.cuda.Event() if target.device.type == "cuda" else None
+        self._drafts: dict[CandidatesRead, tuple[Tensor, ...]] = {}
+        self._verified, self._drafted = Moment(target.device), Moment(target.device)
         self._turns = self._rotations(0)
         self._fresh_start, self._root, self._root_position = (self._number() for _ in range(3))
 
@@ -280,26 +309,23 @@ class GraphedModels:
         if filled is not None and self._context is not None:
             self._context.fill(filled)
 
-    def verify(
-        self, tree: DraftTree, depths: Ints, position: int, wants_features: bool, wants_logits: bool
-    ) -> TreePass:
+    def verify(self, tree: DraftTree, position: int, wants_features: bool, wants_logits: bool) -> tuple[TreePass, int]:
         """Launch the target's pass over a tree.
 
         Args:
             tree: of any size.
-            depths: of its nodes.
             position: absolute, of the root; all before it is held.
             wants_features: the drafter is to read the accepted nodes.
             wants_logits: the choices are made on the host; else the likeliest tokens are all that is asked for.
 
         Returns:
-            Filled once the device was waited for, and valid until the next pass of as many rows.
+            Filled once the device was waited for, and valid until the next pass of as many rows; and the tree's depth.
         """
         num_rows = rows_for(tree.num_nodes)
         num_seen = context_for(position + num_rows)
         self._reserve(position + num_rows)
         held = self._pass(num_rows, wants_features, wants_logits)
-        held.host.put(tree, depths, position)
+        deepest = held.host.put(tree, position)
         key = ("verify", num_rows, num_seen, wants_features, wants_logits)
 
         def work() -> None:
@@ -308,7 +334,8 @@ class GraphedModels:
             self._verify(held, num_seen)
 
         self.graphs.run(key, work)
-        return held
+        self._verified.mark()
+        return held, deepest
 
     def place(self, token: int, position: int, wants_logits: bool) -> None:
         """Put a token where the next `step` reads it."""
@@ -330,6 +357,7 @@ class GraphedModels:
             held.nodes[1].add_(1)
 
         self.graphs.run(("step", num_seen, wants_logits), work, [held.nodes])
+        self._verified.mark()
         return held
 
     def choose(self, held: TreePass, choices: Longs) -> None:
@@ -371,6 +399,7 @@ class GraphedModels:
         num_seen = context_for(most + self.num_fresh)
         key = ("draft", num_fresh, num_seen, read)
         self.graphs.run(key, lambda: self._draft(num_fresh, num_seen, read))
+        self._drafted.mark()
 
     def draft_at(self, root: int, position: int, read: CandidatesRead, features: Tensor | None = None) -> None:
         """Launch a draft below a root that the host names.
@@ -390,23 +419,18 @@ class GraphedModels:
         self._root_position.fill_(position)
         self.draft(num_fresh, position + num_fresh, read)
 
-    def wait(self) -> None:
-        """Until the launched passes are done, and have left on the host what is read there: once in a round."""
-        if self._done is not None:
-            self._done.record()
-            self._done.synchronize()
-
     def chosen(self, held: TreePass) -> list[int]:
-        """The target's own token after each node, once the device was waited for."""
+        """The target's own token after each node; waits until verification is done, and not for what comes behind."""
+        self._verified.wait()
         if not bool(held.host.are_laws):
             raise self.target.no_law()
         chosen: list[int] = held.host.choices.tolist()
         return chosen
 
     def marginals(self, read: CandidatesRead) -> Marginals:
-        """The candidates of the latest draft, once the device was waited for."""
-        first, entropies, are_laws = self._drafts[read]
-        drafted, own = marginals_at(first.numpy(), entropies.numpy().copy(), bool(are_laws)), self.drafter.vocabulary
+        """The candidates of the latest draft; waits until it is done."""
+        self._drafted.wait()
+        drafted, own = marginals_at(*self._drafts[read]), self.drafter.vocabulary
         return drafted if own is None else own.in_target(drafted)
 
     @property
@@ -507,7 +531,7 @@ class GraphedModels:
         slots = self._fresh_start + torch.arange(num_fresh, device=fresh.device)
         _, rotations = self._turns
         if self.fused.drafter is not None and rotations is not None:
-            logits = self._drafted(self.fused.drafter, rotations, fresh, slots, num_seen)
+            logits = self._logits_of_block(self.fused.drafter, rotations, fresh, slots, num_seen)
         else:
             new = self.drafter.context_at(fresh, slots)
             for layer, (keys, values) in enumerate(zip(new.keys, new.values, strict=True)):
@@ -515,14 +539,15 @@ class GraphedModels:
                 self._context.write(2 * layer + 1, slots, values)
             context = self._context.context(num_seen)
             logits = block_logits(self.drafter, self.target, self._root, self._root_position, context)[0]
-        first, entropies, are_laws = first_places(logits, read)
-        found = (first, entropies, are_laws)
+        found = first_on_device(logits, read)
         if read not in self._drafts:
-            self._drafts[read] = on_host(first), on_host(entropies), on_host(are_laws)
+            self._drafts[read] = tuple(map(on_host, found))
         for left, one in zip(self._drafts[read], found, strict=True):
             left.copy_(one, non_blocking=True)
 
-    def _drafted(self, fused: PackedDrafter, rotations: Tensor, fresh: Tensor, slots: Tensor, num_seen: int) -> Tensor:
+    def _logits_of_block(
+        self, fused: PackedDrafter, rotations: Tensor, fresh: Tensor, slots: Tensor, num_seen: int
+    ) -> Tensor:
         """The logits of a block, ``[D, V]``. Its own keys lie behind the context, where the next context will."""
         assert self._context is not None
         drafter, config = self.drafter, self.drafter.config

@@ -47,6 +47,11 @@ class FixedRows:
         moved = self.tensor.index_select(3, start + kept)
         self.tensor.index_copy_(3, start + torch.arange(len(kept), device=kept.device), moved)
 
+    def of_layers(self) -> list[tuple[Tensor, Tensor]]:
+        """Each layer's keys and values, ``[E, room, F]``, as views."""
+        parts = self.tensor[:, 0].unbind()
+        return list(zip(parts[::2], parts[1::2], strict=True))
+
     def context(self, num: int) -> DrafterContext:
         """The first slots, as the drafter's context."""
         keys = tuple(self.first(part, num) for part in range(0, len(self.tensor), 2))

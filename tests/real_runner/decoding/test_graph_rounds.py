@@ -23,7 +23,7 @@ from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.own_rows import first_unequal
 from simlab.real_runner.decoding.text_runners import GraphSpeculation
 from simlab.real_runner.execution.executions import context_for, node_counts_at_steps, rows_for
-from simlab.real_runner.execution.graph_models import GraphedModels
+from simlab.real_runner.execution.graph_models import GraphedModels, Moment
 from simlab.real_runner.models import Models
 from simlab.sampling.choice import Sampling
 
@@ -81,19 +81,19 @@ def test_a_longer_text_takes_more_room() -> None:
     check(case, models, Chain())
 
 
-def test_a_greedy_round_waits_for_the_device_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_greedy_round_waits_for_its_verification_and_for_its_draft_only(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[int] = []
-    wait = GraphedModels.wait
+    wait = Moment.wait
 
-    def counted(self: GraphedModels) -> None:
+    def counted(self: Moment) -> None:
         waits.append(1)
         wait(self)
 
-    monkeypatch.setattr(GraphedModels, "wait", counted)
+    monkeypatch.setattr(Moment, "wait", counted)
     case = next(one for one in CASES if one.temperature == 0 and one.max_new_tokens == 24 and len(plain_of(one)) == 24)
     models = graphed(case.models)
     found = decoded(models, case, DDTree(8))
-    assert len(waits) == 1 + len(found.rounds), "the prompt's own draft, and each round"
+    assert len(waits) == 1 + 2 * len(found.rounds), "the prompt's own draft, and each round"
     waits.clear()
     plain = parse_policies(["ar"])[0].policy
     assert len(decoded(models, case, plain).text) == 1 + len(waits)

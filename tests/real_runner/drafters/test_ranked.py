@@ -12,7 +12,7 @@ from simlab.real_runner.drafters.ranked import (
     LawBuffers,
     Laws,
     first_marginals,
-    first_places,
+    first_on_device,
     marginals_at,
     ranked_by_kernels,
     ranked_by_torch,
@@ -50,10 +50,9 @@ def test_a_live_round_sees_what_the_record_keeps(rows: np.ndarray, width: int) -
     laws, logits_of_one = LawBuffers().laws(torch.from_numpy(rows)), torch.from_numpy(rows[0])
     first = ranked_by_kernels(laws, np.zeros(rows.shape[:2], np.int32), width)
     read = CandidatesRead(width, entropies=True)
-    places, entropies, are_laws = first_places(logits_of_one, read)
     for found in (
         first_marginals(logits_of_one, read),
-        marginals_at(places.numpy(), entropies.numpy(), bool(are_laws)),
+        marginals_at(*first_on_device(logits_of_one, read)),
     ):
         np.testing.assert_array_equal(found.ids, first.ids[0].ravel())
         np.testing.assert_array_equal(found.log_probs, first.log_probs[0].ravel())
