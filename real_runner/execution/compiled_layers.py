@@ -7,7 +7,7 @@ region, so none is compiled again for another size; a single token has its own c
 """
 
 from collections.abc import Callable
-from typing import Protocol, TypeAlias, cast
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,18 +21,10 @@ from simlab.real_runner.drafters.dense import block_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.text_context import ContextBuffer
 from simlab.real_runner.execution.executions import COMPILED, CUDA_GRAPHS, check_execution
+from simlab.real_runner.execution.fused_layers import LAYERS, Compiler, compiled, where_torch_compiles
 from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.targets.model import Target, features_of, tapped
-
-Region: TypeAlias = Callable[..., object]
-"""A piece of a model that is compiled by itself."""
-
-Compiler: TypeAlias = Callable[[Region], Region]
-"""Makes of a region a function that computes the same."""
-
-LAYERS = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer")
-"""Classes of transformers that are cut into regions: attention and then an MLP, each behind a norm and added."""
 
 _MORE_THAN_A_BLOCK = 3
 _ROOM = 101
@@ -69,18 +61,10 @@ def compile_models(target: Target, drafter: DFlashDrafter) -> None:
 
     Loading the models again gives models that are not compiled.
     """
-    try:
-        compile_target(target, _compiled)
-        compile_drafter(drafter, _compiled)
+    with where_torch_compiles():
+        compile_target(target, compiled)
+        compile_drafter(drafter, compiled)
         _run_once(target, drafter)
-    except torch.OutOfMemoryError:
-        raise
-    except (RuntimeError, ImportError) as error:
-        reason = next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), "no reason given")
-        raise ModelError(
-            f"torch.compile does not work here ({_cause(error) or reason}); it needs a C++ compiler such as g++ for a "
-            "CPU and triton for a GPU: install it, or give --execution eager"
-        ) from error
 
 
 def compile_target(target: Target, compiler: Compiler) -> None:
@@ -100,10 +84,6 @@ def compile_drafter(drafter: DFlashDrafter, compiler: Compiler) -> None:
     """The drafter's pass as one region, and the projection of its context as another."""
     vars(drafter)["states"] = compiler(drafter.states)
     vars(drafter)["context_at"] = compiler(drafter.context_at)
-
-
-def _compiled(region: Region) -> Region:
-    return torch.compile(region, dynamic=True, fullgraph=True)
 
 
 def _layer_pass(module: nn.Module, before: Callable[..., object], behind: Callable[..., object]) -> object:
@@ -171,16 +151,6 @@ def _run_once(target: Target, drafter: DFlashDrafter) -> None:
         held = context.append(drafter.context(features_of(taken, config.target_layer_ids), context.length))
         root, position = torch.zeros(1, dtype=torch.int64, device=device), torch.tensor([held.length], device=device)
         block_logits(drafter, target, root, position, held)
-
-
-def _cause(error: BaseException) -> str:
-    """What a missing compiler is called by torch."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if type(cause).__name__ == "InvalidCxxCompiler":
-            return "there is no C++ compiler"
-        cause = cause.__cause__ or cause.__context__
-    return ""
 
 
 # What each value of ``--execution`` does to loaded models.

@@ -6,20 +6,63 @@ Projections of the same input are one product. The arithmetic is that of the mod
 kernels; their weights become views of the joined ones, so nothing is held twice.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, silu
 
+from simlab.errors import ModelError
 from simlab.real_runner.attention.tree_attention import tree_attention
 from simlab.real_runner.drafters.dflash import DFlashDrafter, hidden_block
 from simlab.real_runner.execution.kv_buffers import FixedRows
 from simlab.real_runner.targets.model import Target
 
-FUSED_LAYERS = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer")
+LAYERS = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer")
 """Classes of transformers whose layers are known: attention and then an MLP, each behind a norm and added."""
+
+Region: TypeAlias = Callable[..., object]
+"""A piece of a model that is compiled by itself."""
+
+Compiler: TypeAlias = Callable[[Region], Region]
+"""Makes of a region a function that computes the same."""
+
+
+def compiled(region: Region) -> Region:
+    """The region as torch.compile makes it, once for all sizes of texts and trees."""
+    return torch.compile(region, dynamic=True, fullgraph=True)
+
+
+def as_it_is(region: Region) -> Region:
+    """The region, operation by operation: on a CPU, where nothing is captured."""
+    return region
+
+
+@contextmanager
+def where_torch_compiles() -> Iterator[None]:
+    """Say what torch.compile needs, where it fails."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, ImportError) as error:
+        reason = next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), "no reason given")
+        raise ModelError(
+            f"torch.compile does not work here ({_cause(error) or reason}); it needs a C++ compiler such as g++ for a "
+            "CPU and triton for a GPU: install it, or give --execution eager"
+        ) from error
+
+
+def _cause(error: BaseException) -> str:
+    """What a missing compiler is called by torch."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if type(cause).__name__ == "InvalidCxxCompiler":
+            return "there is no C++ compiler"
+        cause = cause.__cause__ or cause.__context__
+    return ""
 
 
 class _Norm(Protocol):
@@ -166,20 +209,6 @@ def _project(
         _write(layer, key, value, rotations, at, keys, values, at)
 
 
-Compiler = Callable[[Callable[..., object]], Callable[..., object]]
-"""Makes of a region a function that computes the same."""
-
-
-def compiled(region: Callable[..., object]) -> Callable[..., object]:
-    """The region as torch.compile makes it, once for all sizes of texts and trees."""
-    return torch.compile(region, dynamic=True, fullgraph=True)
-
-
-def as_it_is(region: Callable[..., object]) -> Callable[..., object]:
-    """The region, operation by operation: on a CPU, where nothing is captured."""
-    return region
-
-
 class Regions:
     """The pieces that layers are run in; those of both models are the same, and are compiled once."""
 
@@ -288,7 +317,7 @@ class PackedDrafter(PackedLayers):
 def can_fuse_target(target: Target) -> bool:
     """Whether all layers are of a class that is known, with one activation."""
     kinds = {type(layer).__name__ for layer in target.layers}
-    return kinds <= set(FUSED_LAYERS) and getattr(target.model.config, "hidden_act", "silu") == "silu"
+    return kinds <= set(LAYERS) and getattr(target.model.config, "hidden_act", "silu") == "silu"
 
 
 def can_fuse_drafter(drafter: DFlashDrafter) -> bool:

@@ -31,6 +31,7 @@ from simlab.real_runner.execution.fused_layers import (
     can_fuse_drafter,
     can_fuse_target,
     compiled,
+    where_torch_compiles,
 )
 from simlab.real_runner.execution.kv_buffers import FixedCache, FixedRows
 from simlab.real_runner.targets.model import Target, features_of, tapped
@@ -113,7 +114,8 @@ class CapturedGraphs:
         stream.wait_stream(current)
         with torch.cuda.stream(stream):
             for _ in range(_WARM_UPS):
-                work()
+                with where_torch_compiles():
+                    work()
                 put_back()
         current.wait_stream(stream)
         graph = torch.cuda.CUDAGraph()

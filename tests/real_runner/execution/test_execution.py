@@ -67,7 +67,7 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch._dynamo.reset()
     # What it writes for its own tools is captured by pytest, and slow.
     monkeypatch.setattr(logging.getLogger("torch.__trace"), "propagate", False)
-    monkeypatch.setattr(compiled_layers, "_compiled", compiled)
+    monkeypatch.setattr(compiled_layers, "compiled", compiled)
     yield
     torch._dynamo.reset()
 
@@ -155,7 +155,7 @@ def test_generated_code_writes_the_same_texts(pair: tuple[str, str]) -> None:
     """The target's regions alone; what the drafter's code is made from is the same."""
     torch._dynamo.reset()
     eager, other = load_models(*pair, "float32", "cpu"), load_models(*pair, "float32", "cpu")
-    compile_target(other.target, compiled_layers._compiled)
+    compile_target(other.target, compiled_layers.compiled)
     assert texts(other, GREEDY) == texts(eager, GREEDY)
     torch._dynamo.reset()
 

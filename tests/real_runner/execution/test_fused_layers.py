@@ -1,0 +1,148 @@
+"""Fused layers and their attention: the sizes of real models, made up, against the models' own modules."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import tiny_models
+import torch
+from lossless_checks import fixed_cases
+from torch import Tensor
+from torch._dynamo.utils import counters
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+
+from simlab.policies.named.ddtree import DDTree
+from simlab.real_runner.attention import grouped, tree_attention
+from simlab.real_runner.decoding.decode import decode
+from simlab.real_runner.execution.fused_layers import PackedTarget, Regions, as_it_is
+from simlab.real_runner.execution.graph_models import FusedModels, GraphedModels
+from simlab.real_runner.execution.kv_buffers import FixedRows
+from simlab.real_runner.targets.model import Target
+
+# The attention.
+
+
+def drawn(num_rows: int, heads: int, groups: int, size: int, room: int, root: int, dtype: torch.dtype) -> tuple:
+    random = torch.Generator().manual_seed(num_rows + room)
+    query = torch.randn(num_rows, heads, size, generator=random).to(dtype)
+    # Behind the tree lie numbers of earlier rounds, which nobody may see.
+    keys, values = (torch.randn(2, groups, room, size, generator=random) * 3).to(dtype)
+    ancestors = (torch.rand(num_rows, num_rows, generator=random) < 0.3) | torch.eye(num_rows, dtype=torch.bool)
+    seen = min(-(-(root + num_rows) // 256) * 256, room)
+    return query, keys, values, torch.tensor([root]), ancestors, seen, size**-0.5
+
+
+SHAPES = [(1, 9, 3, 64, 512, 200), (8, 4, 2, 8, 256, 100), (72, 9, 3, 64, 512, 190), (24, 8, 8, 128, 1024, 700)]
+
+
+def by_hand(query: Tensor, keys: Tensor, values: Tensor, root: Tensor, ancestors: Tensor, scaling: float) -> Tensor:
+    """In float64, node by node."""
+    mixed, start = torch.empty(query.shape, dtype=torch.float64), int(root)
+    for node in range(len(query)):
+        slots = [*range(start), *(start + other for other in range(len(query)) if ancestors[node, other])]
+        for head in range(query.shape[1]):
+            group = head // (query.shape[1] // len(keys))
+            scores = keys[group, slots].double() @ query[node, head].double() * scaling
+            mixed[node, head] = scores.softmax(0) @ values[group, slots].double()
+    return mixed.flatten(1)
+
+
+@pytest.mark.parametrize("shape", [SHAPES[1], (3, 2, 1, 4, 16, 0), (5, 4, 2, 8, 40, 30)])
+def test_plain_attention_is_each_nodes_own_sum(shape: tuple[int, ...]) -> None:
+    *args, seen, scaling = drawn(*shape, dtype=torch.float32)
+    found = tree_attention.plain_tree_attention(*args, seen, scaling)
+    torch.testing.assert_close(found.double(), by_hand(*args, scaling), atol=2e-6, rtol=1e-5)
+
+
+def check_kernels() -> None:
+    """The kernels as Triton runs them without a GPU, against all keys at once."""
+    for shape in [*SHAPES, (16, 4, 1, 32, 256, 0), (1, 8, 1, 16, 4096, 4000)]:
+        for dtype, most in ((torch.float32, 1e-5), (torch.float16, 1e-2)):
+            args = drawn(*shape, dtype=dtype)
+            found = tree_attention.split_tree_attention(*args).float()
+            difference = (found - tree_attention.plain_tree_attention(*args).float()).abs().max()
+            assert difference < most, (shape, dtype, difference)
+
+
+@pytest.mark.thorough
+def test_keys_in_parts_give_what_all_at_once_give() -> None:
+    pytest.importorskip("triton", reason="Triton is not installed, so its kernels are tested on a GPU only")
+    ran = subprocess.run(
+        [sys.executable, __file__],
+        check=False,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+
+
+# The layers.
+
+
+@pytest.mark.parametrize("kind", [LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config])
+@torch.inference_mode()
+def test_fused_layers_are_the_modules_of_each_family(kind: type[LlamaConfig]) -> None:
+    """A tree below a text, in float32: states and every tap. Biases are drawn too, where a family has them."""
+    torch.manual_seed(0)
+    config = kind(**{**tiny_models._SIZES, "sliding_window": None})
+    config._attn_implementation = grouped.NAME
+    model = AutoModelForCausalLM.from_config(config).eval()
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias") or "norm" in name:
+            parameter.normal_(1.0, 0.3)
+    target = Target("made up", "", "", model, tiny_models.tiny_tokenizer(), ())
+    ids = torch.randint(5, 90, (1, 20))
+    ancestors = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 1]], dtype=torch.bool)
+    positions = torch.tensor([16, 17, 17, 18])
+    visible = torch.cat([torch.ones(4, 16, dtype=torch.bool), ancestors], dim=1)
+    whole = torch.cat([torch.ones(16, 20, dtype=torch.bool).tril(), visible])[None, None]
+    at = torch.cat([torch.arange(16), positions])[None]
+    wanted = model.get_decoder()(
+        ids, attention_mask=grouped.additive_mask(whole, target.heads_per_group, torch.float32), position_ids=at,
+        output_hidden_states=True, use_cache=False,
+    )  # fmt: skip
+
+    fused = PackedTarget(target, Regions(as_it_is))
+    rows = FixedRows(torch.empty(2 * len(target.layers), 1, config.num_key_value_heads, 0, config.head_dim), 32)
+    rotations, weight = fused.rotations(32), target.embedding.weight
+    taken: dict[int, Tensor] = {}
+    text = torch.ones(16, 16, dtype=torch.bool).tril()
+    fused.states(ids[0, :16], weight, torch.arange(16), text, rotations, rows, 16)
+    states = fused.states(ids[0, 16:], weight, positions, ancestors, rotations, rows, 32, taken.__setitem__)
+    torch.testing.assert_close(states, wanted.last_hidden_state[0, 16:], atol=2e-5, rtol=1e-4)
+    for number, hidden in enumerate(wanted.hidden_states):
+        torch.testing.assert_close(taken[number - 1], hidden[0, 16:], atol=2e-5, rtol=1e-4)
+    # The modules' own weights are views of the joined ones: the same values, held once.
+    again = model.get_decoder()(ids, attention_mask=None, use_cache=False).last_hidden_state
+    assert again.isfinite().all()
+    query = target.layers[0].self_attn.q_proj.weight
+    assert query.untyped_storage().data_ptr() == fused.each()[0].inputs.untyped_storage().data_ptr()
+
+
+def test_regions_are_compiled_once_for_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of torch.compile but the generated code."""
+    case = next(one for one in fixed_cases(30, seed=5) if one.temperature == 0 and one.max_new_tokens == 24)
+    models = replace(case.models, target=replace(case.models.target, stop_token_ids=()))
+    torch._dynamo.reset()
+    monkeypatch.setattr(
+        "simlab.real_runner.execution.graph_models.as_it_is",
+        lambda region: torch.compile(region, dynamic=True, fullgraph=True, backend="eager"),
+    )
+    fused = FusedModels(models.target, models.block_drafter)
+    graphed = replace(models, graphs=GraphedModels(models.target, models.block_drafter, fused))
+    try:
+        counts, wanted = [], decode(models, DDTree(9), case.prompt, case.sampling, 24).text.tolist()
+        for budget in (1, 20, 9, 40, 70, 1):
+            found = decode(graphed, DDTree(budget), case.prompt, case.sampling, 24)
+            assert found.text.tolist() == wanted
+            counts.append(int(counters["stats"]["unique_graphs"]))
+        assert counts[-1] == counts[2]
+    finally:
+        torch._dynamo.reset()
+
+
+if __name__ == "__main__":
+    check_kernels()
