@@ -4,7 +4,6 @@ import hashlib
 import json
 import platform
 from collections.abc import Sequence
-from importlib import metadata
 
 import torch
 from tokenizers import Tokenizer
@@ -23,6 +22,7 @@ from simlab.real_runner.targets.hub_files import repository_of
 from simlab.real_runner.targets.model import Target
 from simlab.traces.format.manifest import DumpedInfo, Manifest
 from simlab.traces.format.manifest_entries import DraftSet, ModelInfo
+from simlab.versions import versions_of
 
 DFLASH, EAGLE3, SELF = "dflash", "eagle3", "self"
 """Draft sets of new recordings; the second names the channel of a head's trees too."""
@@ -48,7 +48,7 @@ def manifest_of(options: RecordOptions, models: Models, sources: Sources) -> Man
         attention=str(target.model.config._attn_implementation) if models.dumped is None else "not run here",
         batch_size=options.batch_size,
         device=f"{device_name(options.first_device)} {f'({target.placement})' if target.placement else ''}".strip(),
-        versions={name: metadata.version(name) for name in _LIBRARIES},
+        versions=versions_of(_LIBRARIES),
         draft_sets={draft_name(models): draft_set_of(options.draft_name, models, options.kept)},
         hidden_states=None if models.dumped is None else DumpedInfo(models.dumped.layers, models.dumped.dtype),
     )

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +49,7 @@ from simlab.traces.format.files import write_beside
 from simlab.traces.reader import Trace
 from simlab.traces.results.files import SequenceCounts, write_results
 from simlab.traces.results.rows import Results, joined_results, results_frame
+from simlab.versions import VERSION
 
 # A latency profile against the rounds of a run, and the same profile corrected by them.
 
@@ -388,7 +388,7 @@ def _summary(
     chosen_id = None if context.chosen is None else context.chosen.id_at(setup.options.batch)
     units = _by_unit(setup, results)
     return Confirmation(
-        simlab_version=metadata.version("simlab"),
+        simlab_version=VERSION,
         text_id=setup.trace.text_id,
         draft_ids={setup.draft: setup.trace.draft_ids[setup.draft]},
         prices=prices,
