@@ -274,8 +274,8 @@ def _visits(
     with tqdm(total=done + num_left, initial=done, desc="reading the text", bar_format=layout, smoothing=0) as bar:
         visit = _visitor(options, models, channels, todo)
         bar.set_description_str("warming up", refresh=True)
-        # Passes are compiled and captured on first sight, which slows what runs soon after. The largest, with which the
-        # grid's part ends, shows what memory it takes.
+        # Passes are compiled and captured on first sight, which slows what runs soon after. The largest show the memory
+        # that is needed, so they come first.
         for place in reversed(todo.places_left):
             visit(place)
         bar.set_description_str("profiling", refresh=False)
