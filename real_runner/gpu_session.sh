@@ -120,8 +120,7 @@ fi
 
 for execution in $executions; do
     if is_left_out bench; then break; fi
-    step "beside the models and beside the released runner, $execution (the packaged pair)"
-    python "$here/tests/bench/bench_overhead.py" --device "$device" --dtype "$dtype" --execution "$execution" | tee "$out/overhead_$execution.txt"
+    step "beside the released runner, $execution (the packaged pair)"
     if python -c 'import dflash' 2> /dev/null; then
         python "$here/tests/bench/bench_dflash.py" --device "$device" --dtype "$dtype" --execution "$execution" | tee "$out/dflash_$execution.txt"
     else

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata, resources
+from importlib import resources
 from string import Template
 from typing import Literal, TypeAlias
 
@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from simlab.analysis.figure_style import DARK, LIGHT
 from simlab.untrusted.visible import visible, visible_html
+from simlab.versions import VERSION
 
 # What a report is made of: sections of charts, tables, sentences and trees, without their looks.
 
@@ -144,7 +145,7 @@ def report_page(title: str, first: FirstScreen, sections: Sequence[Section], foo
     if len(figures) != sum(isinstance(part, Chart) for part in parts):
         raise ValueError("two charts of a report have the same key")
     return Template(_file("report.html")).substitute(
-        version=visible_html(metadata.version("simlab")),
+        version=visible_html(VERSION),
         title=visible_html(title),
         style=_file("report.css"),
         navigation="\n".join(f'<a href="#{visible_html(one.key)}">{_text(one.title)}</a>' for one in sections),

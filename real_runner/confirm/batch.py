@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from simlab.cost import StageSeconds
@@ -22,7 +23,7 @@ from simlab.real_runner.confirm.groups import GROUP, FinishedGroup, MachineRun, 
 from simlab.real_runner.confirm.log import ConfirmLog, Difference, FinishedRun, FinishedSequence, finished_run
 from simlab.real_runner.confirm.record_comparison import compare_with_record
 from simlab.real_runner.confirm.setup import ConfirmSetup
-from simlab.real_runner.confirm.stop import StopMonitor, StopRule
+from simlab.real_runner.confirm.stop import StopMonitor, StopRule, TimeIsUpError
 from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation, decoded_of
 from simlab.real_runner.decoding.decode import check_runs
 from simlab.real_runner.decoding.decoded import DecodedText, RunningText
@@ -303,7 +304,7 @@ def measure_groups(setup: ConfirmSetup, log: ConfirmLog, rule: StopRule = NEVER)
     Args:
         setup: what is run.
         log: what was measured already.
-        rule: what ends the run before its last repeat, after a whole group.
+        rule: what ends the run before its last repeat; the group that is served when time is up is not kept.
     """
     before = list(finished_groups(log))
     done = {(one.repeat, one.group) for one in before}
@@ -312,8 +313,9 @@ def measure_groups(setup: ConfirmSetup, log: ConfirmLog, rule: StopRule = NEVER)
     places = {(repeat, number) for repeat in range(setup.options.repeats) for number in range(len(setup.groups))}
     if done >= places or ending.is_reached:
         return
-    clock = clock_of(setup.models.target.device)
-    with ConfirmProgress(setup, {(one.repeat, one.index) for one in texts}, ending, rule.may_stop) as bar:
+    clock = ending.stopping(clock_of(setup.models.target.device))
+    read = {(one.repeat, one.index) for one in texts}
+    with suppress(TimeIsUpError), ConfirmProgress(setup, read, ending, rule.may_stop) as bar:
         _warm_up(setup, clock, bar)
         for repeat, number, records in _all_missing(setup, done):
             group = _measured(setup, repeat, number, records, clock, bar)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 
 from tqdm import tqdm
@@ -20,7 +21,7 @@ from simlab.real_runner.confirm.log import (
 )
 from simlab.real_runner.confirm.record_comparison import RecordComparison, compare_with_record
 from simlab.real_runner.confirm.setup import ConfirmSetup
-from simlab.real_runner.confirm.stop import StopMonitor, StopRule
+from simlab.real_runner.confirm.stop import StopMonitor, StopRule, TimeIsUpError
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.own_rows import first_unequal
@@ -47,7 +48,7 @@ def measure(setup: ConfirmSetup, log: ConfirmLog, rule: StopRule = NEVER) -> Non
     Args:
         setup: what is run.
         log: what was measured already.
-        rule: what ends the run before its last repeat.
+        rule: what ends the run before its last repeat; the text that is decoded when time is up is not kept.
     """
     before = finished(log)
     done = {(one.repeat, one.index) for one in before}
@@ -55,8 +56,8 @@ def measure(setup: ConfirmSetup, log: ConfirmLog, rule: StopRule = NEVER) -> Non
     ending = StopMonitor(setup, rule, before)
     if done.issuperset(places) or ending.is_reached:
         return
-    clock = clock_of(setup.models.target.device)
-    with ConfirmProgress(setup, done, ending, rule.may_stop) as bar:
+    clock = ending.stopping(clock_of(setup.models.target.device))
+    with suppress(TimeIsUpError), ConfirmProgress(setup, done, ending, rule.may_stop) as bar:
         _warm_up(setup, clock, bar)
         for repeat, number, record, channels in _all_missing(setup, done):
             order = setup.policies if (number + repeat) % 2 == 0 else setup.policies[::-1]

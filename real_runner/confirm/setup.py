@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +39,7 @@ from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.manifest_entries import ChannelInfo, DraftSet
 from simlab.traces.reader import Trace
 from simlab.tree import DraftTree
+from simlab.versions import VERSION
 
 # The producers of a confirmation's channels: the networks that a trace names, where they are now.
 
@@ -242,7 +242,7 @@ class ConfirmSetup:
             **({"--channel": digests} if (digests := self._channel_digests()) else {}),
             **({"--batch-invariant": f"{self.models.fixed_rows} rows"} if self.options.batch_invariant else {}),
             "threads": torch.get_num_threads(),
-            "versions": {"simlab": metadata.version("simlab"), **library_versions()},
+            "versions": {"simlab": VERSION, **library_versions()},
             "policy ids": [one.policy_id for one in self.policies],
         }
 

@@ -3,14 +3,16 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from simlab.arrays import Doubles
+from simlab.real_runner.confirm.groups import ResampledUnit
 from simlab.real_runner.confirm.log import FinishedSequence
 from simlab.real_runner.confirm.setup import ConfirmSetup
+from simlab.real_runner.decoding.plain import Clock
 
 FIRST_LOOK = 20
 """Whole prompts that are run before anybody looks how wide the intervals are; each repeat of one counts."""
@@ -31,12 +33,14 @@ class StopRule:
     Attributes:
         half_width: how it is known.
         until_interval: end when it is no larger than this; None: never.
-        time_limit_s: end at the first whole prompt after so many seconds, loading the models not counted; None: never.
+        time_limit_s: end after so many seconds, in the middle of a text too; None: never.
+        begun: since when they count, by `time.monotonic`.
     """
 
     half_width: HalfWidth
     until_interval: float | None = None
     time_limit_s: float | None = None
+    begun: float = field(default_factory=time.monotonic)
 
     @property
     def may_stop(self) -> bool:
@@ -56,8 +60,23 @@ def is_look(num_prompts: int) -> bool:
     return look == num_prompts
 
 
+class TimeIsUpError(Exception):
+    """The run ends in the middle of a text; its prompt is left out."""
+
+
+def whole(units: Mapping[int, ResampledUnit], sequences: Sequence[FinishedSequence]) -> list[FinishedSequence]:
+    """The sequences of what was run whole in its repeat, all turns and samples; the rest of them is left out.
+
+    Args:
+        units: what each sequence is run whole with, by its place in the trace.
+        sequences: what was measured.
+    """
+    sizes, done = Counter(units.values()), Counter((one.repeat, units[one.index]) for one in sequences)
+    return [one for one in sequences if done[one.repeat, units[one.index]] == sizes[units[one.index]]]
+
+
 class StopMonitor:
-    """Follows a run and says when it may end; only between whole prompts, so that all policies have the same.
+    """Follows a run and says when it may end: with tight intervals between whole prompts, when time is up anywhere.
 
     Args:
         setup: what is run.
@@ -67,13 +86,13 @@ class StopMonitor:
 
     def __init__(self, setup: ConfirmSetup, rule: StopRule, finished: Sequence[FinishedSequence] = ()) -> None:
         self._rule = rule
-        self._begun = time.monotonic()
         self._prompt_of = setup.units
         self._sizes = Counter(self._prompt_of.values())
         self._ids = [one.policy_id for one in setup.policies]
         self._plain = self._ids.index(setup.plain_id)
         self._sums: dict[tuple[str, str], Doubles] = {}
         self._done: Counter[Place] = Counter()
+        self._deadline = math.inf
         self.half_width = math.inf
         for sequence in finished:
             self._add(sequence)
@@ -104,10 +123,17 @@ class StopMonitor:
     @property
     def is_reached(self) -> bool:
         """Whether the run may end here; at least one prompt is always run."""
-        if not self.num_whole or not self.is_between_prompts:
-            return False
-        limit = self._rule.time_limit_s
-        return self.is_tight or (limit is not None and time.monotonic() - self._begun >= limit)
+        return time.monotonic() >= self._deadline or (self.is_between_prompts and self.is_tight)
+
+    def stopping(self, clock: Clock) -> Clock:
+        """This clock, which raises `TimeIsUpError` where it is read when time is up."""
+
+        def read() -> float:
+            if time.monotonic() >= self._deadline:
+                raise TimeIsUpError
+            return clock()
+
+        return read
 
     def text(self) -> str:
         """How wide the widest interval is, for a progress bar; empty while that says nothing."""
@@ -123,6 +149,8 @@ class StopMonitor:
         own = np.array([sums[one] for one in self._ids], np.float64)
         self._sums[prompt] = self._sums.get(prompt, np.zeros_like(own)) + own
         self._done[sequence.repeat, *prompt] += 1
+        if self._rule.time_limit_s is not None and self._done[sequence.repeat, *prompt] == self._sizes[prompt]:
+            self._deadline = self._rule.begun + self._rule.time_limit_s
 
     def _measure(self) -> None:
         if self._sums:

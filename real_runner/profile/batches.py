@@ -18,9 +18,9 @@ from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
 from simlab.real_runner.decoding.plain import Clock
 from simlab.real_runner.models import Models
 from simlab.real_runner.profile.rounds import (
-    FIRST_UNMEASURED,
     MEASURED_ROUNDS,
     MEASURED_STEPS,
+    UNMEASURED,
     TreesOfSize,
     first_position,
     window_of,
@@ -84,7 +84,7 @@ class BatchPlainStepTimer:
         self, models: Models, token_ids: Ints, longest: int, sampling: Sampling, clock: Clock, batch: int
     ) -> None:
         """Read the texts before the longest context; shorter ones are returned to."""
-        most_steps = FIRST_UNMEASURED + MEASURED_STEPS
+        most_steps = UNMEASURED + MEASURED_STEPS
         self._highest = models.target.longest_context - most_steps - 1
         policy = Autoregressive()
         self._running = _begun(models, policy, token_ids, longest, most_steps + 1, sampling, clock, batch)

@@ -2,7 +2,6 @@
 
 import platform
 import subprocess
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ from simlab.draft import Prompt
 from simlab.real_runner.decoding.plain import PlainDecoding, clock_of
 from simlab.real_runner.models import load_target_alone
 from simlab.sampling.choice import Sampling
+from simlab.versions import versions_of
 
 # How fast a machine decodes right now, by a handful of tokens: to say beforehand how long something takes.
 
@@ -64,7 +64,7 @@ def system_name() -> str:
 
 def library_versions() -> dict[str, str]:
     """The versions of `LIBRARIES`."""
-    return {name: metadata.version(name) for name in LIBRARIES}
+    return versions_of(LIBRARIES)
 
 
 def has_fast_bfloat16() -> bool:

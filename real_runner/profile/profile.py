@@ -34,7 +34,6 @@ from simlab.real_runner.profile.channels import (
 )
 from simlab.real_runner.profile.options import ProfileOptions
 from simlab.real_runner.profile.rounds import (
-    FIRST_UNMEASURED,
     UNMEASURED,
     PlainStepTimer,
     RoundTimer,
@@ -116,9 +115,9 @@ class ProfileSweeps:
         return sum(max(self.num_sweeps - self._visits(place), 0) for place in self._all_places)
 
     @property
-    def channel_places_left(self) -> list[ChannelPoint]:
-        """Those places of channels that are still to be visited."""
-        return [place for place in self.channel_places if self._visits(place) < self.num_sweeps]
+    def places_left(self) -> list[GridPoint | ChannelPoint]:
+        """The places that are still to be visited, in the order of the file."""
+        return [place for place in self._all_places if self._visits(place) < self.num_sweeps]
 
     @property
     def widest_half_width(self) -> float:
@@ -274,12 +273,17 @@ def _visits(
     fewest = math.ceil(options.repeats / todo.file.visits.rounds)
     with tqdm(total=done + num_left, initial=done, desc="reading the text", bar_format=layout, smoothing=0) as bar:
         visit = _visitor(options, models, channels, todo)
+        bar.set_description_str("warming up", refresh=True)
+        # Passes are compiled and captured on first sight, which slows what runs soon after. The largest show the memory
+        # that is needed, so they come first.
+        for place in reversed(todo.places_left):
+            visit(place)
         bar.set_description_str("profiling", refresh=False)
         for number in range(todo.num_sweeps):
             places = todo.sweep(number)
             bar.set_postfix_str(_sweep_text(options, todo, number), refresh=False)
             for index, place in enumerate(places):
-                visit(place, number % 2 == 1)
+                todo.add(place, *visit(place, UNMEASURED, number % 2 == 1))
                 bar.update()
                 yield index == len(places) - 1
                 if _is_over(options, begun) and todo.file.is_complete:
@@ -308,29 +312,26 @@ def _sweep_text(options: ProfileOptions, todo: ProfileSweeps, number: int) -> st
 
 def _visitor(
     options: ProfileOptions, models: Models, channels: Mapping[str, TimedChannel], todo: ProfileSweeps
-) -> Callable[[GridPoint | ChannelPoint, bool], None]:
-    """Read the text at every context, once; what is returned visits a cell, rounds or plain decoding first."""
+) -> Callable[..., tuple[list[StageSeconds], list[float]]]:
+    """Read the text at every context, once; what is returned visits a cell: see `visit` below."""
     clock = clock_of(models.target.device)
-    longest, most = options.contexts[-1], options.node_counts[-1]
+    longest = options.contexts[-1]
     token_ids = _token_ids(models.target, options.text, longest)
     plain, rounds = _begun(options, models, token_ids, clock)
     of_channels = _with_channels(options, models, channels, todo, clock)
-    visited: set[GridPoint | ChannelPoint] = set()
 
-    def visit(place: GridPoint | ChannelPoint, plain_first: bool) -> None:
+    def visit(
+        place: GridPoint | ChannelPoint, num_unmeasured: int = 0, plain_first: bool = False
+    ) -> tuple[list[StageSeconds], list[float]]:
+        """Rounds and steps of plain decoding, either first, after some of each that are not measured."""
         context = place[-1]
-        num_unmeasured = UNMEASURED if place in visited else FIRST_UNMEASURED
-        visited.add(place)
         before = plain.visit(context, num_unmeasured) if plain_first else None
         if isinstance(place, ChannelPoint):
             timed = of_channels[place](num_unmeasured)
         else:
             timed = rounds[context].visit(place[0], num_unmeasured)
-        todo.add(place, timed, plain.visit(context, num_unmeasured) if before is None else before)
+        return timed, plain.visit(context, num_unmeasured) if before is None else before
 
-    # The first passes of a process start threads and compile; the largest tree also shows what memory it takes.
-    rounds[longest].visit(most, FIRST_UNMEASURED)
-    plain.visit(longest, FIRST_UNMEASURED)
     return visit
 
 
@@ -372,7 +373,9 @@ def _with_channels(
     longest, missed = options.contexts[-1], max(options.catch_up, default=0)
     token_ids = _token_ids(models.target, options.text, max(longest, missed + FEWEST_READ) + 1)
     found, late = dict[ChannelPoint, Callable[[int], list[StageSeconds]]](), dict[tuple[str, int], CatchUpTimer]()
-    for place in todo.channel_places_left:
+    for place in todo.places_left:
+        if not isinstance(place, ChannelPoint):
+            continue
         drafter = caught_up(place.channel)
         channel = channels.get(place.channel if drafter is None else drafter)
         name = place.channel if drafter is None else drafter

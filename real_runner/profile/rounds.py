@@ -32,11 +32,8 @@ from simlab.traces.artefacts.cost import MOST_DRAFTED, CostChannel, CostFile
 from simlab.traces.format.manifest_entries import ModelInfo
 from simlab.tree import DraftTree
 
-FIRST_UNMEASURED = 2
-"""Rounds before the first measured one of a shape: libraries choose and compile on first sight."""
-
 UNMEASURED = 1
-"""Rounds before the measured ones of any later visit: a policy of fixed budget follows rounds of its own shape."""
+"""Rounds before the measured ones of a visit: a policy of fixed budget follows rounds of its own shape."""
 
 MEASURED_ROUNDS = 3
 MEASURED_STEPS = 3
@@ -138,7 +135,7 @@ class PlainStepTimer:
 
     def __init__(self, models: Models, token_ids: Ints, longest: int, sampling: Sampling, clock: Clock) -> None:
         """Read the text before the longest context; shorter ones are returned to."""
-        self._most_steps = FIRST_UNMEASURED + MEASURED_STEPS
+        self._most_steps = UNMEASURED + MEASURED_STEPS
         target = models.target
         self._highest = target.longest_context - self._most_steps - 1
         prompt = _prompt(token_ids, longest)
@@ -191,7 +188,7 @@ def window_of(context: int) -> int:
 
 def _reach(models: Models) -> int:
     """New tokens that one visit may bring, token 0 and one to spare counted."""
-    return (FIRST_UNMEASURED + MEASURED_ROUNDS) * (models.drafter.config.depth + 1) + 2
+    return (UNMEASURED + MEASURED_ROUNDS) * (models.drafter.config.depth + 1) + 2
 
 
 def _prompt(token_ids: Ints, length: int) -> Prompt:

@@ -4,11 +4,12 @@ import hashlib
 import json
 import platform
 from collections.abc import Sequence
-from importlib import metadata
 
 import torch
 from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerBase
 
+from simlab.ids import content_digest
 from simlab.real_runner.adapters.config import AdapterConfig
 from simlab.real_runner.adapters.gated import GatedAdapter
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
@@ -20,9 +21,10 @@ from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.prompts import PromptRecord, render
 from simlab.real_runner.record.sources import Source, Sources, given_turns
 from simlab.real_runner.targets.hub_files import repository_of
-from simlab.real_runner.targets.model import Target
 from simlab.traces.format.manifest import DumpedInfo, Manifest
 from simlab.traces.format.manifest_entries import DraftSet, ModelInfo
+from simlab.untrusted.json_text import parse_json
+from simlab.versions import versions_of
 
 DFLASH, EAGLE3, SELF = "dflash", "eagle3", "self"
 """Draft sets of new recordings; the second names the channel of a head's trees too."""
@@ -36,7 +38,7 @@ def manifest_of(options: RecordOptions, models: Models, sources: Sources) -> Man
     return Manifest(
         target=ModelInfo(target.name, target.revision, target.digest),
         vocab_size=target.vocab_size,
-        tokenizer_digest=_digest(_tokenizer_text(target)),
+        tokenizer_digest=tokenizer_digest(target.tokenizer),
         chat_template_digest=_digest(str(target.tokenizer.chat_template or "")),
         prompts_digest=earlier.prompts_digest if earlier else _prompts_digest(options, models, sources),
         chat_template_kwargs=earlier.chat_template_kwargs if earlier else dict(options.template_kwargs),
@@ -48,7 +50,7 @@ def manifest_of(options: RecordOptions, models: Models, sources: Sources) -> Man
         attention=str(target.model.config._attn_implementation) if models.dumped is None else "not run here",
         batch_size=options.batch_size,
         device=f"{device_name(options.first_device)} {f'({target.placement})' if target.placement else ''}".strip(),
-        versions={name: metadata.version(name) for name in _LIBRARIES},
+        versions=versions_of(_LIBRARIES),
         draft_sets={draft_name(models): draft_set_of(options.draft_name, models, options.kept)},
         hidden_states=None if models.dumped is None else DumpedInfo(models.dumped.layers, models.dumped.dtype),
     )
@@ -99,12 +101,12 @@ def _asked(options: RecordOptions, models: Models, source: Source) -> list[objec
     return [[turn.prompt.prompt_id, turn.prompt.token_ids.tolist(), turn.text.tolist()] for turn in turns]
 
 
-def _tokenizer_text(target: Target) -> str:
-    """All of a tokenizer; its vocabulary where it is no fast one."""
-    backend = getattr(target.tokenizer, "backend_tokenizer", None)
-    return (
-        backend.to_str() if isinstance(backend, Tokenizer) else json.dumps(target.tokenizer.get_vocab(), sort_keys=True)
-    )
+def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Of what a tokenizer's ids mean: its tokens, merges and added tokens, not the file that a transformers writes."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    model = parse_json(backend.to_str())["model"] if isinstance(backend, Tokenizer) else {}
+    added = [[token_id, one.content, one.special] for token_id, one in sorted(tokenizer.added_tokens_decoder.items())]
+    return content_digest([tokenizer.get_vocab(), model.get("merges"), added])
 
 
 def _digest(text: str) -> str:

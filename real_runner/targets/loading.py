@@ -66,7 +66,7 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu", device_map: 
             output_loading_info=True,
             **({} if device_map is None else {"device_map": device_map}),
         )
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place.folder, trust_remote_code=False)
+        tokenizer = load_tokenizer(name, place.folder)
     except torch.OutOfMemoryError:
         raise
     except DAMAGED as error:
@@ -91,6 +91,14 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu", device_map: 
         tokenizer=tokenizer,
         stop_token_ids=stop_token_ids(model, tokenizer),
     )
+
+
+def load_tokenizer(name: str, folder: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a target. The built-in one's stop token is its own, whatever transformers made of the GGUF."""
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    if name == builtin.NAME:
+        tokenizer.eos_token = builtin.STOP_TOKEN
+    return tokenizer
 
 
 def _check_whole(name: str, loaded: dict[str, Any]) -> None:

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from importlib import metadata
 from pathlib import Path
 
 import torch
@@ -25,6 +24,7 @@ from simlab.real_runner.train.text import FeatureStore, PromptSelection, claim, 
 from simlab.real_runner.train.trainer import Trainer
 from simlab.sampling.choice import Sampling
 from simlab.untrusted.visible import visible
+from simlab.versions import versions_of
 
 _BLOCK_SIZE, _NUM_LAYERS, _NUM_TAPS = 8, 2, 5
 _DEV_TOKENS = 128
@@ -198,5 +198,5 @@ def tracked_settings(
     """
     asked = asdict(options)
     del asked["track"]
-    versions = {name: metadata.version(name) for name in ("simlab", "torch", "transformers")}
+    versions = versions_of(("simlab", "torch", "transformers"))
     return asked | {"target_digest": target.digest, "run": dict(more), "versions": versions}

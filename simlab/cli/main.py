@@ -8,11 +8,11 @@ import os
 import shlex
 import sys
 import tempfile
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module, metadata
+from importlib import import_module
 from pathlib import Path
+from traceback import format_exception
 from typing import IO, Any, cast
 
 from simlab.cli import interruption
@@ -22,6 +22,7 @@ from simlab.errors import SimlabError, UsageError, as_usage_error, needing_model
 from simlab.options import Option, declared, flags
 from simlab.untrusted.user_code import USER_MODULE, describe_error, user_file_of
 from simlab.untrusted.visible import VisibleOutput, visible
+from simlab.versions import VERSION
 
 FAILED = 1
 """The exit code of a command that says no: a text is not the target's, a live server differs."""
@@ -384,22 +385,31 @@ def _resume_hint(options: object) -> str:
 def _unforeseen(error: BaseException, typed: Sequence[str]) -> int:
     """Say that an error is a bug, and keep what is needed to find it."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 1000))  # a policy file may have set it
-    with tempfile.NamedTemporaryFile(
-        "w", prefix="simlab-bug-", suffix=".txt", delete=False, encoding="utf-8", errors="backslashreplace"
-    ) as file:
-        file.write(f"simlab {metadata.version('simlab')}, Python {sys.version}\n{shlex.join(typed)}\n\n")
-        traceback.print_exception(error, file=file)
+    kept = _kept(
+        "".join((f"simlab {VERSION}, Python {sys.version}\n{shlex.join(typed)}\n\n", *format_exception(error)))
+    )
     if any(name.startswith(USER_MODULE) for name in sys.modules):
         # Its code can change anything in this process: limits, streams, other modules.
         return _refuse(
             f"the policy file or simlab failed: {describe_error(error)}. See whether the command works without the "
-            f"file; the traceback is in {file.name}"
+            f"file; the traceback is {kept}"
         )
     _refuse(
-        f"this is a bug in simlab, not a mistake of yours: {describe_error(error)}. Please report it with the file "
-        f"{file.name}, which has the command and the traceback; nothing that was finished is lost"
+        f"this is a bug in simlab, not a mistake of yours: {describe_error(error)}. Please report it with the command "
+        f"and the traceback {kept}; nothing that was finished is lost"
     )
     return BUG
+
+
+def _kept(report: Sequence[str]) -> str:
+    """Write a report to a file, or else to stderr; where it is, in words."""
+    with contextlib.suppress(OSError):
+        descriptor, name = tempfile.mkstemp(prefix="simlab-bug-", suffix=".txt")
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.writelines(report)
+        return f"in {name}"
+    print(*map(visible, "".join(report).splitlines()), sep="\n", file=sys.stderr)
+    return "above"
 
 
 def parser_for(*words: str) -> Parser:
@@ -430,7 +440,7 @@ def _parser(loaded: Sequence[str]) -> Parser:
         epilog="`simlab COMMAND --help` says more about a command.",
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version of simlab")
+    parser.add_argument("--version", action="version", version=VERSION, help="print the version of simlab")
     commands = parser.add_commands("commands", "COMMAND", "command")
     for command_name, command in COMMANDS.items():
         _add(commands, command_name, command, command_name in loaded)
@@ -475,15 +485,8 @@ def _print_help(options: argparse.Namespace) -> int:
 
 
 def _print_version(_options: argparse.Namespace) -> int:
-    print(metadata.version("simlab"))
+    print(VERSION)
     return 0
-
-
-class _PrintVersion(argparse.Action):
-    """Print the version and leave; it is looked up only then."""
-
-    def __call__(self, parser: argparse.ArgumentParser, options: argparse.Namespace, *_: object) -> None:
-        parser.exit(_print_version(options))
 
 
 def _refuse(message: str, to_type: Sequence[str] = ()) -> int:

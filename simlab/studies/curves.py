@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass
 from functools import cached_property
-from importlib import metadata
 from pathlib import Path
 from typing import ClassVar, Generic
 
@@ -47,6 +46,7 @@ from simlab.studies.inputs.trace import HandedTrace, TraceSource, first_prompts,
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
+from simlab.versions import VERSION
 from simlab.workers.on_ray import ray_options, workers_on
 from simlab.workers.parts import ray_option, workers_option
 from simlab.workers.threads import Report, Workers, not_told
@@ -260,7 +260,7 @@ class CurveTable(StudyResult):
         inputs = self.inputs
         ids = {"text_id": inputs.trace.text_id, "draft_id": inputs.trace.draft_ids[inputs.draft]}
         visited_by = None if inputs.visits is None else inputs.visits.label
-        write_rows(path, self.rows, {**ids, "visited_by": visited_by, "simlab_version": metadata.version("simlab")})
+        write_rows(path, self.rows, {**ids, "visited_by": visited_by, "simlab_version": VERSION})
 
 
 @dataclass(frozen=True)

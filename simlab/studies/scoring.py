@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import ClassVar
 
@@ -44,6 +43,7 @@ from simlab.studies.inputs.trace import (
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
+from simlab.versions import VERSION
 from simlab.workers.on_ray import ray_options, workers_on
 from simlab.workers.parts import ray_option, workers_option
 from simlab.workers.threads import Report, Workers
@@ -157,7 +157,7 @@ class ScoringTable(StudyResult):
             for row in rows.with_slice(rows.reliability_rows(part, every_depth=True), name)
         ]
         ids = {"text_id": inputs.trace.text_id, "draft_id": inputs.trace.draft_ids[inputs.draft]}
-        rows.write_reliability(path, bins, {**ids, "simlab_version": metadata.version("simlab")})
+        rows.write_reliability(path, bins, {**ids, "simlab_version": VERSION})
 
 
 @dataclass(frozen=True)

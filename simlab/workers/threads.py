@@ -6,8 +6,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Protocol, TypeVar
+
+from simlab.versions import versions_of
 
 # Work in units that any worker does alike: what a job is, and what does it.
 
@@ -77,7 +78,7 @@ Kind = Mapping[str, str]
 
 def kind_of_this_process(packages: Iterable[str] = REPLAYING) -> Kind:
     """What this process runs on."""
-    versions = {name: metadata.version(name) for name in packages}
+    versions = versions_of(packages)
     major, minor, _ = platform.python_version_tuple()
     return versions | {"python": f"{major}.{minor}", "architecture": platform.machine()}
 

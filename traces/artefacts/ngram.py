@@ -19,6 +19,7 @@ from simlab.arrays import Ints, read_only
 from simlab.errors import TraceError
 from simlab.traces.format.documents import Json, JsonFields, check_digest, with_digest
 from simlab.traces.format.files import FAILURES, write_beside
+from simlab.traces.format.manifest import same_tokenizer
 from simlab.traces.format.tables import ENTRY, table_facts
 from simlab.traces.parquet.sizes import check_size
 
@@ -180,4 +181,4 @@ def packaged_ngram_files() -> list[Path]:
 def find_packaged_ngram(tokenizer_digest: str) -> NGramFile | None:
     """The first shipped counts for a tokenizer."""
     files = (read_ngram_file(path) for path in packaged_ngram_files())
-    return next((one for one in files if one.tokenizer_digest == tokenizer_digest), None)
+    return next((one for one in files if same_tokenizer(one.tokenizer_digest, tokenizer_digest)), None)

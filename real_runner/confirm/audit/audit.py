@@ -16,6 +16,7 @@ from simlab.real_runner.confirm.confirm import finished
 from simlab.real_runner.confirm.log import ConfirmLog, FinishedRun, FinishedSequence
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.confirm.setup import ConfirmSetup
+from simlab.real_runner.confirm.stop import whole
 from simlab.real_runner.decoding.decoded import parting_of
 from simlab.real_runner.execution.executions import AUTO, EAGER
 from simlab.real_runner.execution.kv_buffers import BufferCache
@@ -367,11 +368,11 @@ AUDIT, BOUND = "audit", "bound"
 
 
 def audit(setup: ConfirmSetup, log: ConfirmLog) -> None:
-    """Audit every text in the log and measure the bound, but for what the log holds already.
+    """Audit every text of whole prompts in the log and measure the bound, but for what the log holds already.
 
     The target is loaded once more in float32 and eager, on the device of the audit, unless the run is that itself.
     """
-    texts, bound_texts = _unaudited(log), _unbounded(setup, log)
+    texts, bound_texts = _unaudited(setup, log), _unbounded(setup, log)
     if not texts and not bound_texts:
         return
     bar = tqdm(total=len(texts) + len(bound_texts), desc="audit", unit="text", smoothing=0)
@@ -396,7 +397,7 @@ def verdicts(setup: ConfirmSetup, log: ConfirmLog) -> dict[str, Verdict]:
     losses = {_place(entry): entry for entry in log.entries(AUDIT)}
     totals = {one.policy_id: Verdict("exact", bound=bound) for one in setup.policies}
     counted: set[tuple[str, int, str, str]] = set()
-    for sequence in finished(log):
+    for sequence in whole(setup.units, finished(log)):
         plain = next(run for run in sequence.runs if run.policy_id == setup.plain_id)
         for run in sequence.runs:
             once = (run.policy_id, sequence.index, run.text_digest, plain.text_digest)
@@ -445,17 +446,17 @@ def _in_float32(setup: ConfirmSetup) -> Target:
     return replace(target32, stop_token_ids=target.stop_token_ids)
 
 
-def _unaudited(log: ConfirmLog) -> list[tuple[int, FinishedRun]]:
+def _unaudited(setup: ConfirmSetup, log: ConfirmLog) -> list[tuple[int, FinishedRun]]:
     """Each text that was decoded and not yet audited, once."""
     done = {_place(entry) for entry in log.entries(AUDIT)}
-    texts = {(one.index, run.text_digest): run for one in finished(log) for run in one.runs}
+    texts = {(one.index, run.text_digest): run for one in whole(setup.units, finished(log)) for run in one.runs}
     return [(place[0], run) for place, run in texts.items() if place not in done]
 
 
 def _unbounded(setup: ConfirmSetup, log: ConfirmLog) -> list[tuple[int, FinishedRun]]:
     """Texts of plain decoding on which the bound is still to be measured."""
     done = {_place(entry)[0] for entry in log.entries(BOUND)}
-    first = [one for one in finished(log) if one.repeat == 0]
+    first = [one for one in whole(setup.units, finished(log)) if one.repeat == 0]
     return [(one.index, _plain(setup, one)) for one in first if one.index not in done]
 
 

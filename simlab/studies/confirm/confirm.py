@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from importlib import metadata
 from pathlib import Path
 
 from simlab.errors import CostError, UsageError, as_usage_error
@@ -29,6 +28,7 @@ from simlab.traces.artefacts.optimum import Optimum, read_optimum
 from simlab.traces.format.alone import writing_alone
 from simlab.traces.reader import Trace
 from simlab.tracking.tracker import check_trackers, tracking
+from simlab.versions import VERSION
 
 # What policies read where models are run: prices, tables and counts, before a model is loaded.
 
@@ -163,7 +163,7 @@ def _tracked_settings(
         "text_id": trace.text_id,
         "draft_ids": dict(trace.draft_ids),
         "cost_id": "packaged" if cost is None else read_cost_file(cost).cost_id,
-        "versions": {"simlab": metadata.version("simlab"), **library_versions()},
+        "versions": {"simlab": VERSION, **library_versions()},
     }
 
 

@@ -79,7 +79,7 @@ class RunFacts:
         why = {
             "all": "every text was run",
             "interval": "the intervals are tight",
-            "time": "time was up",
+            "time": "time was up, a prompt that was cut off is left out",
         }[self.ended]
         wanted = "" if self.until_interval is None else f" (asked for: {100 * self.until_interval:g} %)"
         known = self.half_width < float("inf")

@@ -122,7 +122,8 @@ speeds and speedups are those of this mode, and nothing is predicted.
     )
     time_limit: float | None = option(
         None,
-        "stop after so many minutes of measuring, at a whole prompt; the audit comes after; 0 with --resume: now",
+        "stop after so many minutes, loading and warming up counted; a prompt that is cut off is left out, but for the "
+        "first; the audit comes after; 0 with --resume: now",
         "M",
         group="running",
     )

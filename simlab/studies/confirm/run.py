@@ -1,9 +1,9 @@
 """A confirmation from trace to summary: predicted, measured, audited, judged."""
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +31,7 @@ from simlab.real_runner.confirm.confirm import finished, measure
 from simlab.real_runner.confirm.log import ROUND_COLUMNS, ConfirmLog, FinishedRun, FinishedSequence, check_out
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.confirm.setup import ConfirmSetup, check_trace, load_setup
-from simlab.real_runner.confirm.stop import StopMonitor, StopRule
+from simlab.real_runner.confirm.stop import StopMonitor, StopRule, whole
 from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.models import within_memory
 from simlab.studies.confirm.batch import BatchFacts, batch_facts, predicted_groups
@@ -50,6 +50,7 @@ from simlab.traces.format.files import write_beside
 from simlab.traces.reader import Trace
 from simlab.traces.results.files import SequenceCounts, write_results
 from simlab.traces.results.rows import Results, joined_results, results_frame
+from simlab.versions import VERSION
 
 # A latency profile against the rounds of a run, and the same profile corrected by them.
 
@@ -317,6 +318,7 @@ def run_confirmation(
             the others.
         reprice: where the cost file of the prediction is written, corrected by the rounds that ran; None: nowhere.
     """
+    begun = time.monotonic()
     context = SummaryContext() if context is None else context
     policies = policies_at(policies, options.batch)
     check_out(options.out, options.resume)
@@ -331,10 +333,10 @@ def run_confirmation(
         measured_prices = None if reprice is None else _file_to_correct(reprice, cost, prices, setup)
         predicted = _predicted(setup, prices)
         log = ConfirmLog(options.out, setup.key(), options.resume)
-        rule = StopRule(widest_half_width, options.until_interval, options.time_limit_s)
+        rule = StopRule(widest_half_width, options.until_interval, options.time_limit_s, begun)
         (measure if options.batch == 1 else measure_groups)(setup, log, rule)
         audit(setup, log)
-    sequences = finished(log)
+    sequences = whole(setup.units, finished(log))
     ran = replace(run_facts(setup, sequences, rule, batch_facts(setup, log)), bound=bound_of(log))
     predicted = predicted.filter(predicted["sequence"].is_in([one.index for one in sequences]))
     results = joined_results([predicted, results_frame(measured_rows(setup, sequences))])
@@ -388,7 +390,7 @@ def _summary(
     chosen_id = None if context.chosen is None else context.chosen.id_at(setup.options.batch)
     units = _by_unit(setup, results)
     return Confirmation(
-        simlab_version=metadata.version("simlab"),
+        simlab_version=VERSION,
         text_id=setup.trace.text_id,
         draft_ids={setup.draft: setup.trace.draft_ids[setup.draft]},
         prices=prices,

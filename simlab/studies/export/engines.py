@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 
 from simlab.analysis.export.engine_settings import (
@@ -40,6 +39,7 @@ from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.inputs.prices import HOW, BatchPricing, priced_batches
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.replay.run import ROOTS_AT_ONCE
+from simlab.versions import VERSION
 
 # What stands beside the settings that ``simlab export`` writes for an engine: whose numbers, and what to know.
 
@@ -102,7 +102,7 @@ def stamp(one: ExportedPolicy, source: EngineSource, notes: list[str]) -> dict[s
     pooled, interval = one.acceptance.pooled, one.acceptance.interval
     return {
         "format": "simlab-export",
-        "simlab_version": metadata.version("simlab"),
+        "simlab_version": VERSION,
         "engine": source.stamp(),
         "policy": one.policy.label,
         "policy_id": one.policy.policy_id,
@@ -290,7 +290,7 @@ def _modelopt(one: ExportedPolicy, notes: list[str], texts: ExportedTexts) -> Ma
         asdict(model) | {"name": short_name(model.name)}
         for model in (manifest.target, manifest.draft_sets[texts.draft].model)
     )
-    profile = speculation_profile(one, metadata.version("simlab"), target, drafter)
+    profile = speculation_profile(one, VERSION, target, drafter)
     notes = [
         *notes,
         "EXPERIMENTAL: the schema of speculation_profile.json is still under review; see docs/how_to/export.md.",

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from importlib import metadata
 from itertools import islice
 from pathlib import Path
 from typing import ClassVar
@@ -40,6 +39,7 @@ from simlab.traces.artefacts.engine_tables import SGLANG, VLLM_CURVES, curves_te
 from simlab.traces.publishing.publication import Publication, publication
 from simlab.traces.reader import Trace
 from simlab.traces.results.files import read_results
+from simlab.versions import VERSION
 
 # ``simlab export --format conformance``: rounds to test another implementation of a policy against.
 
@@ -98,7 +98,7 @@ def _header(one: NamedPolicy, trace: Trace, draft: str, num_rounds: int) -> dict
         "text_id": trace.text_id,
         "draft_id": trace.draft_ids[draft],
         **({"channel_ids": {name: trace.channel_ids[name] for name in channels}} if channels else {}),
-        "simlab_version": metadata.version("simlab"),
+        "simlab_version": VERSION,
         "num_rounds": num_rounds,
     }
 

@@ -366,7 +366,7 @@ class _Field:
         if minutes:
             self.steps.once(
                 f"confirm {drafter} {group}",
-                f"Running {len(policies)} policies of {drafter} on the real models for {minutes:.0f} minutes at most",
+                f"Running {len(policies)} policies of {drafter} on the real models for {minutes:.3g} minutes at most",
                 lambda: confirm(
                     self.trace(EVALUATION),
                     policies,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from simlab.errors import TraceError, UsageError
-from simlab.options import count, option
+from simlab.options import option
 from simlab.real_runner.model_options import (
     DRAFTER,
     TARGET,
@@ -59,11 +59,14 @@ All figures are in OUT/field.json. Exit code 1: a text is not the target's, or r
         None,
         "minutes of all runs together (default 75; --quick: 1); of a finished field, more of them; 0: none",
         "N",
-        read=count(0),
     )
     dtype: str = dtype_option()
     device: str = device_option()
     execution: str | None = execution_option()
+
+    def __post_init__(self) -> None:
+        if self.confirm_minutes is not None and not self.confirm_minutes >= 0:
+            raise ValueError(f"--confirm-minutes must not be negative; got {self.confirm_minutes:g}")
 
 
 def _channel(checkpoint: str, drafter: str | None, *units: int, **settings: int) -> Row:

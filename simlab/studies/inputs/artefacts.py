@@ -32,6 +32,7 @@ from simlab.traces.artefacts.cost import read_cost_file
 from simlab.traces.artefacts.kinds import find_packaged_config, read_model_config
 from simlab.traces.artefacts.ngram import find_packaged_ngram, read_ngram_file
 from simlab.traces.artefacts.table import find_packaged_table, read_table_file
+from simlab.traces.format.manifest import same_tokenizer
 from simlab.traces.format.manifest_entries import ModelInfo
 from simlab.traces.reader import Trace
 from simlab.traces.results.rows import HINDSIGHT
@@ -111,7 +112,7 @@ class TraceArtefacts:
         if name != AUTO:
             with _explained(name):
                 file = read_ngram_file(name)
-            if digest is not None and file.tokenizer_digest != digest:
+            if digest is not None and not same_tokenizer(file.tokenizer_digest, digest):
                 raise PolicyError(f"{name} has the counts of another tokenizer's ids than the trace's; {again}")
         elif digest is None:
             raise PolicyError("it needs a 3-gram, and the models are not known yet; name a file: ngram=FILE")

@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -52,6 +51,7 @@ from simlab.traces.results.files import write_results
 from simlab.traces.results.rows import Results, results_at
 from simlab.traces.results.sums import write_sums
 from simlab.tracking.tracker import Tracker, check_trackers, tracking
+from simlab.versions import VERSION
 from simlab.workers.on_ray import ray_options, workers_on
 from simlab.workers.parts import Part, parse_part
 
@@ -117,7 +117,7 @@ def report_choice(
     best = ChosenPolicy(finalists[0].typed, finalists[0].policies[0].policy_id)
     cost_ids = tuple(one.cost_id for one in inputs.dev.prices if one.cost_id is not None)
     optimum = Optimum(
-        simlab_version=metadata.version("simlab"),
+        simlab_version=VERSION,
         objective=inputs.objective,
         node_cap=inputs.node_cap,
         cost_ids=cost_ids,
@@ -398,7 +398,7 @@ def _tracked_settings(inputs: SearchInputs) -> dict[str, object]:
         "objective": inputs.objective,
         "node_cap": inputs.node_cap,
         "cost_ids": [one.cost_id for one in inputs.dev.prices],
-        "versions": {"simlab": metadata.version("simlab")},
+        "versions": {"simlab": VERSION},
     }
 
 

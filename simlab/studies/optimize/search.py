@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +32,7 @@ from simlab.traces.format.documents import first_difference
 from simlab.traces.reader import Trace
 from simlab.traces.results.files import NotedPart, check_whole
 from simlab.traces.results.sums import SUMS, SumRows, read_sums, sums_schema
+from simlab.versions import VERSION
 from simlab.workers.parts import Part
 from simlab.workers.threads import Report, Threads, Workers, not_told
 
@@ -132,7 +132,7 @@ def known_sums(path: Path, inputs: SearchInputs) -> KnownSums:
 
 def _search(inputs: SearchInputs) -> Mapping[str, object]:
     """What all parts of a search agree in, besides their policies."""
-    of: dict[str, object] = {"simlab_version": metadata.version("simlab")}
+    of: dict[str, object] = {"simlab_version": VERSION}
     for side in (inputs.dev, inputs.evaluation):
         of |= {
             f"{side.name}_text_id": side.trace.text_id,

@@ -32,7 +32,6 @@ from simlab.studies.inputs.artefacts import PricedPolicies, in_sample_note, pric
 from simlab.studies.inputs.prices import Prices
 from simlab.studies.inputs.trace import TraceSource, draft_set_named, first_prompts, opened
 from simlab.studies.replay.batch import batch_note, replay_batches
-from simlab.studies.replay.rows import simlab_version
 from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.replay.text import heading, json_value, tables_text
 from simlab.studies.result import StudyResult
@@ -42,6 +41,7 @@ from simlab.traces.results.files import NotedPart
 from simlab.traces.results.rounds_file import RoundsFile
 from simlab.traces.results.rows import Results, results_at
 from simlab.traces.results.store import ResultStore
+from simlab.versions import VERSION
 from simlab.workers.on_ray import ray_options, workers_on
 from simlab.workers.parts import Part, parse_part, ray_option, shard_option, workers_option
 
@@ -70,7 +70,7 @@ def replayed_part(part: Part, trace: Trace, draft: str, limit: int | None) -> No
     of = {
         "text_id": trace.text_id,
         "draft_id": trace.draft_ids[draft],
-        "simlab_version": simlab_version(),
+        "simlab_version": VERSION,
         "sequences": len(first_prompts(trace, limit)),
     }
     return NotedPart(part, of)

@@ -3,8 +3,6 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib import metadata
 
 from simlab.channels import TARGET
 from simlab.channels.needs import channels_made, channels_read
@@ -34,6 +32,7 @@ from simlab.traces.results.rows import (
     channel_ids_text,
     results_of_texts,
 )
+from simlab.versions import VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,10 +218,4 @@ def columns_of_text(recorded: RecordedSequence) -> dict[str, object]:
 def columns_of_trace(trace: Trace, draft: str) -> dict[str, object]:
     """The columns that all rows of a trace share."""
     ids = {"text_id": trace.text_id, "draft_id": trace.draft_ids[draft]}
-    return {**ids, "kind": "predicted", "simlab_version": simlab_version()}
-
-
-@cache
-def simlab_version() -> str:
-    """The version of simlab that is installed; to find it takes milliseconds."""
-    return metadata.version("simlab")
+    return {**ids, "kind": "predicted", "simlab_version": VERSION}

@@ -27,12 +27,12 @@ from simlab.studies.replay.rows import (
     channel_ids_read,
     policy_row,
     results_of,
-    simlab_version,
 )
 from simlab.traces.reader import Trace
 from simlab.traces.results.rounds_file import RoundRows, RoundsFile, joined_rounds, round_rows
 from simlab.traces.results.rows import Results, joined_results, rows_in_order
 from simlab.traces.results.store import ResultStore
+from simlab.versions import VERSION
 from simlab.workers.parts import Part
 from simlab.workers.threads import Report, Threads, Workers, not_told
 
@@ -243,7 +243,7 @@ def replay_trace(
 
 def _which(trace: Trace, draft: str) -> dict[str, str]:
     """What earlier rows must be of to stand for new ones."""
-    return {"text_id": trace.text_id, "draft_id": trace.draft_ids[draft], "simlab_version": simlab_version()}
+    return {"text_id": trace.text_id, "draft_id": trace.draft_ids[draft], "simlab_version": VERSION}
 
 
 def _rounds_done(

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 
 from simlab.analysis.curves.machines import curve_machine
 from simlab.analysis.curves.rows import CurveRoots, curve_rows
@@ -30,6 +29,7 @@ from simlab.studies.inputs.trace import decoder_of
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.studies.report.inputs import ReportInputs
 from simlab.traces.artefacts.confirmation import Confirmation
+from simlab.versions import VERSION
 
 # The trees of a report: which texts are shown, and their words.
 
@@ -154,7 +154,7 @@ def _choice_label(inputs: ReportInputs, choice: VerdictChoice) -> TrustLabel:
 def footer_text(inputs: ReportInputs) -> str:
     """Ids of everything that was read."""
     rows = inputs.rows
-    parts = [f"simlab {metadata.version('simlab')}", f"text {rows['text_id'][0]}"]
+    parts = [f"simlab {VERSION}", f"text {rows['text_id'][0]}"]
     drafts = sorted(set(rows["draft_id"].drop_nulls()))
     costs = sorted(set(rows["cost_id"].drop_nulls()))
     parts += [f"draft set {', '.join(drafts)}"] if drafts else []

@@ -22,7 +22,7 @@ from simlab.real_runner.confirm import confirm
 from simlab.real_runner.confirm.confirm import finished, measure
 from simlab.real_runner.confirm.log import LOG, ConfirmLog
 from simlab.real_runner.confirm.options import ConfirmOptions
-from simlab.real_runner.confirm.stop import StopRule, is_look
+from simlab.real_runner.confirm.stop import StopRule, is_look, whole
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.plain import Clock
@@ -103,20 +103,43 @@ def test_it_stops_at_a_look_after_a_whole_prompt(
     assert "%|" not in shown
 
 
-def test_a_prompt_during_which_time_runs_out_is_finished(
+def test_a_prompt_during_which_time_runs_out_is_left_out(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each text that a policy decodes takes a second; after the warm-up the limit falls into prompt 1, turn 0."""
-    seconds = [0.0]
+    """Every reading of the clock takes a second: warming up and prompt 0 take some, and 1 is cut off in its turn 1."""
+    options, seconds, seen = ConfirmOptions(tmp_path / "out", time_limit_s=0.0), [0.0], list[float]()
 
-    def slow(*arguments: object) -> DecodedText:
+    def later() -> float:
         seconds[0] += 1
+        return seconds[0]
+
+    def decoded(*arguments: object) -> DecodedText:
+        seen.append(seconds[0])
         return decode(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(confirm, "decode", slow)
+    setup = setup_of(made, options)
+    monkeypatch.setattr(confirm, "decode", decoded)
+    monkeypatch.setattr(confirm, "clock_of", lambda _: later)
     monkeypatch.setattr("simlab.real_runner.confirm.stop.time.monotonic", lambda: seconds[0])
-    rule = StopRule(widest_half_width, time_limit_s=len(LABELS) * (1 + 3) - 1)
-    assert places(made, ConfirmOptions(tmp_path / "out"), rule) == [(0, number) for number in range(4)]
+    assert places(made, replace(options, out=tmp_path / "all"), StopRule(widest_half_width)) == [
+        (0, number) for number in range(6)
+    ]
+    # After the warm-up a text of every policy for each of three turns, and the second policy's text of the fourth.
+    limit = seen[len(LABELS) * (1 + 3) + 1] + 2
+    seconds[0] = 0
+    log = ConfirmLog(options.out, setup.key(), resume=False)
+    measure(setup, log, StopRule(widest_half_width, time_limit_s=limit))
+    assert seconds[0] == limit
+    assert [one.index for one in finished(log)] == [0, 1, 2]
+    assert [one.index for one in whole(setup.units, finished(log))] == [0, 1]
+    monkeypatch.undo()
+    done = confirmed(made, replace(options, resume=True))
+    assert "ended    time was up, a prompt that was cut off is left out: 1 prompt\n" in done.text()
+    assert [one.judged.num_texts for one in done.policies if one.judged] == [2] * len(LABELS)
+    assert [one.measured.sequences for one in done.policies if one.measured] == [2] * 3
+    assert [(one.index, len(one.runs)) for one in finished(log)] == [(number, len(LABELS)) for number in range(3)]
+    again = confirmed(made, replace(options, time_limit_s=None, resume=True))
+    assert (again.ran.ended, again.ran.prompts) == ("all", 3)
 
 
 def test_an_interrupted_run_ends_where_it_would_have_ended(

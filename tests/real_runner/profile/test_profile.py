@@ -27,12 +27,12 @@ from simlab.real_runner.decoding.decoded import DecodedRound
 from simlab.real_runner.decoding.speculation import Speculation
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.profile import profile as profiling
-from simlab.real_runner.profile import rounds as profile_rounds
 from simlab.real_runner.profile.options import ProfileOptions
 from simlab.real_runner.profile.profile import ProfileSweeps, profile
 from simlab.real_runner.profile.rounds import (
     MEASURED_ROUNDS,
     MEASURED_STEPS,
+    UNMEASURED,
     PlainStepTimer,
     RoundTimer,
     TreesOfSize,
@@ -125,14 +125,14 @@ def test_every_cell_gets_its_samples(options: ProfileOptions) -> None:
 
 def test_the_rounds_are_those_of_the_cell(options: ProfileOptions, ran: list[tuple[int, DecodedRound]]) -> None:
     file = profile(options).file
-    ran = ran[profile_rounds.FIRST_UNMEASURED + MEASURED_ROUNDS :]  # the visit that warms up the process
+    ran = ran[NUM_PLACES * MEASURED_ROUNDS :]  # the visits that warm up
     wanted = {(n, context) for n in NODE_COUNTS for context in CONTEXTS}
     measured: dict[tuple[int, int], list[StageSeconds]] = {cell: [] for cell in wanted}
     seen: Counter[tuple[int, int]] = Counter()
     while ran:
         position, first = ran[0]
         cell = (first.round.num_drafted, min(CONTEXTS, key=lambda c: abs(c - position)))
-        num = (1 if seen[cell] else profile_rounds.FIRST_UNMEASURED) + MEASURED_ROUNDS
+        num = UNMEASURED + MEASURED_ROUNDS
         visit, ran = ran[:num], ran[num:]
         seen[cell] += 1
         assert {one.round.num_drafted for _, one in visit} == {cell[0]}
@@ -192,7 +192,7 @@ def test_a_stop_token_stops_no_measurement(models: Models, ran: list[tuple[int, 
     for each in (models, stopping):
         rounds = RoundTimer(each, 40, token_ids(), 40, GREEDY, time.perf_counter)
         for _ in range(5):
-            rounds.visit(40, 2)
+            rounds.visit(40, 1)
         committed.append([one.round.num_committed for _, one in ran])
         ran.clear()
     assert max(committed[0]) > 1
@@ -204,13 +204,13 @@ def test_a_context_at_the_end_of_the_positions(models: Models, ran: list[tuple[i
     check_grid(models, longest, 8)
     rounds = RoundTimer(models, 8, token_ids(), longest, GREEDY, time.perf_counter)
     for _ in range(6):
-        rounds.visit(8, 2)
+        rounds.visit(8, 1)
     positions = [position for position, _ in ran]
     assert max(positions) + DEPTH < POSITIONS
     assert min(positions) + first_position(models, longest)[1] + DEPTH <= POSITIONS
     assert min(positions) > longest - 50
     plain = PlainStepTimer(models, token_ids(), longest, GREEDY, time.perf_counter)
-    assert len(plain.visit(longest, 2)) == MEASURED_STEPS
+    assert len(plain.visit(longest, 1)) == MEASURED_STEPS
     with pytest.raises(
         ModelError, match=r"a context of 1,021 and a draft of 3 need 1,025 positions.*give smaller --con"
     ):
@@ -230,8 +230,8 @@ def test_plain_steps_stand_about_their_context(models: Models, monkeypatch: pyte
     plain = PlainStepTimer(models, token_ids(), 300, GREEDY, time.perf_counter)
     for context in (300, 40, 300, 120):
         lengths.clear()
-        assert len(plain.visit(context, 2)) == MEASURED_STEPS
-        assert lengths == list(range(context - 2, context + 3))
+        assert len(plain.visit(context, 1)) == MEASURED_STEPS
+        assert lengths == list(range(context - 2, context + 2))
 
 
 # Sweeps
@@ -274,9 +274,32 @@ def test_rounds_and_plain_decoding_take_turns_in_being_first(
         monkeypatch.setattr(timer, "visit", watched)
     profile(options)
     rounds, plain = RoundTimer.__name__, PlainStepTimer.__name__
-    assert calls[:2] == [rounds, plain], "the visits that warm up the process"
-    assert calls[2 : 2 + 2 * NUM_PLACES] == [rounds, plain] * NUM_PLACES
-    assert calls[2 + 2 * NUM_PLACES :] == [plain, rounds] * NUM_PLACES
+    assert calls[: 4 * NUM_PLACES] == [rounds, plain] * 2 * NUM_PLACES, "the visits that warm up, and the first sweep"
+    assert calls[4 * NUM_PLACES :] == [plain, rounds] * NUM_PLACES
+
+
+def test_a_first_visit_that_is_slow_changes_no_figure(options: ProfileOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: set[tuple[Any, ...]] = set()
+
+    def first(*place: Any) -> bool:  # noqa: ANN401
+        is_first = place not in seen
+        seen.add(place)
+        return is_first
+
+    def rounds(timer: RoundTimer, num_drafted: int, _num_unmeasured: int) -> list[StageSeconds]:
+        return [StageSeconds(verify_s=9.0 if first(timer, num_drafted) else 2.0)] * MEASURED_ROUNDS
+
+    def steps(timer: PlainStepTimer, context: int, _num_unmeasured: int) -> list[float]:
+        return [5.0 if first(timer, context) else 1.0] * MEASURED_STEPS
+
+    monkeypatch.setattr(RoundTimer, "visit", rounds)
+    monkeypatch.setattr(PlainStepTimer, "visit", steps)
+    for repeats in (MEASURED_ROUNDS, 2 * MEASURED_ROUNDS):  # the second in a process that goes on
+        seen.clear()
+        file = profile(replace(options, repeats=repeats, resume=True)).file
+        assert file.is_complete
+        for (stage, *_), seconds in file.samples.items():
+            assert set(seconds) == {{"verify": 2.0, PLAIN: 1.0}.get(stage, 0.0)}
 
 
 def test_stages_are_kept_apart(file: CostFile) -> None:
@@ -353,12 +376,12 @@ def test_what_was_measured_before_an_interrupt_is_kept(
     options: ProfileOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        visits_before(patched, 6, KeyboardInterrupt())
+        visits_before(patched, NUM_PLACES + 5, KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
             profile(options)
     kept = read_cost_file(options.out)
     rounds = sum(len(seconds) for (stage, _, _), seconds in kept.samples.items() if stage == "verify")
-    assert rounds == 5 * MEASURED_ROUNDS, "the first visit only warms up"
+    assert rounds == 5 * MEASURED_ROUNDS, "the first visits only warm up"
     assert not kept.is_complete
     done = profile(replace(options, resume=True))
     assert done.file.is_complete

@@ -175,7 +175,7 @@ def test_time_that_is_up_leaves_a_whole_prompt(made: Made, tmp_path: Path, capsy
     command = ["confirm", "--trace", str(made.folder / "trace"), "--out", str(out), "-p", "ddtree:budget=2"]
     assert main([*command, "--time-limit", "0", "--until-interval", "0.02"]) == 0
     text = capsys.readouterr().out
-    assert "ended    time was up: 1 prompt\n" in text
+    assert "ended    time was up, a prompt that was cut off is left out: 1 prompt\n" in text
     found = read_confirmation(out)
     assert (found.ran["ended"], found.ran["prompts"], found.ran["repeats"]) == ("time", 1, 10)
     assert (found.ran["until_interval"], found.ran["time_limit_s"], found.ran["half_width"]) == (0.02, 0, None)

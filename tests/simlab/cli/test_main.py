@@ -7,15 +7,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 
 import polars as pl
 import pytest
+from places import REPOSITORY
 
 from simlab.cli import completion, main
 from simlab.errors import needing_models
 from simlab.untrusted.user_code import USER_MODULE
+from simlab.versions import VERSION, versions_of
 
 COMMANDS = ("demo", "record", "replay", "train", "policies", "inspect", "export", "version")
 
@@ -42,7 +43,7 @@ def test_the_garbage_collector_is_given_back_as_it_was(
         assert gc.get_freeze_count() > frozen
     finally:
         gc.unfreeze()
-    assert capsys.readouterr().out == f"{metadata.version('simlab')}\n" * 2
+    assert capsys.readouterr().out == f"{VERSION}\n" * 2
 
 
 @pytest.mark.parametrize("arguments", [["--help"], *([command, "--help"] for command in COMMANDS)])
@@ -132,11 +133,11 @@ def test_an_address_is_read_as_it_is_typed() -> None:
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["version"]) == 0
-    assert capsys.readouterr().out.strip() == metadata.version("simlab")
+    assert capsys.readouterr().out.strip() == VERSION
     with pytest.raises(SystemExit) as left:
         main.main(["--version"])
     assert left.value.code == 0
-    assert capsys.readouterr().out.strip() == metadata.version("simlab")
+    assert capsys.readouterr().out.strip() == VERSION
 
 
 @pytest.mark.parametrize("words", [[], ["replay"], ["train"], ["train", "dflash"]], ids=" ".join)
@@ -202,6 +203,51 @@ def test_a_programming_error_keeps_its_traceback(
     assert "completion bash" in told
     assert "Traceback (most recent call last)" in told
     assert str(error) in told
+
+
+def test_a_programming_error_is_told_where_no_file_can_be_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    for name in [one for one in sys.modules if one.startswith(USER_MODULE)]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(completion, "run", raising(ValueError("a bug\x1b[2J")))
+    assert main.main(["completion", "bash"]) == main.BUG
+    said = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in said
+    assert said.splitlines()[-1].startswith(
+        "simlab: this is a bug in simlab, not a mistake of yours: ValueError: a bug"
+    )
+    assert "\x1b" not in said
+
+
+def test_a_package_on_the_path_that_is_not_installed_has_its_version(tmp_path: Path) -> None:
+    """A copy, in a process in which no metadata of simlab is found."""
+    (tmp_path / "simlab").symlink_to(REPOSITORY / "simlab")
+    (tmp_path / "sitecustomize.py").write_text(
+        "from importlib import metadata\n"
+        "found = metadata.distribution\n"
+        "def distribution(name):\n"
+        "    if name == 'simlab':\n"
+        "        raise metadata.PackageNotFoundError(name)\n"
+        "    return found(name)\n"
+        "metadata.distribution = distribution\n",
+        encoding="utf-8",
+    )
+    asked = "from simlab.versions import *; print(versions_of(['simlab', 'numpy'])); metadata.version('simlab')"
+    done = [
+        subprocess.run(
+            [sys.executable, *words],
+            env=os.environ | {"PYTHONPATH": str(tmp_path)},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for words in (["-m", "simlab", "version"], ["-c", asked])
+    ]
+    assert [one.stdout for one in done] == [f"{VERSION}\n", f"{versions_of(['simlab', 'numpy'])}\n"]
+    assert done[1].stderr.endswith("PackageNotFoundError: No package metadata was found for simlab\n")
 
 
 def test_memory_that_is_not_enough_is_no_bug(

@@ -117,7 +117,7 @@ def test_minutes_are_added_to_earlier_runs(folder: Path, capfd: pytest.CaptureFi
     nothing = json.loads(capfd.readouterr().out)
     assert log.read_bytes() == before
     assert all(one["measured_speedup"] for one in nothing["rows"] if one["slice"] == "all")
-    assert main(_command(folder, "--confirm-minutes", "1", "--json")) == 0
+    assert main(_command(folder, "--confirm-minutes", "0.5", "--json")) == 0
     assert log.read_bytes().startswith(before)
 
 
@@ -134,6 +134,11 @@ def test_a_text_or_a_round_that_is_another_is_a_failure(
     monkeypatch.setattr(made, "read_confirmation", spoilt)
     assert main(_command(folder, "--confirm-minutes", "0", "--json")) == 1
     assert json.loads(capfd.readouterr().out)["has_failed"]
+
+
+def test_minutes_below_none_are_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", "field", "--out", str(tmp_path), "--confirm-minutes", "-0.5"]) == 2
+    assert "--confirm-minutes must not be negative; got -0.5" in capfd.readouterr().err
 
 
 @pytest.mark.usefixtures("tiny")
