@@ -12,6 +12,7 @@ from tiny_models import make_pair, write_prompts  # noqa: E402
 
 from simlab.draft import Prompt  # noqa: E402
 from simlab.policies.parsing.parse import parse_policies  # noqa: E402
+from simlab.real_runner.attention.tree_attention import plain_tree_attention, split_tree_attention  # noqa: E402
 from simlab.real_runner.decoding.decode import decode  # noqa: E402
 from simlab.real_runner.decoding.own_rows import first_unequal  # noqa: E402
 from simlab.real_runner.decoding.plain import clock_of  # noqa: E402
@@ -89,6 +90,44 @@ def test_captured_passes_write_the_same_text(tmp_path: Path, family: str, temper
     assert num_rounds > 0
     assert captured.graphs is not None
     assert captured.graphs.graphs.seconds > 0
+
+
+def test_fused_passes_are_those_of_the_models_own_modules(tmp_path: Path) -> None:
+    """In float32: the same text, and the same first draft within rounding."""
+    target, drafter = make_pair(tmp_path)
+    prompt = Prompt("p", "made-up", 0, 0, (np.arange(300) % 50 + 5).astype(np.int32))
+    (policy,) = parse_policies(["ddtree:budget=24"])
+    texts, drafts = [], []
+    for is_fused in (True, False):
+        models = load_models(str(target), str(drafter), "float32", "cuda")
+        graphs = GraphedModels(models.target, models.block_drafter)
+        assert graphs.fused.target is not None
+        assert graphs.fused.drafter is not None
+        if not is_fused:
+            graphs.fused.target = graphs.fused.drafter = None
+        found = decode(replace(models, graphs=graphs), policy.policy, prompt, Sampling(0.0, 0, 1.0, 7), 48)
+        texts.append(found.text.tolist())
+        drafts.append(found.rounds[0].marginals if found.rounds else None)
+    assert texts[0] == texts[1]
+    if drafts[0] is not None and drafts[1] is not None:
+        np.testing.assert_allclose(drafts[0].log_probs, drafts[1].log_probs, atol=4e-5)
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("float32", 1e-5), ("float16", 2e-3), ("bfloat16", 1e-2)])
+def test_attention_in_parts_is_that_to_all_keys_at_once(dtype: str, most: float) -> None:
+    kind, random = getattr(torch, dtype), torch.Generator("cuda").manual_seed(0)
+    shapes = [(1, 9, 3, 64, 512, 200), (8, 4, 2, 8, 256, 100), (72, 9, 3, 64, 512, 190), (640, 32, 8, 128, 8192, 7000)]
+    for num, heads, groups, size, room, root in shapes:
+        query, keys, values = (
+            torch.randn(*shape, size, generator=random, device="cuda").to(kind)
+            for shape in ((num, heads), (groups, room), (groups, room))
+        )
+        drawn = torch.rand(num, num, generator=random, device="cuda")
+        ancestors = (drawn < 0.3) | torch.eye(num, dtype=torch.bool, device="cuda")
+        rest = (torch.tensor([root], device="cuda"), ancestors, room, size**-0.5)
+        found = split_tree_attention(query, keys, values, *rest).double()
+        wanted = plain_tree_attention(query.double(), keys.double(), values.double(), *rest)
+        assert (found - wanted).norm() < most * wanted.norm()
 
 
 def test_two_sets_of_captured_passes_do_not_disturb_each_other(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_plain_attention_is_each_nodes_own_sum(shape: tuple[int, ...]) -> None:
 def check_kernels() -> None:
     """The kernels as Triton runs them without a GPU, against all keys at once."""
     for shape in [*SHAPES, (16, 4, 1, 32, 256, 0), (1, 8, 1, 16, 4096, 4000)]:
-        for dtype, most in ((torch.float32, 1e-5), (torch.float16, 1e-2)):
+        for dtype, most in ((torch.float32, 3e-5), (torch.float16, 1e-2)):
             args = drawn(*shape, dtype=dtype)
             found = tree_attention.split_tree_attention(*args).float()
             difference = (found - tree_attention.plain_tree_attention(*args).float()).abs().max()
