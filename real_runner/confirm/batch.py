@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -25,7 +25,7 @@ from simlab.real_runner.confirm.record_comparison import compare_with_record
 from simlab.real_runner.confirm.setup import ConfirmSetup
 from simlab.real_runner.confirm.stop import StopMonitor, StopRule, TimeIsUpError
 from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation, decoded_of
-from simlab.real_runner.decoding.decode import check_runs
+from simlab.real_runner.decoding.decode import check_runs, no_check
 from simlab.real_runner.decoding.decoded import DecodedText, RunningText
 from simlab.real_runner.decoding.drafting import check_passes
 from simlab.real_runner.decoding.own_rows import ReplayMismatch, first_unequal, own_sequence
@@ -97,6 +97,7 @@ def serve_group(
     max_new_tokens: int,
     batch: int,
     clock: Clock = time.perf_counter,
+    check: Callable[[], None] = no_check,
 ) -> ServedGroup:
     """Decode texts, ``batch`` of them at a time, until each has ended.
 
@@ -111,6 +112,7 @@ def serve_group(
         max_new_tokens: of each text.
         batch: texts at a time.
         clock: see `simlab.real_runner.decoding.plain`.
+        check: called before each round, outside of its time; what it raises ends the group.
     """
     check_batch(policy, batch)
     check_runs_together(policy, batch)
@@ -121,6 +123,7 @@ def serve_group(
     served = BatchedSpeculation(models, policy, sampling, max_new_tokens, clock, batch, longest)
     queue, ended, rounds = with_filler_requests(len(prompts)), dict[int, RunningText](), list[BatchRound]()
     while not set(range(len(prompts))) <= ended.keys():
+        check()
         if served.has_place:
             while served.has_place:
                 served.add(prompts[next(queue)])
@@ -313,7 +316,7 @@ def measure_groups(setup: ConfirmSetup, log: ConfirmLog, rule: StopRule = NEVER)
     places = {(repeat, number) for repeat in range(setup.options.repeats) for number in range(len(setup.groups))}
     if done >= places or ending.is_reached:
         return
-    clock = ending.stopping(clock_of(setup.models.target.device))
+    clock = clock_of(setup.models.target.device)
     read = {(one.repeat, one.index) for one in texts}
     with suppress(TimeIsUpError), ConfirmProgress(setup, read, ending, rule.may_stop) as bar:
         _warm_up(setup, clock, bar)
@@ -347,12 +350,15 @@ def _warm_up(setup: ConfirmSetup, clock: Clock, bar: ConfirmProgress) -> None:
     most = min(WARM_UP_TOKENS, setup.manifest.max_new_tokens)
     for named in setup.policies:
         bar.show(f"warming up {named.label}")
-        _served(setup, named, setup.groups[0][: setup.options.batch], most, clock)
+        _served(setup, named, setup.groups[0][: setup.options.batch], most, clock, bar)
 
 
-def _served(setup: ConfirmSetup, named: NamedPolicy, group: TextGroup, most: int, clock: Clock) -> ServedGroup:
+def _served(
+    setup: ConfirmSetup, named: NamedPolicy, group: TextGroup, most: int, clock: Clock, bar: ConfirmProgress
+) -> ServedGroup:
     prompts = [record.prompt for record in group]
-    return serve_group(setup.models, named.policy, prompts, setup.sampling, most, setup.options.batch, clock)
+    batch, check = setup.options.batch, bar.check_time
+    return serve_group(setup.models, named.policy, prompts, setup.sampling, most, batch, clock, check)
 
 
 def _measured(
@@ -365,7 +371,8 @@ def _measured(
     again = f", repeat {repeat + 1}" if repeat else ""
     for named in order:
         bar.begin_policy_at(named, f"group {number + 1} of {len(setup.groups)}{again}")
-        of_policy_served = served[named.policy_id] = _served(setup, named, group, setup.manifest.max_new_tokens, clock)
+        most = setup.manifest.max_new_tokens
+        of_policy_served = served[named.policy_id] = _served(setup, named, group, most, clock, bar)
         tokens, seconds = _of_texts(of_policy_served)
         bar.end_policy(named, tokens, seconds, len(group))
     runs = [_finished(setup, named, served[named.policy_id], records) for named in setup.policies]

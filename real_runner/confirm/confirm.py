@@ -56,7 +56,7 @@ def measure(setup: ConfirmSetup, log: ConfirmLog, rule: StopRule = NEVER) -> Non
     ending = StopMonitor(setup, rule, before)
     if done.issuperset(places) or ending.is_reached:
         return
-    clock = ending.stopping(clock_of(setup.models.target.device))
+    clock = clock_of(setup.models.target.device)
     with suppress(TimeIsUpError), ConfirmProgress(setup, done, ending, rule.may_stop) as bar:
         _warm_up(setup, clock, bar)
         for repeat, number, record, channels in _all_missing(setup, done):
@@ -103,14 +103,15 @@ def _warm_up(setup: ConfirmSetup, clock: Clock, bar: "ConfirmProgress") -> None:
     first, most = setup.records[0], min(WARM_UP_TOKENS, setup.manifest.max_new_tokens)
     for named in setup.policies:
         bar.show(f"warming up {named.label}")
-        decode(setup.models, named.policy, first.prompt, setup.sampling, most, clock)
+        decode(setup.models, named.policy, first.prompt, setup.sampling, most, clock, bar.check_time)
 
 
 def _timed(
     setup: ConfirmSetup, named: NamedPolicy, record: SequenceRecord, clock: Clock, bar: "ConfirmProgress"
 ) -> DecodedText:
     bar.begin_policy(named)
-    decoded = decode(setup.models, named.policy, record.prompt, setup.sampling, setup.manifest.max_new_tokens, clock)
+    most, check = setup.manifest.max_new_tokens, bar.check_time
+    decoded = decode(setup.models, named.policy, record.prompt, setup.sampling, most, clock, check)
     bar.end_policy(named, len(decoded.text) - 1, decoded.seconds.total_s)
     return decoded
 
@@ -157,6 +158,7 @@ class ConfirmProgress:
 
     def __init__(self, setup: ConfirmSetup, done: set[tuple[int, int]], ending: StopMonitor, is_open: bool) -> None:
         self._setup, self._ending, self._is_open = setup, ending, is_open
+        self.check_time = ending.check_time
         num_runs = len(setup.policies) * len(setup.records) * setup.options.repeats
         self._bar = tqdm(
             total=num_runs,

@@ -12,7 +12,6 @@ from simlab.arrays import Doubles
 from simlab.real_runner.confirm.groups import ResampledUnit
 from simlab.real_runner.confirm.log import FinishedSequence
 from simlab.real_runner.confirm.setup import ConfirmSetup
-from simlab.real_runner.decoding.plain import Clock
 
 FIRST_LOOK = 20
 """Whole prompts that are run before anybody looks how wide the intervals are; each repeat of one counts."""
@@ -125,15 +124,10 @@ class StopMonitor:
         """Whether the run may end here; at least one prompt is always run."""
         return time.monotonic() >= self._deadline or (self.is_between_prompts and self.is_tight)
 
-    def stopping(self, clock: Clock) -> Clock:
-        """This clock, which raises `TimeIsUpError` where it is read when time is up."""
-
-        def read() -> float:
-            if time.monotonic() >= self._deadline:
-                raise TimeIsUpError
-            return clock()
-
-        return read
+    def check_time(self) -> None:
+        """Raise `TimeIsUpError` when time is up."""
+        if time.monotonic() >= self._deadline:
+            raise TimeIsUpError
 
     def text(self) -> str:
         """How wide the widest interval is, for a progress bar; empty while that says nothing."""

@@ -1,6 +1,7 @@
 """One text under one policy, from prompt to end: plain decoding or speculation."""
 
 import time
+from collections.abc import Callable
 
 from simlab.cost import StageSeconds
 from simlab.draft import Prompt
@@ -18,6 +19,10 @@ from simlab.sequence_replay import Round
 from simlab.tree import DraftTree
 
 
+def no_check() -> None:
+    """Let a text go on."""
+
+
 def decode(
     models: Models,
     policy: AnyPolicy,
@@ -25,6 +30,7 @@ def decode(
     sampling: Sampling,
     max_new_tokens: int,
     clock: Clock = time.perf_counter,
+    check: Callable[[], None] = no_check,
 ) -> DecodedText:
     """Decode a text until its first stop token or ``max_new_tokens``, round by round, timed.
 
@@ -38,13 +44,15 @@ def decode(
         sampling: how the target chooses.
         max_new_tokens: at least 1.
         clock: see `simlab.real_runner.decoding.plain`.
+        check: called before each round, outside of its time; what it raises ends the text.
     """
     check_runs(models, policy, prompt, max_new_tokens)
     if is_plain_decoding(policy):
-        return _plainly(models, prompt, sampling, max_new_tokens, clock)
+        return _plainly(models, prompt, sampling, max_new_tokens, clock, check)
     running = speculation(models, policy, prompt, sampling, max_new_tokens, clock)
     rounds = []
     while not running.ended:
+        check()
         rounds.append(running.round())
     text = running.text
     return DecodedText(prompt, text, _stop_reason(models, int(text[-1])), tuple(rounds))
@@ -82,10 +90,13 @@ def _check_masks(models: Models, policy: AnyPolicy) -> None:
         )
 
 
-def _plainly(models: Models, prompt: Prompt, sampling: Sampling, max_new_tokens: int, clock: Clock) -> DecodedText:
+def _plainly(
+    models: Models, prompt: Prompt, sampling: Sampling, max_new_tokens: int, clock: Clock, check: Callable[[], None]
+) -> DecodedText:
     running = plain_decoding(models, prompt, sampling, max_new_tokens, clock)
     seconds = []
     while not running.ended:
+        check()
         seconds.append(running.step())
     text = running.text
     rounds = tuple(

@@ -21,9 +21,9 @@ from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.prompts import PromptRecord, render
 from simlab.real_runner.record.sources import Source, Sources, given_turns
 from simlab.real_runner.targets.hub_files import repository_of
+from simlab.traces.format.documents import json_fields
 from simlab.traces.format.manifest import DumpedInfo, Manifest
 from simlab.traces.format.manifest_entries import DraftSet, ModelInfo
-from simlab.untrusted.json_text import parse_json
 from simlab.versions import versions_of
 
 DFLASH, EAGLE3, SELF = "dflash", "eagle3", "self"
@@ -104,7 +104,9 @@ def _asked(options: RecordOptions, models: Models, source: Source) -> list[objec
 def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
     """Of what a tokenizer's ids mean: its tokens, merges and added tokens, not the file that a transformers writes."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    model = parse_json(backend.to_str())["model"] if isinstance(backend, Tokenizer) else {}
+    model = (
+        json_fields(backend.to_str(), "the tokenizer").inner("model").values if isinstance(backend, Tokenizer) else {}
+    )
     added = [[token_id, one.content, one.special] for token_id, one in sorted(tokenizer.added_tokens_decoder.items())]
     return content_digest([tokenizer.get_vocab(), model.get("merges"), added])
 

@@ -43,12 +43,12 @@ class Watch:
 
     def __call__(
         self, models: Models, policy: AnyPolicy, prompts: Sequence[Prompt], sampling: Sampling, most: int, batch: int,
-        clock: Callable[[], float],
+        clock: Callable[[], float], check: Callable[[], None],
     ) -> ServedGroup:  # fmt: skip
         if self._most is not None and len(self.asked) == self._most:
             raise KeyboardInterrupt
         self.asked.append((type(policy).__name__, tuple(one.prompt_id for one in prompts), batch))
-        return serve_group(models, policy, prompts, sampling, most, batch, clock)
+        return serve_group(models, policy, prompts, sampling, most, batch, clock, check)
 
 
 @pytest.mark.thorough

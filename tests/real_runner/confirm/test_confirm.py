@@ -63,11 +63,12 @@ class Watch:
         sampling: Sampling,
         max_new_tokens: int,
         clock: Clock,
+        check: Callable[[], None],
     ) -> DecodedText:
         if self._most is not None and len(self.asked) == len(LABELS) + self._most:
             raise KeyboardInterrupt
         self.asked.append((type(policy).__name__, prompt.prompt_id, prompt.turn, max_new_tokens))
-        return decode(models, policy, prompt, sampling, max_new_tokens, clock)
+        return decode(models, policy, prompt, sampling, max_new_tokens, clock, check)
 
 
 def spoilt(monkeypatch: pytest.MonkeyPatch, policy_name: str, change: Spoil) -> None:

@@ -54,7 +54,7 @@ def decode_once(known: Known, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     """
 
     def once(
-        models: Models, policy: AnyPolicy, prompt: Prompt, sampling: Sampling, most: int, clock: Clock
+        models: Models, policy: AnyPolicy, prompt: Prompt, sampling: Sampling, most: int, clock: Clock, _check: object
     ) -> DecodedText:
         key = (repr(policy), prompt.dataset, prompt.prompt_id, prompt.turn, sampling, most)
         if key not in known:
@@ -128,8 +128,8 @@ def test_a_prompt_during_which_time_runs_out_is_left_out(
     limit = seen[len(LABELS) * (1 + 3) + 1] + 2
     seconds[0] = 0
     log = ConfirmLog(options.out, setup.key(), resume=False)
-    measure(setup, log, StopRule(widest_half_width, time_limit_s=limit))
-    assert seconds[0] == limit
+    measure(setup, log, StopRule(widest_half_width, time_limit_s=limit, begun=0.0))
+    assert limit <= seconds[0] < limit + 10, "it ended within a round of the text"
     assert [one.index for one in finished(log)] == [0, 1, 2]
     assert [one.index for one in whole(setup.units, finished(log))] == [0, 1]
     monkeypatch.undo()
