@@ -19,7 +19,8 @@ from simlab.grid import to_grid
 from simlab.policy import ChannelNeed
 from simlab.real_runner.drafters.dense import BlockStates, draft_states, embedded_tokens, logits_of
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.drafters.ranked import NO_LAWS, blocks_per_pass, first_candidates
+from simlab.real_runner.drafters.places import NO_LAWS
+from simlab.real_runner.drafters.ranked import blocks_per_pass, first_candidates
 from simlab.real_runner.heads.base import BaseCandidates, base_candidates, base_of
 from simlab.real_runner.heads.producer import Drafted, check_makes
 from simlab.real_runner.heads.taps import ScorerInputs, TapsScorer
