@@ -39,11 +39,11 @@ def entropies(log_probs: Tensor, probs: Tensor) -> Tensor:
     return -torch.einsum("...v,...v->...", probs, log_probs).clamp(max=0)
 
 
-def places_of(log_probs: Tensor) -> Tensor:
-    """int64, like ``log_probs``: each token's place in the order of its row."""
+def places_of(log_probs: Tensor, ids: Tensor | None = None) -> Tensor:
+    """int64, like ``log_probs``: each token's place in the order of its row; ``ids``, int64, if not counted from 0."""
     steps = log_probs.clamp(LOWEST, 0.0).mul_(-STEPS_PER_NAT).round_()
     places = steps.to(torch.int64).bitwise_left_shift_(_ID_BITS)
-    places |= torch.arange(places.shape[-1], device=places.device)
+    places |= torch.arange(places.shape[-1], device=places.device) if ids is None else ids
     return places
 
 

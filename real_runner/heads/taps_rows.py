@@ -140,8 +140,8 @@ def pool_columns(
     )
     parts, first = list[PoolRows](), 0
     for some, states in draft_states(drafter, target, features, tokens, roots, per_pass):
-        part = base.part(first, first + len(some))
-        parts.append(scored_pools(scorer, drafter, target, states, ids[some.cpu().numpy()], part, reach))
+        part, place = base.part(first, first + len(some)), last - num_roots + first
+        parts.append(scored_pools(scorer, drafter, target, states, ids[place : place + len(some)], part, reach))
         first += len(some)
     return PoolColumns.unlabelled(joined_pools(parts))
 

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -43,7 +42,7 @@ from simlab.traces.format.files import MANIFEST
 from simlab.traces.format.frames import DraftColumns, SequenceRecord
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.parts import begin_part, finish_part, name_of_part
-from simlab.traces.writer import TraceWriter, check_output_folder
+from simlab.traces.writer import TraceWriter, check_output_folder, write_beside_making
 from simlab.workers.on_ray import LOCAL, RayOptions, workers_on
 from simlab.workers.threads import Report, Workers, not_told, num_cores
 
@@ -80,16 +79,12 @@ def _record(options: RecordOptions) -> Path:
         check_devices(options.devices)
         shards = shards_of(options, sources)
         missing = _missing(options, writer, plan)
-        # One shard is written while the next is recorded; with two waiting, memory would grow with the recording.
-        with _progress(options, plan, missing) as progress, ThreadPoolExecutor(max_workers=1) as pool:
-            writing = list[Future[None]]()
-            for number in missing:
-                records = record_batch(options, models, shards[number], sum(plan.texts[:number]), progress)
-                for one in writing:
-                    one.result()
-                writing = [pool.submit(writer.write, number, records)]
-            for one in writing:
-                one.result()
+        with _progress(options, plan, missing) as progress:
+
+            def make(number: int) -> list[SequenceRecord]:
+                return record_batch(options, models, shards[number], sum(plan.texts[:number]), progress)
+
+            write_beside_making(missing, make, writer.write)
         _finish(options, writer, plan, missing, progress)
     return options.folder
 
