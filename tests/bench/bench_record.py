@@ -6,6 +6,7 @@ choose and to order candidates, to make statistics, and to write and seal files.
 """
 
 import argparse
+import json
 import tempfile
 import time
 from collections.abc import Callable
@@ -61,13 +62,19 @@ def passes(models: Models, records: list[SequenceRecord]) -> None:
             pass
 
 
+def write_prompts(path: Path, source: Path, number: int) -> None:
+    """So many prompts, those of a file again and again."""
+    rows = [json.loads(line) for line in source.read_text().splitlines()]
+    path.write_text("".join(json.dumps(rows[n % len(rows)] | {"id": str(n)}) + "\n" for n in range(number)))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", default=builtin.NAME)
     parser.add_argument("--draft", default=PACKAGED)
     parser.add_argument("--file", type=Path, default=PROMPTS, help="prompts")
     parser.add_argument("--prompts", type=int, default=2)
-    parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--tokens", type=int, default=16)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=2, help="the first is not counted where there are more")
     parser.add_argument("--dtype", default="float32")
@@ -75,13 +82,14 @@ def main() -> None:
     asked = parser.parse_args()
     found = list[tuple[float, float, float, int]]()
     with tempfile.TemporaryDirectory() as folder:
+        prompts = Path(folder, "prompts.jsonl")
+        write_prompts(prompts, asked.file, asked.prompts)
         for repeat in range(asked.repeats):
             options = RecordOptions(
                 asked.target,
                 asked.draft,
                 out=f"{folder}/{repeat}",
-                prompts=asked.file,
-                limit=asked.prompts,
+                prompts=prompts,
                 dtype=asked.dtype,
                 device=(asked.device,),
                 batch_size=asked.batch_size,
