@@ -28,6 +28,9 @@ MASKED = -1e30
 _ID_BITS = 31
 _RANK_BITS = 16
 
+_ROOTS_COUNTED = 512
+"""At once: a pass over more has no fewer launches, and takes more memory."""
+
 
 def are_laws(log_probs: Tensor) -> Tensor:
     """bool ``[]``, whether all are log-probabilities."""
@@ -90,7 +93,9 @@ def counts_kept(first: Tensor, kept: KeptCandidates) -> Tensor:
     Returns:
         int64 ``[R, D]``.
     """
-    return exact_ranks(first >> _ID_BITS, kept.exact_budget).clamp(min=kept.min_width).clamp(max=first.shape[-1])
+    costs = (first >> _ID_BITS).split(_ROOTS_COUNTED)
+    read = torch.cat([exact_ranks(some, kept.exact_budget) for some in costs])
+    return read.clamp(min=kept.min_width).clamp(max=first.shape[-1])
 
 
 def exact_ranks(costs: Tensor, budget: int) -> Tensor:
@@ -148,8 +153,8 @@ class PassRows(NamedTuple):
     Attributes:
         roots: int64 ``[R]``, absolute positions.
         first: int64 ``[R, D, K]``, the first places of each law.
-        counts: int64 ``[R, D]``, how many of these are kept.
-        outside_log_mass: float32 ``[R, D]``.
+        probs: float32 ``[R, D, K]``, what the law gives these.
+        mass: float64 ``[R, D]``, the sum of the whole law, 1 but for rounding.
         entropy: float32 ``[R, D]``.
         true_ranks: int64 ``[R, D]``; -1 outside the drafter's vocabulary.
         true_places: int64 ``[R, D]``.
@@ -158,8 +163,8 @@ class PassRows(NamedTuple):
 
     roots: Tensor
     first: Tensor
-    counts: Tensor
-    outside_log_mass: Tensor
+    probs: Tensor
+    mass: Tensor
     entropy: Tensor
     true_ranks: Tensor
     true_places: Tensor
@@ -175,22 +180,26 @@ def columns_on_device(
 ) -> DraftColumns:
     """What `simlab.real_runner.drafters.ranked.columns_of` gives, on any device; arguments as there."""
     text = tokens if own is None else _in_draft(tokens, own)
-    parts = [pass_rows(logits, text, roots, kept) for roots, logits in passes]
+    parts = [pass_rows(logits, text, roots, kept.most) for roots, logits in passes]
     if not parts:
         return DraftColumns.empty(depth)
     rows = PassRows(*(torch.cat(column) for column in zip(*parts, strict=True)))
-    inside = torch.arange(rows.first.shape[-1], device=tokens.device) < rows.counts[..., None]
-    roots, first, counts, outside, entropy, ranks, places, laws = on_host(*rows._replace(first=rows.first[inside]))
+    counts = counts_kept(rows.first, kept)
+    inside = torch.arange(rows.first.shape[-1], device=tokens.device) < counts[..., None]
+    rest = rows.mass - (rows.probs.double() * inside).sum(-1)
+    outside = rest.clamp(min=0.0).log().clamp(-255.0, 0.0).float()
+    roots, first, *others = on_host(rows.roots, rows.first[inside], counts, outside, *rows[4:])
+    num_kept, outside_log_mass, entropy, ranks, places, laws = others
     if not laws.all():
         raise ModelError(NO_LAWS)
     ids = ids_of(first)
     valid: Bools = roots[:, None] + np.arange(1, depth + 1) < len(tokens)
     return DraftColumns(
         context_length=roots.astype(np.int32),
-        counts=counts.astype(np.int32),
+        counts=num_kept.astype(np.int32),
         ids=ids if own is None else own.to_target(ids),
         log_probs=on_grid(first),
-        outside_log_mass=outside,
+        outside_log_mass=outside_log_mass,
         entropy=entropy,
         true_rank=ranks.astype(np.int32),
         true_log_prob=on_grid(places),
@@ -204,25 +213,23 @@ def _in_draft(tokens: Tensor, own: DraftVocabulary) -> Tensor:
     return torch.from_numpy(draft_ids).to(tokens.device)[tokens]
 
 
-def pass_rows(logits: Tensor, text: Tensor, roots: Tensor, kept: KeptCandidates) -> PassRows:
+def pass_rows(logits: Tensor, text: Tensor, roots: Tensor, width: int) -> PassRows:
     """The rows of a pass, without a wait for the device.
 
     Args:
         logits: float32 ``[R, D, V]``.
         text: int64 ``[P + T]``, prompt and text by the drafter's ids; -1 for tokens that it has not.
         roots: int64 ``[R]``, absolute positions.
-        kept: how many candidates.
+        width: K, of a smaller vocabulary all.
     """
     log_probs = logits.log_softmax(-1)
     places, probs = places_of(log_probs), log_probs.exp()
-    first = first_of(places, kept.most)
-    counts = counts_kept(first, kept)
-    inside = probs.gather(-1, ids_at(first)).double().cumsum(-1).gather(-1, counts[..., None] - 1)[..., 0]
-    outside = (probs.sum(-1, dtype=torch.float64) - inside).clamp(min=0.0).log().clamp(-255.0, 0.0)
+    first = first_of(places, width)
     ahead = roots[:, None] + torch.arange(1, logits.shape[1] + 1, device=roots.device)
     true_ids = text[ahead.clamp(max=len(text) - 1)]
     true_places = places.gather(-1, true_ids.clamp(min=0)[..., None])
     ranks = (places < true_places).sum(-1).masked_fill(true_ids < 0, -1)
     is_law = are_laws(log_probs)[None]
     entropy = entropies(log_probs.clamp_(min=MASKED), probs)
-    return PassRows(roots, first, counts, outside.float(), entropy, ranks, true_places[..., 0], is_law)
+    first_probs, mass = probs.gather(-1, ids_at(first)), probs.sum(-1, dtype=torch.float64)
+    return PassRows(roots, first, first_probs, mass, entropy, ranks, true_places[..., 0], is_law)
