@@ -47,6 +47,7 @@ from simlab.traces.format.manifest import Manifest, file_info, read_manifest
 from simlab.traces.format.manifest_entries import ChannelInfo, DraftSet
 from simlab.traces.format.shards import read_draft_columns, read_draft_rows
 from simlab.traces.reader import Trace, open_trace
+from simlab.traces.writer import write_beside_making
 
 Columns = TypeVar("Columns")
 Columns_contra = TypeVar("Columns_contra", contravariant=True)
@@ -126,8 +127,11 @@ class ShardAdder(Protocol[Columns_contra]):
 
 def fill(adder: ShardAdder[Columns], columns_of: Callable[[RecordedSequence], Columns]) -> None:
     """Write what is missing of an addition, and finish it."""
-    for shard in adder.missing():
-        adder.write(shard, [columns_of(one) for one in adder.sequences(shard)])
+
+    def make(shard: int) -> list[Columns]:
+        return [columns_of(one) for one in adder.sequences(shard)]
+
+    write_beside_making(adder.missing(), make, adder.write)
     adder.finish()
 
 

@@ -4,10 +4,12 @@ import contextlib
 import json
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import polars as pl
 
@@ -59,6 +61,25 @@ _LOCK_OF_A_PART = re.compile(r"\.part-[0-9]+-of-[0-9]+\.lock")
 
 NOTES_OF_PARTS = "recording-*-of-*.json"
 """What parts of the recording say of their runs, in ``unfinished/``; see `simlab.traces.parts`."""
+
+
+Made = TypeVar("Made")
+
+
+def write_beside_making(units: Iterable[int], make: Callable[[int], Made], write: Callable[[int, Made], None]) -> None:
+    """Make one unit after the other, and write each in a thread while the next is made; one at most waits in memory.
+
+    What making or writing raises is raised here, once the thread is done.
+    """
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        writing = list[Future[None]]()
+        for unit in units:
+            made = make(unit)
+            for one in writing:
+                one.result()
+            writing = [pool.submit(write, unit, made)]
+        for one in writing:
+            one.result()
 
 
 class TraceWriter:

@@ -106,8 +106,19 @@ def _decode_one(target: Target, cache: BufferCache, rows: Tensor, last: Tensor, 
 
 def _chosen(target: Target, logits: Tensor, keys: Sequence[int], sampling: Sampling, positions: Sequence[int]) -> Ints:
     """int32 ``[R]``, the token that follows in each row."""
+    if sampling.temperature == 0 and logits.device.type != "cpu":
+        return first_largest(target, logits)
     raw = target.rows(logits)
     if sampling.temperature == 0:
         # The rule of `choose_rows` without its by-products: argmax gives the first of equal values.
         return np.asarray(raw.argmax(axis=-1), dtype=np.int32)
     return choose_rows(raw, sampling, np.array(keys, np.uint64), np.array(positions, np.int64)).tokens
+
+
+def first_largest(target: Target, logits: Tensor) -> Ints:
+    """int32 ``[R]``, the first of the largest logits ``[R, V]`` of each row, on any device."""
+    largest, tokens = logits.max(-1)
+    chosen: Ints = tokens.to(torch.int32).where(largest.isfinite(), -1).cpu().numpy()
+    if (chosen < 0).any():
+        raise target.no_law()
+    return chosen

@@ -1,7 +1,7 @@
 """The drafter's laws, and their first candidates in the shared order, on a CPU or where they lie.
 
-A law is as long as the vocabulary. On a GPU it stays there: what travels is the first candidates and a few
-numbers a row.
+A law is as long as the vocabulary. On a GPU it stays there, see `simlab.real_runner.drafters.places`; on a CPU kernels
+find the same without sorting.
 """
 
 from collections.abc import Iterable
@@ -12,27 +12,36 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simlab.arrays import Bools, Doubles, Floats, Ints, Longs
+from simlab.arrays import Bools, Doubles, Floats, Ints
 from simlab.draft import Marginals
 from simlab.errors import ModelError
-from simlab.grid import LOWEST, ROUNDING_NOISE, STEPS_PER_NAT, to_grid
+from simlab.grid import to_grid
 from simlab.real_runner.drafters.dense import draft_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.kept import KeptCandidates, kept_counts
+from simlab.real_runner.drafters.places import (
+    MASKED,
+    NO_LAWS,
+    are_laws,
+    columns_on_device,
+    entropies,
+    first_of,
+    grid_at,
+    ids_at,
+    ids_of,
+    on_grid,
+    on_host,
+    places_of,
+)
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.targets.model import Target
 from simlab.sampling.candidates import ranks_of, top_candidates
 from simlab.traces.format.frames import DraftColumns
 
-NO_LAWS = "the drafter's logits are not numbers; give another --dtype, such as float32"
-
-_MASKED = -1e30
-"""In place of -inf, the log-probability of a masked token, whose share of an entropy is 0."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Laws:
-    """Some rows of the drafter's laws, on its device: float32 ``[R, D, V]``, and entropies ``[R, D]``."""
+    """Some rows of the drafter's laws, on a CPU: float32 ``[R, D, V]``, and entropies ``[R, D]``."""
 
     log_probs: Tensor
     probs: Tensor
@@ -82,90 +91,42 @@ class LawBuffers:
 
     def laws(self, logits: Tensor) -> Laws:
         """Log-softmax over the vocabulary, in float32; valid until the next call."""
-        if self._log_probs.numel() < logits.numel() or self._log_probs.device != logits.device:
+        if self._log_probs.numel() < logits.numel():
             self._log_probs, self._probs = torch.empty_like(logits).flatten(), torch.empty_like(logits).flatten()
         log_probs = self._log_probs[: logits.numel()].view(logits.shape)
         probs = self._probs[: logits.numel()].view(logits.shape)
         torch.log_softmax(logits, -1, out=log_probs)
         torch.exp(log_probs, out=probs)
-        entropy = _entropies(log_probs.clamp_(min=_MASKED), probs)
+        entropy = entropies(log_probs.clamp_(min=MASKED), probs)
         if bool(entropy.isnan().any()):
             raise ModelError(NO_LAWS)
         return Laws(log_probs, probs, entropy)
 
 
-def _entropies(log_probs: Tensor, probs: Tensor) -> Tensor:
-    """The entropies of laws ``[..., V]`` without -inf, in nats."""
-    return -torch.einsum("...v,...v->...", probs, log_probs).clamp(max=0)
-
-
 def ranked(laws: Laws, truth: Ints, width: int) -> RankedCandidates:
-    """The first ``width`` candidates, and the ranks of the true tokens, int32 ``[R, D]``.
+    """The first ``width`` candidates, and the ranks of the true tokens, int32 ``[R, D]``, on a CPU, without sorting.
 
     A true token of -1, outside the drafter's vocabulary, has the rank -1 and a log-prob that means nothing.
     """
-    on_its_device = ranked_by_kernels if laws.log_probs.device.type == "cpu" else ranked_by_torch
-    return on_its_device(laws, truth, width)
-
-
-def ranked_by_kernels(laws: Laws, truth: Ints, width: int) -> RankedCandidates:
-    """On a CPU, without sorting the vocabulary."""
     log_probs, probs = laws.log_probs.numpy(), laws.probs.numpy()
 
     def row(r: int) -> tuple[Ints, Floats, Floats, Doubles, Ints]:
-        ids, on_grid = top_candidates(log_probs[r], width)
+        ids, kept = top_candidates(log_probs[r], width)
         mass = probs[r].sum(axis=-1, dtype=np.float64)
-        return ids, on_grid, np.take_along_axis(probs[r], ids, -1), mass, ranks_of(log_probs[r], truth[r])
+        return ids, kept, np.take_along_axis(probs[r], ids, -1), mass, ranks_of(log_probs[r], truth[r])
 
     with ThreadPoolExecutor(max_workers=torch.get_num_threads()) as pool:
         rows = list(pool.map(row, range(len(truth))))
-    ids, on_grid, first_probs, mass, ranks = (np.stack(column) for column in zip(*rows, strict=True))
+    ids, first_log_probs, first_probs, mass, ranks = (np.stack(column) for column in zip(*rows, strict=True))
     true_log_probs = np.take_along_axis(log_probs, truth[..., None].astype(np.int64), -1)[..., 0]
     return RankedCandidates(
         ids=ids,
-        log_probs=on_grid,
+        log_probs=first_log_probs,
         probs=first_probs,
         mass=mass,
         true_ranks=ranks,
         true_log_probs=to_grid(true_log_probs),
     )
-
-
-def ranked_by_torch(laws: Laws, truth: Ints, width: int) -> RankedCandidates:
-    """On any device: a token's place in the order is one integer, grid steps below 0 and then its id."""
-    if not bool((laws.log_probs <= ROUNDING_NOISE).all()):
-        raise ValueError("log_probs must be numbers that are at most 0; apply log-softmax first")
-    places = _places(laws.log_probs)
-    first = _first(places, width)
-    ids = first & 0x7FFFFFFF
-    true_ids = torch.from_numpy(np.maximum(truth, 0).astype(np.int64)).to(places.device)[..., None]
-    ranks = (places < places.gather(-1, true_ids)).sum(-1)
-    ranks = ranks.masked_fill(torch.from_numpy(truth < 0).to(places.device), -1)
-    return RankedCandidates(
-        ids=ids.to(torch.int32).cpu().numpy(),
-        log_probs=_on_grid(first.cpu().numpy()),
-        probs=laws.probs.gather(-1, ids).cpu().numpy(),
-        mass=laws.probs.sum(-1, dtype=torch.float64).cpu().numpy(),
-        true_ranks=ranks.to(torch.int32).cpu().numpy(),
-        true_log_probs=to_grid(laws.log_probs.gather(-1, true_ids)[..., 0].cpu().numpy()),
-    )
-
-
-def _places(log_probs: Tensor) -> Tensor:
-    """int64, like ``log_probs``: each token's place in the order of its row."""
-    steps = log_probs.clamp(LOWEST, 0.0).mul_(-STEPS_PER_NAT).round_()
-    places = steps.to(torch.int64).bitwise_left_shift_(31)
-    places |= torch.arange(places.shape[-1], device=places.device)
-    return places
-
-
-def _first(places: Tensor, width: int) -> Tensor:
-    return places.topk(min(width, places.shape[-1]), largest=False, sorted=True).values
-
-
-def _on_grid(first: Longs) -> Floats:
-    on_grid: Floats = ((first >> 31) / -STEPS_PER_NAT + 0.0).astype(np.float32)
-    return on_grid
 
 
 def first_marginals(logits: Tensor, read: CandidatesRead) -> Marginals:
@@ -176,7 +137,7 @@ def first_marginals(logits: Tensor, read: CandidatesRead) -> Marginals:
         read: a width above ``V`` gives all.
     """
     if logits.device.type != "cpu":
-        return marginals_at(*(tensor.cpu() for tensor in first_on_device(logits, read)))
+        return marginals_at(*on_host(*first_on_device(logits, read)))
     log_probs = logits.log_softmax(-1)
     return _marginals(*first_candidates(log_probs, read.width), _entropies_read(log_probs, read).numpy())
 
@@ -193,10 +154,10 @@ def first_candidates(log_probs: Tensor, width: int) -> tuple[Ints, Floats]:
         `simlab.sampling.candidates`.
     """
     if log_probs.device.type != "cpu":
-        if not bool((log_probs <= ROUNDING_NOISE).all()):
+        first, laws = on_host(first_of(places_of(log_probs), width), are_laws(log_probs))
+        if not laws:
             raise ModelError(NO_LAWS)
-        first = _first(_places(log_probs), width).cpu().numpy()
-        return (first & 0x7FFFFFFF).astype(np.int32), _on_grid(first)
+        return ids_of(first), on_grid(first)
     try:
         return top_candidates(log_probs.numpy(), width)
     except ValueError as error:
@@ -211,28 +172,25 @@ def first_on_device(logits: Tensor, read: CandidatesRead) -> tuple[Tensor, Tenso
         ``[0]`` if they are not read; and whether every row is a law, bool ``[]``.
     """
     log_probs = logits.log_softmax(-1)
-    are_laws = (log_probs <= ROUNDING_NOISE).all()
-    first = _first(_places(log_probs), read.width)
-    # Steps are whole numbers below 2**24, so this is exact; 0 is added since a step of 0 would become -0.
-    on_grid = (first >> 31).float() / -STEPS_PER_NAT + 0.0
-    return (first & 0x7FFFFFFF).int(), on_grid, _entropies_read(log_probs, read), are_laws
+    first = first_of(places_of(log_probs), read.width)
+    return ids_at(first).int(), grid_at(first), _entropies_read(log_probs, read), are_laws(log_probs)
 
 
-def marginals_at(ids: Tensor, on_grid: Tensor, entropies: Tensor, are_laws: Tensor) -> Marginals:
+def marginals_at(ids: Ints, log_probs: Floats, nats: Floats, is_law: Bools) -> Marginals:
     """What `first_on_device` found, on the host, as copies."""
-    if not are_laws:
+    if not is_law:
         raise ModelError(NO_LAWS)
-    return _marginals(ids.numpy().copy(), on_grid.numpy().copy(), entropies.numpy().copy())
+    return _marginals(ids.copy(), log_probs.copy(), nats.copy())
 
 
 def _entropies_read(log_probs: Tensor, read: CandidatesRead) -> Tensor:
     """float32 ``[D]``, or ``[0]`` if they are not read."""
-    return _entropies(log_probs.clamp(min=_MASKED), log_probs.exp()) if read.entropies else log_probs.new_zeros(0)
+    return entropies(log_probs.clamp(min=MASKED), log_probs.exp()) if read.entropies else log_probs.new_zeros(0)
 
 
-def _marginals(ids: Ints, on_grid: Floats, entropies: Floats) -> Marginals:
+def _marginals(ids: Ints, log_probs: Floats, nats: Floats) -> Marginals:
     offsets = np.arange(0, ids.size + 1, ids.shape[1], dtype=np.int32)
-    return Marginals(ids.ravel(), on_grid.ravel(), offsets, entropies if entropies.size else None)
+    return Marginals(ids.ravel(), log_probs.ravel(), offsets, nats if nats.size else None)
 
 
 # From a drafter's logits to the rows that a trace keeps of it.
@@ -277,9 +235,11 @@ def columns_of(
         tokens: int64 ``[P + T]``, prompt and text.
         kept: how many candidates.
     """
-    parts, buffers, ids = list[DraftColumns](), LawBuffers(), tokens.cpu().numpy()
+    if tokens.device.type != "cpu":
+        return columns_on_device(passes, own, depth, tokens, kept)
+    parts, buffers, ids = list[DraftColumns](), LawBuffers(), tokens.numpy()
     for some, logits in passes:
-        roots = some.cpu().numpy()
+        roots = some.numpy()
         true_ids, valid = _true_ids(ids, roots, depth)
         true_ids = true_ids if own is None else own.to_draft(true_ids)
         columns = _columns(buffers.laws(logits), roots.astype(np.int32), true_ids, valid, kept)
@@ -324,7 +284,7 @@ def _columns(laws: Laws, roots: Ints, true_ids: Ints, valid: Bools, kept: KeptCa
         ids=first.ids[inside],
         log_probs=first.log_probs[inside],
         outside_log_mass=_outside_log_mass(first, counts),
-        entropy=laws.entropy.cpu().numpy().astype(np.float32),
+        entropy=laws.entropy.numpy().astype(np.float32),
         true_rank=first.true_ranks,
         true_log_prob=first.true_log_probs,
         valid=valid,

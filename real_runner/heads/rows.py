@@ -6,7 +6,7 @@ drafter's own marginals, which the head does not change.
 Letters: N roots, D depths, M tokens above, R tokens of a row, S = 1 + (D - 1) M rows of a root, H hidden size.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -19,7 +19,8 @@ from simlab.channels import TRANSITIONS, TransitionRows
 from simlab.errors import ModelError
 from simlab.grid import STEPS_PER_NAT, to_grid
 from simlab.real_runner.drafters.dense import BlockStates, Outputs, embedded_tokens, finished_logits, logits_of
-from simlab.real_runner.drafters.ranked import NO_LAWS, first_candidates
+from simlab.real_runner.drafters.places import NO_LAWS, are_laws, ids_at, on_host, places_of
+from simlab.real_runner.drafters.ranked import first_candidates
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.heads.base import BaseCandidates
 from simlab.real_runner.heads.treeflash import TreeFlashHead
@@ -172,18 +173,44 @@ def first_of_laws(
         own: which tokens the logits are of; None: those of the target.
     """
     per_pass = max(1, _LOGITS_PER_PASS // vocab_size)
-    passes = [_of_some(logits(some), top_k) for some in states.flatten(0, 1).split(per_pass)]
-    ids, log_probs = (np.concatenate(column) for column in zip(*passes, strict=True))
+    passes = states.flatten(0, 1).split(per_pass)
+    if states.device.type == "cpu":
+        found = [_of_some(logits(some), top_k) for some in passes]
+        ids, log_probs = (np.concatenate(column) for column in zip(*found, strict=True))
+    else:
+        ids, log_probs = first_on_device((logits(some).log_softmax(-1) for some in passes), top_k)
     return ids if own is None else own.to_target(ids), log_probs
 
 
 def _of_some(logits: Tensor, top_k: int) -> tuple[Ints, Doubles]:
     log_probs = logits.log_softmax(-1)
-    parts = log_probs.chunk(torch.get_num_threads() if log_probs.device.type == "cpu" else 1)
+    parts = log_probs.chunk(torch.get_num_threads())
     with ThreadPoolExecutor(max_workers=len(parts)) as pool:
         ids = np.concatenate([ids for ids, _ in pool.map(lambda part: first_candidates(part, top_k), parts)])
-    kept = log_probs.gather(-1, torch.from_numpy(ids.astype(np.int64)).to(log_probs.device))
-    return ids, kept.cpu().numpy().astype(np.float64)
+    kept = log_probs.gather(-1, torch.from_numpy(ids.astype(np.int64)))
+    return ids, kept.numpy().astype(np.float64)
+
+
+def first_on_device(passes: Iterable[Tensor], top_k: int, candidates: Tensor | None = None) -> tuple[Ints, Doubles]:
+    """The first tokens of some laws on any device, with one wait for it.
+
+    Args:
+        passes: log-probabilities, ``[n, V]``.
+        top_k: R.
+        candidates: int64 ``[n, V]``, whose they are; None: those of the ids 0 to V - 1.
+
+    Returns:
+        int32 ``[sum n, R]``; float64 likewise, log-probabilities.
+    """
+    parts = []
+    for log_probs in passes:
+        places = places_of(log_probs, candidates)
+        first, at = places.topk(min(top_k, places.shape[-1]), largest=False, sorted=True)
+        parts.append((ids_at(first), log_probs.gather(-1, at).double(), are_laws(log_probs)[None]))
+    ids, log_probs, laws = on_host(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    if not laws.all():
+        raise ModelError(NO_LAWS)
+    return ids.astype(np.int32), log_probs
 
 
 def _of_candidates(
@@ -193,14 +220,40 @@ def _of_candidates(
     sizes = rows_of_depths(base.depth, reach)
     slots = np.repeat(np.arange(base.depth), sizes)
     ids, theirs = base.ids[..., : reach.candidates], base.log_probs[..., : reach.candidates]
-    logits = _candidate_logits(drafter, target, states, ids, sizes).cpu().numpy().astype(np.float64)
+    scored = _candidate_logits(drafter, target, states, ids, sizes).double()
+    on_its_device = candidates_by_numpy if scored.device.type == "cpu" else candidates_on_device
+    return on_its_device(scored, ids[:, slots], theirs, slots, reach.top_k)
+
+
+def candidates_by_numpy(scored: Tensor, ids: Ints, theirs: Floats, slots: Longs, top_k: int) -> tuple[Ints, Doubles]:
+    """The first of the drafter's own candidates after some states, on a CPU.
+
+    Args:
+        scored: float64 ``[N, S, C]``, logits of the candidates.
+        ids: int32 ``[N, S, C]``.
+        theirs: float32 ``[N, D, C]``, the drafter's log-probabilities.
+        slots: int64 ``[S]``, the depth of each state.
+        top_k: R.
+
+    Returns:
+        int32 ``[N * S, R]``; float64 likewise, log-probabilities.
+    """
+    logits = scored.numpy()
     if not np.isfinite(logits.max(-1)).all():
         raise ModelError(NO_LAWS)
     mass = np.minimum(np.exp(theirs.astype(np.float64)).sum(-1), 1.0)
     log_probs = logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True) + np.log(mass)[:, slots, None]
-    order = np.argsort(_places(log_probs, ids[:, slots]), axis=-1)[..., : reach.top_k]
-    first_ids = np.take_along_axis(ids[:, slots], order, -1).reshape(-1, reach.top_k)
-    return first_ids, np.take_along_axis(log_probs, order, -1).reshape(-1, reach.top_k)
+    order = np.argsort(_places(log_probs, ids), axis=-1)[..., :top_k]
+    first_ids = np.take_along_axis(ids, order, -1).reshape(-1, top_k)
+    return first_ids, np.take_along_axis(log_probs, order, -1).reshape(-1, top_k)
+
+
+def candidates_on_device(scored: Tensor, ids: Ints, theirs: Floats, slots: Longs, top_k: int) -> tuple[Ints, Doubles]:
+    """What `candidates_by_numpy` gives, on any device."""
+    below, shared = (torch.from_numpy(one).to(scored.device) for one in (ids.astype(np.int64), theirs))
+    mass = shared.double().exp().sum(-1, keepdim=True).clamp(max=1.0)
+    log_probs = scored.log_softmax(-1) + mass.log()[:, slots]
+    return first_on_device([log_probs.flatten(0, 1)], top_k, below.flatten(0, 1))
 
 
 def _candidate_logits(drafter: Outputs, target: Target, states: Tensor, candidates: Ints, sizes: list[int]) -> Tensor:

@@ -19,7 +19,8 @@ from simlab.grid import to_grid
 from simlab.policy import ChannelNeed
 from simlab.real_runner.drafters.dense import BlockStates, draft_states, embedded_tokens, logits_of
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.drafters.ranked import NO_LAWS, blocks_per_pass, first_candidates
+from simlab.real_runner.drafters.places import NO_LAWS
+from simlab.real_runner.drafters.ranked import blocks_per_pass, first_candidates
 from simlab.real_runner.heads.base import BaseCandidates, base_candidates, base_of
 from simlab.real_runner.heads.producer import Drafted, check_makes
 from simlab.real_runner.heads.taps import ScorerInputs, TapsScorer
@@ -139,8 +140,8 @@ def pool_columns(
     )
     parts, first = list[PoolRows](), 0
     for some, states in draft_states(drafter, target, features, tokens, roots, per_pass):
-        part = base.part(first, first + len(some))
-        parts.append(scored_pools(scorer, drafter, target, states, ids[some.cpu().numpy()], part, reach))
+        part, place = base.part(first, first + len(some)), last - num_roots + first
+        parts.append(scored_pools(scorer, drafter, target, states, ids[place : place + len(some)], part, reach))
         first += len(some)
     return PoolColumns.unlabelled(joined_pools(parts))
 

@@ -108,8 +108,8 @@ def head_columns(
     )
     parts, first = list[HeadRows](), 0
     for some, states in _states_at(drafter, target, features, tokens, roots, per_pass):
-        part = base.part(first, first + len(some))
-        parts.append(head_rows(head, drafter, target, states, ids[some.cpu().numpy()], part, reach))
+        part, place = base.part(first, first + len(some)), last - num_roots + first
+        parts.append(head_rows(head, drafter, target, states, ids[place : place + len(some)], part, reach))
         first += len(some)
     return _joined(parts)
 

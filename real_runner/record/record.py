@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simlab.arrays import Floats, Ints
 from simlab.errors import ModelError
 from simlab.real_runner.adapters.gated import GatedAdapter
 from simlab.real_runner.adapters.masked import mask_columns
@@ -34,17 +33,16 @@ from simlab.real_runner.record.sources import (
     read_sources,
     render_turn,
 )
+from simlab.real_runner.record.token_rows import token_rows
 from simlab.real_runner.tap_offset import AUTO, MOST_TEXTS, PromptAndText, parse_tap_offset, settle_tap_offset
-from simlab.real_runner.targets.model import Target, entropies_of, features_of, tapped
-from simlab.sampling.candidates import top_candidates
-from simlab.sampling.choice import Sampling, choose_rows, sequence_key
+from simlab.real_runner.targets.model import Target, features_of, tapped
+from simlab.sampling.choice import sequence_key
 from simlab.traces.format.alone import writing_alone
 from simlab.traces.format.files import MANIFEST
-from simlab.traces.format.frames import DraftColumns, SequenceRecord, TokenRows
+from simlab.traces.format.frames import DraftColumns, SequenceRecord
 from simlab.traces.format.manifest import Manifest
-from simlab.traces.format.schema import NUM_TOP
 from simlab.traces.parts import begin_part, finish_part, name_of_part
-from simlab.traces.writer import TraceWriter, check_output_folder
+from simlab.traces.writer import TraceWriter, check_output_folder, write_beside_making
 from simlab.workers.on_ray import LOCAL, RayOptions, workers_on
 from simlab.workers.threads import Report, Workers, not_told, num_cores
 
@@ -82,8 +80,11 @@ def _record(options: RecordOptions) -> Path:
         shards = shards_of(options, sources)
         missing = _missing(options, writer, plan)
         with _progress(options, plan, missing) as progress:
-            for number in missing:
-                writer.write(number, record_batch(options, models, shards[number], sum(plan.texts[:number]), progress))
+
+            def make(number: int) -> list[SequenceRecord]:
+                return record_batch(options, models, shards[number], sum(plan.texts[:number]), progress)
+
+            write_beside_making(missing, make, writer.write)
         _finish(options, writer, plan, missing, progress)
     return options.folder
 
@@ -403,56 +404,3 @@ def forward_text(target: Target, tokens: Tensor, layer_ids: Sequence[int]) -> tu
     with tapped(target, layer_ids) as taken:
         states = target.states(tokens[None])
         return features_of(taken, layer_ids)[0], states[0]
-
-
-_ROWS_PER_PASS = 128
-
-
-@torch.inference_mode()
-def token_rows(
-    target: Target, hidden: Tensor, text: Tensor, sampling: Sampling, key: int, first_position: int
-) -> TokenRows:
-    """The law that emitted each token of a text.
-
-    Args:
-        target: whose law it is.
-        hidden: ``[T, H]``, the target's last hidden states (after its final norm) at the positions
-            before each token.
-        text: int64 ``[T]``.
-        sampling: how the tokens were chosen.
-        key: the sequence's noise key.
-        first_position: absolute position of ``text[0]``.
-    """
-    parts = []
-    for start in range(0, len(text), _ROWS_PER_PASS):
-        rows = slice(start, start + _ROWS_PER_PASS)
-        logits = target.logits(hidden[rows])
-        parts.append(_rows_of(logits, target.rows(logits), text[rows], sampling, key, first_position + start))
-    return TokenRows.concatenated(parts)
-
-
-def _rows_of(logits: Tensor, raw: Floats, text: Tensor, sampling: Sampling, key: int, first_position: int) -> TokenRows:
-    log_probs = logits.log_softmax(-1)
-    entropy = entropies_of(log_probs)
-    emitted = log_probs.gather(-1, text[:, None])[:, 0]
-    keys = np.full(len(raw), key, np.uint64)
-    positions = np.arange(first_position, first_position + len(raw), dtype=np.int64)
-    choices = choose_rows(raw, sampling, keys, positions)
-    top_ids, top_log_probs = _top(log_probs.cpu().numpy())
-    return TokenRows(
-        top_ids=top_ids,
-        top_log_probs=top_log_probs,
-        log_prob=emitted.cpu().numpy(),
-        entropy=entropy.cpu().numpy(),
-        log_normaliser=choices.log_normalisers.astype(np.float32),
-        decision_gap=np.minimum(choices.decision_gaps, np.finfo(np.float32).max).astype(np.float32),
-    )
-
-
-def _top(log_probs: Floats) -> tuple[Ints, Floats]:
-    """The most probable tokens of each row by their float32 log-probs, which the grid would tie."""
-    rows = np.arange(len(log_probs))[:, None]
-    ids, _ = top_candidates(log_probs, NUM_TOP)
-    order = np.argsort(-log_probs[rows, ids], axis=1, kind="stable")
-    ids = ids[rows, order]
-    return ids, log_probs[rows, ids]

@@ -38,7 +38,8 @@ from simlab.real_runner.heads.producer import RootProducer, StagedProducer, Text
 from simlab.real_runner.heads.rows import HeadReach
 from simlab.real_runner.heads.treeflash_producer import TreeFlashProducer
 from simlab.real_runner.models import Models
-from simlab.real_runner.record.record import forward_text, token_rows
+from simlab.real_runner.record.record import forward_text
+from simlab.real_runner.record.token_rows import token_rows
 from simlab.recorded import DraftRows, RecordedSequence
 from simlab.sampling.choice import Sampling, sequence_key
 

@@ -17,9 +17,17 @@ from simlab.channels import Transitions
 from simlab.draft import Marginals
 from simlab.grid import STEPS_PER_NAT
 from simlab.real_runner.drafters.dense import BlockStates, block_states, draft_logits, logits_of
+from simlab.real_runner.drafters.ranked import first_candidates
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.heads.base import base_of
-from simlab.real_runner.heads.rows import HeadReach, HeadRows, head_rows
+from simlab.real_runner.heads.rows import (
+    HeadReach,
+    HeadRows,
+    candidates_by_numpy,
+    candidates_on_device,
+    first_on_device,
+    head_rows,
+)
 from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.models import Models
 from simlab.real_runner.record.record import forward_text
@@ -135,6 +143,28 @@ def test_dense_rows_are_those_of_one_root(reach: HeadReach, dtype: torch.dtype) 
         moved = one.ids != dense[t].ids
         closest = np.abs(np.diff(dense[t].log_probs, append=-300.0)).min(initial=300.0)
         assert not moved.any() or closest < 1e-4
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.integers(1, 12))
+def test_tokens_are_ranked_alike_on_any_device(seed: int, width: int, top_k: int) -> None:
+    """Of the whole vocabulary and of some candidates; logits of few values, so that there are ties."""
+    chance = np.random.default_rng(seed)
+    values = np.array([0.0, 2.0**-17, 1.0, -3.0, -400.0, -np.inf], np.float32)
+    logits = values[chance.integers(0, len(values), (2, 5, width))]
+    logits[..., 0], kept = 0.0, min(top_k, width)
+    log_probs = torch.from_numpy(logits).flatten(0, 1).log_softmax(-1)
+    ids, said = first_on_device([log_probs[:4], log_probs[4:]], kept)
+    expected, _ = first_candidates(log_probs, kept)
+    np.testing.assert_array_equal(ids, expected)
+    np.testing.assert_array_equal(said, np.take_along_axis(log_probs.numpy(), expected.astype(np.int64), -1))
+    slots = np.array([0, 1, 1, 1, 1])
+    theirs = np.sort(-chance.exponential(3.0, (2, 2, width)).astype(np.float32) - np.float32(np.log(width)))
+    candidates = chance.permuted(np.tile(np.arange(50, dtype=np.int32), (2, 2, 1)), axis=-1)[..., :width][:, slots]
+    asked = torch.from_numpy(logits).double(), candidates, theirs, slots, kept
+    (ids, said), (expected, wanted) = candidates_on_device(*asked), candidates_by_numpy(*asked)
+    assert ids.dtype == np.int32
+    np.testing.assert_array_equal(ids, expected)
+    np.testing.assert_allclose(said, wanted, atol=1e-12)
 
 
 def test_a_bias_and_a_finish_of_the_output_head_count() -> None:

@@ -1,0 +1,241 @@
+"""The order of candidates, and the rows that a trace keeps of it, where a drafter's laws lie.
+
+A token's place in the order of `simlab.sampling.candidates` is one integer, grid steps below 0 and then its id. So
+any device finds the candidates that a CPU's kernels find. The host only launches; it waits once a text, and what
+reaches it then is the candidates that are kept and a few numbers a row.
+"""
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simlab.arrays import Bools, Floats, Ints, Longs
+from simlab.errors import ModelError
+from simlab.grid import LOWEST, ROUNDING_NOISE, STEPS_PER_NAT
+from simlab.real_runner.drafters.kept import KeptCandidates
+from simlab.real_runner.drafters.vocabulary import DraftVocabulary
+from simlab.traces.format.frames import DraftColumns
+
+NO_LAWS = "the drafter's logits are not numbers; give another --dtype, such as float32"
+
+MASKED = -1e30
+"""In place of -inf, the log-probability of a masked token, whose share of an entropy is 0."""
+
+_ID_BITS = 31
+_RANK_BITS = 16
+
+_ROOTS_COUNTED = 512
+"""At once: a pass over more has no fewer launches, and takes more memory."""
+
+
+def are_laws(log_probs: Tensor) -> Tensor:
+    """bool ``[]``, whether all are log-probabilities."""
+    return (log_probs <= ROUNDING_NOISE).all()
+
+
+def entropies(log_probs: Tensor, probs: Tensor) -> Tensor:
+    """The entropies of laws ``[..., V]`` without -inf, in nats."""
+    return -torch.einsum("...v,...v->...", probs, log_probs).clamp(max=0)
+
+
+def places_of(log_probs: Tensor, ids: Tensor | None = None) -> Tensor:
+    """int64, like ``log_probs``: each token's place in the order of its row; ``ids``, int64, if not counted from 0."""
+    steps = log_probs.clamp(LOWEST, 0.0).mul_(-STEPS_PER_NAT).round_()
+    places = steps.to(torch.int64).bitwise_left_shift_(_ID_BITS)
+    places |= torch.arange(places.shape[-1], device=places.device) if ids is None else ids
+    return places
+
+
+def first_of(places: Tensor, width: int) -> Tensor:
+    """The first places of each row, in order."""
+    return places.topk(min(width, places.shape[-1]), largest=False, sorted=True).values
+
+
+def ids_at(places: Tensor) -> Tensor:
+    """int64, the token of each place."""
+    return places & ((1 << _ID_BITS) - 1)
+
+
+def grid_at(places: Tensor) -> Tensor:
+    """float32, the log-probability of each place: exact, as steps are whole numbers below 2**24."""
+    # 0 is added, since a step of 0 would become -0.
+    return (places >> _ID_BITS).float() / -STEPS_PER_NAT + 0.0
+
+
+def ids_of(places: Longs) -> Ints:
+    """The token of each place, on the host."""
+    return (places & ((1 << _ID_BITS) - 1)).astype(np.int32)
+
+
+def on_grid(places: Longs) -> Floats:
+    """The log-probability of each place, on the host."""
+    found: Floats = ((places >> _ID_BITS) / -STEPS_PER_NAT + 0.0).astype(np.float32)
+    return found
+
+
+def on_host(*tensors: Tensor) -> list[np.ndarray]:
+    """Some tensors of one device as arrays, with one wait for all of them."""
+    device = tensors[0].device
+    copies = [one.to("cpu", non_blocking=device.type == "cuda") for one in tensors]
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+    return [one.numpy() for one in copies]
+
+
+# How many candidates a trace keeps.
+
+
+def counts_kept(first: Tensor, kept: KeptCandidates) -> Tensor:
+    """What `simlab.real_runner.drafters.kept.kept_counts` gives of many roots.
+
+    Args:
+        first: int64 ``[R, D, K]``, the first places of each law.
+        kept: how many candidates.
+
+    Returns:
+        int64 ``[R, D]``.
+    """
+    costs = (first >> _ID_BITS).split(_ROOTS_COUNTED)
+    read = torch.cat([exact_ranks(some, kept.exact_budget) for some in costs])
+    return read.clamp(min=kept.min_width).clamp(max=first.shape[-1])
+
+
+def exact_ranks(costs: Tensor, budget: int) -> Tensor:
+    """How many ranks the best-first tree of ``budget`` drafted tokens reads, int64 ``[R, D]``.
+
+    A path is a candidate with what follows it: nothing, or a path through the depths below, both in order. Before the
+    path of the i-th candidate and the j-th follower, counted from 0, come those of all smaller i and j; so the first n
+    paths are among those with (i + 1)(j + 1) at most n. Equal costs stand in the order of i and then of j, which is
+    the order of their ranks, a prefix first.
+
+    Args:
+        costs: int64 ``[R, D, K]``, grid steps below 0, rising with the rank.
+        budget: at least 1.
+    """
+    behind, paths = costs.new_zeros(len(costs), 1), list[Tensor]()
+    for depth in reversed(range(costs.shape[1])):
+        ranks, followers = _pairs(costs.shape[2], behind.shape[1], budget, costs.device)
+        keys = (costs[:, depth, ranks] + behind[:, followers]) << 2 * _RANK_BITS
+        keys |= (ranks << _RANK_BITS) | followers
+        paths.insert(0, first_of(keys, budget))
+        behind = torch.nn.functional.pad(paths[0] >> 2 * _RANK_BITS, (1, 0))
+    return _ranks_read(paths)
+
+
+def _ranks_read(paths: list[Tensor]) -> Tensor:
+    """The most ranks at each depth, out of the first paths ``[R, n]`` that begin there.
+
+    Of those of a depth as many are in the tree as follow the first candidates above.
+    """
+    num_in, read = torch.full_like(paths[0][:, :1], paths[0].shape[1]), list[Tensor]()
+    for some in paths:
+        ranks = (some >> _RANK_BITS) & ((1 << _RANK_BITS) - 1)
+        is_in = torch.arange(some.shape[1], device=some.device) < num_in
+        read.append(((ranks + 1) * is_in).amax(-1))
+        # The first of them is followed by nothing.
+        num_in = ((ranks == 0) & is_in).sum(-1, keepdim=True) - 1
+    return torch.stack(read, dim=1)
+
+
+@lru_cache(maxsize=16)
+def _pairs(num_candidates: int, num_followers: int, budget: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """All i and j of `exact_ranks`, int64 ``[P]``."""
+    most = [min(num_followers, budget // (rank + 1)) for rank in range(min(num_candidates, budget))]
+    ranks = np.repeat(np.arange(len(most)), most)
+    followers = np.concatenate([np.arange(num) for num in most])
+    return torch.from_numpy(ranks).to(device), torch.from_numpy(followers).to(device)
+
+
+# The rows of a text.
+
+
+class PassRows(NamedTuple):
+    """What a trace keeps of the R roots of a pass, on the device.
+
+    Attributes:
+        roots: int64 ``[R]``, absolute positions.
+        first: int64 ``[R, D, K]``, the first places of each law.
+        probs: float32 ``[R, D, K]``, what the law gives these.
+        mass: float64 ``[R, D]``, the sum of the whole law, 1 but for rounding.
+        entropy: float32 ``[R, D]``.
+        true_ranks: int64 ``[R, D]``; -1 outside the drafter's vocabulary.
+        true_places: int64 ``[R, D]``.
+        are_laws: bool ``[1]``.
+    """
+
+    roots: Tensor
+    first: Tensor
+    probs: Tensor
+    mass: Tensor
+    entropy: Tensor
+    true_ranks: Tensor
+    true_places: Tensor
+    are_laws: Tensor
+
+
+def columns_on_device(
+    passes: Iterable[tuple[Tensor, Tensor]],
+    own: DraftVocabulary | None,
+    depth: int,
+    tokens: Tensor,
+    kept: KeptCandidates,
+) -> DraftColumns:
+    """What `simlab.real_runner.drafters.ranked.columns_of` gives, on any device; arguments as there."""
+    text = tokens if own is None else _in_draft(tokens, own)
+    parts = [pass_rows(logits, text, roots, kept.most) for roots, logits in passes]
+    if not parts:
+        return DraftColumns.empty(depth)
+    rows = PassRows(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    counts = counts_kept(rows.first, kept)
+    inside = torch.arange(rows.first.shape[-1], device=tokens.device) < counts[..., None]
+    rest = rows.mass - (rows.probs.double() * inside).sum(-1)
+    outside = rest.clamp(min=0.0).log().clamp(-255.0, 0.0).float()
+    roots, first, *others = on_host(rows.roots, rows.first[inside], counts, outside, *rows[4:])
+    num_kept, outside_log_mass, entropy, ranks, places, laws = others
+    if not laws.all():
+        raise ModelError(NO_LAWS)
+    ids = ids_of(first)
+    valid: Bools = roots[:, None] + np.arange(1, depth + 1) < len(tokens)
+    return DraftColumns(
+        context_length=roots.astype(np.int32),
+        counts=num_kept.astype(np.int32),
+        ids=ids if own is None else own.to_target(ids),
+        log_probs=on_grid(first),
+        outside_log_mass=outside_log_mass,
+        entropy=entropy,
+        true_rank=ranks.astype(np.int32),
+        true_log_prob=on_grid(places),
+        valid=valid,
+    )
+
+
+def _in_draft(tokens: Tensor, own: DraftVocabulary) -> Tensor:
+    """int64, the drafter's ids of tokens of the target; -1 where it has no such token."""
+    draft_ids = own.to_draft(np.arange(own.target_vocab_size, dtype=np.int32)).astype(np.int64)
+    return torch.from_numpy(draft_ids).to(tokens.device)[tokens]
+
+
+def pass_rows(logits: Tensor, text: Tensor, roots: Tensor, width: int) -> PassRows:
+    """The rows of a pass, without a wait for the device.
+
+    Args:
+        logits: float32 ``[R, D, V]``.
+        text: int64 ``[P + T]``, prompt and text by the drafter's ids; -1 for tokens that it has not.
+        roots: int64 ``[R]``, absolute positions.
+        width: K, of a smaller vocabulary all.
+    """
+    log_probs = logits.log_softmax(-1)
+    places, probs = places_of(log_probs), log_probs.exp()
+    first = first_of(places, width)
+    ahead = roots[:, None] + torch.arange(1, logits.shape[1] + 1, device=roots.device)
+    true_ids = text[ahead.clamp(max=len(text) - 1)]
+    true_places = places.gather(-1, true_ids.clamp(min=0)[..., None])
+    ranks = (places < true_places).sum(-1).masked_fill(true_ids < 0, -1)
+    is_law = are_laws(log_probs)[None]
+    entropy = entropies(log_probs.clamp_(min=MASKED), probs)
+    first_probs, mass = probs.gather(-1, ids_at(first)), probs.sum(-1, dtype=torch.float64)
+    return PassRows(roots, first, first_probs, mass, entropy, ranks, true_places[..., 0], is_law)

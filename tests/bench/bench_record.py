@@ -1,0 +1,118 @@
+"""How many positions a second `simlab record` records, beside the two models' own passes.
+
+The models' own passes are the target's decoding of the same texts in batches, its pass over each text, with its head at
+the text's positions, and the drafter's passes over all roots, up to its logits. What recording does beyond these is to
+choose and to order candidates, to make statistics, and to write and seal files.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from simlab.real_runner.checkpoints.files import PACKAGED
+from simlab.real_runner.decoding.generate import generate
+from simlab.real_runner.drafters.dense import draft_logits
+from simlab.real_runner.drafters.ranked import blocks_per_pass
+from simlab.real_runner.models import Models
+from simlab.real_runner.record import record as recording
+from simlab.real_runner.record.options import RecordOptions
+from simlab.real_runner.targets import builtin
+from simlab.sampling.choice import Sampling
+from simlab.traces.format.frames import SequenceRecord
+from simlab.traces.reader import open_trace
+
+GREEDY = Sampling(0.0, 0, 1.0, 0)
+PROMPTS = Path(recording.__file__).parents[2] / "data" / "demo_prompts.jsonl"
+
+
+def seconds_of(device: str, work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    if device != "cpu":
+        torch.accelerator.synchronize(torch.device(device))
+    return time.perf_counter() - start
+
+
+def decoding(models: Models, records: list[SequenceRecord], batch_size: int, most: int) -> None:
+    """The texts alone."""
+    prompts = [one.prompt.token_ids.tolist() for one in records]
+    for first in range(0, len(prompts), batch_size):
+        batch = prompts[first : first + batch_size]
+        generate(models.target, batch, [0] * len(batch), GREEDY, most)
+
+
+@torch.inference_mode()
+def passes(models: Models, records: list[SequenceRecord]) -> None:
+    """The target's pass over each text, and the drafter's at every root."""
+    target, drafter = models.target, models.block_drafter
+    config = drafter.config
+    for one in records:
+        start = len(one.prompt.token_ids)
+        tokens = torch.tensor([*one.prompt.token_ids.tolist(), *one.text.tolist()], device=target.device)
+        features, hidden = recording.forward_text(target, tokens, config.target_layer_ids)
+        target.logits(hidden[start - 1 : -1])
+        roots = torch.arange(start, len(tokens) - 1, device=target.device)
+        per_pass = blocks_per_pass(config.num_attention_heads, config.block_size, len(tokens))
+        for _ in draft_logits(drafter, target, features, tokens, roots, per_pass):
+            pass
+
+
+def write_prompts(path: Path, source: Path, number: int) -> None:
+    """So many prompts, those of a file again and again."""
+    rows = [json.loads(line) for line in source.read_text().splitlines()]
+    path.write_text("".join(json.dumps(rows[n % len(rows)] | {"id": str(n)}) + "\n" for n in range(number)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--target", default=builtin.NAME)
+    parser.add_argument("--draft", default=PACKAGED)
+    parser.add_argument("--file", type=Path, default=PROMPTS, help="prompts")
+    parser.add_argument("--prompts", type=int, default=2)
+    parser.add_argument("--tokens", type=int, default=16)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--repeats", type=int, default=2, help="the first is not counted where there are more")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--device", default="cpu")
+    asked = parser.parse_args()
+    found = list[tuple[float, float, float, int]]()
+    with tempfile.TemporaryDirectory() as folder:
+        prompts = Path(folder, "prompts.jsonl")
+        write_prompts(prompts, asked.file, asked.prompts)
+        for repeat in range(asked.repeats):
+            options = RecordOptions(
+                asked.target,
+                asked.draft,
+                out=f"{folder}/{repeat}",
+                prompts=prompts,
+                dtype=asked.dtype,
+                device=(asked.device,),
+                batch_size=asked.batch_size,
+                max_new_tokens=asked.tokens,
+            )
+            if not repeat:
+                loaded = recording.load(options)
+                recording.load = lambda _: loaded  # noqa: B023 - what is measured begins with loaded models
+            whole = seconds_of(asked.device, lambda: recording.record(options))  # noqa: B023 - run at once
+            records = list(open_trace(f"{folder}/{repeat}").records())
+            own = seconds_of(asked.device, lambda: decoding(loaded[0], records, asked.batch_size, asked.tokens))  # noqa: B023
+            drafted = seconds_of(asked.device, lambda: passes(loaded[0], records))  # noqa: B023
+            positions = sum(len(one.text) for one in records)
+            found.append((whole, own, drafted, positions))
+            print(
+                f"{positions} positions, {positions / whole:.0f} a second: {whole:.2f} s; decoding alone {own:.2f} s, "
+                f"passes over texts and roots {drafted:.2f} s, recording / both {whole / (own + drafted):.2f}"
+            )
+    whole, own, drafted, positions = min(found[1:] or found)
+    beside = 1e6 * (whole - own - drafted) / positions
+    print(f"best: {positions / whole:.0f} positions a second, {whole / (own + drafted):.2f} times the own passes")
+    print(f"{beside:.0f} ms beside these per 1000 positions; {asked.dtype}, {asked.device}, {asked.batch_size} a batch")
+
+
+if __name__ == "__main__":
+    main()
