@@ -207,10 +207,10 @@ def first_on_device(passes: Iterable[Tensor], top_k: int, candidates: Tensor | N
         places = places_of(log_probs, candidates)
         first, at = places.topk(min(top_k, places.shape[-1]), largest=False, sorted=True)
         parts.append((ids_at(first), log_probs.gather(-1, at).double(), are_laws(log_probs)[None]))
-    ids, log_probs, laws = on_host(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    ids, kept, laws = on_host(*(torch.cat(column) for column in zip(*parts, strict=True)))
     if not laws.all():
         raise ModelError(NO_LAWS)
-    return ids.astype(np.int32), log_probs
+    return ids.astype(np.int32), kept
 
 
 def _of_candidates(

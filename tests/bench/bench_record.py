@@ -97,7 +97,7 @@ def main() -> None:
             )
             if not repeat:
                 loaded = recording.load(options)
-                recording.load = lambda _: loaded  # noqa: B023 - what is measured begins with loaded models
+                recording.load = lambda options: loaded  # noqa: B023 - what is measured begins with loaded models
             whole = seconds_of(asked.device, lambda: recording.record(options))  # noqa: B023 - run at once
             records = list(open_trace(f"{folder}/{repeat}").records())
             own = seconds_of(asked.device, lambda: decoding(loaded[0], records, asked.batch_size, asked.tokens))  # noqa: B023
