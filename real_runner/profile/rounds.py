@@ -221,6 +221,9 @@ SETTING = (
 )
 """What every sample depends on."""
 
+FUSED = "fused"
+"""The attention of captured passes of fused layers, which take other kernels than the model's own."""
+
 GRID = ("contexts", "node_counts", "visits")
 """Where samples are taken, and how."""
 
@@ -252,6 +255,7 @@ def setting_of(models: Models, draft: str, dtype: str, device: str, sampling: Sa
         sampling: how the target chooses.
     """
     target = models.target
+    is_fused = models.graphs is not None and models.graphs.fused.target is not None
     return CostFile(
         device=machine_of(device, target.placement),
         threads=torch.get_num_threads(),
@@ -260,7 +264,7 @@ def setting_of(models: Models, draft: str, dtype: str, device: str, sampling: Sa
         drafter=ModelInfo(repository_of(draft), models.draft_revision, checkpoint_digest(models.draft_folder)),
         block_size=models.drafter.config.block_size,
         dtype=dtype,
-        attention=str(target.model.config._attn_implementation),
+        attention=FUSED if is_fused else str(target.model.config._attn_implementation),
         temperature=sampling.temperature,
         top_k=sampling.top_k,
         top_p=sampling.top_p,

@@ -32,6 +32,7 @@ from simlab.real_runner.execution.executions import (
     CUDA_GRAPHS,
     EAGER,
 )
+from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.profile.rounds import RoundTimer, setting_of
 from simlab.real_runner.targets.loading import load_target
@@ -235,6 +236,13 @@ def prices(made: Made) -> CostFile:
     setup = setup_of(made, ConfirmOptions(made.folder / "unused"))
     file = setting_of(setup.models, "d", "float32", "cpu", setup.sampling)
     return filled(replace(file, contexts=(16, 512), node_counts=(0, 8, 16), repeats=3))
+
+
+def test_prices_of_fused_layers_are_of_an_attention_of_their_own(made: Made) -> None:
+    setup = setup_of(made, ConfirmOptions(made.folder / "unused"))
+    graphed = replace(setup.models, graphs=GraphedModels(setup.models.target, setup.models.block_drafter))
+    found = [setting_of(one, "d", "float32", "cpu", setup.sampling) for one in (setup.models, graphed)]
+    assert [one.attention for one in found] == ["grouped_sdpa", "fused"]
 
 
 @pytest.mark.thorough
