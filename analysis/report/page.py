@@ -10,8 +10,8 @@ from typing import Literal, TypeAlias
 import plotly.graph_objects as go
 
 from simlab.analysis.figure_style import DARK, LIGHT
+from simlab.ids import VERSION
 from simlab.untrusted.visible import visible, visible_html
-from simlab.versions import VERSION
 
 # What a report is made of: sections of charts, tables, sentences and trees, without their looks.
 

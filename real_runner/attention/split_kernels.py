@@ -4,11 +4,12 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
+# Sizes that change from tree to tree; code of its own for each would be compiled in the middle of a run.
+@triton.jit(do_not_specialize=["num_rows", "per_split", "splits"])
 def mix_parts(
     query, keys, values, root_at, ancestors, parts, sums,
-    query_row, query_head, key_group, key_row, value_group, value_row, num_rows, per_split, scaling,
-    heads: tl.constexpr, groups: tl.constexpr, splits: tl.constexpr, size: tl.constexpr, block_size: tl.constexpr,
+    query_row, query_head, key_group, key_row, value_group, value_row, num_rows, per_split, splits, scaling,
+    heads: tl.constexpr, groups: tl.constexpr, size: tl.constexpr, block_size: tl.constexpr,
     block_rows: tl.constexpr, block_keys: tl.constexpr, exact: tl.constexpr,
 ):  # fmt: skip
     """The sums of one tile of rows over one part of the keys, not yet divided by their weights."""
@@ -59,10 +60,10 @@ def mix_parts(
     tl.store(sums + splits * num_rows * heads * groups + at, weight, mask=is_row)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num", "splits"])
 def join_parts(
-    parts, sums, mixed, num,
-    splits: tl.constexpr, block_splits: tl.constexpr, size: tl.constexpr, block_size: tl.constexpr,
+    parts, sums, mixed, num, splits,
+    block_splits: tl.constexpr, size: tl.constexpr, block_size: tl.constexpr,
 ):  # fmt: skip
     """One row of one head, of the sums over all parts of the keys."""
     row = tl.program_id(0)

@@ -13,7 +13,9 @@ try:
     from simlab.real_runner.attention import split_kernels
 except ImportError:
     # torch for CPUs comes without Triton.
-    split_kernels = None  # type: ignore[assignment]
+    HAS_KERNELS = False
+else:
+    HAS_KERNELS = True
 
 MOST_SPLITS = 64
 _LEAST_KEYS = 64
@@ -36,7 +38,7 @@ def tree_attention(
     Returns:
         ``[R, A x F]``.
     """
-    if split_kernels is None or query.device.type != "cuda":
+    if not HAS_KERNELS or query.device.type != "cuda":
         return plain_tree_attention(query, keys, values, root, ancestors, num_seen, scaling)
     return split_tree_attention(query, keys, values, root, ancestors, num_seen, scaling)
 
@@ -80,13 +82,13 @@ def split_tree_attention(
         split_kernels.mix_parts[(tiles, groups, splits)](
             query, keys, values, root, ancestors, parts, sums,
             query.stride(0), query.stride(1), keys.stride(0), keys.stride(1), values.stride(0), values.stride(1),
-            num_rows, per_split, scaling,
-            heads=heads, groups=groups, splits=splits, size=size, block_size=block_size, block_rows=block_rows,
+            num_rows, per_split, splits, scaling,
+            heads=heads, groups=groups, size=size, block_size=block_size, block_rows=block_rows,
             block_keys=_LEAST_KEYS, exact=query.dtype == torch.float32, num_warps=4, num_stages=2,
         )  # fmt: skip
         split_kernels.join_parts[(num_rows * num_heads,)](
-            parts, sums, mixed, num_rows * num_heads,
-            splits=splits, block_splits=_power_of_two(splits), size=size, block_size=block_size, num_warps=1,
+            parts, sums, mixed, num_rows * num_heads, splits,
+            block_splits=_power_of_two(splits), size=size, block_size=block_size, num_warps=1,
         )  # fmt: skip
     return mixed.view(num_rows, num_heads * size)
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from simlab.arrays import Ints
 from simlab.channels.needs import channels_made, check_channels
 from simlab.errors import ModelError, TraceError, UsageError, did_you_mean
+from simlab.ids import VERSION
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policy import AnyPolicy, is_plain_decoding
 from simlab.real_runner.attention.batch_invariant import FixedShape, fixed_shape, rows_for
@@ -39,7 +40,6 @@ from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.manifest_entries import ChannelInfo, DraftSet
 from simlab.traces.reader import Trace
 from simlab.tree import DraftTree
-from simlab.versions import VERSION
 
 # The producers of a confirmation's channels: the networks that a trace names, where they are now.
 

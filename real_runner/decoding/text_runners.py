@@ -17,8 +17,9 @@ from simlab.real_runner.decoding.speculation import Speculation, check_drafted
 from simlab.real_runner.decoding.tree_pass import follow
 from simlab.real_runner.drafters.ranked import CandidatesRead
 from simlab.real_runner.execution.executions import rows_for
-from simlab.real_runner.execution.graph_models import GraphedModels, TreePass
+from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.execution.kv_buffers import BufferCache
+from simlab.real_runner.execution.tree_passes import TreePass
 from simlab.real_runner.models import Models
 from simlab.real_runner.targets.model import Target, features_of, tapped
 from simlab.sampling.choice import Sampling, sequence_key

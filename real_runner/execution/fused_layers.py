@@ -108,7 +108,8 @@ def _joined(products: Sequence[nn.Linear]) -> tuple[nn.Parameter, nn.Parameter |
 
 def _normed(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     wide = x.float()
-    return weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
+    normed: Tensor = weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
+    return normed
 
 
 def _rotated(x: Tensor, rotations: Tensor, positions: Tensor) -> Tensor:
@@ -275,7 +276,7 @@ class PackedLayers(nn.Module):
 
 
 class PackedTarget(PackedLayers):
-    """A target's layers."""
+    """The layers of a target."""
 
     def __init__(self, target: Target, regions: Regions) -> None:
         decoder = cast(nn.Module, target.model.get_decoder())

@@ -7,21 +7,19 @@ per size of the tree and of the context (`simlab.real_runner.execution.execution
 as they are, which is slower than passes of just the right size and is there to be tested.
 """
 
-import time
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
 from typing import cast
 
 import torch
 from torch import Tensor
 
-from simlab.arrays import Bools, Ints, Longs
+from simlab.arrays import Longs
 from simlab.draft import Marginals
 from simlab.errors import ModelError
-from simlab.jit import kernel
 from simlab.real_runner.drafters.dense import block_logits, logits_of
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
 from simlab.real_runner.drafters.ranked import CandidatesRead, first_on_device, marginals_at
+from simlab.real_runner.execution.captured_work import CapturedGraphs, Moment
 from simlab.real_runner.execution.executions import context_for, rows_for
 from simlab.real_runner.execution.fused_layers import (
     PackedDrafter,
@@ -31,225 +29,11 @@ from simlab.real_runner.execution.fused_layers import (
     can_fuse_drafter,
     can_fuse_target,
     compiled,
-    where_torch_compiles,
 )
 from simlab.real_runner.execution.kv_buffers import FixedCache, FixedRows
+from simlab.real_runner.execution.tree_passes import NO_PARENT, TreePass, empty_pass, keep_accepted, on_host
 from simlab.real_runner.targets.model import Target, features_of, tapped
 from simlab.tree import DraftTree
-
-# Work that is captured once as a CUDA graph and replayed; on another device it is simply done.
-
-
-_WARM_UPS = 2
-
-Work = Callable[[], None]
-"""Reads tensors at fixed addresses and writes to such; launches kernels only, and waits for none."""
-
-
-class Moment:
-    """A moment in the work of a device that the host waits for; beside a CPU it has always come."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._event = torch.cuda.Event() if device.type == "cuda" else None
-        # Asking for it costs more than the mark.
-        self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
-
-    def mark(self) -> None:
-        """It comes when all that was launched is done."""
-        if self._event is not None:
-            self._event.record(self._stream)
-
-    def wait(self) -> None:
-        """Until the last mark is reached."""
-        if self._event is not None:
-            self._event.synchronize()
-
-
-class CapturedGraphs:
-    """Captured work, by what it depends on.
-
-    Attributes:
-        seconds: spent on capturing so far, which belongs to no round.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._captured: dict[Hashable, torch.cuda.CUDAGraph] = {}
-        # One stream of its own for warm-ups and captures: what libraries keep for a stream then lies outside the
-        # memory of the graphs, and is shared with no other captures.
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
-        self.seconds = 0.0
-
-    def run(self, key: Hashable, work: Work, changed: Sequence[Tensor] = ()) -> None:
-        """Do the work, or what was captured of it under this key.
-
-        Args:
-            key: of all that is not in tensors: shapes, options.
-            work: launches.
-            changed: what it reads and then changes; capturing does the work several times, and puts these back.
-        """
-        if self._stream is None:
-            work()
-            return
-        if key not in self._captured:
-            self._captured[key] = self._capture(work, changed, self._stream)
-        self._captured[key].replay()
-
-    def forget(self) -> None:
-        """After addresses have changed. A pool that has lost all its graphs cannot be used again."""
-        self._captured.clear()
-        self._pool = torch.cuda.graph_pool_handle() if self._stream is not None else None
-
-    def _capture(self, work: Work, changed: Sequence[Tensor], stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
-        torch.cuda.synchronize(self._device)
-        began = time.perf_counter()
-        before = [tensor.clone() for tensor in changed]
-
-        def put_back() -> None:
-            for tensor, was in zip(changed, before, strict=True):
-                tensor.copy_(was)
-
-        current = torch.cuda.current_stream(self._device)
-        stream.wait_stream(current)
-        with torch.cuda.stream(stream):
-            for _ in range(_WARM_UPS):
-                with where_torch_compiles():
-                    work()
-                put_back()
-        current.wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        # The outer one brings the stream back where a capture fails.
-        with torch.cuda.stream(current), torch.cuda.graph(graph, pool=self._pool, stream=stream):
-            work()
-        # The first replay takes longer.
-        graph.replay()
-        put_back()
-        torch.cuda.synchronize(self._device)
-        self.seconds += time.perf_counter() - began
-        return graph
-
-
-# A tree as a pass of fixed size: what goes in and what comes out, at addresses that never change.
-
-
-NO_PARENT = -1
-"""Of the root, and of rows that are no nodes; no choice is looked up there."""
-
-
-def on_host(like: Tensor) -> Tensor:
-    """Memory of the host that a device copies to and from by itself; beside a CPU any memory."""
-    return torch.zeros(like.shape, dtype=like.dtype, pin_memory=like.device.type == "cuda")
-
-
-class HostRows:
-    """The host's side of a pass: the tree goes in, choices come out. Copies are part of the captured work."""
-
-    def __init__(self, nodes: Tensor, ancestors: Tensor, choices: Tensor, are_laws: Tensor) -> None:
-        self.nodes, self.ancestors, self.choices, self.are_laws = map(on_host, (nodes, ancestors, choices, are_laws))
-        self._nodes, self._ancestors = self.nodes.numpy(), self.ancestors.numpy()
-
-    def put(self, tree: DraftTree, position: int) -> int:
-        """A tree whose root stands at an absolute position; its depth.
-
-        Rows behind the nodes hold token 0 at the root's position and see the text before it and themselves.
-        """
-        return int(_put(tree.tokens, tree.parents, position, self._nodes, self._ancestors))
-
-
-@kernel
-def _put(tokens: Ints, parents: Ints, position: int, nodes: Longs, ancestors: Bools) -> int:
-    deepest = 0
-    for row in range(nodes.shape[1]):
-        ancestors[row] = False
-        nodes[0, row], nodes[1, row], nodes[2, row] = 0, position, NO_PARENT
-        if row < tokens.size:
-            nodes[0, row] = tokens[row]
-            if row > 0:
-                parent = parents[row]
-                nodes[1, row], nodes[2, row] = nodes[1, parent] + 1, parent
-                ancestors[row] = ancestors[parent]
-                deepest = max(deepest, nodes[1, row] - position)
-        ancestors[row, row] = True
-    return deepest
-
-
-@dataclass(slots=True, eq=False)
-class TreePass:
-    """A pass over a tree of up to R nodes.
-
-    Attributes:
-        nodes: int64 ``[3, R]``: tokens, absolute positions, parents.
-        ancestors: bool ``[R, R]``, a node itself counted.
-        choices: int64 ``[R]``, the target's own token after each node.
-        are_laws: bool ``[]``, whether every row of logits is a law.
-        host: what the pass reads from the host and leaves there.
-        logits: float32 ``[R, V]``; None where the choices are all that is asked for.
-        features: ``[1, R, taps x H]``; None without a drafter.
-    """
-
-    nodes: Tensor
-    ancestors: Tensor
-    choices: Tensor
-    are_laws: Tensor
-    host: "HostRows"
-    logits: Tensor | None = None
-    features: Tensor | None = None
-
-    @property
-    def num_rows(self) -> int:
-        """R, the rows of the pass, padding counted."""
-        return len(self.choices)
-
-
-def empty_pass(num_rows: int, device: torch.device) -> TreePass:
-    """A pass of so many rows, without logits and features."""
-    nodes = torch.zeros(3, num_rows, dtype=torch.int64, device=device)
-    ancestors = torch.eye(num_rows, dtype=torch.bool, device=device)
-    choices = torch.zeros(num_rows, dtype=torch.int64, device=device)
-    are_laws = torch.ones((), dtype=torch.bool, device=device)
-    return TreePass(nodes, ancestors, choices, are_laws, HostRows(nodes, ancestors, choices, are_laws))
-
-
-def accepted_path(nodes: Tensor, ancestors: Tensor, choices: Tensor) -> tuple[Tensor, Tensor]:
-    """The nodes that are the target's own choices from the root down, found on the device.
-
-    Arguments as in `TreePass`.
-
-    Returns:
-        Rows int64 ``[R + 1]``: the node at each depth as far as any was accepted, behind that the row of the same
-        number; and the number of accepted nodes, the root counted, int64 ``[1]``.
-    """
-    tokens, positions, parents = nodes
-    num_rows = len(tokens)
-    rows = torch.arange(num_rows, device=tokens.device)
-    # A node is accepted when it and all its ancestors are what the target chose after their parents.
-    is_chosen = (tokens == choices[parents.clamp(min=0)]) & (parents >= 0) | (rows == 0)
-    accepted = ~(ancestors & ~is_chosen).any(dim=1)
-    # One at each depth; the last place takes all that were not accepted.
-    places = torch.where(accepted, positions - positions[0], num_rows)
-    path = torch.arange(num_rows + 1, device=tokens.device).scatter(0, places, rows)
-    return path, accepted.sum().view(1)
-
-
-def _kept(
-    nodes: Tensor,
-    ancestors: Tensor,
-    choices: Tensor,
-    rows: Tensor,
-    features: Tensor | None,
-    fresh: Tensor | None,
-    num_kept: int,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Move what was accepted into place; where that began, the next root and its position, int64 ``[1]`` each."""
-    path, num_accepted = accepted_path(nodes, ancestors, choices)
-    kept, start = path[:num_kept], nodes[1, :1]
-    moved = rows.index_select(3, start + kept)
-    rows.index_copy_(3, start + torch.arange(num_kept, device=rows.device), moved)
-    if fresh is not None and features is not None:
-        fresh[:, :num_kept] = features.index_select(1, kept)
-    # Behind the end of a text nothing was chosen; what is drafted there is not looked at.
-    return start.clone(), choices[path[num_accepted - 1]].clamp(min=0), start + num_accepted
 
 
 class FusedModels:
@@ -260,7 +44,7 @@ class FusedModels:
         regions = Regions(compiler)
         self.target = PackedTarget(target, regions) if can_fuse_target(target) else None
         self.drafter = PackedDrafter(drafter, regions) if can_fuse_drafter(drafter) else None
-        self.kept = compiler(_kept)
+        self.kept = compiler(keep_accepted)
 
 
 class GraphedModels:

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from simlab.draft import Prompt
+from simlab.ids import versions_of
 from simlab.real_runner.decoding.plain import PlainDecoding, clock_of
 from simlab.real_runner.models import load_target_alone
 from simlab.sampling.choice import Sampling
-from simlab.versions import versions_of
 
 # How fast a machine decodes right now, by a handful of tokens: to say beforehand how long something takes.
 

@@ -9,7 +9,7 @@ import torch
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from simlab.ids import content_digest
+from simlab.ids import content_digest, versions_of
 from simlab.real_runner.adapters.config import AdapterConfig
 from simlab.real_runner.adapters.gated import GatedAdapter
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
@@ -24,7 +24,6 @@ from simlab.real_runner.targets.hub_files import repository_of
 from simlab.traces.format.documents import json_fields
 from simlab.traces.format.manifest import DumpedInfo, Manifest
 from simlab.traces.format.manifest_entries import DraftSet, ModelInfo
-from simlab.versions import versions_of
 
 DFLASH, EAGLE3, SELF = "dflash", "eagle3", "self"
 """Draft sets of new recordings; the second names the channel of a head's trees too."""

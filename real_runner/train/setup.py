@@ -9,7 +9,7 @@ import torch
 from tqdm import tqdm
 
 from simlab.errors import ModelError, PromptError
-from simlab.ids import content_id
+from simlab.ids import content_id, versions_of
 from simlab.real_runner.checkpoints.files import find_drafter, load_drafter
 from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.drafters.dflash import DFlashDrafter
@@ -24,7 +24,6 @@ from simlab.real_runner.train.text import FeatureStore, PromptSelection, claim, 
 from simlab.real_runner.train.trainer import Trainer
 from simlab.sampling.choice import Sampling
 from simlab.untrusted.visible import visible
-from simlab.versions import versions_of
 
 _BLOCK_SIZE, _NUM_LAYERS, _NUM_TAPS = 8, 2, 5
 _DEV_TOKENS = 128

@@ -19,10 +19,10 @@ from simlab.cli import interruption
 from simlab.cli.parser import Parser, add_command, add_options, made_options
 from simlab.cli.renamed import renamed_command
 from simlab.errors import SimlabError, UsageError, as_usage_error, needing_models
+from simlab.ids import VERSION
 from simlab.options import Option, declared, flags
 from simlab.untrusted.user_code import USER_MODULE, describe_error, user_file_of
 from simlab.untrusted.visible import VisibleOutput, visible
-from simlab.versions import VERSION
 
 FAILED = 1
 """The exit code of a command that says no: a text is not the target's, a live server differs."""

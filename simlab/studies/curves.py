@@ -17,6 +17,7 @@ from simlab.arrays import Longs
 from simlab.channels.needs import channels_read
 from simlab.cost import CostTable
 from simlab.errors import CostError, PolicyError, TraceError, UsageError
+from simlab.ids import VERSION
 from simlab.options import (
     by_option,
     costs_option,
@@ -46,7 +47,6 @@ from simlab.studies.inputs.trace import HandedTrace, TraceSource, first_prompts,
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
-from simlab.versions import VERSION
 from simlab.workers.on_ray import ray_options, workers_on
 from simlab.workers.parts import ray_option, workers_option
 from simlab.workers.threads import Report, Workers, not_told

@@ -13,6 +13,7 @@ from simlab.analysis.table.text import within_width
 from simlab.channels.needs import channels_read
 from simlab.cost import CostTable
 from simlab.errors import MissingChannelError, PolicyError, TraceError, UsageError
+from simlab.ids import VERSION
 from simlab.options import (
     by_option,
     cost_option,
@@ -43,7 +44,6 @@ from simlab.studies.inputs.trace import (
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
-from simlab.versions import VERSION
 from simlab.workers.on_ray import ray_options, workers_on
 from simlab.workers.parts import ray_option, workers_option
 from simlab.workers.threads import Report, Workers

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from simlab.versions import versions_of
+from simlab.ids import versions_of
 
 # Work in units that any worker does alike: what a job is, and what does it.
 

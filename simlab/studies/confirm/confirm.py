@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from simlab.errors import CostError, UsageError, as_usage_error
+from simlab.ids import VERSION
 from simlab.options import path_or_none, study
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policy import routes_of
@@ -28,7 +29,6 @@ from simlab.traces.artefacts.optimum import Optimum, read_optimum
 from simlab.traces.format.alone import writing_alone
 from simlab.traces.reader import Trace
 from simlab.tracking.tracker import check_trackers, tracking
-from simlab.versions import VERSION
 
 # What policies read where models are run: prices, tables and counts, before a model is loaded.
 

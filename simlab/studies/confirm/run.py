@@ -23,6 +23,7 @@ from simlab.analysis.confirm.table import (
 from simlab.arrays import Longs
 from simlab.cost import GRID_STAGES, STAGES, is_plain
 from simlab.errors import CostError, TraceError, UsageError
+from simlab.ids import VERSION
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policy import is_plain_decoding, routes_of
 from simlab.real_runner.confirm.audit.audit import Verdict, audit, bound_of, verdicts
@@ -50,7 +51,6 @@ from simlab.traces.format.files import write_beside
 from simlab.traces.reader import Trace
 from simlab.traces.results.files import SequenceCounts, write_results
 from simlab.traces.results.rows import Results, joined_results, results_frame
-from simlab.versions import VERSION
 
 # A latency profile against the rounds of a run, and the same profile corrected by them.
 

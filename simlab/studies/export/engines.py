@@ -29,6 +29,7 @@ from simlab.analysis.export.speculation_profile import speculation_profile
 from simlab.analysis.table.summaries import Acceptance, acceptance_of
 from simlab.channels.needs import channels_read
 from simlab.errors import UsageError
+from simlab.ids import VERSION
 from simlab.policies.engine.replay import Replay
 from simlab.policies.orders.node_order import NEVER
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
@@ -39,7 +40,6 @@ from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.inputs.prices import HOW, BatchPricing, priced_batches
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.replay.run import ROOTS_AT_ONCE
-from simlab.versions import VERSION
 
 # What stands beside the settings that ``simlab export`` writes for an engine: whose numbers, and what to know.
 

@@ -21,6 +21,7 @@ from simlab.analysis.export.tables import export_tables, latex, markdown
 from simlab.channels.needs import channels_made, channels_read
 from simlab.errors import CostError, TraceError, UsageError
 from simlab.grid import STEPS_PER_NAT
+from simlab.ids import VERSION
 from simlab.options import SLICES, batch_sizes, count, option, path_or_none, paths, study
 from simlab.policies.conformance import FORMAT, FORMAT_VERSION, conformance_rounds, stages_of
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
@@ -39,7 +40,6 @@ from simlab.traces.artefacts.engine_tables import SGLANG, VLLM_CURVES, curves_te
 from simlab.traces.publishing.publication import Publication, publication
 from simlab.traces.reader import Trace
 from simlab.traces.results.files import read_results
-from simlab.versions import VERSION
 
 # ``simlab export --format conformance``: rounds to test another implementation of a policy against.
 

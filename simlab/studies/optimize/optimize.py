@@ -25,6 +25,7 @@ from simlab.analysis.table.summaries import Summary, summarise
 from simlab.analysis.table.text import summary_notes, summary_table, within_width
 from simlab.arrays import Doubles
 from simlab.errors import UsageError, as_usage_error
+from simlab.ids import VERSION
 from simlab.options import paths, study
 from simlab.policies.parsing.parse import parse_policies
 from simlab.studies.inputs.artefacts import PricedPolicies, in_sample_note
@@ -51,7 +52,6 @@ from simlab.traces.results.files import write_results
 from simlab.traces.results.rows import Results, results_at
 from simlab.traces.results.sums import write_sums
 from simlab.tracking.tracker import Tracker, check_trackers, tracking
-from simlab.versions import VERSION
 from simlab.workers.on_ray import ray_options, workers_on
 from simlab.workers.parts import Part, parse_part
 

@@ -17,6 +17,7 @@ from simlab.analysis.optimize.candidate_sums import (
 from simlab.arrays import Doubles, Longs
 from simlab.channels.needs import channels_read
 from simlab.errors import UsageError
+from simlab.ids import VERSION
 from simlab.policies.composition import order_key, rule_of
 from simlab.policies.engine.replay import PricedPolicy, Replay
 from simlab.policies.parsing.parse import parse_policies
@@ -32,7 +33,6 @@ from simlab.traces.format.documents import first_difference
 from simlab.traces.reader import Trace
 from simlab.traces.results.files import NotedPart, check_whole
 from simlab.traces.results.sums import SUMS, SumRows, read_sums, sums_schema
-from simlab.versions import VERSION
 from simlab.workers.parts import Part
 from simlab.workers.threads import Report, Threads, Workers, not_told
 

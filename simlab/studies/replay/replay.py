@@ -11,6 +11,7 @@ from simlab.analysis.table.summaries import summarise
 from simlab.analysis.table.text import sentences_html, summaries_html, within_width
 from simlab.channels.needs import channels_read
 from simlab.errors import TraceError, UsageError, as_usage_error
+from simlab.ids import VERSION
 from simlab.options import (
     by_option,
     costs_option,
@@ -41,7 +42,6 @@ from simlab.traces.results.files import NotedPart
 from simlab.traces.results.rounds_file import RoundsFile
 from simlab.traces.results.rows import Results, results_at
 from simlab.traces.results.store import ResultStore
-from simlab.versions import VERSION
 from simlab.workers.on_ray import ray_options, workers_on
 from simlab.workers.parts import Part, parse_part, ray_option, shard_option, workers_option
 

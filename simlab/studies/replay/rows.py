@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from simlab.channels import TARGET
 from simlab.channels.needs import channels_made, channels_read
 from simlab.cost import STAGES, CostTable
-from simlab.ids import content_id
+from simlab.ids import VERSION, content_id
 from simlab.policies.engine.hindsight import (
     best_budgets_in_hindsight,
     best_routes_in_hindsight,
@@ -32,7 +32,6 @@ from simlab.traces.results.rows import (
     channel_ids_text,
     results_of_texts,
 )
-from simlab.versions import VERSION
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from simlab.arrays import Longs
 from simlab.columns import RoundColumns
+from simlab.ids import VERSION
 from simlab.policies.composition import order_key
 from simlab.policies.engine.replay import Replay
 from simlab.policies.orders.lattice_sources import source_of, true_reaches
@@ -32,7 +33,6 @@ from simlab.traces.reader import Trace
 from simlab.traces.results.rounds_file import RoundRows, RoundsFile, joined_rounds, round_rows
 from simlab.traces.results.rows import Results, joined_results, rows_in_order
 from simlab.traces.results.store import ResultStore
-from simlab.versions import VERSION
 from simlab.workers.parts import Part
 from simlab.workers.threads import Report, Threads, Workers, not_told
 

@@ -18,6 +18,7 @@ from simlab.analysis.scoring.score import ScoringLimits, score_trace
 from simlab.analysis.table.summaries import Summary
 from simlab.analysis.table.text import SPEEDUP
 from simlab.channels.needs import channels_read
+from simlab.ids import VERSION
 from simlab.policies.composition import order_of
 from simlab.policies.costs.curves import convex_view
 from simlab.policies.costs.what_if import WHAT_IF
@@ -29,7 +30,6 @@ from simlab.studies.inputs.trace import decoder_of
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.studies.report.inputs import ReportInputs
 from simlab.traces.artefacts.confirmation import Confirmation
-from simlab.versions import VERSION
 
 # The trees of a report: which texts are shown, and their words.
 

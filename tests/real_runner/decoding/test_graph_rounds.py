@@ -22,8 +22,9 @@ from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.own_rows import first_unequal
 from simlab.real_runner.decoding.text_runners import GraphSpeculation
+from simlab.real_runner.execution.captured_work import Moment
 from simlab.real_runner.execution.executions import context_for, node_counts_at_steps, rows_for
-from simlab.real_runner.execution.graph_models import GraphedModels, Moment
+from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.models import Models
 from simlab.sampling.choice import Sampling
 

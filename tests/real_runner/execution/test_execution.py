@@ -25,7 +25,7 @@ from simlab.real_runner.confirm.audit.audit import TextLosses, audit_text
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.plain import clock_of
-from simlab.real_runner.execution import compiled_layers
+from simlab.real_runner.execution import compiled_layers, fused_layers
 from simlab.real_runner.execution.compiled_layers import compile_drafter, compile_target
 from simlab.real_runner.execution.executions import (
     COMPILED,
@@ -156,7 +156,7 @@ def test_generated_code_writes_the_same_texts(pair: tuple[str, str]) -> None:
     """The target's regions alone; what the drafter's code is made from is the same."""
     torch._dynamo.reset()
     eager, other = load_models(*pair, "float32", "cpu"), load_models(*pair, "float32", "cpu")
-    compile_target(other.target, compiled_layers.compiled)
+    compile_target(other.target, fused_layers.compiled)
     assert texts(other, GREEDY) == texts(eager, GREEDY)
     torch._dynamo.reset()
 

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any, TypeAlias
 
 import pytest
 import tiny_models
@@ -24,7 +25,11 @@ from simlab.real_runner.targets.model import Target
 # The attention.
 
 
-def drawn(num_rows: int, heads: int, groups: int, size: int, room: int, root: int, dtype: torch.dtype) -> tuple:
+Drawn: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, int, float]
+
+
+def drawn(shape: tuple[int, ...], dtype: torch.dtype) -> Drawn:
+    num_rows, heads, groups, size, room, root = shape
     random = torch.Generator().manual_seed(num_rows + room)
     query = torch.randn(num_rows, heads, size, generator=random).to(dtype)
     # Behind the tree lie numbers of earlier rounds, which nobody may see.
@@ -34,7 +39,12 @@ def drawn(num_rows: int, heads: int, groups: int, size: int, room: int, root: in
     return query, keys, values, torch.tensor([root]), ancestors, seen, size**-0.5
 
 
-SHAPES = [(1, 9, 3, 64, 512, 200), (8, 4, 2, 8, 256, 100), (72, 9, 3, 64, 512, 190), (24, 8, 8, 128, 1024, 700)]
+SHAPES: list[tuple[int, ...]] = [
+    (1, 9, 3, 64, 512, 200),
+    (8, 4, 2, 8, 256, 100),
+    (72, 9, 3, 64, 512, 190),
+    (24, 8, 8, 128, 1024, 700),
+]
 
 
 def by_hand(query: Tensor, keys: Tensor, values: Tensor, root: Tensor, ancestors: Tensor, scaling: float) -> Tensor:
@@ -51,16 +61,18 @@ def by_hand(query: Tensor, keys: Tensor, values: Tensor, root: Tensor, ancestors
 
 @pytest.mark.parametrize("shape", [SHAPES[1], (3, 2, 1, 4, 16, 0), (5, 4, 2, 8, 40, 30)])
 def test_plain_attention_is_each_nodes_own_sum(shape: tuple[int, ...]) -> None:
-    *args, seen, scaling = drawn(*shape, dtype=torch.float32)
-    found = tree_attention.plain_tree_attention(*args, seen, scaling)
-    torch.testing.assert_close(found.double(), by_hand(*args, scaling), atol=2e-6, rtol=1e-5)
+    args = drawn(shape, torch.float32)
+    found = tree_attention.plain_tree_attention(*args)
+    query, keys, values, root, ancestors, _, scaling = args
+    wanted = by_hand(query, keys, values, root, ancestors, scaling)
+    torch.testing.assert_close(found.double(), wanted, atol=2e-6, rtol=1e-5)
 
 
 def check_kernels() -> None:
     """The kernels as Triton runs them without a GPU, against all keys at once."""
     for shape in [*SHAPES, (16, 4, 1, 32, 256, 0), (1, 8, 1, 16, 4096, 4000)]:
         for dtype, most in ((torch.float32, 3e-5), (torch.float16, 1e-2)):
-            args = drawn(*shape, dtype=dtype)
+            args = drawn(shape, dtype)
             found = tree_attention.split_tree_attention(*args).float()
             difference = (found - tree_attention.plain_tree_attention(*args).float()).abs().max()
             assert difference < most, (shape, dtype, difference)
@@ -89,7 +101,7 @@ def test_fused_layers_are_the_modules_of_each_family(kind: type[LlamaConfig]) ->
     torch.manual_seed(0)
     config = kind(**{**tiny_models._SIZES, "sliding_window": None})
     config._attn_implementation = grouped.NAME
-    model = AutoModelForCausalLM.from_config(config).eval()
+    model: Any = AutoModelForCausalLM.from_config(config).eval()
     for name, parameter in model.named_parameters():
         if name.endswith("bias") or "norm" in name:
             parameter.normal_(1.0, 0.3)
@@ -100,13 +112,13 @@ def test_fused_layers_are_the_modules_of_each_family(kind: type[LlamaConfig]) ->
     visible = torch.cat([torch.ones(4, 16, dtype=torch.bool), ancestors], dim=1)
     whole = torch.cat([torch.ones(16, 20, dtype=torch.bool).tril(), visible])[None, None]
     at = torch.cat([torch.arange(16), positions])[None]
-    wanted = model.get_decoder()(
+    wanted = model.model(
         ids, attention_mask=grouped.additive_mask(whole, target.heads_per_group, torch.float32), position_ids=at,
         output_hidden_states=True, use_cache=False,
     )  # fmt: skip
 
     fused = PackedTarget(target, Regions(as_it_is))
-    rows = FixedRows(torch.empty(2 * len(target.layers), 1, config.num_key_value_heads, 0, config.head_dim), 32)
+    rows = FixedRows(torch.empty(2 * len(target.layers), 1, tiny_models._SIZES["num_key_value_heads"], 0, 8), 32)
     rotations, weight = fused.rotations(32), target.embedding.weight
     taken: dict[int, Tensor] = {}
     text = torch.ones(16, 16, dtype=torch.bool).tril()
@@ -116,9 +128,9 @@ def test_fused_layers_are_the_modules_of_each_family(kind: type[LlamaConfig]) ->
     for number, hidden in enumerate(wanted.hidden_states):
         torch.testing.assert_close(taken[number - 1], hidden[0, 16:], atol=2e-5, rtol=1e-4)
     # The modules' own weights are views of the joined ones: the same values, held once.
-    again = model.get_decoder()(ids, attention_mask=None, use_cache=False).last_hidden_state
+    again = model.model(ids, attention_mask=None, use_cache=False).last_hidden_state
     assert again.isfinite().all()
-    query = target.layers[0].self_attn.q_proj.weight
+    query = model.model.layers[0].self_attn.q_proj.weight
     assert query.untyped_storage().data_ptr() == fused.each()[0].inputs.untyped_storage().data_ptr()
 
 

@@ -15,8 +15,8 @@ from places import REPOSITORY
 
 from simlab.cli import completion, main
 from simlab.errors import needing_models
+from simlab.ids import VERSION, versions_of
 from simlab.untrusted.user_code import USER_MODULE
-from simlab.versions import VERSION, versions_of
 
 COMMANDS = ("demo", "record", "replay", "train", "policies", "inspect", "export", "version")
 
@@ -234,7 +234,7 @@ def test_a_package_on_the_path_that_is_not_installed_has_its_version(tmp_path: P
         "metadata.distribution = distribution\n",
         encoding="utf-8",
     )
-    asked = "from simlab.versions import *; print(versions_of(['simlab', 'numpy'])); metadata.version('simlab')"
+    asked = "from simlab.ids import *; print(versions_of(['simlab', 'numpy'])); metadata.version('simlab')"
     done = [
         subprocess.run(
             [sys.executable, *words],
