@@ -116,7 +116,8 @@ def _rotated(x: Tensor, rotations: Tensor, positions: Tensor) -> Tensor:
     """Heads ``[R, A, F]`` at positions ``[R]``; rotations ``[2, room, F]`` are cosines and sines."""
     cos, sin = rotations[:, positions]
     first, second = x.chunk(2, dim=-1)
-    return x * cos[:, None] + torch.cat([-second, first], dim=-1) * sin[:, None]
+    turned: Tensor = x * cos[:, None] + torch.cat([-second, first], dim=-1) * sin[:, None]
+    return turned
 
 
 def _write(

@@ -236,7 +236,7 @@ class GraphedModels:
             self._context = None if self._context is None else self._context.grown(room)
 
     def _rotations(self, room: int) -> tuple[Tensor | None, Tensor | None]:
-        """Of the positions of either model's layers, where these are fused."""
+        """Cosines and sines of the positions of either model's layers, where these are fused."""
         target, drafter = self.fused.target, self.fused.drafter
         return None if target is None else target.rotations(room), None if drafter is None else drafter.rotations(room)
 

@@ -101,7 +101,7 @@ def _asked(options: RecordOptions, models: Models, source: Source) -> list[objec
 
 
 def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Of what a tokenizer's ids mean: its tokens, merges and added tokens, not the file that a transformers writes."""
+    """What a tokenizer's ids mean, as one digest: its tokens, merges and added tokens, not the file that a transformers writes."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     model = (
         json_fields(backend.to_str(), "the tokenizer").inner("model").values if isinstance(backend, Tokenizer) else {}
