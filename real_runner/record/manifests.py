@@ -101,7 +101,10 @@ def _asked(options: RecordOptions, models: Models, source: Source) -> list[objec
 
 
 def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
-    """What a tokenizer's ids mean, as one digest: its tokens, merges and added tokens, not the file that a transformers writes."""
+    """What a tokenizer's ids mean, as one digest of its tokens, merges and added tokens.
+
+    The file that transformers writes is another one from version to version.
+    """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     model = (
         json_fields(backend.to_str(), "the tokenizer").inner("model").values if isinstance(backend, Tokenizer) else {}

@@ -64,7 +64,7 @@ _shtab_simlab_train_commands() {
 
 _shtab_simlab_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--version[print the version of simlab]"
+  "(- : *)--version[print the version of simlab]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -142,12 +142,12 @@ _shtab_simlab_confirm_options=(
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
   "--device-map[auto\: a target too large for one device is spread over all GPUs and, where these are full, the machine\'s memory]:device_map:(auto)"
   "--audit-device[where the audit\'s float32 target runs, 4 bytes x parameters\: cpu, cuda\:1, or auto, which spreads it as --device-map does (default\: that of --device)]:NAME:"
-  "--execution[how the models\' operations are started. eager\: one operation after the other\; compiled\: torch.compile fuses those between two attentions, which takes a minute first and a C\+\+ compiler\; cuda_graphs\: on a GPU, passes of fixed sizes are captured once and replayed, a wait for the device each round (default eager)]:execution:(eager compiled cuda_graphs)"
+  "--execution[how the models\' operations are started. eager\: one operation after the other\; compiled\: torch.compile fuses those between two attentions, which takes a minute first and a C\+\+ compiler\; cuda_graphs\: on a GPU, passes of fused layers and of fixed sizes are captured once and replayed (default eager)]:execution:(eager compiled cuda_graphs)"
   "--batch-invariant[passes of one fixed shape\: the same text in any dtype, slower\; caddtree, bastion and price may draft 512 tokens unless told less, and then every pass has 520 rows\: give them budget\=16]"
   "--threads[CPU threads (default\: as torch chooses)]:N:"
   "--repeats[how often each text is decoded (default 1\; with a stop rule at most 10)]:N:"
   "--until-interval[stop when every 95 \% interval of a speed ratio reaches no further than this share\: 0.03 is 3 \%]:X:"
-  "--time-limit[stop after so many minutes of measuring, at a whole prompt\; the audit comes after\; 0 with --resume\: now]:M:"
+  "--time-limit[stop after so many minutes, loading and warming up counted\; a prompt that is cut off is left out, but for the first\; the audit comes after\; 0 with --resume\: now]:M:"
   "--json[print JSON]"
 )
 
@@ -334,7 +334,7 @@ _shtab_simlab_profile_options=(
   "--dtype[dtype of the models (default float32)]:dtype:(float32 bfloat16 float16)"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
   "--device-map[auto\: a target too large for one device is spread over all GPUs and, where these are full, the machine\'s memory]:device_map:(auto)"
-  "--execution[how the models\' operations are started. eager\: one operation after the other\; compiled\: torch.compile fuses those between two attentions, which takes a minute first and a C\+\+ compiler\; cuda_graphs\: on a GPU, passes of fixed sizes are captured once and replayed, a wait for the device each round (default eager)]:execution:(eager compiled cuda_graphs)"
+  "--execution[how the models\' operations are started. eager\: one operation after the other\; compiled\: torch.compile fuses those between two attentions, which takes a minute first and a C\+\+ compiler\; cuda_graphs\: on a GPU, passes of fused layers and of fixed sizes are captured once and replayed (default eager)]:execution:(eager compiled cuda_graphs)"
   "--threads[CPU threads (default\: as torch chooses)]:N:"
   "--json[print JSON]"
 )
@@ -493,7 +493,7 @@ _shtab_simlab_study_field_options=(
   "--confirm-minutes[minutes of all runs together (default 75\; --quick\: 1)\; of a finished field, more of them\; 0\: none]:N:"
   "--dtype[dtype of the models (default float32)]:dtype:(float32 bfloat16 float16)"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
-  "--execution[how the models\' operations are started. eager\: one operation after the other\; compiled\: torch.compile fuses those between two attentions, which takes a minute first and a C\+\+ compiler\; cuda_graphs\: on a GPU, passes of fixed sizes are captured once and replayed, a wait for the device each round (default eager)]:execution:(eager compiled cuda_graphs)"
+  "--execution[how the models\' operations are started. eager\: one operation after the other\; compiled\: torch.compile fuses those between two attentions, which takes a minute first and a C\+\+ compiler\; cuda_graphs\: on a GPU, passes of fused layers and of fixed sizes are captured once and replayed (default eager)]:execution:(eager compiled cuda_graphs)"
   "--json[print JSON]"
 )
 
