@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from simlab.errors import TraceError
-from simlab.traces.format.documents import DocumentKind, JsonFields, check_digest, read_document
+from simlab.traces.format.documents import DocumentKind, JsonFields, check_digest, read_document, value_of
 
 FORMAT = "simlab-confirmation"
 FORMAT_VERSION = 1
@@ -86,28 +86,16 @@ def read_confirmation(place: str | Path) -> Confirmation:
     path = Path(place) / SUMMARY if Path(place).is_dir() else Path(place)
     fields = read_document(path, KIND)
     prices = fields.inner("prices")
-    found = Confirmation(
-        simlab_version=fields.text("simlab_version"),
-        text_id=fields.text("text_id"),
-        draft_ids=fields.texts("draft_ids"),
+    summary = value_of(
+        Confirmation,
+        fields,
         cost_id=_text_or_none(prices, "cost_id"),
         why_unpriced=prices.text("why_none"),
         prices=prices.text("heading"),
-        verdict=fields.text("verdict"),
-        prediction=fields.text("prediction"),
-        heading=fields.text("heading"),
-        ran=fields.inner("ran").values,
-        chosen=None if fields.values.get("chosen", "") is None else fields.inner("chosen").values,
-        first=_text_or_none(fields, "first"),
-        comparisons=_rows(fields, "comparisons"),
-        rank_agreement=fields.inner("rank_agreement").values,
-        rows=_rows(fields, "rows"),
-        by=_text_or_none(fields, "by"),
-        slices=_rows(fields, "slices"),
-        differences=_rows(fields, "differences"),
+        **{key: _rows(fields, key) for key in ("comparisons", "rows", "slices", "differences")},
     )
     check_digest(fields)
-    return found
+    return summary
 
 
 def _text_or_none(fields: JsonFields, key: str) -> str | None:

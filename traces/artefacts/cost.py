@@ -19,6 +19,7 @@ from simlab.traces.format.documents import (
     check_digest,
     in_lines,
     read_document,
+    value_of,
     with_digest,
 )
 from simlab.traces.format.files import write_beside
@@ -95,13 +96,7 @@ def cost_channels(fields: Mapping[str, JsonFields]) -> dict[str, CostChannel]:
     """The channels of a cost file, by name; a file of the format that has them names at least one."""
     if not fields:
         raise ValueError("it names no channel, and is of the format of files with channels")
-    return {name: _channel(one) for name, one in fields.items()}
-
-
-def _channel(fields: JsonFields) -> CostChannel:
-    made_by = fields.inner("producer")
-    producer = ModelInfo(made_by.text("name"), made_by.text("revision"), made_by.text("digest"))
-    return CostChannel(fields.text("kind"), producer, fields.inner("settings").values, fields.integers("units"))
+    return {name: value_of(CostChannel, one) for name, one in fields.items()}
 
 
 def _short(model: ModelInfo) -> str:
@@ -377,26 +372,12 @@ def find_packaged(target: ModelInfo, drafter: ModelInfo, block_size: int, dtype:
 
 def _cost_file(fields: JsonFields) -> CostFile:
     version = fields.integer("format_version")
-    return CostFile(
-        device=fields.text("device"),
-        threads=fields.integer("threads"),
-        system=fields.text("system"),
-        target=_model(fields.inner("target")),
-        drafter=_model(fields.inner("drafter")),
-        block_size=fields.integer("block_size"),
-        dtype=fields.text("dtype"),
-        attention=fields.text("attention"),
-        temperature=fields.number("temperature"),
-        top_k=fields.integer("top_k"),
-        top_p=fields.number("top_p"),
-        versions=fields.texts("versions"),
-        contexts=fields.integers("contexts"),
-        node_counts=fields.integers("node_counts"),
-        repeats=fields.integer("repeats"),
+    return value_of(
+        CostFile,
+        fields,
         execution=fields.text("execution"),
         batch=fields.integer("batch"),
         samples=_samples(fields.objects("samples")),
-        notes=fields.strings("notes") if "notes" in fields.values else (),
         visits=_visits(fields, version),
         channels=cost_channels(fields.inners("channels")) if version > 2 else {},
     )
@@ -407,10 +388,6 @@ def _visits(fields: JsonFields, version: int) -> Visits:
     if version > 1:
         return Visits(fields.integer("visit_rounds"), fields.integer("visit_steps"), paired=True)
     return Visits(1, 1) if fields.text("execution") == IMPORTED else Visits()
-
-
-def _model(fields: JsonFields) -> ModelInfo:
-    return ModelInfo(fields.text("name"), fields.text("revision"), fields.text("digest"))
 
 
 def _samples(rows: list[JsonFields]) -> dict[Cell, tuple[float, ...]]:

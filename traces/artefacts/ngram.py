@@ -17,7 +17,7 @@ import polars as pl
 
 from simlab.arrays import Ints, read_only
 from simlab.errors import TraceError
-from simlab.traces.format.documents import Json, JsonFields, check_digest, with_digest
+from simlab.traces.format.documents import Json, JsonFields, check_digest, value_of, with_digest
 from simlab.traces.format.files import FAILURES, write_beside
 from simlab.traces.format.manifest import same_tokenizer
 from simlab.traces.format.tables import ENTRY, table_facts
@@ -155,18 +155,7 @@ def _checked(fields: JsonFields, table: pl.DataFrame) -> NGramFile:
     if dict(table.schema) != dict.fromkeys(COLUMNS, pl.Int32()) or table["count"].null_count():
         raise ValueError(f"expected int32 columns {', '.join(COLUMNS)}, and no count missing; found {table.schema}")
     firsts, seconds, thirds, counts = (table[name].fill_null(-1).to_numpy() for name in COLUMNS)
-    file = NGramFile(
-        tokenizer_digest=fields.text("tokenizer_digest"),
-        vocab_size=fields.integer("vocab_size"),
-        min_count=fields.integer("min_count"),
-        num_texts=fields.integer("num_texts"),
-        num_tokens=fields.integer("num_tokens"),
-        source=fields.text("source"),
-        firsts=firsts,
-        seconds=seconds,
-        thirds=thirds,
-        counts=counts,
-    )
+    file = value_of(NGramFile, fields, firsts=firsts, seconds=seconds, thirds=thirds, counts=counts)
     if file.ngram_id != fields.text("ngram_id"):
         raise ValueError("its counts are not the ones it was written with")
     check_digest(fields)

@@ -3,12 +3,20 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from simlab.errors import TraceError
-from simlab.traces.format.documents import DocumentKind, Json, JsonFields, check_digest, read_document, with_digest
+from simlab.traces.format.documents import (
+    DocumentKind,
+    Json,
+    JsonFields,
+    check_digest,
+    read_document,
+    value_of,
+    with_digest,
+)
 from simlab.traces.format.files import write_beside
 
 FORMAT = "simlab-optimum"
@@ -121,24 +129,8 @@ class Optimum:
 
     def to_json(self) -> Json:
         """The JSON value of the file."""
-        return {
-            "format": FORMAT,
-            "format_version": FORMAT_VERSION,
-            "simlab_version": self.simlab_version,
-            "objective": self.objective,
-            "node_cap": self.node_cap,
-            "cost_ids": list(self.cost_ids),
-            "chosen_on": self.chosen_on.to_json(),
-            "reported_on": self.reported_on.to_json(),
-            "searched": self.searched,
-            "winner": None if self.winner is None else _chosen_json(self.winner),
-            "best": _chosen_json(self.best),
-            "verdict": self.verdict,
-            "optimism": dict(self.optimism),
-            "run": list(self.run),
-            "rows": [dict(row) for row in self.rows],
-            "share_of_draws_best": self.share_of_draws_best,
-        }
+        found = {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self)}
+        return found | {"chosen_on": self.chosen_on.to_json(), "reported_on": self.reported_on.to_json()}
 
 
 def write_optimum(path: Path, optimum: Optimum) -> None:
@@ -155,49 +147,24 @@ def read_optimum(path: str | Path) -> Optimum:
     """
     fields = read_document(path, KIND)
     try:
-        optimum = _optimum(fields)
+        optimum = value_of(
+            Optimum,
+            fields,
+            chosen_on=_prompts(fields.inner("chosen_on")),
+            reported_on=_prompts(fields.inner("reported_on")),
+            optimism=_flat(fields.inner("optimism")),
+            rows=tuple(_flat(row) for row in fields.objects("rows")),
+        )
     except ValueError as error:
         raise TraceError(f"{path} is damaged: {str(error).rstrip('.')}; {KIND.again}.") from error
     check_digest(fields)
     return optimum
 
 
-def _optimum(fields: JsonFields) -> Optimum:
-    return Optimum(
-        simlab_version=fields.text("simlab_version"),
-        objective=fields.text("objective"),
-        node_cap=fields.optional_integer("node_cap"),
-        cost_ids=fields.strings("cost_ids"),
-        chosen_on=_read_from(fields.inner("chosen_on")),
-        reported_on=_read_from(fields.inner("reported_on")),
-        searched=fields.integer("searched"),
-        winner=None if fields.values.get("winner", "") is None else _chosen(fields.inner("winner")),
-        best=_chosen(fields.inner("best")),
-        verdict=fields.text("verdict"),
-        optimism=_flat(fields.inner("optimism")),
-        run=fields.strings("run"),
-        rows=tuple(_flat(row) for row in fields.objects("rows")),
-        share_of_draws_best=_optional_number(fields, "share_of_draws_best"),
-    )
-
-
-def _optional_number(fields: JsonFields, name: str) -> float | None:
-    """A number that older files do not have."""
-    return None if fields.values.get(name) is None else fields.number(name)
-
-
-def _chosen(fields: JsonFields) -> ChosenPolicy:
-    return ChosenPolicy(fields.text("policy"), fields.text("policy_id"))
-
-
-def _chosen_json(chosen: ChosenPolicy) -> Json:
-    return {"policy": chosen.policy, "policy_id": chosen.policy_id}
-
-
-def _read_from(fields: JsonFields) -> PromptSource:
+def _prompts(fields: JsonFields) -> PromptSource:
     listed = fields.inner("names")
     names = frozenset((dataset, name) for dataset in listed.values for name in listed.strings(dataset))
-    return PromptSource(fields.text("text_id"), fields.text("draft_id"), names)
+    return value_of(PromptSource, fields, names=names)
 
 
 def _flat(fields: JsonFields) -> dict[str, Scalar]:

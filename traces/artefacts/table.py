@@ -12,10 +12,10 @@ from simlab.ids import content_id
 from simlab.traces.format.documents import (
     DocumentKind,
     Json,
-    JsonFields,
     check_digest,
     in_lines,
     read_document,
+    value_of,
     with_digest,
 )
 from simlab.traces.format.files import write_beside
@@ -113,7 +113,10 @@ def read_table_file(path: str | Path, kind: str | None = None) -> TableFile:
     """
     again = f"`simlab train {kind or 'calibration'} --out FILE` makes one"
     fields = read_document(path, replace(KIND, again=again), packaged_table_files())
-    file = _read(fields)
+    try:
+        file = value_of(TableFile, fields, values=_array(fields.values.get("values")))
+    except ValueError as error:
+        raise TraceError(f"{fields.where}: {error}. Copy the file again, or fit the table again.") from error
     check_digest(fields)
     if kind is not None and file.kind != kind:
         raise TraceError(f"{path} is a fitted table of {file.kind}, and one of {kind} is needed; {again}.")
@@ -129,26 +132,6 @@ def find_packaged_table(kind: str, target: ModelInfo, drafter: ModelInfo, block_
     """The first shipped table of a kind for these models and this block."""
     files = (read_table_file(path) for path in packaged_table_files())
     return next((one for one in files if one.kind == kind and one.fits(target, drafter, block_size)), None)
-
-
-def _read(fields: JsonFields) -> TableFile:
-    try:
-        return TableFile(
-            kind=fields.text("kind"),
-            target=_model(fields.inner("target")),
-            drafter=_model(fields.inner("drafter")),
-            block_size=fields.integer("block_size"),
-            text_id=fields.text("text_id"),
-            draft_id=fields.text("draft_id"),
-            num_positions=fields.integer("num_positions"),
-            values=_array(fields.values.get("values")),
-        )
-    except ValueError as error:
-        raise TraceError(f"{fields.where}: {error}. Copy the file again, or fit the table again.") from error
-
-
-def _model(fields: JsonFields) -> ModelInfo:
-    return ModelInfo(fields.text("name"), fields.text("revision"), fields.text("digest"))
 
 
 def _array(value: object) -> Doubles:

@@ -2,10 +2,12 @@
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import cast
+from types import NoneType, UnionType
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from simlab.errors import TraceError, did_you_mean
 from simlab.ids import content_digest
@@ -112,6 +114,67 @@ class JsonFields:
     def _wrong(self, key: str, wanted: str, value: object) -> TraceError:
         shown = repr(value) if len(repr(value)) < 80 else f"{repr(value)[:80]} ..."
         return TraceError(f"{self.where}: {key!r} must be {wanted}; got {shown}. Copy the file again.")
+
+
+T = TypeVar("T")
+
+_SIMPLE: dict[object, Callable[[JsonFields, str], object]] = {
+    str: JsonFields.text,
+    int: JsonFields.integer,
+    float: JsonFields.number,
+    bool: JsonFields.flag,
+    int | None: JsonFields.optional_integer,
+    tuple[str, ...]: JsonFields.strings,
+    tuple[int, ...]: JsonFields.integers,
+    tuple[float, ...]: JsonFields.numbers,
+    Mapping[str, str]: JsonFields.texts,
+    Mapping[str, object]: lambda outer, key: dict(outer.inner(key).values),
+}
+"""What reads a value of each type that a field of a dataclass may have, beside dataclasses and objects of them."""
+
+
+def value_of(kind: type[T], outer: JsonFields, **given: object) -> T:
+    """A dataclass out of a JSON object, each field under its own name and checked as its type says.
+
+    Args:
+        kind: the dataclass; a key may be missing where its field has a default.
+        outer: the object.
+        given: fields that the file writes in another way.
+
+    Raises:
+        TraceError: a key is missing, or a value is of another type.
+        ValueError: the dataclass refuses its values.
+    """
+    for name, hint, has_default in _fields_of(cast(Hashable, kind)):
+        if name not in given and not (has_default and name not in outer.values):
+            given[name] = _read(hint, outer, name)
+    return kind(**given)
+
+
+@cache
+def _fields_of(kind: Hashable) -> list[tuple[str, Any, bool]]:
+    """Name and type of each field, and whether it has a default."""
+    kind = cast(type, kind)
+    hints = get_type_hints(kind)
+    return [
+        (one.name, hints[one.name], one.default is not MISSING or one.default_factory is not MISSING)
+        for one in fields(kind)
+        if one.init
+    ]
+
+
+def _read(hint: object, outer: JsonFields, key: str) -> object:
+    if hint in _SIMPLE:
+        return _SIMPLE[hint](outer, key)
+    if is_dataclass(hint):
+        return value_of(cast(type, hint), outer.inner(key))
+    inner = get_args(hint)
+    if get_origin(hint) is UnionType and NoneType in inner:
+        (other,) = set(inner) - {NoneType}
+        return None if outer.values.get(key, key) is None else _read(other, outer, key)
+    if get_origin(hint) is Mapping and is_dataclass(inner[1]):
+        return {name: value_of(cast(type, inner[1]), entry) for name, entry in outer.inners(key).items()}
+    raise TypeError(f"a field of the type {hint} is read by who asks for it")
 
 
 def json_fields(text: str | bytes, where: str) -> JsonFields:

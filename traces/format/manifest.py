@@ -9,7 +9,7 @@ from simlab.errors import TraceError
 from simlab.limits.typed_numbers import MOST_COUNT
 from simlab.sampling.choice import Sampling
 from simlab.traces.fetching.fetched import fetched_text
-from simlab.traces.format.documents import Json, JsonFields, check_digest, check_version, with_digest
+from simlab.traces.format.documents import Json, JsonFields, check_digest, check_version, value_of, with_digest
 from simlab.traces.format.files import FORMAT_VERSION, MANIFEST, UNFINISHED, file_sha256, local_folder, read_text
 from simlab.traces.format.manifest_entries import (
     MOST_TOKENS,
@@ -231,94 +231,19 @@ def manifest_from_text(text: str, where: str, place: str | Path) -> Manifest:
     fields = JsonFields(values, where)
     check_version(fields, FORMAT_VERSION, "`simlab record --out DIR` writes one")
     try:
-        manifest = _manifest(fields)
+        manifest = value_of(Manifest, fields, channels=_channels(fields))
     except ValueError as error:
         raise TraceError(f"{where}: {error}. Copy the file again.") from error
     check_digest(fields, place)
     return manifest
 
 
-def _manifest(fields: JsonFields) -> Manifest:
-    return Manifest(
-        target=_model(fields.inner("target")),
-        vocab_size=fields.integer("vocab_size"),
-        tokenizer_digest=fields.text("tokenizer_digest"),
-        chat_template_digest=fields.text("chat_template_digest"),
-        prompts_digest=fields.text("prompts_digest"),
-        chat_template_kwargs=dict(fields.inner("chat_template_kwargs").values),
-        sampling=_sampling(fields.inner("sampling")),
-        stop_token_ids=fields.integers("stop_token_ids"),
-        max_new_tokens=fields.integer("max_new_tokens"),
-        gt_mode=fields.text("gt_mode"),
-        dtype=fields.text("dtype"),
-        attention=fields.text("attention"),
-        batch_size=fields.integer("batch_size"),
-        device=fields.text("device"),
-        versions=fields.texts("versions"),
-        draft_sets={name: _draft_set(entry) for name, entry in fields.inners("draft_sets").items()},
-        hidden_states=None if fields.values.get("hidden_states") is None else _dumped(fields.inner("hidden_states")),
-        channels={name: _channel(entry) for name, entry in _optional(fields, "channels").items()},
-        contents=None if fields.values.get("contents") is None else _contents(fields.inner("contents")),
-    )
+def _channels(fields: JsonFields) -> dict[str, ChannelInfo]:
+    """The channels of a trace; older files have none."""
+    entries = fields.inners("channels") if "channels" in fields.values else {}
+    return {name: value_of(ChannelInfo, entry, positions=_positions(entry)) for name, entry in entries.items()}
 
 
-def _model(fields: JsonFields) -> ModelInfo:
-    return ModelInfo(fields.text("name"), fields.text("revision"), fields.text("digest"))
-
-
-def _dumped(fields: JsonFields) -> DumpedInfo:
-    return DumpedInfo(fields.integers("layers"), fields.text("dtype"))
-
-
-def _sampling(fields: JsonFields) -> Sampling:
-    return Sampling(
-        temperature=fields.number("temperature"),
-        top_k=fields.integer("top_k"),
-        top_p=fields.number("top_p"),
-        seed=fields.integer("seed"),
-    )
-
-
-def _draft_set(fields: JsonFields) -> DraftSet:
-    return DraftSet(
-        model=_model(fields.inner("model")),
-        block_size=fields.integer("block_size"),
-        depth=fields.integer("depth"),
-        min_width=fields.integer("min_width"),
-        exact_budget=fields.integer("exact_budget"),
-        vocab_size=fields.integer("vocab_size"),
-        mask_token_id=fields.optional_integer("mask_token_id"),
-        draft_vocab_size=fields.optional_integer("draft_vocab_size") if "draft_vocab_size" in fields.values else None,
-        tap_offset=fields.optional_integer("tap_offset") if "tap_offset" in fields.values else None,
-        is_chain=fields.flag("is_chain"),
-        root_seen=fields.flag("root_seen") if "root_seen" in fields.values else True,
-    )
-
-
-def _channel(fields: JsonFields) -> ChannelInfo:
-    positions = fields.values.get("positions")
-    return ChannelInfo(
-        kind=fields.text("kind"),
-        producer=_model(fields.inner("producer")),
-        extends=None if fields.values.get("extends") is None else fields.text("extends"),
-        extends_id=None if fields.values.get("extends_id") is None else fields.text("extends_id"),
-        settings=dict(fields.inner("settings").values),
-        dtype=fields.text("dtype"),
-        positions=dict(fields.inner("positions").values) if isinstance(positions, dict) else fields.text("positions"),
-    )
-
-
-def _optional(fields: JsonFields, key: str) -> dict[str, JsonFields]:
-    """An object of objects that older files do not have."""
-    return fields.inners(key) if key in fields.values else {}
-
-
-def _contents(fields: JsonFields) -> TraceContents:
-    files = fields.inners("files")
-    return TraceContents(
-        text_id=fields.text("text_id"),
-        draft_ids=fields.texts("draft_ids"),
-        shards=fields.integers("shards"),
-        files={name: FileInfo(entry.integer("num_bytes"), entry.text("sha256")) for name, entry in files.items()},
-        channel_ids=fields.texts("channel_ids") if "channel_ids" in fields.values else {},
-    )
+def _positions(entry: JsonFields) -> str | dict[str, object]:
+    is_object = isinstance(entry.values.get("positions"), dict)
+    return dict(entry.inner("positions").values) if is_object else entry.text("positions")
