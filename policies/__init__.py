@@ -10,69 +10,67 @@ Two files are generated anew where the table grows: `simlab policies --markdown 
 ``tests/golden/ids.json``, whose test prints it.
 """
 
-from simlab.policies.named.adaflash import AdaFlash
-from simlab.policies.named.autoregressive import Autoregressive
-from simlab.policies.named.bastion import Bastion
-from simlab.policies.named.caddtree import CaDDTree
-from simlab.policies.named.calibrated import CalibratedTree
-from simlab.policies.named.chain import Chain
-from simlab.policies.named.d2sd import D2SD
-from simlab.policies.named.d2sd_boundary import D2SDBoundary
-from simlab.policies.named.ddtree import DDTree
-from simlab.policies.named.eagle2_beam import Eagle2Beam
-from simlab.policies.named.eagle3 import Eagle3
-from simlab.policies.named.entropy_width import EntropyWidth
-from simlab.policies.named.expand_parent import ExpandParentTree
-from simlab.policies.named.jetspec import JetSpec
-from simlab.policies.named.jetspec_extended import JetSpecExtended
-from simlab.policies.named.joint_budget import JointBudget
-from simlab.policies.named.joint_throughput import JointThroughput
-from simlab.policies.named.presto import Presto
-from simlab.policies.named.price import Price
-from simlab.policies.named.router import Router
-from simlab.policies.named.self_speculation import SelfSpeculation
-from simlab.policies.named.sequoia import Sequoia
-from simlab.policies.named.sglang_dspark import SglangDSpark
-from simlab.policies.named.spine_gap import SpineGap
-from simlab.policies.named.survival import SurvivalThreshold
-from simlab.policies.named.taps import Taps
-from simlab.policies.named.tree import Tree
-from simlab.policies.named.treeflash import TreeFlash
-from simlab.policies.named.vllm_adaptive import VllmAdaptive
-from simlab.policies.named.whiflash import WhiFlash
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+
 from simlab.policies.routing.routed_policy import PolicyClass
 
-POLICIES: dict[str, PolicyClass] = {
-    "ar": Autoregressive,
-    "chain": Chain,
-    "adaflash": AdaFlash,
-    "ddtree": DDTree,
-    "joint": JointBudget,
-    "joint-throughput": JointThroughput,
-    "vllm-adaptive": VllmAdaptive,
-    "sglang-dspark": SglangDSpark,
-    "survival": SurvivalThreshold,
-    "entropy-width": EntropyWidth,
-    "caddtree": CaDDTree,
-    "bastion": Bastion,
-    "price": Price,
-    "calibrated": CalibratedTree,
-    "presto": Presto,
-    "expand-parent": ExpandParentTree,
-    "eagle2-beam": Eagle2Beam,
-    "sequoia": Sequoia,
-    "d2sd": D2SD,
-    "d2sd-boundary": D2SDBoundary,
-    "spine-gap": SpineGap,
-    "taps": Taps,
-    "jetspec": JetSpec,
-    "jetspec-extended": JetSpecExtended,
-    "eagle3": Eagle3,
-    "treeflash": TreeFlash,
-    "router": Router,
-    "whiflash": WhiFlash,
-    "self": SelfSpeculation,
-    "tree": Tree,
-}
+
+class PolicyTable(Mapping[str, PolicyClass]):
+    """Policy classes by the names that people type; a class is imported when it is asked for."""
+
+    def __init__(self, classes: dict[str, str]) -> None:
+        """Take ``module:Class`` by name, of modules in `simlab.policies.named`."""
+        self._classes = classes
+
+    def __getitem__(self, name: str) -> PolicyClass:
+        module, _, class_name = self._classes[name].partition(":")
+        found: PolicyClass = getattr(import_module(f"simlab.policies.named.{module}"), class_name)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._classes
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._classes)
+
+    def __len__(self) -> int:
+        return len(self._classes)
+
+
+POLICIES = PolicyTable(
+    {
+        "ar": "autoregressive:Autoregressive",
+        "chain": "chain:Chain",
+        "adaflash": "adaflash:AdaFlash",
+        "ddtree": "ddtree:DDTree",
+        "joint": "joint_budget:JointBudget",
+        "joint-throughput": "joint_throughput:JointThroughput",
+        "vllm-adaptive": "vllm_adaptive:VllmAdaptive",
+        "sglang-dspark": "sglang_dspark:SglangDSpark",
+        "survival": "survival:SurvivalThreshold",
+        "entropy-width": "entropy_width:EntropyWidth",
+        "caddtree": "caddtree:CaDDTree",
+        "bastion": "bastion:Bastion",
+        "price": "price:Price",
+        "calibrated": "calibrated:CalibratedTree",
+        "presto": "presto:Presto",
+        "expand-parent": "expand_parent:ExpandParentTree",
+        "eagle2-beam": "eagle2_beam:Eagle2Beam",
+        "sequoia": "sequoia:Sequoia",
+        "d2sd": "d2sd:D2SD",
+        "d2sd-boundary": "d2sd_boundary:D2SDBoundary",
+        "spine-gap": "spine_gap:SpineGap",
+        "taps": "taps:Taps",
+        "jetspec": "jetspec:JetSpec",
+        "jetspec-extended": "jetspec_extended:JetSpecExtended",
+        "eagle3": "eagle3:Eagle3",
+        "treeflash": "treeflash:TreeFlash",
+        "router": "router:Router",
+        "whiflash": "whiflash:WhiFlash",
+        "self": "self_speculation:SelfSpeculation",
+        "tree": "tree:Tree",
+    }
+)
 
 __all__ = ["POLICIES"]
