@@ -43,13 +43,13 @@ from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.inputs.prices import Prices, prices_for_trace, told_apart
 from simlab.studies.inputs.progress import progress_bar
-from simlab.studies.inputs.trace import HandedTrace, TraceSource, first_prompts, handed, opened, taken
+from simlab.studies.inputs.trace import TraceJob, TraceSource, first_prompts, handed, opened
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
 from simlab.workers.on_ray import ray_options, workers_on
 from simlab.workers.parts import ray_option, workers_option
-from simlab.workers.threads import Report, Workers, not_told
+from simlab.workers.threads import Workers, not_told
 
 RAW, CALIBRATED = "raw", "calibrated"
 
@@ -142,13 +142,11 @@ class _CurveRoots:
             self.advance(num_roots)
 
 
-@dataclass(frozen=True, slots=True)
-class _LookingJob(Generic[Found]):
-    """A look at roots, for any process; a unit are sequences of whole shards, so that parts are the same everywhere.
+@dataclass
+class _LookingJob(TraceJob, Generic[Found]):
+    """A look at roots; a unit are sequences of whole shards, so that parts are the same everywhere.
 
     Attributes:
-        trace: as it is open here, or where it is.
-        draft: the draft set.
         channels: that are read.
         visits: the policy whose rounds count; None: every root.
         order: of nodes.
@@ -156,39 +154,28 @@ class _LookingJob(Generic[Found]):
         look: what is asked.
     """
 
-    trace: HandedTrace
-    draft: str
     channels: tuple[str, ...]
     visits: AnyPolicy | None
     order: BestFirst
     most: int
     look: Look[Found]
 
-    def open(self, _report: Report) -> "_OpenedLook[Found]":
-        """Open the trace in this process."""
-        return _OpenedLook(self, taken(self.trace), None if self.visits is None else Replay([(self.visits, None)]))
-
-
-@dataclass(frozen=True, slots=True)
-class _OpenedLook(Generic[Found]):
-    """A look at roots in one process."""
-
-    job: _LookingJob[Found]
-    trace: Trace
-    replay: Replay | None
+    def make_ready(self) -> None:
+        """The replay of the policy whose rounds count."""
+        self._replay = None if self.visits is None else Replay([(self.visits, None)])
 
     def parts(self, unit: tuple[int, ...]) -> Iterator[RecordedTexts]:
         """The texts of a unit, some at a time."""
-        return self.trace.recorded_texts(self.job.draft, unit, ROOTS_AT_ONCE, self.job.channels)
+        return self.trace.recorded_texts(self.draft, unit, ROOTS_AT_ONCE, self.channels)
 
     def work(self, part: RecordedTexts) -> tuple[pl.DataFrame, Found, int]:
         """Where the roots are that count, what is found there, and how many were looked at."""
-        job, chosen = self.job, None if self.replay is None else self._visited
-        return *look_at(part, chosen, job.order, job.most, job.look), len(part.roots.places)
+        chosen = None if self._replay is None else self._visited
+        return *look_at(part, chosen, self.order, self.most, self.look), len(part.roots.places)
 
     def _visited(self, texts: RecordedTexts) -> Longs:
-        assert self.replay is not None
-        return self.replay.rounds(texts)[0].roots
+        assert self._replay is not None
+        return self._replay.rounds(texts)[0].roots
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -32,13 +32,12 @@ from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note, larg
 from simlab.studies.inputs.prices import Prices, prices_for_trace
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import (
-    HandedTrace,
+    TraceJob,
     TraceSource,
     first_prompts,
     handed,
     opened,
     prompt_of,
-    taken,
     whole_prompts,
 )
 from simlab.studies.replay.run import ROOTS_AT_ONCE
@@ -46,7 +45,7 @@ from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
 from simlab.workers.on_ray import ray_options, workers_on
 from simlab.workers.parts import ray_option, workers_option
-from simlab.workers.threads import Report, Workers
+from simlab.workers.threads import Workers
 
 WITHOUT_CHOICE = (
     "ddtree:budget=16/64",
@@ -236,36 +235,19 @@ def scoring(options: ScoringOptions) -> ScoringTable:
     return made
 
 
-@dataclass(frozen=True, slots=True)
-class _ScoringJob:
-    """A scoring, for any process; a unit are the sequences of whole prompts.
+@dataclass
+class _ScoringJob(TraceJob):
+    """A scoring; a unit are the sequences of whole prompts.
 
     Attributes:
-        trace: as it is open here, or where it is.
-        draft: the draft set.
         policies: to be scored.
         limits: how far one looks.
         cost: what rounds cost; None: nothing is priced.
     """
 
-    trace: HandedTrace
-    draft: str
     policies: tuple[NamedPolicy, ...]
     limits: ScoringLimits
     cost: CostTable | None
-
-    def open(self, report: Report) -> "_OpenedScoring":
-        """Open the trace in this process."""
-        return _OpenedScoring(self, taken(self.trace), report)
-
-
-@dataclass(frozen=True, slots=True)
-class _OpenedScoring:
-    """A scoring in one process."""
-
-    job: _ScoringJob
-    trace: Trace
-    report: Report
 
     def parts(self, unit: tuple[int, ...]) -> list[tuple[int, ...]]:
         """All texts of a unit go together."""
@@ -273,11 +255,10 @@ class _OpenedScoring:
 
     def work(self, part: tuple[int, ...]) -> Scoring:
         """Score policies on these sequences."""
-        job = self.job
-        channels = channels_read(one.policy for one in job.policies)
-        texts = self.trace.recorded_texts(job.draft, part, ROOTS_AT_ONCE, channels)
+        channels = channels_read(one.policy for one in self.policies)
+        texts = self.trace.recorded_texts(self.draft, part, ROOTS_AT_ONCE, channels)
         prompts = list(dict.fromkeys(map(prompt_of, (self.trace.sequences()[index] for index in part))))
-        return score_trace(job.policies, prompts, texts, job.limits, job.cost, partial(self.report, "roots"))
+        return score_trace(self.policies, prompts, texts, self.limits, self.cost, partial(self.report, "roots"))
 
 
 def _inputs(

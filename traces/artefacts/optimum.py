@@ -130,6 +130,7 @@ class Optimum:
     def to_json(self) -> Json:
         """The JSON value of the file."""
         found = {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self)}
+        found |= {name: list(getattr(self, name)) for name in ("cost_ids", "run", "rows")}
         return found | {"chosen_on": self.chosen_on.to_json(), "reported_on": self.reported_on.to_json()}
 
 

@@ -1,10 +1,11 @@
 """The trace that a study reads: as it was opened, by its place, or the sample that comes with simlab."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from simlab.errors import SimlabError, TraceError, UsageError
 from simlab.traces.format.files import local_folder
@@ -12,7 +13,7 @@ from simlab.traces.format.frames import SequenceRecord
 from simlab.traces.format.token_texts import text_of_tokens
 from simlab.traces.reader import Trace, open_trace, packaged_trace
 from simlab.workers.parts import Part
-from simlab.workers.threads import Workers
+from simlab.workers.threads import Report, Workers
 
 # From token ids to text: by the trace itself, or by the tokenizer of its target where that is on this machine.
 
@@ -158,6 +159,33 @@ def handed(trace: Trace, workers: Workers) -> HandedTrace:
 def taken(trace: HandedTrace) -> Trace:
     """The trace that a job holds, open in the process that does the job."""
     return trace.open() if isinstance(trace, TracePlace) else trace
+
+
+@dataclass
+class TraceJob:
+    """Work on texts of a trace, for any process: opened there, it is a copy that has the trace open.
+
+    Attributes:
+        source: the trace as it is open here, or where it is.
+        draft: the draft set.
+        trace: once it is opened.
+        report: told by workers what they are at; once it is opened.
+    """
+
+    source: HandedTrace
+    draft: str
+    trace: Trace = field(init=False, repr=False)
+    report: Report = field(init=False, repr=False)
+
+    def open(self, report: Report) -> Self:
+        """Open the trace in this process, and make ready what all units need."""
+        opened = copy(self)
+        opened.trace, opened.report = taken(self.source), report
+        opened.make_ready()
+        return opened
+
+    def make_ready(self) -> None:
+        """What all units need beside the trace; nothing, unless a job says so."""
 
 
 @lru_cache(maxsize=2)

@@ -24,17 +24,16 @@ from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.rules.budgets import FixedBudget
 from simlab.recorded import RecordedTexts
 from simlab.studies.inputs.progress import progress_bar
-from simlab.studies.inputs.trace import HandedTrace, handed, taken
+from simlab.studies.inputs.trace import TraceJob, handed
 from simlab.studies.optimize.inputs import PromptSet, SearchInputs
 from simlab.studies.optimize.space import SearchPoint, SearchSpace, is_reference
 from simlab.studies.replay.run import ROOTS_A_UNIT, ROOTS_AT_ONCE, ROWS_AT_ONCE
 from simlab.totals import DRAFTED, ROUNDS
 from simlab.traces.format.documents import first_difference
-from simlab.traces.reader import Trace
 from simlab.traces.results.files import NotedPart, check_whole
 from simlab.traces.results.sums import SUMS, SumRows, read_sums, sums_schema
 from simlab.workers.parts import Part
-from simlab.workers.threads import Report, Threads, Workers, not_told
+from simlab.workers.threads import Threads, Workers, not_told
 
 # A search in parts: each machine sums up some of the prompts, and whoever has all sums chooses.
 
@@ -261,25 +260,27 @@ class _Sums:
     sums: Doubles
 
 
-class _OpenedSums:
-    """Sums in one process.
+@dataclass
+class _SumsJob(TraceJob):
+    """Sums of policies.
 
-    Args:
-        trace: the recording.
-        draft: the draft set.
+    Attributes:
         priced: the policies.
-        chunks: places of those that are worked out together.
+        chunks: int64, places of those that are worked out together.
     """
 
-    def __init__(self, trace: Trace, draft: str, priced: Sequence[PricedPolicy], chunks: Sequence[Longs]) -> None:
-        self._trace, self._draft = trace, draft
-        self._channels = channels_read(policy for policy, _ in priced)
-        self._ready = [(which, Replay([priced[place] for place in which])) for which in chunks]
+    priced: tuple[PricedPolicy, ...]
+    chunks: tuple[Longs, ...]
+
+    def make_ready(self) -> None:
+        """The policies of each chunk, and the channels that any of them reads."""
+        self._channels = channels_read(policy for policy, _ in self.priced)
+        self._ready = [(which, Replay([self.priced[place] for place in which])) for which in self.chunks]
 
     def parts(self, unit: _Unit) -> Iterator[tuple[RecordedTexts, Longs, Replay]]:
         """The texts of a unit, some at a time, under each chunk."""
         ready = self._ready if unit.chunk is None else [self._ready[unit.chunk]]
-        for texts in self._trace.recorded_texts(self._draft, unit.sequences, ROOTS_AT_ONCE, self._channels):
+        for texts in self.trace.recorded_texts(self.draft, unit.sequences, ROOTS_AT_ONCE, self._channels):
             yield from ((texts, *one) for one in ready)
 
     def work(self, part: tuple[RecordedTexts, Longs, Replay]) -> _Sums:
@@ -289,27 +290,6 @@ class _OpenedSums:
         counts = found.counts.astype(np.float64)
         sums = np.stack([counts[:, :, ROUNDS], counts[:, :, DRAFTED], found.seconds.sum(axis=2)])
         return _Sums(tuple(one.index for one in texts.sequences), which, sums)
-
-
-@dataclass(frozen=True, slots=True)
-class _SumsJob:
-    """Sums of policies, for any process.
-
-    Attributes:
-        trace: as it is open here, or where it is.
-        draft: the draft set.
-        priced: the policies.
-        chunks: int64, places of those that are worked out together.
-    """
-
-    trace: HandedTrace
-    draft: str
-    priced: tuple[PricedPolicy, ...]
-    chunks: tuple[Longs, ...]
-
-    def open(self, _report: Report) -> _OpenedSums:
-        """Open the trace in this process."""
-        return _OpenedSums(taken(self.trace), self.draft, self.priced, self.chunks)
 
 
 def units_of(points: Sequence[SearchPoint]) -> Longs:

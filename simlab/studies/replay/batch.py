@@ -10,17 +10,16 @@ from simlab.channels.needs import channels_read
 from simlab.ids import content_id
 from simlab.policies.composition import check_batch
 from simlab.policies.engine.lock_step import served_sums
-from simlab.policies.engine.replay import ReplaySums
 from simlab.policies.parsing.parse import NamedPolicy
-from simlab.recorded import RecordedTexts, texts_of
+from simlab.recorded import texts_of
 from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.artefacts import PricedPolicies
-from simlab.studies.inputs.trace import HandedTrace, first_prompts, handed, taken
+from simlab.studies.inputs.trace import TraceJob, first_prompts, handed
 from simlab.studies.replay.rows import ReplayRow, policy_row, results_of
 from simlab.studies.replay.run import ReplayRun
 from simlab.traces.reader import Trace
 from simlab.traces.results.rows import Results, joined_results, rows_in_order
-from simlab.workers.threads import Report, not_told
+from simlab.workers.threads import not_told
 
 
 def replay_batches(
@@ -58,47 +57,35 @@ def replay_batches(
     return rows_in_order(joined_results(found), order, wanted)
 
 
-class _OpenedBatch:
-    """A replay in batches, in one process, with all texts in memory."""
-
-    def __init__(self, job: "_BatchJob") -> None:
-        self._job = job
-        self._trace = taken(job.trace)
-        self._texts = texts_of(list(self._trace.recorded(job.draft, job.wanted, job.channels)))
-
-    def parts(self, unit: int) -> Iterator[ReplayRow]:
-        """The row of that number."""
-        yield self._job.rows[unit]
-
-    def work(self, part: ReplayRow) -> Results:
-        """One policy on all texts."""
-        sums = _sums(part, self._texts, self._job.batch)
-        return results_of([part], sums, self._texts, self._trace, self._job.draft)
-
-
-@dataclass(frozen=True, slots=True)
-class _BatchJob:
-    """A replay in batches, for any process; a unit is the number of a row.
+@dataclass
+class _BatchJob(TraceJob):
+    """A replay in batches, with all texts in memory; a unit is the number of a row.
 
     Attributes:
-        trace: as it is open here, or where it is.
-        draft: the draft set.
         rows: one for each policy and machine.
         wanted: the sequences, in the order of the trace.
         channels: that are read.
         batch: texts at a time.
     """
 
-    trace: HandedTrace
-    draft: str
     rows: tuple[ReplayRow, ...]
     wanted: tuple[int, ...]
     channels: tuple[str, ...]
     batch: int
 
-    def open(self, _report: Report) -> _OpenedBatch:
-        """Open the trace and read the texts."""
-        return _OpenedBatch(self)
+    def make_ready(self) -> None:
+        """Read the texts."""
+        self._texts = texts_of(list(self.trace.recorded(self.draft, self.wanted, self.channels)))
+
+    def parts(self, unit: int) -> Iterator[ReplayRow]:
+        """The row of that number."""
+        yield self.rows[unit]
+
+    def work(self, part: ReplayRow) -> Results:
+        """One policy on all texts."""
+        assert part.policy is not None
+        sums = served_sums(part.policy.policy, self._texts, self.batch, part.cost)
+        return results_of([part], sums, self._texts, self.trace, self.draft)
 
 
 def policies_at(policies: Sequence[NamedPolicy], batch: int) -> tuple[NamedPolicy, ...]:
@@ -117,12 +104,6 @@ def policies_at(policies: Sequence[NamedPolicy], batch: int) -> tuple[NamedPolic
 def policy_id_at(policy_id: str, batch: int) -> str:
     """The id of a policy where so many texts, more than one, run at a time; from its id alone."""
     return content_id({"policy": policy_id, "batch": batch})
-
-
-def _sums(row: ReplayRow, texts: RecordedTexts, batch: int) -> ReplaySums:
-
-    assert row.policy is not None
-    return served_sums(row.policy.policy, texts, batch, row.cost)
 
 
 def batch_note(batch: int) -> str:

@@ -20,7 +20,7 @@ from simlab.policy import AnyPolicy, Needs, routes_of
 from simlab.recorded import RecordedSequence, RecordedTexts, texts_of
 from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.artefacts import PricedPolicies
-from simlab.studies.inputs.trace import HandedTrace, first_prompts, handed, taken
+from simlab.studies.inputs.trace import TraceJob, first_prompts, handed
 from simlab.studies.replay.rows import (
     ReadyRows,
     ReplayRow,
@@ -34,7 +34,7 @@ from simlab.traces.results.rounds_file import RoundRows, RoundsFile, joined_roun
 from simlab.traces.results.rows import Results, joined_results, rows_in_order
 from simlab.traces.results.store import ResultStore
 from simlab.workers.parts import Part
-from simlab.workers.threads import Report, Threads, Workers, not_told
+from simlab.workers.threads import Threads, Workers, not_told
 
 # ``--rounds``: why each round ended where it did.
 
@@ -326,62 +326,43 @@ def _pieces(
                 yield _Unit(place, run, group)
 
 
-class _OpenedReplay:
-    """A replay in one process.
-
-    Args:
-        trace: the recording.
-        draft: the draft set.
-        tasks: as those of `_ReplayJob`.
-        roots: texts of as many positions are replayed at a time.
-    """
-
-    def __init__(self, trace: Trace, draft: str, tasks: "Sequence[Sequence[tuple[_Task, ...]]]", roots: int) -> None:
-        self._trace, self._draft, self._tasks, self._roots = trace, draft, tasks, roots
-        self._ready = cache(self._made_ready)
-
-    def parts(self, unit: _Unit) -> Iterator[_Part]:
-        """The texts of a unit, some at a time, under each group of rows."""
-        wanted = self._tasks[unit.alike]
-        numbers = range(len(wanted)) if unit.group is None else [unit.group]
-        ready = [self._ready(unit.alike, number) for number in numbers]
-        rows = [task.row for number in numbers for task in wanted[number]]
-        channels = tuple(dict.fromkeys(name for row in rows for name in row.channels_read))
-        for texts in self._trace.recorded_texts(self._draft, unit.sequences, self._roots, channels):
-            yield from (_Part(texts, *group) for group in ready)
-
-    def work(self, part: _Part) -> _Replayed:
-        """Result rows of some texts, and the rounds that are wanted."""
-        trace, draft, texts = self._trace, self._draft, part.texts
-        results = results_of(part.ready.rows, part.ready.sums(texts), texts, trace, draft)
-        rounds = rows_of_texts(part.in_rounds, texts, trace, draft) if part.in_rounds else None
-        tokens = sum(len(one.text) for one in texts.sequences) * len(part.ready.rows)
-        return _Replayed(results, rounds, tokens)
-
-    def _made_ready(self, alike: int, number: int) -> tuple[ReadyRows, tuple[NamedPolicy, ...]]:
-        group = self._tasks[alike][number]
-        return ReadyRows([task.row for task in group]), _policies_in_rounds(group)
-
-
-@dataclass(frozen=True, slots=True)
-class _ReplayJob:
-    """A replay, for any process.
+@dataclass
+class _ReplayJob(TraceJob):
+    """A replay.
 
     Attributes:
-        trace: as it is open here, or where it is.
-        draft: the draft set.
         tasks: groups of rows that are made together; of each set of sequences of which the same is missing.
         roots: texts of as many positions are replayed at a time.
     """
 
-    trace: HandedTrace
-    draft: str
     tasks: tuple[list[tuple[_Task, ...]], ...]
     roots: int
 
-    def open(self, _report: Report) -> _OpenedReplay:
-        """Open the trace in this process."""
-        return _OpenedReplay(taken(self.trace), self.draft, self.tasks, self.roots)
+    def make_ready(self) -> None:
+        """Rows are made ready when a unit first has them, and kept."""
+        self._ready = cache(self._made_ready)
+
+    def parts(self, unit: _Unit) -> Iterator[_Part]:
+        """The texts of a unit, some at a time, under each group of rows."""
+        wanted = self.tasks[unit.alike]
+        numbers = range(len(wanted)) if unit.group is None else [unit.group]
+        ready = [self._ready(unit.alike, number) for number in numbers]
+        rows = [task.row for number in numbers for task in wanted[number]]
+        channels = tuple(dict.fromkeys(name for row in rows for name in row.channels_read))
+        for texts in self.trace.recorded_texts(self.draft, unit.sequences, self.roots, channels):
+            yield from (_Part(texts, *group) for group in ready)
+
+    def work(self, part: _Part) -> _Replayed:
+        """Result rows of some texts, and the rounds that are wanted."""
+        texts = part.texts
+        results = results_of(part.ready.rows, part.ready.sums(texts), texts, self.trace, self.draft)
+        rounds = rows_of_texts(part.in_rounds, texts, self.trace, self.draft) if part.in_rounds else None
+        tokens = sum(len(one.text) for one in texts.sequences) * len(part.ready.rows)
+        return _Replayed(results, rounds, tokens)
+
+    def _made_ready(self, alike: int, number: int) -> tuple[ReadyRows, tuple[NamedPolicy, ...]]:
+        group = self.tasks[alike][number]
+        return ReadyRows([task.row for task in group]), _policies_in_rounds(group)
 
 
 def _alike(missing: dict[int, list[_Task]]) -> list[tuple[list[_Task], list[int]]]:
