@@ -85,9 +85,7 @@ class PolicyFigures:
         closed_interval: of it, 95 % over prompts, paired.
         against_first: ``closed`` less that of the first policy of the same budget; None for that policy itself.
         against_first_interval: of it, paired.
-        tokens_per_s: by the prices; None without.
-        chain_tokens_per_s: likewise.
-        hindsight_tokens_per_s: likewise.
+        tokens_per_s, chain_tokens_per_s, hindsight_tokens_per_s: by the prices; None without.
         speed_closed: ``closed`` in tokens per second.
         speed_closed_interval: of it.
         drafted: tokens a round.

@@ -62,8 +62,7 @@ class ImportedFor:
     """What timings are said to be of; nothing in them can prove it.
 
     Attributes:
-        target, drafter, block_size: of the trace that is to be priced.
-        temperature, top_k, top_p: likewise.
+        target, drafter, block_size, temperature, top_k, top_p: of the trace that is to be priced.
         machine: the device's name; empty: unknown.
         dtype: of the models' arithmetic.
     """

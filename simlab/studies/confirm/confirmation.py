@@ -50,8 +50,7 @@ class RunFacts:
         prompts: that were run whole, each once; ``prompt_runs`` counts each repeat.
         ended: ``all`` texts were run, the ``interval`` was tight, or the ``time`` was up.
         half_width: of the widest 95 % interval of a speed ratio, relative; infinite where not known.
-        until_interval: what it was to be; None: nothing was asked for.
-        time_limit_s: likewise.
+        until_interval, time_limit_s: what it was to be; None: nothing was asked for.
         batch: how several texts were served at a time; None: each ran alone.
         bound: how far the difference of two logits may be off in this dtype, as measured.
     """

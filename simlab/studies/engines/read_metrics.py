@@ -29,8 +29,7 @@ class EngineMetricsTable(StudyResult):
         draft: the draft set.
         files: what was read.
         counters: over all of them.
-        foretold: of the same requests; None where the requests were others.
-        verdict: likewise.
+        foretold, verdict: of the same requests; None where the requests were others.
         figures: of the drift; empty where the requests were the trace's own.
     """
 
