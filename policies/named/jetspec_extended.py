@@ -19,9 +19,10 @@ from simlab.policies.edges.lattice import lattice_of
 from simlab.policies.kernels.take_in_order import insert_true_path
 from simlab.policies.kernels.take_lattice import expand_into, tree_buffers_for
 from simlab.policies.kernels.true_places import PARENTS, RANKS
-from simlab.policies.named.expand_parent import ExpandParent
+from simlab.policies.orders.expand_parent import ExpandParent
 from simlab.policies.orders.node_order import NEVER, OrderedNodes, OrderLayer, empty_layer
 from simlab.policies.rules.budgets import FixedBudget
+from simlab.policies.settings import at_least
 from simlab.policy import Asked, ChannelNeed, Needs
 from simlab.recorded import RecordedTexts, Roots
 
@@ -133,7 +134,7 @@ class JetSpecExtended(Composed):
     """
 
     tree_budget: int = 254
-    width: int = 7
+    width: int = at_least(2, 7, "must be at least 2, for a gap between two candidates")
     gap: float = 1.0
     length: int = 7
     channel: str = "extension"
@@ -148,8 +149,7 @@ class JetSpecExtended(Composed):
     def __post_init__(self) -> None:
         if min(self.tree_budget, self.length) < 1:
             raise ValueError(f"tree_budget and length must be at least 1; got {self.tree_budget} and {self.length}")
-        if self.width < 2:
-            raise ValueError(f"width must be at least 2, for a gap between two candidates; got {self.width}")
+        super().__post_init__()
         if not np.isfinite(self.gap):
             raise ValueError(f"gap must be a number; got {self.gap}")
 
@@ -158,9 +158,9 @@ class JetSpecExtended(Composed):
         """The tree and the chain below it."""
         return self.tree_budget + self.length
 
-    @staticmethod
-    def searched(budget: int, depth: int) -> tuple[str, ...]:
-        """What `simlab optimize` tries of it."""
+    @classmethod
+    def searched(cls, budget: int, depth: int) -> tuple[str, ...]:
+        """Trees of a few sizes, with room for a chain below each."""
         sizes = "/".join(str(size) for size in (8, 16, 32, 64, 128, 256) if size + depth <= budget)
         return (f"gap=0.5/1/2,tree_budget={sizes},length={depth}",) if sizes else ()
 

@@ -16,6 +16,7 @@ from simlab.policies.rules.budgets import (
     SurvivalBudget,
 )
 from simlab.policies.rules.online_price import OnlinePrice
+from simlab.policies.settings import ALL_SIZES, PROBABILITY, at_least, below_one, between, check_settings
 
 FIXED, SURVIVAL, RATIO, FLOOR, PRICE = "fixed", "survival", "ratio", "floor", "price"
 
@@ -49,31 +50,20 @@ class Stop:
     """
 
     name: str
-    budget: int
-    threshold: float = 0.02
-    floor: int = 32
-    step: int | None = None
+    budget: int = at_least(1)
+    threshold: float = between(0, 1, 0.02, PROBABILITY)
+    floor: int = at_least(1, 32)
+    step: int | None = at_least(1, None)
     doubling: bool = False
-    rate: float | None = None
-    memory: float = 0.95
-    look_ahead: int | None = None
-    tile: int = 1
+    rate: float | None = at_least(0, None, "must be tokens per second, at least 0")
+    memory: float = below_one(0.95)
+    look_ahead: int | None = at_least(0, None, ALL_SIZES)
+    tile: int = at_least(1, 1)
     overhead: bool = True
     cost: str = AUTO
 
     def __post_init__(self) -> None:
-        step = self.floor if self.step is None else self.step
-        for name, value in {"budget": self.budget, "floor": self.floor, "step": step, "tile": self.tile}.items():
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1; got {value}")
-        if not 0 <= self.threshold <= 1:
-            raise ValueError(f"threshold must be a probability; got {self.threshold}")
-        if self.rate is not None and not 0 <= self.rate < float("inf"):
-            raise ValueError(f"rate must be tokens per second, at least 0; got {self.rate}")
-        if not 0 <= self.memory < 1:
-            raise ValueError(f"memory must be from 0 to below 1; got {self.memory}")
-        if self.look_ahead is not None and self.look_ahead < 0:
-            raise ValueError(f"look_ahead must be at least 1, or 0 for all sizes; got {self.look_ahead}")
+        check_settings(self)
 
     def made(self, artefacts: Artefacts, order: NodeOrder) -> tuple[BudgetRule | OnlinePrice, dict[str, str]]:
         """The rule, and the ids of what it was measured with.

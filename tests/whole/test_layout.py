@@ -22,7 +22,7 @@ MOST_LINES = 500
 BUDGET = {
     "simlab": 28_500,
     "traces": 11_100,
-    "policies": 14_900,
+    "policies": 14_500,
     "analysis": 12_400,
     "real_runner": 24_900,
     "tests": 67_500,

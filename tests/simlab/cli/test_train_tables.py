@@ -11,6 +11,7 @@ from made_up_costs import SYNTHETIC, filled
 
 from simlab.cli.main import main
 from simlab.policies import POLICIES
+from simlab.policies.edges.models import edge_map_of
 from simlab.policies.fits.calibration import (
     add_edges,
     add_ranks,
@@ -19,7 +20,7 @@ from simlab.policies.fits.calibration import (
     no_rank_counts,
     rank_frequencies,
 )
-from simlab.policies.named.calibrated import CalibratedTree, edge_map_of
+from simlab.policies.named.calibrated import CalibratedTree
 from simlab.policies.named.price import Price
 from simlab.policies.named.sequoia import Sequoia
 from simlab.studies.fit_tables import fit_price
