@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from commands import refusal_of
 from signed_files import signed
 
-from simlab.cli.main import main
 from simlab.limits.memory import MAX_GIB
 from simlab.traces.artefacts.cost import PACKAGED
 from simlab.traces.format.files import file_sha256
@@ -21,15 +21,11 @@ Say = Callable[..., str]
 
 
 @pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Say:
+def refused() -> Say:
     """The sentence with which a command line is refused."""
 
     def said(*typed: str) -> str:
-        assert main(list(typed)) == 2
-        out, error = capsys.readouterr()
-        assert out == ""
-        assert error.startswith("simlab: ")
-        assert error.count("\n") == 1
+        error = refusal_of(*typed)
         assert len(error) < 600
         return error.removeprefix("simlab: ").strip()
 
