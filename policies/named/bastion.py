@@ -6,9 +6,8 @@ from typing import ClassVar
 from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.composition import Composition
 from simlab.policies.costs.roofline import layer_sizes, roofline_rounds
-from simlab.policies.named.tree import Preset, TreeSettings
+from simlab.policies.named.tree import FLOOR, STOPS, Preset, TreeSettings
 from simlab.policies.rules.budgets import FloorAndStep
-from simlab.policies.rules.stops import FLOOR, STOPS
 from simlab.policies.settings import at_least, one_of
 
 MEASURED, ROOFLINE = "measured", "roofline"

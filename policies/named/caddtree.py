@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simlab.policies.artefacts import AUTO
-from simlab.policies.named.tree import Preset, TreeSettings
-from simlab.policies.rules.stops import RATIO, STOPS
+from simlab.policies.named.tree import RATIO, STOPS, Preset, TreeSettings
 from simlab.policies.settings import ALL_SIZES, at_least
 
 

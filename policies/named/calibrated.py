@@ -4,8 +4,7 @@ from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from simlab.policies.artefacts import AUTO
-from simlab.policies.named.tree import Preset, TreeSettings
-from simlab.policies.rules.stops import FIXED, STOPS, Stop
+from simlab.policies.named.tree import FIXED, STOPS, Preset, TreeSettings
 from simlab.policies.settings import at_least
 
 _READ_BY = {
@@ -63,8 +62,7 @@ class CalibratedTree(Preset):
             if self.stop not in readers and getattr(self, setting.name) != setting.default:
                 raise ValueError(f"{setting.name} is read with stop={' or '.join(readers)} alone; stop is {self.stop}")
         super().__post_init__()
-        names = ("budget", "threshold", "floor", "step", "rate", "memory", "look_ahead", "cost")
-        Stop(self.stop, **self.own_settings(*names))
+        self.tree()
 
     def tree_settings(self) -> TreeSettings:
         """Best-first on calibrated probabilities, one of the rules."""

@@ -236,22 +236,10 @@ def _fill_layer(
     scores: Doubles,
     asked: Ints,
 ) -> None:
-    """A row for each root.
+    """A row of the layer for each root, and what is ``asked`` there, int32 ``[N]``; settings as in `ExtendedFamilies`.
 
-    Args:
-        roots: of all texts.
-        width: and so on as `ExtendedFamilies` has them.
-        tree_budget: see there.
-        gap: see there.
-        length: of every extension.
-        ids: int32 ``[S]``, the first candidate of each row of the branches.
-        log_probs: float32 ``[S]``.
-        rows: int64 ``[N]``, the first row behind each root's whole chain; -1: it has none.
-        most: nodes that are told apart.
-        insertions: of the layer, to be filled.
-        available: see there.
-        scores: see there.
-        asked: int32 ``[N]``, to be filled.
+    ``ids`` int32 and ``log_probs`` float32 ``[S]`` are the first candidates of the rows of the branches, ``rows`` int64
+    ``[N]`` the first row behind each root's whole chain, -1 where it has none; ``most`` nodes are told apart.
     """
     num_depths = roots.counts.shape[1]
     children, buffers = empty_children(num_depths, width), tree_buffers_for(tree_budget)

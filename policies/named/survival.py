@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from simlab.policies.named.tree import Preset, TreeSettings
-from simlab.policies.rules.stops import SURVIVAL
+from simlab.policies.named.tree import SURVIVAL, Preset, TreeSettings
 from simlab.policies.settings import PROBABILITY, at_least, between
 
 

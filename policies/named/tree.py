@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 from simlab.channels import POOL
 from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.composition import Composed, Composition
+from simlab.policies.costs.curves import ALL_STAGES, MODEL_STAGES
 from simlab.policies.edges.models import Calibrated, EdgeModel, Marginal, NGramCorrected, edge_map_of
 from simlab.policies.edges.ngram import empty_counts
 from simlab.policies.orders.beam import EVERY_DEPTH, Beam
@@ -25,9 +26,18 @@ from simlab.policies.orders.lattice_sources import (
     eagle3_source,
 )
 from simlab.policies.orders.node_order import NodeOrder
-from simlab.policies.rules.budgets import BeforeDoubt
-from simlab.policies.rules.stops import FIXED, STOPS, Stop
-from simlab.policies.settings import at_least, between, one_of
+from simlab.policies.rules.budgets import (
+    FULL_SCAN,
+    BeforeDoubt,
+    BestRatio,
+    BudgetRule,
+    FixedBudget,
+    FixedPrice,
+    FloorAndStep,
+    SurvivalBudget,
+)
+from simlab.policies.rules.online_price import OnlinePrice
+from simlab.policies.settings import ALL_SIZES, PROBABILITY, at_least, below_one, between, one_of
 from simlab.policy import ChannelNeed
 
 SOURCES = ("corpus", "text", "both")
@@ -58,10 +68,19 @@ ORDERS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 """Which node is next: the edges that each takes, and the settings that it reads."""
 
-DOUBT = "doubt"
+FIXED, SURVIVAL, RATIO, FLOOR, PRICE, DOUBT = "fixed", "survival", "ratio", "floor", "price", "doubt"
+
+STOPS: Mapping[str, tuple[str, ...]] = {
+    FIXED: (),
+    SURVIVAL: ("threshold",),
+    RATIO: ("look_ahead", "tile", "overhead", "cost"),
+    FLOOR: ("floor", "step", "doubling", "overhead", "cost"),
+    PRICE: ("rate", "memory", "look_ahead", "cost"),
+}
+"""When a tree ends, and the settings that each rule reads beside its budget."""
 
 RULES: Mapping[str, tuple[str, ...]] = {**STOPS, DOUBT: ("threshold",)}
-"""How many nodes enter, and the settings that each reads; all read the budget."""
+"""How many nodes enter, and the settings that each rule reads beside its budget."""
 
 _WITH_NGRAM = ("best-first", "beam")
 _WIDE = 64
@@ -91,7 +110,7 @@ class Tree(Composed):
     10 for ``eagle3``, 4 for ``redrafts``, and 64 for all others; with ``expand-parent`` it is ``width``.
     """
 
-    budget: int = 64
+    budget: int = at_least(1, 64)
     edges: str = one_of(tuple(EDGES), "marginal")
     order: str = one_of(tuple(ORDERS), "best-first")
     rule: str = one_of(tuple(RULES), FIXED)
@@ -114,14 +133,14 @@ class Tree(Composed):
     whole: bool = False
     boundaries: int = at_least(0, 4, "must not be negative")
     below: int | None = at_least(0, None, "must not be negative")
-    threshold: float = 0.02
-    floor: int = 32
-    step: int | None = None
+    threshold: float = between(0, 1, 0.02, PROBABILITY)
+    floor: int = at_least(1, 32)
+    step: int | None = at_least(1, None)
     doubling: bool = False
-    rate: float | None = None
-    memory: float = 0.95
-    look_ahead: int | None = None
-    tile: int = 1
+    rate: float | None = at_least(0, None, "must be tokens per second, at least 0")
+    memory: float = below_one(0.95)
+    look_ahead: int | None = at_least(0, None, ALL_SIZES)
+    tile: int = at_least(1, 1)
     overhead: bool = True
     cost: str = AUTO
     masked: int | None = None
@@ -158,7 +177,6 @@ class Tree(Composed):
         super().__post_init__()
         self._check_reading()
         self._check_order()
-        _ = self._stop
 
     def _check_reading(self) -> None:
         """Refuse a setting that no chosen part reads."""
@@ -190,18 +208,32 @@ class Tree(Composed):
         if self.edges in ("transitions", "pool", "eagle3", "redrafts") and self.channel is None:
             raise ValueError(f"edges={self.edges} stand in a channel of the trace; write channel=NAME")
 
-    @property
-    def _stop(self) -> Stop:
-        names = [one.name for one in fields(Stop) if one.name != "name"]
-        return Stop(self.rule, **{name: getattr(self, name) for name in names})
-
     def compose(self, artefacts: Artefacts) -> Composition:
         """The parts that were named."""
         order, ids = self._order(artefacts)
-        if self.rule == DOUBT:
-            return Composition(order, BeforeDoubt(self.budget, self.threshold), ids, masked=self.masked)
-        rule, rule_ids = self._stop.made(artefacts, order)
+        rule, rule_ids = self._rule(artefacts, order)
         return Composition(order, rule, {**ids, **rule_ids}, masked=self.masked)
+
+    def _rule(self, artefacts: Artefacts, order: NodeOrder) -> tuple[BudgetRule | OnlinePrice, dict[str, str]]:
+        """The rule, and the ids of what it was measured with; what the order's channels take is in every round."""
+        if self.rule == FIXED:
+            return FixedBudget(self.budget), {}
+        if self.rule in (SURVIVAL, DOUBT):
+            ends = SurvivalBudget if self.rule == SURVIVAL else BeforeDoubt
+            return ends(self.budget, self.threshold), {}
+        measured, cost_id = artefacts.cost(self.cost)
+        cost, ids = measured.charged(order), {"cost": cost_id}
+        stages = ALL_STAGES if self.overhead else MODEL_STAGES
+        if self.rule == RATIO:
+            look_ahead = 1 if self.look_ahead is None else self.look_ahead or FULL_SCAN
+            return BestRatio(self.budget, cost, stages, look_ahead=look_ahead, tile=self.tile), ids
+        if self.rule == FLOOR:
+            step = self.floor if self.step is None else self.step
+            return FloorAndStep(self.budget, cost, stages, floor=self.floor, step=step, doubling=self.doubling), ids
+        look_ahead = self.look_ahead or FULL_SCAN
+        if self.rate is None:
+            return OnlinePrice(self.budget, cost, self.memory, look_ahead=look_ahead), ids
+        return FixedPrice(self.budget, cost, self.rate, look_ahead=look_ahead), ids
 
     def _order(self, artefacts: Artefacts) -> tuple[NodeOrder, dict[str, str]]:
         """The order on its edges, and the ids of what they were fitted with."""
@@ -288,10 +320,13 @@ class Preset(Composed):
     def tree_settings(self) -> TreeSettings:
         """The settings of `Tree` that mean the same; none where no settings do."""
 
+    def tree(self) -> Tree:
+        """The policy `tree` with these settings."""
+        return Tree(**{name: value for name, value in self.tree_settings().items() if value is not None})
+
     def compose(self, artefacts: Artefacts) -> Composition:
-        """The tree of these settings."""
-        given = {name: value for name, value in self.tree_settings().items() if value is not None}
-        return Tree(**given).compose(artefacts)
+        """What that tree composes."""
+        return self.tree().compose(artefacts)
 
     def own_settings(self, *names: str) -> TreeSettings:
         """Some settings of this policy that `Tree` has under the same names."""

@@ -153,19 +153,10 @@ def _fill_layer(
 def _grow(
     children: Children, measure: int, num_branches: int, below: int, root_token: int, tree: Ints, costs: Longs
 ) -> int:
-    """Fill in the tree of one root.
+    """Fill in the tree of one root by the settings of a `BranchedChain`; how many nodes there are, at most n.
 
-    Args:
-        children: the first two candidates at each depth.
-        measure: as in `BranchedChain`.
-        num_branches: as there.
-        below: as there.
-        root_token: the root.
-        tree: int32 ``[4, n + 1]``, rows as `simlab.policies.kernels.true_places` has them, to be filled.
-        costs: int64 ``[n + 1]``, of the paths, to be filled.
-
-    Returns:
-        How many nodes there are below the root; at most n.
+    The tree is int32 ``[4, n + 1]``, rows as `simlab.policies.kernels.true_places` has them, and the costs of its paths
+    int64 ``[n + 1]``.
     """
     most = costs.size - 1
     tree[TOKENS, 0], tree[PARENTS, 0], tree[DEPTHS, 0], tree[RANKS, 0], costs[0] = root_token, -1, 0, 0, 0
