@@ -140,24 +140,42 @@ def _with_asked(played: TextRounds, layer: OrderLayer) -> TextRounds:
     return replace(played, num_asked=layer.num_asked[played.roots].astype(np.int64))
 
 
-class Composed(ABC):
+class Described:
+    """What a named policy says of itself.
+
+    Attributes:
+        source: where it was published; this and the next two are what `simlab policies` prints.
+        exactness: how near it comes.
+        reads: what of a trace, and what else.
+        variants: settings as they are typed, one text for each way of its own through the code: tests replay all of
+            them and hold them against the real runner.
+        tries: what `simlab optimize` tries where nothing is named: settings with {budget} and {depth} in them.
+        revision: raised when equal settings come to other trees, so that the policy's id changes and its results are
+            not joined with older ones.
+    """
+
+    source: ClassVar[str] = ""
+    exactness: ClassVar[str] = ""
+    reads: ClassVar[str] = ""
+    variants: ClassVar[tuple[str, ...]] = ()
+    tries: ClassVar[tuple[str, ...]] = ()
+    revision: ClassVar[int] = 1
+
+    @classmethod
+    def searched(cls, budget: int, depth: int) -> tuple[str, ...]:
+        """What `simlab optimize` tries of it, see `simlab.policies.parsing.search_space`."""
+        return tuple(text.format(budget=budget, depth=depth) for text in cls.tries)
+
+
+class Composed(Described, ABC):
     """A named policy: its settings, and what they compose to.
 
     Subclasses are frozen dataclasses whose fields are the settings; one of them, or a property, is ``budget``.
     Without artefacts an instance is a policy itself; with them `compose` is given those that are at hand.
 
-    A subclass may say more of itself. ``source``, ``exactness`` and ``reads`` are what `simlab policies` prints.
-    ``variants`` are settings as they are typed, one text for each way of its own through the code: tests replay all of
-    them and hold them against the real runner. ``tries`` is what `simlab optimize` tries where nothing is named:
-    settings with {budget} and {depth} in them. ``revision`` is raised when equal settings come to other trees, so that
-    the policy's id changes and its results are not joined with older ones.
-
     A field made by `simlab.policies.settings` says which values have sense; a `__post_init__` of one's own checks what
     goes together, and calls this one.
     """
-
-    revision: ClassVar[int] = 1
-    tries: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -165,11 +183,6 @@ class Composed(ABC):
     @abstractmethod
     def compose(self, artefacts: Artefacts) -> Composition:
         """The order and the rule that these settings mean, made of what is at hand."""
-
-    @classmethod
-    def searched(cls, budget: int, depth: int) -> tuple[str, ...]:
-        """What `simlab optimize` tries of it, see `simlab.policies.parsing.search_space`."""
-        return tuple(text.format(budget=budget, depth=depth) for text in cls.tries)
 
     @cached_property
     def own(self) -> Composition:

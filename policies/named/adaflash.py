@@ -1,7 +1,6 @@
 """A chain that ends before an error in it becomes probable."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from simlab.policies.named.tree import Preset, TreeSettings
 from simlab.policies.settings import PROBABILITY, at_least, between
@@ -20,13 +19,13 @@ class AdaFlash(Preset):
     budget: int = at_least(1, 64)
     threshold: float = between(0, 1, 0.3, PROBABILITY)
 
-    source: ClassVar[str] = "AdaFlash 2026, arXiv 2607.19223"
-    exactness: ClassVar[str] = (
+    source = "AdaFlash 2026, arXiv 2607.19223"
+    exactness = (
         "the release's rule on the drafter's own probabilities (rule exact, from released code; constant threshold)"
     )
-    reads: ClassVar[str] = "the first candidate at each depth"
-    revision: ClassVar[int] = 2
-    tries: ClassVar[tuple[str, ...]] = ("budget={depth},threshold=0.3/0.5/0.7/0.8/0.9/0.95/0.98",)
+    reads = "the first candidate at each depth"
+    revision = 2
+    tries = ("budget={depth},threshold=0.3/0.5/0.7/0.8/0.9/0.95/0.98",)
 
     def tree_settings(self) -> TreeSettings:
         """A chain, cut before the first doubtful token."""

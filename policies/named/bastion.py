@@ -1,7 +1,6 @@
 """The ratio rule from a floor on, cut to whole steps."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.composition import Composition
@@ -44,19 +43,19 @@ class Bastion(Preset):
     target_config: str = AUTO
     cost: str = AUTO
 
-    source: ClassVar[str] = "BASTION 2026, arXiv 2605.29727"
-    exactness: ClassVar[str] = (
+    source = "BASTION 2026, arXiv 2605.29727"
+    exactness = (
         "exact (from released code), but for precision and tie order; with fitted or measured latencies of simlab's "
         "cost files"
     )
-    reads: ClassVar[str] = "the first top_k candidates at each depth; a latency profile"
-    variants: ClassVar[tuple[str, ...]] = (
+    reads = "the first top_k candidates at each depth; a latency profile"
+    variants = (
         "",
         "floor=1,step=1,overhead=false",
         "floor=4,doubling=true,top_k=16",
         "floor=1,step=1,cost_model=roofline",
     )
-    tries: ClassVar[tuple[str, ...]] = ("budget={budget},floor=4/8/16/32,step=4/8/16/32",)
+    tries = ("budget={budget},floor=4/8/16/32,step=4/8/16/32",)
 
     def fitted(self, artefacts: Artefacts) -> "Bastion":
         """With the candidates that the release reads, or as many as the trace at hand is sure to hold."""

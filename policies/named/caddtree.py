@@ -1,7 +1,6 @@
 """Best-first trees of the size with the best ratio of expected tokens to seconds."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from simlab.policies.artefacts import AUTO
 from simlab.policies.named.tree import RATIO, STOPS, Preset, TreeSettings
@@ -25,13 +24,13 @@ class CaDDTree(Preset):
     overhead: bool = False
     cost: str = AUTO
 
-    source: ClassVar[str] = "CaDDTree 2026, arXiv 2606.01813"
-    exactness: ClassVar[str] = (
+    source = "CaDDTree 2026, arXiv 2606.01813"
+    exactness = (
         "exact (from released code), with measured latencies in place of its convex fit; cost=auto:convex fits them"
     )
-    reads: ClassVar[str] = "every kept candidate, up to the exact budget of the trace; a latency profile"
-    variants: ClassVar[tuple[str, ...]] = ("", "look_ahead=0,overhead=true", "look_ahead=3", "tile=8")
-    tries: ClassVar[tuple[str, ...]] = ("budget={budget},look_ahead=0/1/4,overhead=true/false",)
+    reads = "every kept candidate, up to the exact budget of the trace; a latency profile"
+    variants = ("", "look_ahead=0,overhead=true", "look_ahead=3", "tile=8")
+    tries = ("budget={budget},look_ahead=0/1/4,overhead=true/false",)
 
     def tree_settings(self) -> TreeSettings:
         """Best-first on the marginals, the ratio rule."""

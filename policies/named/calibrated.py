@@ -1,7 +1,6 @@
 """Best-first trees on fitted probabilities, with any budget rule."""
 
 from dataclasses import dataclass, fields
-from typing import ClassVar
 
 from simlab.policies.artefacts import AUTO
 from simlab.policies.named.tree import FIXED, STOPS, Preset, TreeSettings
@@ -37,14 +36,10 @@ class CalibratedTree(Preset):
     look_ahead: int | None = None
     cost: str = AUTO
 
-    source: ClassVar[str] = "TreeSpark 2026, arXiv 2609.22098"
-    exactness: ClassVar[str] = (
-        "its map exact (from released code), on a diffusion drafter; maps by depth and rank are simlab's"
-    )
-    reads: ClassVar[str] = (
-        "the first top_k candidates at each depth; a fitted calibration; a latency profile for ratio, floor, price"
-    )
-    variants: ClassVar[tuple[str, ...]] = (
+    source = "TreeSpark 2026, arXiv 2609.22098"
+    exactness = "its map exact (from released code), on a diffusion drafter; maps by depth and rank are simlab's"
+    reads = "the first top_k candidates at each depth; a fitted calibration; a latency profile for ratio, floor, price"
+    variants = (
         "budget=24",
         "stop=survival",
         "stop=ratio",
@@ -52,7 +47,7 @@ class CalibratedTree(Preset):
         "stop=price",
         "stop=price,rate=60",
     )
-    tries: ClassVar[tuple[str, ...]] = ("budget=1..{budget}", "stop=ratio/price,budget={budget}")
+    tries = ("budget=1..{budget}", "stop=ratio/price,budget={budget}")
 
     def __post_init__(self) -> None:
         if self.stop not in STOPS:

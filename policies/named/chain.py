@@ -1,7 +1,6 @@
 """A single path: the most probable token at each depth."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from simlab.policies.named.tree import Preset, TreeSettings
 from simlab.policies.settings import at_least
@@ -31,11 +30,11 @@ class Chain(Preset):
 
     length: int | None = at_least(1, None, "must be at least 1, or left out for the whole block")
 
-    source: ClassVar[str] = "DFlash 2026, arXiv 2602.06036"
-    exactness: ClassVar[str] = "exact (from released code)"
-    reads: ClassVar[str] = "the first candidate at each depth"
-    variants: ClassVar[tuple[str, ...]] = ("", "length=3")
-    tries: ClassVar[tuple[str, ...]] = ("length=1..{depth}",)
+    source = "DFlash 2026, arXiv 2602.06036"
+    exactness = "exact (from released code)"
+    reads = "the first candidate at each depth"
+    variants = ("", "length=3")
+    tries = ("length=1..{depth}",)
 
     @property
     def budget(self) -> int:

@@ -1,7 +1,6 @@
 """A chain, redrafted by a second drafter where it is most probably rejected."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from simlab.policies.artefacts import Artefacts
 from simlab.policies.composition import Composition
@@ -34,12 +33,10 @@ class D2SD(Preset):
     width: int | None = at_least(1, None, "must be at least 1, or left out for first tokens alone")
     channel: str = "d2sd"
 
-    source: ClassVar[str] = "D2SD 2026, arXiv 2606.04446"
-    exactness: ClassVar[str] = (
-        "exact (from the paper), but for the order in which a budget cuts; `exclude` and `width` are simlab's"
-    )
-    reads: ClassVar[str] = "the chain, and the channel of a second drafter: redrafts behind beginnings of the chain"
-    variants: ClassVar[tuple[str, ...]] = (
+    source = "D2SD 2026, arXiv 2606.04446"
+    exactness = "exact (from the paper), but for the order in which a budget cuts; `exclude` and `width` are simlab's"
+    reads = "the chain, and the channel of a second drafter: redrafts behind beginnings of the chain"
+    variants = (
         "budget=24",
         "budget=24,branches=2,exclude=true",
         "budget=24,branches=2,whole=true",

@@ -1,7 +1,6 @@
 """A chain, and branches where its rejection is most probable: the shape of D²SD without its second drafter."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from simlab.policies.named.tree import Preset, TreeSettings
 from simlab.policies.settings import at_least
@@ -22,10 +21,10 @@ class D2SDBoundary(Preset):
     boundaries: int = at_least(0, 4, "must not be negative")
     below: int | None = at_least(0, None, "must not be negative, or left out for the rest of the block")
 
-    source: ClassVar[str] = "D2SD 2026, arXiv 2606.04446; its boundaries without its second drafter"
-    exactness: ClassVar[str] = "reconstruction: the shape only, with second candidates in place of redrafts"
-    reads: ClassVar[str] = "the first two candidates at each depth"
-    variants: ClassVar[tuple[str, ...]] = ("", "boundaries=2,below=0")
+    source = "D2SD 2026, arXiv 2606.04446; its boundaries without its second drafter"
+    exactness = "reconstruction: the shape only, with second candidates in place of redrafts"
+    reads = "the first two candidates at each depth"
+    variants = ("", "boundaries=2,below=0")
 
     def tree_settings(self) -> TreeSettings:
         """A branched chain, a fixed budget."""

@@ -4,7 +4,6 @@ Ringel and Romano, "DDTree" (2026), arXiv 2604.12989.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from simlab.policies.named.tree import Preset, TreeSettings
 from simlab.policies.settings import at_least
@@ -21,9 +20,9 @@ class DDTree(Preset):
 
     budget: int = at_least(1)
 
-    source: ClassVar[str] = "Ringel and Romano 2026, arXiv 2604.12989"
-    exactness: ClassVar[str] = "exact (from released code)"
-    reads: ClassVar[str] = "every kept candidate, up to the exact budget of the trace"
+    source = "Ringel and Romano 2026, arXiv 2604.12989"
+    exactness = "exact (from released code)"
+    reads = "every kept candidate, up to the exact budget of the trace"
 
     def tree_settings(self) -> TreeSettings:
         """Best-first on the marginals, a fixed budget."""

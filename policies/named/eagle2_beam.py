@@ -1,7 +1,6 @@
 """A beam on the drafter's own probabilities, reranked to a budget: the shape of EAGLE-2's trees."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from simlab.policies.named.tree import Preset, TreeSettings
 from simlab.policies.settings import at_least
@@ -22,11 +21,11 @@ class Eagle2Beam(Preset):
     beam: int = at_least(1, 10)
     depth: int = at_least(0, 5, "must not be negative")
 
-    source: ClassVar[str] = "EAGLE-2 2024, arXiv 2406.16858; its shape on another drafter's marginals"
-    exactness: ClassVar[str] = "exact (from released code), but for tie order"
-    reads: ClassVar[str] = "the first `beam` candidates at each depth"
-    variants: ClassVar[tuple[str, ...]] = ("budget=24", "budget=24,beam=3,depth=2")
-    tries: ClassVar[tuple[str, ...]] = ("beam=2/4/10,depth={depth},budget=1..{budget}",)
+    source = "EAGLE-2 2024, arXiv 2406.16858; its shape on another drafter's marginals"
+    exactness = "exact (from released code), but for tie order"
+    reads = "the first `beam` candidates at each depth"
+    variants = ("budget=24", "budget=24,beam=3,depth=2")
+    tries = ("beam=2/4/10,depth={depth},budget=1..{budget}",)
 
     def tree_settings(self) -> TreeSettings:
         """A beam on the marginals, a fixed budget."""

@@ -1,7 +1,6 @@
 """Dynamic trees of an EAGLE-3 head, reranked to a budget."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from simlab.channels.rows import num_beam_nodes
 from simlab.policies.named.tree import Preset, TreeSettings
@@ -25,13 +24,11 @@ class Eagle3(Preset):
     steps: int = at_least(1, 7)
     channel: str = "eagle3"
 
-    source: ClassVar[str] = "EAGLE-3 2025, arXiv 2503.01840; its tree is EAGLE-2's, arXiv 2406.16858"
-    exactness: ClassVar[str] = "exact (from released code), but for tie order"
-    reads: ClassVar[str] = (
-        "the channel of an EAGLE-3 head: `top_k` tokens behind `beam` nodes in each of `steps` passes"
-    )
-    variants: ClassVar[tuple[str, ...]] = ("budget=24", "budget=24,steps=3")
-    tries: ClassVar[tuple[str, ...]] = ("steps=3/5/7,budget=1..{budget}",)
+    source = "EAGLE-3 2025, arXiv 2503.01840; its tree is EAGLE-2's, arXiv 2406.16858"
+    exactness = "exact (from released code), but for tie order"
+    reads = "the channel of an EAGLE-3 head: `top_k` tokens behind `beam` nodes in each of `steps` passes"
+    variants = ("budget=24", "budget=24,steps=3")
+    tries = ("steps=3/5/7,budget=1..{budget}",)
 
     def __post_init__(self) -> None:
         super().__post_init__()

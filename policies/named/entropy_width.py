@@ -8,7 +8,6 @@ nodes away from the best tree.
 import math
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import ClassVar
 
 import numpy as np
 
@@ -123,13 +122,11 @@ class EntropyWidth(Composed):
     widths: str = "1,8,24"
     top_k: int = at_least(1, 64)
 
-    source: ClassVar[str] = "DDTree++ 2026, github.com/hxri/ddtreeplus"
-    exactness: ClassVar[str] = "exact (from released code), but for what lies beyond top_k and rounding"
-    reads: ClassVar[str] = (
-        "the first top_k candidates at each depth; the drafter's entropy there for proportional and bins"
-    )
-    revision: ClassVar[int] = 2
-    variants: ClassVar[tuple[str, ...]] = (
+    source = "DDTree++ 2026, github.com/hxri/ddtreeplus"
+    exactness = "exact (from released code), but for what lies beyond top_k and rounding"
+    reads = "the first top_k candidates at each depth; the drafter's entropy there for proportional and bins"
+    revision = 2
+    variants = (
         "budget=24",
         "budget=24,power=2,base_width=2,most_width=5,top_k=16",
         "budget=24,caps=coverage",

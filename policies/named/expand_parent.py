@@ -1,7 +1,6 @@
 """The shape that JetSpec released: trees that take all children of a node at once."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -33,18 +32,16 @@ class ExpandParentTree(Preset):
     gap_slope: float = 1.0
     gap_middle: float = 1.0
 
-    source: ClassVar[str] = "JetSpec 2026, arXiv 2606.18394"
-    exactness: ClassVar[str] = (
-        "shape exact (from released code), but for precision and tie order; without its chain extension"
-    )
-    reads: ClassVar[str] = "the first `width` candidates at each depth"
-    variants: ClassVar[tuple[str, ...]] = (
+    source = "JetSpec 2026, arXiv 2606.18394"
+    exactness = "shape exact (from released code), but for precision and tie order; without its chain extension"
+    reads = "the first `width` candidates at each depth"
+    variants = (
         "budget=24",
         "budget=24,caps=top2gap",
         'budget=24,caps="4,3,1"',
         'budget=24,caps="4,2.."',
     )
-    tries: ClassVar[tuple[str, ...]] = ("width=2/3/4/7,budget=1..{budget}",)
+    tries = ("width=2/3/4/7,budget=1..{budget}",)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,7 +1,6 @@
 """Trees on paths that a block drafter was run behind, as JetSpec's paper describes them."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from simlab.channels import POOL
 from simlab.policies.artefacts import Artefacts
@@ -32,15 +31,11 @@ class JetSpec(Preset):
     order: str = one_of((FAMILIES, BEST), FAMILIES)
     channel: str = "jetspec"
 
-    source: ClassVar[str] = "JetSpec 2026, arXiv 2606.18394"
-    exactness: ClassVar[str] = (
-        "reconstruction (from the paper's text: scores given the path were not released; the beam is simlab's)"
-    )
-    reads: ClassVar[str] = (
-        "the channel of a drafter that runs behind `beam` paths a depth, with `width` tokens behind each"
-    )
-    variants: ClassVar[tuple[str, ...]] = ("budget=24", "budget=24,order=best-first")
-    tries: ClassVar[tuple[str, ...]] = ("order=expand-parent/best-first,budget=1..{budget}",)
+    source = "JetSpec 2026, arXiv 2606.18394"
+    exactness = "reconstruction (from the paper's text: scores given the path were not released; the beam is simlab's)"
+    reads = "the channel of a drafter that runs behind `beam` paths a depth, with `width` tokens behind each"
+    variants = ("budget=24", "budget=24,order=best-first")
+    tries = ("order=expand-parent/best-first,budget=1..{budget}",)
 
     def tree_settings(self) -> TreeSettings:
         """On its channel the same trees; `tree` does not ask how many tokens were kept behind a path."""

@@ -1,7 +1,6 @@
 """JetSpec's released tree, and a chain below its leaf where the drafter was sure all along."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 
@@ -139,12 +138,12 @@ class JetSpecExtended(Composed):
     length: int = 7
     channel: str = "extension"
 
-    source: ClassVar[str] = "JetSpec 2026, arXiv 2606.18394"
-    exactness: ClassVar[str] = (
+    source = "JetSpec 2026, arXiv 2606.18394"
+    exactness = (
         "tree and gate exact (from released code), but for precision and tie order; the longer block is simlab's"
     )
-    reads: ClassVar[str] = "the first `width` candidates at each depth, and the drafter's own branch behind its chain"
-    variants: ClassVar[tuple[str, ...]] = ("tree_budget=24,gap=0.1", "tree_budget=12,width=2,gap=0.0,length=2")
+    reads = "the first `width` candidates at each depth, and the drafter's own branch behind its chain"
+    variants = ("tree_budget=24,gap=0.1", "tree_budget=12,width=2,gap=0.0,length=2")
 
     def __post_init__(self) -> None:
         if min(self.tree_budget, self.length) < 1:

@@ -6,7 +6,6 @@ the drafter's marginals, with a fixed number of tokens.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from simlab.policies.artefacts import Artefacts
 from simlab.policies.composition import Composed, Composition
@@ -26,11 +25,9 @@ class JointBudget(Composed):
 
     budget: int = at_least(1)
 
-    source: ClassVar[str] = "DSpark 2026, arXiv 2607.05147"
-    exactness: ClassVar[str] = (
-        "reconstruction (its sort over a batch, on trees; the marginals in place of its confidence head)"
-    )
-    reads: ClassVar[str] = "every kept candidate, up to the exact budget of the trace"
+    source = "DSpark 2026, arXiv 2607.05147"
+    exactness = "reconstruction (its sort over a batch, on trees; the marginals in place of its confidence head)"
+    reads = "every kept candidate, up to the exact budget of the trace"
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on the marginals, the budget shared out; a text alone gets all of it."""

@@ -6,7 +6,6 @@ it is done for trees.
 """
 
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -41,13 +40,13 @@ class JointThroughput(Composed):
     look_ahead: int = at_least(0, 0, ALL_SIZES)
     cost: str = AUTO
 
-    source: ClassVar[str] = "DSpark 2026, arXiv 2607.05147"
-    exactness: ClassVar[str] = (
+    source = "DSpark 2026, arXiv 2607.05147"
+    exactness = (
         "reconstruction (its throughput rule, on trees; the marginals in place of its confidence head, and latencies "
         "of equal trees in place of its profile of passes)"
     )
-    reads: ClassVar[str] = "every kept candidate, up to the exact budget of the trace; a latency profile"
-    variants: ClassVar[tuple[str, ...]] = ("budget=24", "budget=24,look_ahead=1")
+    reads = "every kept candidate, up to the exact budget of the trace; a latency profile"
+    variants = ("budget=24", "budget=24,look_ahead=1")
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on the marginals, the throughput rule."""

@@ -1,7 +1,6 @@
 """Best-first trees whose scores also ask a 3-gram how well a token goes with the two before it."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from simlab.policies.artefacts import AUTO
 from simlab.policies.named.tree import SOURCES, Preset, TreeSettings
@@ -37,10 +36,10 @@ class Presto(Preset):
     adaptive: bool = False
     renormalised: bool = False
 
-    source: ClassVar[str] = "PRESTO 2026, arXiv 2607.22634"
-    exactness: ClassVar[str] = "reconstruction: score and shapes from two accounts of the paper; the rest is simlab's"
-    reads: ClassVar[str] = "the first top_k candidates at each depth; the tokens before the root; counts of a 3-gram"
-    variants: ClassVar[tuple[str, ...]] = (
+    source = "PRESTO 2026, arXiv 2607.22634"
+    exactness = "reconstruction: score and shapes from two accounts of the paper; the rest is simlab's"
+    reads = "the first top_k candidates at each depth; the tokens before the root; counts of a 3-gram"
+    variants = (
         "budget=24",
         "budget=24,ngram_weight=0",
         "budget=24,counts=text",
@@ -50,7 +49,7 @@ class Presto(Preset):
         "budget=24,shape=beam,beam_width=4",
         "budget=24,shape=beam,counts=both,adaptive=true,renormalised=true",
     )
-    tries: ClassVar[tuple[str, ...]] = (
+    tries = (
         "ngram_weight=0.1/0.2/0.3/0.5,budget=1..{budget}",
         "counts=text,ngram_weight=0.1/0.2/0.3/0.5,budget=1..{budget}",
     )

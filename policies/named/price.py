@@ -1,7 +1,6 @@
 """Best-first trees grown while a token is worth its time at one price."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from simlab.policies.artefacts import AUTO
 from simlab.policies.named.tree import PRICE, STOPS, Preset, TreeSettings
@@ -24,11 +23,11 @@ class Price(Preset):
     look_ahead: int = at_least(0, 0, ALL_SIZES)
     cost: str = AUTO
 
-    source: ClassVar[str] = "simlab; renewal-reward and Dinkelbach 1967, Management Science 13(7)"
-    exactness: ClassVar[str] = "exact (by definition)"
-    reads: ClassVar[str] = "every kept candidate, up to the exact budget of the trace; a latency profile"
-    variants: ClassVar[tuple[str, ...]] = ("", "rate=60", "look_ahead=2,memory=0.5")
-    tries: ClassVar[tuple[str, ...]] = ("budget={budget}",)
+    source = "simlab; renewal-reward and Dinkelbach 1967, Management Science 13(7)"
+    exactness = "exact (by definition)"
+    reads = "every kept candidate, up to the exact budget of the trace; a latency profile"
+    variants = ("", "rate=60", "look_ahead=2,memory=0.5")
+    tries = ("budget={budget}",)
 
     def tree_settings(self) -> TreeSettings:
         """Best-first on the marginals, a price that is given or learnt."""

@@ -1,7 +1,6 @@
 """A target that drafts for itself: which nodes of its trees carry masks."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from simlab.policies.named.tree import Preset, TreeSettings
 from simlab.policies.settings import at_least, one_of
@@ -25,13 +24,13 @@ class SelfSpeculation(Preset):
     masked: int = at_least(-1, 0, "is the number of a node, or -1 for none")
     order: str = one_of(("best-first", "chain"), "best-first")
 
-    source: ClassVar[str] = "Samragh and others 2025, arXiv 2507.11851"
-    exactness: ClassVar[str] = (
+    source = "Samragh and others 2025, arXiv 2507.11851"
+    exactness = (
         "reconstruction: modes as the paper tells them, trees by the masks' own probabilities in place of its sampler; "
         "modes in between are simlab's"
     )
-    reads: ClassVar[str] = "the candidates of a draft set that the target made with its own masks"
-    variants: ClassVar[tuple[str, ...]] = (
+    reads = "the candidates of a draft set that the target made with its own masks"
+    variants = (
         "budget=24,masked=-1",
         "budget=24,masked=0",
         "budget=24,masked=3",

@@ -7,7 +7,6 @@ table is best for every size, and sizes are all that is searched.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -44,15 +43,13 @@ class Sequoia(Composed):
     context: int | None = at_least(0, None)
     cost: str = AUTO
 
-    source: ClassVar[str] = "Sequoia 2024, arXiv 2402.12374"
-    exactness: ClassVar[str] = (
+    source = "Sequoia 2024, arXiv 2402.12374"
+    exactness = (
         "exact (from paper) for tree and size; frequencies by depth and rank, and one context for all, are simlab's"
     )
-    reads: ClassVar[str] = (
-        "as many candidates at each depth as its table has ranks; the table; a latency profile for hardware"
-    )
-    variants: ClassVar[tuple[str, ...]] = ("budget=24", "size=hardware")
-    tries: ClassVar[tuple[str, ...]] = ("budget=1..{budget}",)
+    reads = "as many candidates at each depth as its table has ranks; the table; a latency profile for hardware"
+    variants = ("budget=24", "size=hardware")
+    tries = ("budget=1..{budget}",)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -5,7 +5,6 @@ From SGLang 0.5.23, ``sglang/srt/speculative/dspark_components/`` (``dspark_plan
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -56,13 +55,13 @@ class SglangDSpark(Composed):
     context: int = at_least(1, PROFILED_CONTEXT, "must be at least 1 token")
     cost: str = AUTO
 
-    source: ClassVar[str] = "SGLang 0.5.23, DSpark planner"
-    exactness: ClassVar[str] = (
+    source = "SGLang 0.5.23, DSpark planner"
+    exactness = (
         "exact (from sglang 0.5.23's released code) but for the drafter's first probability in place of its confidence "
         "head, passes without prefills, and a table read from simlab's latencies in place of its profile"
     )
-    reads: ClassVar[str] = "the first candidate at each depth; a latency profile"
-    variants: ClassVar[tuple[str, ...]] = ("", "probe=1,budget=5,temperatures=1.25")
+    reads = "the first candidate at each depth; a latency profile"
+    variants = ("", "probe=1,budget=5,temperatures=1.25")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,7 +1,6 @@
 """A whole chain, and what is left of the budget where the drafter hesitates most."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from simlab.policies.named.tree import Preset, TreeSettings
 from simlab.policies.settings import at_least
@@ -16,9 +15,9 @@ class SpineGap(Preset):
 
     budget: int = at_least(1, 17)
 
-    source: ClassVar[str] = "a community port of DDTree to Jetson Thor, 2026, by patrickbdevaney (`selective`)"
-    exactness: ClassVar[str] = "exact (from released code), but for tie order"
-    reads: ClassVar[str] = "the first two candidates at each depth"
+    source = "a community port of DDTree to Jetson Thor, 2026, by patrickbdevaney (`selective`)"
+    exactness = "exact (from released code), but for tie order"
+    reads = "the first two candidates at each depth"
 
     def tree_settings(self) -> TreeSettings:
         """A branched chain, a fixed budget."""

@@ -1,7 +1,6 @@
 """Best-first trees that end where paths become too unlikely."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from simlab.policies.named.tree import SURVIVAL, Preset, TreeSettings
 from simlab.policies.settings import PROBABILITY, at_least, between
@@ -20,10 +19,10 @@ class SurvivalThreshold(Preset):
     threshold: float = between(0, 1, 0.02, PROBABILITY)
     budget: int = at_least(1, 64)
 
-    source: ClassVar[str] = "TreeSpark 2026, arXiv 2609.22098"
-    exactness: ClassVar[str] = "its stop rule exact (from released code), on another edge model"
-    reads: ClassVar[str] = "every kept candidate, up to the exact budget of the trace"
-    tries: ClassVar[tuple[str, ...]] = ("threshold=0.01/0.02/0.05/0.1/0.2/0.3/0.5,budget={budget}",)
+    source = "TreeSpark 2026, arXiv 2609.22098"
+    exactness = "its stop rule exact (from released code), on another edge model"
+    reads = "every kept candidate, up to the exact budget of the trace"
+    tries = ("threshold=0.01/0.02/0.05/0.1/0.2/0.3/0.5,budget={budget}",)
 
     def tree_settings(self) -> TreeSettings:
         """Best-first on the marginals, a threshold."""

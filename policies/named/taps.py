@@ -1,7 +1,6 @@
 """The best nodes of a pool that a scorer judged path by path."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from simlab.policies.named.tree import Preset, TreeSettings
 from simlab.policies.settings import at_least
@@ -24,11 +23,11 @@ class Taps(Preset):
     depth_price: float = at_least(0, 0.002, "must be a number that is at least 0")
     channel: str = "taps"
 
-    source: ClassVar[str] = "TAPS 2026, arXiv 2606.00487"
-    exactness: ClassVar[str] = "tree exact (from released code), but for tie order; the scorer is a reconstruction"
-    reads: ClassVar[str] = "the channel of a scorer: a pool of `beam` nodes a depth"
-    variants: ClassVar[tuple[str, ...]] = ("budget=24", "budget=24,depth_price=0", "budget=24,depth_price=0.5")
-    tries: ClassVar[tuple[str, ...]] = ("budget=1..{budget}",)
+    source = "TAPS 2026, arXiv 2606.00487"
+    exactness = "tree exact (from released code), but for tie order; the scorer is a reconstruction"
+    reads = "the channel of a scorer: a pool of `beam` nodes a depth"
+    variants = ("budget=24", "budget=24,depth_price=0", "budget=24,depth_price=0.5")
+    tries = ("budget=1..{budget}",)
 
     def tree_settings(self) -> TreeSettings:
         """Best-first on the scorer's paths, a fixed budget."""

@@ -5,7 +5,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 from simlab.channels import POOL
 from simlab.policies.artefacts import AUTO, Artefacts
@@ -145,10 +145,10 @@ class Tree(Composed):
     cost: str = AUTO
     masked: int | None = None
 
-    source: ClassVar[str] = "simlab; the parts are those of the other policies"
-    exactness: ClassVar[str] = "exact (by definition); of each part what the policy says that has it"
-    reads: ClassVar[str] = "what its edges read: candidates, a table, counts or a channel; a latency profile for prices"
-    variants: ClassVar[tuple[str, ...]] = (
+    source = "simlab; the parts are those of the other policies"
+    exactness = "exact (by definition); of each part what the policy says that has it"
+    reads = "what its edges read: candidates, a table, counts or a channel; a latency profile for prices"
+    variants = (
         "budget=24",
         "budget=24,edges=calibrated,rule=price",
         "budget=24,order=beam,width=4,ngram_weight=0.2,counts=both,adaptive=true,renormalised=true,rule=ratio",
@@ -166,7 +166,7 @@ class Tree(Composed):
         "budget=24,ngram_weight=0.2,counts=text,renormalised=true,rule=survival,masked=-1",
     )
 
-    tries: ClassVar[tuple[str, ...]] = (
+    tries = (
         "edges=transitions,channel=treeflash,ngram_weight=0.1/0.2,budget=1..{budget}",
         "edges=transitions,channel=treeflash,rule=ratio/price,budget={budget}",
         "edges=pool,channel=taps,rule=ratio,budget={budget}",

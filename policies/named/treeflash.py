@@ -1,7 +1,6 @@
 """Best-first trees on a first-order head, which scores a token given the token above it."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from simlab.policies.named.tree import Preset, TreeSettings
 from simlab.policies.settings import at_least
@@ -24,11 +23,11 @@ class TreeFlash(Preset):
     top_k: int = at_least(1, 6)
     channel: str = "treeflash"
 
-    source: ClassVar[str] = "Rheinboldt, Berdoz and Wattenhofer 2026, arXiv 2606.03819"
-    exactness: ClassVar[str] = "exact (from released code), but for tie order; the head is one trained for the drafter"
-    reads: ClassVar[str] = "the channel of a first-order head: `previous` laws of each depth, `top_k` tokens of each"
-    variants: ClassVar[tuple[str, ...]] = ("budget=24", "budget=24,previous=2,top_k=3")
-    tries: ClassVar[tuple[str, ...]] = ("budget=1..{budget}",)
+    source = "Rheinboldt, Berdoz and Wattenhofer 2026, arXiv 2606.03819"
+    exactness = "exact (from released code), but for tie order; the head is one trained for the drafter"
+    reads = "the channel of a first-order head: `previous` laws of each depth, `top_k` tokens of each"
+    variants = ("budget=24", "budget=24,previous=2,top_k=3")
+    tries = ("budget=1..{budget}",)
 
     def tree_settings(self) -> TreeSettings:
         """Best-first on the head's laws, a fixed budget."""

