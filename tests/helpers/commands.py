@@ -38,6 +38,13 @@ def refusal_of(*typed: object) -> str:
     return err
 
 
+def failure_of(*typed: object) -> str:
+    """The sentence with which a command ends that had begun its work, and said so."""
+    code, _, err = ran(*typed)
+    assert code == 2
+    return [line for line in err.splitlines() if line.startswith("simlab: ")][-1]
+
+
 def merge_refusal(out: Path, *paths: Path) -> str:
     """The sentence with which `simlab merge` refuses files, of which it makes none."""
     said = refusal_of("merge", *paths, "--out", out)

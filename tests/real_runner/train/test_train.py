@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 import torch
-from commands import refusal_of
+from commands import failure_of, refusal_of
 from depth import some
 from places import TESTS
 from safetensors.torch import load_file
@@ -134,7 +134,7 @@ def test_a_state_of_another_drafter_is_not_gone_on_from(folder: Path, trained: P
     other = make_drafter(tmp_path / "other")
     shutil.copy(trained / "state.safetensors", other)
     typed = arguments(folder / "target", tmp_path / "out", *texts(folder), "--init", str(other), "--layers", "2")
-    assert "not of the drafter beside it" in refusal_of(*typed)
+    assert "not of the drafter beside it" in failure_of(*typed)
 
 
 def test_without_bfloat16_hardware_all_is_float32(

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from commands import refusal_of
+from commands import failure_of
 from training_runs import InterruptedWrites, content, make_files, scorer_arguments
 
 from simlab.cli.main import main
@@ -180,12 +180,12 @@ def test_other_labels_and_damaged_files_are_refused(trained: Path, folder: Path,
     again = scorer_arguments(folder, trained, *typed, "--resume", steps=30)
     assert main(again) == 0
     for change in (("--law-roots", "80"), ("--beam", "5")):
-        assert "labels of other texts, roots, pools or models" in refusal_of(*again, *change)
-    assert "other settings" in refusal_of(*scorer_arguments(folder, trained, "--resume", *typed[4:], steps=30))
-    assert "less than one root for each of 9 texts" in refusal_of(
+        assert "labels of other texts, roots, pools or models" in failure_of(*again, *change)
+    assert "other settings" in failure_of(*scorer_arguments(folder, trained, "--resume", *typed[4:], steps=30))
+    assert "less than one root for each of 9 texts" in failure_of(
         *scorer_arguments(folder, tmp_path / "few", "--labels", "law", "--law-roots", "3")
     )
     copy = tmp_path / "copy"
     shutil.copytree(trained, copy)
     (copy / "laws" / "laws-00000.safetensors").write_bytes(b"no")
-    assert "delete that file, and resume" in refusal_of(*scorer_arguments(folder, copy, *typed, "--resume", steps=30))
+    assert "delete that file, and resume" in failure_of(*scorer_arguments(folder, copy, *typed, "--resume", steps=30))

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
-from commands import refusal_of
+from commands import failure_of
 from safetensors.torch import load_file
 from tiny_models import make_drafter
 from training_runs import InterruptedWrites, content, head_arguments, make_files
@@ -140,4 +140,4 @@ def test_what_a_person_gets_wrong_is_one_sentence(
 ) -> None:
     pl.read_parquet(folder / "texts.parquet").head(num_texts).write_parquet(tmp_path / "few.parquet")
     typed = head_arguments(folder, tmp_path / "run", "--text", str(tmp_path / "few.parquet"), *more)
-    assert said in refusal_of(*typed)
+    assert said in failure_of(*typed)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import refusal_of
+from commands import failure_of, refusal_of
 from training_runs import content, make_files, scorer_arguments
 
 from simlab.cli.main import main
@@ -100,7 +100,7 @@ def test_a_finished_run_is_left_alone_without_resume_and_with_other_pools(traine
     assert "add --resume" in refusal_of(*typed)
     assert main([*typed, "--resume"]) == 0
     for change in (("--beam", "5"), ("--extensions", "5"), ("--reach-weight", "1"), ("--weight-decay", "0")):
-        assert "other settings" in refusal_of(*typed, "--resume", *change)
+        assert "other settings" in failure_of(*typed, "--resume", *change)
     assert content(trained) == before
 
 
@@ -110,4 +110,4 @@ def test_what_a_person_gets_wrong_is_one_sentence(folder: Path, tmp_path: Path) 
         (("--held-out", "0"), "held-out share must be between"),
         (("--draft", "./nowhere"), "could not be found"),
     ):
-        assert said in refusal_of(*scorer_arguments(folder, tmp_path / "run", *more))
+        assert said in failure_of(*scorer_arguments(folder, tmp_path / "run", *more))

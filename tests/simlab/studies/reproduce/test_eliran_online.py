@@ -7,7 +7,7 @@ from statistics import fmean, median
 from typing import Any
 
 import pytest
-from commands import output_of, refusal_of
+from commands import output_of, ran
 from made_up_releases import BUDGETS, NUM_PROMPTS, eliran_contents, eliran_rounds
 from released_data import made_up_release, values_of
 from scipy import stats
@@ -97,7 +97,8 @@ def test_what_is_no_such_file_is_refused_in_a_sentence(tmp_path: Path, text: str
 def test_the_list_says_that_it_was_not_run_and_the_command_what_runs_it(tmp_path: Path) -> None:
     printed = " ".join(output_of("study", "reproduce").split())
     assert "eliran-online: the rounds of its step 6.3 were not at hand; with --data CLONE it runs" in printed
-    said = refusal_of("study", "reproduce", "eliran-online")
+    code, _, said = ran("study", "reproduce", "eliran-online")
+    assert code == 2
     assert "the rounds of its step 6.3 were not at hand" in said
     assert "git clone https://github.com/Eliran-Turgeman/ddtree" in said
     assert sorted(FILES) == sorted(read_release("eliran-online").files)

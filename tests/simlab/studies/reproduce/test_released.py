@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from commands import refusal_of
+from commands import ran, refusal_of
 from file_server import FileServer, serving_files
 from released_data import made_up_release
 
@@ -107,7 +107,8 @@ def test_every_study_lists_its_files() -> None:
 @pytest.mark.parametrize("name", ["domino-rounds", "domino-caddtree", "domino-lossless", "domino-gsm8k"])
 def test_the_command_refuses_files_that_are_missing_or_changed(name: str, tmp_path: Path) -> None:
     typed = ["study", "reproduce", name, "--data", str(tmp_path)]
-    err = refusal_of(*typed)
+    code, out, err = ran(*typed)
+    assert (code, out) == (2, "")
     assert "has no results/" in err
     assert "expected a clone of github.com/slin-zhq/Domino-Tree at commit" in err
     assert "git clone https://github.com/slin-zhq/Domino-Tree" in err
