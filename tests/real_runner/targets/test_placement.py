@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
-from commands import output_of, refusal_of
+from commands import failure_of, output_of, refusal_of
 from depth import some
 
 from simlab.cli.main import main
@@ -164,7 +164,7 @@ def test_an_audit_that_does_not_fit_says_how_to_go_on(
         raise RuntimeError("CUDA out of memory. Tried to allocate 30 GiB.")
 
     monkeypatch.setattr("simlab.real_runner.confirm.audit.audit.load_target", too_large)
-    err = refusal_of(*command).splitlines()[-1]
+    err = failure_of(*command)
     assert f"for the audit give --resume{now} --audit-device cpu" in err
     monkeypatch.undo()
     monkeypatch.setattr("simlab.real_runner.confirm.confirm.decode", None)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import json_of, output_of
+from commands import json_of, output_of, ran, refusal_of
 from engine_shapes import (
     VLLM_READS,
     check_sglang,
@@ -73,27 +73,13 @@ def exported(trace: Path) -> Callable[..., str]:
 
 
 @pytest.fixture
-def said(trace: Path, capsys: Capture) -> Callable[..., list[str]]:
+def said(trace: Path) -> Callable[..., list[str]]:
     """The lines that stand beside an export, the last one last."""
 
     def run(*arguments: str) -> list[str]:
-        assert main(["export", "--trace", str(trace), *arguments]) == 0
-        return capsys.readouterr().err.splitlines()
-
-    return run
-
-
-@pytest.fixture
-def refused(trace: Path, capsys: Capture) -> Callable[..., str]:
-    """The sentence with which an export is refused."""
-
-    def run(*arguments: str) -> str:
-        assert main(["export", *arguments]) == 2
-        said = capsys.readouterr()
-        assert said.out == ""
-        assert said.err.startswith("simlab: ")
-        assert said.err.count("\n") == 1
-        return said.err
+        code, _, err = ran("export", "--trace", trace, *arguments)
+        assert code == 0
+        return err.splitlines()
 
     return run
 
@@ -355,23 +341,21 @@ def test_the_profile_has_the_documented_shape(typed: str, trace: Path, exported:
         (["conformance"], "needs --policy"),
     ],
 )
-def test_what_cannot_be_done_is_refused(
-    arguments: list[str], words: str, trace: Path, refused: Callable[..., str]
-) -> None:
-    assert words in refused("--format", *arguments, "--trace", str(trace))
+def test_what_cannot_be_done_is_refused(arguments: list[str], words: str, trace: Path) -> None:
+    assert words in refusal_of("export", "--format", *arguments, "--trace", str(trace))
 
 
-def test_prices_that_make_no_table_are_refused(
-    trace: Path, costs: dict[int, Path], tmp_path: Path, refused: Callable[..., str]
-) -> None:
+def test_prices_that_make_no_table_are_refused(trace: Path, costs: dict[int, Path], tmp_path: Path) -> None:
     start = ["--trace", str(trace), "-p", "chain", "--format"]
-    assert "two cost files" in refused(*start, "vllm", "--cost", str(costs[4]), "--cost", str(costs[4]))
-    assert "none of one text" in refused(*start, "vllm", "--cost", str(costs[4]), "--batch", "8")
+    assert "two cost files" in refusal_of("export", *start, "vllm", "--cost", str(costs[4]), "--cost", str(costs[4]))
+    assert "none of one text" in refusal_of("export", *start, "vllm", "--cost", str(costs[4]), "--batch", "8")
     for engine in ("modelopt", "sglang"):
-        assert "one latency profile" in refused(*start, engine, "--cost", str(costs[1]), "--cost", str(costs[4]))
-    said = refused(*start, "tensorrt-llm", "--cost", str(costs[64]), "--batch", "64")
+        assert "one latency profile" in refusal_of(
+            "export", *start, engine, "--cost", str(costs[1]), "--cost", str(costs[4])
+        )
+    said = refusal_of("export", *start, "tensorrt-llm", "--cost", str(costs[64]), "--batch", "64")
     assert "0 (batch 64)" in said
-    assert "names the folder" in refused(*start, "vllm", "--out", str(tmp_path))
+    assert "names the folder" in refusal_of("export", *start, "vllm", "--out", str(tmp_path))
 
 
 @pytest.mark.parametrize(

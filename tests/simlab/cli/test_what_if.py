@@ -72,14 +72,6 @@ def test_the_published_prices_are_shown_with_their_warning(tmp_path: Path) -> No
     assert "github.com/ZhangShuai1230/CaDDTree" in shown
 
 
-def test_help_is_there(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, named in ((["--help"], "import"), (["import", "--help"], "--counts")):
-        with pytest.raises(SystemExit) as left:
-            main(arguments)
-        assert left.value.code == 0
-        assert named in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

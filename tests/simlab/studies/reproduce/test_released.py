@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from commands import ran, refusal_of
+from commands import ran
 from file_server import FileServer, serving_files
 from released_data import made_up_release
 
@@ -113,7 +113,9 @@ def test_the_command_refuses_files_that_are_missing_or_changed(name: str, tmp_pa
     assert "expected a clone of github.com/slin-zhq/Domino-Tree at commit" in err
     assert "git clone https://github.com/slin-zhq/Domino-Tree" in err
     made_up_release(tmp_path, dict.fromkeys(read_release("domino-tree").files, "something else"))
-    assert "is not as it was released" in refusal_of(*typed)
+    code, _, err = ran(*typed)
+    assert code == 2
+    assert "is not as it was released" in err
 
 
 # --- a figure beside ours
