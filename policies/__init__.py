@@ -1,10 +1,11 @@
 """Draft-tree policies: an edge model scores candidates, an order lines them up as nodes, a rule says how many enter.
 
 `POLICIES` is the table of all named policies. A new one touches two files: its own module in `simlab.policies.named`,
-and a line here. Read `composition` first, then `named.ddtree` and `named.caddtree`. Each package imports only from
-those before it: `edges`, `costs`, the module `artefacts` (what policies were fitted or measured with), `kernels`,
-`orders`, `rules`, the module `composition`, `routing`, `named`, `engine`, `fits`, the module `conformance`, this table,
-`parsing`.
+and a line here. Read `composition` first, then `named.tree`, which puts any parts together, and `named.ddtree` and
+`named.caddtree`, which are some of its settings. Each package imports only from those before it: the module `settings`
+(which values have sense), `edges`, `costs`, the module `artefacts` (what policies were fitted or measured with),
+`kernels`, `orders`, `rules`, the module `composition`, `routing`, `named`, `engine`, `fits`, the module `conformance`,
+this table, `parsing`.
 
 Two files are generated anew where the table grows: `simlab policies --markdown > docs/reference/policies.md`, and
 ``tests/golden/ids.json``, whose test prints it.

@@ -1,7 +1,5 @@
 """A policy is an order of nodes and a rule for how many of them enter."""
 
-import json
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +18,7 @@ from simlab.policies.orders.walk import walk_layer, walk_masked
 from simlab.policies.rules.budgets import BudgetRule, SharedRule
 from simlab.policies.rules.online_price import OnlinePrice, RateMemory
 from simlab.policies.rules.serving import ServingRule
+from simlab.policies.settings import check_settings
 from simlab.policy import AnyPolicy, Asked, Needs, Outcome, routes_of
 from simlab.recorded import RecordedTexts
 from simlab.tree import DraftTree
@@ -141,28 +140,49 @@ def _with_asked(played: TextRounds, layer: OrderLayer) -> TextRounds:
     return replace(played, num_asked=layer.num_asked[played.roots].astype(np.int64))
 
 
-class Composed(ABC):
+class Described:
+    """What a named policy says of itself.
+
+    Attributes:
+        source: where it was published; this and the next two are what `simlab policies` prints.
+        exactness: how near it comes.
+        reads: what of a trace, and what else.
+        variants: settings as they are typed, one text for each way of its own through the code: tests replay all of
+            them and hold them against the real runner.
+        tries: what `simlab optimize` tries where nothing is named: settings with {budget} and {depth} in them.
+        revision: raised when equal settings come to other trees, so that the policy's id changes and its results are
+            not joined with older ones.
+    """
+
+    source: ClassVar[str] = ""
+    exactness: ClassVar[str] = ""
+    reads: ClassVar[str] = ""
+    variants: ClassVar[tuple[str, ...]] = ()
+    tries: ClassVar[tuple[str, ...]] = ()
+    revision: ClassVar[int] = 1
+
+    @classmethod
+    def searched(cls, budget: int, depth: int) -> tuple[str, ...]:
+        """What `simlab optimize` tries of it, see `simlab.policies.parsing.search_space`."""
+        return tuple(text.format(budget=budget, depth=depth) for text in cls.tries)
+
+
+class Composed(Described, ABC):
     """A named policy: its settings, and what they compose to.
 
     Subclasses are frozen dataclasses whose fields are the settings; one of them, or a property, is ``budget``.
     Without artefacts an instance is a policy itself; with them `compose` is given those that are at hand.
 
-    A subclass may say more of itself. ``source``, ``exactness`` and ``reads`` are what `simlab policies` prints.
-    ``variants`` are settings as they are typed, one text for each way of its own through the code: tests replay all of
-    them and hold them against the real runner. ``searched`` gives what `simlab optimize` tries where nothing is named,
-    see `simlab.policies.parsing.search_space`. ``revision`` is raised when equal settings come to other trees, so that
-    the policy's id changes and its results are not joined with older ones.
+    A field made by `simlab.policies.settings` says which values have sense; a `__post_init__` of one's own checks what
+    goes together, and calls this one.
     """
 
-    revision: ClassVar[int] = 1
+    def __post_init__(self) -> None:
+        check_settings(self)
 
     @abstractmethod
     def compose(self, artefacts: Artefacts) -> Composition:
         """The order and the rule that these settings mean, made of what is at hand."""
-
-    def as_tree(self) -> str:
-        """This policy as `tree` composes it, as it is typed; empty where its parts are not all in that table."""
-        return ""
 
     @cached_property
     def own(self) -> Composition:
@@ -193,22 +213,6 @@ class Composed(ABC):
     def num_masked(self, state: Memory = None) -> int:
         """How many of the first nodes of a round's tree carry masks, where the target drafts for itself."""
         return self.own.num_masked(state)
-
-
-def typed_tree(**settings: bool | int | float | str | None) -> str:
-    """The policy ``tree`` with some settings as it is typed; those that are None are left out.
-
-    >>> typed_tree(budget=8, rule="floor", step=None, doubling=True, table="a,b.json")
-    'tree:budget=8,rule=floor,doubling=true,table="a,b.json"'
-    """
-    given = {name: value for name, value in settings.items() if value is not None}
-    return "tree:" + ",".join(f"{name}={_typed(value)}" for name, value in given.items())
-
-
-def _typed(value: float | str) -> str:
-    """A value as the parser reads it: in quotes where it would be taken apart."""
-    is_plain = not isinstance(value, str) or (re.fullmatch(r"[a-zA-Z][\w.-]*", value) and ".." not in value)
-    return str(value) if isinstance(value, str) and is_plain else json.dumps(value)
 
 
 def composition_of(policy: AnyPolicy) -> Composition | None:

@@ -229,13 +229,7 @@ def probed_seconds(
 ) -> Doubles:
     """Seconds of passes of 0, 1, ... tokens up to whole blocks, each that of the next smaller size that was probed.
 
-    Args:
-        cost: see `pass_seconds`, as the arguments that follow.
-        stages: as there.
-        num_texts: as there.
-        depth: as there.
-        context: as there.
-        probes: sizes that were measured, rising; what is smaller than the first has its price.
+    Probes rise; what is smaller than the first has its price. The other arguments are those of `pass_seconds`.
     """
     measured = pass_seconds(cost, stages, num_texts, depth, context, tuple(probes))
     sizes = np.arange(num_texts * (depth + 1) + 1)

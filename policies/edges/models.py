@@ -1,6 +1,7 @@
 """How likely is a token after a path? What scores the edges of a tree."""
 
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Protocol
 
 import numpy as np
@@ -51,14 +52,24 @@ class EdgeModel(Protocol):
         ...
 
 
+class Uncorrected:
+    """An edge model whose scores are log-probabilities, whatever tokens were before."""
+
+    __slots__ = ()
+    has_probabilities = True
+    is_corrected = False
+    counts_text = False
+
+    def correction(self, num_depths: int, num_tokens: int) -> Correction:
+        """A correction that adds nothing to any score."""
+        return no_correction()
+
+
 @dataclass(frozen=True, slots=True)
-class Marginal:
+class Marginal(Uncorrected):
     """The drafter's own probability of a token at its depth, whatever stands before it."""
 
     top_k: int | None = None
-    has_probabilities: bool = field(default=True, init=False)
-    is_corrected: bool = field(default=False, init=False)
-    counts_text: bool = field(default=False, init=False)
 
     @property
     def key(self) -> str:
@@ -70,13 +81,9 @@ class Marginal:
         """The map of no depth, `NO_MAP`."""
         return NO_MAP
 
-    def correction(self, num_depths: int, num_tokens: int) -> Correction:
-        """A correction that adds nothing to any score."""
-        return no_correction()
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Calibrated:
+class Calibrated(Uncorrected):
     """The drafter's probability after a fitted logistic map.
 
     Attributes:
@@ -87,18 +94,19 @@ class Calibrated:
     edge_map: Doubles
     map_id: str
     top_k: int | None = 64
-    has_probabilities: bool = field(default=True, init=False)
-    is_corrected: bool = field(default=False, init=False)
-    counts_text: bool = field(default=False, init=False)
 
     @property
     def key(self) -> str:
         """The name and the settings of this edge model."""
         return f"calibrated:{self.map_id}:{self.top_k}"
 
-    def correction(self, num_depths: int, num_tokens: int) -> Correction:
-        """A correction that adds nothing to any score."""
-        return no_correction()
+
+def edge_map_of(table: Mapping[str, object]) -> Doubles:
+    """The maps of a fitted table, float64 ``[D, 2, classes, 2]``."""
+    edge_map = np.array(table["values"], np.float64)
+    if edge_map.ndim != 4 or edge_map.shape[1:] != (2, NUM_CLASSES, 2):
+        raise ValueError(f"a calibration has values [D, 2, {NUM_CLASSES}, 2]; got {list(edge_map.shape)}; fit it again")
+    return edge_map
 
 
 @dataclass(frozen=True, slots=True, eq=False)

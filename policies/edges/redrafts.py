@@ -183,8 +183,8 @@ def _fill_boundary(
     Args:
         lattice: to be filled.
         lists: chain and branches.
-        root: see above.
-        length: see above.
+        root: one of their roots.
+        length: of the beginning of the chain.
         row: the branch's first row; -1: none is read.
         behind: the list that lies below its other candidates.
         start: where the list begins.

@@ -36,7 +36,7 @@ class ServedRounds:
         num_accepted: int64 ``[N]``.
         of_batch: int64 ``[N]``, the round of the batch, from 0.
         mean_drafted: float64 ``[M]``, over all texts in the batch, filler requests too.
-        mean_context: float64 ``[M]``, likewise.
+        mean_context: float64 ``[M]``, over the same.
     """
 
     roots: Longs

@@ -1,15 +1,13 @@
 """The ratio rule from a floor on, cut to whole steps."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from simlab.policies.artefacts import AUTO, Artefacts
-from simlab.policies.composition import Composed, Composition, typed_tree
-from simlab.policies.costs.curves import ALL_STAGES, MODEL_STAGES
+from simlab.policies.composition import Composition
 from simlab.policies.costs.roofline import layer_sizes, roofline_rounds
-from simlab.policies.edges.models import Marginal
-from simlab.policies.orders.best_first import BestFirst
+from simlab.policies.named.tree import FLOOR, STOPS, Preset, TreeSettings
 from simlab.policies.rules.budgets import FloorAndStep
+from simlab.policies.settings import at_least, one_of
 
 MEASURED, ROOFLINE = "measured", "roofline"
 
@@ -18,7 +16,7 @@ PUBLISHED_WIDTH = 128
 
 
 @dataclass(frozen=True)
-class Bastion(Composed):
+class Bastion(Preset):
     """Best-first, at least ``floor`` nodes and then as many as the ratio of expected tokens to seconds grows, in steps.
 
     Sizes of ``floor`` and ``step`` count the root, as published; so does ``doubling``, which allows floor, 2 floor, 4
@@ -35,76 +33,48 @@ class Bastion(Composed):
     sizes of the target's layers: its config.json, or the folder of its weights.
     """
 
-    budget: int = 512
-    floor: int = 32
-    step: int | None = None
+    budget: int = at_least(1, 512)
+    floor: int = at_least(1, 32)
+    step: int | None = at_least(1, None, "must be at least 1, or left out for the floor")
     doubling: bool = False
-    top_k: int | None = None
+    top_k: int | None = at_least(1, None, "must be at least 1, or left out")
     overhead: bool = True
-    cost_model: str = MEASURED
+    cost_model: str = one_of((MEASURED, ROOFLINE), MEASURED, f"must be {MEASURED} or {ROOFLINE}")
     target_config: str = AUTO
     cost: str = AUTO
 
-    source: ClassVar[str] = "BASTION 2026, arXiv 2605.29727"
-    exactness: ClassVar[str] = (
+    source = "BASTION 2026, arXiv 2605.29727"
+    exactness = (
         "exact (from released code), but for precision and tie order; with fitted or measured latencies of simlab's "
         "cost files"
     )
-    reads: ClassVar[str] = "the first top_k candidates at each depth; a latency profile"
-    variants: ClassVar[tuple[str, ...]] = (
+    reads = "the first top_k candidates at each depth; a latency profile"
+    variants = (
         "",
         "floor=1,step=1,overhead=false",
         "floor=4,doubling=true,top_k=16",
         "floor=1,step=1,cost_model=roofline",
     )
-
-    def __post_init__(self) -> None:
-        for name in ("budget", "floor"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
-        if self.step is not None and self.step < 1:
-            raise ValueError(f"step must be at least 1, or left out for the floor; got {self.step}")
-        if self.top_k is not None and self.top_k < 1:
-            raise ValueError(f"top_k must be at least 1, or left out; got {self.top_k}")
-        if self.cost_model not in (MEASURED, ROOFLINE):
-            raise ValueError(f"cost_model must be {MEASURED} or {ROOFLINE}; got {self.cost_model}")
+    tries = ("budget={budget},floor=4/8/16/32,step=4/8/16/32",)
 
     def fitted(self, artefacts: Artefacts) -> "Bastion":
         """With the candidates that the release reads, or as many as the trace at hand is sure to hold."""
         return self if self.top_k is not None else replace(self, top_k=min(PUBLISHED_WIDTH, artefacts.min_width()))
 
-    @staticmethod
-    def searched(budget: int, depth: int) -> tuple[str, ...]:
-        """What `simlab optimize` tries of it."""
-        return (f"budget={budget},floor=4/8/16/32,step=4/8/16/32",)
-
-    def as_tree(self) -> str:
-        """This policy as `tree` composes it."""
+    def tree_settings(self) -> TreeSettings:
+        """By measured seconds `tree` has the rule; of how many candidates, is said where the trace decides it."""
         if self.cost_model == ROOFLINE or self.top_k is None:
-            return ""
-        return typed_tree(
-            budget=self.budget,
-            top_k=self.top_k,
-            rule="floor",
-            floor=self.floor,
-            step=self.step,
-            doubling=self.doubling,
-            overhead=self.overhead,
-            cost=self.cost,
-        )
+            return {}
+        read = {"top_k": self.top_k, "rule": FLOOR, **self.own_settings(*STOPS[FLOOR])}
+        return {"budget": self.budget, **read}
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on the marginals, the ratio rule above a floor."""
-        table, cost_id = artefacts.cost(self.cost)
-        stages = ALL_STAGES if self.overhead else MODEL_STAGES
-        artefact_ids, roofline = {"cost": cost_id}, None
-        if self.cost_model == ROOFLINE:
-            where = "the target's configuration" if self.target_config == AUTO else self.target_config
-            sizes = layer_sizes(artefacts.target_config(self.target_config), where)
-            artefact_ids["target_config"] = sizes.sizes_id
-            roofline = roofline_rounds(table, sizes, stages)
-        step = self.floor if self.step is None else self.step
-        rule = FloorAndStep(
-            self.budget, table, stages, floor=self.floor, step=step, doubling=self.doubling, roofline=roofline
-        )
-        return Composition(BestFirst(Marginal(self.fitted(artefacts).top_k)), rule, artefact_ids)
+        made = Preset.compose(replace(self.fitted(artefacts), cost_model=MEASURED), artefacts)
+        if self.cost_model == MEASURED:
+            return made
+        assert isinstance(made.rule, FloorAndStep)
+        where = "the target's configuration" if self.target_config == AUTO else self.target_config
+        sizes = layer_sizes(artefacts.target_config(self.target_config), where)
+        rule = replace(made.rule, roofline=roofline_rounds(made.rule.cost, sizes, made.rule.stages))
+        return Composition(made.order, rule, {**made.artefacts, "target_config": sizes.sizes_id})

@@ -1,18 +1,10 @@
 """Best-first trees on fitted probabilities, with any budget rule."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import ClassVar
 
-import numpy as np
-
-from simlab.arrays import Doubles
-from simlab.policies.artefacts import AUTO, Artefacts
-from simlab.policies.composition import Composed, Composition, typed_tree
-from simlab.policies.edges.correction import NUM_CLASSES
-from simlab.policies.edges.models import Calibrated
-from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.rules.stops import FIXED, STOPS, Stop
+from simlab.policies.artefacts import AUTO
+from simlab.policies.named.tree import FIXED, STOPS, Preset, TreeSettings
+from simlab.policies.settings import at_least
 
 _READ_BY = {
     setting: tuple(stop for stop, settings in STOPS.items() if setting in settings)
@@ -21,7 +13,7 @@ _READ_BY = {
 
 
 @dataclass(frozen=True)
-class CalibratedTree(Composed):
+class CalibratedTree(Preset):
     """Best-first on probabilities that a logistic map made of the drafter's, at most ``budget`` drafted tokens.
 
     The map is fitted on another trace, by depth and class of rank, below the spine and elsewhere: `simlab train
@@ -35,7 +27,7 @@ class CalibratedTree(Composed):
     budget: int = 64
     stop: str = FIXED
     table: str = AUTO
-    top_k: int = 64
+    top_k: int = at_least(1, 64)
     threshold: float = 0.02
     floor: int = 32
     step: int | None = None
@@ -44,14 +36,10 @@ class CalibratedTree(Composed):
     look_ahead: int | None = None
     cost: str = AUTO
 
-    source: ClassVar[str] = "TreeSpark 2026, arXiv 2609.22098"
-    exactness: ClassVar[str] = (
-        "its map exact (from released code), on a diffusion drafter; maps by depth and rank are simlab's"
-    )
-    reads: ClassVar[str] = (
-        "the first top_k candidates at each depth; a fitted calibration; a latency profile for ratio, floor, price"
-    )
-    variants: ClassVar[tuple[str, ...]] = (
+    source = "TreeSpark 2026, arXiv 2609.22098"
+    exactness = "its map exact (from released code), on a diffusion drafter; maps by depth and rank are simlab's"
+    reads = "the first top_k candidates at each depth; a fitted calibration; a latency profile for ratio, floor, price"
+    variants = (
         "budget=24",
         "stop=survival",
         "stop=ratio",
@@ -59,6 +47,7 @@ class CalibratedTree(Composed):
         "stop=price",
         "stop=price,rate=60",
     )
+    tries = ("budget=1..{budget}", "stop=ratio/price,budget={budget}")
 
     def __post_init__(self) -> None:
         if self.stop not in STOPS:
@@ -67,43 +56,10 @@ class CalibratedTree(Composed):
             readers = _READ_BY.get(setting.name, tuple(STOPS))
             if self.stop not in readers and getattr(self, setting.name) != setting.default:
                 raise ValueError(f"{setting.name} is read with stop={' or '.join(readers)} alone; stop is {self.stop}")
-        if self.top_k < 1:
-            raise ValueError(f"top_k must be at least 1; got {self.top_k}")
-        _ = self._stop
+        super().__post_init__()
+        self.tree()
 
-    @property
-    def _stop(self) -> Stop:
-        """The budget rule as it is set; refused where a setting has no sense."""
-        names = ("budget", "threshold", "floor", "step", "rate", "memory", "look_ahead", "cost")
-        return Stop(self.stop, **{name: getattr(self, name) for name in names})
-
-    @staticmethod
-    def searched(budget: int, depth: int) -> tuple[str, ...]:
-        """What `simlab optimize` tries of it."""
-        return (f"budget=1..{budget}", f"stop=ratio/price,budget={budget}")
-
-    def as_tree(self) -> str:
-        """This policy as `tree` composes it."""
-        read = {name: getattr(self, name) for name in STOPS[self.stop] if name in _READ_BY}
-        parts: dict[str, int | str] = {
-            "budget": self.budget,
-            "edges": "calibrated",
-            "top_k": self.top_k,
-            "table": self.table,
-        }
-        return typed_tree(**parts, rule=self.stop, **read)
-
-    def compose(self, artefacts: Artefacts) -> Composition:
+    def tree_settings(self) -> TreeSettings:
         """Best-first on calibrated probabilities, one of the rules."""
-        table, table_id = artefacts.table("calibration", self.table)
-        order = BestFirst(Calibrated(edge_map_of(table), table_id, self.top_k))
-        rule, artefact_ids = self._stop.made(artefacts, order)
-        return Composition(order, rule, {"calibration": table_id, **artefact_ids})
-
-
-def edge_map_of(table: Mapping[str, object]) -> Doubles:
-    """The maps of a fitted table, float64 ``[D, 2, classes, 2]``."""
-    edge_map = np.array(table["values"], np.float64)
-    if edge_map.ndim != 4 or edge_map.shape[1:] != (2, NUM_CLASSES, 2):
-        raise ValueError(f"a calibration has values [D, 2, {NUM_CLASSES}, 2]; got {list(edge_map.shape)}; fit it again")
-    return edge_map
+        read = {"edges": "calibrated", "top_k": self.top_k, "table": self.table, "rule": self.stop}
+        return {"budget": self.budget, **read, **self.own_settings(*filter(_READ_BY.get, STOPS[self.stop]))}

@@ -1,18 +1,18 @@
 """A chain, redrafted by a second drafter where it is most probably rejected."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from simlab.policies.artefacts import Artefacts
-from simlab.policies.composition import Composed, Composition, typed_tree
-from simlab.policies.orders.lattice_order import LatticeOrder
+from simlab.policies.composition import Composition
+from simlab.policies.named.tree import Preset, TreeSettings
 from simlab.policies.orders.lattice_sources import BranchSource
 from simlab.policies.orders.redraft_order import RedraftOrder
 from simlab.policies.rules.budgets import FixedBudget
+from simlab.policies.settings import at_least
 
 
 @dataclass(frozen=True)
-class D2SD(Composed):
+class D2SD(Preset):
     """The chain, and a second drafter's chain behind each of the ``branches`` places where it is likeliest to break.
 
     The chain breaks right behind its first i tokens with probability r(i), the product of their probabilities times 1
@@ -26,19 +26,17 @@ class D2SD(Composed):
     a depth are read. The redrafts stand in the trace's channel ``channel``.
     """
 
-    budget: int = 75
-    branches: int = 4
+    budget: int = at_least(1, 75)
+    branches: int = at_least(0, 4, "must not be negative")
     whole: bool = False
     exclude: bool = False
-    width: int | None = None
+    width: int | None = at_least(1, None, "must be at least 1, or left out for first tokens alone")
     channel: str = "d2sd"
 
-    source: ClassVar[str] = "D2SD 2026, arXiv 2606.04446"
-    exactness: ClassVar[str] = (
-        "exact (from the paper), but for the order in which a budget cuts; `exclude` and `width` are simlab's"
-    )
-    reads: ClassVar[str] = "the chain, and the channel of a second drafter: redrafts behind beginnings of the chain"
-    variants: ClassVar[tuple[str, ...]] = (
+    source = "D2SD 2026, arXiv 2606.04446"
+    exactness = "exact (from the paper), but for the order in which a budget cuts; `exclude` and `width` are simlab's"
+    reads = "the chain, and the channel of a second drafter: redrafts behind beginnings of the chain"
+    variants = (
         "budget=24",
         "budget=24,branches=2,exclude=true",
         "budget=24,branches=2,whole=true",
@@ -46,39 +44,28 @@ class D2SD(Composed):
     )
 
     def __post_init__(self) -> None:
-        if self.budget < 1:
-            raise ValueError(f"budget must be at least 1; got {self.budget}")
-        if self.branches < 0:
-            raise ValueError(f"branches must not be negative; got {self.branches}")
-        if self.width is not None and self.width < 1:
-            raise ValueError(f"width must be at least 1, or left out for first tokens alone; got {self.width}")
+        super().__post_init__()
         if self.width is not None and self.exclude:
             raise ValueError("with a width the chain's token stands beside the redraft's, so leave out exclude")
 
-    @staticmethod
-    def searched(budget: int, depth: int) -> tuple[str, ...]:
-        """What `simlab optimize` tries of it."""
+    @classmethod
+    def searched(cls, budget: int, depth: int) -> tuple[str, ...]:
+        """No budgets of first tokens beyond the chain and a redraft behind each of its tokens."""
         return (
             f"branches=1/2/4,budget=1..{min(budget, depth * (depth + 1))}",
             f"branches=2/4,width=2/4,budget=1..{budget}",
         )
 
-    def as_tree(self) -> str:
-        """This policy as `tree` composes it; its own order is in no other."""
+    def tree_settings(self) -> TreeSettings:
+        """With a width best-first on the redrafts; else its order is in no other policy."""
         if self.width is None:
-            return ""
-        return typed_tree(
-            budget=self.budget,
-            edges="redrafts",
-            channel=self.channel,
-            branches=self.branches,
-            whole=self.whole or None,
-            top_k=self.width,
-        )
+            return {}
+        read = {"channel": self.channel, "branches": self.branches, "whole": self.whole or None, "top_k": self.width}
+        return {"budget": self.budget, "edges": "redrafts", **read}
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """Chain and redrafts, a fixed budget."""
-        top_k = (2 if self.exclude else 1) if self.width is None else self.width
-        source = BranchSource(self.channel, count=self.branches, whole=self.whole, top_k=top_k)
-        order = RedraftOrder(source, self.exclude) if self.width is None else LatticeOrder(source)
-        return Composition(order, FixedBudget(self.budget))
+        if self.width is not None:
+            return super().compose(artefacts)
+        source = BranchSource(self.channel, count=self.branches, whole=self.whole, top_k=2 if self.exclude else 1)
+        return Composition(RedraftOrder(source, self.exclude), FixedBudget(self.budget))

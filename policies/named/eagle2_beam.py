@@ -1,17 +1,13 @@
 """A beam on the drafter's own probabilities, reranked to a budget: the shape of EAGLE-2's trees."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from simlab.policies.artefacts import Artefacts
-from simlab.policies.composition import Composed, Composition, typed_tree
-from simlab.policies.edges.models import Marginal
-from simlab.policies.orders.beam import Beam
-from simlab.policies.rules.budgets import FixedBudget
+from simlab.policies.named.tree import Preset, TreeSettings
+from simlab.policies.settings import at_least
 
 
 @dataclass(frozen=True)
-class Eagle2Beam(Composed):
+class Eagle2Beam(Preset):
     """EAGLE-2's beam on marginals: ``beam`` children of each of the ``beam`` best of a depth, then the best of all.
 
     After the root's children the beam goes ``depth`` steps down, so the deepest node lies one deeper, or at the end
@@ -21,32 +17,17 @@ class Eagle2Beam(Composed):
     without its parent.
     """
 
-    budget: int = 59
-    beam: int = 10
-    depth: int = 5
+    budget: int = at_least(1, 59)
+    beam: int = at_least(1, 10)
+    depth: int = at_least(0, 5, "must not be negative")
 
-    source: ClassVar[str] = "EAGLE-2 2024, arXiv 2406.16858; its shape on another drafter's marginals"
-    exactness: ClassVar[str] = "exact (from released code), but for tie order"
-    reads: ClassVar[str] = "the first `beam` candidates at each depth"
-    variants: ClassVar[tuple[str, ...]] = ("budget=24", "budget=24,beam=3,depth=2")
+    source = "EAGLE-2 2024, arXiv 2406.16858; its shape on another drafter's marginals"
+    exactness = "exact (from released code), but for tie order"
+    reads = "the first `beam` candidates at each depth"
+    variants = ("budget=24", "budget=24,beam=3,depth=2")
+    tries = ("beam=2/4/10,depth={depth},budget=1..{budget}",)
 
-    def __post_init__(self) -> None:
-        for name in ("budget", "beam"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
-        if self.depth < 0:
-            raise ValueError(f"depth must not be negative; got {self.depth}")
-
-    @staticmethod
-    def searched(budget: int, depth: int) -> tuple[str, ...]:
-        """What `simlab optimize` tries of it."""
-        return (f"beam=2/4/10,depth={depth},budget=1..{budget}",)
-
-    def as_tree(self) -> str:
-        """This policy as `tree` composes it."""
-        return typed_tree(budget=self.budget, order="beam", top_k=self.beam, width=self.beam, depth=self.depth)
-
-    def compose(self, artefacts: Artefacts) -> Composition:
+    def tree_settings(self) -> TreeSettings:
         """A beam on the marginals, a fixed budget."""
-        order = Beam(Marginal(self.beam), width=self.beam, deepest=self.depth + 1)
-        return Composition(order, FixedBudget(self.budget))
+        beam = {"top_k": self.beam, "width": self.beam, "depth": self.depth}
+        return {"budget": self.budget, "order": "beam", **beam}

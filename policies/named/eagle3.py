@@ -1,20 +1,14 @@
 """Dynamic trees of an EAGLE-3 head, reranked to a budget."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from simlab.channels import POOL
 from simlab.channels.rows import num_beam_nodes
-from simlab.policies.artefacts import Artefacts
-from simlab.policies.composition import Composed, Composition, typed_tree
-from simlab.policies.orders.lattice_order import LatticeOrder
-from simlab.policies.orders.lattice_sources import PoolSource
-from simlab.policies.rules.budgets import FixedBudget
-from simlab.policy import ChannelNeed
+from simlab.policies.named.tree import Preset, TreeSettings
+from simlab.policies.settings import at_least
 
 
 @dataclass(frozen=True)
-class Eagle3(Composed):
+class Eagle3(Preset):
     """EAGLE-3's trees: the best ``budget`` of all nodes that a head's beam looked at; no DFlash drafter runs.
 
     The head says the root's ``top_k`` first tokens; then, ``steps`` times, the ``beam`` best nodes of a depth go
@@ -24,23 +18,20 @@ class Eagle3(Composed):
     more steps is cut to ``steps``, and one of another ``beam`` or ``top_k`` is refused.
     """
 
-    budget: int = 59
-    beam: int = 10
-    top_k: int = 10
-    steps: int = 7
+    budget: int = at_least(1, 59)
+    beam: int = at_least(1, 10)
+    top_k: int = at_least(1, 10)
+    steps: int = at_least(1, 7)
     channel: str = "eagle3"
 
-    source: ClassVar[str] = "EAGLE-3 2025, arXiv 2503.01840; its tree is EAGLE-2's, arXiv 2406.16858"
-    exactness: ClassVar[str] = "exact (from released code), but for tie order"
-    reads: ClassVar[str] = (
-        "the channel of an EAGLE-3 head: `top_k` tokens behind `beam` nodes in each of `steps` passes"
-    )
-    variants: ClassVar[tuple[str, ...]] = ("budget=24", "budget=24,steps=3")
+    source = "EAGLE-3 2025, arXiv 2503.01840; its tree is EAGLE-2's, arXiv 2406.16858"
+    exactness = "exact (from released code), but for tie order"
+    reads = "the channel of an EAGLE-3 head: `top_k` tokens behind `beam` nodes in each of `steps` passes"
+    variants = ("budget=24", "budget=24,steps=3")
+    tries = ("steps=3/5/7,budget=1..{budget}",)
 
     def __post_init__(self) -> None:
-        for name in ("budget", "beam", "top_k", "steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        super().__post_init__()
         num_nodes = num_beam_nodes(self.beam, self.top_k, self.steps)
         if self.budget > num_nodes:
             raise ValueError(
@@ -48,28 +39,7 @@ class Eagle3(Composed):
                 f"budget={self.budget}; give a smaller one, or more steps"
             )
 
-    @staticmethod
-    def searched(budget: int, depth: int) -> tuple[str, ...]:
-        """What `simlab optimize` tries of it."""
-        return (f"steps=3/5/7,budget=1..{budget}",)
-
-    def as_tree(self) -> str:
-        """This policy as `tree` composes it."""
-        read: dict[str, int | str] = {
-            "channel": self.channel,
-            "pool_beam": self.beam,
-            "top_k": self.top_k,
-            "steps": self.steps,
-        }
-        return typed_tree(budget=self.budget, edges="eagle3", **read)
-
-    def compose(self, artefacts: Artefacts) -> Composition:
+    def tree_settings(self) -> TreeSettings:
         """Best-first on the pool, a fixed budget."""
-        source = eagle3_source(self.channel, self.beam, self.top_k, self.steps)
-        return Composition(LatticeOrder(source), FixedBudget(self.budget))
-
-
-def eagle3_source(channel: str, beam: int, top_k: int, steps: int) -> PoolSource:
-    """The pools of an EAGLE-3 head, for which no drafter runs."""
-    need = ChannelNeed(channel, POOL, least=(("steps", steps),), equal=(("beam", beam), ("top_k", top_k)))
-    return PoolSource(need, reads_draft=False)
+        read = {"channel": self.channel, "pool_beam": self.beam, "top_k": self.top_k, "steps": self.steps}
+        return {"budget": self.budget, "edges": "eagle3", **read}

@@ -8,7 +8,6 @@ nodes away from the best tree.
 import math
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import ClassVar
 
 import numpy as np
 
@@ -35,6 +34,7 @@ from simlab.policies.orders.width_caps import (
     proportional_caps,
 )
 from simlab.policies.rules.budgets import FixedBudget
+from simlab.policies.settings import at_least, between, one_of
 from simlab.policy import Needs
 from simlab.recorded import RecordedTexts, Roots
 
@@ -111,24 +111,22 @@ class EntropyWidth(Composed):
     which reads seconds as they pass.
     """
 
-    budget: int = 128
-    caps: str = "proportional"
-    power: float = 1.0
-    base_width: int = 1
-    most_width: int | None = None
-    coverage: float = 0.8
-    least_prob: float = 0.05
+    budget: int = at_least(1, 128)
+    caps: str = one_of(CAPS, "proportional", f"must be one of {', '.join(CAPS)}")
+    power: float = between(0, HIGHEST_POWER, 1.0, f"must be from 0 to {HIGHEST_POWER:g}")
+    base_width: int = at_least(1, 1)
+    most_width: int | None = at_least(1, None, "must be at least 1, or left out")
+    coverage: float = between(0, 1, 0.8)
+    least_prob: float = between(0, 1, 0.05)
     entropies: str = "1.5,3"
     widths: str = "1,8,24"
-    top_k: int = 64
+    top_k: int = at_least(1, 64)
 
-    source: ClassVar[str] = "DDTree++ 2026, github.com/hxri/ddtreeplus"
-    exactness: ClassVar[str] = "exact (from released code), but for what lies beyond top_k and rounding"
-    reads: ClassVar[str] = (
-        "the first top_k candidates at each depth; the drafter's entropy there for proportional and bins"
-    )
-    revision: ClassVar[int] = 2
-    variants: ClassVar[tuple[str, ...]] = (
+    source = "DDTree++ 2026, github.com/hxri/ddtreeplus"
+    exactness = "exact (from released code), but for what lies beyond top_k and rounding"
+    reads = "the first top_k candidates at each depth; the drafter's entropy there for proportional and bins"
+    revision = 2
+    variants = (
         "budget=24",
         "budget=24,power=2,base_width=2,most_width=5,top_k=16",
         "budget=24,caps=coverage",
@@ -137,18 +135,7 @@ class EntropyWidth(Composed):
     )
 
     def __post_init__(self) -> None:
-        for name in ("budget", "base_width", "top_k"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
-        if self.caps not in CAPS:
-            raise ValueError(f"caps must be one of {', '.join(CAPS)}; got {self.caps}")
-        if self.most_width is not None and self.most_width < 1:
-            raise ValueError(f"most_width must be at least 1, or left out; got {self.most_width}")
-        if not 0 <= self.power <= HIGHEST_POWER:
-            raise ValueError(f"power must be from 0 to {HIGHEST_POWER:g}; got {self.power}")
-        for name in ("coverage", "least_prob"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be from 0 to 1; got {getattr(self, name)}")
+        super().__post_init__()
         self._bins()
 
     def compose(self, artefacts: Artefacts) -> Composition:

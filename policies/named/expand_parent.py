@@ -1,99 +1,21 @@
-"""Trees that take all children of a node at once: the shape that JetSpec released.
+"""The shape that JetSpec released: trees that take all children of a node at once."""
 
-JetSpec (2026, arXiv 2606.18394): nodes wait in a heap by their path scores; the best is taken out and its first
-candidates enter together, in the order of their ranks. So a tree holds weak siblings of strong nodes, and is not the
-best of its size.
-"""
-
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass
 
 import numpy as np
 
-from simlab.arrays import Doubles, Floats, Ints, Shorts
-from simlab.draft import Draft
-from simlab.grid import STEPS_PER_NAT
-from simlab.jit import kernel
 from simlab.policies.artefacts import Artefacts
-from simlab.policies.composition import Composed, Composition, typed_tree
-from simlab.policies.edges.children import ELSEWHERE, SPINE, Children, empty_children, fill_marginal
-from simlab.policies.edges.lattice import lattice_of
-from simlab.policies.kernels.take_in_order import insert_true_path
-from simlab.policies.kernels.take_lattice import expand_into, expand_lattice, tree_buffers_for
-from simlab.policies.kernels.true_places import DEPTHS, PARENTS, RANKS, TOKENS
-from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
+from simlab.policies.composition import Composition
+from simlab.policies.named.tree import Preset, TreeSettings
+from simlab.policies.orders.expand_parent import ExpandParent
 from simlab.policies.rules.budgets import FixedBudget
-from simlab.policy import Needs
-from simlab.recorded import RecordedTexts, Roots
+from simlab.policies.settings import at_least
 
 NO_CAPS, BY_GAP = "none", "top2gap"
 
 
-@dataclass(frozen=True, slots=True)
-class ExpandParent:
-    """Node after node, from the root on, has its children enter: the next is the one with the best path score.
-
-    Equal path scores go by the smaller ranks, a prefix first. A node of the last depth has no children and is passed
-    over.
-
-    Attributes:
-        width: the most children of a node, and the ranks that are read.
-        caps: the most children at each depth, from the first on; deeper ones as the last; empty: ``width``.
-        gap: slope and middle of a cap that falls with the gap between the first two candidates; None: no such cap.
-    """
-
-    width: int
-    caps: tuple[int, ...] = ()
-    gap: tuple[float, float] | None = None
-    has_probabilities: bool = field(default=True, init=False)
-    scores_fall: bool = field(default=False, init=False)
-
-    @property
-    def key(self) -> str:
-        """The name and the settings of this order."""
-        return f"expand-parent:{self.width}:{self.caps}:{self.gap}"
-
-    @property
-    def needs(self) -> Needs:
-        """So many ranks as a node has children."""
-        return Needs(top_k=self.width)
-
-    def nodes(self, draft: Draft, most: int) -> OrderedNodes:
-        """The first nodes at one root."""
-        marginals = draft.drafted()
-        counts = np.diff(marginals.offsets)
-        tree, scores = _tree(
-            marginals.ids,
-            marginals.log_probs,
-            counts,
-            self.width,
-            self._caps(len(counts)),
-            self._gap(),
-            draft.root_token,
-            most,
-        )
-        return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
-
-    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
-        """The first nodes at all roots of some texts, as a layer."""
-        roots = texts.drafted()
-        layer, caps = empty_layer(roots, most, with_scores), self._caps(roots.counts.shape[1])
-        columns = layer.insertions, layer.num_available, layer.score_rows
-        _fill_layer(roots, self.width, caps, self._gap(), most, *columns)
-        return layer
-
-    def _caps(self, num_depths: int) -> Ints:
-        caps = self.caps or (self.width,)
-        widths = np.full(num_depths, caps[-1], np.int32)
-        widths[: len(caps)] = caps[:num_depths]
-        return np.clip(widths, 1, self.width)
-
-    def _gap(self) -> Doubles:
-        return np.array(() if self.gap is None else self.gap, np.float64)
-
-
 @dataclass(frozen=True)
-class ExpandParentTree(Composed):
+class ExpandParentTree(Preset):
     """The best node so far takes its ``width`` first candidates as children, all at once, up to ``budget`` tokens.
 
     The release counts the root: its benchmark's budget of 255 is 254 here. ``caps`` are the most children by depth:
@@ -104,42 +26,33 @@ class ExpandParentTree(Composed):
     runs the drafter once more behind its own chain.
     """
 
-    budget: int = 254
-    width: int = 7
+    budget: int = at_least(1, 254)
+    width: int = at_least(1, 7)
     caps: str = NO_CAPS
     gap_slope: float = 1.0
     gap_middle: float = 1.0
 
-    source: ClassVar[str] = "JetSpec 2026, arXiv 2606.18394"
-    exactness: ClassVar[str] = (
-        "shape exact (from released code), but for precision and tie order; without its chain extension"
-    )
-    reads: ClassVar[str] = "the first `width` candidates at each depth"
-    variants: ClassVar[tuple[str, ...]] = (
+    source = "JetSpec 2026, arXiv 2606.18394"
+    exactness = "shape exact (from released code), but for precision and tie order; without its chain extension"
+    reads = "the first `width` candidates at each depth"
+    variants = (
         "budget=24",
         "budget=24,caps=top2gap",
         'budget=24,caps="4,3,1"',
         'budget=24,caps="4,2.."',
     )
+    tries = ("width=2/3/4/7,budget=1..{budget}",)
 
     def __post_init__(self) -> None:
-        for name in ("budget", "width"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        super().__post_init__()
         if not (np.isfinite(self.gap_slope) and np.isfinite(self.gap_middle)):
             raise ValueError(f"gap_slope and gap_middle must be numbers; got {self.gap_slope} and {self.gap_middle}")
         self._listed()
 
-    @staticmethod
-    def searched(budget: int, depth: int) -> tuple[str, ...]:
-        """What `simlab optimize` tries of it."""
-        return (f"width=2/3/4/7,budget=1..{budget}",)
-
-    def as_tree(self) -> str:
-        """This policy as `tree` composes it."""
-        if self.caps != NO_CAPS:
-            return ""
-        return typed_tree(budget=self.budget, order="expand-parent", width=self.width)
+    def tree_settings(self) -> TreeSettings:
+        """Without caps `tree` has the shape."""
+        read = {"order": "expand-parent", "width": self.width}
+        return {"budget": self.budget, **read} if self.caps == NO_CAPS else {}
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """The shape with its caps, a fixed budget."""
@@ -158,50 +71,3 @@ class ExpandParentTree(Composed):
             raise ValueError(f'caps must be {NO_CAPS}, {BY_GAP}, or numbers from 1 such as "7,7,1.."; got {self.caps}')
         listed = tuple(min(cap, self.width) for cap in listed)
         return listed if self.caps.endswith("..") else (*listed, self.width)
-
-
-@kernel
-def _tree(
-    ids: Ints, log_probs: Floats, counts: Ints, width: int, caps: Ints, gap: Doubles, root_token: int, most: int
-) -> tuple[Ints, Doubles]:
-    children = empty_children(counts.size, width)
-    fill_marginal(children, ids, log_probs, counts, 0, width)
-    _cap(children, caps, gap)
-    return expand_lattice(lattice_of(children), root_token, most, width)
-
-
-@kernel
-def _fill_layer(
-    roots: Roots,
-    width: int,
-    caps: Ints,
-    gap: Doubles,
-    most: int,
-    insertions: Shorts,
-    available: Ints,
-    scores: Doubles,
-) -> None:
-    """A row for each root."""
-    children, buffers = empty_children(roots.counts.shape[1], width), tree_buffers_for(most)
-    for root in range(roots.counts.shape[0]):
-        fill_marginal(children, roots.ids, roots.log_probs, roots.counts[root], roots.starts[root], width)
-        _cap(children, caps, gap)
-        number = expand_into(lattice_of(children), -1, width, buffers)
-        insert_true_path(buffers.tree[:, : number + 1], roots.true_ranks[root], insertions[root])
-        available[root] = number
-        if scores.shape[1] > 0:
-            for node in range(number + 1):
-                scores[root, node] = buffers.costs[node] / -STEPS_PER_NAT + 0.0
-
-
-@kernel
-def _cap(children: Children, caps: Ints, gap: Doubles) -> None:
-    """Leave at each depth as many candidates as its cap allows; below the spine and elsewhere are one list."""
-    for depth in range(caps.size):
-        start, most = children.starts[SPINE, depth], int(caps[depth])
-        if gap.size > 0 and children.ends[SPINE, depth] > start + 1:
-            between = (children.costs[start + 1] - children.costs[start]) / STEPS_PER_NAT
-            share = 1.0 / (1.0 + np.exp(gap[0] * (between - gap[1])))
-            most = min(most, max(1, int(np.rint(most * share))))
-        end = min(children.ends[SPINE, depth], start + most)
-        children.ends[SPINE, depth] = children.ends[ELSEWHERE, depth] = end

@@ -1,21 +1,22 @@
 """Trees on paths that a block drafter was run behind, as JetSpec's paper describes them."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from simlab.channels import POOL
 from simlab.policies.artefacts import Artefacts
-from simlab.policies.composition import Composed, Composition, typed_tree
+from simlab.policies.composition import Composition
+from simlab.policies.named.tree import Preset, TreeSettings
 from simlab.policies.orders.lattice_order import BestPaths, LatticeOrder, WholeFamilies
 from simlab.policies.orders.lattice_sources import PoolSource
 from simlab.policies.rules.budgets import FixedBudget
+from simlab.policies.settings import at_least, one_of
 from simlab.policy import ChannelNeed
 
 FAMILIES, BEST = "expand-parent", "best-first"
 
 
 @dataclass(frozen=True)
-class JetSpec(Composed):
+class JetSpec(Preset):
     """Up to ``budget`` drafted tokens of a pool in which every token is scored given its whole path.
 
     Depth by depth, a causal head is run again behind the ``beam`` most probable paths, whose tokens fill the first
@@ -24,38 +25,23 @@ class JetSpec(Composed):
     release builds trees on the rows of one pass: that is `expand-parent` on the head's own draft set.
     """
 
-    budget: int = 254
-    beam: int = 10
-    width: int = 7
-    order: str = FAMILIES
+    budget: int = at_least(1, 254)
+    beam: int = at_least(1, 10)
+    width: int = at_least(1, 7)
+    order: str = one_of((FAMILIES, BEST), FAMILIES)
     channel: str = "jetspec"
 
-    source: ClassVar[str] = "JetSpec 2026, arXiv 2606.18394"
-    exactness: ClassVar[str] = (
-        "reconstruction (from the paper's text: scores given the path were not released; the beam is simlab's)"
-    )
-    reads: ClassVar[str] = (
-        "the channel of a drafter that runs behind `beam` paths a depth, with `width` tokens behind each"
-    )
-    variants: ClassVar[tuple[str, ...]] = ("budget=24", "budget=24,order=best-first")
+    source = "JetSpec 2026, arXiv 2606.18394"
+    exactness = "reconstruction (from the paper's text: scores given the path were not released; the beam is simlab's)"
+    reads = "the channel of a drafter that runs behind `beam` paths a depth, with `width` tokens behind each"
+    variants = ("budget=24", "budget=24,order=best-first")
+    tries = ("order=expand-parent/best-first,budget=1..{budget}",)
 
-    def __post_init__(self) -> None:
-        for name in ("budget", "beam", "width"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
-        if self.order not in (FAMILIES, BEST):
-            raise ValueError(f"order is one of {FAMILIES}, {BEST}; got {self.order}")
-
-    @staticmethod
-    def searched(budget: int, depth: int) -> tuple[str, ...]:
-        """What `simlab optimize` tries of it."""
-        return (f"order={FAMILIES}/{BEST},budget=1..{budget}",)
-
-    def as_tree(self) -> str:
-        """This policy as `tree` composes it."""
+    def tree_settings(self) -> TreeSettings:
+        """On its channel the same trees; `tree` does not ask how many tokens were kept behind a path."""
         width = self.width if self.order == FAMILIES else None
-        read: dict[str, int | str] = {"channel": self.channel, "pool_beam": self.beam}
-        return typed_tree(budget=self.budget, edges="pool", order=self.order, width=width, **read)
+        read = {"width": width, "channel": self.channel, "pool_beam": self.beam}
+        return {"budget": self.budget, "edges": "pool", "order": self.order, **read}
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """The shape on the pool, a fixed budget."""

@@ -1,7 +1,6 @@
 """JetSpec's released tree, and a chain below its leaf where the drafter was sure all along."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 
@@ -19,9 +18,10 @@ from simlab.policies.edges.lattice import lattice_of
 from simlab.policies.kernels.take_in_order import insert_true_path
 from simlab.policies.kernels.take_lattice import expand_into, tree_buffers_for
 from simlab.policies.kernels.true_places import PARENTS, RANKS
-from simlab.policies.named.expand_parent import ExpandParent
+from simlab.policies.orders.expand_parent import ExpandParent
 from simlab.policies.orders.node_order import NEVER, OrderedNodes, OrderLayer, empty_layer
 from simlab.policies.rules.budgets import FixedBudget
+from simlab.policies.settings import at_least
 from simlab.policy import Asked, ChannelNeed, Needs
 from simlab.recorded import RecordedTexts, Roots
 
@@ -133,23 +133,22 @@ class JetSpecExtended(Composed):
     """
 
     tree_budget: int = 254
-    width: int = 7
+    width: int = at_least(2, 7, "must be at least 2, for a gap between two candidates")
     gap: float = 1.0
     length: int = 7
     channel: str = "extension"
 
-    source: ClassVar[str] = "JetSpec 2026, arXiv 2606.18394"
-    exactness: ClassVar[str] = (
+    source = "JetSpec 2026, arXiv 2606.18394"
+    exactness = (
         "tree and gate exact (from released code), but for precision and tie order; the longer block is simlab's"
     )
-    reads: ClassVar[str] = "the first `width` candidates at each depth, and the drafter's own branch behind its chain"
-    variants: ClassVar[tuple[str, ...]] = ("tree_budget=24,gap=0.1", "tree_budget=12,width=2,gap=0.0,length=2")
+    reads = "the first `width` candidates at each depth, and the drafter's own branch behind its chain"
+    variants = ("tree_budget=24,gap=0.1", "tree_budget=12,width=2,gap=0.0,length=2")
 
     def __post_init__(self) -> None:
         if min(self.tree_budget, self.length) < 1:
             raise ValueError(f"tree_budget and length must be at least 1; got {self.tree_budget} and {self.length}")
-        if self.width < 2:
-            raise ValueError(f"width must be at least 2, for a gap between two candidates; got {self.width}")
+        super().__post_init__()
         if not np.isfinite(self.gap):
             raise ValueError(f"gap must be a number; got {self.gap}")
 
@@ -158,9 +157,9 @@ class JetSpecExtended(Composed):
         """The tree and the chain below it."""
         return self.tree_budget + self.length
 
-    @staticmethod
-    def searched(budget: int, depth: int) -> tuple[str, ...]:
-        """What `simlab optimize` tries of it."""
+    @classmethod
+    def searched(cls, budget: int, depth: int) -> tuple[str, ...]:
+        """Trees of a few sizes, with room for a chain below each."""
         sizes = "/".join(str(size) for size in (8, 16, 32, 64, 128, 256) if size + depth <= budget)
         return (f"gap=0.5/1/2,tree_budget={sizes},length={depth}",) if sizes else ()
 
@@ -236,22 +235,10 @@ def _fill_layer(
     scores: Doubles,
     asked: Ints,
 ) -> None:
-    """A row for each root.
+    """A row of the layer for each root, and what is ``asked`` there, int32 ``[N]``; settings as in `ExtendedFamilies`.
 
-    Args:
-        roots: of all texts.
-        width: and so on as `ExtendedFamilies` has them.
-        tree_budget: see there.
-        gap: see there.
-        length: of every extension.
-        ids: int32 ``[S]``, the first candidate of each row of the branches.
-        log_probs: float32 ``[S]``.
-        rows: int64 ``[N]``, the first row behind each root's whole chain; -1: it has none.
-        most: nodes that are told apart.
-        insertions: of the layer, to be filled.
-        available: see there.
-        scores: see there.
-        asked: int32 ``[N]``, to be filled.
+    ``ids`` int32 and ``log_probs`` float32 ``[S]`` are the first candidates of the rows of the branches, ``rows`` int64
+    ``[N]`` the first row behind each root's whole chain, -1 where it has none; ``most`` nodes are told apart.
     """
     num_depths = roots.counts.shape[1]
     children, buffers = empty_children(num_depths, width), tree_buffers_for(tree_budget)

@@ -6,13 +6,13 @@ the drafter's marginals, with a fixed number of tokens.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from simlab.policies.artefacts import Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.edges.models import Marginal
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.rules.budgets import SharedBudget
+from simlab.policies.settings import at_least
 
 
 @dataclass(frozen=True)
@@ -23,17 +23,11 @@ class JointBudget(Composed):
     probabilities that of the text which came first is taken. A text alone gets `DDTree`'s tree.
     """
 
-    budget: int
+    budget: int = at_least(1)
 
-    source: ClassVar[str] = "DSpark 2026, arXiv 2607.05147"
-    exactness: ClassVar[str] = (
-        "reconstruction (its sort over a batch, on trees; the marginals in place of its confidence head)"
-    )
-    reads: ClassVar[str] = "every kept candidate, up to the exact budget of the trace"
-
-    def __post_init__(self) -> None:
-        if self.budget < 1:
-            raise ValueError(f"budget must be at least 1; got {self.budget}")
+    source = "DSpark 2026, arXiv 2607.05147"
+    exactness = "reconstruction (its sort over a batch, on trees; the marginals in place of its confidence head)"
+    reads = "every kept candidate, up to the exact budget of the trace"
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on the marginals, the budget shared out; a text alone gets all of it."""

@@ -5,8 +5,7 @@ probabilities, and keeps as many as make expected tokens times passes per second
 it is done for trees.
 """
 
-from dataclasses import KW_ONLY, dataclass, field
-from typing import ClassVar
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
@@ -19,10 +18,10 @@ from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.costs.curves import ALL_STAGES, RoundCosts, costs_at, round_costs
 from simlab.policies.edges.models import Marginal
-from simlab.policies.named.caddtree import check_sizes
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.node_order import OrderLayer
-from simlab.policies.rules.budgets import FULL_SCAN, BestRatio, next_text, shared_sizes
+from simlab.policies.rules.budgets import FULL_SCAN, BestRatio, ReadsFallingPaths, next_text, shared_sizes
+from simlab.policies.settings import ALL_SIZES, at_least
 
 
 @dataclass(frozen=True)
@@ -37,20 +36,17 @@ class JointThroughput(Composed):
     named should be of as many. A text alone gets the tree of `caddtree` with look_ahead=0,overhead=true.
     """
 
-    budget: int
-    look_ahead: int = 0
+    budget: int = at_least(1)
+    look_ahead: int = at_least(0, 0, ALL_SIZES)
     cost: str = AUTO
 
-    source: ClassVar[str] = "DSpark 2026, arXiv 2607.05147"
-    exactness: ClassVar[str] = (
+    source = "DSpark 2026, arXiv 2607.05147"
+    exactness = (
         "reconstruction (its throughput rule, on trees; the marginals in place of its confidence head, and latencies "
         "of equal trees in place of its profile of passes)"
     )
-    reads: ClassVar[str] = "every kept candidate, up to the exact budget of the trace; a latency profile"
-    variants: ClassVar[tuple[str, ...]] = ("budget=24", "budget=24,look_ahead=1")
-
-    def __post_init__(self) -> None:
-        check_sizes(budget=self.budget, look_ahead=self.look_ahead)
+    reads = "every kept candidate, up to the exact budget of the trace; a latency profile"
+    variants = ("budget=24", "budget=24,look_ahead=1")
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on the marginals, the throughput rule."""
@@ -60,7 +56,7 @@ class JointThroughput(Composed):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SharedThroughput:
+class SharedThroughput(ReadsFallingPaths):
     """The number over all texts of a batch with the most expected tokens per second; of several the smallest.
 
     Where fewer texts are running than the prices are of, no number is tried whose mean has no price.
@@ -77,9 +73,6 @@ class SharedThroughput:
     stages: tuple[str, ...] = ALL_STAGES
     _: KW_ONLY
     look_ahead: int = FULL_SCAN
-    needs_scores: bool = field(default=True, init=False)
-    needs_probabilities: bool = field(default=True, init=False)
-    needs_falling: bool = field(default=True, init=False)
 
     def sizes(self, layer: OrderLayer, contexts: Longs) -> Ints:
         self.check_batch(1)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from simlab.cost import CostTable
 from simlab.policies.artefacts import AUTO, Artefacts
@@ -42,12 +41,10 @@ class Router(RoutedRecipe):
     rate: float | None = None
     cost: str = AUTO
 
-    source: ClassVar[str] = "simlab, after WhiFlash 2026, arXiv 2606.07710"
-    exactness: ClassVar[str] = "exact (by definition)"
-    reads: ClassVar[str] = (
-        "what its routes read; by entropy the target's rows; by network its channel and a latency profile"
-    )
-    variants: ClassVar[tuple[str, ...]] = (
+    source = "simlab, after WhiFlash 2026, arXiv 2606.07710"
+    exactness = "exact (by definition)"
+    reads = "what its routes read; by entropy the target's rows; by network its channel and a latency profile"
+    variants = (
         'routes="ddtree:budget=16|ar",by=entropy,cuts=1.5',
         'routes="ar|chain|ddtree:budget=16",by=accepted,cuts="0|3"',
         'routes="ddtree:budget=16|chain:length=3",by=context,cuts=64',

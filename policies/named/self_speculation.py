@@ -1,21 +1,13 @@
 """A target that drafts for itself: which nodes of its trees carry masks."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from simlab.policies.artefacts import Artefacts
-from simlab.policies.composition import Composed, Composition, typed_tree
-from simlab.policies.edges.models import Marginal
-from simlab.policies.named.chain import SpineOrder
-from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.rules.budgets import FixedBudget
-
-BEST_FIRST, CHAIN = "best-first", "chain"
-_ORDERS = (BEST_FIRST, CHAIN)
+from simlab.policies.named.tree import Preset, TreeSettings
+from simlab.policies.settings import at_least, one_of
 
 
 @dataclass(frozen=True)
-class SelfSpeculation(Composed):
+class SelfSpeculation(Preset):
     """The ``budget`` most probable tokens of the target's own masks, with masks behind nodes 0 to ``masked``.
 
     With ``masked=-1`` no node of a tree carries masks: a pass that drafts and one that verifies take turns, which is
@@ -28,17 +20,17 @@ class SelfSpeculation(Composed):
     the rows of every mode.
     """
 
-    budget: int = 4
-    masked: int = 0
-    order: str = BEST_FIRST
+    budget: int = at_least(1, 4)
+    masked: int = at_least(-1, 0, "is the number of a node, or -1 for none")
+    order: str = one_of(("best-first", "chain"), "best-first")
 
-    source: ClassVar[str] = "Samragh and others 2025, arXiv 2507.11851"
-    exactness: ClassVar[str] = (
+    source = "Samragh and others 2025, arXiv 2507.11851"
+    exactness = (
         "reconstruction: modes as the paper tells them, trees by the masks' own probabilities in place of its sampler; "
         "modes in between are simlab's"
     )
-    reads: ClassVar[str] = "the candidates of a draft set that the target made with its own masks"
-    variants: ClassVar[tuple[str, ...]] = (
+    reads = "the candidates of a draft set that the target made with its own masks"
+    variants = (
         "budget=24,masked=-1",
         "budget=24,masked=0",
         "budget=24,masked=3",
@@ -46,19 +38,6 @@ class SelfSpeculation(Composed):
         "budget=24,masked=1,order=chain",
     )
 
-    def __post_init__(self) -> None:
-        if self.budget < 1:
-            raise ValueError(f"budget must be at least 1; got {self.budget}")
-        if self.masked < -1:
-            raise ValueError(f"masked is the number of a node, or -1 for none; got {self.masked}")
-        if self.order not in _ORDERS:
-            raise ValueError(f"order is one of {', '.join(_ORDERS)}; got {self.order}")
-
-    def as_tree(self) -> str:
-        """This policy as `tree` composes it."""
-        return typed_tree(budget=self.budget, order=self.order, masked=self.masked)
-
-    def compose(self, artefacts: Artefacts) -> Composition:
+    def tree_settings(self) -> TreeSettings:
         """One of two orders, a fixed budget, and where masks stand."""
-        order = BestFirst(Marginal()) if self.order == BEST_FIRST else SpineOrder()
-        return Composition(order, FixedBudget(self.budget), masked=self.masked)
+        return self.own_settings("budget", "order", "masked")

@@ -7,7 +7,6 @@ table is best for every size, and sizes are all that is searched.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from simlab.policies.composition import Composed, Composition
 from simlab.policies.costs.curves import ALL_STAGES
 from simlab.policies.orders.node_order import StaticOrder
 from simlab.policies.rules.budgets import FixedBudget, expected_tokens
+from simlab.policies.settings import at_least, one_of
 
 FIXED, HARDWARE = "fixed", "hardware"
 
@@ -37,35 +37,24 @@ class Sequoia(Composed):
     the root, by default the middle one of the contexts that were measured.
     """
 
-    budget: int = 64
+    budget: int = at_least(1, 64)
     table: str = AUTO
-    size: str = FIXED
-    context: int | None = None
+    size: str = one_of((FIXED, HARDWARE), FIXED, f"must be {FIXED} or {HARDWARE}")
+    context: int | None = at_least(0, None)
     cost: str = AUTO
 
-    source: ClassVar[str] = "Sequoia 2024, arXiv 2402.12374"
-    exactness: ClassVar[str] = (
+    source = "Sequoia 2024, arXiv 2402.12374"
+    exactness = (
         "exact (from paper) for tree and size; frequencies by depth and rank, and one context for all, are simlab's"
     )
-    reads: ClassVar[str] = (
-        "as many candidates at each depth as its table has ranks; the table; a latency profile for hardware"
-    )
-    variants: ClassVar[tuple[str, ...]] = ("budget=24", "size=hardware")
+    reads = "as many candidates at each depth as its table has ranks; the table; a latency profile for hardware"
+    variants = ("budget=24", "size=hardware")
+    tries = ("budget=1..{budget}",)
 
     def __post_init__(self) -> None:
-        if self.budget < 1:
-            raise ValueError(f"budget must be at least 1; got {self.budget}")
-        if self.size not in (FIXED, HARDWARE):
-            raise ValueError(f"size must be {FIXED} or {HARDWARE}; got {self.size}")
+        super().__post_init__()
         if self.context is not None and self.size != HARDWARE:
             raise ValueError(f"context is where size={HARDWARE} weighs seconds; with size={self.size} leave it out")
-        if self.context is not None and self.context < 0:
-            raise ValueError(f"context must be at least 0; got {self.context}")
-
-    @staticmethod
-    def searched(budget: int, depth: int) -> tuple[str, ...]:
-        """What `simlab optimize` tries of it."""
-        return (f"budget=1..{budget}",)
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """The order of the table, a budget that is the same in every round."""

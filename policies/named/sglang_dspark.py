@@ -4,8 +4,7 @@ From SGLang 0.5.23, ``sglang/srt/speculative/dspark_components/`` (``dspark_plan
 ``dspark_sts.py``) and ``sglang/kernels/ops/speculative/dspark/dspark_schedule.py``.
 """
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,8 +14,10 @@ from simlab.errors import PolicyError
 from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.costs.curves import ALL_STAGES, probed_seconds
-from simlab.policies.named.chain import LONGEST_BLOCK, SpineOrder
+from simlab.policies.named.chain import LONGEST_BLOCK
+from simlab.policies.orders.chain_orders import SpineOrder
 from simlab.policies.orders.node_order import OrderLayer
+from simlab.policies.rules.budgets import ReadsFallingPaths
 from simlab.policies.rules.serving import (
     LateConfidences,
     best_lengths,
@@ -26,6 +27,7 @@ from simlab.policies.rules.serving import (
     log_probs_of,
     sigmoid,
 )
+from simlab.policies.settings import at_least
 
 LEAST_SURVIVAL = 1e-6
 """Tokens that are less probable than this are not verified."""
@@ -46,30 +48,23 @@ class SglangDSpark(Composed):
     is of texts served together, so it takes ``--batch``; a text alone gets present confidences.
     """
 
-    budget: int = LONGEST_BLOCK
-    staleness: int = 2
+    budget: int = at_least(1, LONGEST_BLOCK)
+    staleness: int = at_least(0, 2, "must be 0 or more drafts")
     temperatures: str = ""
-    probe: int | None = None
-    context: int = PROFILED_CONTEXT
+    probe: int | None = at_least(1, None, "must be at least 1 token")
+    context: int = at_least(1, PROFILED_CONTEXT, "must be at least 1 token")
     cost: str = AUTO
 
-    source: ClassVar[str] = "SGLang 0.5.23, DSpark planner"
-    exactness: ClassVar[str] = (
+    source = "SGLang 0.5.23, DSpark planner"
+    exactness = (
         "exact (from sglang 0.5.23's released code) but for the drafter's first probability in place of its confidence "
         "head, passes without prefills, and a table read from simlab's latencies in place of its profile"
     )
-    reads: ClassVar[str] = "the first candidate at each depth; a latency profile"
-    variants: ClassVar[tuple[str, ...]] = ("", "probe=1,budget=5,temperatures=1.25")
+    reads = "the first candidate at each depth; a latency profile"
+    variants = ("", "probe=1,budget=5,temperatures=1.25")
 
     def __post_init__(self) -> None:
-        if self.budget < 1:
-            raise ValueError(f"budget must be at least 1; got {self.budget}")
-        if self.staleness < 0:
-            raise ValueError(f"staleness must be 0 or more drafts; got {self.staleness}")
-        if self.probe is not None and self.probe < 1:
-            raise ValueError(f"probe must be at least 1 token; got {self.probe}")
-        if self.context < 1:
-            raise ValueError(f"context must be at least 1 token; got {self.context}")
+        super().__post_init__()
         _ = self._temperatures
 
     @property
@@ -90,7 +85,7 @@ class SglangDSpark(Composed):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DSparkPlanner:
+class DSparkPlanner(ReadsFallingPaths):
     """SGLang's rule; see `SglangDSpark`.
 
     Attributes:
@@ -110,9 +105,6 @@ class DSparkPlanner:
     probe: int | None
     context: int
     stages: tuple[str, ...] = ALL_STAGES
-    needs_scores: bool = field(default=True, init=False)
-    needs_probabilities: bool = field(default=True, init=False)
-    needs_falling: bool = field(default=True, init=False)
 
     def seconds(self, num_texts: int, depth: int) -> Doubles:
         """The profile, float64 ``[S * (D + 1) + 1]``: seconds of passes by tokens."""

@@ -1,17 +1,13 @@
 """Best-first trees that end where paths become too unlikely."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from simlab.policies.artefacts import Artefacts
-from simlab.policies.composition import Composed, Composition, typed_tree
-from simlab.policies.edges.models import Marginal
-from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.rules.budgets import SurvivalBudget
+from simlab.policies.named.tree import SURVIVAL, Preset, TreeSettings
+from simlab.policies.settings import PROBABILITY, at_least, between
 
 
 @dataclass(frozen=True)
-class SurvivalThreshold(Composed):
+class SurvivalThreshold(Preset):
     """Best-first, as long as a path's probability is at least ``threshold``; at most ``budget`` drafted tokens.
 
     TreeSpark's stop rule on the marginals; there a head's conditional probabilities are calibrated first and 8 children
@@ -20,28 +16,14 @@ class SurvivalThreshold(Composed):
     ladder has 0, which stops nothing before ``budget``.
     """
 
-    threshold: float = 0.02
-    budget: int = 64
+    threshold: float = between(0, 1, 0.02, PROBABILITY)
+    budget: int = at_least(1, 64)
 
-    source: ClassVar[str] = "TreeSpark 2026, arXiv 2609.22098"
-    exactness: ClassVar[str] = "its stop rule exact (from released code), on another edge model"
-    reads: ClassVar[str] = "every kept candidate, up to the exact budget of the trace"
+    source = "TreeSpark 2026, arXiv 2609.22098"
+    exactness = "its stop rule exact (from released code), on another edge model"
+    reads = "every kept candidate, up to the exact budget of the trace"
+    tries = ("threshold=0.01/0.02/0.05/0.1/0.2/0.3/0.5,budget={budget}",)
 
-    def __post_init__(self) -> None:
-        if self.budget < 1:
-            raise ValueError(f"budget must be at least 1; got {self.budget}")
-        if not 0 <= self.threshold <= 1:
-            raise ValueError(f"threshold must be a probability; got {self.threshold}")
-
-    @staticmethod
-    def searched(budget: int, depth: int) -> tuple[str, ...]:
-        """What `simlab optimize` tries of it."""
-        return (f"threshold=0.01/0.02/0.05/0.1/0.2/0.3/0.5,budget={budget}",)
-
-    def as_tree(self) -> str:
-        """This policy as `tree` composes it."""
-        return typed_tree(budget=self.budget, rule="survival", threshold=self.threshold)
-
-    def compose(self, artefacts: Artefacts) -> Composition:
+    def tree_settings(self) -> TreeSettings:
         """Best-first on the marginals, a threshold."""
-        return Composition(BestFirst(Marginal()), SurvivalBudget(self.budget, self.threshold))
+        return {"budget": self.budget, "rule": SURVIVAL, "threshold": self.threshold}

@@ -1,28 +1,50 @@
 """Any edges with any order and any rule: the parts of the other policies, put together as one likes."""
 
-import math
+import json
+import re
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from typing import Any, TypeAlias
 
 from simlab.channels import POOL
 from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.composition import Composed, Composition
-from simlab.policies.edges.models import Calibrated, EdgeModel, Marginal, NGramCorrected
-from simlab.policies.named.adaflash import BeforeDoubt
-from simlab.policies.named.calibrated import edge_map_of
-from simlab.policies.named.chain import SpineOrder
-from simlab.policies.named.eagle3 import eagle3_source
-from simlab.policies.named.expand_parent import ExpandParent
-from simlab.policies.named.presto import SOURCES, corpus_of
+from simlab.policies.costs.curves import ALL_STAGES, MODEL_STAGES
+from simlab.policies.edges.models import Calibrated, EdgeModel, Marginal, NGramCorrected, edge_map_of
+from simlab.policies.edges.ngram import empty_counts
 from simlab.policies.orders.beam import EVERY_DEPTH, Beam
 from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.orders.chain_orders import GAP, MISS, BranchedChain
+from simlab.policies.orders.chain_orders import GAP, MISS, BranchedChain, SpineOrder
+from simlab.policies.orders.expand_parent import ExpandParent
 from simlab.policies.orders.lattice_order import BestPaths, LatticeOrder, WholeFamilies
-from simlab.policies.orders.lattice_sources import BranchSource, LatticeSource, PoolSource, TransitionSource
+from simlab.policies.orders.lattice_sources import (
+    BranchSource,
+    LatticeSource,
+    PoolSource,
+    TransitionSource,
+    eagle3_source,
+)
 from simlab.policies.orders.node_order import NodeOrder
-from simlab.policies.rules.stops import FIXED, STOPS, Stop
+from simlab.policies.rules.budgets import (
+    FULL_SCAN,
+    BeforeDoubt,
+    BestRatio,
+    BudgetRule,
+    FixedBudget,
+    FixedPrice,
+    FloorAndStep,
+    SurvivalBudget,
+)
+from simlab.policies.rules.online_price import OnlinePrice
+from simlab.policies.settings import ALL_SIZES, PROBABILITY, at_least, below_one, between, one_of
 from simlab.policy import ChannelNeed
+
+SOURCES = ("corpus", "text", "both")
+"""Where a 3-gram was counted."""
+
+TreeSettings: TypeAlias = dict[str, Any]
+"""Settings of `Tree` by their names, in the order in which they are typed; None: left out."""
 
 _NGRAM = ("ngram_weight", "counts", "text_share", "ngram", "adaptive", "renormalised")
 
@@ -46,13 +68,25 @@ ORDERS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 """Which node is next: the edges that each takes, and the settings that it reads."""
 
-DOUBT = "doubt"
+FIXED, SURVIVAL, RATIO, FLOOR, PRICE, DOUBT = "fixed", "survival", "ratio", "floor", "price", "doubt"
+
+STOPS: Mapping[str, tuple[str, ...]] = {
+    FIXED: (),
+    SURVIVAL: ("threshold",),
+    RATIO: ("look_ahead", "tile", "overhead", "cost"),
+    FLOOR: ("floor", "step", "doubling", "overhead", "cost"),
+    PRICE: ("rate", "memory", "look_ahead", "cost"),
+}
+"""When a tree ends, and the settings that each rule reads beside its budget."""
 
 RULES: Mapping[str, tuple[str, ...]] = {**STOPS, DOUBT: ("threshold",)}
-"""How many nodes enter, and the settings that each reads; all read the budget."""
+"""How many nodes enter, and the settings that each rule reads beside its budget."""
 
 _WITH_NGRAM = ("best-first", "beam")
 _WIDE = 64
+_ASSUMED_VOCABULARY = 1 << 17
+"""The size of the vocabulary where the counts of the text are the only ones; a token never seen has 1 part in it."""
+
 _TRANSITIONS_WIDTH = 6
 _EAGLE3_WIDTH = 10
 _REDRAFTS_WIDTH = 4
@@ -76,45 +110,45 @@ class Tree(Composed):
     10 for ``eagle3``, 4 for ``redrafts``, and 64 for all others; with ``expand-parent`` it is ``width``.
     """
 
-    budget: int = 64
-    edges: str = "marginal"
-    order: str = "best-first"
-    rule: str = FIXED
-    top_k: int | None = None
+    budget: int = at_least(1, 64)
+    edges: str = one_of(tuple(EDGES), "marginal")
+    order: str = one_of(tuple(ORDERS), "best-first")
+    rule: str = one_of(tuple(RULES), FIXED)
+    top_k: int | None = at_least(1, None)
     table: str = AUTO
-    ngram_weight: float = 0.0
-    counts: str = "corpus"
-    text_share: float = 0.5
+    ngram_weight: float = at_least(0, 0.0)
+    counts: str = one_of(SOURCES, "corpus")
+    text_share: float = between(0, 1, 0.5)
     ngram: str = AUTO
     adaptive: bool = False
     renormalised: bool = False
     channel: str | None = None
-    previous: int = 6
-    pool_beam: int = 24
-    depth_price: float = 0.0
-    steps: int = 7
-    width: int = 7
-    depth: int | None = None
-    branches: int = 4
+    previous: int = at_least(1, 6)
+    pool_beam: int = at_least(1, 24)
+    depth_price: float = at_least(0, 0.0)
+    steps: int = at_least(1, 7)
+    width: int = at_least(1, 7)
+    depth: int | None = at_least(0, None, "must not be negative")
+    branches: int = at_least(0, 4, "must not be negative")
     whole: bool = False
-    boundaries: int = 4
-    below: int | None = None
-    threshold: float = 0.02
-    floor: int = 32
-    step: int | None = None
+    boundaries: int = at_least(0, 4, "must not be negative")
+    below: int | None = at_least(0, None, "must not be negative")
+    threshold: float = between(0, 1, 0.02, PROBABILITY)
+    floor: int = at_least(1, 32)
+    step: int | None = at_least(1, None)
     doubling: bool = False
-    rate: float | None = None
-    memory: float = 0.95
-    look_ahead: int | None = None
-    tile: int = 1
+    rate: float | None = at_least(0, None, "must be tokens per second, at least 0")
+    memory: float = below_one(0.95)
+    look_ahead: int | None = at_least(0, None, ALL_SIZES)
+    tile: int = at_least(1, 1)
     overhead: bool = True
     cost: str = AUTO
     masked: int | None = None
 
-    source: ClassVar[str] = "simlab; the parts are those of the other policies"
-    exactness: ClassVar[str] = "exact (by definition); of each part what the policy says that has it"
-    reads: ClassVar[str] = "what its edges read: candidates, a table, counts or a channel; a latency profile for prices"
-    variants: ClassVar[tuple[str, ...]] = (
+    source = "simlab; the parts are those of the other policies"
+    exactness = "exact (by definition); of each part what the policy says that has it"
+    reads = "what its edges read: candidates, a table, counts or a channel; a latency profile for prices"
+    variants = (
         "budget=24",
         "budget=24,edges=calibrated,rule=price",
         "budget=24,order=beam,width=4,ngram_weight=0.2,counts=both,adaptive=true,renormalised=true,rule=ratio",
@@ -132,25 +166,17 @@ class Tree(Composed):
         "budget=24,ngram_weight=0.2,counts=text,renormalised=true,rule=survival,masked=-1",
     )
 
-    @staticmethod
-    def searched(budget: int, depth: int) -> tuple[str, ...]:
-        """What `simlab optimize` tries of it: combinations that no other policy is."""
-        head = "edges=transitions,channel=treeflash"
-        return (
-            f"{head},ngram_weight=0.1/0.2,budget=1..{budget}",
-            f"{head},rule=ratio/price,budget={budget}",
-            f"edges=pool,channel=taps,rule=ratio,budget={budget}",
-            f"ngram_weight=0.2,renormalised=true,rule=ratio/price,budget={budget}",
-        )
+    tries = (
+        "edges=transitions,channel=treeflash,ngram_weight=0.1/0.2,budget=1..{budget}",
+        "edges=transitions,channel=treeflash,rule=ratio/price,budget={budget}",
+        "edges=pool,channel=taps,rule=ratio,budget={budget}",
+        "ngram_weight=0.2,renormalised=true,rule=ratio/price,budget={budget}",
+    )
 
     def __post_init__(self) -> None:
-        for name, table in (("edges", tuple(EDGES)), ("order", tuple(ORDERS)), ("rule", tuple(RULES))):
-            if getattr(self, name) not in table:
-                raise ValueError(f"{name} is one of {', '.join(table)}; got {getattr(self, name)}")
+        super().__post_init__()
         self._check_reading()
         self._check_order()
-        self._check_values()
-        _ = self._stop
 
     def _check_reading(self) -> None:
         """Refuse a setting that no chosen part reads."""
@@ -182,33 +208,32 @@ class Tree(Composed):
         if self.edges in ("transitions", "pool", "eagle3", "redrafts") and self.channel is None:
             raise ValueError(f"edges={self.edges} stand in a channel of the trace; write channel=NAME")
 
-    def _check_values(self) -> None:
-        for name in ("top_k", "previous", "pool_beam", "steps", "width"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
-        for name in ("depth", "branches", "boundaries", "below"):
-            if getattr(self, name) is not None and getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative; got {getattr(self, name)}")
-        for name in ("ngram_weight", "depth_price"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be at least 0; got {getattr(self, name)}")
-        if not 0 <= self.text_share <= 1:
-            raise ValueError(f"text_share must be from 0 to 1; got {self.text_share}")
-        if self.counts not in SOURCES:
-            raise ValueError(f"counts is one of {', '.join(SOURCES)}; got {self.counts}")
-
-    @property
-    def _stop(self) -> Stop:
-        names = [one.name for one in fields(Stop) if one.name != "name"]
-        return Stop(self.rule, **{name: getattr(self, name) for name in names})
-
     def compose(self, artefacts: Artefacts) -> Composition:
         """The parts that were named."""
         order, ids = self._order(artefacts)
-        if self.rule == DOUBT:
-            return Composition(order, BeforeDoubt(self.budget, self.threshold), ids, masked=self.masked)
-        rule, rule_ids = self._stop.made(artefacts, order)
+        rule, rule_ids = self._rule(artefacts, order)
         return Composition(order, rule, {**ids, **rule_ids}, masked=self.masked)
+
+    def _rule(self, artefacts: Artefacts, order: NodeOrder) -> tuple[BudgetRule | OnlinePrice, dict[str, str]]:
+        """The rule, and the ids of what it was measured with; what the order's channels take is in every round."""
+        if self.rule == FIXED:
+            return FixedBudget(self.budget), {}
+        if self.rule in (SURVIVAL, DOUBT):
+            ends = SurvivalBudget if self.rule == SURVIVAL else BeforeDoubt
+            return ends(self.budget, self.threshold), {}
+        measured, cost_id = artefacts.cost(self.cost)
+        cost, ids = measured.charged(order), {"cost": cost_id}
+        stages = ALL_STAGES if self.overhead else MODEL_STAGES
+        if self.rule == RATIO:
+            look_ahead = 1 if self.look_ahead is None else self.look_ahead or FULL_SCAN
+            return BestRatio(self.budget, cost, stages, look_ahead=look_ahead, tile=self.tile), ids
+        if self.rule == FLOOR:
+            step = self.floor if self.step is None else self.step
+            return FloorAndStep(self.budget, cost, stages, floor=self.floor, step=step, doubling=self.doubling), ids
+        look_ahead = self.look_ahead or FULL_SCAN
+        if self.rate is None:
+            return OnlinePrice(self.budget, cost, self.memory, look_ahead=look_ahead), ids
+        return FixedPrice(self.budget, cost, self.rate, look_ahead=look_ahead), ids
 
     def _order(self, artefacts: Artefacts) -> tuple[NodeOrder, dict[str, str]]:
         """The order on its edges, and the ids of what they were fitted with."""
@@ -258,7 +283,9 @@ class Tree(Composed):
         return Marginal(every if self.top_k is None else self.top_k), {}
 
     def _corrected(self, artefacts: Artefacts) -> tuple[NGramCorrected, dict[str, str]]:
-        corpus, corpus_id, share = corpus_of(artefacts, self.counts, self.ngram, self.text_share)
+        share = {"corpus": 0.0, "text": 1.0, "both": self.text_share}[self.counts]
+        # A corpus that would count for nothing is not asked for.
+        corpus, corpus_id = artefacts.ngram(self.ngram) if share < 1 else (empty_counts(_ASSUMED_VOCABULARY, 0), "")
         edge = NGramCorrected(
             self.ngram_weight,
             corpus,
@@ -284,3 +311,39 @@ def _parts() -> Iterator[tuple[str, str, tuple[str, ...]]]:
     yield from (("edges", name, settings) for name, settings in EDGES.items())
     yield from (("order", name, settings) for name, (_, settings) in ORDERS.items())
     yield from (("rule", name, settings) for name, settings in RULES.items())
+
+
+class Preset(Composed):
+    """A policy that is `Tree` with some settings; one that is more than that composes the rest itself."""
+
+    @abstractmethod
+    def tree_settings(self) -> TreeSettings:
+        """The settings of `Tree` that mean the same; none where no settings do."""
+
+    def tree(self) -> Tree:
+        """The policy `tree` with these settings."""
+        return Tree(**{name: value for name, value in self.tree_settings().items() if value is not None})
+
+    def compose(self, artefacts: Artefacts) -> Composition:
+        """What that tree composes."""
+        return self.tree().compose(artefacts)
+
+    def own_settings(self, *names: str) -> TreeSettings:
+        """Some settings of this policy that `Tree` has under the same names."""
+        return {name: getattr(self, name) for name in names}
+
+
+def typed_tree(settings: TreeSettings) -> str:
+    """The policy ``tree`` with some settings as it is typed; empty without any.
+
+    >>> typed_tree({"budget": 8, "rule": "floor", "step": None, "doubling": True, "table": "a,b.json"})
+    'tree:budget=8,rule=floor,doubling=true,table="a,b.json"'
+    """
+    pairs = [f"{name}={_typed(value)}" for name, value in settings.items() if value is not None]
+    return f"tree:{','.join(pairs)}" if pairs else ""
+
+
+def _typed(value: float | str) -> str:
+    """A value as the parser reads it: in quotes where it would be taken apart."""
+    is_plain = not isinstance(value, str) or (re.fullmatch(r"[a-zA-Z][\w.-]*", value) and ".." not in value)
+    return str(value) if isinstance(value, str) and is_plain else json.dumps(value)

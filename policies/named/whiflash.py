@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.named.router import seconds_of_largest
@@ -31,12 +30,10 @@ class WhiFlash(RoutedRecipe):
     rate: float | None = None
     cost: str = AUTO
 
-    source: ClassVar[str] = "WhiFlash 2026, arXiv 2606.07710"
-    exactness: ClassVar[str] = "reconstruction (from the abstract; its entropy policy and its network)"
-    reads: ClassVar[str] = (
-        "the target's rows or a network's channel and a latency profile, and what its two policies read"
-    )
-    variants: ClassVar[tuple[str, ...]] = (
+    source = "WhiFlash 2026, arXiv 2606.07710"
+    exactness = "reconstruction (from the abstract; its entropy policy and its network)"
+    reads = "the target's rows or a network's channel and a latency profile, and what its two policies read"
+    variants = (
         'entropy=1.0,sure="ddtree:budget=16",unsure="eagle3:budget=16,steps=3"',
         'entropy=0.5,unsure="eagle3:budget=24"',
         'network=router,beta=0.5,sure="ddtree:budget=16",unsure="ddtree:budget=4"',

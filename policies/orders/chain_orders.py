@@ -1,4 +1,4 @@
-"""A chain and branches beside it: where a second choice is worth a node, and what hangs below it.
+"""A chain, and branches beside it: where a second choice is worth a node, and what hangs below it.
 
 The whole chain enters first. Then come second choices, each below a node of the chain or the root, in an order that two
 measures give; ties go to the larger path score, then to the smaller ranks, which is the deeper of two.
@@ -25,6 +25,43 @@ MISS, GAP = 0, 1
 EVERY_DEPTH = 1 << 30
 
 _WEIGHT_UNITS = 2.0**40
+
+
+@dataclass(frozen=True, slots=True)
+class SpineOrder:
+    """The first candidates, one below the other, as far as there are any."""
+
+    has_probabilities: bool = field(default=True, init=False)
+    scores_fall: bool = field(default=True, init=False)
+
+    @property
+    def key(self) -> str:
+        """A constant, as there is one chain."""
+        return "spine"
+
+    @property
+    def needs(self) -> Needs:
+        """The first candidate at each depth."""
+        return Needs(top_k=1)
+
+    def nodes(self, draft: Draft, most: int) -> OrderedNodes:
+        """The first nodes at one root."""
+        marginals = draft.drafted()
+        tokens = marginals.top_tokens(most)
+        numbers = np.arange(len(tokens) + 1, dtype=np.int32)
+        firsts = marginals.log_probs[marginals.offsets[: len(tokens)]]
+        scores = np.concatenate([[0.0], np.cumsum(firsts, dtype=np.float64)])
+        return OrderedNodes(
+            np.append(np.int32(draft.root_token), tokens), numbers - 1, numbers, np.zeros_like(numbers), scores
+        )
+
+    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
+        """The first nodes at all roots of some texts; scores are only as wide as the deepest chain."""
+        roots = texts.drafted()
+        deepest = min(most, roots.counts.shape[1])
+        layer = empty_layer(roots, deepest, with_scores)
+        _fill_spine(roots, deepest, layer.insertions, layer.num_available, layer.score_rows)
+        return layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,19 +153,10 @@ def _fill_layer(
 def _grow(
     children: Children, measure: int, num_branches: int, below: int, root_token: int, tree: Ints, costs: Longs
 ) -> int:
-    """Fill in the tree of one root.
+    """Fill in the tree of one root by the settings of a `BranchedChain`; how many nodes there are, at most n.
 
-    Args:
-        children: the first two candidates at each depth.
-        measure: as in `BranchedChain`.
-        num_branches: as there.
-        below: as there.
-        root_token: the root.
-        tree: int32 ``[4, n + 1]``, rows as `simlab.policies.kernels.true_places` has them, to be filled.
-        costs: int64 ``[n + 1]``, of the paths, to be filled.
-
-    Returns:
-        How many nodes there are below the root; at most n.
+    The tree is int32 ``[4, n + 1]``, rows as `simlab.policies.kernels.true_places` has them, and the costs of its paths
+    int64 ``[n + 1]``.
     """
     most = costs.size - 1
     tree[TOKENS, 0], tree[PARENTS, 0], tree[DEPTHS, 0], tree[RANKS, 0], costs[0] = root_token, -1, 0, 0, 0
@@ -198,3 +226,23 @@ def _places(children: Children, measure: int, length: int, costs: Longs) -> Ints
         parents[place], urgencies[place], sums[place] = parent, urgency, cost
         number += 1
     return parents[:number]
+
+
+@kernel
+def _fill_spine(roots: Roots, deepest: int, insertions: Shorts, available: Ints, scores: Doubles) -> None:
+    """A row for each root."""
+    counts, true_ranks, scored = roots.counts, roots.true_ranks, scores.shape[1] > 0
+    for root in range(counts.shape[0]):
+        place, is_true = roots.starts[root], True
+        if scored:
+            scores[root, 0] = 0.0
+        for depth in range(deepest):
+            if counts[root, depth] == 0:
+                break
+            is_true = is_true and true_ranks[root, depth] == 0
+            if is_true:
+                insertions[root, depth] = depth + 1
+            available[root] = depth + 1
+            if scored:
+                scores[root, depth + 1] = scores[root, depth] + roots.log_probs[place]
+            place += counts[root, depth]

@@ -68,7 +68,7 @@ class BestPaths:
 
 @dataclass(frozen=True, slots=True)
 class WholeFamilies:
-    """Node after node has its first children enter, as `simlab.policies.named.expand_parent` has them.
+    """Node after node has its first children enter, as `simlab.policies.orders.expand_parent` has them.
 
     Attributes:
         width: the most children of a node.

@@ -201,6 +201,12 @@ class PoolSource:
         return ChannelLists(pools=PoolLists(*arrays, starts, most, float(self.depth_price)))
 
 
+def eagle3_source(channel: str, beam: int, top_k: int, steps: int) -> PoolSource:
+    """The pools of an EAGLE-3 head, for which no drafter runs."""
+    need = ChannelNeed(channel, POOL, least=(("steps", steps),), equal=(("beam", beam), ("top_k", top_k)))
+    return PoolSource(need, reads_draft=False)
+
+
 @dataclass(frozen=True, slots=True)
 class BranchSource:
     """A second drafter's candidates where the first one's chain is most probably rejected.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from simlab.errors import PolicyError
 from simlab.policies import POLICIES
-from simlab.policies.composition import Composed
+from simlab.policies.named.tree import Preset, typed_tree
 from simlab.policies.parsing.parse import named_class
 from simlab.policies.parsing.user_file import load_policy_class, split_user_file
 from simlab.policies.routing.routed_policy import PolicyClass
@@ -104,11 +104,11 @@ def describe(name: str, policy: PolicyClass) -> PolicyInfo:
 
 def _as_tree(policy: PolicyClass) -> str:
     """The composed tree that a policy is with its defaults; whole numbers that must be given are `EXAMPLE`."""
-    if not (isinstance(policy, type) and issubclass(policy, Composed)):
+    if not (isinstance(policy, type) and issubclass(policy, Preset)):
         return ""
     required = {one.name: EXAMPLE for one in map(_setting, _fields(policy)) if one.required and one.kind == "int"}
     try:
-        return str(policy(**required).as_tree())
+        return typed_tree(policy(**required).tree_settings())
     except Exception:  # noqa: BLE001 - anything may go wrong in code of others, and this is a description
         return ""
 

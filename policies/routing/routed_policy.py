@@ -7,7 +7,7 @@ remembers nothing: another drafter, a smaller tree, or no draft at all. A round 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from simlab.columns import TextRounds
 from simlab.draft import Draft, Prompt
 from simlab.jit import kernel
 from simlab.policies.artefacts import Artefacts
-from simlab.policies.composition import shared_composition
+from simlab.policies.composition import Described, shared_composition
 from simlab.policies.orders.node_order import NEVER
 from simlab.policies.orders.walk import num_accepted
 from simlab.policies.routing.cut_rule import NO_ROUND
@@ -159,14 +159,11 @@ def _check_route(route: AnyPolicy) -> None:
 # What people name and set of a router; the routes are policies as they are typed.
 
 
-class RoutedRecipe(ABC):
+class RoutedRecipe(Described, ABC):
     """A named router: its settings, and the policies that it routes among.
 
-    Subclasses are frozen dataclasses whose fields are the settings; ``variants``, ``source``, ``exactness``, ``reads``
-    and ``revision`` are those of `simlab.policies.composition.Composed`.
+    Subclasses are frozen dataclasses whose fields are the settings.
     """
-
-    revision: ClassVar[int] = 1
 
     @property
     @abstractmethod

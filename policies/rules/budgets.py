@@ -57,6 +57,22 @@ class BudgetRule(Protocol):
         ...
 
 
+class ReadsPaths:
+    """A rule that sums path probabilities, in whatever order nodes enter."""
+
+    __slots__ = ()
+    needs_scores = True
+    needs_probabilities = True
+    needs_falling = False
+
+
+class ReadsFallingPaths(ReadsPaths):
+    """A rule that looks for a path probability, and takes the nodes before it."""
+
+    __slots__ = ()
+    needs_falling = True
+
+
 @dataclass(frozen=True, slots=True)
 class FixedBudget:
     """So many, or as many as there are."""
@@ -71,14 +87,11 @@ class FixedBudget:
 
 
 @dataclass(frozen=True, slots=True)
-class SurvivalBudget:
+class SurvivalBudget(ReadsFallingPaths):
     """As long as a path's probability is at least a threshold."""
 
     most: int
     threshold: float
-    needs_scores: bool = field(default=True, init=False)
-    needs_probabilities: bool = field(default=True, init=False)
-    needs_falling: bool = field(default=True, init=False)
 
     def sizes(self, layer: OrderLayer, contexts: Longs) -> Ints:
         lowest = grid_scalar(np.log(self.threshold)) if self.threshold > 0 else -np.inf
@@ -88,8 +101,29 @@ class SurvivalBudget:
         return sizes
 
 
+@dataclass(frozen=True, slots=True)
+class BeforeDoubt(ReadsFallingPaths):
+    """Nodes before the first whose path is wrong with more than some probability, and at least one.
+
+    Attributes:
+        most: never more.
+        threshold: probability of an error, from 0 to 1; 1 keeps everything.
+    """
+
+    most: int
+    threshold: float
+
+    def sizes(self, layer: OrderLayer, contexts: Longs) -> Ints:
+        assert layer.scores is not None
+        lowest = grid_scalar(np.log1p(-self.threshold)) if self.threshold < 1.0 else -np.inf
+        scores = layer.scores[:, 1 : self.most + 1]
+        sure = ((scores >= lowest) & (scores > -np.inf)).sum(axis=1)
+        sizes: Ints = np.minimum(np.maximum(sure, 1), FixedBudget(self.most).sizes(layer, contexts)).astype(np.int32)
+        return sizes
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class BestRatio:
+class BestRatio(ReadsPaths):
     """The size with the most expected tokens per second, (1 + sum of weights) / seconds.
 
     Attributes:
@@ -108,9 +142,6 @@ class BestRatio:
     look_ahead: int = 1
     tile: int = 1
     discount: float = 1.0
-    needs_scores: bool = field(default=True, init=False)
-    needs_probabilities: bool = field(default=True, init=False)
-    needs_falling: bool = field(default=False, init=False)
 
     def sizes(self, layer: OrderLayer, contexts: Longs) -> Ints:
         assert layer.scores is not None
@@ -119,7 +150,7 @@ class BestRatio:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FloorAndStep:
+class FloorAndStep(ReadsPaths):
     """The ratio rule from a floor on, then cut to a whole number of steps; sizes here count the root.
 
     Attributes:
@@ -140,9 +171,6 @@ class FloorAndStep:
     step: int
     doubling: bool = False
     roofline: RooflineRounds | None = None
-    needs_scores: bool = field(default=True, init=False)
-    needs_probabilities: bool = field(default=True, init=False)
-    needs_falling: bool = field(default=False, init=False)
 
     def sizes(self, layer: OrderLayer, contexts: Longs) -> Ints:
         assert layer.scores is not None
@@ -154,7 +182,7 @@ class FloorAndStep:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FixedPrice:
+class FixedPrice(ReadsPaths):
     """The size at which expected tokens, less seconds at a fixed price in tokens per second, are the most."""
 
     most: int
@@ -163,9 +191,6 @@ class FixedPrice:
     stages: tuple[str, ...] = ALL_STAGES
     _: KW_ONLY
     look_ahead: int = FULL_SCAN
-    needs_scores: bool = field(default=True, init=False)
-    needs_probabilities: bool = field(default=True, init=False)
-    needs_falling: bool = field(default=False, init=False)
 
     def sizes(self, layer: OrderLayer, contexts: Longs) -> Ints:
         assert layer.scores is not None
@@ -306,13 +331,10 @@ class SharedRule(BudgetRule, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SharedBudget:
+class SharedBudget(ReadsFallingPaths):
     """So many over all texts of a batch; for a text alone as `Fixed`."""
 
     most: int
-    needs_scores: bool = field(default=True, init=False)
-    needs_probabilities: bool = field(default=True, init=False)
-    needs_falling: bool = field(default=True, init=False)
 
     def sizes(self, layer: OrderLayer, contexts: Longs) -> Ints:
         return np.minimum(layer.num_available, self.most).astype(np.int32)

@@ -1,6 +1,6 @@
 """A price of time that a policy learns as it goes."""
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from simlab.jit import kernel
 from simlab.policies.costs.curves import ALL_STAGES, RoundCosts, costs_at, round_costs
 from simlab.policies.orders.node_order import OrderLayer
 from simlab.policies.orders.walk import num_accepted, rounds_of_walk
-from simlab.policies.rules.budgets import FULL_SCAN, best_surplus, expected_tokens
+from simlab.policies.rules.budgets import FULL_SCAN, ReadsPaths, best_surplus, expected_tokens
 from simlab.policy import Outcome
 
 RateMemory = tuple[float, float]
@@ -19,7 +19,7 @@ RateMemory = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OnlinePrice:
+class OnlinePrice(ReadsPaths):
     """The size at which expected tokens, less seconds at the text's own rate so far, are the most.
 
     The rate is the ratio of two running means, of committed tokens and of modelled seconds. Before the first round it
@@ -39,9 +39,6 @@ class OnlinePrice:
     stages: tuple[str, ...] = ALL_STAGES
     _: KW_ONLY
     look_ahead: int = FULL_SCAN
-    needs_scores: bool = field(default=True, init=False)
-    needs_probabilities: bool = field(default=True, init=False)
-    needs_falling: bool = field(default=False, init=False)
 
     def start(self) -> RateMemory:
         """The memory before the first round, in which nothing is known."""

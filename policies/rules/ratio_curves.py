@@ -3,6 +3,9 @@
 With weights w_1 >= w_2 >= ... and seconds t(n), the curve is G(n) = (1 + w_1 + ... + w_n) / t(n). Where t is convex and
 does not fall, G has one maximum, plateaus counted once, and the first size that brings no more ends at it (CaDDTree
 2026, arXiv 2606.01813). Prices of real machines need not be convex; what that costs is asked here.
+
+All functions take float64 ``[R, n_max + 1]`` path scores in the order of nodes, as in `OrderLayer`, int64 ``[R]``
+contexts, tokens before each root, and the seconds of a round, for as many drafted tokens as there are scores, or more.
 """
 
 import numpy as np
@@ -22,12 +25,6 @@ ROUNDING = 1e-12
 @kernel
 def scan_curves(scores: Doubles, contexts: Longs, costs: RoundCosts, deep_share: float) -> Ints:
     """What the curve of each root comes to.
-
-    Args:
-        scores: float64 ``[R, n_max + 1]``, path scores in the order of nodes, as in `Layer`.
-        contexts: int64 ``[R]``, tokens before each root.
-        costs: seconds of a round, for as many drafted tokens as there are scores, or more.
-        deep_share: see below.
 
     Returns:
         int32 ``[R, 5]``: sizes there are but for 0; local maxima; those between which the curve falls and rises again
@@ -51,17 +48,12 @@ def kept_valleys(scores: Doubles, contexts: Longs, costs: RoundCosts, drawn_s: D
     """In how many draws of the prices the valleys of the curve at each root stay.
 
     A valley is a size with fewer tokens per second than its neighbours, the floor, between the best size below it and
-    the best above it, its rims. At other prices it stays if these same sizes still fall and rise again.
-
-    Args:
-        scores: as `scan_curves` takes them.
-        contexts: likewise.
-        costs: likewise; valleys are those at these prices.
-        drawn_s: float64 ``[B, C, n_max + 1]``, seconds at the drawn prices, of the same contexts.
-        deep_share: of a deep valley both rims are above the floor by more than this share.
+    the best above it, its rims. At the drawn prices, ``drawn_s`` float64 ``[B, C, n_max + 1]`` of the same contexts,
+    it stays if these same sizes still fall and rise again; of a deep one both rims are above the floor by more than
+    ``deep_share``.
 
     Returns:
-        float64 ``[R, 2]``, shares of the draws: in which the valley that stays most often does; likewise stays deep. 0
+        float64 ``[R, 2]``, shares of the draws: in which the valley that stays most often does, and stays deep. 0
         where there is no valley.
     """
     shares = np.zeros((scores.shape[0], 2), np.float64)
@@ -93,7 +85,7 @@ def kept_valleys(scores: Doubles, contexts: Longs, costs: RoundCosts, drawn_s: D
 
 @kernel
 def first_stops(scores: Doubles, contexts: Longs, costs: RoundCosts) -> Ints:
-    """Where the first size that brings no more ends each root's tree, int32 ``[R]``; arguments as `scan_curves`."""
+    """Where the first size that brings no more ends each root's tree, int32 ``[R]``."""
     sizes = np.empty(scores.shape[0], np.int32)
     tokens, seconds = np.empty(scores.shape[1], np.float64), np.empty(scores.shape[1], np.float64)
     for row in range(scores.shape[0]):
@@ -105,14 +97,7 @@ def first_stops(scores: Doubles, contexts: Longs, costs: RoundCosts) -> Ints:
 
 @kernel
 def price_sizes(scores: Doubles, contexts: Longs, costs: RoundCosts, rate: float) -> Ints:
-    """The size at each root with the most expected tokens less seconds at a price, int32 ``[R]``.
-
-    Args:
-        scores: as `scan_curves` takes them.
-        contexts: likewise.
-        costs: likewise.
-        rate: tokens per second.
-    """
+    """The size at each root with the most expected tokens less seconds at a rate, tokens per second; int32 ``[R]``."""
     sizes = np.empty(scores.shape[0], np.int32)
     tokens, seconds = np.empty(scores.shape[1], np.float64), np.empty(scores.shape[1], np.float64)
     for row in range(scores.shape[0]):
@@ -126,11 +111,7 @@ def price_sizes(scores: Doubles, contexts: Longs, costs: RoundCosts, rate: float
 def at_sizes(scores: Doubles, contexts: Longs, costs: RoundCosts, sizes: Ints) -> tuple[Doubles, Doubles]:
     """Expected tokens and seconds of rounds with trees of some sizes, float64 ``[R, P]`` each.
 
-    Args:
-        scores: as `scan_curves` takes them.
-        contexts: likewise.
-        costs: likewise.
-        sizes: int32 ``[R, P]``, none larger than there are nodes.
+    Sizes are int32 ``[R, P]``, none larger than there are nodes.
     """
     expected, paid = np.empty(sizes.shape, np.float64), np.empty(sizes.shape, np.float64)
     tokens, seconds = np.empty(scores.shape[1], np.float64), np.empty(scores.shape[1], np.float64)
@@ -144,15 +125,9 @@ def at_sizes(scores: Doubles, contexts: Longs, costs: RoundCosts, sizes: Ints) -
 
 @kernel
 def sum_fixed(scores: Doubles, contexts: Longs, costs: RoundCosts) -> Doubles:
-    """Expected tokens and seconds of every fixed budget, summed over the roots.
+    """Expected tokens and seconds of every fixed budget, summed over the roots: float64 ``[2, n_max + 1]``.
 
-    Args:
-        scores: as `scan_curves` takes them.
-        contexts: likewise.
-        costs: likewise.
-
-    Returns:
-        float64 ``[2, n_max + 1]``; where a root has fewer nodes than a budget it takes what there are.
+    Where a root has fewer nodes than a budget it takes what there are.
     """
     sums = np.zeros((2, scores.shape[1]), np.float64)
     tokens, seconds = np.empty(scores.shape[1], np.float64), np.empty(scores.shape[1], np.float64)

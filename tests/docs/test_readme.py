@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from commands import output_of
 from places import REPOSITORY
 
 from simlab.cli.main import main
@@ -53,10 +54,9 @@ def options_of(command: str) -> frozenset[str]:
     return frozenset(after for word, after in pairwise(words) if word == "--cost")
 
 
-def test_the_first_table_is_what_the_first_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_table_is_what_the_first_command_prints() -> None:
     (command,) = [one for one in commands("simlab replay") if "--trace" not in one]
-    assert main(shlex.split(command)[1:]) == 0
-    printed = capsys.readouterr().out
+    printed = output_of(*shlex.split(command)[1:])
     (table, *_) = re.findall(r"^```text\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
     assert [line for line in table.splitlines() if line not in printed] == []
 
@@ -67,11 +67,8 @@ def test_the_first_table_is_what_the_first_command_prints(capsys: pytest.Capture
     [(command, answer) for command, _, answer in measured_answers("simlab ")],
     ids=[command for command, _, _ in measured_answers("simlab ")],
 )
-def test_every_figure_of_an_answer_is_printed_by_the_command_beside_it(
-    command: str, answer: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(shlex.split(command)[1:]) == 0
-    printed = set(figures_of(capsys.readouterr().out))
+def test_every_figure_of_an_answer_is_printed_by_the_command_beside_it(command: str, answer: str) -> None:
+    printed = set(figures_of(output_of(*shlex.split(command)[1:])))
     assert [figure for figure in figures_of(answer) if figure not in printed] == []
 
 

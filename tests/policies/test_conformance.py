@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import output_of
 from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -362,15 +363,12 @@ def test_the_reader_agrees_on_any_text(
         ("MINE:LongerAfterSuccess", {"text_before", "memory"}),
     ],
 )
-def test_every_policy_can_be_exported(
-    policy: str, keys: set[str], trace: Path, cost: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_policy_can_be_exported(policy: str, keys: set[str], trace: Path, cost: Path, tmp_path: Path) -> None:
     mine, out = tmp_path / "mine.py", tmp_path / "deep" / "out.jsonl"
     mine.write_text(MINE, encoding="utf-8")
     typed = policy.replace("MINE", str(mine))
     command = ["export", "--format", "conformance", "--trace", str(trace), "--cost", str(cost), "-p", typed]
-    assert main([*command, "--synthetic", "4", "--rounds", "5", "--out", str(out)]) == 0
-    assert str(out) in capsys.readouterr().out
+    assert str(out) in output_of(*command, "--synthetic", "4", "--rounds", "5", "--out", out)
     assert read(out) == ""
     header, *rounds = lines_of(out)
     assert {key for key in rounds[0] if key in OPTIONAL} == keys

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from simlab.policies.artefacts import Artefacts
 from simlab.policies.composition import Composed, Composition
-from simlab.policies.named.chain import SpineOrder
+from simlab.policies.orders.chain_orders import SpineOrder
 from simlab.policies.rules.budgets import FixedBudget
 
 

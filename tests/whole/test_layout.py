@@ -22,10 +22,10 @@ MOST_LINES = 500
 BUDGET = {
     "simlab": 28_500,
     "traces": 11_100,
-    "policies": 14_900,
+    "policies": 14_000,
     "analysis": 12_400,
     "real_runner": 24_900,
-    "tests": 67_500,
+    "tests": 65_500,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
 

@@ -11,6 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 import pytest
+from commands import output_of, refusal_of
 from confirm_results import results
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +26,6 @@ from simlab.analysis.report.trees import ShownPolicy, TreeCollector
 from simlab.analysis.report.verdict import ReportVerdict, VerdictChoice, verdict_of
 from simlab.analysis.table.text import NO_PRICES, PRICES, ends
 from simlab.analysis.trees import drawing_rows
-from simlab.cli.main import main
 from simlab.policies.costs.cell_prices import NUM_DRAWS
 from simlab.policies.engine.replay import Replay
 from simlab.policies.parsing.parse import parse_policies
@@ -258,11 +258,10 @@ def test_names_cannot_break_out_of_the_page() -> None:
     assert "alert('$title" in json.loads(figures[1])["one"]["data"][0]["name"]
 
 
-def test_a_report_of_a_made_up_trace_without_prices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_of_a_made_up_trace_without_prices(tmp_path: Path) -> None:
     trace = write_synthetic_trace(tmp_path / "trace", num_sequences=6, length=30)
     out = tmp_path / "new" / "report.html"
-    assert main(["report", "--trace", str(trace), "-p", "ddtree:budget=2/4", "--out", str(out)]) == 0
-    said = capsys.readouterr().out
+    said = output_of("report", "--trace", trace, "-p", "ddtree:budget=2/4", "--out", out)
     assert "Sections about latency need the cost file" in said
     assert "acceptance length" in said
     assert not list(out.parent.glob("*.part"))
@@ -279,23 +278,22 @@ def test_a_report_of_a_made_up_trace_without_prices(tmp_path: Path, capsys: pyte
     ],
 )
 def test_what_cannot_be_reported_is_one_sentence(
-    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["report", *arguments]) == 2
-    assert said in capsys.readouterr().err
+    assert said in refusal_of("report", *arguments)
     assert not list(tmp_path.iterdir())
 
 
-def test_results_of_other_texts_than_the_traces_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_of_other_texts_than_the_traces_are_refused(tmp_path: Path) -> None:
     committed, rounds = pl.col("committed"), pl.col("rounds")
     sums = {"drafted": committed, "verified": committed + rounds, "accepted": committed - rounds}
     write_results(tmp_path / "r.parquet", made_rows({"ar": 1.0, "chain": 1.5}).with_columns(**sums))
     trace = write_synthetic_trace(tmp_path / "trace", num_sequences=4, length=20)
-    assert main(["report", str(tmp_path / "r.parquet"), "--trace", str(trace), "--out", str(tmp_path / "r.html")]) == 2
-    assert "the results are of t" in capsys.readouterr().err
-    assert main(["report", str(tmp_path / "r.parquet"), "--out", str(tmp_path / "r.html")]) == 0
-    assert "give it with --trace" in capsys.readouterr().out
+    assert "the results are of t" in refusal_of(
+        "report", tmp_path / "r.parquet", "--trace", trace, "--out", tmp_path / "r.html"
+    )
+    assert "give it with --trace" in output_of("report", tmp_path / "r.parquet", "--out", tmp_path / "r.html")
     assert not math.isnan((tmp_path / "r.html").stat().st_size)
 
 

@@ -22,7 +22,7 @@ from simlab.errors import PolicyError
 from simlab.grid import to_grid
 from simlab.policies.composition import Composition
 from simlab.policies.edges.correction import NUM_CLASSES
-from simlab.policies.edges.models import Calibrated
+from simlab.policies.edges.models import Calibrated, edge_map_of
 from simlab.policies.engine.replay import replay_policies
 from simlab.policies.fits.calibration import (
     FEWEST_TRUE,
@@ -35,7 +35,7 @@ from simlab.policies.fits.calibration import (
     quality,
     total_edge_counts,
 )
-from simlab.policies.named.calibrated import CalibratedTree, edge_map_of
+from simlab.policies.named.calibrated import CalibratedTree
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.node_order import OrderedNodes, layer_by_roots

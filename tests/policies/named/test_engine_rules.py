@@ -14,10 +14,11 @@ from simlab.errors import PolicyError
 from simlab.policies.composition import Composed, Composition, check_runs_together
 from simlab.policies.engine.lock_step import ServedRounds, rounds_of_policy, serve, with_filler_requests
 from simlab.policies.engine.replay import Replay
-from simlab.policies.named.chain import LONGEST_BLOCK, Chain, SpineOrder
+from simlab.policies.named.chain import LONGEST_BLOCK, Chain
 from simlab.policies.named.joint_throughput import SharedThroughput
 from simlab.policies.named.sglang_dspark import SglangDSpark
 from simlab.policies.named.vllm_adaptive import VllmAdaptive
+from simlab.policies.orders.chain_orders import SpineOrder
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.rules import serving
 from simlab.policy import AnyPolicy

@@ -14,7 +14,8 @@ from order_checks import (
     rows_strategy,
 )
 
-from simlab.policies.named.expand_parent import ExpandParent, ExpandParentTree
+from simlab.policies.named.expand_parent import ExpandParentTree
+from simlab.policies.orders.expand_parent import ExpandParent
 
 
 @settings(max_examples=examples(300, quick=40))

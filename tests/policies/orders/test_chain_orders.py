@@ -24,10 +24,10 @@ from order_checks import (
 from simlab.arrays import Doubles
 from simlab.grid import path_weight, to_grid
 from simlab.policies.named.adaflash import AdaFlash
-from simlab.policies.named.chain import Chain, SpineOrder
+from simlab.policies.named.chain import Chain
 from simlab.policies.named.d2sd_boundary import D2SDBoundary
 from simlab.policies.named.spine_gap import SpineGap
-from simlab.policies.orders.chain_orders import GAP, MISS, BranchedChain
+from simlab.policies.orders.chain_orders import GAP, MISS, BranchedChain, SpineOrder
 from simlab.policies.orders.node_order import NodeOrder, StaticOrder
 from simlab.recorded import texts_of
 

@@ -18,8 +18,8 @@ from simlab.policies.composition import Composition
 from simlab.policies.edges.models import Marginal, NGramCorrected
 from simlab.policies.edges.ngram import NGramCounts, counts_from_rows
 from simlab.policies.edges.ngram_counting import count_texts
-from simlab.policies.named.expand_parent import ExpandParent
 from simlab.policies.orders.best_first import BestFirst
+from simlab.policies.orders.expand_parent import ExpandParent
 from simlab.policies.orders.lattice_order import BestPaths, LatticeOrder, LatticeShape, WholeFamilies
 from simlab.policies.orders.lattice_sources import LatticeSource, PoolSource, TransitionSource, true_reaches
 from simlab.policies.orders.node_order import NEVER, NodeOrder, OrderLayer, true_path

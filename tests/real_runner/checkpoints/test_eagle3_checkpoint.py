@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
+from commands import output_of
 from random_eagle3 import eagle3_config, make_eagle3, random_eagle3
 from safetensors.torch import load_file, save_file
 
 from simlab.arrays import read_only
-from simlab.cli.main import main
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.files import load_drafter
 from simlab.real_runner.checkpoints.networks.eagle3_files import load_eagle3, save_eagle3
@@ -128,17 +128,15 @@ def test_own_tokens_in_another_order_are_sorted_with_their_rows(tmp_path: Path) 
     assert torch.equal(*rows)
 
 
-def test_inspect_says_what_it_is_and_no_drafter_is_made_of_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_inspect_says_what_it_is_and_no_drafter_is_made_of_it(tmp_path: Path) -> None:
     folder = released(tmp_path / "head")
-    assert main(["inspect", str(folder)]) == 0
-    said = " ".join(capsys.readouterr().out.split())
+    said = " ".join(output_of("inspect", folder).split())
     assert "EAGLE-3" in said
     assert "layers 1, L/2 - 1 and L - 4 of L, as its release does, counted from 0" in said
     make_eagle3(tmp_path / "typed")
-    assert main(["inspect", str(tmp_path / "typed")]) == 0
-    assert "reads outputs of the target's layers 0, 3, counted from 0" in " ".join(capsys.readouterr().out.split())
+    assert "reads outputs of the target's layers 0, 3, counted from 0" in " ".join(
+        output_of("inspect", tmp_path / "typed").split()
+    )
     with pytest.raises(ModelError, match="an EAGLE-3 head and no DFlash drafter, which is wanted here"):
         load_drafter(folder, torch.float32)
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from commands import json_of, output_of
 from safetensors.torch import load_file, save_file
 from tiny_models import HIDDEN_SIZE, drafter_config, make_drafter
 from torch import Tensor
 
-from simlab.cli.main import main
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.checkpoints.files import load_drafter, load_head, save_head
@@ -56,14 +56,11 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return drafter, folder / "head"
 
 
-def said_of(place: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    capsys.readouterr()
-    assert main(["inspect", str(place), "--json"]) == 0
-    said: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return said
+def said_of(place: Path) -> dict[str, Any]:
+    return json_of("inspect", place, "--json")
 
 
-def test_a_released_checkpoint_is_a_drafter_and_its_head(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_released_checkpoint_is_a_drafter_and_its_head(tmp_path: Path) -> None:
     plain, place = make_drafter(tmp_path / "plain"), released(tmp_path / "released")
     own, other = (load_drafter(folder, torch.float32).state_dict() for folder in (plain, place))
     assert own.keys() == other.keys()
@@ -73,19 +70,18 @@ def test_a_released_checkpoint_is_a_drafter_and_its_head(tmp_path: Path, capsys:
     for name, tensor in head_tensors().items():
         assert torch.equal(head.state_dict()[name.removeprefix("ar_approximation.")], tensor)
     assert not head.training
-    said = said_of(place, capsys)
+    said = said_of(place)
     assert (said["format"], said["will_run"]) == ("treeflash", True)
     assert said["config"]["block_size"] == 4
-    assert main(["inspect", str(place)]) == 0
-    shown = capsys.readouterr().out
+    shown = output_of("inspect", place)
     assert "TreeFlash, as its authors release it" in shown
     assert f"{HIDDEN_SIZE} wide, {INNER} inside" in shown
 
 
-def test_without_an_approximation_it_is_a_plain_drafter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_an_approximation_it_is_a_plain_drafter(tmp_path: Path) -> None:
     place = released(tmp_path / "released", head=False)
     assert isinstance(load_drafter(place, torch.float32), DFlashDrafter)
-    assert said_of(place, capsys)["will_run"] is True
+    assert said_of(place)["will_run"] is True
     with pytest.raises(ModelError, match="it is a drafter alone"):
         loaded(place, place)
     with pytest.raises(ModelError, match="it is a drafter alone"):
@@ -98,7 +94,7 @@ def test_a_released_head_belongs_to_the_drafter_beside_it(tmp_path: Path) -> Non
         loaded(place, other)
 
 
-def test_a_head_alone_comes_back(alone: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_head_alone_comes_back(alone: tuple[Path, Path]) -> None:
     drafter, place = alone
     head = loaded(place, drafter)
     torch.manual_seed(1)
@@ -107,10 +103,9 @@ def test_a_head_alone_comes_back(alone: tuple[Path, Path], capsys: pytest.Captur
     assert {path.name for path in place.iterdir()} == {"config.json", "model.safetensors"}
     fields = json.loads((place / "config.json").read_text())
     assert fields["simlab_extends"] == checkpoint_digest(drafter)
-    said = said_of(place, capsys)
+    said = said_of(place)
     assert (said["format"], said["will_run"], said["config"]) == ("treeflash", True, None)
-    assert main(["inspect", str(place)]) == 0
-    shown = capsys.readouterr().out
+    shown = output_of("inspect", place)
     assert "a head alone" in shown
     assert checkpoint_digest(drafter) in shown
 
@@ -141,9 +136,7 @@ DAMAGES: dict[str, tuple[dict[str, Tensor], str]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("kind", ["released", "alone"])
-def test_damage_is_refused_and_foretold(
-    damage: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damage_is_refused_and_foretold(damage: str, kind: str, tmp_path: Path) -> None:
     tensors, said = DAMAGES[damage]
     place = released(tmp_path / "place")
     drafter = place if kind == "released" else make_drafter(tmp_path / "drafter")
@@ -156,7 +149,7 @@ def test_damage_is_refused_and_foretold(
     own = DFlashDrafter(drafter_config())
     with pytest.raises(ModelError, match=said) as caught:
         load_head(place, own, checkpoint_digest(drafter), torch.float32)
-    found = said_of(place, capsys)
+    found = said_of(place)
     assert (found["will_run"], found["problem"]) == (False, str(caught.value))
     if kind == "released":
         with pytest.raises(ModelError, match=said):
@@ -173,11 +166,9 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_configuration_that_cannot_be_is_refused(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_configuration_that_cannot_be_is_refused(name: str, tmp_path: Path) -> None:
     changes, said = CONFIGS[name]
     place = released(tmp_path / "released", **changes)
     with pytest.raises(ModelError, match=said):
         loaded(place, make_drafter(tmp_path / "drafter"))
-    assert said in said_of(place, capsys)["problem"]
+    assert said in said_of(place)["problem"]

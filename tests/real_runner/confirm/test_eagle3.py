@@ -5,6 +5,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from commands import output_of
 from confirm_runs import Made, make
 from random_eagle3 import make_eagle3
 
@@ -71,20 +72,16 @@ def test_the_runner_builds_the_trees_of_the_record(made: Made, tmp_path: Path) -
     assert all(run.totals.drafted > run.totals.rounds and run.seconds.channel_s > 0 for run in ours)
 
 
-def test_it_is_priced_by_its_steps_and_pays_no_drafter(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_is_priced_by_its_steps_and_pays_no_drafter(made: Made, tmp_path: Path) -> None:
     models, cost = (str(made.folder / name) for name in ("target", "drafter")), tmp_path / "cost.json"
     asked = "eagle3", str(made.folder / "head"), {"beam": 3, "top_k": 4}
     profile(*models, out=cost, node_counts=(0, 4, 16), contexts=(8, 120), repeats=5, channel=[asked], units=(1, 3, 4))
     entry = json.loads(cost.read_text())["channels"]["eagle3"]
     assert (entry["units"], entry["settings"]) == ([1, 3, 4], {"beam": 3, "top_k": 4})
-    assert main(["inspect", str(cost)]) == 0
-    assert "steps 1, 3, 4" in capsys.readouterr().out
+    assert "steps 1, 3, 4" in output_of("inspect", cost)
     trace, found = str(made.folder / "trace"), tmp_path / "rows.parquet"
     shown = ["-p", POLICY, "-p", SHORTER, "-p", f"tree:budget=9,edges=eagle3,channel=eagle3,{TREE},rule=ratio"]
-    assert main(["replay", "--trace", trace, *shown, "--cost", str(cost), "--out", str(found)]) == 0
-    assert "No seconds of" not in capsys.readouterr().out
+    assert "No seconds of" not in output_of("replay", "--trace", trace, *shown, "--cost", cost, "--out", found)
     rows = pl.read_parquet(found).filter(pl.col("policy").str.contains("eagle3"))
     assert rows["policy"].n_unique() == 3
     assert rows["draft_s"].sum() == 0

@@ -1,12 +1,12 @@
 """A trace of an EAGLE-3 head alone: its chain is the draft set, its trees a channel, and no DFlash drafter runs."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
 import pytest
 import tiny_models
+from commands import json_of
 from random_eagle3 import make_eagle3
 
 from simlab.cli.main import main
@@ -57,7 +57,7 @@ def test_the_draft_set_is_the_chain_and_the_channel_the_trees(made: Made) -> Non
     assert (info.setting("steps"), info.setting("beam"), info.extends) == (7, 10, None)
 
 
-def test_it_is_profiled_replayed_and_confirmed(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_profiled_replayed_and_confirmed(made: Made, tmp_path: Path) -> None:
     trace, cost, found_in = str(made.folder / "trace"), tmp_path / "cost.json", tmp_path / "rows.parquet"
     grid = ["--node-counts", "0,8,20", "--contexts", "8,120", "--repeats", "5", "--block", str(BLOCK)]
     channel = ["--channel", f"eagle3={made.head}", "--units", "7"]
@@ -69,10 +69,8 @@ def test_it_is_profiled_replayed_and_confirmed(made: Made, tmp_path: Path, capsy
     assert (paid[CHAIN]["draft_s"] > 0).all()
     assert paid["eagle3"]["draft_s"].sum() == 0
     assert (paid["eagle3"]["channel_s"] > 0).all()
-    capsys.readouterr()
     arguments = ["confirm", "--trace", trace, *policies, "--cost", str(cost), "--out", str(tmp_path / "out"), "--json"]
-    assert main(arguments) == 0
-    said = json.loads(capsys.readouterr().out)
+    said = json_of(*arguments)
     rows = {row["policy"]: row for row in said["rows"]}
     assert {CHAIN, TREE} <= set(rows)
     assert all(row["num_equal"] == row["num_texts"] for row in rows.values() if row["num_texts"] is not None)

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import tiny_models
+from commands import json_of, output_of, refusal_of
 from random_adapter import make_adapter
 from training_runs import write_table
 
@@ -52,7 +53,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return made
 
 
-def test_the_draft_set_has_not_seen_its_roots(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_draft_set_has_not_seen_its_roots(made: Made) -> None:
     manifest = made.trace.manifest
     assert (list(manifest.draft_sets), list(manifest.channels)) == (["self"], [])
     kept = manifest.draft_sets["self"]
@@ -60,11 +61,10 @@ def test_the_draft_set_has_not_seen_its_roots(made: Made, capsys: pytest.Capture
     assert (kept.root_seen, kept.is_chain) == (False, False)
     assert kept.model.digest == checkpoint_digest(Path(made.adapter))
     assert json.loads((made.folder / "trace" / "manifest.json").read_text())["draft_sets"]["self"]["root_seen"] is False
-    assert main(["inspect", str(made.folder / "trace")]) == 0
-    assert "the target's own masks, the root unseen" in capsys.readouterr().out
+    assert "the target's own masks, the root unseen" in output_of("inspect", made.folder / "trace")
 
 
-def test_it_is_profiled_replayed_and_confirmed(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_profiled_replayed_and_confirmed(made: Made, tmp_path: Path) -> None:
     trace, cost, rows = str(made.folder / "trace"), tmp_path / "cost.json", tmp_path / "rows.parquet"
     grid = ["--node-counts", "0,4,9", "--contexts", "8,120", "--repeats", "5"]
     assert main(["profile", *made.models, *grid, "--out", str(cost)]) == 0
@@ -76,18 +76,14 @@ def test_it_is_profiled_replayed_and_confirmed(made: Made, tmp_path: Path, capsy
     }
     assert min(seconds.values()) > 0
     assert seconds[MODES[3]] == pytest.approx(seconds["ddtree:budget=6"])
-    capsys.readouterr()
     arguments = ["confirm", "--trace", trace, *policies, "--cost", str(cost), "--out", str(tmp_path / "out"), "--json"]
-    assert main(arguments) == 0
-    confirmed = {row["policy"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    confirmed = {row["policy"]: row for row in json_of(*arguments)["rows"]}
     assert set(POLICIES) <= set(confirmed)
     assert all(row["num_equal"] == row["num_texts"] for row in confirmed.values() if row["num_texts"] is not None)
 
 
 @pytest.mark.thorough
-def test_a_first_order_head_is_trained_on_it_recorded_priced_and_confirmed(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_first_order_head_is_trained_on_it_recorded_priced_and_confirmed(made: Made, tmp_path: Path) -> None:
     head, trace, cost = str(tmp_path / "head"), str(tmp_path / "trace"), str(tmp_path / "cost.json")
     texts = ["--text", str(write_table(tmp_path / "texts.parquet")), "--held-out", "0.25"]
     plan = ["--steps", "6", "--eval-every", "3", "--sequences", "2", "--roots", "6", "--warmup-steps", "2"]
@@ -104,16 +100,12 @@ def test_a_first_order_head_is_trained_on_it_recorded_priced_and_confirmed(
     grid = ["--node-counts", "0,4,9", "--contexts", "8,120", "--repeats", "5"]
     channel = ["--channel", f"treeflash={head}", "--units", "6"]
     assert main(["profile", *made.models, *grid, *channel, "--out", cost]) == 0
-    assert main(["replay", "--trace", trace, *policies, "--cost", cost]) == 0
-    capsys.readouterr()
-    assert main(["confirm", "--trace", trace, *policies, "--out", str(tmp_path / "out"), "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
+    output_of("replay", "--trace", trace, *policies, "--cost", cost)
+    rows = json_of("confirm", "--trace", trace, *policies, "--out", tmp_path / "out", "--json")["rows"]
     assert all(row["num_equal"] == row["num_texts"] for row in rows if row["num_texts"] is not None)
 
 
-def test_it_is_added_to_a_trace_of_a_drafter(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_added_to_a_trace_of_a_drafter(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drafter, trace = str(tiny_models.make_drafter(tmp_path / "drafter")), str(tmp_path / "trace")
     texts = ["--prompts", made.prompts, "--max-new-tokens", "24", "--batch-size", "2", "--out", trace]
     assert main(["record", "--target", str(made.target), "--draft", drafter, *texts]) == 0
@@ -131,10 +123,10 @@ def test_it_is_added_to_a_trace_of_a_drafter(
     monkeypatch.undo()
     assert main([*add, "--resume"]) == 0
     assert open_trace(trace).draft_ids["self"] == made.trace.draft_ids["self"]
-    assert main(["replay", "--trace", trace, "--draft-set", "self", "-p", MODES[1]]) == 0
-    capsys.readouterr()
-    assert main(["replay", "--trace", trace, "--draft-set", "dflash", "-p", MODES[1]]) == 2
-    assert "the draft set dflash is a drafter's" in capsys.readouterr().err
+    output_of("replay", "--trace", trace, "--draft-set", "self", "-p", MODES[1])
+    assert "the draft set dflash is a drafter's" in refusal_of(
+        "replay", "--trace", trace, "--draft-set", "dflash", "-p", MODES[1]
+    )
 
 
 @pytest.mark.parametrize(

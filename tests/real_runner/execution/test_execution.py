@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
+from commands import output_of, refusal_of
 from confirm_runs import Made, make, setup_of
 from made_up_costs import filled
 from torch._dynamo.utils import counters
 from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from simlab.arrays import Ints
-from simlab.cli.main import main
 from simlab.draft import Prompt
 from simlab.errors import ModelError
 from simlab.policies.parsing.parse import parse_policies
@@ -185,21 +185,14 @@ def test_the_drafter_is_two_regions(pair: tuple[str, str]) -> None:
     ],
 )
 def test_a_machine_that_cannot_compile_is_told_what_to_do(
-    pair: tuple[str, str],
-    error: Exception,
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    pair: tuple[str, str], error: Exception, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr(torch, "compile", failing)
     models = ("--target", pair[0], "--draft", pair[1], "--execution", "compiled")
-    assert main(["profile", *models, "--out", str(tmp_path / "cost.json")]) == 2
-    printed, err = capsys.readouterr()
-    assert printed == ""
+    err = refusal_of("profile", *models, "--out", tmp_path / "cost.json")
     assert said in err
     assert err.rstrip().endswith("give --execution eager")
     assert not (tmp_path / "cost.json").exists()
@@ -209,9 +202,7 @@ def test_a_machine_that_cannot_compile_is_told_what_to_do(
 
 
 @pytest.mark.parametrize("command", ["profile", "confirm"])
-def test_captured_passes_need_a_gpu(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_captured_passes_need_a_gpu(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before any model is loaded."""
 
     def unwanted(*_: object, **__: object) -> Models:
@@ -220,8 +211,7 @@ def test_captured_passes_need_a_gpu(
     monkeypatch.setattr("simlab.real_runner.profile.profile.load_models", unwanted)
     monkeypatch.setattr("simlab.real_runner.confirm.setup.load_models", unwanted)
     said = "--execution cuda_graphs needs a GPU, and the device is cpu; give --device cuda, or --execution eager"
-    assert main([command, "--execution", "cuda_graphs", "--out", str(tmp_path / "out")]) == 2
-    assert said in capsys.readouterr().err
+    assert said in refusal_of(command, "--execution", "cuda_graphs", "--out", tmp_path / "out")
     with pytest.raises(ValueError, match="captures passes of one text at a time, and --batch is 4"):
         ConfirmOptions(Path("x"), execution=CUDA_GRAPHS, device="cuda:1", batch=4)
     assert ConfirmOptions(Path("x"), execution=CUDA_GRAPHS, device="cuda:1").batch == 1
@@ -247,9 +237,7 @@ def test_prices_of_fused_layers_are_of_an_attention_of_their_own(made: Made) -> 
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("traced")
-def test_a_confirmation_says_how_it_ran(
-    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_confirmation_says_how_it_ran(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its texts are held against an eager target, and eager prices are none of it."""
     audited: list[Target] = []
 
@@ -262,16 +250,15 @@ def test_a_confirmation_says_how_it_ran(
     write_cost_file(tmp_path / "eager.json", file)
     write_cost_file(tmp_path / "compiled.json", replace(file, execution=COMPILED))
     run = ["confirm", "--trace", str(made.folder / "trace"), "--execution", "compiled", "--out", str(out)]
-    assert main([*run, "--cost", str(tmp_path / "eager.json")]) == 2
-    err = capsys.readouterr().err
+    err = refusal_of(*run, "--cost", tmp_path / "eager.json")
     assert "was measured with execution eager, and this run has compiled" in err
     assert "simlab profile --execution compiled" in err
-    assert main([*run, "--cost", str(tmp_path / "compiled.json")]) == 0
-    assert "compiled, float32 on " in capsys.readouterr().out
+    assert "compiled, float32 on " in output_of(*run, "--cost", tmp_path / "compiled.json")
     value = json.loads((out / "confirm.json").read_text())
     assert value["ran"]["execution"] == COMPILED
     assert {row["lossless"] for row in value["rows"] if row["lossless"] is not None} == {"exact"}
     assert audited
     assert not any("forward" in vars(layer) for target in audited for layer in target.layers)
-    assert main([*run, "--resume", "--execution", "eager"]) == 2
-    assert "was begun with --execution compiled; this run has none" in capsys.readouterr().err
+    assert "was begun with --execution compiled; this run has none" in refusal_of(
+        *run, "--resume", "--execution", "eager"
+    )

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_models
+from commands import output_of
 from tiny_models import VOCAB_SIZE
 
 from simlab.cli.main import main
@@ -121,14 +122,11 @@ def test_a_tree_that_comes_out_smaller_is_refused(models: Models, monkeypatch: p
         rounds.visit(9, 0)
 
 
-def test_the_command_measures_batches(
-    pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_measures_batches(pair: tuple[Path, Path], tmp_path: Path) -> None:
     target, draft = map(str, pair)
     out = tmp_path / "cost.json"
     command = ["profile", "--target", target, "--draft", draft, "--out", str(out), "--node-counts", "1,4"]
-    assert main([*command, "--contexts", "24", "--repeats", "2", "--batch", "2"]) == 0
-    shown = capsys.readouterr().out
+    shown = output_of(*command, "--contexts", "24", "--repeats", "2", "--batch", "2")
     assert "in each of 2 texts at a time" in shown
     assert f"simlab replay --batch 2 --cost {out}" in shown
     assert json.loads(out.read_text())["batch"] == 2

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import tiny_models
 import torch
+from commands import output_of
 from random_heads import random_scorer
 
 from simlab.cli.main import main
@@ -126,12 +127,12 @@ def test_the_command_says_what_it_measured(
     out = tmp_path / "cost.json"
     grid = ["--node-counts", "2", "--contexts", "24", "--repeats", "6", "--out", str(out)]
     channel = ["--channel", f"flash={head},top_k=4,candidates=8", "--units", "1,3"]
-    assert main(["profile", "--target", target, "--draft", draft, *grid, *channel]) == 0
-    assert "Milliseconds of the channel flash" in capsys.readouterr().out
+    assert "Milliseconds of the channel flash" in output_of(
+        "profile", "--target", target, "--draft", draft, *grid, *channel
+    )
     assert main(["profile", "--resume", "--out", str(out)]) == 0
     assert "nothing was measured" in capsys.readouterr().err
-    assert main(["inspect", str(out)]) == 0
-    shown = capsys.readouterr().out
+    shown = output_of("inspect", out)
     assert "channel    flash: transitions of" in shown
     assert "channel:flash" in shown
 

@@ -66,9 +66,7 @@ def test_a_smaller_block_drafts_other_tokens(pair: tuple[Path, Path, Path], tmp_
     assert firsts[0] != firsts[1]
 
 
-def test_a_draft_set_of_another_block_is_added(
-    pair: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_draft_set_of_another_block_is_added(pair: tuple[Path, Path, Path], tmp_path: Path) -> None:
     out = record(pair, tmp_path / "trace")
     target, drafter, _ = map(str, pair)
     typed = ["record", "--trace", str(out), "--target", target, "--add-draft", f"small={drafter}", "--block", "3"]
@@ -78,6 +76,5 @@ def test_a_draft_set_of_another_block_is_added(
     assert main(["profile", "--target", target, "--draft", drafter, "--block", "3", "--node-counts", "0,2",
                  "--contexts", "128", "--repeats", "2", "--out", str(tmp_path / "cost.json")]) == 0  # fmt: skip
     assert json.loads((tmp_path / "cost.json").read_text())["block_size"] == 3
-    capsys.readouterr()
     assert main(["replay", "--trace", str(out), "--draft-set", "small", "--cost", str(tmp_path / "cost.json"), "-p",
                  "chain:length=1"]) == 0  # fmt: skip

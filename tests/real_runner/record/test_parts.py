@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import tiny_models
+from commands import output_of, refusal_of
 from depth import some
 from forked_processes import forked_processes
 from tiny_recordings import options_of
@@ -52,8 +53,8 @@ def names_of(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def merged(*arguments: object) -> int:
-    return main(["merge", *map(str, arguments)])
+def merge(*arguments: object) -> list[str]:
+    return ["merge", *map(str, arguments)]
 
 
 def begun(folder: Path, *parts: int, count: int = 2) -> list[Path]:
@@ -74,15 +75,14 @@ def test_folders_of_their_own(
 ) -> None:
     parts = [tmp_path / str(number) for number in range(count)]
     for number, part in enumerate(parts):
-        assert main(command(folder, part, f"{number}/{count}")) == 0
-        said = capsys.readouterr().out
+        said = output_of(*command(folder, part, f"{number}/{count}"))
         assert ("it lacks" in said) == (count > 1), said
     out = tmp_path / "all"
     if count == 1:
         out = parts[0]
-        assert merged(out) == 0, "a complete trace needs no merging, and that is no fault"
+        assert main(merge(out)) == 0, "a complete trace needs no merging, and that is no fault"
     else:
-        assert merged(*(parts[number] for number in order), "--out", out) == 0
+        assert main(merge(*(parts[number] for number in order), "--out", out)) == 0
     assert f"{NUM_SHARDS} shards: {out}" in capsys.readouterr().out
     assert bytes_of(out) == bytes_of(folder / "one")
     assert "unfinished" not in names_of(out)
@@ -93,9 +93,7 @@ def test_folders_of_their_own(
 
 
 @pytest.mark.thorough
-def test_one_folder_at_the_same_time(
-    processes: ForkServerContext, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_folder_at_the_same_time(processes: ForkServerContext, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "shared"
     started = [start(processes, command(folder, out, f"{number}/3")) for number in range(3)]
     for process in started:
@@ -113,9 +111,7 @@ def start(processes: ForkServerContext, arguments: list[str]) -> BaseProcess:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("is_shared", [True, False])
-def test_a_killed_part_goes_on(
-    processes: ForkServerContext, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], is_shared: bool
-) -> None:
+def test_a_killed_part_goes_on(processes: ForkServerContext, folder: Path, tmp_path: Path, is_shared: bool) -> None:
     first, second = (tmp_path / "0", tmp_path / ("0" if is_shared else "1"))
     process = start(processes, command(folder, first, "0/2"))
     while not (first / "unfinished" / "sequences-0004.parquet").exists():
@@ -123,16 +119,13 @@ def test_a_killed_part_goes_on(
         time.sleep(0.001)
     process.kill()
     process.join()
-    assert main(command(folder, second, "1/2")) == 0
-    capsys.readouterr()
-    assert main(command(folder, first, "0/2")) == 2
-    assert "of the 6 shards of part 0/2 already; add --resume" in capsys.readouterr().err
+    output_of(*command(folder, second, "1/2"))
+    assert "of the 6 shards of part 0/2 already; add --resume" in refusal_of(*command(folder, first, "0/2"))
     if not is_shared:
-        assert merged(first, second, "--out", tmp_path / "all") == 2
-        assert "are not in " in capsys.readouterr().err
+        assert "are not in " in refusal_of(*merge(first, second, "--out", tmp_path / "all"))
     assert main(command(folder, first, "0/2", "--resume")) == 0
     out = first if is_shared else tmp_path / "all"
-    assert is_shared or merged(second, first, "--out", out) == 0
+    assert is_shared or main(merge(second, first, "--out", out)) == 0
     assert bytes_of(out) == bytes_of(folder / "one")
 
 
@@ -150,19 +143,16 @@ def test_a_merge_that_was_killed_goes_on(folder: Path, tmp_path: Path, monkeypat
 
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "copyfileobj", copy)
-        assert merged(*parts, "--out", out) == 130
+        assert main(merge(*parts, "--out", out)) == 130
     assert (out / "unfinished").exists()
-    assert merged(*parts, "--out", out) == 0
+    assert main(merge(*parts, "--out", out)) == 0
     assert bytes_of(out) == bytes_of(folder / "one")
 
 
-def test_the_same_part_twice_at_once_is_refused(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_same_part_twice_at_once_is_refused(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "shared"
     with writing_alone(out / "part-0-of-2"):
-        assert main(command(folder, out, "0/2")) == 2
-        assert "another simlab is writing" in capsys.readouterr().err
+        assert "another simlab is writing" in refusal_of(*command(folder, out, "0/2"))
         assert main(command(folder, out, "1/2")) == 0
 
 
@@ -192,29 +182,25 @@ def changed(part: Path, copy: Path, values: dict[str, object]) -> Path:
     ],
 )
 def test_parts_of_different_recordings_are_refused_by_name(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str, value: object, said: str
+    folder: Path, tmp_path: Path, key: str, value: object, said: str
 ) -> None:
     first, second = begun(folder, 0, 1)
     other = changed(second, tmp_path / "other", {key: value})
-    capsys.readouterr()
-    assert merged(first, other, "--out", tmp_path / "all") == 2
-    error = capsys.readouterr().err
-    assert f"{first} and {other} are parts of different recordings: they differ in {said}" in error
+    assert f"{first} and {other} are parts of different recordings: they differ in {said}" in refusal_of(
+        *merge(first, other, "--out", tmp_path / "all")
+    )
     assert not (tmp_path / "all").exists()
 
 
-def test_merge_names_what_is_missing_doubled_or_none(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_merge_names_what_is_missing_doubled_or_none(folder: Path, tmp_path: Path) -> None:
     first, second = begun(folder, 0, 1)
     (quarter,) = begun(folder, 3, count=4)
     out, whole = tmp_path / "all", folder / "one"
-    capsys.readouterr()
 
     def refusal(*parts: object) -> str:
-        assert merged(*parts, "--out", out) == 2
+        said = refusal_of(*merge(*parts, "--out", out))
         assert not out.exists()
-        return capsys.readouterr().err
+        return said
 
     assert f"of 12 are not in {first}, of part 1/2; record the rest" in refusal(first)
     said = refusal(first, quarter)
@@ -227,41 +213,34 @@ def test_merge_names_what_is_missing_doubled_or_none(
     file = tmp_path / "results.parquet"
     file.write_bytes(b"")
     assert f"{first} is a folder and {file} is none" in refusal(first, file)
-    assert merged(first, second) == 2
-    assert "several folders are merged into another; name it with --out" in capsys.readouterr().err
+    assert "several folders are merged into another; name it with --out" in refusal_of(*merge(first, second))
     for there in (first, whole):
-        assert merged(first, second, "--out", there) == 2
-        assert f"{there} is there already; give another --out" in capsys.readouterr().err
+        assert f"{there} is there already; give another --out" in refusal_of(*merge(first, second, "--out", there))
     copy = tmp_path / "copy"
     shutil.copytree(second, copy)
     (copy / "tokens-0001.parquet").unlink()
-    assert merged(first, copy, "--out", tmp_path / "damaged") == 2
-    assert f"tokens-0001.parquet is missing from the trace {copy}" in capsys.readouterr().err
+    assert f"tokens-0001.parquet is missing from the trace {copy}" in refusal_of(
+        *merge(first, copy, "--out", tmp_path / "damaged")
+    )
 
 
-def test_merge_refuses_damage_and_goes_on_when_it_is_mended(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_merge_refuses_damage_and_goes_on_when_it_is_mended(folder: Path, tmp_path: Path) -> None:
     first, second = begun(folder, 0, 1)
     out = tmp_path / "all"
     none = [changed(part, tmp_path / part.name, {"num_shards": 0}) for part in (first, second)]
-    capsys.readouterr()
-    assert merged(*none, "--out", out) == 2
-    assert f"the recording in {none[0]} says that it has 0 shards" in capsys.readouterr().err
+    assert f"the recording in {none[0]} says that it has 0 shards" in refusal_of(*merge(*none, "--out", out))
     copy = tmp_path / "copy"
     shutil.copytree(second, copy)
     for damaged in ("draft-dflash-0003.parquet", "unfinished/sequences-0003.parquet"):
         whole = (copy / damaged).read_bytes()
         (copy / damaged).write_bytes(whole[:-100])
-        assert merged(first, copy, "--out", out) == 2
-        assert "is damaged" in capsys.readouterr().err
+        assert "is damaged" in refusal_of(*merge(first, copy, "--out", out))
         assert not (out / "manifest.json").exists()
         (copy / damaged).write_bytes(whole)
     other = "unfinished/sequences-0005.parquet"
     (copy / "unfinished" / "sequences-0003.parquet").write_bytes((copy / other).read_bytes())
-    assert merged(first, copy, "--out", out) == 2
-    assert "the parts do not fit together (the sequences of the shards" in capsys.readouterr().err
-    assert merged(first, second, "--out", out) == 0
+    assert "the parts do not fit together (the sequences of the shards" in refusal_of(*merge(first, copy, "--out", out))
+    assert main(merge(first, second, "--out", out)) == 0
     assert bytes_of(out) == bytes_of(folder / "one")
 
 
@@ -272,12 +251,12 @@ def test_merge_refuses_damage_and_goes_on_when_it_is_mended(
         (["--shard", "2/2"], "counted from 0: 0/2 to 1/2; got 2/2"),
     ],
 )
-def test_usage(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], said: str) -> None:
-    assert main(command(folder, tmp_path / "x", "0/2", *more)) == 2
-    assert said in capsys.readouterr().err
+def test_usage(folder: Path, tmp_path: Path, more: list[str], said: str) -> None:
+    assert said in refusal_of(*command(folder, tmp_path / "x", "0/2", *more))
     assert not (tmp_path / "x").exists()
 
 
-def test_an_addition_takes_no_part(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["record", "--trace", "x", "--add-draft", "a=b", "--shard", "0/2"]) == 2
-    assert "--shard can change nothing about --add-draft" in capsys.readouterr().err
+def test_an_addition_takes_no_part() -> None:
+    assert "--shard can change nothing about --add-draft" in refusal_of(
+        "record", "--trace", "x", "--add-draft", "a=b", "--shard", "0/2"
+    )

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
+from commands import output_of
 from hub_server import run_commands, serving
 
-from simlab.cli.main import main
 from simlab.errors import ModelError
 from simlab.real_runner.decoding.generate import generate
 from simlab.real_runner.models import load_models
@@ -238,14 +238,11 @@ def test_positions_of_given_text_are_known(models_folder: Path, tmp_path: Path) 
     assert found.num_bytes == pytest.approx(recorded_bytes(options), rel=0.1)
 
 
-def test_it_is_printed_and_nothing_is_written(
-    models_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_is_printed_and_nothing_is_written(models_folder: Path, tmp_path: Path) -> None:
     tiny_models.write_prompts(tmp_path / "prompts.jsonl", 3)
     models = ["--target", str(models_folder / "target"), "--draft", str(models_folder / "drafter")]
     text = ["--prompts", str(tmp_path / "prompts.jsonl"), "--max-new-tokens", "8"]
-    assert main(["record", *models, *text, "--out", str(tmp_path / "trace"), "--dry-run", "sample"]) == 0
-    out = capsys.readouterr().out
+    out = output_of("record", *models, *text, "--out", tmp_path / "trace", "--dry-run", "sample")
     assert "<|im_start|>user\n0. tree<|im_end|>\n<|im_start|>assistant\n" in out
     assert "prompts         3\n" in out
     assert "expected size" in out

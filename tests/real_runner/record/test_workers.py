@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import tiny_models
 import torch
+from commands import output_of, refusal_of
 from forked_processes import forked_processes
 from ray_jobs import random_kills, ray_of_tests
 from tiny_recordings import bytes_of, options_of
@@ -70,12 +71,10 @@ def test_workers_write_the_same_bytes(workers: int, ray: None, folder: Path, tmp
 
 
 @pytest.mark.thorough
-def test_the_command_takes_several_devices(
-    ray: None, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(command(folder, tmp_path / "two", "--device", "cpu,cpu")) == 0
+def test_the_command_takes_several_devices(ray: None, folder: Path, tmp_path: Path) -> None:
+    said = output_of(*command(folder, tmp_path / "two", "--device", "cpu,cpu"))
     assert bytes_of(tmp_path / "two") == bytes_of(folder / "one")
-    assert "positions/s)" in capsys.readouterr().out
+    assert "positions/s)" in said
     assert json.loads((tmp_path / "two" / "recording.json").read_text())["devices"] == ["cpu", "cpu"]
 
 
@@ -152,12 +151,11 @@ def test_a_shard_that_a_lost_worker_had_written_is_not_recorded_again(folder: Pa
     assert written == {path: path.stat().st_mtime_ns for path in options.folder.rglob("*.parquet")}
 
 
-def test_options_of_workers_that_say_nothing_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_of_workers_that_say_nothing_are_refused(folder: Path) -> None:
     for more, said in (
         (("--workers", "2"), "--workers 2 are workers of Ray; add --ray local"),
         (("--ray", "local", "--device", "cpu,cpu"), "--ray places the workers itself"),
         (("--ray", "local", "--gpus-per-worker", "2"), "--gpus-per-worker is read with --ray and --device-map auto"),
     ):
-        assert main(command(folder, folder / "none", *more)) == 2
-        assert said in capsys.readouterr().err
+        assert said in refusal_of(*command(folder, folder / "none", *more))
     assert not (folder / "none").exists()

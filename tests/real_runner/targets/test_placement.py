@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
+from commands import failure_of, output_of, refusal_of
 from depth import some
 
 from simlab.cli.main import main
@@ -86,9 +87,7 @@ def test_an_embedding_without_a_device_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_every_command_takes_a_spread_target(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_command_takes_a_spread_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where a GPU is full: two layers are read from disk in each pass. What is recorded and written is the same."""
     made = confirm_runs.make(tmp_path)
     given, text = made.models, ("--prompts", str(tmp_path / "prompts.jsonl"), "--max-new-tokens", "16")
@@ -109,9 +108,7 @@ def test_every_command_takes_a_spread_target(
     confirm = ("confirm", *given, "--trace", str(tmp_path / "trace"), "-p", "ddtree:budget=8", "--cost", str(cost))
     assert main([*confirm, "--out", str(tmp_path / "run"), *more]) == 0
     monkeypatch.undo()
-    capsys.readouterr()
-    assert main([*confirm, "--out", str(tmp_path / "other")]) == 2
-    assert "was measured with device" in capsys.readouterr().err
+    assert "was measured with device" in refusal_of(*confirm, "--out", tmp_path / "other")
 
 
 @pytest.mark.parametrize(
@@ -124,12 +121,9 @@ def test_every_command_takes_a_spread_target(
         ("confirm", ("--audit-device", "cuda:99"), "cuda:99"),
     ],
 )
-def test_what_does_not_go_with_it_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, more: tuple[str, ...], said: str
-) -> None:
+def test_what_does_not_go_with_it_is_refused(tmp_path: Path, command: str, more: tuple[str, ...], said: str) -> None:
     text = ("--prompts", "p.jsonl") if command == "record" else ()
-    assert main([command, *text, "--out", str(tmp_path / "out"), "--device-map", "auto", *more]) == 2
-    assert said in capsys.readouterr().err
+    assert said in refusal_of(command, *text, "--out", tmp_path / "out", "--device-map", "auto", *more)
 
 
 def test_where_there_are_gpus_they_must_be_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +153,7 @@ def test_the_audit_runs_where_it_is_asked_to(
 @pytest.mark.thorough
 @pytest.mark.parametrize("now", ["", " --time-limit 0"])
 def test_an_audit_that_does_not_fit_says_how_to_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], now: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, now: str
 ) -> None:
     made = confirm_runs.make(tmp_path)
     trace, out = ("--trace", str(tmp_path / "trace")), ("--out", str(tmp_path / "run"))
@@ -170,10 +164,10 @@ def test_an_audit_that_does_not_fit_says_how_to_go_on(
         raise RuntimeError("CUDA out of memory. Tried to allocate 30 GiB.")
 
     monkeypatch.setattr("simlab.real_runner.confirm.audit.audit.load_target", too_large)
-    assert main(command) == 2
-    err = capsys.readouterr().err.splitlines()[-1]
+    err = failure_of(*command)
     assert f"for the audit give --resume{now} --audit-device cpu" in err
     monkeypatch.undo()
     monkeypatch.setattr("simlab.real_runner.confirm.confirm.decode", None)
-    assert main([*command, "--resume", *(("--time-limit", "0") if now else ()), "--audit-device", "cpu"]) == 0
-    assert "ddtree:budget=8" in capsys.readouterr().out
+    assert "ddtree:budget=8" in output_of(
+        *command, "--resume", *(("--time-limit", "0") if now else ()), "--audit-device", "cpu"
+    )

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from commands import refusal_of
 from safetensors.torch import load_file
 from torch import Tensor
 from training_runs import arguments, make_files, texts
@@ -138,9 +139,8 @@ def test_a_causal_run_with_filled_slots_goes_on_from_a_drafter(folder: Path, tmp
 
 
 @pytest.mark.parametrize("typed", ["0", "-1"])
-def test_a_prefix_that_is_no_weight_is_refused(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], typed: str
-) -> None:
-    assert main(arguments(folder / "target", tmp_path / "o", *texts(folder), "--variable-prefix", typed)) == 2
-    assert "variable prefix must be above 0" in capsys.readouterr().err
+def test_a_prefix_that_is_no_weight_is_refused(folder: Path, tmp_path: Path, typed: str) -> None:
+    assert "variable prefix must be above 0" in refusal_of(
+        *arguments(folder / "target", tmp_path / "o", *texts(folder), "--variable-prefix", typed)
+    )
     assert not (tmp_path / "o").exists()

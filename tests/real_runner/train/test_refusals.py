@@ -6,6 +6,7 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
+from commands import failure_of
 from training_runs import arguments, content, dev, finished, make_files, texts, write_table
 
 from simlab.cli.main import main
@@ -25,64 +26,48 @@ def trained(folder: Path) -> Path:
     return finished(folder)
 
 
-def refused(typed: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """The sentence of a run that ends with exit code 2."""
-    capsys.readouterr()
-    assert main(typed) == 2
-    *_, said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("simlab: ")]
-    return said
-
-
 @pytest.mark.parametrize(
     "change", [("--seed", "1"), ("--steps", "13"), ("--decay", "2"), ("--block-size", "8"), ("--learning-rate", "0.1")]
 )
-def test_other_settings_are_not_resumed(
-    trained: Path, folder: Path, change: tuple[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_settings_are_not_resumed(trained: Path, folder: Path, change: tuple[str, str]) -> None:
     before = content(trained)
     typed = arguments(folder / "target", trained, *texts(folder), *dev(folder))
-    said = refused([*typed, "--resume", *change], capsys)
+    said = failure_of(*typed, "--resume", *change)
     # Another seed orders the texts differently, so it is met one check earlier.
     assert ("other settings" in said) or (change[0] == "--seed" and "other texts" in said)
     assert content(trained) == before
 
 
-def test_hidden_states_of_other_texts_are_refused(
-    trained: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_hidden_states_of_other_texts_are_refused(trained: Path, folder: Path, tmp_path: Path) -> None:
     other = write_table(tmp_path / "other.parquet", seed=1)
     typed = arguments(folder / "target", trained, "--text", str(other), "--resume")
-    assert "other texts" in refused(typed, capsys)
+    assert "other texts" in failure_of(*typed)
     typed = arguments(folder / "target", trained, *texts(folder), "--resume", "--max-tokens", "9")
-    assert "other texts" in refused(typed, capsys)
+    assert "other texts" in failure_of(*typed)
 
 
-def test_answers_to_other_prompts_are_refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_answers_to_other_prompts_are_refused(folder: Path, tmp_path: Path) -> None:
     typed = arguments(folder / "target", tmp_path, "--prompts", str(folder / "prompts.jsonl"), steps=1)
     assert main(typed) == 0
     for change in (["--limit", "3"], ["--temperature", "1"], ["--max-new-tokens", "5"]):
-        assert "answers to other prompts" in refused([*typed, "--resume", *change], capsys)
+        assert "answers to other prompts" in failure_of(*typed, "--resume", *change)
 
 
-def test_a_damaged_state_is_refused(
-    trained: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_state_is_refused(trained: Path, folder: Path, tmp_path: Path) -> None:
     typed = arguments(folder / "target", tmp_path, *texts(folder), "--resume")
     state = (trained / "state.safetensors").read_bytes()
     for damaged in (state[:-10], b"", (trained / "model.safetensors").read_bytes()):
         (tmp_path / "state.safetensors").write_bytes(damaged)
-        assert "cannot be read" in refused(typed, capsys)
+        assert "cannot be read" in failure_of(*typed)
 
 
-def test_a_loss_that_is_no_number_ends_the_run(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_loss_that_is_no_number_ends_the_run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def endless(*_: object) -> torch.Tensor:
         return torch.tensor(float("nan"), requires_grad=True)
 
     monkeypatch.setattr(train_dflash, "block_loss", endless)
     typed = arguments(folder / "target", tmp_path, *texts(folder))
-    assert "lower learning rate" in refused(typed, capsys)
+    assert "lower learning rate" in failure_of(*typed)
 
 
 BAD: dict[str, tuple[list[str], str]] = {
@@ -121,9 +106,7 @@ BAD: dict[str, tuple[list[str], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_a_person_gets_wrong_is_one_sentence(
-    folder: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_person_gets_wrong_is_one_sentence(folder: Path, tmp_path: Path, name: str) -> None:
     tables: dict[str, tuple[object, object]] = {
         "FOREIGN": ([[1]], [[5000, 2]]),
         "NEGATIVE": ([[1]], [[-1, 2]]),
@@ -143,16 +126,14 @@ def test_what_a_person_gets_wrong_is_one_sentence(
     }
     more, expected = BAD[name]
     typed = [words.get(word, word.replace("TARGET", str(folder / "target"))) for word in more]
-    said = refused(arguments(folder / "target", tmp_path / "out", *typed), capsys)
+    said = failure_of(*arguments(folder / "target", tmp_path / "out", *typed))
     assert expected in said
 
 
-def test_a_drafter_of_other_layers_cannot_be_gone_on_with(
-    trained: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_drafter_of_other_layers_cannot_be_gone_on_with(trained: Path, folder: Path, tmp_path: Path) -> None:
     typed = arguments(folder / "target", tmp_path, *texts(folder), "--init", str(trained))
-    assert "draft layers 1" in refused([*typed, "--layers", "2"], capsys)
-    assert "taps (0, 1, 2)" in refused([*typed, "--taps", "0,1"], capsys)
+    assert "draft layers 1" in failure_of(*typed, "--layers", "2")
+    assert "taps (0, 1, 2)" in failure_of(*typed, "--taps", "0,1")
 
 
 def test_a_plan_that_cannot_be_is_refused() -> None:

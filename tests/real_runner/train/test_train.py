@@ -11,6 +11,7 @@ from typing import cast
 
 import pytest
 import torch
+from commands import failure_of, refusal_of
 from depth import some
 from places import TESTS
 from safetensors.torch import load_file
@@ -129,26 +130,22 @@ def test_a_run_goes_on_with_float32_weights_and_moments_where_there_are_any(
     assert torch.allclose(gained, moments[2], atol=0.2 * float(moments[2].abs().max()))
 
 
-def test_a_state_of_another_drafter_is_not_gone_on_from(
-    folder: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_state_of_another_drafter_is_not_gone_on_from(folder: Path, trained: Path, tmp_path: Path) -> None:
     other = make_drafter(tmp_path / "other")
     shutil.copy(trained / "state.safetensors", other)
     typed = arguments(folder / "target", tmp_path / "out", *texts(folder), "--init", str(other), "--layers", "2")
-    assert main(typed) == 2
-    assert "not of the drafter beside it" in capsys.readouterr().err
+    assert "not of the drafter beside it" in failure_of(*typed)
 
 
 def test_without_bfloat16_hardware_all_is_float32(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(train, "training_dtype", lambda _: torch.float32)
     typed = arguments(folder / "target", tmp_path, *texts(folder), *dev(folder), steps=2)
     assert main(typed) == 0
     assert json.loads((tmp_path / "features" / "source.json").read_text())["dtype"] == "torch.float32"
     monkeypatch.setattr(train, "training_dtype", lambda _: torch.bfloat16)
-    assert main([*typed, "--resume"]) == 2
-    assert "another dtype" in capsys.readouterr().err
+    assert "another dtype" in refusal_of(*typed, "--resume")
 
 
 @dataclass(frozen=True)
@@ -234,13 +231,10 @@ def test_interrupted_at_any_write_it_resumes_to_the_same_bytes(
         assert content(out) == content(tmp_path / "unbroken" / "run")
 
 
-def test_a_finished_run_is_left_alone_without_resume_and_unchanged_with_it(
-    trained: Path, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_finished_run_is_left_alone_without_resume_and_unchanged_with_it(trained: Path, folder: Path) -> None:
     before = content(trained)
     typed = arguments(folder / "target", trained, *texts(folder), *dev(folder))
-    assert main(typed) == 2
-    assert "add --resume" in capsys.readouterr().err
+    assert "add --resume" in refusal_of(*typed)
     assert main([*typed, "--resume"]) == 0
     assert content(trained) == before
 

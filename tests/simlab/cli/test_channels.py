@@ -1,11 +1,10 @@
 """Commands on a trace with channels: what is said of them, and a policy of one's own that reads one."""
 
-import json
 from pathlib import Path
 
 import pytest
+from commands import json_of, output_of, refusal_of
 
-from simlab.cli.main import main
 from simlab.policies.parsing.parse import parse_policies
 from simlab.sequence_replay import replay_sequence
 from simlab.totals import Totals
@@ -48,14 +47,12 @@ def mine(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"{path}:Follow"
 
 
-def test_inspect_says_what_channels_there_are(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", str(folder)]) == 0
-    out, trace = capsys.readouterr().out, open_trace(folder)
+def test_inspect_says_what_channels_there_are(folder: Path) -> None:
+    out, trace = output_of("inspect", folder), open_trace(folder)
     assert f"channel    transitions ({trace.channel_ids['transitions']}), transitions of synthetic on the draft" in out
     assert "  depth 3, previous 3, top_k 3, order base-rank\n" in out
     assert "depth 3, top_k 3, beam 2, exact_nodes " in out
-    assert main(["inspect", str(folder), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["channels"]
+    found = json_of("inspect", folder, "--json")["channels"]
     num = sum(len(record.text) - 1 for record in trace.texts)
     assert found["pool"]["num_rows"] == found["transitions"]["num_rows"] == num
     assert found["transitions"]["num_scored"] == num * 7 * 3
@@ -63,11 +60,12 @@ def test_inspect_says_what_channels_there_are(folder: Path, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize("more", [(), ("--batch", "2"), ("--threads", "1")], ids=str)
-def test_a_policy_of_ones_own_is_replayed(
-    folder: Path, mine: str, more: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["replay", "--trace", str(folder), "-p", mine, "--json", *more]) == 0
-    (row,) = (one for one in json.loads(capsys.readouterr().out)["rows"] if one["policy"].endswith("Follow"))
+def test_a_policy_of_ones_own_is_replayed(folder: Path, mine: str, more: tuple[str, ...]) -> None:
+    (row,) = (
+        one
+        for one in json_of("replay", "--trace", folder, "-p", mine, "--json", *more)["rows"]
+        if one["policy"].endswith("Follow")
+    )
     policy = parse_policies([mine])[0].policy
     texts = open_trace(folder).recorded(DRAFT, channels=["transitions"])
     expected = sum((replay_sequence(policy, one) for one in texts), Totals())
@@ -75,8 +73,7 @@ def test_a_policy_of_ones_own_is_replayed(
     assert expected.accepted > 0
 
 
-def test_what_was_not_recorded_is_refused(folder: Path, mine: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["replay", "--trace", str(folder), "-p", f"{mine}:previous=4"]) == 2
-    said = capsys.readouterr().err
+def test_what_was_not_recorded_is_refused(folder: Path, mine: str) -> None:
+    said = refusal_of("replay", "--trace", folder, "-p", f"{mine}:previous=4")
     assert "wants previous 4 at least, where 3 was recorded" in said
     assert f"`simlab record --trace {folder} --add-channel transitions-2=CHECKPOINT,previous=4,top_k=1`" in said

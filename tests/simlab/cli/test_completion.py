@@ -5,6 +5,7 @@ import shutil
 import subprocess
 
 import pytest
+from commands import output_of
 from places import DOCS
 
 from simlab.cli.completion import SHELLS
@@ -40,7 +41,6 @@ def test_bash_completes(words: list[str], completed: set[str], capsys: pytest.Ca
     assert completed <= {line.strip() for line in done.stdout.splitlines()}
 
 
-def test_every_command_is_in_the_script(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", "zsh"]) == 0
-    script = capsys.readouterr().out
+def test_every_command_is_in_the_script() -> None:
+    script = output_of("completion", "zsh")
     assert all(f'"{name}"' in script or f'"{name}:' in script or f"{name})" in script for name in COMMANDS)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import tiny_models
+from commands import json_of, output_of, refusal_of
 from confirm_runs import LABELS, Made, make, setup_of
 from made_up_costs import filled
 
@@ -80,13 +81,12 @@ def cost(made: Made) -> CostFile:
     return filled(replace(file, contexts=(16, 512), node_counts=(0, 8, 16), repeats=3))
 
 
-def run(made: Made, out: Path, *more: str) -> int:
-    return main(["confirm", "--trace", str(made.folder / "trace"), "-p", "ddtree:budget=8", "--out", str(out), *more])
+def typed(made: Made, out: Path, *more: str) -> list[str]:
+    return ["confirm", "--trace", str(made.folder / "trace"), "-p", "ddtree:budget=8", "--out", str(out), *more]
 
 
-def test_the_verdict_comes_first(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(made, tmp_path / "out") == 0
-    text = capsys.readouterr().out
+def test_the_verdict_comes_first(made: Made, tmp_path: Path) -> None:
+    text = output_of(*typed(made, tmp_path / "out"))
     first = text.splitlines()[0]
     assert " is faster than " in first or first.startswith("No winner ")
     for part in (
@@ -103,21 +103,17 @@ def test_the_verdict_comes_first(made: Made, tmp_path: Path, capsys: pytest.Capt
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"log.jsonl", "results.parquet", "confirm.json"}
 
 
-def test_a_script_reads_both_sides(
-    made: Made, cost: CostFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_script_reads_both_sides(made: Made, cost: CostFile, tmp_path: Path) -> None:
     path, out = tmp_path / "cost.json", tmp_path / "out"
     write_cost_file(path, cost)
-    assert run(made, out, "--cost", str(path), "--json") == 0
-    value = json.loads(capsys.readouterr().out)
+    value = json_of(*typed(made, out, "--cost", str(path), "--json"))
     assert with_digest(value) == json.loads((out / "confirm.json").read_text())
     assert (value["text_id"], value["cost"]) == (made.trace.text_id, cost.cost_id)
     assert value["draft_ids"] == dict(made.trace.draft_ids)
     rows: dict[str, dict[str, Any]] = {row["policy"]: row for row in value["rows"]}
     assert list(rows) == [*LABELS, "hindsight:budget=8"]
     replay = ["replay", "--trace", str(made.folder / "trace"), "-p", "ddtree:budget=8", "--cost", str(path), "--json"]
-    assert main(replay) == 0
-    replayed = {row["policy"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    replayed = {row["policy"]: row for row in json_of(*replay)["rows"]}
     for label, row in rows.items():
         assert all(found is None or isinstance(found, str | int | float) for found in row.values())
         assert {key: found for key, found in row.items() if key not in OF_CONFIRM} == replayed[label]
@@ -174,35 +170,23 @@ def check_rows(out: Path, rows: dict[str, dict[str, Any]]) -> None:
     ],
 )
 def test_other_prices_are_refused(
-    made: Made,
-    cost: CostFile,
-    changes: dict[str, Any],
-    said: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    made: Made, cost: CostFile, changes: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
     write_cost_file(tmp_path / "cost.json", replace(cost, **changes))
-    assert said in refusal(made, capsys, tmp_path / "out", "--cost", str(tmp_path / "cost.json"))
+    assert said in refusal(made, tmp_path / "out", "--cost", str(tmp_path / "cost.json"))
 
 
-def test_prices_that_do_not_reach_are_refused(
-    made: Made, cost: CostFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_prices_that_do_not_reach_are_refused(made: Made, cost: CostFile, tmp_path: Path) -> None:
     short = filled(replace(cost, contexts=(16, 17), samples={}))
     write_cost_file(tmp_path / "cost.json", short)
-    assert "simlab profile --contexts" in refusal(made, capsys, tmp_path / "out", "--cost", str(tmp_path / "cost.json"))
+    assert "simlab profile --contexts" in refusal(made, tmp_path / "out", "--cost", str(tmp_path / "cost.json"))
 
 
-def refusal(made: Made, capsys: pytest.CaptureFixture[str], out: Path, *more: str, code: int = 2) -> str:
+def refusal(made: Made, out: Path, *more: str) -> str:
     """The one sentence of a refusal before which nothing was run."""
-    capsys.readouterr()
-    assert run(made, out, *more) == code
-    printed, err = capsys.readouterr()
-    assert printed == ""
-    assert err.startswith("simlab: ")
-    assert err.count("\n") == 1
+    said = refusal_of(*typed(made, out, *more))
     assert not (out / "log.jsonl").exists()
-    return err
+    return said
 
 
 @pytest.mark.parametrize(
@@ -218,60 +202,51 @@ def refusal(made: Made, capsys: pytest.CaptureFixture[str], out: Path, *more: st
         (("--target", "smollm2-absent"), "the target 'smollm2-absent' could not be"),
     ],
 )
-def test_a_mistake_is_one_sentence(
-    made: Made, more: tuple[str, ...], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert said in refusal(made, capsys, tmp_path / "out", *more)
+def test_a_mistake_is_one_sentence(made: Made, more: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    assert said in refusal(made, tmp_path / "out", *more)
 
 
-def test_other_models_are_refused(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_models_are_refused(made: Made, tmp_path: Path) -> None:
     tiny_models.make_pair(tmp_path, seed=7)
     out = tmp_path / "out"
-    said = refusal(made, capsys, out, "--target", str(tmp_path / "target"))
+    said = refusal(made, out, "--target", str(tmp_path / "target"))
     assert "was recorded with the target" in said
-    said = refusal(made, capsys, out, "--draft", str(tmp_path / "drafter"))
+    said = refusal(made, out, "--draft", str(tmp_path / "drafter"))
     assert "was recorded with the drafter" in said
     longer = tiny_models.make_drafter(tmp_path / "longer", block_size=6)
-    assert "was recorded with the drafter" in refusal(made, capsys, out, "--draft", str(longer))
+    assert "was recorded with the drafter" in refusal(made, out, "--draft", str(longer))
 
 
-def test_a_text_longer_than_the_context_is_refused(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_text_longer_than_the_context_is_refused(made: Made, tmp_path: Path) -> None:
     """The same weights with fewer positions."""
     target = shutil.copytree(made.folder / "target", tmp_path / "target")
     config = json.loads((target / "config.json").read_text())
     (target / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 48}))
-    assert "it needs" in refusal(made, capsys, tmp_path / "out", "--target", str(target))
+    assert "it needs" in refusal(made, tmp_path / "out", "--target", str(target))
 
 
-def test_stop_tokens_are_those_of_the_trace(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stop_tokens_are_those_of_the_trace(made: Made, tmp_path: Path) -> None:
     """The same weights, which would now stop at a token that is in the recorded texts."""
     target = shutil.copytree(made.folder / "target", tmp_path / "target")
     config = json.loads((target / "generation_config.json").read_text())
     common = int(made.trace.sequences()[0].text[3])
     (target / "generation_config.json").write_text(json.dumps(config | {"eos_token_id": [common]}))
-    assert run(made, tmp_path / "out", "--target", str(target), "--json") == 0
-    value = json.loads(capsys.readouterr().out)
+    value = json_of(*typed(made, tmp_path / "out", "--target", str(target), "--json"))
     assert [one for one in value["differences"] if one["kind"] == "text"] == []
     assert value["rows"][0]["measured_acceptance_length"] == 1
     measured = read_results(tmp_path / "out" / "results.parquet").filter(kind="measured", name="ar")
     assert measured["committed"].to_list() == [len(record.text) - 1 for record in made.trace.sequences()]
 
 
-def test_given_text_is_refused(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_given_text_is_refused(made: Made, tmp_path: Path) -> None:
     texts = tmp_path / "texts.jsonl"
     texts.write_text(json.dumps({"prompt": "why?", "completion": "a root"}) + "\n")
     given = tmp_path / "given"
-    assert main(["record", *made.models, "--completions", str(texts), "--out", str(given)]) == 0
-    capsys.readouterr()
-    assert main(["confirm", "--trace", str(given), "--out", str(tmp_path / "out")]) == 2
-    assert "were made elsewhere" in capsys.readouterr().err
+    output_of("record", *made.models, "--completions", texts, "--out", given)
+    assert "were made elsewhere" in refusal_of("confirm", "--trace", given, "--out", tmp_path / "out")
 
 
-def test_a_channel_is_refused_before_any_model_is_loaded(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_channel_is_refused_before_any_model_is_loaded(made: Made, tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(
         "from dataclasses import dataclass\n"
@@ -283,31 +258,28 @@ def test_a_channel_is_refused_before_any_model_is_loaded(
         "    def select(self, draft, state=None):\n"
         "        return DraftTree.root_only(draft.root_token)\n"
     )
-    said = refusal(made, capsys, tmp_path / "out", "-p", f"{mine}:Mine", "--target", "absent")
+    said = refusal(made, tmp_path / "out", "-p", f"{mine}:Mine", "--target", "absent")
     assert "reads the channel pool" in said
 
 
-def test_prompts_are_recorded_first(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prompts_are_recorded_first(made: Made, tmp_path: Path) -> None:
     """With the sampling, dtype, widths and limit that were asked for; a second turn is the trace's."""
     out = tmp_path / "out"
     command = ["confirm", "--prompts", str(made.folder / "prompts.jsonl"), *made.models, "--limit", "2"]
     command += ["-p", "ddtree:budget=600", "--temperature", "0.9", "--seed", "5", "--max-new-tokens", "8"]
-    assert main([*command, "--out", str(out), "--json"]) == 0
-    value = json.loads(capsys.readouterr().out)
+    value = json_of(*command, "--out", out, "--json")
     trace = open_trace(out / "trace")
     assert value["text_id"] == trace.text_id
     assert (trace.manifest.sampling.temperature, trace.manifest.sampling.seed) == (0.9, 5)
     assert trace.manifest.max_new_tokens == 8
     assert trace.manifest.draft_sets[trace.draft_name()].exact_budget == 600
     assert {row["num_texts"] for row in value["rows"]} == {4, None}
-    assert main([*command, "--out", str(out)]) == 2
-    assert "add --resume" in capsys.readouterr().err
-    assert main([*command, "--out", str(out), "--json", "--resume"]) == 0
-    assert json.loads(capsys.readouterr().out) == value
+    assert "add --resume" in refusal_of(*command, "--out", out)
+    assert json_of(*command, "--out", out, "--json", "--resume") == value
 
 
 def test_prompts_for_the_packaged_models_find_what_ships_with_them(
-    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Prices, tables and counts, before anything is recorded; for other models a sentence says what to do."""
     asked: list[NamedPolicy] = []
@@ -321,24 +293,16 @@ def test_prompts_for_the_packaged_models_find_what_ships_with_them(
     wanted = ["-p", "caddtree", "-p", "sequoia", "-p", "presto"]
     assert main([*command, *wanted]) == 130
     assert [sorted(getattr(one.policy, "artefacts", ())) for one in asked[2:]] == [["cost"], ["ranks"], ["ngram"]]
-    capsys.readouterr()
     for one, said in (("caddtree", "--cost"), ("sequoia", "table=FILE"), ("presto", "ngram=FILE")):
-        assert main([*command, *made.models, "-p", one]) == 2
-        message = capsys.readouterr().err
-        assert said in message
-        assert message.count("\n") == 1
+        assert said in refusal_of(*command, *made.models, "-p", one)
 
 
-def test_a_policy_that_knows_the_answers_is_marked(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_policy_that_knows_the_answers_is_marked(made: Made, tmp_path: Path) -> None:
     """Its table was fitted on the trace whose prompts are run."""
     table = tmp_path / "ranks.json"
     assert main(["train", "ranks", "--trace", str(made.folder / "trace"), "--out", str(table)]) == 0
     label = f"sequoia:budget=8,table={json.dumps(str(table))}"
-    capsys.readouterr()
-    assert run(made, tmp_path / "out", "-p", label, "--limit", "1") == 0
-    assert f"IN SAMPLE: {label}.\n" in capsys.readouterr().out
+    assert f"IN SAMPLE: {label}.\n" in output_of(*typed(made, tmp_path / "out", "-p", label, "--limit", "1"))
     value = json.loads((tmp_path / "out" / "confirm.json").read_text())
     assert [row["policy"] for row in value["rows"] if row["in_sample"]] == [label]
 
@@ -351,7 +315,7 @@ def test_a_fault_has_its_exit_code(
         return replace(found, text=found.text[:-1]) if policy.budget == 8 else found
 
     monkeypatch.setattr(confirm, "decode", faulty)
-    assert run(made, tmp_path / "out", "--limit", "1") == 1
+    assert main(typed(made, tmp_path / "out", "--limit", "1")) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("FAILED: the text of ddtree:budget=8 is not the target's: prompt 'p0', turn 0")
     assert lines[1].startswith("FAILED: 2 of 2 texts of ddtree:budget=8 had other rounds than the replay")
@@ -370,10 +334,10 @@ def test_an_interrupted_run_says_how_to_go_on(
 
     with monkeypatch.context() as patch:
         patch.setattr(confirm, "decode", stop)
-        assert run(made, tmp_path / "out") == 130
+        assert main(typed(made, tmp_path / "out")) == 130
     said = capsys.readouterr().err
     assert f"simlab: interrupted; finished parts are in {tmp_path / 'out'}: add --resume to go on" in said
-    assert run(made, tmp_path / "out", "--resume") == 0
+    assert main(typed(made, tmp_path / "out", "--resume")) == 0
 
 
 def test_the_packaged_trace_and_its_models_are_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import json_of, output_of, refusal_of
 from confirm_runs import Made, make
 from made_up_costs import random_table
 
@@ -62,8 +63,8 @@ def optimum(made: Made) -> Optimum:
     )
 
 
-def run(made: Made, path: Path, out: Path, *more: str) -> int:
-    return main(["confirm", "--trace", str(made.folder / "trace"), "--from", str(path), "--out", str(out), *more])
+def typed(made: Made, path: Path, out: Path, *more: str) -> list[str]:
+    return ["confirm", "--trace", str(made.folder / "trace"), "--from", str(path), "--out", str(out), *more]
 
 
 @pytest.fixture(scope="module")
@@ -71,15 +72,14 @@ def done(made: Made, optimum: Optimum, tmp_path_factory: pytest.TempPathFactory)
     """The folder of a confirmation of the choice, and of one more policy, by turn."""
     out = tmp_path_factory.mktemp("done") / "out"
     write_optimum(out.parent / "optimize.json", optimum)
-    assert run(made, out.parent / "optimize.json", out, "-p", "ddtree:budget=2", "--by", "turn") == 0
+    assert main(typed(made, out.parent / "optimize.json", out, "-p", "ddtree:budget=2", "--by", "turn")) == 0
     return out
 
 
-def test_it_runs_what_was_chosen_and_says_where(made: Made, done: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_runs_what_was_chosen_and_says_where(made: Made, done: Path) -> None:
     """A finished folder is only read again."""
     more = ("-p", "ddtree:budget=2", "--by", "turn", "--resume")
-    assert run(made, done.parent / "optimize.json", done, *more) == 0
-    text = capsys.readouterr().out
+    text = output_of(*typed(made, done.parent / "optimize.json", done, *more))
     assert text.splitlines()[0].startswith(("No winner among ddtree:budget=4", "ddtree:budget=4 is faster")) or (
         text.splitlines()[0].endswith("faster than ddtree:budget=4.")
     )
@@ -101,13 +101,10 @@ def test_it_runs_what_was_chosen_and_says_where(made: Made, done: Path, capsys: 
     assert [one["first"] for one in found.comparisons] == [BEST] * 3
 
 
-def test_texts_that_were_searched_are_marked(
-    made: Made, optimum: Optimum, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_texts_that_were_searched_are_marked(made: Made, optimum: Optimum, tmp_path: Path) -> None:
     """The chain always runs, so nobody chose it."""
     write_optimum(tmp_path / "seen.json", replace(optimum, chosen_on=optimum.reported_on))
-    assert run(made, tmp_path / "seen.json", tmp_path / "out", "--limit", "1") == 0
-    text = capsys.readouterr().out
+    text = output_of(*typed(made, tmp_path / "seen.json", tmp_path / "out", "--limit", "1"))
     assert f"IN SAMPLE: {BEST}, ddtree:budget=8.\n" in text
     assert "was chosen on 3 prompts, and some of these are run here" in text
     found = read_confirmation(tmp_path / "out")
@@ -140,13 +137,10 @@ def test_a_choice_at_other_prices_says_so(made: Made, optimum: Optimum) -> None:
     )
 
 
-def test_a_choice_that_is_none_is_refused(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_choice_that_is_none_is_refused(made: Made, tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("{}")
     for name, said in (("other.json", "is no choice of policies"), ("absent.json", "there is none")):
-        assert run(made, tmp_path / name, tmp_path / "out") == 2
-        message = capsys.readouterr().err
-        assert said in message
-        assert message.count("\n") == 1
+        assert said in refusal_of(*typed(made, tmp_path / name, tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
@@ -161,26 +155,21 @@ def test_a_choice_that_is_none_is_refused(made: Made, tmp_path: Path, capsys: py
     ],
 )
 def test_a_rule_that_makes_no_sense_is_one_sentence(
-    made: Made, more: tuple[str, str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    made: Made, more: tuple[str, str], said: str, tmp_path: Path
 ) -> None:
     command = ["confirm", "--trace", str(made.folder / "trace"), "--out", str(tmp_path / "out"), *more]
-    assert main(command) == 2
-    message = capsys.readouterr().err
-    assert said in message
-    assert message.count("\n") == 1
+    assert said in refusal_of(*command)
 
 
-def test_time_that_is_up_leaves_a_whole_prompt(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_time_that_is_up_leaves_a_whole_prompt(made: Made, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = ["confirm", "--trace", str(made.folder / "trace"), "--out", str(out), "-p", "ddtree:budget=2"]
-    assert main([*command, "--time-limit", "0", "--until-interval", "0.02"]) == 0
-    text = capsys.readouterr().out
+    text = output_of(*command, "--time-limit", "0", "--until-interval", "0.02")
     assert "ended    time was up, a prompt that was cut off is left out: 1 prompt\n" in text
     found = read_confirmation(out)
     assert (found.ran["ended"], found.ran["prompts"], found.ran["repeats"]) == ("time", 1, 10)
     assert (found.ran["until_interval"], found.ran["time_limit_s"], found.ran["half_width"]) == (0.02, 0, None)
-    assert main([*command, "--resume"]) == 2
-    assert "was begun with --repeats 10; this run has 1" in capsys.readouterr().err
+    assert "was begun with --repeats 10; this run has 1" in refusal_of(*command, "--resume")
 
 
 def test_slices_add_up_to_the_whole(done: Path) -> None:
@@ -193,20 +182,17 @@ def test_slices_add_up_to_the_whole(done: Path) -> None:
             assert sum(int(one[name] or 0) for one in slices) == row[name]
 
 
-def test_compare_says_the_same(done: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_says_the_same(done: Path) -> None:
     """The same policy against the same others, read as the same family."""
     policies = [
         argument for label in (BEST, "ddtree:budget=8", "chain", "ddtree:budget=2") for argument in ("-p", label)
     ]
-    capsys.readouterr()
     command = ["compare", str(done / "results.parquet"), *policies, "--kind", "measured", "--measure", "tokens_per_s"]
-    assert main([*command, "--json"]) == 0
-    value = json.loads(capsys.readouterr().out)
+    value = json_of(*command, "--json")
     ours = read_confirmation(done).comparisons
     theirs = {row["second"]: row for row in value["rows"] if row["measure"] == "tokens_per_s"}
     assert {str(one["second"]): dict(one) for one in ours} == theirs
-    assert main(command) == 0
-    said = capsys.readouterr().out.split("\n\n")[1].splitlines()[0]
+    said = output_of(*command).split("\n\n")[1].splitlines()[0]
     first = read_confirmation(done).verdict.splitlines()[0]
     assert first[1:] == said[1:]
 

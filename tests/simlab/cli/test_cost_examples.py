@@ -1,12 +1,11 @@
 """``--cost NAME`` of an example: a trace is priced, and the output says whose prices they are."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import json_of, output_of, refusal_of
 
-from simlab.cli.main import main
 from simlab.errors import CostError
 from simlab.studies.inputs.prices import prices_for_trace
 from simlab.studies.inputs.trace import first_prompts, sample_trace
@@ -14,8 +13,8 @@ from simlab.studies.inputs.trace import first_prompts, sample_trace
 FEW = ["--limit", "2"]
 
 
-def replay(*typed: str) -> int:
-    return main(["replay", *typed, *FEW])
+def replay(*typed: str) -> list[str]:
+    return ["replay", *typed, *FEW]
 
 
 @pytest.mark.parametrize(
@@ -26,9 +25,8 @@ def replay(*typed: str) -> int:
         ("rtx5080-domino", "Qwen/Qwen3-4B on NVIDIA RTX 5080"),
     ],
 )
-def test_a_replay_says_whose_prices_they_are(name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert replay("--cost", name, "-p", "chain") == 0
-    printed = " ".join(capsys.readouterr().out.split())
+def test_a_replay_says_whose_prices_they_are(name: str, said: str) -> None:
+    printed = " ".join(output_of(*replay("--cost", name, "-p", "chain")).split())
     assert "PRICES OF OTHERS' MODELS, not of this trace's" in printed
     assert said in printed
     free = {"h100-vllm-graphs": "draft, select, commit", "a800-eager": "select, commit"}.get(name)
@@ -36,14 +34,17 @@ def test_a_replay_says_whose_prices_they_are(name: str, said: str, capsys: pytes
     assert free is None or f"not timed, so free here: {free}" in printed
 
 
-def test_the_seconds_of_a_replay_are_those_of_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_seconds_of_a_replay_are_those_of_the_file() -> None:
     """By hand: plain decoding pays its price at each context."""
     trace = sample_trace()
     cost = prices_for_trace(Path("h100-vllm-graphs"), trace, "dflash").cost
     assert cost is not None
     assert cost.block_size == trace.manifest.draft_sets["dflash"].block_size
-    assert replay("--cost", "h100-vllm-graphs", "-p", "ar", "--json") == 0
-    (row,) = [one for one in json.loads(capsys.readouterr().out)["rows"] if one["policy"] == "autoregressive"]
+    (row,) = [
+        one
+        for one in json_of(*replay("--cost", "h100-vllm-graphs", "-p", "ar", "--json"))["rows"]
+        if one["policy"] == "autoregressive"
+    ]
     texts = [trace.sequences()[index] for index in first_prompts(trace, 2)]
     contexts = [len(one.prompt.token_ids) + place for one in texts for place in range(len(one.text) - 1)]
     seconds = sum(float(cost.curve("plain", context)[0]) for context in contexts)
@@ -62,12 +63,9 @@ def test_the_seconds_of_a_replay_are_those_of_the_file(capsys: pytest.CaptureFix
         ["--cost", "rtx5080-domino", "-p", "bastion:budget=16,cost_model=roofline"],
     ],
 )
-def test_what_is_beyond_an_example_is_refused_without_advice_to_measure_it(
-    typed: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_beyond_an_example_is_refused_without_advice_to_measure_it(typed: list[str]) -> None:
     """Nobody here can measure on others' machines."""
-    assert replay(*typed) == 2
-    said = capsys.readouterr().err
+    said = refusal_of(*replay(*typed))
     assert "take another cost file: this one is an example that others measured, and it ends there" in said
     assert "simlab profile" not in said
 
@@ -84,26 +82,25 @@ def test_what_is_beyond_a_file_of_a_machine_at_hand_is_to_be_measured() -> None:
 @pytest.mark.parametrize(
     ("name", "timed"), [("h100-vllm-graphs", False), ("a800-eager", False), ("rtx5080-domino", True)]
 )
-def test_a_table_says_what_its_speedups_are_over(name: str, timed: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    assert replay("--cost", name, "-p", "chain") == 0
-    printed = " ".join(capsys.readouterr().out.split())
+def test_a_table_says_what_its_speedups_are_over(name: str, timed: bool) -> None:
+    printed = " ".join(output_of(*replay("--cost", name, "-p", "chain")).split())
     assert ("over the autoregressive baseline (fastest measured implementation)" in printed) == timed
     assert ("over the shortest pass (autoregressive decoding was not timed)" in printed) == (not timed)
     assert ("autoregressive decoding was not timed: the shortest pass stands for it" in printed) == (not timed)
 
 
 @pytest.mark.parametrize("name", ["h100-vllm-graphs", "rtx5080-domino"])
-def test_inspecting_an_example_gives_no_advice_to_measure_again(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", name]) == 0
-    printed = capsys.readouterr().out
+def test_inspecting_an_example_gives_no_advice_to_measure_again(name: str) -> None:
+    printed = output_of("inspect", name)
     assert "others' timings, one value to a cell: how noisy they are is not known" in printed
     assert "simlab profile" not in printed
     assert "CaDDTree" not in printed
 
 
-def test_an_unknown_name_lists_the_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    assert replay("--cost", "h200", "-p", "chain") == 2
-    assert "a800-eager, h100-vllm-graphs, rtx5080-domino come with simlab" in capsys.readouterr().err
+def test_an_unknown_name_lists_the_examples() -> None:
+    assert "a800-eager, h100-vllm-graphs, rtx5080-domino come with simlab" in refusal_of(
+        *replay("--cost", "h200", "-p", "chain")
+    )
 
 
 def test_without_a_name_no_example_is_taken() -> None:

@@ -1,6 +1,5 @@
 """``simlab study curves``, from end to end on a made-up trace."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,12 +7,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from commands import json_of, output_of, refusal_of
 from made_up_costs import EMPTY, filled, sample_s
 
 from simlab.analysis.curves.machines import CONVEX, FIRST
 from simlab.analysis.curves.rows import SCHEMA
 from simlab.analysis.curves.tallies import FIXED, PRICE, SCAN
-from simlab.cli.main import main
 from simlab.cost import PLAIN
 from simlab.traces.artefacts import cost as cost_file
 from simlab.traces.artefacts.cost import write_cost_file
@@ -23,29 +22,13 @@ from simlab.traces.synthetic import write_synthetic_trace
 RULES = [FIRST, SCAN, CONVEX, FIXED, PRICE]
 
 
-@pytest.fixture(scope="module")
-def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_synthetic_trace(tmp_path_factory.mktemp("curves") / "trace", num_sequences=12, length=40)
-
-
-@pytest.fixture(scope="module")
-def cost(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("prices") / "cost.json"
-    write_cost_file(path, filled())
-    return path
-
-
-def curves(capsys: pytest.CaptureFixture[str], trace: Path, *arguments: str) -> dict[str, Any]:
+def curves(trace: Path, *arguments: str) -> dict[str, Any]:
     """What ``--json`` says."""
-    assert main(["study", "curves", "--trace", str(trace), "--json", *arguments]) == 0
-    value: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return value
+    return json_of("study", "curves", "--trace", trace, "--json", *arguments)
 
 
-def test_smooth_prices_give_one_maximum_and_all_rules(
-    trace: Path, cost: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    value = curves(capsys, trace, "--cost", str(cost), "--budget", "8")
+def test_smooth_prices_give_one_maximum_and_all_rules(trace: Path, cost: Path) -> None:
+    value = curves(trace, "--cost", str(cost), "--budget", "8")
     assert (value["budget"], value["policy"], value["in_sample"]) == (8, None, [])
     rows = {row["rule"]: row for row in value["rows"]}
     assert list(rows) == RULES
@@ -65,9 +48,7 @@ def test_smooth_prices_give_one_maximum_and_all_rules(
     assert (first["most_maxima"], first["regret_share"]) == (1, 0)
 
 
-def test_rows_and_table_of_two_machines(
-    trace: Path, cost: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_and_table_of_two_machines(trace: Path, cost: Path, tmp_path: Path) -> None:
     stairs, out = tmp_path / "stairs.json", tmp_path / "deep" / "curves.parquet"
     full = filled()
     samples = {
@@ -76,8 +57,7 @@ def test_rows_and_table_of_two_machines(
     }
     write_cost_file(stairs, replace(full, samples=samples))
     arguments = ["--cost", str(cost), "--cost", str(stairs), "--by", "dataset", "--out", str(out)]
-    assert main(["study", "curves", "--trace", str(trace), *arguments]) == 0
-    text = capsys.readouterr().out
+    text = output_of("study", "curves", "--trace", trace, *arguments)
     assert text.count("latency  Made-up CPU") == 2
     assert "at every root, 0 to 64 drafted tokens" in text
     assert f"Rows: {out}" in text
@@ -93,17 +73,14 @@ def test_rows_and_table_of_two_machines(
     assert rows.group_by("cost_id").agg(pl.col("num_maxima").max())["num_maxima"].to_list() != [1, 1]
 
 
-def test_only_the_roots_of_a_policy(
-    trace: Path, cost: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_the_roots_of_a_policy(trace: Path, cost: Path, tmp_path: Path) -> None:
     everywhere, visited, rounds = (tmp_path / name for name in ("all.parquet", "some.parquet", "rounds.parquet"))
     priced = ("--cost", str(cost), "--budget", "8")
-    curves(capsys, trace, *priced, "--out", str(everywhere))
-    value = curves(capsys, trace, *priced, "--out", str(visited), "-p", "ddtree:budget=4", "--limit", "5")
+    curves(trace, *priced, "--out", str(everywhere))
+    value = curves(trace, *priced, "--out", str(visited), "-p", "ddtree:budget=4", "--limit", "5")
     assert value["policy"] == "ddtree:budget=4"
     replayed = ["replay", "--trace", str(trace), "-p", "ddtree:budget=4", "--limit", "5", "--rounds", str(rounds)]
-    assert main(replayed) == 0
-    capsys.readouterr()
+    output_of(*replayed)
     where = pl.read_parquet(rounds).filter(policy="ddtree:budget=4").select("sequence", "position")
     found = pl.read_parquet(visited).filter(rule=FIRST)
     assert found.select("sequence", "position").equals(where)
@@ -128,55 +105,39 @@ def test_only_the_roots_of_a_policy(
         (["--out", "/"], "expected a file"),
     ],
 )
-def test_a_mistake_is_one_sentence(
-    arguments: list[str], said: str, trace: Path, cost: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_is_one_sentence(arguments: list[str], said: str, trace: Path, cost: Path) -> None:
     priced = [] if "--cost" in arguments else ["--cost", str(cost)]
-    assert main(["study", "curves", "--trace", str(trace), *priced, *arguments]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("simlab: ")
-    assert err.count("\n") == 1
-    assert said in err
+    assert said in refusal_of("study", "curves", "--trace", trace, *priced, *arguments)
 
 
-def test_a_trace_that_is_exact_for_less_than_the_budget(
-    tmp_path: Path, cost: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_trace_that_is_exact_for_less_than_the_budget(tmp_path: Path, cost: Path) -> None:
     trace = write_synthetic_trace(tmp_path / "trace", num_sequences=2, length=12, kept=16)
-    assert main(["study", "curves", "--trace", str(trace), "--cost", str(cost), "--budget", "17"]) == 2
-    assert "exact up to 16" in capsys.readouterr().err
-    assert curves(capsys, trace, "--cost", str(cost))["budget"] == 16
+    assert "exact up to 16" in refusal_of("study", "curves", "--trace", trace, "--cost", cost, "--budget", "17")
+    assert curves(trace, "--cost", str(cost))["budget"] == 16
 
 
-def test_without_prices_it_says_how_to_get_them(
-    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_prices_it_says_how_to_get_them(trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost_file, "PACKAGED", tmp_path)
-    assert main(["study", "curves", "--trace", str(trace)]) == 2
-    assert "simlab profile" in capsys.readouterr().err
+    assert "simlab profile" in refusal_of("study", "curves", "--trace", trace)
     unfinished = tmp_path / "unfinished.json"
     write_cost_file(unfinished, EMPTY)
-    assert main(["study", "curves", "--trace", str(trace), "--cost", str(unfinished)]) == 2
-    assert "not finished" in capsys.readouterr().err
+    assert "not finished" in refusal_of("study", "curves", "--trace", trace, "--cost", unfinished)
 
 
-def test_the_packaged_trace_has_raw_and_calibrated_curves(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["study", "curves", "--limit", "2", "--budget", "16", "--json"]) == 0
-    value = json.loads(capsys.readouterr().out)
+def test_the_packaged_trace_has_raw_and_calibrated_curves() -> None:
+    value = json_of("study", "curves", "--limit", "2", "--budget", "16", "--json")
     assert [(row["edges"], row["rule"]) for row in value["rows"]] == [
         (edges, rule) for edges in ("raw", "calibrated") for rule in RULES
     ]
     told = [(one["num_drafted"][FIRST], one["tokens_per_s"]) for one in value["worst_curves"]]
     least = [1 - curve[n] / max(curve) for n, curve in told]
     assert least == pytest.approx([row["worst_regret_share"] for row in value["rows"] if row["rule"] == FIRST])
-    assert main(["study", "curves", "--limit", "2", "--budget", "16", "--progress"]) == 0
-    assert "Fewer than 20 prompts" in capsys.readouterr().out
+    assert "Fewer than 20 prompts" in output_of("study", "curves", "--limit", "2", "--budget", "16", "--progress")
 
 
-def test_slices_by_the_length_of_the_prompt_add_up(trace: Path, cost: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    whole = curves(capsys, trace, "--cost", str(cost))["rows"]
-    sliced = curves(capsys, trace, "--cost", str(cost), "--by", "context")["rows"]
+def test_slices_by_the_length_of_the_prompt_add_up(trace: Path, cost: Path) -> None:
+    whole = curves(trace, "--cost", str(cost))["rows"]
+    sliced = curves(trace, "--cost", str(cost), "--by", "context")["rows"]
     lengths = [len(record.prompt.token_ids) for record in open_trace(trace).sequences() if len(record.text) > 1]
     wanted = {f"{1 << size.bit_length() >> 1}-{(1 << size.bit_length()) - 1}" for size in lengths}
     assert {row["slice"] for row in sliced} == wanted
@@ -198,14 +159,12 @@ def noisy(num_visits: int, noise: float, bumps: float) -> cost_file.CostFile:
     return replace(full, samples=samples, repeats=2 * num_visits)
 
 
-def test_valleys_are_told_from_noise_and_samples_that_would_tell_are_named(
-    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_valleys_are_told_from_noise_and_samples_that_would_tell_are_named(trace: Path, tmp_path: Path) -> None:
     found = {}
     for name, noise in (("quiet", 1e-4), ("loud", 0.8)):
         path = tmp_path / f"{name}.json"
         write_cost_file(path, noisy(9, noise, 1.5))
-        value = curves(capsys, trace, "--cost", str(path))
+        value = curves(trace, "--cost", str(path))
         found[name] = value["rows"][0], value["prices"][0], value["split_halves"][0]
     (quiet, known, halves), (loud, unknown, _) = found["quiet"], found["loud"]
     assert quiet["several_maxima_share"] > 0.9
@@ -215,23 +174,19 @@ def test_valleys_are_told_from_noise_and_samples_that_would_tell_are_named(
     assert known["samples"] == unknown["samples"] == 18
     assert known["samples_needed"] <= 18 < unknown["samples_needed"] <= unknown["samples_needed_everywhere"]
     assert unknown["command"] == f"simlab profile --out NEW_FILE --repeats {unknown['samples_needed']}"
-    assert main(["study", "curves", "--trace", str(trace), "--cost", str(tmp_path / "loud.json")]) == 0
-    text = capsys.readouterr().out
+    text = output_of("study", "curves", "--trace", trace, "--cost", tmp_path / "loud.json")
     assert f"`{unknown['command']}`" in text
     assert "18 samples a cell" in " ".join(text.split())
     assert "a valley in 95 % of the draws of the prices" in text
 
 
-def test_one_visit_to_a_cell_says_nothing_of_noise(
-    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_visit_to_a_cell_says_nothing_of_noise(trace: Path, tmp_path: Path) -> None:
     path = tmp_path / "once.json"
     write_cost_file(path, noisy(1, 0.1, 1.5))
-    value = curves(capsys, trace, "--cost", str(path))
+    value = curves(trace, "--cost", str(path))
     assert value["rows"][0]["kept_valley_share"] is value["prices"][0]["samples_needed"] is None
     assert value["split_halves"] == []
-    assert main(["study", "curves", "--trace", str(trace), "--cost", str(path)]) == 0
-    text = capsys.readouterr().out
+    text = output_of("study", "curves", "--trace", trace, "--cost", path)
     assert "one visit to a cell does not tell" in text
     assert "--repeats 4`" in text
     assert "draws" not in text

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from commands import output_of
 from tiny_models import make_pair
 
 from simlab.cli.main import main
@@ -57,14 +58,13 @@ def packaged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_without_models_the_offline_part_is_done(
-    packaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    packaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unreachable(*_arguments: object) -> NoReturn:
         raise ModelError("the target could not be fetched with pip (no network)")
 
     monkeypatch.setattr(live, "live_parts", unreachable)
-    assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
-    out = capsys.readouterr().out
+    out = output_of("demo", "--out", tmp_path / "demo")
     assert str(packaged) in out
     assert "left out" in out
     assert "the target could not be fetched" in out
@@ -110,23 +110,16 @@ def test_the_whole_story_on_tiny_models(
     assert [line for pair in zip(*halves, strict=True) for line in pair] == live.FRESH.read_text().splitlines()
 
 
-def test_prompts_that_cannot_be_halved_are_refused(
-    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_prompts_that_cannot_be_halved_are_refused(tiny: list[str], tmp_path: Path) -> None:
     (tmp_path / "prompts.jsonl").write_text('{"prompt": "alone"}\n')
-    assert main(tiny) == 0
-    assert "has 1 prompts; expected four or more" in capsys.readouterr().out
+    assert "has 1 prompts; expected four or more" in output_of(*tiny)
 
 
 def recorded_again(_options: RecordOptions) -> NoReturn:
     pytest.fail("it recorded again")
 
 
-def test_a_second_run_uses_what_is_there(
-    tiny: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(tiny) == 0
-    first = capsys.readouterr().out
+def test_a_second_run_uses_what_is_there(tiny: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    first = output_of(*tiny)
     monkeypatch.setattr("simlab.studies.record.write_recording", recorded_again)
-    assert main(tiny) == 0
-    assert capsys.readouterr().out == first
+    assert output_of(*tiny) == first

@@ -1,8 +1,7 @@
 """``simlab study engine-rules`` on the packaged trace."""
 
-import json
-
 import pytest
+from commands import json_of, output_of
 
 import simlab
 from simlab.cli.main import main
@@ -12,13 +11,11 @@ from simlab.studies.engines.rules import NUM_SCHEDULES
 FEW = ["--limit", "3", "--batch", "1,3"]
 
 
-def test_json_and_tables_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["study", "engine-rules", *FEW, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+def test_json_and_tables_say_the_same() -> None:
+    found = json_of("study", "engine-rules", *FEW, "--json")
     assert len(found["rows"]) == 2 * NUM_SCHEDULES
     assert [one["batch"] for one in found["prices"]] == [1, 3]
-    assert main(["study", "engine-rules", *FEW]) == 0
-    text = capsys.readouterr().out
+    text = output_of("study", "engine-rules", *FEW)
     for row in found["rows"]:
         (line,) = [
             one
@@ -42,9 +39,8 @@ def test_hindsight_and_its_rivals() -> None:
     assert len(table.frame) == NUM_SCHEDULES
 
 
-def test_bad_input_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_is_refused() -> None:
     assert main(["study", "engine-rules", "--batch", "0"]) == 2
     assert main(["study", "engine-rules", "--cost", "nothing.json"]) == 2
-    capsys.readouterr()
     with pytest.raises(UsageError, match="different numbers of at least 1"):
         simlab.engine_rules(batch=[2, 2])

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from commands import json_of, output_of, refusal_of
 from made_up_costs import EMPTY, filled
 
 from simlab.cli.main import main
@@ -29,22 +30,19 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
-def test_an_sglang_table_prices_a_replay(table: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_an_sglang_table_prices_a_replay(table: Path, tmp_path: Path) -> None:
     out = tmp_path / "cost.json"
-    assert main(["import", str(table), "--batch", "4", "--plain-s", "0.01", "--out", str(out), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+    said = json_of("import", table, "--batch", "4", "--plain-s", "0.01", "--out", out, "--json")
     assert any("Steps of 4 to 7 tokens were not timed" in one for one in said["checks"])
     assert any("within the seconds of verify" in one for one in said["notes"])
-    assert main(["replay", "--batch", "4", "--cost", str(out), "-p", "chain", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
+    rows = json_of("replay", "--batch", "4", "--cost", out, "-p", "chain", "--json")["rows"]
     assert all(row["tokens_per_s"] > 0 for row in rows if row["name"] == "chain")
 
 
-def test_vllms_curves_have_a_drafter(tmp_path: Path, capsys: Capture) -> None:
+def test_vllms_curves_have_a_drafter(tmp_path: Path) -> None:
     table, out = tmp_path / "curves.json", tmp_path / "cost.json"
     table.write_text(json.dumps(CURVES))
-    assert main(["import", str(table), "--batch", "8", "--out", str(out)]) == 0
-    said = capsys.readouterr().out
+    said = output_of("import", table, "--batch", "8", "--out", out)
     assert "draft takes 0.002 s everywhere" in said
     assert "Probes of 1 tokens cannot occur" in said
 
@@ -59,13 +57,9 @@ def test_vllms_curves_have_a_drafter(tmp_path: Path, capsys: Capture) -> None:
         (["--batch", "300"], "have at least one each"),
     ],
 )
-def test_what_does_not_fit_is_one_sentence(
-    table: Path, tmp_path: Path, capsys: Capture, arguments: list[str], said: str
-) -> None:
+def test_what_does_not_fit_is_one_sentence(table: Path, tmp_path: Path, arguments: list[str], said: str) -> None:
     out = tmp_path / "cost.json"
-    assert main(["import", str(table), "--out", str(out), *arguments]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
+    error = refusal_of("import", table, "--out", out, *arguments)
     assert any(one in error for one in said.split("|"))
     assert not out.exists()
 
@@ -99,25 +93,20 @@ def test_what_is_exported_is_imported(
         assert after.seconds["draft"].max() == pytest.approx(float(before.curve("draft", 64)[7]))
 
 
-def test_batch_sizes_share_a_table(measured: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_batch_sizes_share_a_table(measured: Path, tmp_path: Path) -> None:
     one = tmp_path / "one.json"
     write_cost_file(one, filled())
     files = ["--cost", str(measured), "--cost", str(one)]
-    assert main(["export", "--format", "sglang-sps", *files]) == 0
-    value = json.loads(capsys.readouterr().out)
+    value = json_of("export", "--format", "sglang-sps", *files)
     assert value["sample_batch_tokens"] == [1, 2, 4, 8, 9, 36, 65, 260]
-    assert main(["export", "--format", "vllm-curves", *files]) == 0
-    assert [size for size, _ in json.loads(capsys.readouterr().out)["draft_curve"]] == [1, 4]
-    assert main(["export", "--format", "vllm-curves", *files, "--cost", str(one)]) == 2
-    assert "two cost files" in capsys.readouterr().err
+    assert [size for size, _ in json_of("export", "--format", "vllm-curves", *files)["draft_curve"]] == [1, 4]
+    assert "two cost files" in refusal_of("export", "--format", "vllm-curves", *files, "--cost", one)
     assert main(["export", "--format", "sglang-sps", "--limit", "3"]) == 2
-    assert main(["export", "--format", "sglang-sps"]) == 2
-    assert "needs --cost FILE" in capsys.readouterr().err
+    assert "needs --cost FILE" in refusal_of("export", "--format", "sglang-sps")
 
 
-def test_temperatures_are_in_sglangs_form(capsys: Capture) -> None:
-    assert main(["export", "--format", "sglang-sts"]) == 0
-    value = json.loads(capsys.readouterr().out)
+def test_temperatures_are_in_sglangs_form() -> None:
+    value = json_of("export", "--format", "sglang-sts")
     assert set(value) == {"temperatures", "dataset", "num_samples"}
     assert all(one > 0 for one in value["temperatures"])
     assert value["num_samples"] > 1000

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import json_of, output_of, ran, refusal_of
 from engine_shapes import (
     VLLM_READS,
     check_sglang,
@@ -62,46 +63,30 @@ def costs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
 
 
 @pytest.fixture
-def exported(trace: Path, capsys: Capture) -> Callable[..., str]:
+def exported(trace: Path) -> Callable[..., str]:
     """The text of an export."""
 
     def run(*arguments: str) -> str:
-        assert main(["export", "--trace", str(trace), *arguments]) == 0
-        return capsys.readouterr().out
+        return output_of("export", "--trace", trace, *arguments)
 
     return run
 
 
 @pytest.fixture
-def said(trace: Path, capsys: Capture) -> Callable[..., list[str]]:
+def said(trace: Path) -> Callable[..., list[str]]:
     """The lines that stand beside an export, the last one last."""
 
     def run(*arguments: str) -> list[str]:
-        assert main(["export", "--trace", str(trace), *arguments]) == 0
-        return capsys.readouterr().err.splitlines()
+        code, _, err = ran("export", "--trace", trace, *arguments)
+        assert code == 0
+        return err.splitlines()
 
     return run
 
 
-@pytest.fixture
-def refused(trace: Path, capsys: Capture) -> Callable[..., str]:
-    """The sentence with which an export is refused."""
-
-    def run(*arguments: str) -> str:
-        assert main(["export", *arguments]) == 2
-        said = capsys.readouterr()
-        assert said.out == ""
-        assert said.err.startswith("simlab: ")
-        assert said.err.count("\n") == 1
-        return said.err
-
-    return run
-
-
-def replayed(trace: Path, capsys: Capture, *arguments: str) -> list[dict[str, Any]]:
+def replayed(trace: Path, *arguments: str) -> list[dict[str, Any]]:
     """The rows of ``simlab replay``."""
-    assert main(["replay", "--trace", str(trace), "--json", "--threads", "1", *arguments]) == 0
-    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["rows"]
+    found: list[dict[str, Any]] = json_of("replay", "--trace", trace, "--json", "--threads", "1", *arguments)["rows"]
     return found
 
 
@@ -118,7 +103,7 @@ def committed_per_round(trace: Path, typed: str) -> list[int]:
 
 @pytest.mark.parametrize("typed", POLICIES)
 def test_rates_and_acceptance_length_are_those_of_the_rounds(
-    typed: str, trace: Path, exported: Callable[..., str], capsys: Capture
+    typed: str, trace: Path, exported: Callable[..., str]
 ) -> None:
     value = json.loads(exported("--format", "vllm", "-p", typed))
     check_vllm_load_test(value["load_test"])
@@ -127,7 +112,7 @@ def test_rates_and_acceptance_length_are_those_of_the_rounds(
         assert rate == sum(length >= place + 2 for length in lengths) / len(lengths)
     acceptance_length = sum(lengths) / len(lengths)
     assert 1 + sum(rates) == pytest.approx(acceptance_length, rel=1e-14)
-    row = next(row for row in replayed(trace, capsys, "-p", typed) if row["policy"] == typed)
+    row = next(row for row in replayed(trace, "-p", typed) if row["policy"] == typed)
     names = ("acceptance_length", "acceptance_length_macro", "rounds", "committed", "clipped")
     assert [value["simlab"][name] for name in names] == [row[name] for name in names]
     assert value["simlab"]["clipped"] > 0
@@ -234,10 +219,10 @@ def test_a_replay_is_not_measured(exported: Callable[..., str], said: Callable[.
 
 
 def test_a_policy_that_weighs_prices_names_them(
-    trace: Path, costs: dict[int, Path], exported: Callable[..., str], capsys: Capture
+    trace: Path, costs: dict[int, Path], exported: Callable[..., str]
 ) -> None:
     value = json.loads(exported("--format", "vllm", "-p", "caddtree:budget=8", "--cost", str(costs[4])))["simlab"]
-    row = replayed(trace, capsys, "-p", "caddtree:budget=8", "--cost", str(costs[4]))[2]
+    row = replayed(trace, "-p", "caddtree:budget=8", "--cost", str(costs[4]))[2]
     assert (value["policy_id"], value["acceptance_length"]) == (row["policy_id"], row["acceptance_length"])
     assert list(value["artefacts"]) == ["cost"]
 
@@ -254,12 +239,12 @@ def test_a_wider_load_test_has_rates_of_0_at_its_end(exported: Callable[..., str
 
 
 def test_the_same_choice_reaches_every_engine(
-    trace: Path, costs: dict[int, Path], exported: Callable[..., str], capsys: Capture
+    trace: Path, costs: dict[int, Path], exported: Callable[..., str]
 ) -> None:
     given = [word for path in costs.values() for word in ("--cost", str(path))]
     best = {}
     for batch, path in costs.items():
-        rows = replayed(trace, capsys, "--cost", str(path), "-p", "chain:length=1..7")
+        rows = replayed(trace, "--cost", str(path), "-p", "chain:length=1..7")
         speeds = {
             0 if row["name"] == "ar" else json.loads(row["settings"])["length"]: row
             for row in rows[:-2]
@@ -293,7 +278,7 @@ def test_a_what_if_says_so_and_is_that_of_replay(
     rows = json.loads(out.read_text())["simlab"]["batches"]
     assert [(row["batch"], row["what_if"]) for row in rows] == [(1, False), (2, True), (8, True)]
     asked = ("--cost", str(costs[1]), "-p", "chain:length=1..7", "--what-if", "batch=8")
-    found = [row for row in replayed(trace, capsys, *asked) if row["cost_id"] == rows[2]["cost_id"]]
+    found = [row for row in replayed(trace, *asked) if row["cost_id"] == rows[2]["cost_id"]]
     best = max((row for row in found if row["name"] in ("ar", "chain")), key=lambda row: row["tokens_per_s"])
     assert rows[2]["tokens_per_s_of_each_text"] == pytest.approx(best["tokens_per_s"])
     assert rows[2]["speedup"] == pytest.approx(best["speedup"])
@@ -309,7 +294,7 @@ def test_a_measured_batch_goes_before_a_what_if(costs: dict[int, Path], exported
 
 
 def test_without_prices_of_several_batch_sizes_there_is_no_table(
-    trace: Path, costs: dict[int, Path], exported: Callable[..., str], capsys: Capture
+    trace: Path, costs: dict[int, Path], exported: Callable[..., str]
 ) -> None:
     value = json.loads(exported("--format", "vllm", "-p", "chain", "--cost", str(costs[1])))
     assert "num_speculative_tokens_per_batch_size" not in value["serve"]
@@ -356,23 +341,21 @@ def test_the_profile_has_the_documented_shape(typed: str, trace: Path, exported:
         (["conformance"], "needs --policy"),
     ],
 )
-def test_what_cannot_be_done_is_refused(
-    arguments: list[str], words: str, trace: Path, refused: Callable[..., str]
-) -> None:
-    assert words in refused("--format", *arguments, "--trace", str(trace))
+def test_what_cannot_be_done_is_refused(arguments: list[str], words: str, trace: Path) -> None:
+    assert words in refusal_of("export", "--format", *arguments, "--trace", str(trace))
 
 
-def test_prices_that_make_no_table_are_refused(
-    trace: Path, costs: dict[int, Path], tmp_path: Path, refused: Callable[..., str]
-) -> None:
+def test_prices_that_make_no_table_are_refused(trace: Path, costs: dict[int, Path], tmp_path: Path) -> None:
     start = ["--trace", str(trace), "-p", "chain", "--format"]
-    assert "two cost files" in refused(*start, "vllm", "--cost", str(costs[4]), "--cost", str(costs[4]))
-    assert "none of one text" in refused(*start, "vllm", "--cost", str(costs[4]), "--batch", "8")
+    assert "two cost files" in refusal_of("export", *start, "vllm", "--cost", str(costs[4]), "--cost", str(costs[4]))
+    assert "none of one text" in refusal_of("export", *start, "vllm", "--cost", str(costs[4]), "--batch", "8")
     for engine in ("modelopt", "sglang"):
-        assert "one latency profile" in refused(*start, engine, "--cost", str(costs[1]), "--cost", str(costs[4]))
-    said = refused(*start, "tensorrt-llm", "--cost", str(costs[64]), "--batch", "64")
+        assert "one latency profile" in refusal_of(
+            "export", *start, engine, "--cost", str(costs[1]), "--cost", str(costs[4])
+        )
+    said = refusal_of("export", *start, "tensorrt-llm", "--cost", str(costs[64]), "--batch", "64")
     assert "0 (batch 64)" in said
-    assert "names the folder" in refused(*start, "vllm", "--out", str(tmp_path))
+    assert "names the folder" in refusal_of("export", *start, "vllm", "--out", str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from commands import output_of, refusal_of
 from hypothesis import given
 from hypothesis import strategies as st
 from made_up_costs import filled
@@ -35,11 +36,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def exported(results: Path, capsys: Capture) -> Callable[..., str]:
+def exported(results: Path) -> Callable[..., str]:
     def run(name: str, *arguments: str) -> str:
-        capsys.readouterr()
-        assert main(["export", "--format", name, "--results", str(results), *arguments]) == 0
-        return capsys.readouterr().out
+        return output_of("export", "--format", name, "--results", results, *arguments)
 
     return run
 
@@ -107,19 +106,18 @@ def test_kinds_and_prices_stand_in_tables_of_their_own(results: Path) -> None:
     assert len(found[0].heading) == len(export_tables(without)[0].heading) + 3
 
 
-def test_a_hypothetical_machine_is_named_so(tmp_path: Path, capsys: Capture) -> None:
+def test_a_hypothetical_machine_is_named_so(tmp_path: Path) -> None:
     out, cost, what_if = tmp_path / "if.parquet", tmp_path / "cost.json", ("--what-if", "verify*0.5")
     trace = write_synthetic_trace(tmp_path / "trace", num_sequences=4, length=20)
     write_cost_file(cost, filled())
     command = ["replay", "--trace", str(trace), "--threads", "1", "--cost", str(cost), "-p", "chain", "--out", str(out)]
     assert main([*command, *what_if]) == 0
     for name in ("markdown", "latex"):
-        capsys.readouterr()
-        assert main(["export", "--format", name, "--results", str(out)]) == 0
-        assert "latency profile what-if-" in capsys.readouterr().out
+        assert "latency profile what-if-" in output_of("export", "--format", name, "--results", out)
     (machine,) = (one for one in set(read_results(out)["cost_id"]) if one.startswith("what-if-"))
-    assert main(["compare", str(out), "-p", "chain", "--against", "autoregressive", "--cost", machine]) == 0
-    assert f"latency profile {machine}" in " ".join(capsys.readouterr().out.split())
+    assert f"latency profile {machine}" in " ".join(
+        output_of("compare", out, "-p", "chain", "--against", "autoregressive", "--cost", machine).split()
+    )
 
 
 def test_hostile_labels_are_escaped(results: Path, tmp_path: Path) -> None:
@@ -142,12 +140,9 @@ def test_escapes_can_be_taken_back(text: str) -> None:
     assert plain == text
 
 
-def test_bad_results_are_refused(results: Path, tmp_path: Path, capsys: Capture) -> None:
-    assert main(["export", "--format", "latex", "--results", str(tmp_path / "none.parquet")]) == 2
-    assert "expected a result file" in capsys.readouterr().err
-    assert main(["export", "--format", "latex"]) == 2
-    assert "needs --results" in capsys.readouterr().err
-    assert main(["export", "--format", "latex", "--results", str(results), "-p", "chain"]) == 2
-    assert "--policy is read with" in capsys.readouterr().err
+def test_bad_results_are_refused(results: Path, tmp_path: Path) -> None:
+    assert "expected a result file" in refusal_of("export", "--format", "latex", "--results", tmp_path / "none.parquet")
+    assert "needs --results" in refusal_of("export", "--format", "latex")
+    assert "--policy is read with" in refusal_of("export", "--format", "latex", "--results", results, "-p", "chain")
     with pytest.raises(TraceError, match="no rows"):
         export_tables(read_results(results).clear())

@@ -8,6 +8,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from commands import json_of, output_of, refusal_of
 from made_up_costs import EMPTY, filled, sample_s
 
 from simlab.cli.main import main
@@ -50,53 +51,45 @@ def write_checkpoint(folder: Path, config: object = CONFIG, cut: int = 0) -> Pat
     return folder
 
 
-def test_a_trace_is_proved_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trace_is_proved_whole(tmp_path: Path) -> None:
     trace = write_synthetic_trace(tmp_path / "trace", num_sequences=4, length=12)
-    assert main(["inspect", str(trace)]) == 0
-    assert "whole: every file" in capsys.readouterr().out
-    assert main(["inspect", "--json", str(trace)]) == 0
-    value = json.loads(capsys.readouterr().out)
+    assert "whole: every file" in output_of("inspect", trace)
+    value = json_of("inspect", "--json", trace)
     assert (value["kind"], value["whole"], value["sequences"]) == ("trace", True, 4)
     assert value["manifest"]["format_version"] == 1
     damaged = next(trace.glob("tokens-*.parquet"))
     damaged.write_bytes(damaged.read_bytes()[:-9])
-    assert main(["inspect", str(trace)]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    refusal_of("inspect", trace)
 
 
-def test_a_checkpoint_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_checkpoint_is_listed(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "drafter")
-    assert main(["inspect", str(folder)]) == 0
-    text = capsys.readouterr().out
+    text = output_of("inspect", folder)
     assert "2 tensors, 136 parameters, 272 bytes" in text
     assert "block_size" in text
     assert text.index("\nfc.weight") < text.index("\nnorm.weight")
     assert "will run   no: the drafter in" in text
     assert "lacks hidden_norm.weight" in text
-    assert main(["inspect", "--json", str(folder / "model.safetensors")]) == 0
-    value = json.loads(capsys.readouterr().out)
+    value = json_of("inspect", "--json", folder / "model.safetensors")
     assert value["config"]["target_layer_ids"] == [0, 2]
     assert value["tensors"][0] == {"name": "fc.weight", "dtype": "BF16", "shape": [8, 16], "num_bytes": 256}
 
 
 @pytest.mark.parametrize("cut", [1, 272, 400, 1000])
-def test_a_cut_checkpoint_is_one_sentence(tmp_path: Path, cut: int, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", str(write_checkpoint(tmp_path / "drafter", cut=cut))]) == 2
-    err = capsys.readouterr().err
-    assert "damaged" in err
-    assert err.count("\n") == 1
+def test_a_cut_checkpoint_is_one_sentence(tmp_path: Path, cut: int) -> None:
+    assert "damaged" in refusal_of("inspect", write_checkpoint(tmp_path / "drafter", cut=cut))
 
 
-def test_a_foreign_config_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", str(write_checkpoint(tmp_path / "drafter", config={"model_type": "llama"}))]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+def test_a_foreign_config_is_one_sentence(tmp_path: Path) -> None:
+    assert (
+        refusal_of("inspect", write_checkpoint(tmp_path / "drafter", config={"model_type": "llama"})).count("\n") == 1
+    )
 
 
-def test_a_cost_file_is_shown_as_prices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cost_file_is_shown_as_prices(tmp_path: Path) -> None:
     path, file = tmp_path / "cost.json", filled()
     write_cost_file(path, file)
-    assert main(["inspect", str(path)]) == 0
-    text = capsys.readouterr().out
+    text = output_of("inspect", path)
     for part in (file.cost_id, file.verify_key(), file.draft_key(), "Made-up CPU, 2 threads", "block 8", "torch 2.0.0"):
         assert part in text
     assert "unfinished" not in text
@@ -110,12 +103,9 @@ def test_a_cost_file_is_shown_as_prices(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(("name", "rounds"), [("smollm2-135m-epyc-bfloat16", 14), ("smollm2-135m-epyc-float32", 6)])
-def test_how_well_prices_are_known_and_what_it_takes(
-    name: str, rounds: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_how_well_prices_are_known_and_what_it_takes(name: str, rounds: int) -> None:
     file = read_cost_file(name)
-    assert main(["inspect", name, "--json"]) == 0
-    known = json.loads(capsys.readouterr().out)["known"]
+    known = json_of("inspect", name, "--json")["known"]
     widths = list(ratio_half_widths(file.samples, file.visits).values())
     assert known["median_half_width_share"] == pytest.approx(statistics.median(widths))
     assert known["widest_half_width_share"] == pytest.approx(max(widths))
@@ -123,17 +113,15 @@ def test_how_well_prices_are_known_and_what_it_takes(
     few = few_visits(rounds // file.visits.rounds)
     for key, width in (("", statistics.median(widths)), ("_everywhere", max(widths))):
         assert known[f"samples_needed{key}"] == pytest.approx(rounds * (width / few / 0.01) ** 2, rel=0.06)
-    assert main(["inspect", name]) == 0
-    text = capsys.readouterr().out
+    text = output_of("inspect", name)
     assert f"known to ±{100 * statistics.median(widths):.1f} % (median; widest {100 * max(widths):.1f} %; 95 %)" in text
     assert f"`simlab profile --out NEW_FILE --repeats {known['samples_needed']}`" in text
 
 
-def test_a_cost_file_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cost_file_as_json(tmp_path: Path) -> None:
     path, file = tmp_path / "cost.json", filled()
     write_cost_file(path, file)
-    assert main(["inspect", "--json", str(path)]) == 0
-    value = json.loads(capsys.readouterr().out)
+    value = json_of("inspect", "--json", path)
     assert (value["kind"], value["cost_id"], value["complete"]) == ("cost", file.cost_id, True)
     assert (value["verify_key"], value["draft_key"]) == (file.verify_key(), file.draft_key())
     assert value["settings"]["device"] == "Made-up CPU"
@@ -141,16 +129,14 @@ def test_a_cost_file_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert prices == {cell: sample_s(*cell) for cell in file.cells()}
 
 
-def test_an_unfinished_cost_file_is_shown_as_far_as_it_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unfinished_cost_file_is_shown_as_far_as_it_goes(tmp_path: Path) -> None:
     path = tmp_path / "cost.json"
     write_cost_file(path, EMPTY.with_samples({("verify", 8, 64): (0.25, 0.5)}))
-    assert main(["inspect", str(path)]) == 0
-    text = capsys.readouterr().out
+    text = output_of("inspect", path)
     assert "unfinished 50 cells are missing" in text
     assert "--resume" in text
     assert ["8", "-", "312.500", "-"] in [line.split() for line in text.splitlines()]
-    assert main(["inspect", "--json", str(path)]) == 0
-    assert json.loads(capsys.readouterr().out)["complete"] is False
+    assert json_of("inspect", "--json", path)["complete"] is False
 
 
 @pytest.mark.parametrize(
@@ -164,28 +150,20 @@ def test_an_unfinished_cost_file_is_shown_as_far_as_it_goes(tmp_path: Path, caps
         ('{"format": "simlab-cost"', "another kind"),
     ],
 )
-def test_what_is_no_such_json_is_one_sentence(
-    tmp_path: Path, text: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_such_json_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "cost.json"
     path.write_text(text, encoding="utf-8")
-    assert main(["inspect", str(path)]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert said in err
-    assert err.count("\n") == 1
+    assert said in refusal_of("inspect", path)
 
 
 @pytest.mark.parametrize("kind", ["calibration", "ranks"])
-def test_a_fitted_table(tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fitted_table(tmp_path: Path, kind: str) -> None:
     """What it was fitted on, by ids, and figures a depth."""
     trace = open_trace(write_synthetic_trace(tmp_path / "trace", num_sequences=4, length=40))
     path = tmp_path / "table.json"
     assert main(["train", kind, "--trace", trace.place, "--out", str(path)]) == 0
     file = read_table_file(path)
-    capsys.readouterr()
-    assert main(["inspect", str(path)]) == 0
-    text = capsys.readouterr().out
+    text = output_of("inspect", path)
     for part in (file.table_id, trace.text_id, f"{file.num_positions} positions", f"{kind}, {len(file.values)} depths"):
         assert part in text
     rows = [line.split() for line in text[text.index("\ndepth") :].splitlines()[2:]]
@@ -198,21 +176,18 @@ def test_a_fitted_table(tmp_path: Path, kind: str, capsys: pytest.CaptureFixture
         assert float(rows[1][5]) == pytest.approx(1 / (1 + math.exp(-intercept)), abs=1e-3)
         logit = slope * math.log(9) + intercept
         assert float(rows[1][6]) == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-3)
-    assert main(["inspect", "--json", str(path)]) == 0
-    value = json.loads(capsys.readouterr().out)
+    value = json_of("inspect", "--json", path)
     assert (value["kind"], value["table_id"], value["values"]) == (kind, file.table_id, file.values.tolist())
     assert value["shape"] == list(file.values.shape)
 
 
-def test_counts_of_a_3_gram(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_counts_of_a_3_gram(tmp_path: Path) -> None:
     """One token stands for all of its rows: ``1 2 1 2 ...`` has one pair more often than the other."""
     texts, path = tmp_path / "texts.jsonl", tmp_path / "counts.parquet"
     texts.write_text(json.dumps({"prompt_ids": [7, 1], "text_ids": [2, 1, 2, 1, 2]}) + "\n", encoding="utf-8")
     assert main(["train", "ngram", "--text", str(texts), "--out", str(path)]) == 0
     file = read_ngram_file(path)
-    capsys.readouterr()
-    assert main(["inspect", "--json", str(path)]) == 0
-    value = json.loads(capsys.readouterr().out)
+    value = json_of("inspect", "--json", path)
     assert (value["kind"], value["ngram_id"], value["num_tokens"], value["num_texts"]) == ("ngram", file.ngram_id, 5, 1)
     assert value["source"] == hashlib.sha256(texts.read_bytes()).hexdigest()
     one, two, three = value["by_length"]
@@ -220,70 +195,59 @@ def test_counts_of_a_3_gram(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert two == {"num_rows": 2, "most_frequent": [{"tokens": [1, 2], "count": 3}, {"tokens": [2, 1], "count": 2}]}
     assert three["num_rows"] == 3
     assert three["most_frequent"][0]["count"] == 2
-    assert main(["inspect", str(path)]) == 0
-    text = capsys.readouterr().out
+    text = output_of("inspect", path)
     for part in (file.ngram_id, value["source"], "5 tokens of 1 texts", "1 2 (3);  2 1 (2)"):
         assert part in text
 
 
-def test_a_shipped_file_needs_no_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shipped_file_needs_no_path(tmp_path: Path) -> None:
     for path in (*packaged_cost_files(), *packaged_table_files(), *packaged_ngram_files()):
-        assert main(["inspect", path.stem]) == 0
-        assert str(path) in capsys.readouterr().out.splitlines()[0]
-    assert main(["inspect", "no-such-file"]) == 2
-    err = capsys.readouterr().err
+        assert str(path) in output_of("inspect", path.stem).splitlines()[0]
+    err = refusal_of("inspect", "no-such-file")
     assert "there is nothing at no-such-file" in err
     assert "a fitted table, the counts of a 3-gram" in err
 
 
-def test_a_packaged_name_that_is_near_is_suggested(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", "smollm2-135m-calibratio"]) == 2
-    assert "nothing at smollm2-135m-calibratio; did you mean `smollm2-135m-calibration`?" in capsys.readouterr().err
+def test_a_packaged_name_that_is_near_is_suggested() -> None:
+    assert "nothing at smollm2-135m-calibratio; did you mean `smollm2-135m-calibration`?" in refusal_of(
+        "inspect", "smollm2-135m-calibratio"
+    )
 
 
 @pytest.mark.parametrize("name", ["runs/mine", "runs/mine@v1", "gone/cost.json", "gone/rows.parquet"])
 def test_a_mistyped_path_is_not_looked_for_on_the_hub(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "runs").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert main(["inspect", name]) == 2
-    assert f"there is nothing at {name}; expected a trace (folder or address)" in capsys.readouterr().err
+    assert f"there is nothing at {name}; expected a trace (folder or address)" in refusal_of("inspect", name)
 
 
-def test_the_hub_needs_a_package_that_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_hub_needs_a_package_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def lacking(*_: object) -> None:
         raise ModuleNotFoundError("No module named 'huggingface_hub'", name="huggingface_hub")
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("simlab.studies.inspect.inspect.fetch", lacking)
-    assert main(["inspect", "z-lab/Qwen3-8B-DFlash-b16"]) == 2
-    said = capsys.readouterr().err
+    said = refusal_of("inspect", "z-lab/Qwen3-8B-DFlash-b16")
     assert "there is nothing at z-lab/Qwen3-8B-DFlash-b16 on this machine" in said
     assert 'the package huggingface_hub, which is not installed; install it with: pip install "simlab[models]"' in said
 
 
-def test_parquet_of_another_kind_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parquet_of_another_kind_is_one_sentence(tmp_path: Path) -> None:
     """Rows of rounds, say; they are no damaged results."""
     trace = write_synthetic_trace(tmp_path / "trace", num_sequences=2, length=12)
     rounds, results = tmp_path / "rounds.parquet", tmp_path / "results.parquet"
     command = ["replay", "--trace", str(trace), "-p", "ddtree:budget=2", "--rounds", str(rounds), "--out", str(results)]
-    assert main(command) == 0
-    capsys.readouterr()
-    assert main(["inspect", str(rounds)]) == 2
-    assert "is a file of another kind" in capsys.readouterr().err
+    output_of(*command)
+    assert "is a file of another kind" in refusal_of("inspect", rounds)
     assert main(["inspect", str(results)]) == 0
 
 
-def test_what_is_neither_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_neither_is_one_sentence(tmp_path: Path) -> None:
     note = tmp_path / "note.txt"
     note.write_text("hello")
     false_results = tmp_path / "results.parquet"
     false_results.write_text("hello")
     for path in (note, tmp_path, false_results, tmp_path / "gone.safetensors"):
-        assert main(["inspect", str(path)]) == 2
-        out, err = capsys.readouterr()
-        assert out == ""
-        assert err.count("\n") == 1
+        refusal_of("inspect", path)

@@ -2,49 +2,37 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from commands import refusal_of
 from signed_files import signed
 
-from simlab.cli.main import main
 from simlab.limits.memory import MAX_GIB
 from simlab.traces.artefacts.cost import PACKAGED
 from simlab.traces.format.files import file_sha256
 from simlab.traces.reader import packaged_trace
 from simlab.traces.results.rows import results_schema
 
-Say = Callable[..., str]
 
-
-@pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Say:
+def refused(*typed: str) -> str:
     """The sentence with which a command line is refused."""
-
-    def said(*typed: str) -> str:
-        assert main(list(typed)) == 2
-        out, error = capsys.readouterr()
-        assert out == ""
-        assert error.startswith("simlab: ")
-        assert error.count("\n") == 1
-        assert len(error) < 600
-        return error.removeprefix("simlab: ").strip()
-
+    said = refusal_of(*typed)
+    assert len(said) < 600
     return said
 
 
 @pytest.mark.parametrize(
     "value", ["0", "-1", "1_0", "٣", "３", "+5", "1e3", str(2**31), str(2**63), "9" * 400, "9" * 5000]
 )
-def test_a_count_is_a_whole_number(refused: Say, value: str) -> None:
+def test_a_count_is_a_whole_number(value: str) -> None:
     for option in ("--limit", "--threads", "--batch"):
         assert f"argument {option}: expected a whole number" in refused("replay", f"{option}={value}", "-p", "chain")
 
 
-def test_seeds_are_what_every_generator_takes(refused: Say, tmp_path: Path) -> None:
+def test_seeds_are_what_every_generator_takes(tmp_path: Path) -> None:
     for value in (str(2**63), "-1", "9" * 400):
         for typed in (["record", "--prompts", "p.jsonl"], ["confirm"], ["prompts", "gsm8k"], ["optimize"]):
             said = refused(*typed, "--seed", value, *(["--out", str(tmp_path / "x")] if typed[0] != "optimize" else []))
@@ -78,7 +66,7 @@ def test_seeds_are_what_every_generator_takes(refused: Say, tmp_path: Path) -> N
         ("optimize -p ddtree:budget=1~1000000000 --trials 2", "a tree has at most 65,534"),
     ],
 )
-def test_what_is_too_much_is_refused(refused: Say, typed: str, said: str) -> None:
+def test_what_is_too_much_is_refused(typed: str, said: str) -> None:
     assert said in refused(*typed.split())
 
 
@@ -99,7 +87,7 @@ def trace(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("command", ["replay", "inspect"])
-def test_a_shard_that_holds_more_than_its_texts_is_refused(refused: Say, trace: Path, command: str) -> None:
+def test_a_shard_that_holds_more_than_its_texts_is_refused(trace: Path, command: str) -> None:
     name = "draft-dflash-0000.parquet"
     rows = pl.read_parquet(trace / name)
     typed = ["replay", "--trace", str(trace), "-p", "chain"] if command == "replay" else ["inspect", str(trace)]
@@ -111,14 +99,14 @@ def test_a_shard_that_holds_more_than_its_texts_is_refused(refused: Say, trace: 
     assert "expected at most 2,806,484 values of ids; found 22,8" in refused(*typed)
 
 
-def test_sequences_that_are_more_than_the_shards_are_refused(refused: Say, trace: Path) -> None:
+def test_sequences_that_are_more_than_the_shards_are_refused(trace: Path) -> None:
     rows = pl.read_parquet(trace / "sequences.parquet")
     nothing = [pl.Series(key, [None], dtype=dtype).new_from_index(0, 500_000) for key, dtype in rows.schema.items()]
     rewritten(trace, "sequences.parquet", pl.DataFrame(nothing))
     assert "expected 48 rows; found 500,000" in refused("replay", "--trace", str(trace), "-p", "chain")
 
 
-def test_values_that_only_inspect_used_to_refuse(refused: Say, trace: Path) -> None:
+def test_values_that_only_inspect_used_to_refuse(trace: Path) -> None:
     name = "draft-dflash-0000.parquet"
     rows = pl.read_parquet(trace / name)
     worse = rows.with_columns(pl.col("log_probs").list.reverse())
@@ -149,9 +137,7 @@ def test_values_that_only_inspect_used_to_refuse(refused: Say, trace: Path) -> N
     ],
     ids=lambda path: ".".join(map(str, path)),
 )
-def test_absurd_sizes_in_a_manifest_are_refused(
-    refused: Say, trace: Path, path: tuple[str | int, ...], value: int
-) -> None:
+def test_absurd_sizes_in_a_manifest_are_refused(trace: Path, path: tuple[str | int, ...], value: int) -> None:
     manifest = json.loads((trace / "manifest.json").read_text())
     holder = manifest
     for step in path[:-1]:
@@ -173,7 +159,7 @@ def stretched(folder: Path, key: str, number: str, value: int) -> Path:
 
 
 @pytest.mark.parametrize("value", [3 * 10**8, 2**31, 2**63, 10**400])
-def test_prices_of_too_many_tokens_are_refused(refused: Say, tmp_path: Path, value: int) -> None:
+def test_prices_of_too_many_tokens_are_refused(tmp_path: Path, value: int) -> None:
     cost = stretched(tmp_path, "node_counts", "num_drafted", value)
     assert str(cost) in refused("replay", "-p", "chain", "--cost", str(cost))
     if value > 2**31:
@@ -181,7 +167,7 @@ def test_prices_of_too_many_tokens_are_refused(refused: Say, tmp_path: Path, val
         assert str(cost) in refused("replay", "-p", "chain", "--cost", str(cost))
 
 
-def test_tables_that_do_not_fit_are_refused(refused: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_that_do_not_fit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cost = stretched(tmp_path, "node_counts", "num_drafted", 1_000_000)
     monkeypatch.setenv(MAX_GIB, "1")
     said = refused("replay", "-p", "chain", "--cost", str(cost))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from commands import output_of, ran, refusal_of
 from places import REPOSITORY
 
 from simlab.cli import completion, main
@@ -19,15 +20,6 @@ from simlab.ids import VERSION, versions_of
 from simlab.untrusted.user_code import USER_MODULE
 
 COMMANDS = ("demo", "record", "replay", "train", "policies", "inspect", "export", "version")
-
-
-def one_sentence(captured: pytest.CaptureFixture[str]) -> str:
-    """What was said on standard error; nothing on standard output, no traceback."""
-    out, err = captured.readouterr()
-    assert out == ""
-    assert err.startswith("simlab: ")
-    assert err.count("\n") == 1
-    return err
 
 
 def test_the_garbage_collector_is_given_back_as_it_was(
@@ -91,9 +83,8 @@ def test_help_is_there(arguments: list[str], capsys: pytest.CaptureFixture[str])
         (["version", "--json"], "see `simlab version --help`"),
     ],
 )
-def test_a_mistake_is_one_sentence(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main(arguments) == 2
-    assert said in one_sentence(capsys)
+def test_a_mistake_is_one_sentence(arguments: list[str], said: str) -> None:
+    assert said in refusal_of(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -110,9 +101,8 @@ def test_a_mistake_is_one_sentence(arguments: list[str], said: str, capsys: pyte
         ("export --batches 1", "it is --batch now"),
     ],
 )
-def test_who_types_an_old_name_is_told_the_new_one(typed: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main(typed.split()) == 2
-    assert said in one_sentence(capsys)
+def test_who_types_an_old_name_is_told_the_new_one(typed: str, said: str) -> None:
+    assert said in refusal_of(*typed.split())
 
 
 @pytest.mark.parametrize(
@@ -132,8 +122,7 @@ def test_an_address_is_read_as_it_is_typed() -> None:
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main(["version"]) == 0
-    assert capsys.readouterr().out.strip() == VERSION
+    assert output_of("version").strip() == VERSION
     with pytest.raises(SystemExit) as left:
         main.main(["--version"])
     assert left.value.code == 0
@@ -142,21 +131,17 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("words", [[], ["replay"], ["train"], ["train", "dflash"]], ids=" ".join)
 def test_help_is_a_command_too(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    printed = []
-    assert main.main(["help", *words]) == 0
-    printed.append(capsys.readouterr().out)
+    told = output_of("help", *words)
     with pytest.raises(SystemExit) as left:
         main.main([*words, "--help"])
     assert left.value.code == 0
-    printed.append(capsys.readouterr().out)
-    assert printed[0] == printed[1]
+    assert capsys.readouterr().out == told
 
 
-def test_what_a_command_refuses_names_its_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main(["compare", "a", "b", "c"]) == 2
-    assert one_sentence(capsys).endswith("see `simlab compare --help`\n")
-    assert main.main(["train", "dflash", "--out", "x", "--text", "y", "z"]) == 2
-    assert one_sentence(capsys).endswith("see `simlab train dflash --help`\n")
+def test_what_a_command_refuses_names_its_help() -> None:
+    assert refusal_of("compare", "a", "b", "c").endswith("see `simlab compare --help`\n")
+    said = refusal_of("train", "dflash", "--out", "x", "--text", "y", "z")
+    assert said.endswith("see `simlab train dflash --help`\n")
 
 
 def raising(error: BaseException) -> Callable[[object], int]:
@@ -168,33 +153,27 @@ def raising(error: BaseException) -> Callable[[object], int]:
     return run
 
 
-def test_an_interruption_leaves_no_traceback(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interruption_leaves_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(completion, "run", raising(KeyboardInterrupt()))
-    assert main.main(["completion", "bash"]) == 130
-    assert capsys.readouterr().err == "\nsimlab: interrupted\n"
+    assert ran("completion", "bash") == (130, "", "\nsimlab: interrupted\n")
 
 
-def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(completion, "run", raising(OSError(28, "No space left on device", "results.parquet")))
-    assert main.main(["completion", "bash"]) == 2
-    assert one_sentence(capsys) == "simlab: results.parquet: No space left on device\n"
+    assert refusal_of("completion", "bash") == "simlab: results.parquet: No space left on device\n"
 
 
 @pytest.mark.parametrize("error", [ValueError("a bug\x1b[2J"), pl.exceptions.PanicException("a panic")])
 def test_a_programming_error_keeps_its_traceback(
-    error: BaseException,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
+    error: BaseException, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     for name in [one for one in sys.modules if one.startswith(USER_MODULE)]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(completion, "run", raising(error))
-    assert main.main(["completion", "bash"]) == main.BUG
-    said = one_sentence(capsys)
+    code, out, said = ran("completion", "bash")
+    assert (code, out, said.count("\n")) == (main.BUG, "", 1)
+    assert said.startswith("simlab: ")
     (kept,) = tmp_path.glob("simlab-bug-*.txt")
     assert f"this is a bug in simlab, not a mistake of yours: {type(error).__name__}: a " in said
     assert str(kept) in said
@@ -206,14 +185,14 @@ def test_a_programming_error_keeps_its_traceback(
 
 
 def test_a_programming_error_is_told_where_no_file_can_be_written(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     for name in [one for one in sys.modules if one.startswith(USER_MODULE)]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(completion, "run", raising(ValueError("a bug\x1b[2J")))
-    assert main.main(["completion", "bash"]) == main.BUG
-    said = capsys.readouterr().err
+    code, _, said = ran("completion", "bash")
+    assert code == main.BUG
     assert "Traceback (most recent call last)" in said
     assert said.splitlines()[-1].startswith(
         "simlab: this is a bug in simlab, not a mistake of yours: ValueError: a bug"
@@ -250,12 +229,9 @@ def test_a_package_on_the_path_that_is_not_installed_has_its_version(tmp_path: P
     assert done[1].stderr.endswith("PackageNotFoundError: No package metadata was found for simlab\n")
 
 
-def test_memory_that_is_not_enough_is_no_bug(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_memory_that_is_not_enough_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(completion, "run", raising(MemoryError()))
-    assert main.main(["completion", "bash"]) == 2
-    assert "memory of this machine is not enough" in one_sentence(capsys)
+    assert "memory of this machine is not enough" in refusal_of("completion", "bash")
 
 
 def test_a_missing_package_is_named() -> None:

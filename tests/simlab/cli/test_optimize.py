@@ -1,15 +1,14 @@
 """``simlab optimize``, from end to end on made-up traces: the planted best, the two sets of prompts, the doors."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from commands import json_of, output_of, refusal_of
 from planted_traces import PLANTED, stairs, tokens_per_s, write_trace
 
-from simlab.cli.main import main
 from simlab.policies.parsing.parse import parse_policies
 from simlab.sequence_replay import rounds
 from simlab.traces.artefacts.cost import write_cost_file
@@ -30,31 +29,21 @@ def cost(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def optimize(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+def optimize(*arguments: object) -> dict[str, Any]:
     """What ``--json`` says."""
-    assert main(["optimize", "--json", "--threads", "1", *map(str, arguments)]) == 0
-    value: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return value
+    return json_of("optimize", "--json", "--threads", "1", *arguments)
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+def refused(*arguments: object) -> str:
     """What the refusal says, in one line."""
-    assert main(["optimize", *map(str, arguments)]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("simlab: ")
-    assert error.count("\n") == 1
-    return error
+    return refusal_of("optimize", *arguments)
 
 
-def test_the_planted_best_is_found_reported_and_kept(
-    traces: tuple[Path, Path], cost: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_planted_best_is_found_reported_and_kept(traces: tuple[Path, Path], cost: Path, tmp_path: Path) -> None:
     dev, test = traces
     out, results = tmp_path / "deep" / "optimize.json", tmp_path / "results.parquet"
     asked = ["-p", "ddtree:budget=1..8", "-p", "chain:length=1..7"]
-    value = optimize(
-        capsys, "--dev-trace", dev, "--trace", test, "--cost", cost, *asked, "--out", out, "--results", results
-    )
+    value = optimize("--dev-trace", dev, "--trace", test, "--cost", cost, *asked, "--out", out, "--results", results)
     file = stairs(PLANTED, 0.010)
     listed = [*(f"ddtree:budget={num}" for num in range(1, 9)), *(f"chain:length={num}" for num in range(1, 8))]
     listed += ["ar", "chain"]
@@ -85,28 +74,22 @@ def test_the_planted_best_is_found_reported_and_kept(
     written = pl.read_parquet(results)
     assert set(written["text_id"]) == {open_trace(test).text_id}
     assert set(written["policy_id"]) == {row["policy_id"] for row in value["rows"]}
-    assert main(["inspect", str(out)]) == 0
-    said = capsys.readouterr().out
+    said = output_of("inspect", out)
     assert value["verdict"] in said
     assert f"to confirm {', '.join(kept.run)}" in said
-    assert main(["inspect", str(out), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["kind"] == "optimum"
+    assert json_of("inspect", out, "--json")["kind"] == "optimum"
 
 
-def test_a_best_setting_at_an_end_is_named(
-    traces: tuple[Path, Path], cost: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_best_setting_at_an_end_is_named(traces: tuple[Path, Path], cost: Path) -> None:
     arguments = ("--dev-trace", traces[0], "--trace", traces[1], "--cost", cost)
-    short = optimize(capsys, *arguments, "-p", f"chain:length=1..{PLANTED}")
+    short = optimize(*arguments, "-p", f"chain:length=1..{PLANTED}")
     assert short["at_the_ends"] == [f"length={PLANTED} is the largest that was searched"]
-    assert optimize(capsys, *arguments, "-p", "chain:length=1..7")["at_the_ends"] == []
+    assert optimize(*arguments, "-p", "chain:length=1..7")["at_the_ends"] == []
 
 
-def test_one_trace_is_split_by_prompt(
-    traces: tuple[Path, Path], cost: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_trace_is_split_by_prompt(traces: tuple[Path, Path], cost: Path) -> None:
     trace = open_trace(traces[0])
-    value = optimize(capsys, "--trace", traces[0], "--cost", cost, "-p", "ddtree:budget=6")
+    value = optimize("--trace", traces[0], "--cost", cost, "-p", "ddtree:budget=6")
     assert value["chosen_on"]["text_id"] == value["reported_on"]["text_id"] == trace.text_id
     assert value["chosen_on"]["prompts"] + value["reported_on"]["prompts"] == 18
     assert "split by a hash" in value["split"]
@@ -120,10 +103,9 @@ def test_one_trace_is_split_by_prompt(
         assert row[f"{side}_tokens_per_s"] == pytest.approx(by_hand)
 
 
-def test_the_whole_shelf_in_words(traces: tuple[Path, Path], cost: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_whole_shelf_in_words(traces: tuple[Path, Path], cost: Path) -> None:
     arguments = ["--dev-trace", str(traces[0]), "--trace", str(traces[1]), "--cost", str(cost), "--node-cap", "12"]
-    assert main(["optimize", *arguments]) == 0
-    text = capsys.readouterr().out
+    text = output_of("optimize", *arguments)
     for expected in (
         "chosen on    18 prompts (",
         "objective    tokens per second, at most 12 drafted tokens a round",
@@ -137,9 +119,9 @@ def test_the_whole_shelf_in_words(traces: tuple[Path, Path], cost: Path, capsys:
         assert expected in text, expected
 
 
-def test_the_acceptance_length_at_a_cap(traces: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_acceptance_length_at_a_cap(traces: tuple[Path, Path]) -> None:
     arguments = ("--dev-trace", traces[0], "--trace", traces[1], "--objective", "acceptance_length", "--node-cap", 9)
-    value = optimize(capsys, *arguments, "-p", "ddtree:budget=1..20", "-p", "spine-gap:budget=1..14")
+    value = optimize(*arguments, "-p", "ddtree:budget=1..20", "-p", "spine-gap:budget=1..14")
     trace, by_hand = open_trace(traces[0]), {}
     for typed in ("chain", "ddtree:budget=8", "ddtree:budget=9", "spine-gap:budget=9"):
         (one,) = parse_policies([typed])
@@ -149,7 +131,7 @@ def test_the_acceptance_length_at_a_cap(traces: tuple[Path, Path], capsys: pytes
     assert value["rows"][0]["dev_acceptance_length"] == pytest.approx(max(by_hand.values()))
     assert (value["node_cap"], value["cost_ids"]) == (9, [])
     assert value["searched"] == 2 + 9 + 9
-    short = optimize(capsys, *arguments[:-1], 4, "-p", "chain:length=1..7")
+    short = optimize(*arguments[:-1], 4, "-p", "chain:length=1..7")
     assert short["searched"] == 2 + 4 + 3
     assert all(row["evaluation_nodes_per_round"] <= 4 for row in short["rows"] if row["role"] != "bound")
     assert "chain:length=4" in {row["policy"] for row in short["rows"]}
@@ -158,13 +140,10 @@ def test_the_acceptance_length_at_a_cap(traces: tuple[Path, Path], capsys: pytes
     assert value["rows"][0]["evaluation_tokens_per_s"] is None
 
 
-def test_the_worst_case_of_two_machines(
-    traces: tuple[Path, Path], cost: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_worst_case_of_two_machines(traces: tuple[Path, Path], cost: Path, tmp_path: Path) -> None:
     steep = tmp_path / "steep.json"
     write_cost_file(steep, stairs(2, 0.002))
     value = optimize(
-        capsys,
         "--dev-trace",
         traces[0],
         "--trace",
@@ -195,9 +174,7 @@ def test_the_worst_case_of_two_machines(
     assert value["optimism"]["dev_figure"] == pytest.approx(figures[value["best"]["policy"]])
 
 
-def test_halving_and_threads_change_nothing_here(
-    traces: tuple[Path, Path], cost: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_halving_and_threads_change_nothing_here(traces: tuple[Path, Path], cost: Path) -> None:
     arguments = (
         "--dev-trace",
         traces[0],
@@ -208,19 +185,17 @@ def test_halving_and_threads_change_nothing_here(
         "-p",
         "survival:threshold=0.01/0.1/0.3",
     )
-    found = [optimize(capsys, *arguments, *more) for more in ((), ("--halving",), ("--threads", "2"))]
+    found = [optimize(*arguments, *more) for more in ((), ("--halving",), ("--threads", "2"))]
     assert found[0] == found[1] == found[2]
 
 
-def test_a_choice_is_not_reported_on_its_own_prompts(
-    traces: tuple[Path, Path], cost: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_choice_is_not_reported_on_its_own_prompts(traces: tuple[Path, Path], cost: Path, tmp_path: Path) -> None:
     dev, _ = traces
-    assert "share 18 prompts, such as" in refused(capsys, "--dev-trace", dev, "--trace", dev, "--cost", cost)
+    assert "share 18 prompts, such as" in refused("--dev-trace", dev, "--trace", dev, "--cost", cost)
     renamed = write_trace(tmp_path / "renamed", "renamed", 1)
-    assert "share 18 prompts" in refused(capsys, "--dev-trace", dev, "--trace", renamed, "--cost", cost)
+    assert "share 18 prompts" in refused("--dev-trace", dev, "--trace", renamed, "--cost", cost)
     other = write_trace(tmp_path / "other", "other", 5, target="another model")
-    assert "differs from" in refused(capsys, "--dev-trace", dev, "--trace", other, "--cost", cost)
+    assert "differs from" in refused("--dev-trace", dev, "--trace", other, "--cost", cost)
 
 
 @pytest.mark.parametrize(
@@ -250,40 +225,37 @@ def test_a_choice_is_not_reported_on_its_own_prompts(
     ],
 )
 def test_what_is_typed_wrong_is_said_in_a_sentence(
-    arguments: list[str], message: str, traces: tuple[Path, Path], cost: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, traces: tuple[Path, Path], cost: Path
 ) -> None:
     typed = [str(cost) if one == "COST" else one for one in arguments]
-    assert message in refused(capsys, "--dev-trace", traces[0], "--trace", traces[1], *typed)
+    assert message in refused("--dev-trace", traces[0], "--trace", traces[1], *typed)
 
 
 def test_without_optuna_a_range_is_refused_in_a_sentence(
-    traces: tuple[Path, Path], cost: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    traces: tuple[Path, Path], cost: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     asked = ("-p", "survival:threshold=0.01~0.5,budget=6/12")
-    message = refused(capsys, "--dev-trace", traces[0], "--trace", traces[1], "--cost", cost, *asked)
+    message = refused("--dev-trace", traces[0], "--trace", traces[1], "--cost", cost, *asked)
     assert 'pip install "simlab[optimize]"' in message
     assert "0.0/0.5/1.0" in message
 
 
 @pytest.mark.thorough
-def test_trials_of_a_range_go_on_as_they_would_have(
-    traces: tuple[Path, Path], cost: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_trials_of_a_range_go_on_as_they_would_have(traces: tuple[Path, Path], cost: Path, tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     arguments = ("--dev-trace", traces[0], "--trace", traces[1], "--cost", cost)
     asked = (*arguments, "-p", "survival:threshold=0.1~0.5,budget=32/64", "--seed", 3)
     storage = f"sqlite:///{tmp_path / 'trials.db'}"
-    whole = optimize(capsys, *asked, "--trials", 12)
-    part = optimize(capsys, *asked, "--trials", 5, "--storage", storage)
-    gone_on = optimize(capsys, *asked, "--trials", 12, "--storage", storage)
+    whole = optimize(*asked, "--trials", 12)
+    part = optimize(*asked, "--trials", 5, "--storage", storage)
+    gone_on = optimize(*asked, "--trials", 12, "--storage", storage)
     assert gone_on == whole
     assert part["searched"] == 2 + 64 + 2 * 5
     assert whole["searched"] == 2 + 64 + 2 * 12
     rivals = [row["policy"] for row in whole["rows"] if row["policy"].startswith("survival")]
     assert len(rivals) == 1
-    assert main(["optimize", *map(str, asked), "--storage", "nonsense"]) == 2
-    assert "could not be opened" in capsys.readouterr().err
+    assert "could not be opened" in refusal_of("optimize", *asked, "--storage", "nonsense")
     # Whole numbers stay whole.
-    sizes = optimize(capsys, *arguments, "-p", "spine-gap:budget=1~14", "--trials", 4)
+    sizes = optimize(*arguments, "-p", "spine-gap:budget=1~14", "--trials", 4)
     assert sizes["searched"] == 2 + 64 + 4

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from commands import refusal_of
 from head_traces import with_head
 
-from simlab.cli.main import main
 from simlab.errors import SimlabError
 from simlab.studies.optimize.optimize import optimize
 from simlab.traces.synthetic import write_synthetic_trace
@@ -38,9 +38,6 @@ def test_policies_whose_channel_is_not_there_are_left_out(trace: Path) -> None:
         optimize(trace, ["taps:budget=4"], objective="acceptance_length", node_cap=4)
 
 
-def test_a_missing_channel_is_one_sentence(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["study", "scoring", "--trace", str(trace), "-p", "taps:budget=4"]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.count("\n") == 1
-    assert "--add-channel taps=CHECKPOINT" in captured.err
+def test_a_missing_channel_is_one_sentence(trace: Path) -> None:
+    said = refusal_of("study", "scoring", "--trace", trace, "-p", "taps:budget=4")
+    assert "--add-channel taps=CHECKPOINT" in said

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from commands import merge_refusal, output_of, refusal_of
 from depth import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -44,17 +45,8 @@ def summed(place: Path, folder: Path, count: int, *more: object, costs: tuple[st
     return paths
 
 
-def merge_refusal(capsys: pytest.CaptureFixture[str], out: Path, *paths: Path) -> str:
-    capsys.readouterr()
-    assert main(["merge", *map(str, paths), "--out", str(out)]) == 2
-    assert not out.exists()
-    return capsys.readouterr().err
-
-
-def refusal(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> str:
-    capsys.readouterr()
-    assert main(arguments) == 2
-    return capsys.readouterr().err
+def refusal(arguments: list[str]) -> str:
+    return refusal_of(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -66,21 +58,19 @@ def refusal(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> str:
     ],
 )
 def test_the_parts_lead_to_the_choice_of_one(
-    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], costs: tuple[str, ...], more: tuple[str, ...]
+    place: Path, tmp_path: Path, costs: tuple[str, ...], more: tuple[str, ...]
 ) -> None:
     one, together = tmp_path / "one.json", tmp_path / "together.json"
-    assert main(typed(place, "--no-halving", "--out", one, *more, costs=costs)) == 0
-    said = capsys.readouterr().out
+    said = output_of(*typed(place, "--no-halving", "--out", one, *more, costs=costs))
     (whole,) = summed(place, tmp_path, 1, *more, costs=costs)
     for count, order in ((2, (1, 0)), (4, (2, 0, 3, 1))):
         parts = summed(place, tmp_path, count, *more, costs=costs)
         merged = tmp_path / f"sums-{count}.parquet"
         assert main(["merge", *(str(parts[number]) for number in order), "--out", str(merged)]) == 0
         assert merged.read_bytes() == whole.read_bytes()
-    capsys.readouterr()
-    assert main(typed(place, "--sums", merged, "--out", together, *more, costs=costs)) == 0
+    again = output_of(*typed(place, "--sums", merged, "--out", together, *more, costs=costs))
     assert together.read_bytes() == one.read_bytes()
-    assert capsys.readouterr().out.replace(str(together), str(one)) == said
+    assert again.replace(str(together), str(one)) == said
 
 
 @pytest.mark.thorough
@@ -141,55 +131,53 @@ def test_any_split_of_any_sums_is_put_together(
     assert (folder / "merged.parquet").read_bytes() == (folder / "whole.parquet").read_bytes()
 
 
-def test_merge_names_what_is_wrong_with_parts(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_merge_names_what_is_wrong_with_parts(place: Path, tmp_path: Path) -> None:
     out = tmp_path / "sums.parquet"
     first, second = summed(place, tmp_path, 2)
     (whole,) = summed(place, tmp_path, 1)
     quarter = summed(place, tmp_path, 4)[1]
-    assert "two or more" in merge_refusal(capsys, out, first)
-    assert "1/2 is missing; merge takes all parts" in merge_refusal(capsys, out, first, first)
-    assert f"{first} and {first} are both part 0/2" in merge_refusal(capsys, out, first, second, first)
-    assert f"{first} is a part and {whole} is none" in merge_refusal(capsys, out, first, whole)
-    assert f"{whole} is whole, so there is nothing to merge" in merge_refusal(capsys, out, whole, whole)
-    assert "is one of 2 parts, and " in merge_refusal(capsys, out, first, quarter)
+    assert "two or more" in merge_refusal(out, first)
+    assert "1/2 is missing; merge takes all parts" in merge_refusal(out, first, first)
+    assert f"{first} and {first} are both part 0/2" in merge_refusal(out, first, second, first)
+    assert f"{first} is a part and {whole} is none" in merge_refusal(out, first, whole)
+    assert f"{whole} is whole, so there is nothing to merge" in merge_refusal(out, whole, whole)
+    assert "is one of 2 parts, and " in merge_refusal(out, first, quarter)
     other = tmp_path / "other.parquet"
     assert (
         main(typed(place, "--shard", "1/2", "--sums", other, "-p", "chain:length=1..3", "-p", "caddtree:budget=8")) == 0
     )
-    said = merge_refusal(capsys, out, first, other)
+    said = merge_refusal(out, first, other)
     assert "parts of different searches: caddtree" in said
     assert "is in the second alone" in said
     assert main(typed(place, "--shard", "1/2", "--sums", other, costs=("other",))) == 0
-    assert "is in the first alone" in merge_refusal(capsys, out, first, other)
+    assert "is in the first alone" in merge_refusal(out, first, other)
     rows, noted, of = read_sums(second)
     assert noted is not None
     for key, value in (("simlab_version", "0.0.1"), ("dev_text_id", "another"), ("evaluation_draft_id", "another")):
         write_sums(other, rows, NotedPart(noted.part, {**of, key: value}))
-        said = merge_refusal(capsys, out, first, other)
+        said = merge_refusal(out, first, other)
         assert f"{first} and {other} are parts of different works: they differ in {key} (" in said
     write_sums(other, rows.head(rows.height - 1), noted)
-    assert f"{other} has not one row for each policy on each prompt" in merge_refusal(capsys, out, first, other)
+    assert f"{other} has not one row for each policy on each prompt" in merge_refusal(out, first, other)
     other.write_bytes(b"nothing")
-    assert f"{other} is not a file of sums of this simlab" in merge_refusal(capsys, out, first, other)
+    assert f"{other} is not a file of sums of this simlab" in merge_refusal(out, first, other)
 
 
-def test_the_choice_names_what_is_wrong_with_sums(
-    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_choice_names_what_is_wrong_with_sums(place: Path, tmp_path: Path) -> None:
     (whole,) = summed(place, tmp_path, 1)
     part = summed(place, tmp_path, 2)[1]
-    assert f"{part} is part 1/2 alone; put all 2 together first" in refusal(capsys, typed(place, "--sums", part))
-    said = refusal(capsys, typed(place, "--sums", tmp_path / "none.parquet"))
+    assert f"{part} is part 1/2 alone; put all 2 together first" in refusal(typed(place, "--sums", part))
+    said = refusal(typed(place, "--sums", tmp_path / "none.parquet"))
     assert "expected a file of sums at" in said
-    said = refusal(capsys, typed(place, "--sums", whole, "-p", "caddtree:budget=8"))
+    said = refusal(typed(place, "--sums", whole, "-p", "caddtree:budget=8"))
     assert f"{whole} has not one sum of caddtree" in said
     assert "type the same -p, --cost and --node-cap" in said
-    assert "has not one sum of chain" in refusal(capsys, typed(place, "--sums", whole, costs=("other",)))
+    assert "has not one sum of chain" in refusal(typed(place, "--sums", whole, costs=("other",)))
     swapped = ["optimize", "--dev-trace", str(place / "test"), "--trace", str(place / "dev"), *ASKED]
-    said = refusal(capsys, [*swapped, "--cost", str(place / "one.json"), "--sums", str(whole)])
+    said = refusal([*swapped, "--cost", str(place / "one.json"), "--sums", str(whole)])
     assert f"{whole} is of another search: it differs in evaluation_text_id (" in said
     assert main(["replay", "--trace", str(place / "dev"), "--out", str(tmp_path / "results.parquet")]) == 0
-    said = refusal(capsys, typed(place, "--sums", tmp_path / "results.parquet"))
+    said = refusal(typed(place, "--sums", tmp_path / "results.parquet"))
     assert "is not a file of sums of this simlab" in said
 
 
@@ -213,14 +201,7 @@ def test_the_choice_names_what_is_wrong_with_sums(
         (["--shard", "2/2", "--sums", "s.parquet"], "counted from 0: 0/2 to 1/2; got 2/2"),
     ],
 )
-def test_usage(
-    place: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    more: list[str],
-    said: str,
-) -> None:
+def test_usage(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str], said: str) -> None:
     monkeypatch.chdir(tmp_path)
-    assert said in refusal(capsys, typed(place, *more))
+    assert said in refusal(typed(place, *more))
     assert list(tmp_path.iterdir()) == []

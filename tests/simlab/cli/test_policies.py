@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from commands import output_of, refusal_of
 from places import DOCS
 
-from simlab.cli.main import main
 from simlab.policies import POLICIES
 from simlab.policies.parsing.describe import describe, describe_policies
 from simlab.studies.policies import WIDTH, policies_page, policy_json
@@ -63,9 +63,9 @@ def mine(tmp_path: Path) -> Path:
     return path
 
 
-def unwrapped(capsys: pytest.CaptureFixture[str]) -> str:
-    """What was printed, without its line breaks."""
-    return " ".join(capsys.readouterr().out.split())
+def unwrapped(*names: str) -> str:
+    """What is said of some policies, without its line breaks."""
+    return " ".join(output_of("policies", *names).split())
 
 
 def test_the_page_is_up_to_date() -> None:
@@ -89,28 +89,24 @@ def test_every_policy_says_what_it_is(name: str) -> None:
     assert all(f"| `{setting}` |" in section for setting in settings)
 
 
-def test_every_policy_is_on_the_page_and_in_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_policy_is_on_the_page_and_in_the_list() -> None:
     page = policies_page(describe_policies())
     assert [line[3:] for line in page.splitlines() if line.startswith("## ")] == list(POLICIES)
     assert all(f"| [`{name}`](#{name}) |" in page for name in POLICIES)
-    assert main(["policies"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = output_of("policies").splitlines()
     assert [line for line in lines if line in POLICIES] == list(POLICIES)
     assert all(len(line) <= WIDTH and line == line.rstrip() and line.isprintable() for line in lines)
 
 
-def test_named_ones_say_all_that_their_classes_say(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["policies", "ddtree"]) == 0
-    out = unwrapped(capsys)
+def test_named_ones_say_all_that_their_classes_say() -> None:
+    out = unwrapped("ddtree")
     assert "Smaller budgets are prefixes of larger ones." in out
     assert "The most probable token at each depth" not in out
-    assert main(["policies"]) == 0
-    assert "Smaller budgets are prefixes" not in unwrapped(capsys)
+    assert "Smaller budgets are prefixes" not in unwrapped()
 
 
-def test_json_holds_types_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["policies", "--json"]) == 0
-    found = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
+def test_json_holds_types_and_defaults() -> None:
+    found = {one["name"]: one for one in json.loads(output_of("policies", "--json"))}
     assert list(found) == list(POLICIES)
     assert found["ddtree"]["settings"] == [{"name": "budget", "type": "int", "required": True, "default": None}]
     assert found["chain"]["settings"] == [{"name": "length", "type": "int or null", "required": False, "default": None}]
@@ -118,9 +114,8 @@ def test_json_holds_types_and_defaults(capsys: pytest.CaptureFixture[str]) -> No
     assert set(found["ar"]) == {"name", "summary", "details", "settings", "reads", "exactness", "source", "as_tree"}
 
 
-def test_a_class_in_a_file_is_described(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["policies", f"{mine}:Mine"]) == 0
-    out = unwrapped(capsys)
+def test_a_class_in_a_file_is_described(mine: Path) -> None:
+    out = unwrapped(f"{mine}:Mine")
     assert "A chain of `budget` tokens, e.g. 4. It is the user's own. Not | published. settings" in out
     assert "how many" not in out
     assert "budget: int, note: str or null = null, share: float = 0.5, careful: bool = true, made: int = 3" in out
@@ -159,11 +154,5 @@ def test_a_cell_of_the_table_is_one_cell() -> None:
         (["MINE:Mine:budget=3"], "gives settings"),
     ],
 )
-def test_a_mistake_is_one_sentence(
-    arguments: list[str], said: str, mine: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["policies", *(one.replace("MINE", str(mine)) for one in arguments)]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert said in captured.err
-    assert captured.err.count("\n") == 1
+def test_a_mistake_is_one_sentence(arguments: list[str], said: str, mine: Path) -> None:
+    assert said in refusal_of("policies", *(one.replace("MINE", str(mine)) for one in arguments))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import tiny_models
+from commands import refusal_of
 
 from simlab.cli.main import main
 from simlab.cost import PLAIN
@@ -128,36 +129,24 @@ def test_resuming_what_is_not_there_begins(calls: list[ProfileOptions], tmp_path
         (("--context", "8"), "there is no option"),
     ],
 )
-def test_a_mistake_is_one_sentence(
-    calls: list[ProfileOptions], typed: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["profile", *typed]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert said in err
-    assert err.count("\n") == 1
+def test_a_mistake_is_one_sentence(calls: list[ProfileOptions], typed: tuple[str, ...], said: str) -> None:
+    assert said in refusal_of("profile", *typed)
     assert calls == []
 
 
-def test_a_file_of_another_kind_is_not_gone_on_with(
-    calls: list[ProfileOptions], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_of_another_kind_is_not_gone_on_with(calls: list[ProfileOptions], tmp_path: Path) -> None:
     out = tmp_path / "cost.json"
     out.write_text("[1]")
-    assert main(["profile", "--out", str(out), "--resume"]) == 2
-    assert "is no cost file" in capsys.readouterr().err
+    assert "is no cost file" in refusal_of("profile", "--out", out, "--resume")
     assert calls == []
 
 
-def test_a_refusal_is_passed_on(
-    calls: list[ProfileOptions], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_refusal_is_passed_on(calls: list[ProfileOptions], monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_options: object) -> None:
         raise ModelError("the drafter does not fit the target")
 
     monkeypatch.setattr("simlab.studies.profile.profile.run_profile", refuse)
-    assert main(["profile"]) == 2
-    assert capsys.readouterr().err == "simlab: the drafter does not fit the target\n"
+    assert refusal_of("profile") == "simlab: the drafter does not fit the target\n"
 
 
 def test_an_interrupted_profile_says_how_to_go_on(
@@ -200,8 +189,7 @@ def test_from_beginning_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "context  plain" in printed.out
     assert "profiling: 100%" in printed.err
     assert read_cost_file(out).is_complete
-    assert main(command) == 2
-    assert capsys.readouterr().err.endswith(
+    assert refusal_of(*command).endswith(
         f"{out} is there already; add --resume to go on with it, or give another --out\n"
     )
     assert main(["profile", "--out", str(out), "--resume", "--json"]) == 0

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from commands import refusal_of
 from hub_server import Hub, run_commands, serving
 
 from simlab.cli.main import main
@@ -61,12 +62,8 @@ def made(tmp_path: Path, *arguments: str, out: str = "out.jsonl") -> list[Row]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    capsys.readouterr()
-    assert main(["prompts", *arguments]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1), err
-    return err
+def refusal(*arguments: str) -> str:
+    return refusal_of("prompts", *arguments)
 
 
 def test_a_question_is_put_as_the_release_puts_it(tmp_path: Path) -> None:
@@ -149,7 +146,7 @@ def test_what_comes_with_simlab_is_written_out(tmp_path: Path, name: str, num: i
     assert made(tmp_path, name, "--limit", "3", out="three") == rows[:3]
 
 
-def test_what_cannot_be_used_is_refused_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_used_is_refused_in_a_sentence(tmp_path: Path) -> None:
     good, out = lines(tmp_path / "good.jsonl", gsm8k(2)), str(tmp_path / "new.jsonl")
     other = lines(tmp_path / "other.jsonl", [{"problem": "1 + 1"}])
     train = lines(tmp_path / "train.jsonl", gsm8k(2))
@@ -174,7 +171,7 @@ def test_what_cannot_be_used_is_refused_in_a_sentence(tmp_path: Path, capsys: py
         ("math", "--out", out): "NAME should be gsm8k",
     }
     for arguments, part in cases.items():
-        assert part in refusal(capsys, *arguments), arguments
+        assert part in refusal(*arguments), arguments
     assert not Path(out).exists()
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from commands import output_of, refusal_of
 
 from simlab.cli.main import main
 from simlab.errors import ModelError
@@ -61,9 +62,8 @@ def test_the_models_that_come_with_simlab_are_the_default(calls: Calls) -> None:
     assert (options.target_name, options.draft_name) == ("smollm2-135m", "dflash-smollm2-135m")
 
 
-def test_a_dry_run_records_nothing(calls: Calls, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*NEEDED, "--dry-run", "sample"]) == 0
-    assert capsys.readouterr().out == "the first prompt\n"
+def test_a_dry_run_records_nothing(calls: Calls) -> None:
+    assert output_of(*NEEDED, "--dry-run", "sample") == "the first prompt\n"
     assert (len(calls.tried), calls.recorded) == (1, [])
 
 
@@ -84,14 +84,8 @@ def test_a_dry_run_records_nothing(calls: Calls, capsys: pytest.CaptureFixture[s
         (("--dtype", "int8"), "int8"),
     ],
 )
-def test_a_mistake_is_one_sentence(
-    calls: Calls, more: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*NEEDED, *more]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert said in err
-    assert err.count("\n") == 1
+def test_a_mistake_is_one_sentence(calls: Calls, more: tuple[str, ...], said: str) -> None:
+    assert said in refusal_of(*NEEDED, *more)
     assert calls.recorded == []
 
 
@@ -103,22 +97,18 @@ def test_a_mistake_is_one_sentence(
         (("--chat-template-kwargs", "{}"), "where --chat-template-kwargs can change nothing"),
     ],
 )
-def test_a_text_told_again_takes_no_sampling(
-    calls: Calls, more: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_text_told_again_takes_no_sampling(calls: Calls, more: tuple[str, ...], said: str) -> None:
     arguments = ("record", "--text-from", "runs/old", "--out", "runs/x")
-    assert main([*arguments, *more]) == 2
-    assert said in capsys.readouterr().err
+    assert said in refusal_of(*arguments, *more)
     assert calls.recorded == []
     assert main(arguments) == 0
     assert calls.recorded[0].text_from == "runs/old"
 
 
-def test_the_command_that_is_suggested_can_be_pasted(calls: Calls, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_that_is_suggested_can_be_pasted(calls: Calls) -> None:
     typed = [*NEEDED]
     typed[typed.index("--out") + 1] = "runs/my trace"
-    assert main(typed) == 0
-    command = capsys.readouterr().out.splitlines()[-1].split("`")[1]
+    command = output_of(*typed).splitlines()[-1].split("`")[1]
     assert shlex.split(command)[:4] == ["simlab", "replay", "--trace", "runs/my trace"]
     assert len(calls.recorded) == 1
 
@@ -134,12 +124,9 @@ def test_an_interrupted_recording_says_how_to_go_on(
     assert "interrupted; finished batches are in runs/x: add --resume to go on" in capsys.readouterr().err
 
 
-def test_a_refusal_of_the_recorder_is_passed_on(
-    calls: Calls, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_refusal_of_the_recorder_is_passed_on(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_options: object) -> None:
         raise ModelError("the drafter does not fit the target")
 
     monkeypatch.setattr("simlab.studies.record.write_recording", refuse)
-    assert main(list(NEEDED)) == 2
-    assert capsys.readouterr().err == "simlab: the drafter does not fit the target\n"
+    assert refusal_of(*NEEDED) == "simlab: the drafter does not fit the target\n"

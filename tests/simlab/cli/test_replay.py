@@ -9,32 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import json_of, output_of, refusal_of
 from made_up_costs import EMPTY, filled
 
 from simlab.cli.main import main
-from simlab.policies import POLICIES
 from simlab.traces.artefacts import cost as cost_file
 from simlab.traces.artefacts.cost import write_cost_file
 from simlab.traces.format.manifest_entries import ModelInfo
 from simlab.traces.reader import open_trace
 from simlab.traces.results.files import read_results
-from simlab.traces.synthetic import write_synthetic_trace
 
 TREES = ("-p", "ddtree:budget=8/16")
 STAGE_COLUMNS = ("draft_s", "channel_s", "select_s", "verify_s", "commit_s")
-
-
-@pytest.fixture(scope="module")
-def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_synthetic_trace(tmp_path_factory.mktemp("replay") / "trace", num_sequences=12, length=40)
-
-
-@pytest.fixture(scope="module")
-def cost(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Made-up prices for the models of the trace."""
-    path = tmp_path_factory.mktemp("prices") / "cost.json"
-    write_cost_file(path, filled())
-    return path
 
 
 @pytest.fixture
@@ -45,12 +31,9 @@ def shipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return folder
 
 
-def replayed(
-    capsys: pytest.CaptureFixture[str], trace: Path, *arguments: str, cost_id: str | None = None
-) -> list[dict[str, Any]]:
+def replayed(trace: Path, *arguments: str, cost_id: str | None = None) -> list[dict[str, Any]]:
     """The rows of ``--json``."""
-    assert main(["replay", "--trace", str(trace), "--json", *arguments]) == 0
-    value = json.loads(capsys.readouterr().out)
+    value = json_of("replay", "--trace", trace, "--json", *arguments)
     assert set(value) == {"text_id", "draft_ids", "cost", "rows", "unpriced"}
     assert value["cost"] == cost_id
     assert list(value["draft_ids"]) == ["synthetic"]
@@ -58,17 +41,17 @@ def replayed(
     return rows
 
 
-def test_the_reference_rows_are_always_there(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    labels = [row["policy"] for row in replayed(capsys, trace)]
+def test_the_reference_rows_are_always_there(trace: Path) -> None:
+    labels = [row["policy"] for row in replayed(trace)]
     assert labels == ["autoregressive", "chain", "ddtree:budget=16", "ddtree:budget=64", "hindsight:budget=64"]
-    labels = [row["policy"] for row in replayed(capsys, trace, "-p", "hindsight")]
+    labels = [row["policy"] for row in replayed(trace, "-p", "hindsight")]
     assert labels == ["autoregressive", "chain", "hindsight:budget=7"]
-    labels = [row["policy"] for row in replayed(capsys, trace, *TREES, "-p", "chain", "-p", "hindsight")]
+    labels = [row["policy"] for row in replayed(trace, *TREES, "-p", "chain", "-p", "hindsight")]
     assert labels == ["autoregressive", "ddtree:budget=8", "ddtree:budget=16", "chain", "hindsight:budget=16"]
 
 
-def test_the_rows_hold_what_a_script_reads(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = replayed(capsys, trace, *TREES)
+def test_the_rows_hold_what_a_script_reads(trace: Path) -> None:
+    rows = replayed(trace, *TREES)
     by_policy = {row["policy"]: row for row in rows}
     plain, bound = by_policy["autoregressive"], by_policy["hindsight:budget=16"]
     assert plain["acceptance_length"] == 1.0
@@ -84,10 +67,10 @@ def test_the_rows_hold_what_a_script_reads(trace: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("by", ["dataset", "context", "turn"])
-def test_slices_add_up_to_the_whole(trace: Path, cost: Path, by: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_slices_add_up_to_the_whole(trace: Path, cost: Path, by: str) -> None:
     priced = (*TREES, "--cost", str(cost))
-    whole = replayed(capsys, trace, *priced, cost_id=filled().cost_id)
-    slices = replayed(capsys, trace, *priced, "--by", by, cost_id=filled().cost_id)
+    whole = replayed(trace, *priced, cost_id=filled().cost_id)
+    slices = replayed(trace, *priced, "--by", by, cost_id=filled().cost_id)
     for row in whole:
         parts = [part for part in slices if part["policy"] == row["policy"]]
         assert len({part["slice"] for part in parts}) == len(parts) > 1
@@ -97,10 +80,9 @@ def test_slices_add_up_to_the_whole(trace: Path, cost: Path, by: str, capsys: py
             assert sum(part[name] for part in parts) == pytest.approx(row[name])
 
 
-def test_the_table_names_what_was_replayed(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_names_what_was_replayed(trace: Path, tmp_path: Path) -> None:
     out = tmp_path / "new" / "results.parquet"
-    assert main(["replay", "--trace", str(trace), *TREES, "--by", "dataset", "--out", str(out), "--progress"]) == 0
-    text = capsys.readouterr().out
+    text = output_of("replay", "--trace", trace, *TREES, "--by", "dataset", "--out", out, "--progress")
     for part in (
         str(trace),
         "9 prompts, 12 sequences",
@@ -114,32 +96,25 @@ def test_the_table_names_what_was_replayed(trace: Path, tmp_path: Path, capsys: 
     found = read_results(out)
     assert found.height == 12 * 5
     assert set(found["kind"]) == {"predicted"}
-    assert main(["inspect", str(out)]) == 0
-    assert "ddtree:budget=16" in capsys.readouterr().out
-    assert main(["inspect", "--json", str(out)]) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
-    fresh = replayed(capsys, trace, *TREES)
+    assert "ddtree:budget=16" in output_of("inspect", out)
+    rows = json_of("inspect", "--json", out)["rows"]
+    fresh = replayed(trace, *TREES)
     assert [row["acceptance_length"] for row in rows] == [row["acceptance_length"] for row in fresh]
 
 
-def test_a_policy_that_knows_the_answers_is_marked(
-    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_policy_that_knows_the_answers_is_marked(trace: Path, tmp_path: Path) -> None:
     """Its table was fitted on the trace that is replayed."""
     table = tmp_path / "ranks.json"
     assert main(["train", "ranks", "--trace", str(trace), "--out", str(table)]) == 0
     label = f"sequoia:budget=8,table={json.dumps(str(table))}"
-    capsys.readouterr()
-    assert main(["replay", "--trace", str(trace), "-p", label]) == 0
-    assert f"IN SAMPLE: {label}.\n" in capsys.readouterr().out
-    rows = replayed(capsys, trace, "-p", label, *TREES)
+    assert f"IN SAMPLE: {label}.\n" in output_of("replay", "--trace", trace, "-p", label)
+    rows = replayed(trace, "-p", label, *TREES)
     assert [row["policy"] for row in rows if row["in_sample"]] == [label]
-    assert main(["replay", "--trace", str(trace), *TREES]) == 0
-    assert "IN SAMPLE" not in capsys.readouterr().out
+    assert "IN SAMPLE" not in output_of("replay", "--trace", trace, *TREES)
 
 
-def test_with_prices_every_policy_has_a_speed(trace: Path, cost: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = replayed(capsys, trace, *TREES, "--cost", str(cost), cost_id=filled().cost_id)
+def test_with_prices_every_policy_has_a_speed(trace: Path, cost: Path) -> None:
+    rows = replayed(trace, *TREES, "--cost", str(cost), cost_id=filled().cost_id)
     plain = rows[0]
     assert plain["policy"] == "autoregressive"
     assert (plain["speedup"], plain["speedup_ci_low"], plain["speedup_ci_high"]) == (1.0, 1.0, 1.0)
@@ -151,7 +126,7 @@ def test_with_prices_every_policy_has_a_speed(trace: Path, cost: Path, capsys: p
         assert row["speedup_price_low"] is row["speedup_price_high"] is None, "each cell was visited once"
     assert all(row["draft_s"] > 0 for row in rows[1:])
     assert rows.pop()["policy"] == "hindsight:best<=16"
-    unpriced = replayed(capsys, trace, *TREES)
+    unpriced = replayed(trace, *TREES)
     for row, other in zip(rows, unpriced, strict=True):
         assert {key for key in row if row[key] != other[key]} == {
             "tokens_per_s",
@@ -162,12 +137,9 @@ def test_with_prices_every_policy_has_a_speed(trace: Path, cost: Path, capsys: p
         }
 
 
-def test_the_prices_are_named_and_kept_with_the_rows(
-    trace: Path, cost: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_prices_are_named_and_kept_with_the_rows(trace: Path, cost: Path, tmp_path: Path) -> None:
     out = tmp_path / "results.parquet"
-    assert main(["replay", "--trace", str(trace), *TREES, "--cost", str(cost), "--out", str(out)]) == 0
-    text = capsys.readouterr().out
+    text = output_of("replay", "--trace", trace, *TREES, "--cost", cost, "--out", out)
     cost_id = filled().cost_id
     assert f"latency  Made-up CPU, 2 threads, float32, eager, torch 2.0.0 (cost {cost_id})\n" in text
     assert "tokens/s  speedup" in text
@@ -176,24 +148,20 @@ def test_the_prices_are_named_and_kept_with_the_rows(
     rows = read_results(out)
     assert set(rows["cost_id"]) == {cost_id}
     assert rows.select(STAGE_COLUMNS).null_count().row(0) == (0, 0, 0, 0, 0)
-    assert main(["inspect", str(out)]) == 0
-    shown = capsys.readouterr().out
+    shown = output_of("inspect", out)
     assert f"predicted with the latency profile {cost_id}" in shown
     assert next(line for line in text.splitlines() if "budget=8" in line) in shown
 
 
-def test_shipped_prices_are_taken_where_none_are_given(
-    trace: Path, cost: Path, shipped: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_shipped_prices_are_taken_where_none_are_given(trace: Path, cost: Path, shipped: Path) -> None:
     other_models = replace(filled(), block_size=4)
     write_cost_file(shipped / "a.json", other_models)
-    replayed(capsys, trace, *TREES, cost_id=None)
+    replayed(trace, *TREES, cost_id=None)
     faster = filled(replace(EMPTY, device="Another CPU"))
     write_cost_file(shipped / "b.json", faster)
-    replayed(capsys, trace, *TREES, cost_id=faster.cost_id)
-    replayed(capsys, trace, *TREES, "--cost", str(cost), cost_id=filled().cost_id)
-    assert main(["replay", "--trace", str(trace), *TREES]) == 0
-    assert "latency  Another CPU, 2 threads" in capsys.readouterr().out
+    replayed(trace, *TREES, cost_id=faster.cost_id)
+    replayed(trace, *TREES, "--cost", str(cost), cost_id=filled().cost_id)
+    assert "latency  Another CPU, 2 threads" in output_of("replay", "--trace", trace, *TREES)
 
 
 @pytest.mark.parametrize(
@@ -204,34 +172,30 @@ def test_shipped_prices_are_taken_where_none_are_given(
     ],
 )
 def test_shipped_prices_that_end_too_early_are_left_out(
-    trace: Path, shipped: Path, change: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
+    trace: Path, shipped: Path, change: dict[str, Any], said: str
 ) -> None:
     write_cost_file(shipped / "a.json", filled(replace(EMPTY, **change)))
-    replayed(capsys, trace, *TREES, cost_id=None)
-    assert main(["replay", "--trace", str(trace), *TREES]) == 0
-    text = capsys.readouterr().out
+    replayed(trace, *TREES, cost_id=None)
+    text = output_of("replay", "--trace", trace, *TREES)
     assert "latency  none\n" in text
     assert said in text
     assert "tokens/s" not in text
 
 
-def test_the_longest_round_decides_whether_prices_reach(
-    trace: Path, shipped: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_longest_round_decides_whether_prices_reach(trace: Path, shipped: Path) -> None:
     longest = max(len(one.prompt.token_ids) + len(one.text) - 2 for one in open_trace(trace).sequences())
     just = filled(replace(EMPTY, contexts=(16, longest), node_counts=(0, 16)))
     write_cost_file(shipped / "a.json", just)
-    replayed(capsys, trace, *TREES, cost_id=just.cost_id)
+    replayed(trace, *TREES, cost_id=just.cost_id)
     write_cost_file(shipped / "a.json", filled(replace(just, contexts=(16, longest - 1), samples={})))
-    replayed(capsys, trace, *TREES, cost_id=None)
+    replayed(trace, *TREES, cost_id=None)
 
 
-def test_a_temperature_other_than_the_traces_is_named(
-    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_temperature_other_than_the_traces_is_named(trace: Path, tmp_path: Path) -> None:
     write_cost_file(tmp_path / "cost.json", replace(filled(), temperature=0.7))
-    assert main(["replay", "--trace", str(trace), "--cost", str(tmp_path / "cost.json")]) == 0
-    assert "torch 2.0.0, temperature 0.7 (cost" in capsys.readouterr().out
+    assert "torch 2.0.0, temperature 0.7 (cost" in output_of(
+        "replay", "--trace", trace, "--cost", tmp_path / "cost.json"
+    )
 
 
 OTHER = ModelInfo("other-model", "", "sha256:123456789abcdef")
@@ -249,21 +213,16 @@ OTHER = ModelInfo("other-model", "", "sha256:123456789abcdef")
     ],
 )
 def test_prices_that_do_not_fit_are_refused_in_a_sentence(
-    trace: Path, tmp_path: Path, change: dict[str, Any], said: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    trace: Path, tmp_path: Path, change: dict[str, Any], said: tuple[str, ...]
 ) -> None:
     path = tmp_path / "cost.json"
     write_cost_file(path, replace(EMPTY, **change) if "samples" in change else filled(replace(EMPTY, **change)))
-    assert main(["replay", "--trace", str(trace), *TREES, "--cost", str(path)]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.count("\n") == 1
+    err = refusal_of("replay", "--trace", trace, *TREES, "--cost", path)
     for part in said:
         assert part in err
 
 
-def test_a_file_that_is_no_cost_file_is_refused(
-    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_is_no_cost_file_is_refused(trace: Path, tmp_path: Path) -> None:
     newer = tmp_path / "newer.json"
     newer.write_text('{"format": "simlab-cost", "format_version": 99}', encoding="utf-8")
     for path, said in (
@@ -273,15 +232,11 @@ def test_a_file_that_is_no_cost_file_is_refused(
         (tmp_path, "could not be read"),
         (newer, "format version 99"),
     ):
-        assert main(["replay", "--trace", str(trace), "--cost", str(path)]) == 2
-        out, err = capsys.readouterr()
-        assert out == ""
-        assert said in err
-        assert err.count("\n") == 1
+        assert said in refusal_of("replay", "--trace", trace, "--cost", path)
 
 
-def test_a_limit_counts_prompts_and_keeps_turns_together(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = replayed(capsys, trace, "--limit", "3")
+def test_a_limit_counts_prompts_and_keeps_turns_together(trace: Path) -> None:
+    rows = replayed(trace, "--limit", "3")
     assert (rows[0]["prompts"], rows[0]["sequences"]) == (3, 4)
     assert not math.isnan(rows[0]["acceptance_length"])
 
@@ -295,14 +250,8 @@ def test_a_limit_counts_prompts_and_keeps_turns_together(trace: Path, capsys: py
         (["--out", "/"], "names the folder"),
     ],
 )
-def test_a_mistake_is_one_sentence(
-    trace: Path, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["replay", "--trace", str(trace), *arguments]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert said in err
-    assert err.count("\n") == 1
+def test_a_mistake_is_one_sentence(trace: Path, arguments: list[str], said: str) -> None:
+    assert said in refusal_of("replay", "--trace", trace, *arguments)
 
 
 def test_a_replay_runs_without_torch(trace: Path) -> None:
@@ -321,7 +270,7 @@ def test_a_replay_runs_without_torch(trace: Path) -> None:
     assert "hindsight:budget=8" in done.stdout
 
 
-def test_a_policy_of_ones_own_is_replayed(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_policy_of_ones_own_is_replayed(trace: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(
         "from dataclasses import dataclass\n"
@@ -336,14 +285,5 @@ def test_a_policy_of_ones_own_is_replayed(trace: Path, tmp_path: Path, capsys: p
         "        return DraftTree.chain(draft.root_token, draft.drafted().top_tokens(1))\n",
         encoding="utf-8",
     )
-    rows = {row["policy"]: row for row in replayed(capsys, trace, "-p", f"{mine}:First", "-p", "chain:length=1")}
+    rows = {row["policy"]: row for row in replayed(trace, "-p", f"{mine}:First", "-p", "chain:length=1")}
     assert rows[f"{mine}:First"]["rounds"] == rows["chain:length=1"]["rounds"]
-
-
-def test_the_policies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["policies"]) == 0
-    assert "arXiv 2604.12989" in capsys.readouterr().out
-    assert main(["policies", "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)
-    assert [one["name"] for one in listed] == list(POLICIES)
-    assert {"name", "summary", "settings", "reads", "source", "exactness"} <= set(listed[0])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from commands import json_of, output_of, refusal_of
 from head_traces import with_head
 from made_up_costs import EMPTY, filled
 
@@ -60,18 +61,16 @@ def test_rows_of_another_head_are_made_anew(traces: tuple[Path, Path], tmp_path:
     assert pl.read_parquet(rounds).sort(key).equals(pl.read_parquet(tmp_path / "fresh-rounds.parquet").sort(key))
 
 
-def test_rows_of_two_heads_are_no_table(
-    traces: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_of_two_heads_are_no_table(traces: tuple[Path, Path], tmp_path: Path) -> None:
     whole, few = tmp_path / "whole.parquet", tmp_path / "few.parquet"
     replayed(traces[0], whole)
     replayed(traces[1], few, "--limit", "1")
     assert main(["merge", str(whole), str(few), "--out", str(tmp_path / "both.parquet")]) == 2
     before = whole.read_bytes()
     again = ["replay", "--trace", str(traces[1]), "-p", POLICY, "--out", str(whole), "--resume", "--limit", "1"]
-    assert main(again) == 2
+    said = refusal_of(*again)
     assert whole.read_bytes() == before
-    assert "all rows of a policy are of the same channels" in capsys.readouterr().err
+    assert "all rows of a policy are of the same channels" in said
 
 
 def test_why_rounds_ended_is_told_by_the_lists_of_the_channel(traces: tuple[Path, Path], tmp_path: Path) -> None:
@@ -84,13 +83,10 @@ def test_why_rounds_ended_is_told_by_the_lists_of_the_channel(traces: tuple[Path
     assert (found.filter(pl.col("num_accepted") == deepest)["ended"].is_in(["block end", "text end"])).all()
 
 
-def test_speeds_of_what_no_latency_profile_prices_are_left_out(
-    traces: tuple[Path, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_speeds_of_what_no_latency_profile_prices_are_left_out(traces: tuple[Path, Path], tmp_path: Path) -> None:
     """A channel's network takes time that no cost file says; a speed without it would flatter."""
     rows = replayed(traces[0], tmp_path / "rows.parquet")
     assert rows.filter(name="treeflash")["draft_s"].null_count() == rows.filter(name="treeflash").height
-    capsys.readouterr()
 
 
 HEAD = {"depth": 7, "top_k": 5, "order": BASE_RANK}
@@ -138,11 +134,7 @@ def test_a_channel_with_a_price_is_a_stage(traces: tuple[Path, Path], tmp_path: 
     ],
 )
 def test_a_policy_whose_channel_has_no_price_keeps_its_counts(
-    changes: dict[str, object] | None,
-    said: str,
-    traces: tuple[Path, Path],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    changes: dict[str, object] | None, said: str, traces: tuple[Path, Path], tmp_path: Path
 ) -> None:
     """The others have speeds, and a sentence names the command that measures it."""
     if changes is None:
@@ -151,29 +143,25 @@ def test_a_policy_whose_channel_has_no_price_keeps_its_counts(
     else:
         cost = priced(tmp_path, traces[0], **changes)
     rows = replayed(traces[0], tmp_path / "rows.parquet", "--cost", str(cost))
-    capsys.readouterr()
     ours = rows.filter(name="treeflash")
     assert ours["channel_s"].null_count() == ours["verify_s"].null_count() == ours.height
     assert ours["rounds"].sum() > 0
     assert rows.filter(name="ddtree")["channel_s"].to_list() == [0.0] * ours.height
     asked = ["replay", "--trace", str(traces[0]), "-p", POLICY, "-p", "ddtree:budget=6", "--cost", str(cost)]
-    assert main(asked) == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = " ".join(output_of(*asked).split())
     assert f"No seconds of {POLICY}: the c" in shown
     assert said in shown
     assert "`simlab profile --channel treeflash=CHECKPOINT" in shown
-    assert main([*asked, "--json"]) == 0
-    assert list(json.loads(capsys.readouterr().out)["unpriced"]) == [POLICY]
+    assert list(json_of(*asked, "--json")["unpriced"]) == [POLICY]
 
 
-def test_a_policy_without_seconds_is_not_chosen_by_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_policy_without_seconds_is_not_chosen_by_them(tmp_path: Path) -> None:
     """By tokens it may be."""
     trace, cost = write_synthetic_trace(tmp_path / "trace", num_sequences=40, length=8), tmp_path / "cost.json"
     with_head(trace, tied=False)
     write_cost_file(cost, filled())
     asked = ["optimize", "--trace", str(trace), "--cost", str(cost), "-p", POLICY]
-    assert main(asked) == 2
-    refused = " ".join(capsys.readouterr().err.split())
+    refused = " ".join(refusal_of(*asked).split())
     assert f"`{POLICY}` is chosen by its seconds, and the cost file" in refused
     assert "`simlab profile --channel treeflash=CHECKPOINT" in refused
     assert main([*asked, "--objective", "acceptance_length", "--node-cap", "16"]) == 0

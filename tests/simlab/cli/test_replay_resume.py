@@ -1,14 +1,13 @@
 """``simlab replay --out FILE``: killed, resumed, extended; several machines; threads."""
 
-import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
+from commands import json_of, output_of, refusal_of
 from made_up_costs import EMPTY, filled
 from summary_rows import as_measured
 
@@ -27,7 +26,7 @@ from simlab.traces.artefacts.cost import CostFile, write_cost_file
 from simlab.traces.reader import open_trace
 from simlab.traces.results.files import read_results, write_results
 from simlab.traces.synthetic import write_synthetic_trace
-from simlab.workers.threads import Threads, in_order
+from simlab.workers.threads import Threads
 
 POLICIES = ("-p", "ddtree:budget=2..6", "-p", "chain:length=1..3")
 NUM_SEQUENCES = 8
@@ -93,8 +92,9 @@ def test_an_interrupted_replay_goes_on_and_makes_the_same_file(
     interrupted(trace, out, 5, monkeypatch)
     assert "add --resume to go on" in capsys.readouterr().err
     assert not out.exists()
-    assert main(["replay", "--trace", str(trace), *POLICIES, "--out", str(out)]) == 2
-    assert "results.parquet was begun already; add --resume to go on with it" in capsys.readouterr().err
+    assert "results.parquet was begun already; add --resume to go on with it" in refusal_of(
+        "replay", "--trace", trace, *POLICIES, "--out", out
+    )
     counted = Counted(monkeypatch)
     assert replayed(trace, out, "--resume").equals(whole)
     assert 0 < len(counted.texts) < NUM_SEQUENCES
@@ -126,16 +126,13 @@ def test_a_killed_replay_goes_on(trace: Path, whole: pl.DataFrame, tmp_path: Pat
 
 
 def test_nothing_is_replayed_twice(
-    trace: Path,
-    whole: pl.DataFrame,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    trace: Path, whole: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "results.parquet"
     write_results(out, whole)
-    assert main(["replay", "--trace", str(trace), *POLICIES, "--out", str(out)]) == 2
-    assert f"{out} is there already; add --resume to go on with it, or give another --out" in capsys.readouterr().err
+    assert f"{out} is there already; add --resume to go on with it, or give another --out" in refusal_of(
+        "replay", "--trace", trace, *POLICIES, "--out", out
+    )
     counted = Counted(monkeypatch)
     assert replayed(trace, out, "--resume").equals(whole)
     assert counted.texts == []
@@ -189,11 +186,8 @@ def test_a_policy_stands_under_the_name_it_was_last_priced_policies(trace: Path,
         (["--threads", "0"], "at least 1"),
     ],
 )
-def test_what_does_not_go_together(
-    trace: Path, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["replay", "--trace", str(trace), *arguments]) == 2
-    assert said in capsys.readouterr().err
+def test_what_does_not_go_together(trace: Path, arguments: list[str], said: str) -> None:
+    assert said in refusal_of("replay", "--trace", trace, *arguments)
 
 
 def test_a_file_of_something_else_is_left_alone(trace: Path, tmp_path: Path) -> None:
@@ -210,32 +204,6 @@ def test_any_number_of_threads_and_policies_at_once_gives_the_same_rows(
     assert replayed(trace, tmp_path / "two" / "results.parquet", "--threads", "2").equals(whole)
     monkeypatch.setattr(command_replay_run, "ROWS_AT_ONCE", 3)
     assert replayed(trace, tmp_path / "few" / "results.parquet", "--threads", "3").equals(whole)
-
-
-def test_work_is_handed_out_a_few_units_at_a_time_and_comes_back_in_order() -> None:
-    taken: list[int] = []
-
-    def units() -> Iterator[int]:
-        for number in range(50):
-            taken.append(number)
-            yield number
-
-    found = []
-    for value in in_order(units(), lambda number: -number, 2):
-        found.append(value)
-        assert len(taken) - len(found) <= 5
-    assert found == [-number for number in range(50)]
-
-
-def test_the_first_error_ends_the_work() -> None:
-    def work(number: int) -> int:
-        if number == 3:
-            raise ValueError("three")
-        return number
-
-    found: list[int] = []
-    with pytest.raises(ValueError, match="three"):
-        found.extend(in_order(iter(range(100)), work, 2))
 
 
 FAST_DRAFTS = replace(EMPTY, device="Another CPU")
@@ -264,12 +232,10 @@ def test_several_machines_in_one_replay(trace: Path, tmp_path: Path, capsys: pyt
         assert f"(cost {file.cost_id})\n\npolicy " in text
     assert "The fastest policy by prediction, and its speedup, change with the latency profile:" in text
     assert any(line.startswith("  ddtree:budget=60 (") and "Another CPU" in line for line in text.splitlines())
-    assert main(["replay", "--trace", str(trace), *POLICIES, "--json", *costs]) == 0
-    value = json.loads(capsys.readouterr().out)
+    value = json_of("replay", "--trace", trace, *POLICIES, "--json", *costs)
     assert value["cost"] == [file.cost_id for file in files]
     assert {row["cost_id"] for row in value["rows"]} == {file.cost_id for file in files}
-    assert main(["replay", "--trace", str(trace), *POLICIES, costs[0], costs[1], costs[0], costs[1]]) == 0
-    assert "The fastest" not in capsys.readouterr().out  # the same file twice is one machine
+    assert "The fastest" not in output_of("replay", "--trace", trace, *POLICIES, costs[0], costs[1], costs[0], costs[1])
 
 
 def test_each_machine_has_the_rows_that_it_has_alone(trace: Path, tmp_path: Path) -> None:

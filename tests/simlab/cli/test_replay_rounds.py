@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from commands import refusal_of
 from depth import some
 from made_up_costs import EMPTY, filled
 
@@ -275,44 +276,42 @@ def test_rounds_stand_under_the_name_that_was_typed_last(place: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("content", ["mine", "rows", "damaged"])
-def test_what_is_no_table_of_rounds_is_left_alone(
-    place: Path, finished: Path, content: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_table_of_rounds_is_left_alone(place: Path, finished: Path, content: str) -> None:
     path = finished / "rounds.parquet"
     rounds = path.read_bytes()
     damaged = rounds[:4] + bytes(len(rounds) // 2) + rounds[4 + len(rounds) // 2 :]
     before = {"mine": b"mine", "rows": (finished / "results.parquet").read_bytes(), "damaged": damaged}[content]
     path.write_bytes(before)
-    assert main(arguments(place, finished, *POLICIES, "--resume")) == 2
-    assert "rounds.parquet is not a table of rounds of this simlab (" in capsys.readouterr().err
+    assert "rounds.parquet is not a table of rounds of this simlab (" in refusal_of(
+        *arguments(place, finished, *POLICIES, "--resume")
+    )
     assert path.read_bytes() == before
 
 
-def test_a_changed_round_is_refused(place: Path, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_changed_round_is_refused(place: Path, finished: Path) -> None:
     path = finished / "rounds.parquet"
     rows, before = pl.read_parquet(path), (finished / "results.parquet").read_bytes()
     changed = rows.with_columns(miss_depth=pl.col("miss_depth") + 1)
     changed.write_parquet(path, metadata={ENTRY: pl.read_parquet_metadata(path)[ENTRY]})
-    assert main(arguments(place, finished, *POLICIES, "--resume")) == 2
-    assert "the digest of its rows is missing or another" in capsys.readouterr().err
+    assert "the digest of its rows is missing or another" in refusal_of(
+        *arguments(place, finished, *POLICIES, "--resume")
+    )
     assert (finished / "results.parquet").read_bytes() == before
     assert pl.read_parquet(path).equals(changed)
 
 
-def test_pieces_are_not_written_through_a_link(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pieces_are_not_written_through_a_link(place: Path, tmp_path: Path) -> None:
     (tmp_path / "victim").mkdir()
     (tmp_path / "victim" / "part-000000.parquet").write_text("precious")
     (tmp_path / "rounds.parquet.parts").symlink_to(tmp_path / "victim")
-    assert main(arguments(place, tmp_path, *POLICIES)) == 2
-    assert "rounds.parquet.parts is a link" in capsys.readouterr().err
+    assert "rounds.parquet.parts is a link" in refusal_of(*arguments(place, tmp_path, *POLICIES))
     assert (tmp_path / "victim" / "part-000000.parquet").read_text() == "precious"
 
 
-def test_a_piece_that_was_changed_is_not_gone_on_with(
-    place: Path, finished: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_piece_that_was_changed_is_not_gone_on_with(place: Path, finished: Path) -> None:
     with_pieces_that_were_not_removed(finished)
     piece = finished / "rounds.parquet.parts" / "part-000000.parquet"
     pl.read_parquet(piece).write_parquet(piece)
-    assert main(arguments(place, finished, *POLICIES, "--resume")) == 2
-    assert "part-000000.parquet has no digest of its rows" in capsys.readouterr().err
+    assert "part-000000.parquet has no digest of its rows" in refusal_of(
+        *arguments(place, finished, *POLICIES, "--resume")
+    )

@@ -10,12 +10,12 @@ from typing import Any
 
 import polars as pl
 import pytest
+from commands import json_of, output_of, ran, refusal_of
 from made_up_costs import EMPTY, filled
 
 from simlab.analysis.compare.averaging import both_means, find_ranking_flips
 from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.cli import main as command_line
-from simlab.cli.main import main
 from simlab.studies.reproduce.ddtreepp_rounds import read_released
 from simlab.studies.reproduce.of_traces import DIFFERS, EQUAL, NOT_KNOWN, ON_PURPOSE, checks_of_trace
 from simlab.studies.reproduce.published import DDTREE_GSM8K, PUBLISHED, ZLAB_166, PublishedStudy
@@ -37,10 +37,8 @@ from simlab.traces.synthetic import (
 from simlab.traces.writer import TraceWriter
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    assert main(["study", "reproduce", "--json", *arguments]) == 0
-    value: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return value
+def said(*arguments: str) -> dict[str, Any]:
+    return json_of("study", "reproduce", "--json", *arguments)
 
 
 # --- released rounds
@@ -55,7 +53,7 @@ def test_the_released_rounds_are_those_described() -> None:
         assert part["round_index"].to_list() == list(range(part.height))
 
 
-def test_their_statistics_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
+def test_their_statistics_by_hand() -> None:
     rows = list(read_released().iter_rows(named=True))
     committed = [row["num_committed"] for row in rows]
     texts: dict[int, list[int]] = {}
@@ -64,7 +62,7 @@ def test_their_statistics_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     pooled = sum(committed) / len(committed)
     macro = sum(sum(one) / len(one) for one in texts.values()) / len(texts)
     assert (round(pooled, 3), round(macro, 3)) == (8.684, 8.823)
-    value = said(capsys, "ddtreepp-rounds")
+    value = said("ddtreepp-rounds")
     assert value["acceptance_length"] == pytest.approx(pooled)
     assert value["acceptance_length_macro"] == pytest.approx(macro)
     assert value["macro_over_pooled"] == pytest.approx(macro / pooled)
@@ -93,9 +91,8 @@ def test_their_statistics_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     assert pair["ratio"] == pytest.approx(sum(means[0]) / len(means[0]) / (sum(means[1]) / len(means[1])))
 
 
-def test_the_text_says_which_mean_theirs_is(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["study", "reproduce", "ddtreepp-rounds"]) == 0
-    text = capsys.readouterr().out
+def test_the_text_says_which_mean_theirs_is() -> None:
+    text = output_of("study", "reproduce", "ddtreepp-rounds")
     assert "8.68 is the pooled mean" in text
     assert "9.08 lies above both intervals" in text
     assert "no paired comparison can be made" in text
@@ -141,25 +138,23 @@ def test_a_flip_is_found_and_told_where_it_can_be() -> None:
     assert find_ranking_flips([first]) == []
 
 
-def test_averaging_on_several_traces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_averaging_on_several_traces(tmp_path: Path) -> None:
     trace, out = write_synthetic_trace(tmp_path / "trace", num_sequences=12, length=30), tmp_path / "rows.parquet"
     policies = ["-p", "chain", "-p", "ddtree:budget=4/16"]
-    value = said(capsys, "averaging", "--trace", str(trace), "--limit", "3", *policies)
+    value = said("averaging", "--trace", str(trace), "--limit", "3", *policies)
     text_id = open_trace(trace).text_id
     mine = {row["run"]: row for row in value["rows"] if row["text_id"] == text_id}
     assert list(mine) == ["chain", "ddtree:budget=4", "ddtree:budget=16"]
     assert len({row["place"] for row in value["rows"]}) == 3
     assert value["rows"][-1]["acceptance_length"] == pytest.approx(8.684, abs=1e-3)
-    assert main(["replay", "--trace", str(trace), "--limit", "3", *policies, "--out", str(out)]) == 0
-    capsys.readouterr()
+    output_of("replay", "--trace", trace, "--limit", "3", *policies, "--out", out)
     for label, row in mine.items():
         texts = [(one["committed"], one["rounds"]) for one in read_results(out).filter(policy=label).to_dicts()]
         pooled = sum(one for one, _ in texts) / sum(one for _, one in texts)
         own = [tokens / rounds for tokens, rounds in texts if rounds]
         assert row["acceptance_length"] == pytest.approx(pooled)
         assert row["acceptance_length_macro"] == pytest.approx(sum(own) / len(own))
-    assert main(["study", "reproduce", "averaging", "--limit", "2", *policies]) == 0
-    text = capsys.readouterr().out
+    text = output_of("study", "reproduce", "averaging", "--limit", "2", *policies)
     assert "6.11" in text
     assert "Fewer than 20 prompts" in text
 
@@ -246,14 +241,11 @@ def test_other_prompts_are_named() -> None:
         checks_of_trace(PUBLISHED["averaging"], manifest, DRAFT, ["gsm8k"], 1)
 
 
-def test_the_chain_of_a_trace_of_the_right_models(
-    places: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_chain_of_a_trace_of_the_right_models(places: dict[str, str], tmp_path: Path) -> None:
     out = tmp_path / "rows.parquet"
-    assert main(["replay", "--trace", places["trace"], "-p", "chain", "--out", str(out)]) == 0
-    capsys.readouterr()
+    output_of("replay", "--trace", places["trace"], "-p", "chain", "--out", out)
     texts = read_results(out).filter(policy="chain").to_dicts()
-    value = said(capsys, "zlab-166", "--trace", places["trace"])
+    value = said("zlab-166", "--trace", places["trace"])
     macro, pooled = value["rows"]
     assert (macro["theirs"], pooled["theirs"]) == (6.39, 6.28)
     assert pooled["ours"] == pytest.approx(sum(one["committed"] for one in texts) / sum(one["rounds"] for one in texts))
@@ -262,50 +254,49 @@ def test_the_chain_of_a_trace_of_the_right_models(
     assert macro["difference_share"] == pytest.approx(macro["ours"] / 6.39 - 1)
     assert macro["within_interval"] is False
     assert value["differing"] == []
-    assert main(["study", "reproduce", "zlab-166", "--trace", places["trace"]]) == 0
-    assert "All that the trace can show is equal." in capsys.readouterr().out
+    assert "All that the trace can show is equal." in output_of(
+        "study", "reproduce", "zlab-166", "--trace", places["trace"]
+    )
 
 
-def test_the_budget_is_chosen_on_dev_prompts(places: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_budget_is_chosen_on_dev_prompts(places: dict[str, str]) -> None:
     arguments = ["--trace", places["trace"], "--dev-trace", places["dev"], "--cost", places["cost"]]
-    value = said(capsys, "ddtree-gsm8k", *arguments)
+    value = said("ddtree-gsm8k", *arguments)
     dev = {row["policy"]: row["tokens_per_s"] for row in value["dev_budgets"]}
     assert list(dev) == [f"ddtree:budget={budget}" for budget in (16, 32, 64)]
     assert value["chosen"] == max(dev, key=lambda one: dev[one])
-    assert main(["replay", *arguments[:2], *arguments[4:], "-p", value["chosen"], "--json"]) == 0
-    replayed = {row["policy"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    replayed = {
+        row["policy"]: row
+        for row in json_of("replay", *arguments[:2], *arguments[4:], "-p", value["chosen"], "--json")["rows"]
+    }
     for row in value["rows"]:
         assert row["ours"] == pytest.approx(replayed[row["policy"]][row["measure"]])
     assert [row["theirs"] for row in value["rows"]] == [6.57, 9.54, 4.78, 6.75]
     assert [row["policy"] for row in value["rows"]] == ["chain", value["chosen"]] * 2
     assert value["differing"] == ["new tokens, at most", "number of prompts", "budgets tried"]
-    assert main(["study", "reproduce", "ddtree-gsm8k", *arguments]) == 0
-    text = capsys.readouterr().out
+    text = output_of("study", "reproduce", "ddtree-gsm8k", *arguments)
     assert "Not a reproduction: 3 of what must be equal" in text
     assert "on dev prompts" in text
 
 
-def test_another_budget_would_be_chosen_on_the_evaluation_prompts(
-    places: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_budget_would_be_chosen_on_the_evaluation_prompts(places: dict[str, str], tmp_path: Path) -> None:
     """Dev prompts of which the chain drafts all, so that a larger tree only costs; and prices that hardly rise."""
     sure = right_trace(tmp_path / "sure", 3, SyntheticHeads(first_acceptance=1.0, decay=1.0, peak=30.0, tie_share=0.0))
     flat, cost = read_cost_file(Path(places["cost"])), tmp_path / "flat.json"
     samples = {cell: (0.01 * (1 + 0.0001 * cell[1]),) * 3 for cell in flat.samples}
     write_cost_file(cost, replace(flat, samples=samples))
     arguments = ["--trace", places["trace"], "--dev-trace", str(sure), "--cost", str(cost)]
-    value = said(capsys, "ddtree-gsm8k", *arguments)
+    value = said("ddtree-gsm8k", *arguments)
     assert (value["chosen"], value["chosen_on_evaluation"]) == ("ddtree:budget=16", "ddtree:budget=64")
     assert {row["policy"] for row in value["rows"]} == {"chain", "ddtree:budget=16"}
-    assert main(["study", "reproduce", "ddtree-gsm8k", *arguments]) == 0
-    assert "as theirs was, it would be ddtree:budget=64." in capsys.readouterr().out
+    assert "as theirs was, it would be ddtree:budget=64." in output_of("study", "reproduce", "ddtree-gsm8k", *arguments)
 
 
 # --- the command
 
 
-def test_the_list_says_what_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    value = said(capsys)
+def test_the_list_says_what_runs() -> None:
+    value = said()
     found = {row["name"]: row["state"] for row in value["rows"]}
     assert found == {
         "ddtreepp-rounds": "runs here",
@@ -316,18 +307,14 @@ def test_the_list_says_what_runs(capsys: pytest.CaptureFixture[str]) -> None:
         **dict.fromkeys(RELEASED.keys() - {"eliran-online"}, "fetches its files"),
     }
     assert set(found) == set(PUBLISHED)
-    assert main(["study", "reproduce"]) == 0
-    text = capsys.readouterr().out
+    text = output_of("study", "reproduce")
     assert all(name in text for name in PUBLISHED)
 
 
 @pytest.mark.parametrize("name", ["zlab-166", "ddtree-gsm8k"])
-def test_without_a_trace_it_says_what_is_missing_and_what_to_type(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["study", "reproduce", name]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
+def test_without_a_trace_it_says_what_is_missing_and_what_to_type(name: str) -> None:
+    code, out, err = ran("study", "reproduce", name)
+    assert (code, out) == (2, "")
     sentence, *commands = err.splitlines()
     assert sentence.startswith(f"simlab: `{name}` is not yet run by us: it needs ")
     assert [line.strip() for line in commands] == list(PUBLISHED[name].commands)
@@ -358,21 +345,15 @@ def test_the_commands_can_be_typed(line: str) -> None:
         (["averaging", "-p", "nothing"], "no policy `nothing`"),
     ],
 )
-def test_a_mistake_is_one_sentence(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["study", "reproduce", *arguments]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert told in err
+def test_a_mistake_is_one_sentence(arguments: list[str], told: str) -> None:
+    assert told in refusal_of("study", "reproduce", *arguments)
 
 
-def test_a_budget_needs_prices_and_other_prompts(
-    places: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_budget_needs_prices_and_other_prompts(places: dict[str, str], tmp_path: Path) -> None:
     both = ["ddtree-gsm8k", "--trace", places["trace"], "--dev-trace"]
-    assert main(["study", "reproduce", *both, places["dev"]]) == 2
-    assert "needs a latency profile" in capsys.readouterr().err
-    assert main(["study", "reproduce", *both, places["trace"], "--cost", places["cost"]]) == 2
-    assert "12 prompts of --dev-trace are among those of --trace" in capsys.readouterr().err
+    assert "needs a latency profile" in refusal_of("study", "reproduce", *both, places["dev"])
+    assert "12 prompts of --dev-trace are among those of --trace" in refusal_of(
+        "study", "reproduce", *both, places["trace"], "--cost", places["cost"]
+    )
     other = write_synthetic_trace(tmp_path / "other", seed=9, num_sequences=2, length=12)
-    assert main(["study", "reproduce", *both, str(other), "--cost", places["cost"]]) == 2
-    assert "different models or blocks" in capsys.readouterr().err
+    assert "different models or blocks" in refusal_of("study", "reproduce", *both, other, "--cost", places["cost"])

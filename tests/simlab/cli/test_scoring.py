@@ -1,12 +1,11 @@
 """``simlab study scoring``, from end to end on made-up traces and a little of the packaged one."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
-from made_up_costs import filled
+from commands import json_of, output_of, refusal_of
 
 from simlab.analysis.scoring.rows import RELIABILITY_SCHEMA
 from simlab.analysis.scoring.text import (
@@ -16,39 +15,19 @@ from simlab.analysis.scoring.text import (
     reliability_figure,
     waste_figure,
 )
-from simlab.cli.main import main
-from simlab.traces.artefacts.cost import write_cost_file
-from simlab.traces.synthetic import write_synthetic_trace
 
 LISTS = ("calibration", "reliability", "orders", "coverage", "policies")
 
 
-@pytest.fixture(scope="module")
-def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_synthetic_trace(tmp_path_factory.mktemp("scoring") / "trace", num_sequences=12, length=40)
-
-
-@pytest.fixture(scope="module")
-def cost(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("prices") / "cost.json"
-    write_cost_file(path, filled())
-    return path
-
-
-def scored(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+def scored(*arguments: str) -> dict[str, Any]:
     """What ``--json`` says."""
-    assert main(["study", "scoring", "--json", *arguments]) == 0
-    value: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return value
+    return json_of("study", "scoring", "--json", *arguments)
 
 
-def test_it_agrees_with_replay_on_lengths_speeds_and_what_is_verified(
-    trace: Path, cost: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_agrees_with_replay_on_lengths_speeds_and_what_is_verified(trace: Path, cost: Path) -> None:
     asked = ["--trace", str(trace), "--cost", str(cost), "-p", "ddtree:budget=8/16", "-p", "chain:length=3"]
-    value = scored(capsys, *asked)
-    assert main(["replay", "--json", *asked]) == 0
-    replayed = {row["policy"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    value = scored(*asked)
+    replayed = {row["policy"]: row for row in json_of("replay", "--json", *asked)["rows"]}
     assert [row["policy"] for row in value["policies"]] == ["ddtree:budget=8", "ddtree:budget=16", "chain:length=3"]
     for row in value["policies"]:
         same = replayed[row["policy"]]
@@ -65,11 +44,9 @@ def test_it_agrees_with_replay_on_lengths_speeds_and_what_is_verified(
     )
 
 
-def test_slices_and_a_file_of_reliability_curves(
-    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_slices_and_a_file_of_reliability_curves(trace: Path, tmp_path: Path) -> None:
     out = tmp_path / "deep" / "reliability.parquet"
-    value = scored(capsys, "--trace", str(trace), "-p", "ddtree:budget=8", "--by", "dataset", "--out", str(out))
+    value = scored("--trace", str(trace), "-p", "ddtree:budget=8", "--by", "dataset", "--out", str(out))
     assert (value["nodes"], value["width"], value["in_sample"], value["cost"]) == (64, 64, [], None)
     assert all(next(iter(row)) == "slice" for name in LISTS for row in value[name])
     assert all(not isinstance(one, list | dict) for name in LISTS for row in value[name] for one in row.values())
@@ -89,9 +66,8 @@ def test_slices_and_a_file_of_reliability_curves(
     assert [row["observed"] for row in listed] == spine["observed"].to_list()
 
 
-def test_tables_for_people_and_what_is_left_out(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["study", "scoring", "--trace", str(trace), "--by", "dataset"]) == 0
-    text = capsys.readouterr().out
+def test_tables_for_people_and_what_is_left_out(trace: Path) -> None:
+    text = output_of("study", "scoring", "--trace", trace, "--by", "dataset")
     assert "Left out: `calibrated:budget=16`" in text
     assert "no speeds" in text.lower()
     assert all(f"{name}: " in text for name in ("math", "code", "chat", "all"))
@@ -100,10 +76,8 @@ def test_tables_for_people_and_what_is_left_out(trace: Path, capsys: pytest.Capt
     assert "nan" not in text
 
 
-def test_the_packaged_trace_has_all_edge_models_and_figures_are_made_of_its_rows(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    value = scored(capsys, "--limit", "2", "--nodes", "32")
+def test_the_packaged_trace_has_all_edge_models_and_figures_are_made_of_its_rows() -> None:
+    value = scored("--limit", "2", "--nodes", "32")
     edges = list(dict.fromkeys(row["edges"] for row in value["calibration"]))
     assert edges == ["ddtree", "calibrated", "presto", "presto:renormalised=true", "sequoia"]
     assert {row["edges"] for row in value["calibration"] if not row["has_probabilities"]} == {"presto"}
@@ -139,20 +113,11 @@ def test_the_packaged_trace_has_all_edge_models_and_figures_are_made_of_its_rows
         (["--draft-set", "other"], "no draft set"),
     ],
 )
-def test_a_mistake_is_one_sentence(
-    arguments: list[str], said: str, trace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["study", "scoring", "--trace", str(trace), *arguments]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("simlab: ")
-    assert err.count("\n") == 1
-    assert said in err
+def test_a_mistake_is_one_sentence(arguments: list[str], said: str, trace: Path) -> None:
+    assert said in refusal_of("study", "scoring", "--trace", trace, *arguments)
 
 
-def test_a_policy_of_ones_own_is_scored_without_an_order(
-    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_policy_of_ones_own_is_scored_without_an_order(trace: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(
         "from dataclasses import dataclass\n"
@@ -164,10 +129,10 @@ def test_a_policy_of_ones_own_is_scored_without_an_order(
         "    def select(self, draft, state=None):\n"
         "        return DraftTree.chain(draft.root_token, draft.marginals.top_tokens(2))\n"
     )
-    value = scored(capsys, "--trace", str(trace), "-p", f"{mine}:Two", "-p", "chain:length=2")
+    value = scored("--trace", str(trace), "-p", f"{mine}:Two", "-p", "chain:length=2")
     own, chain = value["policies"]
     assert own["acceptance_length"] == chain["acceptance_length"]
     assert [row["order"] for row in value["orders"]] == ["chain:length=2"]
-    alone = scored(capsys, "--trace", str(trace), "-p", f"{mine}:Two")
+    alone = scored("--trace", str(trace), "-p", f"{mine}:Two")
     assert alone["orders"] == alone["coverage"] == alone["calibration"] == []
     assert alone["policies"][0]["accepted_share"] > 0

@@ -1,16 +1,17 @@
 """``simlab train calibration``, ``ranks`` and ``price``, from end to end on a made-up trace."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from made_up_costs import SYNTHETIC, filled
+from commands import json_of, output_of, refusal_of
+from made_up_costs import SYNTHETIC
 
 from simlab.cli.main import main
 from simlab.policies import POLICIES
+from simlab.policies.edges.models import edge_map_of
 from simlab.policies.fits.calibration import (
     add_edges,
     add_ranks,
@@ -19,11 +20,10 @@ from simlab.policies.fits.calibration import (
     no_rank_counts,
     rank_frequencies,
 )
-from simlab.policies.named.calibrated import CalibratedTree, edge_map_of
+from simlab.policies.named.calibrated import CalibratedTree
 from simlab.policies.named.price import Price
 from simlab.policies.named.sequoia import Sequoia
 from simlab.studies.fit_tables import fit_price
-from simlab.traces.artefacts.cost import write_cost_file
 from simlab.traces.artefacts.table import read_table_file
 from simlab.traces.reader import open_trace
 from simlab.traces.synthetic import write_synthetic_trace
@@ -35,13 +35,6 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_synthetic_trace(folder, num_sequences=24, length=40, kept=16)
 
 
-@pytest.fixture(scope="module")
-def cost(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("prices") / "cost.json"
-    write_cost_file(path, filled())
-    return path
-
-
 @pytest.fixture(autouse=True)
 def named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(POLICIES, "price", Price)
@@ -49,21 +42,17 @@ def named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(POLICIES, "sequoia", Sequoia)
 
 
-def run(*arguments: object) -> int:
-    return main(["train", *map(str, arguments)])
+def typed(*arguments: object) -> list[str]:
+    return ["train", *map(str, arguments)]
 
 
-def output(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    assert run(*arguments, "--json") == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+def output(*arguments: object) -> dict[str, Any]:
+    return json_of(*typed(*arguments, "--json"))
 
 
-def test_a_calibration_is_fitted_written_and_judged_on_prompts_held_out(
-    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_calibration_is_fitted_written_and_judged_on_prompts_held_out(trace: Path, tmp_path: Path) -> None:
     out = tmp_path / "new" / "calibration.json"
-    found = output(capsys, "calibration", "--trace", trace, "--out", out, "--top-k", 16)
+    found = output("calibration", "--trace", trace, "--out", out, "--top-k", 16)
     file, opened = read_table_file(out, "calibration"), open_trace(trace)
     counts, number = no_edge_counts(7), 0
     for recorded in opened.recorded("synthetic"):
@@ -92,13 +81,13 @@ def test_a_calibration_is_fitted_written_and_judged_on_prompts_held_out(
 def test_the_same_trace_gives_the_same_file(trace: Path, tmp_path: Path) -> None:
     for kind in ("calibration", "ranks"):
         for name in ("one", "other"):
-            assert run(kind, "--trace", trace, "--out", tmp_path / name, "--top-k", 16) == 0
+            assert main(typed(kind, "--trace", trace, "--out", tmp_path / name, "--top-k", 16)) == 0
         assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
 
 
-def test_ranks_are_counted_and_written(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ranks_are_counted_and_written(trace: Path, tmp_path: Path) -> None:
     out = tmp_path / "ranks.json"
-    found = output(capsys, "ranks", "--trace", trace, "--out", out, "--top-k", 10, "--limit", 5)
+    found = output("ranks", "--trace", trace, "--out", out, "--top-k", 10, "--limit", 5)
     counts, opened = no_rank_counts(7, 10), open_trace(trace)
     prompts = [(one.prompt.dataset, one.prompt.prompt_id) for one in opened.sequences()]
     first_five = list(dict.fromkeys(prompts))[:5]
@@ -114,33 +103,32 @@ def test_ranks_are_counted_and_written(trace: Path, tmp_path: Path, capsys: pyte
     assert found["table_id"] == file.table_id
 
 
-def test_people_get_tables(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_people_get_tables(trace: Path, tmp_path: Path) -> None:
     out = tmp_path / "table.json"
-    assert run("calibration", "--trace", trace, "--out", out, "--top-k", 16) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = output_of(*typed("calibration", "--trace", trace, "--out", out, "--top-k", 16)).splitlines()
     assert "18 prompts" in lines[0]
     assert [line.split()[0] for line in lines[3:12]] == ["depth", "1", "2", "3", "4", "5", "6", "7", "all"]
     assert lines[-1] == f"Table: {out} ({read_table_file(out).table_id})"
-    assert run("ranks", "--trace", trace, "--out", out, "--top-k", 16) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = output_of(*typed("ranks", "--trace", trace, "--out", out, "--top-k", 16)).splitlines()
     assert [line.split()[0] for line in lines[3:11]] == ["depth", "1", "2", "3", "4", "5", "6", "7"]
     for line in lines[4:11]:
         assert sum(map(float, line.split()[2:])) == pytest.approx(1.0, abs=4e-4)
     assert lines[-1] == f"Table: {out} ({read_table_file(out).table_id})"
 
 
-def test_the_price_settles(trace: Path, cost: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_price_settles(trace: Path, cost: Path) -> None:
     arguments = ("price", "--trace", trace, "--cost", cost, "-p", "price:budget=16")
-    found = output(capsys, *arguments)
+    found = output(*arguments)
     assert found["rates"][0] == 0.0
     assert found["policy"] == f"price:budget=16,rate={found['rate']:.6g}"
     assert found["expected_per_s"] > 0
     if found["settled"]:
         assert found["expected_per_s"] == pytest.approx(found["rate"])
-    assert run(*arguments) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == f"Policy: {found['policy']}"
-    assert main(["replay", "--trace", str(trace), "--cost", str(cost), "-p", found["policy"], "--json"]) == 0
-    rows = {row["policy"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert output_of(*typed(*arguments)).splitlines()[-1] == f"Policy: {found['policy']}"
+    rows = {
+        row["policy"]: row
+        for row in json_of("replay", "--trace", trace, "--cost", cost, "-p", found["policy"], "--json")["rows"]
+    }
     assert rows[found["policy"]]["rounds"] == found["rounds"]
     # What is typed has six digits of the rate.
     assert rows[found["policy"]]["tokens_per_s"] == pytest.approx(found["committed_per_s"], rel=1e-3)
@@ -155,27 +143,22 @@ def test_people_read_whether_the_price_settled(trace: Path, cost: Path, settled:
     assert f"{len(fit.found.rates)} rates were tried, {said}.\n" in text
 
 
-def test_other_policies_that_learn_a_rate_have_one_too(
-    trace: Path, cost: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_policies_that_learn_a_rate_have_one_too(trace: Path, cost: Path, tmp_path: Path) -> None:
     table = tmp_path / "calibration.json"
-    assert run("calibration", "--trace", trace, "--out", table, "--top-k", 16) == 0
-    capsys.readouterr()
+    output_of(*typed("calibration", "--trace", trace, "--out", table, "--top-k", 16))
     policy = f'calibrated:stop=price,budget=16,top_k=16,table="{table}"'
-    found = output(capsys, "price", "--trace", trace, "--cost", cost, "-p", policy)
+    found = output("price", "--trace", trace, "--cost", cost, "-p", policy)
     assert found["policy"].startswith("calibrated:stop=price")
     assert found["rate"] > 0
 
 
-def test_a_table_of_ranks_makes_a_fixed_tree(
-    trace: Path, cost: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_of_ranks_makes_a_fixed_tree(trace: Path, cost: Path, tmp_path: Path) -> None:
     table = tmp_path / "ranks.json"
-    assert run("ranks", "--trace", trace, "--out", table, "--top-k", 16) == 0
-    capsys.readouterr()
+    assert main(typed("ranks", "--trace", trace, "--out", table, "--top-k", 16)) == 0
     policy = f'sequoia:budget=8,table="{table}"'
-    assert main(["replay", "--trace", str(trace), "--cost", str(cost), "-p", policy, "--json"]) == 0
-    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    rows = {
+        row["name"]: row for row in json_of("replay", "--trace", trace, "--cost", cost, "-p", policy, "--json")["rows"]
+    }
     assert rows["sequoia"]["nodes_per_round"] == 8
     assert rows["sequoia"]["acceptance_length"] > 1
 
@@ -198,15 +181,9 @@ def test_a_table_of_ranks_makes_a_fixed_tree(
     ],
 )
 def test_what_cannot_be_done_is_refused(
-    trace: Path,
-    cost: Path,
-    tmp_path: Path,
-    arguments: tuple[str, ...],
-    message: str,
-    capsys: pytest.CaptureFixture[str],
+    trace: Path, cost: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     kind, *rest = arguments
     rest += ["--cost", str(cost)] if kind == "price" else ["--out", str(tmp_path / "table.json")]
-    assert run(kind, "--trace", trace, *rest) == 2
-    assert message in capsys.readouterr().err
+    assert message in refusal_of(*typed(kind, "--trace", trace, *rest))
     assert list(tmp_path.iterdir()) == []

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import output_of, refusal_of
 
 from simlab.cli.main import main
 
@@ -86,18 +87,14 @@ def test_a_policy_that_goes_wrong(body: str, said: str, tmp_path: Path, capsys: 
         ("import sys", "import (", "does not run: SyntaxError"),
     ],
 )
-def test_a_policy_that_is_none(
-    old: str, new: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_policy_that_is_none(old: str, new: str, said: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(HEAD.replace(old, new).replace("{body}", "return None"), encoding="utf-8")
-    assert main(["replay", "--limit", "1", "-p", f"{file}:Mine"]) == 2
-    assert said in capsys.readouterr().err
+    assert said in refusal_of("replay", "--limit", "1", "-p", f"{file}:Mine")
 
 
-def test_a_policy_that_goes_right(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_policy_that_goes_right(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     body = "return DraftTree.chain(draft.root_token, draft.marginals.top_tokens(4))"
     file.write_text(HEAD.replace("{body}", body), encoding="utf-8")
-    assert main(["replay", "--limit", "1", "-p", f"{file}:Mine"]) == 0
-    assert "mine.py:Mine" in capsys.readouterr().out
+    assert "mine.py:Mine" in output_of("replay", "--limit", "1", "-p", f"{file}:Mine")

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import refusal_of
 
 from simlab.cli.main import main
 from simlab.traces.format.alone import lock_file, writing_alone
@@ -80,22 +81,16 @@ def test_what_another_simlab_writes_is_refused_before_any_work(
     "typed",
     [("record", "--prompts", "none.jsonl"), ("confirm",), ("train", "dflash", "--text", "t", "--dev", "d")],
 )
-def test_a_file_in_the_place_of_a_folder_is_left_alone(
-    tmp_path: Path, typed: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_in_the_place_of_a_folder_is_left_alone(tmp_path: Path, typed: tuple[str, ...]) -> None:
     out = tmp_path / "mine"
     out.write_text("precious")
-    assert main([*typed, "--out", str(out)]) == 2
-    assert capsys.readouterr().err == f"simlab: --out names the file {out}; expected a folder\n"
+    assert refusal_of(*typed, "--out", out) == f"simlab: --out names the file {out}; expected a folder\n"
     assert out.read_text() == "precious"
 
 
-def test_a_lock_that_a_killed_recording_left_keeps_nobody_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_lock_that_a_killed_recording_left_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("run").mkdir()
     lock_file(Path("run/manifest.json")).touch()
-    assert main(["record", "--prompts", "none.jsonl", "--out", "run"]) == 2
-    assert "none.jsonl" in capsys.readouterr().err
+    assert "none.jsonl" in refusal_of("record", "--prompts", "none.jsonl", "--out", "run")
     assert list(Path("run").iterdir()) == []

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from commands import refusal_of
 from depth import some
 from ray_jobs import random_kills, ray_of_tests
 
 import simlab
-from simlab.cli.main import main
 from simlab.errors import TraceError
 from simlab.studies.inputs.trace import TracePlace, sample_trace, whole_prompts
 from simlab.studies.optimize.optimize import OptimizeResult
@@ -112,9 +112,8 @@ def test_a_worker_that_finds_another_trace_refuses(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["replay", "optimize", "study curves", "study scoring"])
-def test_workers_without_ray_are_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*command.split(), "--workers", "2"]) == 2
-    assert "--workers 2 are workers of Ray; add --ray local" in capsys.readouterr().err
+def test_workers_without_ray_are_refused(command: str) -> None:
+    assert "--workers 2 are workers of Ray; add --ray local" in refusal_of(*command.split(), "--workers", "2")
 
 
 @pytest.mark.thorough

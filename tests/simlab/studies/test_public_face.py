@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from commands import output_of
 
 import simlab
-from simlab.cli.main import main
 from simlab.sequence_replay import draft_source
 from simlab.studies.inputs import progress
 from simlab.studies.inputs.progress import step
@@ -34,10 +34,8 @@ QUICK = ("replay", "study curves", "study reproduce")
 """Of these the printed text is compared too; that of the others has tests of its own."""
 
 
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    capsys.readouterr()
-    assert main(arguments) == 0
-    return capsys.readouterr().out
+def printed(*arguments: str) -> str:
+    return output_of(*arguments)
 
 
 def known(rows: list[dict[str, object]]) -> list[dict[str, object]]:
@@ -46,12 +44,12 @@ def known(rows: list[dict[str, object]]) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_a_function_gives_what_its_command_prints(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_function_gives_what_its_command_prints(name: str) -> None:
     make, arguments = STUDIES[name]
     result = make()
     if name in QUICK:
-        assert result.text() == printed(capsys, *name.split(), *arguments).removesuffix("\n")
-    value = json.loads(printed(capsys, *name.split(), *arguments, "--json"))
+        assert result.text() == printed(*name.split(), *arguments).removesuffix("\n")
+    value = json.loads(printed(*name.split(), *arguments, "--json"))
     assert json.loads(json.dumps(result.to_json())) == value
     rows = value[result.ROWS]
     assert set(result.frame.columns) == {key for row in rows for key in row}
@@ -60,13 +58,13 @@ def test_a_function_gives_what_its_command_prints(name: str, capsys: pytest.Capt
     assert "<" in result._repr_html_()
 
 
-def test_two_policies_of_a_table_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_policies_of_a_table_are_compared(tmp_path: Path) -> None:
     """A table, its file and the trace itself give the same comparison."""
     out = tmp_path / "results.parquet"
     table = simlab.replay(policies=TREES, out=out)
     found = simlab.compare(table, ["ddtree:budget=8", "chain"])
     arguments = ["compare", str(out), "-p", "ddtree:budget=8", "-p", "chain", "--json"]
-    value = json.loads(printed(capsys, *arguments))
+    value = json.loads(printed(*arguments))
     assert found.to_json()["verdicts"] == value["verdicts"]
     assert found.frame.to_dicts() == value["rows"]
     trace = simlab.compare(simlab.sample_trace(), ["ddtree:budget=8", "chain"])
@@ -84,9 +82,9 @@ def test_a_report_is_a_page(tmp_path: Path) -> None:
     assert made._repr_html_().startswith("<iframe")
 
 
-def test_an_export_is_a_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_export_is_a_text() -> None:
     made = simlab.export("vllm", "chain", limit=2)
-    assert made.text == printed(capsys, "export", "--format", "vllm", "-p", "chain", "--limit", "2")
+    assert made.text == printed("export", "--format", "vllm", "-p", "chain", "--limit", "2")
     assert made.summary == "Settings of chain for vllm"
 
 
@@ -123,9 +121,9 @@ def test_a_draft_shows_its_candidates() -> None:
     assert draft._repr_html_().count("<th>depth") == 7
 
 
-def test_policies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_policies_are_listed() -> None:
     policies = simlab.list_policies()
-    assert policies.text() == printed(capsys, "policies").removesuffix("\n")
+    assert policies.text() == printed("policies").removesuffix("\n")
     assert policies.frame["name"].to_list() == [one["name"] for one in policies.to_json()]
 
 

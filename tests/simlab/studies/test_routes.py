@@ -1,11 +1,11 @@
 """Routers through the command line: shares of routes, hindsight over them, rounds in files, and refusals."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
+from commands import json_of, output_of, refusal_of
 from made_up_costs import EMPTY, filled
 
 from simlab.cli.main import main
@@ -34,17 +34,15 @@ def shares() -> dict[str, float]:
     return {label: found.count(place) / len(found) for place, label in enumerate(labels)}
 
 
-def test_shares_of_routes(shares: dict[str, float], capsys: pytest.CaptureFixture[str]) -> None:
+def test_shares_of_routes(shares: dict[str, float]) -> None:
     assert min(shares.values()) > 0
-    assert main([*ASKED, "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = json_of(*ASKED, "--json")
     assert printed["route_shares"][ROUTER] == pytest.approx(shares)
     rows = {row["policy"]: row for row in printed["rows"]}
     bound = rows["hindsight:routes=ddtree:budget=8|ar|chain:length=2"]
     assert bound["name"] == "hindsight-routes"
     assert bound["tokens_per_s"] > max(rows[ROUTER]["tokens_per_s"], rows["ddtree:budget=8"]["tokens_per_s"])
-    assert main(ASKED) == 0
-    out = capsys.readouterr().out
+    out = output_of(*ASKED)
     assert "Rounds by route:" in out
     assert f"{100 * shares['ar']:.0f} % ar" in out
     assert "A row of routes in hindsight" in out
@@ -59,11 +57,10 @@ def test_rounds_and_rows_in_files(tmp_path: Path) -> None:
     assert main([*ASKED, "--out", str(out), "--rounds", str(by_round), "--resume"]) == 0
 
 
-def test_several_texts_at_a_time_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["replay", "--batch", "2", "--limit", "3", "-p", ROUTER]) == 2
-    said = capsys.readouterr().err
-    assert "is a router, whose rounds take routes of their own" in said
-    assert said.count("\n") == 1
+def test_several_texts_at_a_time_are_refused() -> None:
+    assert "is a router, whose rounds take routes of their own" in refusal_of(
+        "replay", "--batch", "2", "--limit", "3", "-p", ROUTER
+    )
 
 
 @pytest.fixture(scope="module")
@@ -84,13 +81,10 @@ def priced(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 NETWORK = 'router:routes="ddtree:budget=16|chain",by=network,channel=features'
 
 
-def test_a_network_is_paid_in_every_round_but_not_by_hindsight(
-    priced: tuple[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_network_is_paid_in_every_round_but_not_by_hindsight(priced: tuple[str, str]) -> None:
     trace, cost = priced
     typed = ["replay", "--trace", trace, "--cost", cost, "-p", NETWORK, "-p", "ddtree:budget=16", "--json"]
-    assert main(typed) == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = json_of(*typed)
     assert min(printed["route_shares"][NETWORK].values()) > 0
     rows = {row["policy"]: row for row in printed["rows"]}
     bound, alone = rows["hindsight:routes=ddtree:budget=16|chain"], rows["ddtree:budget=16"]
@@ -99,16 +93,14 @@ def test_a_network_is_paid_in_every_round_but_not_by_hindsight(
     assert bound["tokens_per_s"] >= max(rows[NETWORK]["tokens_per_s"], alone["tokens_per_s"])
 
 
-def test_a_network_for_other_routes_is_refused(priced: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_network_for_other_routes_is_refused(priced: tuple[str, str]) -> None:
     trace, cost = priced
-    assert main(["replay", "--trace", trace, "--cost", cost, "-p", NETWORK.replace("|chain", "|ar")]) == 2
-    said = capsys.readouterr().err
-    assert "its routes are ddtree:budget=16|ar, where its network was trained for ddtree:budget=16|chain" in said
-    assert said.count("\n") == 1
+    assert "its routes are ddtree:budget=16|ar, where its network was trained for ddtree:budget=16|chain" in refusal_of(
+        "replay", "--trace", trace, "--cost", cost, "-p", NETWORK.replace("|chain", "|ar")
+    )
 
 
 @pytest.mark.parametrize("command", ["compare", "optimize"])
-def test_other_commands_take_routers(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_commands_take_routers(command: str) -> None:
     trace = [str(packaged_trace())] if command == "compare" else []
-    assert main([command, *trace, "-p", ROUTER, "-p", "ddtree:budget=8"]) == 0
-    assert "router" in capsys.readouterr().out
+    assert "router" in output_of(command, *trace, "-p", ROUTER, "-p", "ddtree:budget=8")

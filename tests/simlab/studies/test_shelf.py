@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from commands import refusal_of
 
 from simlab.cli.main import main
 from simlab.policies.artefacts import LEAST_WIDTH
@@ -73,12 +74,9 @@ def test_of_several_draft_sets_the_named_one_is_meant() -> None:
 
 
 @pytest.mark.parametrize("setting", ["sequoia:table=", "presto:ngram=", "caddtree:cost="])
-def test_a_path_cut_at_its_slash_is_explained(setting: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_path_cut_at_its_slash_is_explained(setting: str) -> None:
     """One sentence about the file, one about quotes; a file that is there and is none of these is not explained so."""
-    assert main(["replay", "-p", f"{setting}nowhere/mine.file"]) == 2
-    said = capsys.readouterr().err
+    said = refusal_of("replay", "-p", f"{setting}nowhere/mine.file")
     assert "nowhere" in said
     assert "in double quotes, -p 'NAME:key=\"runs/FILE\"'" in said
-    assert said.count("\n") == 1
-    assert main(["replay", "-p", f'{setting}"{__file__}"']) == 2
-    assert "double quotes" not in capsys.readouterr().err
+    assert "double quotes" not in refusal_of("replay", "-p", f'{setting}"{__file__}"')

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from commands import json_of, output_of, refusal_of
 from places import GOLDEN
 
 from simlab.cli.main import main
@@ -25,40 +26,34 @@ def edited(path: Path, **changes: object) -> None:
 
 
 @pytest.mark.parametrize("name", ["cost_v1.json", "cost_v2.json", "table_v1.json"])
-def test_an_edited_file_is_read_once_it_is_signed(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_edited_file_is_read_once_it_is_signed(name: str, tmp_path: Path) -> None:
     path = Path(shutil.copy(GOLDEN / name, tmp_path / name))
     read, change = (read_table_file, {"num_positions": 7}) if "table" in name else (read_cost_file, {"device": "mine"})
     edited(path, **change)
     with pytest.raises(SimlabError, match=r"was changed.*--sign"):
         read(path)
-    assert main(["inspect", str(path), "--sign"]) == 0
-    out = capsys.readouterr().out
+    out = output_of("inspect", path, "--sign")
     assert "Signed." in out
     assert "you vouch for" in out
     found = read(path)
     assert all(getattr(found, key) == value for key, value in change.items())
     signed = path.read_bytes()
-    assert main(["inspect", str(path), "--sign", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["signed"] is True
+    assert json_of("inspect", path, "--sign", "--json")["signed"] is True
     assert path.read_bytes() == signed
     assert [one.name for one in tmp_path.iterdir()] == [name]
 
 
-def test_what_is_wrong_is_not_signed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_wrong_is_not_signed(tmp_path: Path) -> None:
     path = Path(shutil.copy(GOLDEN / "cost_v2.json", tmp_path / "cost.json"))
     edited(path, threads=0)
     before = path.read_bytes()
-    assert main(["inspect", str(path), "--sign"]) == 2
-    assert f"{path}: threads, block_size, repeats and batch must be at least 1" in capsys.readouterr().err
+    assert f"{path}: threads, block_size, repeats and batch must be at least 1" in refusal_of("inspect", path, "--sign")
     assert path.read_bytes() == before
     for name, text in (("a.json", "{"), ("b.json", "[1]"), ("c.json", '{"format": "other"}'), ("d.parquet", "x")):
         (tmp_path / name).write_text(text)
         assert main(["inspect", str(tmp_path / name), "--sign"]) == 2
     for name in ("absent", "https://example.org/trace"):
-        assert main(["inspect", name, "--sign"]) == 2
-        assert "could be signed" in capsys.readouterr().err.splitlines()[-1]
+        assert "could be signed" in refusal_of("inspect", name, "--sign").splitlines()[-1]
     (tmp_path / "folder").mkdir()
     assert main(["inspect", str(tmp_path / "folder"), "--sign"]) == 2
     assert main(["inspect", "--schema", "cost", "--sign"]) == 2

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import json_of
 from confirm_runs import make
 from training_runs import (
     arguments,
@@ -83,9 +84,8 @@ def simlab(folder: Path, typed: list[str], more: Mapping[str, str]) -> str:
     return done.stdout
 
 
-def test_a_search_in_mlflow(trace: Path, mlflow_runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*SEARCH, "--trace", str(trace), "--track", "mlflow"]) == 0
-    said = json.loads(capsys.readouterr().out)
+def test_a_search_in_mlflow(trace: Path, mlflow_runs: Runs) -> None:
+    said = json_of(*SEARCH, "--trace", trace, "--track", "mlflow")
     (run,) = mlflow_runs()
     assert (run["job"], run["state"]) == ("optimize", "FINISHED")
     assert run["settings"]["dev.text_id"] == said["chosen_on"]["text_id"]
@@ -200,12 +200,10 @@ def test_a_tracked_run_is_the_same_run(tmp_path: Path, mlflow_runs: Runs) -> Non
 
 
 @pytest.mark.thorough
-def test_a_confirmation_in_mlflow(tmp_path: Path, mlflow_runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_confirmation_in_mlflow(tmp_path: Path, mlflow_runs: Runs) -> None:
     made = make(tmp_path)
-    capsys.readouterr()
     typed = ["confirm", "--trace", str(made.folder / "trace"), "-p", "ddtree:budget=8", "--out", str(tmp_path / "out")]
-    assert main([*typed, "--json", "--track", "mlflow"]) == 0
-    said = json.loads(capsys.readouterr().out)
+    said = json_of(*typed, "--json", "--track", "mlflow")
     (run,) = mlflow_runs()
     (row,) = (one for one in said["rows"] if one["policy"] == "ddtree:budget=8")
     for name in ("measured_speedup", "measured_speedup_ci_low", "measured_speedup_ci_high", "acceptance_length"):

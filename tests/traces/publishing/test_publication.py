@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from commands import output_of, refusal_of
 from depth import some
 from hub_server import TOKEN, Hub, Said, run_commands, serving
 
@@ -126,16 +127,14 @@ def test_what_is_no_dataset_repository(folder: Path, address: str, said: str) ->
         publication(open_trace(folder), address)
 
 
-def test_a_folder_gets_the_files(tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_gets_the_files(tmp_path: Path, folder: Path) -> None:
     pytest.importorskip("fsspec")
     out = tmp_path / "a" / "b"
     assert main(["export", "--push", str(out), "--trace", str(folder)]) == 0
     assert {path.name for path in out.iterdir()} == own_files(folder) | {"README.md"}
     assert rows_of(open_trace(out)) == rows_of(open_trace(folder))
-    assert main(["inspect", str(out)]) == 0
-    capsys.readouterr()
-    assert main(["export", "--push", str(out), "--trace", str(folder)]) == 2
-    assert "holds a trace already" in capsys.readouterr().err
+    output_of("inspect", out)
+    assert "holds a trace already" in refusal_of("export", "--push", out, "--trace", folder)
 
 
 @pytest.mark.thorough
@@ -175,11 +174,8 @@ def test_what_was_cut_off_is_no_trace(tmp_path: Path, folder: Path, monkeypatch:
         ((), "one of the arguments --format --push is required"),
     ],
 )
-def test_options_that_do_not_fit(
-    typed: tuple[str, ...], said: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["export", *(str(folder) if word == "T" else word for word in typed)]) == 2
-    assert said in capsys.readouterr().err
+def test_options_that_do_not_fit(typed: tuple[str, ...], said: str, folder: Path) -> None:
+    assert said in refusal_of("export", *(str(folder) if word == "T" else word for word in typed))
 
 
 def front_matter(card: str) -> dict[str, object]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
+from commands import output_of, refusal_of
 from killed_writers import Killed, kill_after
 from random_eagle3 import eagle3_config, make_eagle3, random_eagle3
 from safetensors.torch import load_file, save_file
@@ -156,15 +157,10 @@ BAD: dict[str, tuple[Callable[[Path, Path], Path], str]] = {
 
 @pytest.mark.parametrize("name", BAD)
 @pytest.mark.parametrize("more", [[], ["--dry-run", "sample"]], ids=["recorded", "foreseen"])
-def test_a_head_that_does_not_fit_is_refused_in_a_sentence(
-    made: Path, trace: Path, name: str, more: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_head_that_does_not_fit_is_refused_in_a_sentence(made: Path, trace: Path, name: str, more: list[str]) -> None:
     make, words = BAD[name]
     before, head = bytes_of(trace), make(made, trace.parent / "bad")
-    assert main(["record", "--trace", str(trace), "--add-channel", f"eagle3={head},steps=2", *more]) == 2
-    said = capsys.readouterr().err
-    assert words in said
-    assert said.count("\n") == 1
+    assert words in refusal_of("record", "--trace", trace, "--add-channel", f"eagle3={head},steps=2", *more)
     left = bytes_of(trace)
     assert {key: left[key] for key in before} == before
     assert all(not data for key, data in left.items() if key not in before), "more than a lock was left"
@@ -201,9 +197,8 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--add-draft jetspec=jetspec-smollm2-135m", "7 depths of 64 candidates"),
     ],
 )
-def test_it_is_foreseen_by_its_name(typed: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["record", "--trace", str(packaged_trace()), *typed.split(), "--dry-run"]) == 0
-    said = capsys.readouterr().out
+def test_it_is_foreseen_by_its_name(typed: str, words: str) -> None:
+    said = output_of("record", "--trace", packaged_trace(), *typed.split(), "--dry-run")
     assert words in said
     assert "roots           5,856" in said
 
@@ -223,8 +218,5 @@ def test_it_is_foreseen_by_its_name(typed: str, words: str, capsys: pytest.Captu
         ("d2sd=d2sd-smollm2-135m,steps=4", "a drafter that redrafts behind a chain has no setting steps"),
     ],
 )
-def test_what_would_be_refused_is_not_foreseen(typed: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["record", "--trace", str(packaged_trace()), "--add-channel", typed, "--dry-run"]) == 2
-    said = capsys.readouterr().err
-    assert words in said
-    assert said.count("\n") == 1
+def test_what_would_be_refused_is_not_foreseen(typed: str, words: str) -> None:
+    assert words in refusal_of("record", "--trace", packaged_trace(), "--add-channel", typed, "--dry-run")

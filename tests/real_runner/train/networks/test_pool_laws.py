@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from commands import failure_of
 from training_runs import InterruptedWrites, content, make_files, scorer_arguments
 
 from simlab.cli.main import main
@@ -174,21 +175,17 @@ def test_interrupted_at_any_write_it_resumes_to_the_same_bytes(
         assert content(out) == content(tmp_path / "unbroken" / "run")
 
 
-def test_other_labels_and_damaged_files_are_refused(
-    trained: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_labels_and_damaged_files_are_refused(trained: Path, folder: Path, tmp_path: Path) -> None:
     typed = [*LAW, "--learning-rate", "0.02", "--patience", "0"]
     again = scorer_arguments(folder, trained, *typed, "--resume", steps=30)
     assert main(again) == 0
     for change in (("--law-roots", "80"), ("--beam", "5")):
-        assert main([*again, *change]) == 2
-        assert "labels of other texts, roots, pools or models" in capsys.readouterr().err
-    assert main(scorer_arguments(folder, trained, "--resume", *typed[4:], steps=30)) == 2
-    assert "other settings" in capsys.readouterr().err
-    assert main(scorer_arguments(folder, tmp_path / "few", "--labels", "law", "--law-roots", "3")) == 2
-    assert "less than one root for each of 9 texts" in capsys.readouterr().err
+        assert "labels of other texts, roots, pools or models" in failure_of(*again, *change)
+    assert "other settings" in failure_of(*scorer_arguments(folder, trained, "--resume", *typed[4:], steps=30))
+    assert "less than one root for each of 9 texts" in failure_of(
+        *scorer_arguments(folder, tmp_path / "few", "--labels", "law", "--law-roots", "3")
+    )
     copy = tmp_path / "copy"
     shutil.copytree(trained, copy)
     (copy / "laws" / "laws-00000.safetensors").write_bytes(b"no")
-    assert main(scorer_arguments(folder, copy, *typed, "--resume", steps=30)) == 2
-    assert "delete that file, and resume" in capsys.readouterr().err
+    assert "delete that file, and resume" in failure_of(*scorer_arguments(folder, copy, *typed, "--resume", steps=30))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from commands import failure_of, refusal_of
 from training_runs import content, make_files, scorer_arguments
 
 from simlab.cli.main import main
@@ -93,27 +94,20 @@ def test_the_held_out_loss_falls_and_the_scorer_loads(trained: Path, folder: Pat
         load_scorer(trained, drafter, "another")
 
 
-def test_a_finished_run_is_left_alone_without_resume_and_with_other_pools(
-    trained: Path, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_finished_run_is_left_alone_without_resume_and_with_other_pools(trained: Path, folder: Path) -> None:
     before = content(trained)
     typed = scorer_arguments(folder, trained, "--learning-rate", "0.02", "--patience", "0", steps=60)
-    assert main(typed) == 2
-    assert "add --resume" in capsys.readouterr().err
+    assert "add --resume" in refusal_of(*typed)
     assert main([*typed, "--resume"]) == 0
     for change in (("--beam", "5"), ("--extensions", "5"), ("--reach-weight", "1"), ("--weight-decay", "0")):
-        assert main([*typed, "--resume", *change]) == 2
-        assert "other settings" in capsys.readouterr().err
+        assert "other settings" in failure_of(*typed, "--resume", *change)
     assert content(trained) == before
 
 
-def test_what_a_person_gets_wrong_is_one_sentence(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_person_gets_wrong_is_one_sentence(folder: Path, tmp_path: Path) -> None:
     for more, said in (
         (("--reach-weight", "-1"), "reach_weight must be at least 0"),
         (("--held-out", "0"), "held-out share must be between"),
         (("--draft", "./nowhere"), "could not be found"),
     ):
-        assert main(scorer_arguments(folder, tmp_path / "run", *more)) == 2
-        assert said in capsys.readouterr().err
+        assert said in failure_of(*scorer_arguments(folder, tmp_path / "run", *more))

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import json_of, refusal_of
 from engine_server import FakeEngine, serving
 
 from simlab.analysis.crosscheck.foretold import ForetoldText
-from simlab.cli.main import main
 from simlab.studies.engines.crosscheck import CrosscheckOptions, crosscheck
 from simlab.studies.engines.foretelling import foretold_texts
 from simlab.studies.inputs.trace import sample_trace
@@ -30,29 +30,23 @@ def engine(texts: list[ForetoldText]) -> Iterator[FakeEngine]:
         yield served
 
 
-def checked(served: FakeEngine, capsys: pytest.CaptureFixture[str], *more: str, code: int = 0) -> dict[str, Any]:
-    typed = ["crosscheck", "--endpoint", served.address, "--trace", str(packaged_trace()), "--limit", str(LIMIT)]
-    assert main([*typed, "--json", *more]) == code
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+def typed(served: FakeEngine) -> list[object]:
+    return ["crosscheck", "--endpoint", served.address, "--trace", packaged_trace(), "--limit", LIMIT]
 
 
-def refused(served: FakeEngine, capsys: pytest.CaptureFixture[str], *more: str) -> str:
-    typed = ["crosscheck", "--endpoint", served.address, "--trace", str(packaged_trace()), "--limit", str(LIMIT)]
-    assert main([*typed, *more]) == 2
-    out, error = capsys.readouterr()
-    assert out == ""
-    assert error.count("\n") == 1
-    return error
+def checked(served: FakeEngine, *more: str, code: int = 0) -> dict[str, Any]:
+    return json_of(*typed(served), "--json", *more, code=code)
+
+
+def refused(served: FakeEngine, *more: str) -> str:
+    return refusal_of(*typed(served), *more)
 
 
 @pytest.mark.parametrize(("name", "level"), [("vllm", "rounds"), ("sglang", "requests"), ("trtllm", "requests")])
 @pytest.mark.parametrize("concurrency", ["1", "3"])
-def test_a_true_server_is_confirmed(
-    texts: list[ForetoldText], name: str, level: str, concurrency: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_true_server_is_confirmed(texts: list[ForetoldText], name: str, level: str, concurrency: str) -> None:
     with serving(FakeEngine(texts, name)) as served:
-        found = checked(served, capsys, "--concurrency", concurrency)
+        found = checked(served, "--concurrency", concurrency)
         assert (found["verdict"], found["level"]) == ("confirmed", level)
         assert found["texts_equal"] == found["num_texts"] == len(texts)
         assert found["counters"]["requests"] == len(texts)
@@ -63,10 +57,8 @@ def test_a_true_server_is_confirmed(
             assert found["rounds_equal"] == found["rounds_compared"] == found["counters"]["rounds"]
 
 
-def test_counters_are_foretold_to_the_unit_where_the_recording_goes_on(
-    engine: FakeEngine, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = checked(engine, capsys, "--exact-counters")
+def test_counters_are_foretold_to_the_unit_where_the_recording_goes_on(engine: FakeEngine) -> None:
+    found = checked(engine, "--exact-counters")
     foretold, counted = found["counters_foretold"], found["counters"]
     assert foretold["rounds_cut_by_the_recorded_end"] == 0
     for key in ("rounds", "drafted", "accepted", "accepted_at_position", "tokens", "requests"):
@@ -82,9 +74,9 @@ def test_counters_are_read_unless_others_use_the_server(texts: list[ForetoldText
     assert left.to_json()["counters"] is None
 
 
-def test_less_is_told_without_details(texts: list[ForetoldText], capsys: pytest.CaptureFixture[str]) -> None:
+def test_less_is_told_without_details(texts: list[ForetoldText]) -> None:
     with serving(FakeEngine(texts, detailed=False)) as served:
-        found = checked(served, capsys)
+        found = checked(served)
         assert (found["verdict"], found["level"]) == ("confirmed", "requests")
 
 
@@ -92,9 +84,9 @@ def with_fault(texts: list[ForetoldText], fault: str, engine: str = "vllm") -> F
     return FakeEngine(texts, engine, faults=frozenset([fault]))
 
 
-def test_one_wrong_round_is_found(texts: list[ForetoldText], capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_wrong_round_is_found(texts: list[ForetoldText]) -> None:
     with serving(with_fault(texts, "wrong round")) as served:
-        found = checked(served, capsys, code=1)
+        found = checked(served, code=1)
     assert found["verdict"] == "rounds differ"
     assert found["rounds_compared"] - found["rounds_equal"] == 1
     assert found["texts_equal"] == found["num_texts"]
@@ -103,22 +95,20 @@ def test_one_wrong_round_is_found(texts: list[ForetoldText], capsys: pytest.Capt
     assert not first["close_call"]
 
 
-def test_the_same_wrong_round_is_unseen_by_lengths(
-    texts: list[ForetoldText], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_same_wrong_round_is_unseen_by_lengths(texts: list[ForetoldText]) -> None:
     with serving(with_fault(texts, "wrong round", "sglang")) as served:
-        found = checked(served, capsys)
+        found = checked(served)
     assert found["verdict"] in ("confirmed", "lengths agree")
 
 
-def test_another_text_is_found(texts: list[ForetoldText], capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_text_is_found(texts: list[ForetoldText]) -> None:
     with serving(with_fault(texts, "other text")) as served:
-        found = checked(served, capsys, code=1)
+        found = checked(served, code=1)
     assert found["verdict"] == "texts differ"
     last = found["texts"][-1]
     assert last["parts_at"] == len(texts[-1]) // 2
     with serving(with_fault(texts, "other text")) as served:
-        assert checked(served, capsys, "--tie", "1000")["verdict"] == "confirmed up to ties"
+        assert checked(served, "--tie", "1000")["verdict"] == "confirmed up to ties"
 
 
 @pytest.mark.parametrize(
@@ -134,49 +124,39 @@ def test_another_text_is_found(texts: list[ForetoldText], capsys: pytest.Capture
         ("restart", "started anew"),
     ],
 )
-def test_faults_get_one_sentence(
-    texts: list[ForetoldText], fault: str, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_faults_get_one_sentence(texts: list[ForetoldText], fault: str, words: str) -> None:
     with serving(with_fault(texts, fault)) as served:
-        assert words in refused(served, capsys)
+        assert words in refused(served)
 
 
 @pytest.mark.parametrize(("k", "block"), [(3, 4), (9, 10)])
-def test_another_block_is_refused_with_the_command(
-    texts: list[ForetoldText], k: int, block: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_block_is_refused_with_the_command(texts: list[ForetoldText], k: int, block: int) -> None:
     with serving(FakeEngine(texts, k=k)) as served:
-        assert f"simlab record --block {block}" in refused(served, capsys)
+        assert f"simlab record --block {block}" in refused(served)
 
 
-def test_a_server_that_keeps_the_first_of_a_block(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_keeps_the_first_of_a_block() -> None:
     trace = sample_trace()
     short = foretold_texts(trace, trace.draft_name(None), 3, LIMIT)
     with serving(FakeEngine(short, k=3)) as served:
-        assert checked(served, capsys, "--first-of-block")["verdict"] == "confirmed"
+        assert checked(served, "--first-of-block")["verdict"] == "confirmed"
 
 
-def test_kept_answers_are_compared_again(
-    engine: FakeEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = checked(engine, capsys, "--out", str(tmp_path / "out"))
+def test_kept_answers_are_compared_again(engine: FakeEngine, tmp_path: Path) -> None:
+    found = checked(engine, "--out", str(tmp_path / "out"))
     assert json.loads((tmp_path / "out" / "crosscheck.json").read_text()) == found
     kept = tmp_path / "out" / "answers.jsonl"
-    assert main(["crosscheck", "--answers", str(kept), "--trace", str(packaged_trace()), "--json"]) == 0
-    again = json.loads(capsys.readouterr().out)
+    again = json_of("crosscheck", "--answers", kept, "--trace", packaged_trace(), "--json")
     same = ("verdict", "rounds_compared", "rounds_equal", "texts", "counters", "acceptance_length")
     assert {key: again[key] for key in same} == {key: found[key] for key in same}
     kept.write_text(kept.read_text().replace(found["text_id"], "0" * 16))
-    assert main(["crosscheck", "--answers", str(kept), "--trace", str(packaged_trace())]) == 2
-    assert "are to the texts" in capsys.readouterr().err
+    assert "are to the texts" in refusal_of("crosscheck", "--answers", kept, "--trace", packaged_trace())
 
 
-def test_a_key_is_sent_and_never_shown(
-    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert "is not set" in refused(engine, capsys, "--key-variable", "NO_SUCH_KEY")
+def test_a_key_is_sent_and_never_shown(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "is not set" in refused(engine, "--key-variable", "NO_SUCH_KEY")
     monkeypatch.setenv("SOME_KEY", "sesame")
-    found = checked(engine, capsys, "--key-variable", "SOME_KEY")
+    found = checked(engine, "--key-variable", "SOME_KEY")
     assert set(engine.keys) == {"Bearer sesame"}
     assert "sesame" not in json.dumps(found)
 
@@ -190,6 +170,5 @@ def test_a_key_is_sent_and_never_shown(
         ("", "address of a server"),
     ],
 )
-def test_what_is_no_server_is_refused(address: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["crosscheck", "--endpoint", address, "--trace", str(packaged_trace())]) == 2
-    assert words in capsys.readouterr().err
+def test_what_is_no_server_is_refused(address: str, words: str) -> None:
+    assert words in refusal_of("crosscheck", "--endpoint", address, "--trace", packaged_trace())

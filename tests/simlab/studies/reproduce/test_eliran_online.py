@@ -7,11 +7,11 @@ from statistics import fmean, median
 from typing import Any
 
 import pytest
+from commands import output_of, ran
 from made_up_releases import BUDGETS, NUM_PROMPTS, eliran_contents, eliran_rounds
 from released_data import made_up_release, values_of
 from scipy import stats
 
-from simlab.cli.main import main
 from simlab.errors import SimlabError
 from simlab.studies.reproduce.eliran_online import FILES, PAIRWISE, ROUNDS, UNARY, eliran_online
 from simlab.studies.reproduce.options import ReproduceOptions
@@ -94,14 +94,11 @@ def test_what_is_no_such_file_is_refused_in_a_sentence(tmp_path: Path, text: str
         eliran_online(made_up_release(tmp_path, {**eliran_contents(), ROUNDS["GSM8K"]: text}), QUIET)
 
 
-def test_the_list_says_that_it_was_not_run_and_the_command_what_runs_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["study", "reproduce"]) == 0
-    printed = " ".join(capsys.readouterr().out.split())
+def test_the_list_says_that_it_was_not_run_and_the_command_what_runs_it(tmp_path: Path) -> None:
+    printed = " ".join(output_of("study", "reproduce").split())
     assert "eliran-online: the rounds of its step 6.3 were not at hand; with --data CLONE it runs" in printed
-    assert main(["study", "reproduce", "eliran-online"]) == 2
-    said = capsys.readouterr().err
+    code, _, said = ran("study", "reproduce", "eliran-online")
+    assert code == 2
     assert "the rounds of its step 6.3 were not at hand" in said
     assert "git clone https://github.com/Eliran-Turgeman/ddtree" in said
     assert sorted(FILES) == sorted(read_release("eliran-online").files)

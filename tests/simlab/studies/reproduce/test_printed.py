@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from commands import json_of
 from made_up_domino import made_up_contents
 from made_up_releases import (
     adixg_contents,
@@ -21,7 +22,6 @@ from made_up_releases import (
 from places import DOCS, GOLDEN
 from released_data import made_up_release, real_release
 
-from simlab.cli.main import main
 from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.studies.reproduce.published import DATA_STUDIES, PublishedStudy
 from simlab.studies.reproduce.reproduce import RELEASED, reproduce
@@ -71,9 +71,8 @@ def close(found: object, wanted: object) -> bool:
 
 
 @pytest.mark.parametrize("study", [one for one in DATA_STUDIES if not one.missing], ids=lambda one: one.name)
-def test_of_the_real_files_what_was_published(study: PublishedStudy, capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_the_real_files_what_was_published(study: PublishedStudy) -> None:
     place = real_release(study.release).place
-    assert main(["study", "reproduce", study.name, "--data", str(place), "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = json_of("study", "reproduce", study.name, "--data", place, "--json")
     published = json.loads((DOCS / "measurements" / "published" / f"{study.name}.json").read_text(encoding="utf-8"))
     assert close(printed, published)

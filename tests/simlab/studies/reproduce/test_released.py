@@ -5,12 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from commands import ran
 from file_server import FileServer, serving_files
 from released_data import made_up_release
 
 from simlab.analysis.compare.estimates import Estimate
 from simlab.analysis.statistics.intervals import Interval
-from simlab.cli.main import main
 from simlab.errors import SimlabError, UsageError
 from simlab.studies.reproduce.published import PUBLISHED
 from simlab.studies.reproduce.released import ComparedFigure, ReleasedFiles, compared_text, read_release, table
@@ -105,19 +105,17 @@ def test_every_study_lists_its_files() -> None:
 
 
 @pytest.mark.parametrize("name", ["domino-rounds", "domino-caddtree", "domino-lossless", "domino-gsm8k"])
-def test_the_command_refuses_files_that_are_missing_or_changed(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_refuses_files_that_are_missing_or_changed(name: str, tmp_path: Path) -> None:
     typed = ["study", "reproduce", name, "--data", str(tmp_path)]
-    assert main(typed) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
+    code, out, err = ran(*typed)
+    assert (code, out) == (2, "")
     assert "has no results/" in err
     assert "expected a clone of github.com/slin-zhq/Domino-Tree at commit" in err
     assert "git clone https://github.com/slin-zhq/Domino-Tree" in err
     made_up_release(tmp_path, dict.fromkeys(read_release("domino-tree").files, "something else"))
-    assert main(typed) == 2
-    assert "is not as it was released" in capsys.readouterr().err
+    code, _, err = ran(*typed)
+    assert code == 2
+    assert "is not as it was released" in err
 
 
 # --- a figure beside ours

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from commands import json_of
 
 import simlab
 from simlab.cli.main import main
@@ -66,12 +67,11 @@ def test_a_profile_at_a_long_context_makes_tokens_look_cheap(steep: WrongPrices)
     assert all(row["ci_low"] <= row["faster_percent"] <= row["ci_high"] for row in rows)
 
 
-def test_the_speed_of_a_chain_is_its_tokens_over_the_price_of_its_rounds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_speed_of_a_chain_is_its_tokens_over_the_price_of_its_rounds() -> None:
     """An oracle: where context costs nothing, each round of 4 tokens costs the same."""
     flat = wrong_prices(passes(STEEP_MS, per_context_ms=0.0), ReproduceOptions(limit=LIMIT, progress=False))
     (setting,) = (one for one in flat.speeds if one.startswith("64 texts"))
-    assert main(["replay", "-p", "chain:length=3", "--limit", str(LIMIT), "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
+    rows = json_of("replay", "-p", "chain:length=3", "--limit", LIMIT, "--json")["rows"]
     (length,) = (row["acceptance_length"] for row in rows if row["policy"] == "chain:length=3")
     assert flat.speeds[setting]["chain:length=3"] == pytest.approx(1000 * length / (2 + STEEP_MS * 4), rel=1e-6)
 
