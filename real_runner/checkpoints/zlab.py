@@ -212,7 +212,6 @@ ZLAB = Layout(
     field="dflash_config",
     recognises=lambda fields: True,
     reads=config_from_json,
-    named_target=lambda fields: None,
     described=lambda fields: "z-lab, as PyPI dflash writes it",
     tap_offset=_TAP_OFFSET,
     counting="counts layers from 0",

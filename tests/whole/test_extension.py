@@ -147,15 +147,11 @@ EXTENSIONS: dict[str, tuple[Touch, ...]] = {
     "layout": (
         Touch("real_runner/checkpoints/boxed.py", "", LAYOUT),
         Touch(
-            "real_runner/checkpoints/layouts.py",
+            "real_runner/networks/known.py",
             "from simlab.real_runner.checkpoints.layout import",
             "from simlab.real_runner.checkpoints.boxed import BOXED\n",
         ),
-        Touch(
-            "real_runner/checkpoints/layouts.py",
-            "SPECULATORS, TREEFLASH, TAPS, EAGLE3, ADAPTER, ROUTER, ZLAB)",
-            "BOXED, ",
-        ),
+        Touch("real_runner/networks/known.py", "SPECULATORS, *(network.layout", "BOXED, "),
     ),
     "command": (
         Touch("simlab/studies/greet.py", "", COMMAND),
@@ -181,7 +177,7 @@ EXTENSIONS: dict[str, tuple[Touch, ...]] = {
 
 FILES = {
     "policy": {"policies/named/first_tokens.py", "policies/__init__.py"},
-    "layout": {"real_runner/checkpoints/boxed.py", "real_runner/checkpoints/layouts.py"},
+    "layout": {"real_runner/checkpoints/boxed.py", "real_runner/networks/known.py"},
     "command": {"simlab/studies/greet.py", "simlab/cli/main.py"},
     "column": {"analysis/table/summaries.py", "analysis/table/text.py"},
 }

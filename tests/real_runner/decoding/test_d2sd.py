@@ -18,9 +18,9 @@ from simlab.policies.named.jetspec_extended import JetSpecExtended
 from simlab.real_runner.confirm.record_comparison import compare_with_record
 from simlab.real_runner.decoding.own_rows import own_sequence
 from simlab.real_runner.drafters.text_context import TextContext
-from simlab.real_runner.heads import redrafts as producer_module
-from simlab.real_runner.heads.producer import Drafted
-from simlab.real_runner.heads.redrafts import RedraftProducer, RedraftText, redrafts
+from simlab.real_runner.networks.producer import Drafted
+from simlab.real_runner.networks.redraft import redrafts as producer_module
+from simlab.real_runner.networks.redraft.redrafts import RedraftProducer, RedraftText, redrafts
 
 
 def test_a_round_makes_what_it_asks_for() -> None:

@@ -19,9 +19,9 @@ from simlab.grid import STEPS_PER_NAT
 from simlab.policies.named.d2sd import D2SD
 from simlab.policies.named.jetspec_extended import JetSpecExtended
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
-from simlab.real_runner.checkpoints.files import save_drafter, save_head
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.heads.treeflash import TreeFlashHead
+from simlab.real_runner.networks.drafter import save_drafter
+from simlab.real_runner.networks.treeflash.head import TreeFlashHead, save_head
 from simlab.real_runner.record.additions.add import ChannelOptions, DraftOptions, add
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record

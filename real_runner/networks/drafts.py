@@ -1,0 +1,160 @@
+"""What drafts along a text: a drafter of blocks, a head that goes token by token, or the target's own masks."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Protocol, Self
+
+import torch
+from torch import Tensor
+
+from simlab.arrays import Ints
+from simlab.real_runner.drafters.config import MadeForTarget
+from simlab.real_runner.drafters.dense import block_states, logits_of
+from simlab.real_runner.drafters.dflash import DFlashDrafter
+from simlab.real_runner.drafters.kept import KeptCandidates
+from simlab.real_runner.drafters.ranked import CandidatesRead, draft_columns, first_marginals
+from simlab.real_runner.drafters.text_context import TextContext
+from simlab.real_runner.networks.producer import Drafted, Reader
+from simlab.real_runner.targets.model import Target
+from simlab.traces.format.frames import DraftColumns
+
+
+class DraftConfig(MadeForTarget, Protocol):
+    """The configuration of what may draft without a network beside it.
+
+    Attributes:
+        draft_name: what its draft set is called in a new recording.
+        root_seen: whether it reads the root's own token.
+    """
+
+    draft_name: ClassVar[str]
+    root_seen: ClassVar[bool]
+
+    @property
+    def num_attention_heads(self) -> int: ...
+
+    @property
+    def num_key_value_heads(self) -> int: ...
+
+    @property
+    def hidden_size(self) -> int: ...
+
+    @property
+    def block_size(self) -> int: ...
+
+    @property
+    def depth(self) -> int: ...
+
+    @property
+    def draft_vocab_size(self) -> int | None: ...
+
+    def shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """The tensors that it has in any case, each with its shape."""
+        ...
+
+    def for_target(self, num_layers: int) -> Self:
+        """This configuration where the target has so many layers."""
+        ...
+
+    def with_block(self, size: int) -> Self:
+        """This configuration with so many slots, the root's counted."""
+        ...
+
+
+class LiveDraft(Reader, Protocol):
+    """What drafts along one text that is being written."""
+
+    def draft(self, committed: Ints) -> Drafted | None:
+        """Draft below the last of the tokens of prompt and text, int32, all before it read; None: there is no draft."""
+        ...
+
+
+class Drafts(Protocol):
+    """A drafter and its target, as what drafts."""
+
+    def columns(self, features: Tensor, tokens: Tensor, prompt_length: int, kept: KeptCandidates) -> DraftColumns:
+        """The rows at every root of one text, to be recorded.
+
+        Args:
+            features: ``[C, taps x H]``, the states that the drafter reads, from position 0 on.
+            tokens: int64 ``[P + T]``, prompt and text.
+            prompt_length: P.
+            kept: how many candidates.
+        """
+        ...
+
+    def live(self, read: CandidatesRead, room: int) -> LiveDraft:
+        """A text of which nothing is read yet.
+
+        Args:
+            read: what is given at each depth.
+            room: tokens that the text will have.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A drafter that is to be loaded, and how it is to run.
+
+    Attributes:
+        place: of its checkpoint.
+        dtype: in which it runs.
+        device: as torch names it.
+        tap_offset: what to add to its layer numbers; None: as its format has it.
+        execution: one of `simlab.real_runner.execution.executions.EXECUTIONS`.
+        is_mapped: whether the target is spread over devices.
+        block: slots of its block, the root's counted; None: as the checkpoint has it.
+    """
+
+    place: Path
+    dtype: torch.dtype
+    device: str
+    tap_offset: int | None
+    execution: str
+    is_mapped: bool
+    block: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockDrafts:
+    """A drafter of blocks, and the target whose embedding and head it may borrow."""
+
+    drafter: DFlashDrafter
+    target: Target
+
+    def columns(self, features: Tensor, tokens: Tensor, prompt_length: int, kept: KeptCandidates) -> DraftColumns:
+        """The drafter's rows at every root of one text."""
+        return draft_columns(self.drafter, self.target, features, tokens, prompt_length, kept)
+
+    def live(self, read: CandidatesRead, room: int) -> "LiveDrafter":
+        """A text of which nothing is read yet."""
+        return LiveDrafter(self, read, room)
+
+
+class LiveDrafter:
+    """Drafts for one sequence. What the target has read since the last draft is projected when it drafts."""
+
+    def __init__(self, own: BlockDrafts, read: CandidatesRead, room: int) -> None:
+        """Begin with nothing read of the text; arguments as of `Drafts.live`."""
+        self._own, self._wanted = own, read
+        self._text = TextContext(own.drafter, room)
+
+    def read(self, features: Tensor) -> None:
+        """Take in the tapped states ``[1, L, taps x H]`` of further tokens of the text."""
+        self._text.read(features)
+
+    def rewind(self, length: int) -> None:
+        """Forget all but the first tokens of the context; see `TextContext.rewind`."""
+        self._text.rewind(length)
+
+    def draft(self, committed: Ints) -> Drafted:
+        """Draft below the last of the tokens of prompt and text, int32, all before it read."""
+        root_token, position = int(committed[-1]), len(committed) - 1
+        context, drafter, target = self._text.context(), self._own.drafter, self._own.target
+        roots, positions = (torch.tensor([one], device=target.device) for one in (root_token, position))
+        states = block_states(drafter, target, roots, positions, context)
+        found = first_marginals(logits_of(drafter, target, states.after)[0], self._wanted)
+        marginals = found if drafter.vocabulary is None else drafter.vocabulary.in_target(found)
+        return Drafted(root_token, position, marginals, states, context)

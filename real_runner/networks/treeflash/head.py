@@ -1,0 +1,118 @@
+"""The first-order head of TreeFlash: a drafter's state of a depth, corrected for the token at the depth above.
+
+Rheinboldt, Berdoz and Wattenhofer, "TreeFlash: Parallel AR-Approximation for Faster Speculative Decoding" (2026),
+arXiv 2606.03819. The names of the weights and the arithmetic are those of the released checkpoints.
+
+Letters: H hidden size of the drafter, I inner size of the head.
+"""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from simlab.errors import ModelError
+from simlab.real_runner.checkpoints.contents import checkpoint_digest
+from simlab.real_runner.checkpoints.files import loaded_tensors, write_checkpoint
+from simlab.real_runner.drafters.dense import Outputs
+from simlab.real_runner.drafters.dflash import RMSNorm
+from simlab.real_runner.networks.parts import checked_parts
+from simlab.real_runner.networks.producer import foreign
+from simlab.real_runner.networks.treeflash.config import HEAD_PREFIX, HeadConfig, head_to_json
+
+_EPS = 1e-6
+
+
+class TreeFlashHead(nn.Module):
+    """What is added to a drafter's state once the token above is known; at its start, nothing.
+
+    With g the state before the drafter's final norm, n the one after it and E y the embedding of the token above::
+
+        z = [norm(E y); n]        g' = g + d(silu(G z) * (U z))
+
+    The first half of ``ug`` is U, the second G.
+
+    Attributes:
+        dropout: of z, in training alone; without weights.
+    """
+
+    def __init__(self, hidden_size: int, inner_size: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.ug = nn.Linear(2 * hidden_size, 2 * inner_size)
+        self.d = nn.Linear(inner_size, hidden_size, bias=False)
+        self.norm = RMSNorm(hidden_size, _EPS)
+        self.dropout = nn.Dropout(dropout)
+        nn.init.zeros_(self.d.weight)
+
+    @property
+    def hidden_size(self) -> int:
+        """H, the width of the drafter's states."""
+        return self.d.out_features
+
+    @property
+    def inner_size(self) -> int:
+        """I, the width between the head's matrices."""
+        return self.d.in_features
+
+    def forward(self, before: Tensor, after: Tensor, embedded: Tensor, slots: Tensor) -> Tensor:
+        """The corrected states, before the drafter's final norm.
+
+        Args:
+            before: ``[N, D, H]``, states of D slots before the drafter's final norm.
+            after: ``[N, D, H]``, the same after it.
+            embedded: ``[N, S, H]``, embeddings of the tokens above, not scaled.
+            slots: int64 ``[S]``, whose state each of them corrects.
+
+        Returns:
+            ``[N, S, H]``.
+        """
+        of_token, of_state = self.ug.weight.chunk(2, dim=1)
+        token, state = self.dropout(self.norm(embedded)), self.dropout(after)
+        # A state meets many tokens, so its half of the product is made once.
+        half = nn.functional.linear(state, of_state, self.ug.bias)[:, slots]
+        up, gate = (nn.functional.linear(token, of_token) + half).chunk(2, dim=-1)
+        corrected: Tensor = before[:, slots] + self.d(nn.functional.silu(gate) * up)
+        return corrected
+
+
+def load_head(place: Path, drafter: Outputs, digest: str, dtype: torch.dtype, device: str = "cpu") -> TreeFlashHead:
+    """Read a first-order head, alone or beside the drafter that it was released with.
+
+    Args:
+        place: as `load_drafter` takes it.
+        drafter: which the head is to correct.
+        digest: `checkpoint_digest` of that drafter's checkpoint.
+        dtype: in which it runs.
+        device: as torch names it.
+
+    Raises:
+        ModelError: files are missing or damaged, there is no head, or it belongs to another drafter.
+    """
+    parts = checked_parts(place)
+    if not isinstance(parts.head, HeadConfig):
+        raise ModelError(f"{place} has no head: it is a drafter alone, whose candidates stand in its draft set")
+    if (parts.head.extends or checkpoint_digest(place)) != digest:
+        own = "the drafter beside it" if parts.head.extends is None else f"the drafter of sha256 {parts.head.extends}"
+        raise foreign("head", place, own, digest)
+    if parts.head.hidden_size != drafter.config.hidden_size:
+        raise ModelError(
+            f"the head in {place} is {parts.head.hidden_size} wide and its drafter {drafter.config.hidden_size}; train "
+            "it again"
+        )
+    head = TreeFlashHead(parts.head.hidden_size, parts.head.inner_size)
+    head.load_state_dict(loaded_tensors(place, parts.head_tensors))
+    return head.to(device, dtype).eval().requires_grad_(False)
+
+
+def save_head(head: TreeFlashHead, folder: Path, digest: str, dtype: torch.dtype = torch.bfloat16) -> None:
+    """Write a head alone; each file is written beside and renamed.
+
+    Args:
+        head: to be written.
+        folder: which is made.
+        digest: `checkpoint_digest` of its drafter's checkpoint.
+        dtype: of the weights.
+    """
+    tensors = {HEAD_PREFIX + name: tensor for name, tensor in head.state_dict().items()}
+    config = HeadConfig(head.hidden_size, head.inner_size, digest)
+    write_checkpoint(folder, tensors, dtype, head_to_json(config))
