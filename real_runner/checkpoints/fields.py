@@ -16,6 +16,24 @@ BESIDE_THE_LAYERS = (EMBEDDING, HEAD, OFFSETS, MASK)
 IGNORED = ("verifier_lm_head.weight", "verifier_norm.weight")
 """Copies of the target's weights, which speculators uses in training only."""
 
+# What simlab lacks for drafters of other kinds, by what they are known.
+
+CLASSES_OF_OTHERS = {
+    "DFlash2DraftModel": "its convolutions and its candidate selector",
+    "DSparkDraftModel": "its Markov head",
+}
+"""By the class that a ``config.json`` names."""
+
+KINDS_OF_OTHERS = {
+    "dflash2": "its convolutions and its candidate selector",
+    "dspark": "its Markov head and its confidence head",
+    "eagle3": "this layout of EAGLE-3, but reads that of its authors and of SpecForge",
+    "peagle": "P-EAGLE layers",
+    "mtp": "multi-token prediction layers",
+    "xpress": "XPress layers",
+}
+"""By the model type that speculators names."""
+
 _PARTS_OF_OTHERS = {
     "qkv_proj": "fused projections of queries, keys and values (Laguna)",
     "g_proj": "gated attention (Laguna)",
@@ -27,6 +45,7 @@ _PARTS_OF_OTHERS = {
     "confidence_head": "a confidence head",
     "midlayer": "the layer of EAGLE-3",
 }
+"""By the names of tensors."""
 
 
 def check_names(config: DFlashConfig, names: Iterable[str], place: object) -> None:

@@ -47,6 +47,7 @@ class DFlashConfig:
     draft_name: ClassVar[str] = "dflash"
     is_chain: ClassVar[bool] = False
     root_seen: ClassVar[bool] = True
+    no_blocks: ClassVar[str] = ""
     num_masks: ClassVar[int] = 0
 
     block_size: int

@@ -1,15 +1,13 @@
 """What drafts along a text: a drafter of blocks, a head that goes token by token, or the target's own masks."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol, Self
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from simlab.arrays import Ints
-from simlab.real_runner.drafters.config import MadeForTarget
 from simlab.real_runner.drafters.dense import block_states, logits_of
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.kept import KeptCandidates
@@ -20,22 +18,39 @@ from simlab.real_runner.targets.model import Target
 from simlab.traces.format.frames import DraftColumns
 
 
-class DraftConfig(MadeForTarget, Protocol):
-    """The configuration of what may draft without a network beside it.
-
-    Attributes:
-        draft_name: what its draft set is called in a new recording.
-        root_seen: whether it reads the root's own token.
-    """
-
-    draft_name: ClassVar[str]
-    root_seen: ClassVar[bool]
+class DraftConfig(Protocol):
+    """The configuration of what drafts without a network beside it, and so what a draft set is recorded from."""
 
     @property
-    def num_attention_heads(self) -> int: ...
+    def draft_name(self) -> str:
+        """What its draft set is called in a new recording."""
+        ...
 
     @property
-    def num_key_value_heads(self) -> int: ...
+    def is_chain(self) -> bool:
+        """Whether it drafts token by token, see `simlab.traces.format.manifest_entries.DraftSet`."""
+        ...
+
+    @property
+    def root_seen(self) -> bool:
+        """Whether it reads the root's own token."""
+        ...
+
+    @property
+    def no_blocks(self) -> str:
+        """Why there is no pass of blocks, in words; empty where there is one."""
+        ...
+
+    @property
+    def num_masks(self) -> int:
+        """Masks of the target's own behind a token."""
+        ...
+
+    @property
+    def target_layer_ids(self) -> tuple[int, ...]: ...
+
+    @property
+    def vocab_size(self) -> int: ...
 
     @property
     def hidden_size(self) -> int: ...
@@ -47,19 +62,20 @@ class DraftConfig(MadeForTarget, Protocol):
     def depth(self) -> int: ...
 
     @property
+    def mask_token_id(self) -> int | None: ...
+
+    @property
     def draft_vocab_size(self) -> int | None: ...
 
-    def shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """The tensors that it has in any case, each with its shape."""
-        ...
+    @property
+    def tap_offset(self) -> int | None: ...
 
-    def for_target(self, num_layers: int) -> Self:
-        """This configuration where the target has so many layers."""
-        ...
 
-    def with_block(self, size: int) -> Self:
-        """This configuration with so many slots, the root's counted."""
-        ...
+class AnyDrafter(Protocol):
+    """A drafter of blocks, a head that drafts a chain, or an adapter with which the target drafts for itself."""
+
+    @property
+    def config(self) -> DraftConfig: ...
 
 
 class LiveDraft(Reader, Protocol):

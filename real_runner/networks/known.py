@@ -3,6 +3,7 @@
 Nothing here imports torch, so that the command line can list and explain them.
 """
 
+from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -39,6 +40,12 @@ def trees_bytes(draft_name: str) -> float:
     """Bytes of a root's trees, which are recorded beside the chain of a head that drafts alone; 0 of other drafters."""
     heads = (one for one in NETWORKS if one.draft_name == draft_name and not one.needs_drafter)
     return sum(one.reach({}, {}, False).disk_bytes(0) for one in heads)
+
+
+def first_policies(draft_names: Sequence[str]) -> str:
+    """Policies for a first replay of a trace with these draft sets, as options."""
+    own = [one.first_policies for one in NETWORKS if list(draft_names) == [one.draft_name]]
+    return own[0] if own else "-p ddtree:budget=16/32/64"
 
 
 def layout_of(fields: Fields) -> Layout:

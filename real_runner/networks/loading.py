@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, TypeAlias, cast
+from typing import Protocol, cast
 
 import torch
 
@@ -11,38 +11,22 @@ from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file
 from simlab.real_runner.checkpoints.layout import Fields
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.networks.adapter.gated import GatedAdapter
 from simlab.real_runner.networks.adapter.masked import OwnDrafter
 from simlab.real_runner.networks.drafter import check_fit
 from simlab.real_runner.networks.drafter import load_drafter as load_block_drafter
-from simlab.real_runner.networks.drafts import Asked, BlockDrafts, Drafts
-from simlab.real_runner.networks.eagle3.head import Eagle3Head
+from simlab.real_runner.networks.drafts import AnyDrafter, Asked, BlockDrafts, Drafts
 from simlab.real_runner.networks.known import NETWORKS, network_of, read_fields
 from simlab.real_runner.networks.network import Network, Reach, Settings
-from simlab.real_runner.networks.producer import AnyProducer, Stage
+from simlab.real_runner.networks.producer import ChannelAsked, Stage, WithModels
 from simlab.real_runner.networks.redraft.config import REDRAFT
 from simlab.real_runner.targets.model import Target
-
-AnyDrafter: TypeAlias = DFlashDrafter | Eagle3Head | GatedAdapter
-"""What a draft set is recorded from: a drafter of blocks, a head that drafts a chain token by token, or an adapter with
-which the target drafts for itself."""
-
-WithModels = Callable[[Stage | None, Target], AnyProducer]
-"""From what a network goes on from (None: it needs no drafter) and a target to the producer where these are."""
 
 
 class NetworkCode(Protocol):
     """What the module of a network has, see `Network.module`; the last two where a target drafts with it alone."""
 
-    def load(self, place: Path, reach: Reach, dtype: torch.dtype, stage: Stage | None, digest: str) -> WithModels:
-        """Load what makes its channel.
-
-        Args:
-            place: of the checkpoint.
-            reach: of the channel, one of its own.
-            dtype: in which it runs.
-            stage: what it goes on from, on any device; None where it needs no drafter.
-            digest: `checkpoint_digest` of the checkpoint of that.
+    def load(self, asked: ChannelAsked, reach: Reach) -> WithModels:
+        """Load what makes its channel, of a reach of its own.
 
         Raises:
             ModelError: the checkpoint is damaged, or belongs to another drafter; of the second step, to another target.
@@ -101,7 +85,7 @@ def load_producer(
             "network; give a head of `simlab train treeflash --draft ADAPTER`, or a draft set of a DFlash drafter"
         )
     reach = network.reach(fields, settings, checkpoint_digest(place) == digest)
-    return code_of(network).load(place, reach, dtype, stage, digest)
+    return code_of(network).load(ChannelAsked(place, dtype, stage, digest), reach)
 
 
 def load_drafter(asked: Asked) -> Callable[[Target], AnyDrafter]:

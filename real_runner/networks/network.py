@@ -128,6 +128,7 @@ class Network:
         needs_drafter: whether its channel goes on from a drafter.
         on_masks: whether it goes on from the target's own masks too.
         draft_name: what its draft set is called, where a target drafts with it alone; None: it is beside a drafter.
+        first_policies: for a first replay of such a draft set, as options.
         prefix: what stands before the names of its tensors, where they may lie beside those of its drafter.
         tensor_name: the name within the network of a tensor on disk.
     """
@@ -140,5 +141,6 @@ class Network:
     needs_drafter: bool = True
     on_masks: bool = False
     draft_name: str | None = None
+    first_policies: str = ""
     prefix: str | None = None
     tensor_name: Callable[[str], str] = str

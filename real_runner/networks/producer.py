@@ -1,6 +1,6 @@
 """What the recorder and the runner ask of a network that makes a channel, beside a drafter or alone."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
@@ -210,6 +210,27 @@ class StagedProducer(_Makes, Protocol):
 
 AnyProducer: TypeAlias = Producer | TextProducer | StagedProducer | RootProducer
 """What makes a channel: beside a drafter's pass, without a drafter, behind the drafter's chain, or before any draft."""
+
+WithModels: TypeAlias = Callable[[Stage | None, Target], AnyProducer]
+"""From what a network goes on from (None: it needs no drafter) and a target to the producer where these are."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelAsked:
+    """A network that is to be loaded for its channel.
+
+    Attributes:
+        place: of its checkpoint.
+        dtype: in which it runs.
+        stage: what it goes on from, on any device; None where it needs no drafter.
+        digest: `checkpoint_digest` of the checkpoint of that.
+    """
+
+    place: Path
+    dtype: torch.dtype
+    stage: Stage | None
+    digest: str
+
 
 SomeDrafter = TypeVar("SomeDrafter", bound=Outputs)
 SomeReach = TypeVar("SomeReach", bound=Reach)

@@ -6,10 +6,10 @@ for a candidate. `simlab.real_runner.record.dry_run` measures instead, with the 
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Protocol, Self, cast
 
 import torch
 from torch import nn
@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Pre
 from simlab.errors import ModelError, SimlabError
 from simlab.real_runner.attention import grouped as attention
 from simlab.real_runner.checkpoints.contents import config_file, packaged_checkpoints
-from simlab.real_runner.drafters.config import DFlashConfig, check_sizes
+from simlab.real_runner.drafters.config import DFlashConfig, MadeForTarget, check_sizes
 from simlab.real_runner.drafters.ranked import blocks_per_pass
 from simlab.real_runner.models import dtype_of
 from simlab.real_runner.networks.drafter import find_drafter
@@ -41,6 +41,25 @@ from simlab.traces.artefacts.kinds import find_packaged_config
 # transformers knows is counted as it would be loaded.
 
 
+class SizedConfig(DraftConfig, MadeForTarget, Protocol):
+    """The configuration of a drafter with weights of its own."""
+
+    @property
+    def num_attention_heads(self) -> int: ...
+
+    def shapes(self) -> Iterable[tuple[str, tuple[int, ...]]]:
+        """The tensors that it has in any case, each with its shape."""
+        ...
+
+    def for_target(self, num_layers: int) -> Self:
+        """This configuration where the target has so many layers."""
+        ...
+
+    def with_block(self, size: int) -> Self:
+        """This configuration with so many slots, the root's counted."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ModelShapes:
     """Sizes of a target and a drafter that fit each other.
@@ -58,7 +77,7 @@ class ModelShapes:
         key_value_elements: numbers that the target keeps of one token, in all layers.
     """
 
-    config: DraftConfig
+    config: SizedConfig
     target_parameters: int
     drafter_parameters: int
     whole_target_parameters: int
@@ -95,7 +114,7 @@ def read_shapes(options: RecordOptions) -> ModelShapes:
     )
 
 
-def _own_head(config: DraftConfig) -> int:
+def _own_head(config: SizedConfig) -> int:
     return 0 if config.draft_vocab_size is None else config.draft_vocab_size * config.hidden_size
 
 
@@ -136,13 +155,13 @@ def _target_config(name: str) -> PretrainedConfig:
     return config
 
 
-def any_config(options: RecordOptions) -> DraftConfig:
+def any_config(options: RecordOptions) -> SizedConfig:
     """The configuration of what a recording is to draft with; of the hub only that file is fetched."""
     fields = config_fields(options.draft_name)
     network = network_of(fields)
     if network is None or network.draft_name is None:
         return drafter_config(options.draft_name, options.tap_offset, options.block)
-    head = cast(DraftConfig, network.reads(fields))
+    head = cast(SizedConfig, network.reads(fields))
     if not head.root_seen:
         raise ModelError(
             "what a target that drafts for itself takes is measured, and not computed from configurations; give "

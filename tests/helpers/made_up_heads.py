@@ -95,4 +95,4 @@ def _redrafts(models: Models, top_k: int, is_whole: bool) -> RedraftProducer:
             parameter.mul_(1 + 0.3 * noise)
     second.config = second.config.with_block(block)
     reach = RedraftReach(second.config.depth, top_k, block=block, whole=int(is_whole))
-    return RedraftProducer(second, models.target, depth, reach)
+    return RedraftProducer(second, models.target, reach, depth)

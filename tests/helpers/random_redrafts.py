@@ -22,7 +22,7 @@ def second_drafter(target: Target, seed: int, block_size: int) -> DFlashDrafter:
 def redraft_producer(models: Models, second: DFlashDrafter, top_k: int = 4) -> RedraftProducer:
     """What makes the branches of a second drafter."""
     reach = RedraftReach(second.config.depth, top_k)
-    return RedraftProducer(second, models.target, models.drafter.config.depth, reach)
+    return RedraftProducer(second, models.target, reach, models.drafter.config.depth)
 
 
 def random_redrafts(models: Models, seed: int = 0, top_k: int = 4, deeper: int = 0) -> RedraftProducer:

@@ -241,4 +241,5 @@ ADAPTER = Network(
     reach=_no_channel,
     module="simlab.real_runner.networks.adapter.masked",
     draft_name=AdapterConfig.draft_name,
+    first_policies="-p self:budget=4,masked=-1/0/4",
 )

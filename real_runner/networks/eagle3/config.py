@@ -349,5 +349,6 @@ EAGLE3 = Network(
     module="simlab.real_runner.networks.eagle3.pool",
     needs_drafter=False,
     draft_name=Eagle3Config.draft_name,
+    first_policies="-p chain -p eagle3:budget=59",
     tensor_name=_released_name,
 )

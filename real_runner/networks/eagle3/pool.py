@@ -13,7 +13,6 @@ size, E key-value heads, F head size.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -42,42 +41,13 @@ from simlab.real_runner.networks.eagle3.head import (
 )
 from simlab.real_runner.networks.network import Reach
 from simlab.real_runner.networks.pools import beam_pools, joined_pools
-from simlab.real_runner.networks.producer import Drafted, Stage, check_makes
+from simlab.real_runner.networks.producer import ChannelAsked, Drafted, WithModels, check_makes
 from simlab.real_runner.targets.model import Target
 from simlab.traces.channels.columns import PoolColumns
 from simlab.traces.format.frames import DraftColumns
 
 _ROOTS_PER_PASS = 64
 """Laws of a chain at so many roots are held at a time, at most."""
-
-
-@torch.inference_mode()
-def eagle3_pools(
-    head: Eagle3Head, target: Target, roots: Tensor, outputs: Tensor, text: KeyValues, reach: Eagle3Reach
-) -> PoolRows:
-    """The pools below some roots of one text.
-
-    Args:
-        head: and its target, whose embedding and output head it may borrow.
-        target: see there.
-        roots: int64 ``[N]``, absolute positions.
-        outputs: ``[N, H]``, the head's at the position before each root, which read the root's embedding.
-        text: of the text, ``[1, E, C, F]``; below a root what lies before it is seen.
-        reach: of the pools.
-    """
-    check_tokens(head, reach)
-    growth = Growth(head, target, roots, outputs[:, None], text, reach.top_k)
-    return beam_pools(growth.candidates(), growth.behind, reach.beam, reach.steps)
-
-
-def check_tokens(head: Eagle3Head, reach: Eagle3Reach) -> None:
-    """Refuse more children of a node than the head has tokens."""
-    num_tokens = head.config.num_tokens
-    if reach.top_k > num_tokens:
-        raise ModelError(
-            f"a node would have {reach.top_k} children, and the EAGLE-3 head has {num_tokens} tokens; give "
-            f"top_k={num_tokens}"
-        )
 
 
 def roots_per_pass(head: Eagle3Head, reach: Eagle3Reach, num_tokens: int) -> int:
@@ -167,7 +137,12 @@ class Eagle3Producer:
 
     def __post_init__(self) -> None:
         check_head(self.head, self.target)
-        check_tokens(self.head, self.reach)
+        num_tokens = self.head.config.num_tokens
+        if self.reach.top_k > num_tokens:
+            raise ModelError(
+                f"a node would have {self.reach.top_k} children, and the EAGLE-3 head has {num_tokens} tokens; give "
+                f"top_k={num_tokens}"
+            )
 
     @property
     def kind(self) -> str:
@@ -203,8 +178,20 @@ class Eagle3Producer:
         roots = torch.arange(last - num_roots, last, device=features.device)
         for some in roots.split(roots_per_pass(self.head, self.reach, len(tokens))):
             outputs = text.outputs[some - 1]
-            parts.append(eagle3_pools(self.head, self.target, some, outputs, text.past, self.reach))
+            parts.append(self.pools(some, outputs, text.past))
         return PoolColumns.unlabelled(joined_pools(parts))
+
+    @torch.inference_mode()
+    def pools(self, roots: Tensor, outputs: Tensor, text: KeyValues) -> PoolRows:
+        """The pools below some roots of one text.
+
+        Args:
+            roots: int64 ``[N]``, absolute positions.
+            outputs: ``[N, H]``, the head's at the position before each root, which read the root's embedding.
+            text: of the text, ``[1, E, C, F]``; below a root what lies before it is seen.
+        """
+        growth = Growth(self.head, self.target, roots, outputs[:, None], text, self.reach.top_k)
+        return beam_pools(growth.candidates(), growth.behind, self.reach.beam, self.reach.steps)
 
 
 class Eagle3Text:
@@ -223,7 +210,7 @@ class Eagle3Text:
         """The pool below the last of the tokens of prompt and text, all before it read; see `TextChannel.at_root`."""
         made, text = self._producer, self._text.up_to_root(committed)
         roots = torch.tensor([len(committed) - 1], device=text.outputs.device)
-        return eagle3_pools(made.head, made.target, roots, text.outputs[-1:], text.past, made.reach).row(0, 0)
+        return made.pools(roots, text.outputs[-1:], text.past).row(0, 0)
 
     def rewind(self, length: int) -> None:
         """Forget all but the first tokens of the text; see `TextChannel.rewind`."""
@@ -236,12 +223,10 @@ def eagle3_producer(head: Eagle3Head, target: Target, reach: Eagle3Reach) -> Eag
     return Eagle3Producer(head, target, reach)
 
 
-def load(
-    place: Path, reach: Reach, dtype: torch.dtype, stage: Stage | None, digest: str
-) -> Callable[[Stage | None, Target], Eagle3Producer]:
+def load(asked: ChannelAsked, reach: Reach) -> WithModels:
     """The head of a checkpoint; see `simlab.real_runner.networks.loading.NetworkCode.load`."""
     assert isinstance(reach, Eagle3Reach)
-    head = load_eagle3(place, dtype)
+    head = load_eagle3(asked.place, asked.dtype)
     return lambda _, target: eagle3_producer(head.to(target.device), target, reach)
 
 
@@ -249,33 +234,6 @@ def load(
 #
 # The law of depth d is that behind the first tokens of the depths above, so a row is a function of the text up to its
 # root, as a block drafter's row is; of the product of the laws only the chain itself is the head's own probability.
-
-
-@torch.inference_mode()
-def chain_logits(head: Eagle3Head, target: Target, roots: Tensor, text: ReadText) -> Tensor:
-    """The head's logits below some roots of one text, each depth behind the first tokens of those above.
-
-    Args:
-        head: and its target, whose embedding and output head it may borrow.
-        target: see there.
-        roots: int64 ``[N]``, absolute positions.
-        text: of it what lies before a root is seen; its outputs ``[N, H]`` are those at the position before each root.
-
-    Returns:
-        float32 ``[N, D, V_d]``, in the head's own vocabulary, where it has one.
-    """
-    growth = Growth(head, target, roots, text.outputs[:, None], text.past, 1)
-    above, laws = np.zeros((len(roots), 1), np.int64), [growth.logits()]
-    while len(laws) < head.config.depth:
-        growth.step(_first_tokens(head, laws[-1]), above)
-        laws.append(growth.logits())
-    return torch.cat(laws, dim=1)
-
-
-def _first_tokens(head: Eagle3Head, logits: Tensor) -> Ints:
-    """The first candidates ``[N, 1]`` of laws ``[N, 1, V_d]``, in the order of rows, as ids of the target."""
-    ids, _ = first_candidates(logits[:, 0].log_softmax(-1), 1)
-    return ids if head.vocabulary is None else head.vocabulary.to_target(ids)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -288,40 +246,52 @@ class Eagle3Chain:
     def columns(self, features: Tensor, tokens: Tensor, prompt_length: int, kept: KeptCandidates) -> DraftColumns:
         """The head's rows at every root of one text."""
         roots = torch.arange(prompt_length, len(tokens) - 1, device=tokens.device)
-        parts = _chains(self.head, self.target, features, tokens, roots)
-        return columns_of(parts, self.head.vocabulary, self.head.config.depth, tokens, kept)
+        return columns_of(
+            self._passes(features, tokens, roots), self.head.vocabulary, self.head.config.depth, tokens, kept
+        )
+
+    @torch.inference_mode()
+    def _passes(self, features: Tensor, tokens: Tensor, roots: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        if len(roots) == 0:
+            return
+        last, reach = len(tokens) - 1, Eagle3Reach(1, 1, max(1, self.head.config.depth - 1))
+        text = read_text(self.head, self.target, features[: last - 1], tokens[1:last], None)
+        for some in roots.split(min(_ROOTS_PER_PASS, roots_per_pass(self.head, reach, len(tokens)))):
+            yield some, self.logits(some, ReadText(text.past, text.outputs[some - 1]))
 
     def live(self, read: CandidatesRead, room: int) -> "LiveChain":
         """A text of which nothing is read yet."""
-        return LiveChain(self.head, self.target, read)
+        return LiveChain(self, read)
 
+    @torch.inference_mode()
+    def logits(self, roots: Tensor, text: ReadText) -> Tensor:
+        """The head's logits below some roots of one text, each depth behind the first tokens of those above.
 
-@torch.inference_mode()
-def _chains(
-    head: Eagle3Head, target: Target, features: Tensor, tokens: Tensor, roots: Tensor
-) -> Iterator[tuple[Tensor, Tensor]]:
-    if len(roots) == 0:
-        return
-    last = len(tokens) - 1
-    text = read_text(head, target, features[: last - 1], tokens[1:last], None)
-    per_pass = min(_ROOTS_PER_PASS, roots_per_pass(head, Eagle3Reach(1, 1, max(1, head.config.depth - 1)), len(tokens)))
-    for some in roots.split(per_pass):
-        yield some, chain_logits(head, target, some, ReadText(text.past, text.outputs[some - 1]))
+        Args:
+            roots: int64 ``[N]``, absolute positions.
+            text: of it what lies before a root is seen; its outputs ``[N, H]`` are those at the position before each
+                root.
+
+        Returns:
+            float32 ``[N, D, V_d]``, in the head's own vocabulary, where it has one.
+        """
+        growth = Growth(self.head, self.target, roots, text.outputs[:, None], text.past, 1)
+        above, laws = np.zeros((len(roots), 1), np.int64), [growth.logits()]
+        while len(laws) < self.head.config.depth:
+            # The first candidates in the order of rows.
+            ids, _ = first_candidates(laws[-1][:, 0].log_softmax(-1), 1)
+            growth.step(ids if self.head.vocabulary is None else self.head.vocabulary.to_target(ids), above)
+            laws.append(growth.logits())
+        return torch.cat(laws, dim=1)
 
 
 class LiveChain:
     """The head as the drafter of one text that is being written."""
 
-    def __init__(self, head: Eagle3Head, target: Target, read: CandidatesRead) -> None:
-        """Begin with nothing read of the text.
-
-        Args:
-            head: the drafter.
-            target: see there.
-            read: what is given at each depth.
-        """
-        self._head, self._target, self._wanted = head, target, read
-        self._text = GrowingText(head, target)
+    def __init__(self, own: Eagle3Chain, read: CandidatesRead) -> None:
+        """Begin with nothing read of the text; ``read`` is what is given at each depth."""
+        self._own, self._wanted = own, read
+        self._text = GrowingText(own.head, own.target)
 
     def read(self, features: Tensor) -> None:
         """Take in the tapped states ``[1, L, taps x H_t]`` of further tokens of the text."""
@@ -334,11 +304,11 @@ class LiveChain:
     @torch.inference_mode()
     def draft(self, committed: Ints) -> Drafted:
         """Draft below the last of the tokens of prompt and text, int32, all before it read."""
-        text = self._text.up_to_root(committed)
-        roots = torch.tensor([len(committed) - 1], device=text.outputs.device)
-        logits = chain_logits(self._head, self._target, roots, ReadText(text.past, text.outputs[-1:]))
-        found, own = first_marginals(logits[0], self._wanted), self._head.vocabulary
-        return Drafted(int(committed[-1]), len(committed) - 1, found if own is None else own.in_target(found))
+        text, root, own = self._text.up_to_root(committed), len(committed) - 1, self._own.head.vocabulary
+        roots = torch.tensor([root], device=text.outputs.device)
+        logits = self._own.logits(roots, ReadText(text.past, text.outputs[-1:]))
+        found = first_marginals(logits[0], self._wanted)
+        return Drafted(int(committed[-1]), root, found if own is None else own.in_target(found))
 
 
 def load_drafter(asked: Asked) -> Callable[[Target], Eagle3Head]:

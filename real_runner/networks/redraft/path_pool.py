@@ -26,65 +26,8 @@ from simlab.real_runner.networks.candidates import BaseCandidates, base_candidat
 from simlab.real_runner.networks.pools import beam_pools, joined_pools
 from simlab.real_runner.networks.producer import Drafted, OnDrafter
 from simlab.real_runner.networks.redraft.config import PathReach
-from simlab.real_runner.targets.model import Target
 from simlab.recorded import DraftRows
 from simlab.traces.channels.columns import PoolColumns
-
-
-@torch.inference_mode()
-def path_pools(
-    drafter: DFlashDrafter,
-    target: Target,
-    root_tokens: Tensor,
-    positions: Tensor,
-    context: DrafterContext,
-    base: BaseCandidates,
-    reach: PathReach,
-) -> PoolRows:
-    """The pools below some roots of one text: its own candidates of the first depth, then a pass a depth.
-
-    Args:
-        drafter: and its target, whose embedding and head it may borrow.
-        target: see there.
-        root_tokens: int64 ``[N]``.
-        positions: int64 ``[N]``, absolute.
-        context: of the text; a block sees what lies before its own root.
-        base: the drafter's first candidates below these roots, at least R.
-        reach: of the pools; no more than the drafter has.
-    """
-    paths = np.empty((len(positions), 1, 0), np.int64)
-
-    def behind(tokens: Ints, above: Longs) -> tuple[Ints, Floats]:
-        nonlocal paths
-        before = np.take_along_axis(paths, above[:, :, None], 1)
-        paths = np.concatenate([before, tokens[:, :, None]], axis=2, dtype=np.int64)
-        return _behind(drafter, target, root_tokens, positions, context, paths, reach.top_k)
-
-    first = base.ids[:, :1, : reach.top_k], base.log_probs[:, :1, : reach.top_k]
-    return beam_pools(first, behind, reach.beam, drafter.config.depth - 1)
-
-
-def _behind(
-    drafter: DFlashDrafter,
-    target: Target,
-    root_tokens: Tensor,
-    positions: Tensor,
-    context: DrafterContext,
-    paths: Longs,
-    top_k: int,
-) -> tuple[Ints, Floats]:
-    """The first tokens behind each path ``[N, b, i]``: ids in the target's vocabulary, and log-probabilities.
-
-    Returns:
-        int32 and float32 ``[N, b, R]``, on the grid, in the order of `simlab.sampling.candidates`.
-    """
-    num_roots, num_paths, length = paths.shape
-    filled = torch.from_numpy(paths.reshape(num_roots * num_paths, length)).to(positions.device)
-    roots, places = (one.repeat_interleave(num_paths) for one in (root_tokens, positions))
-    states = block_states(drafter, target, roots, places, context, filled)
-    ids, log_probs = first_of_all(drafter, target, states.after[:, length : length + 1], top_k)
-    return ids.reshape(num_roots, num_paths, -1), to_grid(log_probs).reshape(num_roots, num_paths, -1)
-
 
 # The channel of a block drafter that is run again behind each path: a pool of paths.
 
@@ -98,7 +41,7 @@ class PathProducer(OnDrafter[DFlashDrafter, PathReach]):
         device = drafted.states.after.device
         root, position = (torch.tensor([one], device=device) for one in (drafted.root_token, drafted.position))
         base = base_of(drafted.marginals, self.width)
-        pools = path_pools(self.drafter, self.target, root, position, drafted.context, base, self.own)
+        pools = self.pools(root, position, drafted.context, base)
         return pools.row(0, 0)
 
     @torch.inference_mode()
@@ -112,5 +55,31 @@ class PathProducer(OnDrafter[DFlashDrafter, PathReach]):
         context, parts = self.drafter.context(features[None]), list[PoolRows]()
         for first in range(0, num_roots, per_pass):
             some, part = roots[first : first + per_pass], base.part(first, first + per_pass)
-            parts.append(path_pools(self.drafter, self.target, tokens[some], some, context, part, self.own))
+            parts.append(self.pools(tokens[some], some, context, part))
         return PoolColumns.unlabelled(joined_pools(parts))
+
+    @torch.inference_mode()
+    def pools(self, root_tokens: Tensor, positions: Tensor, context: DrafterContext, base: BaseCandidates) -> PoolRows:
+        """The pools below some roots of one text: its own candidates of the first depth, then a pass a depth.
+
+        Args:
+            root_tokens: int64 ``[N]``.
+            positions: int64 ``[N]``, absolute.
+            context: of the text; a block sees what lies before its own root.
+            base: the drafter's first candidates below these roots, at least R.
+        """
+        paths, num_roots, top_k = np.empty((len(positions), 1, 0), np.int64), len(positions), self.own.top_k
+
+        def behind(tokens: Ints, above: Longs) -> tuple[Ints, Floats]:
+            nonlocal paths
+            before = np.take_along_axis(paths, above[:, :, None], 1)
+            paths = np.concatenate([before, tokens[:, :, None]], axis=2, dtype=np.int64)
+            num_paths, length = paths.shape[1:]
+            filled = torch.from_numpy(paths.reshape(num_roots * num_paths, length)).to(positions.device)
+            roots, places = (one.repeat_interleave(num_paths) for one in (root_tokens, positions))
+            states = block_states(self.drafter, self.target, roots, places, context, filled)
+            ids, log_probs = first_of_all(self.drafter, self.target, states.after[:, length : length + 1], top_k)
+            return ids.reshape(num_roots, num_paths, -1), to_grid(log_probs).reshape(num_roots, num_paths, -1)
+
+        first = base.ids[:, :1, :top_k], base.log_probs[:, :1, :top_k]
+        return beam_pools(first, behind, self.own.beam, self.drafter.config.depth - 1)

@@ -8,9 +8,8 @@ One arithmetic serves the dense record, with all beginnings at many roots, and a
 Letters: N roots, D depths of the chain, D2 of the second drafter, B beginnings, K tokens of a row, S rows of a root.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -32,85 +31,25 @@ from simlab.real_runner.drafters.text_context import TextContext
 from simlab.real_runner.networks.candidates import base_candidates, first_of_all, outside_log_mass
 from simlab.real_runner.networks.drafter import load_drafter
 from simlab.real_runner.networks.network import Reach
-from simlab.real_runner.networks.producer import Drafted, Stage, block_stage, check_makes
+from simlab.real_runner.networks.producer import ChannelAsked, Drafted, OnDrafter, WithModels, block_stage, check_makes
 from simlab.real_runner.networks.redraft.config import PathReach, RedraftReach, check_own_rows
 from simlab.real_runner.networks.redraft.path_pool import PathProducer
 from simlab.real_runner.targets.model import Target
 from simlab.recorded import DraftRows
 from simlab.traces.channels.columns import BranchColumns
 
-
-@torch.inference_mode()
-def redrafts(
-    drafter: DFlashDrafter,
-    target: Target,
-    root_tokens: Tensor,
-    positions: Tensor,
-    context: DrafterContext,
-    chains: Ints,
-    lengths: Sequence[int],
-    top_k: int,
-) -> tuple[BranchRows, Floats]:
-    """The branches below some roots of one text, all in one pass.
-
-    Args:
-        drafter: the second one, and its target, whose embedding and head it may borrow.
-        target: see there.
-        root_tokens: int64 ``[N]``.
-        positions: int64 ``[N]``, absolute.
-        context: of the text, as this drafter keeps it; a block sees what lies before its own root.
-        chains: int32 ``[N, D]``, of the first drafter.
-        lengths: of the beginnings, rising, each below D2.
-        top_k: K.
-
-    Returns:
-        the rows; float32 ``[N S]``, the log of the mass of each that is not kept.
-    """
-    config, device = drafter.config, positions.device
-    filled = np.arange(chains.shape[1]) < np.array(lengths, np.int64).reshape(-1, 1)
-    tokens = np.where(filled, chains[:, None], config.mask_token_id).astype(np.int64)
-    num_roots, num_blocks = len(chains), len(chains) * len(lengths)
-    slots = min(chains.shape[1], config.block_size - 1)
-    blocks = torch.full((num_roots, len(lengths), config.block_size), config.mask_token_id, device=device)
-    blocks[:, :, 0] = root_tokens[:, None]
-    blocks[:, :, 1 : 1 + slots] = torch.from_numpy(tokens[:, :, :slots]).to(device)
-    places = positions.repeat_interleave(len(lengths))
-    states = states_of_blocks(drafter, target, blocks.view(1, num_blocks, -1), places, context).after
-    behind = torch.arange(config.depth)[None] >= torch.tensor(lengths, dtype=torch.int64)[:, None]
-    said = states.view(num_roots, len(lengths), config.depth, -1)[:, behind.to(device)]
-    ids, log_probs = first_of_all(drafter, target, said, top_k)
-    of_roots = np.tile(np.array(lengths, np.int32), (num_roots, 1))
-    return BranchRows(of_roots, config.depth, ids, to_grid(log_probs)), outside_log_mass(log_probs)
-
-
 # The channel of a second drafter: redrafts behind beginnings of the first one's chain.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RedraftProducer:
-    """A second drafter, the target that it reads and borrows from, and how much it says.
+class RedraftProducer(OnDrafter[DFlashDrafter, RedraftReach]):
+    """A second drafter, with a context of its own, that says more behind the chain of a first one.
 
     Attributes:
-        drafter: the second one; it has a context of its own.
-        target: see there.
         base_depth: D, how far the first drafter looks ahead.
-        reach: of the branches; its depth is the second drafter's.
     """
 
-    drafter: DFlashDrafter
-    target: Target
     base_depth: int
-    reach: RedraftReach
-
-    @property
-    def kind(self) -> str:
-        """The kind of this channel."""
-        return self.reach.kind
-
-    @property
-    def width(self) -> int:
-        """Candidates of each depth of the first drafter that it reads."""
-        return self.reach.width
 
     @property
     def taps(self) -> tuple[int, ...]:
@@ -155,11 +94,42 @@ class RedraftProducer:
         context, parts, outside = self.drafter.context(features[None]), list[BranchRows](), [np.empty(0, np.float32)]
         for first in range(0, num_roots, per_pass):
             some, chain = roots[first : first + per_pass], chains[first : first + per_pass]
-            settings = lengths, self.reach.top_k
-            made, mass = redrafts(self.drafter, self.target, tokens[some], some, context, chain, *settings)
+            made, mass = self.redrafts(tokens[some], some, context, chain, lengths)
             parts.append(made)
             outside.append(mass)
         return BranchColumns(join_branches(parts) if parts else self._nothing(len(lengths)), np.concatenate(outside))
+
+    @torch.inference_mode()
+    def redrafts(
+        self, root_tokens: Tensor, positions: Tensor, context: DrafterContext, chains: Ints, lengths: Sequence[int]
+    ) -> tuple[BranchRows, Floats]:
+        """The branches below some roots of one text, all in one pass.
+
+        Args:
+            root_tokens: int64 ``[N]``.
+            positions: int64 ``[N]``, absolute.
+            context: of the text, as this drafter keeps it; a block sees what lies before its own root.
+            chains: int32 ``[N, D]``, of the first drafter.
+            lengths: of the beginnings, rising, each below D2.
+
+        Returns:
+            the rows; float32 ``[N S]``, the log of the mass of each that is not kept.
+        """
+        config, device = self.drafter.config, positions.device
+        filled = np.arange(chains.shape[1]) < np.array(lengths, np.int64).reshape(-1, 1)
+        tokens = np.where(filled, chains[:, None], config.mask_token_id).astype(np.int64)
+        num_roots, num_blocks = len(chains), len(chains) * len(lengths)
+        slots = min(chains.shape[1], config.block_size - 1)
+        blocks = torch.full((num_roots, len(lengths), config.block_size), config.mask_token_id, device=device)
+        blocks[:, :, 0] = root_tokens[:, None]
+        blocks[:, :, 1 : 1 + slots] = torch.from_numpy(tokens[:, :, :slots]).to(device)
+        places = positions.repeat_interleave(len(lengths))
+        states = states_of_blocks(self.drafter, self.target, blocks.view(1, num_blocks, -1), places, context).after
+        behind = torch.arange(config.depth)[None] >= torch.tensor(lengths, dtype=torch.int64)[:, None]
+        said = states.view(num_roots, len(lengths), config.depth, -1)[:, behind.to(device)]
+        ids, log_probs = first_of_all(self.drafter, self.target, said, self.reach.top_k)
+        of_roots = np.tile(np.array(lengths, np.int32), (num_roots, 1))
+        return BranchRows(of_roots, config.depth, ids, to_grid(log_probs)), outside_log_mass(log_probs)
 
     def _nothing(self, num_lengths: int) -> BranchRows:
         """The rows of a text without roots."""
@@ -203,22 +173,19 @@ class RedraftText:
         context = self._text.context()
         device = context.keys[0].device
         root, position = (torch.tensor([one], device=device) for one in (drafted.root_token, drafted.position))
-        settings = wanted, made.reach.top_k
-        rows, _ = redrafts(made.drafter, made.target, root, position, context, chain[None], *settings)
+        rows, _ = made.redrafts(root, position, context, chain[None], wanted)
         return rows.row(0, 0)
 
 
-def load(
-    place: Path, reach: Reach, dtype: torch.dtype, stage: Stage | None, digest: str
-) -> Callable[[Stage | None, Target], RedraftProducer | PathProducer]:
+def load(asked: ChannelAsked, reach: Reach) -> WithModels:
     """A drafter that redrafts, or makes pools; see `simlab.real_runner.networks.loading.NetworkCode.load`."""
-    first, is_first = block_stage(stage), checkpoint_digest(place) == digest
+    first, is_first = block_stage(asked.stage), checkpoint_digest(asked.place) == asked.digest
     if isinstance(reach, PathReach):
-        check_own_rows(str(place), reach.settings(first.config.depth), is_first)
+        check_own_rows(str(asked.place), reach.settings(first.config.depth), is_first)
         return lambda its, target: PathProducer(block_stage(its), target, reach)
     assert isinstance(reach, RedraftReach)
     reach.lengths(first.config.depth)
-    second = load_drafter(place, dtype)
+    second = load_drafter(asked.place, asked.dtype)
     return lambda its, target: _redraft_producer(second, block_stage(its), target, reach, is_first)
 
 
@@ -238,4 +205,4 @@ def _redraft_producer(
         raise ModelError(
             f"the second drafter was asked for {reach.top_k} tokens a row, and has {num_tokens}; give a smaller top_k"
         )
-    return RedraftProducer(second.to(target.device), target, first.config.depth, reach)
+    return RedraftProducer(second.to(target.device), target, reach, first.config.depth)

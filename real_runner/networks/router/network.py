@@ -4,7 +4,7 @@ After WhiFlash (2026, arXiv 2606.07710), whose network was not published; this o
 candidate of any drafter, so that only the route that is taken need draft.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from simlab.policy import ChannelNeed
 from simlab.real_runner.checkpoints.files import loaded_tensors, write_checkpoint
 from simlab.real_runner.networks.network import Reach
 from simlab.real_runner.networks.parts import checked_network
-from simlab.real_runner.networks.producer import Stage, check_makes
+from simlab.real_runner.networks.producer import ChannelAsked, WithModels, check_makes
 from simlab.real_runner.networks.router.config import NUM_BESIDE, RouterConfig, router_to_json
 from simlab.real_runner.targets.model import Target, entropies_of
 from simlab.traces.channels.columns import FeatureColumns
@@ -160,9 +160,7 @@ def save_router(network: RouterNetwork, folder: Path) -> None:
     write_checkpoint(folder, network.state_dict(), torch.float32, router_to_json(network.config))
 
 
-def load(
-    place: Path, reach: Reach, dtype: torch.dtype, stage: Stage | None, digest: str
-) -> Callable[[Stage | None, Target], RouterProducer]:
+def load(asked: ChannelAsked, reach: Reach) -> WithModels:
     """The network of a checkpoint; see `simlab.real_runner.networks.loading.NetworkCode.load`."""
-    network = load_router(place)
+    network = load_router(asked.place)
     return lambda _, target: RouterProducer(network.to(target.device), target)

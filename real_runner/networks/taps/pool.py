@@ -7,9 +7,7 @@ with one.
 Letters: N roots, D depths, n nodes of a pool, P of them that may have children, the root counted, H hidden size.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -27,7 +25,7 @@ from simlab.real_runner.drafters.ranked import blocks_per_pass, first_candidates
 from simlab.real_runner.networks.candidates import BaseCandidates, base_of
 from simlab.real_runner.networks.network import Reach
 from simlab.real_runner.networks.pools import joined_pools
-from simlab.real_runner.networks.producer import Drafted, OnDrafter, Stage, block_stage
+from simlab.real_runner.networks.producer import ChannelAsked, Drafted, OnDrafter, WithModels, block_stage
 from simlab.real_runner.networks.taps.config import PoolReach
 from simlab.real_runner.networks.taps.scorer import ScorerInputs, TapsScorer, load_scorer
 from simlab.real_runner.targets.model import Target
@@ -189,36 +187,6 @@ def _spread(base: BaseCandidates) -> Doubles:
     return np.stack([-(probs * log_probs).sum(-1), gap, probs.sum(-1)], axis=-1)
 
 
-@torch.inference_mode()
-def scored_pools(
-    scorer: TapsScorer,
-    drafter: DFlashDrafter,
-    target: Target,
-    states: BlockStates,
-    root_tokens: Ints,
-    base: BaseCandidates,
-    reach: PoolReach,
-) -> PoolRows:
-    """The pools below some roots.
-
-    Args:
-        scorer: and its drafter and target, whose embedding it borrows.
-        drafter: see there.
-        target: see there.
-        states: of the drafter's pass, of N roots.
-        root_tokens: int32 ``[N]``.
-        base: the drafter's first candidates below these roots, ``reach.width`` of each depth.
-        reach: of the pools; no more than the drafter has.
-    """
-    nodes = beam_nodes(base, reach)
-    scores, _ = scorer(scorer_inputs(drafter, target, states, root_tokens, base, nodes))
-    log_probs = scores.cpu().numpy()
-    if not np.isfinite(log_probs).all():
-        raise ModelError(NO_LAWS)
-    # Marginals are rounded to the grid, so that all children of a node may have a hair more than 1.
-    return pools_of(nodes, to_grid(np.minimum(log_probs, 0.0)))
-
-
 # The channel of a TAPS scorer.
 
 
@@ -234,7 +202,7 @@ class TapsProducer(OnDrafter[DFlashDrafter, PoolReach]):
 
     def at_root(self, drafted: Drafted) -> Channel:
         """The pool at one root, in a round; see `Producer.at_root`."""
-        return self._pools(drafted.states, drafted.root, base_of(drafted.marginals, self.width)).row(0, 0)
+        return self.pools(drafted.states, drafted.root, base_of(drafted.marginals, self.width)).row(0, 0)
 
     def columns(self, features: Tensor, tokens: Tensor, rows: DraftRows) -> PoolColumns:
         """The pools at every root of one text; see `Producer.columns`."""
@@ -245,16 +213,28 @@ class TapsProducer(OnDrafter[DFlashDrafter, PoolReach]):
             max(1, _NUMBERS_PER_PASS // (self.own.num_scores(config.depth) * config.hidden_size)),
         )
         passes = draft_states(self.drafter, self.target, features, tokens, roots, per_pass)
-        return PoolColumns.unlabelled(joined_pools([self._pools(*one) for one in self.along(passes, tokens, rows)]))
+        return PoolColumns.unlabelled(joined_pools([self.pools(*one) for one in self.along(passes, tokens, rows)]))
 
-    def _pools(self, states: BlockStates, root_tokens: Ints, base: BaseCandidates) -> PoolRows:
-        return scored_pools(self.scorer, self.drafter, self.target, states, root_tokens, base, self.own)
+    @torch.inference_mode()
+    def pools(self, states: BlockStates, root_tokens: Ints, base: BaseCandidates) -> PoolRows:
+        """The pools below some roots.
+
+        Args:
+            states: of the drafter's pass, of N roots.
+            root_tokens: int32 ``[N]``.
+            base: the drafter's first candidates below these roots, `width` of each depth.
+        """
+        nodes = beam_nodes(base, self.own)
+        scores, _ = self.scorer(scorer_inputs(self.drafter, self.target, states, root_tokens, base, nodes))
+        log_probs = scores.cpu().numpy()
+        if not np.isfinite(log_probs).all():
+            raise ModelError(NO_LAWS)
+        # Marginals are rounded to the grid, so that all children of a node may have a hair more than 1.
+        return pools_of(nodes, to_grid(np.minimum(log_probs, 0.0)))
 
 
-def load(
-    place: Path, reach: Reach, dtype: torch.dtype, stage: Stage | None, digest: str
-) -> Callable[[Stage | None, Target], TapsProducer]:
+def load(asked: ChannelAsked, reach: Reach) -> WithModels:
     """The scorer of a checkpoint; see `simlab.real_runner.networks.loading.NetworkCode.load`."""
     assert isinstance(reach, PoolReach)
-    scorer = load_scorer(place, block_stage(stage), digest)[0]
+    scorer = load_scorer(asked.place, block_stage(asked.stage), asked.digest)[0]
     return lambda its, target: TapsProducer(block_stage(its), target, reach, scorer.to(target.device))

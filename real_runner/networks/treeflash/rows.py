@@ -6,9 +6,7 @@ drafter's own marginals, which the head does not change.
 Letters: N roots, D depths, M tokens above, R tokens of a row, S = 1 + (D - 1) M rows of a root, H hidden size.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,7 +17,7 @@ from simlab.channels import Channel, TransitionRows
 from simlab.errors import ModelError
 from simlab.grid import STEPS_PER_NAT, to_grid
 from simlab.policy import ChannelNeed
-from simlab.real_runner.drafters.dense import BlockStates, Outputs, draft_states, embedded_tokens, finished_logits
+from simlab.real_runner.drafters.dense import BlockStates, draft_states, embedded_tokens, finished_logits
 from simlab.real_runner.drafters.places import NO_LAWS
 from simlab.real_runner.drafters.ranked import blocks_per_pass
 from simlab.real_runner.networks.adapter.masked import OwnDrafter
@@ -31,7 +29,7 @@ from simlab.real_runner.networks.candidates import (
     outside_log_mass,
 )
 from simlab.real_runner.networks.network import Reach
-from simlab.real_runner.networks.producer import Drafted, OnDrafter, Stage, block_stage
+from simlab.real_runner.networks.producer import ChannelAsked, Drafted, OnDrafter, Stage, WithModels, block_stage
 from simlab.real_runner.networks.treeflash.config import HeadReach
 from simlab.real_runner.networks.treeflash.head import TreeFlashHead, load_head
 from simlab.real_runner.targets.model import Target
@@ -53,60 +51,6 @@ class HeadRows:
 
     transitions: TransitionRows
     outside_log_mass: Floats
-
-
-@torch.inference_mode()
-def head_rows(
-    head: TreeFlashHead,
-    drafter: Outputs,
-    target: Target,
-    states: BlockStates,
-    root_tokens: Ints,
-    base: BaseCandidates,
-    reach: HeadReach,
-) -> HeadRows:
-    """What a head says below some roots.
-
-    Args:
-        head: and its drafter and target, whose embedding, norm and output head it borrows.
-        drafter: see there.
-        target: see there.
-        states: of the drafter's pass, of N roots.
-        root_tokens: int32 ``[N]``.
-        base: the drafter's first candidates below these roots, at least ``reach.width`` of each depth.
-        reach: tokens above, and of a row.
-    """
-    num_tokens = drafter.config.draft_vocab_size or drafter.config.vocab_size
-    if max(reach.top_k, reach.width) > num_tokens:
-        raise ModelError(
-            f"the head was asked for {max(reach.top_k, reach.width)} tokens, and the drafter has {num_tokens}; ask for "
-            "fewer"
-        )
-    slots = np.repeat(np.arange(base.depth), reach.rows_of_depths(base.depth))
-    above = np.concatenate([root_tokens[:, None], base.ids[:, :-1, : reach.previous].reshape(len(base), -1)], axis=1)
-    tokens, places = (torch.from_numpy(one.astype(np.int64)).to(states.before.device) for one in (above, slots))
-    embedded = embedded_tokens(drafter, target, tokens).to(states.before.dtype)
-    corrected = drafter.norm(head(states.before, states.after, embedded, places))
-    if reach.candidates is None:
-        ids, log_probs = first_of_all(drafter, target, corrected, reach.top_k)
-    else:
-        ids, log_probs = _of_candidates(drafter, target, corrected, base, reach)
-    num_rows = np.tile(np.array(reach.rows_of_depths(base.depth), np.int32), (len(base), 1))
-    previous = np.ascontiguousarray(above[:, 1:]).ravel()
-    transitions = TransitionRows(num_rows, previous, ids, to_grid(log_probs))
-    return HeadRows(transitions, outside_log_mass(log_probs))
-
-
-def _of_candidates(
-    drafter: Outputs, target: Target, states: Tensor, base: BaseCandidates, reach: HeadReach
-) -> tuple[Ints, Doubles]:
-    """The first of the drafter's own candidates of its depth after each state ``[N, S, H]``, likewise."""
-    sizes = reach.rows_of_depths(base.depth)
-    slots = np.repeat(np.arange(base.depth), sizes)
-    ids, theirs = base.ids[..., : reach.candidates], base.log_probs[..., : reach.candidates]
-    scored = _candidate_logits(drafter, target, states, ids, sizes).double()
-    on_its_device = candidates_by_numpy if scored.device.type == "cpu" else candidates_on_device
-    return on_its_device(scored, ids[:, slots], theirs, slots, reach.top_k)
 
 
 def candidates_by_numpy(scored: Tensor, ids: Ints, theirs: Floats, slots: Longs, top_k: int) -> tuple[Ints, Doubles]:
@@ -140,21 +84,6 @@ def candidates_on_device(scored: Tensor, ids: Ints, theirs: Floats, slots: Longs
     return first_on_device([log_probs.flatten(0, 1)], top_k, below.flatten(0, 1))
 
 
-def _candidate_logits(drafter: Outputs, target: Target, states: Tensor, candidates: Ints, sizes: list[int]) -> Tensor:
-    """float32 ``[N, S, C]``: the candidates ``[N, D, C]`` of each depth, scored by the states ``[N, S, H]`` of it."""
-    own, head = drafter.vocabulary, drafter.lm_head or target.head
-    weight, bias = head.weight, getattr(head, "bias", None)
-    assert isinstance(weight, Tensor)
-    rows = torch.from_numpy((candidates if own is None else own.to_draft(candidates)).astype(np.int64))
-    matrices = weight[rows.to(weight.device)].to(states.device).transpose(-1, -2)
-    of_depths = zip(states.split(sizes, dim=1), matrices.unbind(1), strict=True)
-    logits = torch.cat([some @ matrix for some, matrix in of_depths], dim=1).float()
-    if isinstance(bias, Tensor):
-        added = bias[rows.to(bias.device)].to(states.device).float()
-        logits = logits + added.repeat_interleave(torch.tensor(sizes, device=added.device), dim=1)
-    return finished_logits(drafter, logits)
-
-
 def _places(log_probs: Doubles, ids: Ints) -> Longs:
     """Each token's place in the order of its row as one integer: grid steps below 0, then the id."""
     steps = np.rint(to_grid(log_probs).astype(np.float64) * -STEPS_PER_NAT).astype(np.int64)
@@ -185,7 +114,7 @@ class TreeFlashProducer(OnDrafter[Stage, HeadReach]):
     def at_root(self, drafted: Drafted) -> Channel:
         """The transitions at one root, in a round; see `Producer.at_root`."""
         base = base_of(drafted.marginals, self.width)
-        return self._rows(drafted.states, drafted.root, base).transitions.row(0, 0)
+        return self.rows(drafted.states, drafted.root, base).transitions.row(0, 0)
 
     def columns(self, features: Tensor, tokens: Tensor, rows: DraftRows) -> TransitionColumns:
         """The transitions at every root of one text; see `Producer.columns`."""
@@ -201,10 +130,47 @@ class TreeFlashProducer(OnDrafter[Stage, HeadReach]):
             passes = self.drafter.draft_states(tokens, roots, per_pass)
         else:
             passes = draft_states(block_stage(self.drafter), self.target, features, tokens, roots, per_pass)
-        return _joined([self._rows(*one) for one in self.along(passes, tokens, rows)])
+        return _joined([self.rows(*one) for one in self.along(passes, tokens, rows)])
 
-    def _rows(self, states: BlockStates, root_tokens: Ints, base: BaseCandidates) -> HeadRows:
-        return head_rows(self.head, self.drafter, self.target, states, root_tokens, base, self.own)
+    @torch.inference_mode()
+    def rows(self, states: BlockStates, root_tokens: Ints, base: BaseCandidates) -> HeadRows:
+        """What the head says below some roots.
+
+        Args:
+            states: of the drafter's pass, of N roots.
+            root_tokens: int32 ``[N]``.
+            base: the drafter's first candidates below these roots, at least `width` of each depth.
+        """
+        reach, sizes = self.own, self.own.rows_of_depths(base.depth)
+        slots, tokens = np.repeat(np.arange(base.depth), sizes), base.ids[:, :-1, : reach.previous]
+        above = np.concatenate([root_tokens[:, None], tokens.reshape(len(base), -1)], axis=1)
+        ids_above, places = (torch.from_numpy(one.astype(np.int64)).to(states.before.device) for one in (above, slots))
+        embedded = embedded_tokens(self.drafter, self.target, ids_above).to(states.before.dtype)
+        corrected = self.drafter.norm(self.head(states.before, states.after, embedded, places))
+        if reach.candidates is None:
+            ids, log_probs = first_of_all(self.drafter, self.target, corrected, reach.top_k)
+        else:
+            ids, theirs = base.ids[..., : reach.candidates], base.log_probs[..., : reach.candidates]
+            scored = self._candidate_logits(corrected, ids, sizes).double()
+            on_its_device = candidates_by_numpy if scored.device.type == "cpu" else candidates_on_device
+            ids, log_probs = on_its_device(scored, ids[:, slots], theirs, slots, reach.top_k)
+        num_rows = np.tile(np.array(sizes, np.int32), (len(base), 1))
+        previous = np.ascontiguousarray(above[:, 1:]).ravel()
+        return HeadRows(TransitionRows(num_rows, previous, ids, to_grid(log_probs)), outside_log_mass(log_probs))
+
+    def _candidate_logits(self, states: Tensor, candidates: Ints, sizes: list[int]) -> Tensor:
+        """float32 ``[N, S, C]``: the candidates ``[N, D, C]`` of each depth, scored by its states ``[N, S, H]``."""
+        own, head = self.drafter.vocabulary, self.drafter.lm_head or self.target.head
+        weight, bias = head.weight, getattr(head, "bias", None)
+        assert isinstance(weight, Tensor)
+        rows = torch.from_numpy((candidates if own is None else own.to_draft(candidates)).astype(np.int64))
+        matrices = weight[rows.to(weight.device)].to(states.device).transpose(-1, -2)
+        of_depths = zip(states.split(sizes, dim=1), matrices.unbind(1), strict=True)
+        logits = torch.cat([some @ matrix for some, matrix in of_depths], dim=1).float()
+        if isinstance(bias, Tensor):
+            added = bias[rows.to(bias.device)].to(states.device).float()
+            logits = logits + added.repeat_interleave(torch.tensor(sizes, device=added.device), dim=1)
+        return finished_logits(self.drafter, logits)
 
 
 def _roots_per_pass(head: TreeFlashHead, depth: int, reach: HeadReach) -> int:
@@ -227,13 +193,11 @@ def _joined(parts: list[HeadRows]) -> TransitionColumns:
     return TransitionColumns(joined, np.concatenate([part.outside_log_mass for part in parts]))
 
 
-def load(
-    place: Path, reach: Reach, dtype: torch.dtype, stage: Stage | None, digest: str
-) -> Callable[[Stage | None, Target], TreeFlashProducer]:
+def load(asked: ChannelAsked, reach: Reach) -> WithModels:
     """The head of a checkpoint; see `simlab.real_runner.networks.loading.NetworkCode.load`."""
     assert isinstance(reach, HeadReach)
-    assert stage is not None
-    head = load_head(place, stage, digest, dtype)
+    assert asked.stage is not None
+    head = load_head(asked.place, asked.stage, asked.digest, asked.dtype)
 
     def on(its: Stage | None, target: Target) -> TreeFlashProducer:
         assert its is not None

@@ -37,7 +37,7 @@ from simlab.real_runner.networks.drafter import find_drafter, load_drafter
 from simlab.real_runner.networks.known import network_of, read_fields
 from simlab.real_runner.networks.loading import load_producer, reach_of
 from simlab.real_runner.networks.network import Reach
-from simlab.real_runner.networks.producer import Producer, RootProducer, StagedProducer, TextProducer
+from simlab.real_runner.networks.producer import RootProducer, StagedProducer, TextProducer
 from simlab.real_runner.networks.redraft.config import check_own_rows
 from simlab.real_runner.record.answers import RecordingProgress
 from simlab.real_runner.record.manifests import draft_set_of
@@ -219,22 +219,10 @@ def _on_drafter(
     assert not isinstance(producer, TextProducer | RootProducer)
     taps = producer.taps if isinstance(producer, StagedProducer) else models.drafter.config.target_layer_ids
     info = ChannelInfo(reach.kind, model, name, trace.draft_ids[name], reach.settings(base.depth), dtype)
-    return _along_rows(options, trace, info, models.target, producer, taps)
-
-
-def _along_rows(
-    options: ChannelOptions,
-    trace: Trace,
-    info: ChannelInfo,
-    target: Target,
-    producer: Producer | StagedProducer,
-    taps: Sequence[int],
-) -> Addition[ChannelColumns]:
-    """What a producer makes beside the rows of a draft set, from states behind some layers of the target."""
 
     def columns(recorded: RecordedSequence) -> ChannelColumns:
         assert recorded.rows is not None
-        tokens, features = _read(target, taps, recorded)
+        tokens, features = _read(models.target, taps, recorded)
         return producer.columns(features, tokens, recorded.rows)
 
     return _channel_addition(options, trace, info, columns)

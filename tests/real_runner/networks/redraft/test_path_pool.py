@@ -21,7 +21,7 @@ from simlab.real_runner.drafters.dense import logits_of
 from simlab.real_runner.drafters.dflash import DrafterContext
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks.redraft.config import PathReach
-from simlab.real_runner.networks.redraft.path_pool import path_pools
+from simlab.real_runner.networks.redraft.path_pool import PathProducer
 from simlab.real_runner.record.record import forward_text
 
 REACHES = [PathReach(3, 4), PathReach(1, 1), PathReach(1, 5), PathReach(6, 2), PathReach(2, 23)]
@@ -45,7 +45,8 @@ def context_of(models: Models) -> DrafterContext:
 def pools_at(models: Models, roots: torch.Tensor, reach: PathReach) -> PoolRows:
     _, marginals, _ = drafted(models)
     base = base_at([marginals[int(root) - PROMPT_LENGTH] for root in roots], VOCAB_SIZE)
-    return path_pools(models.block_drafter, models.target, TEXT[roots], roots, context_of(models), base, reach)
+    producer = PathProducer(models.block_drafter, models.target, reach)
+    return producer.pools(TEXT[roots], roots, context_of(models), base)
 
 
 @torch.inference_mode()

@@ -28,7 +28,7 @@ from simlab.real_runner.models import Models
 from simlab.real_runner.networks.candidates import BaseCandidates, base_of
 from simlab.real_runner.networks.producer import Drafted
 from simlab.real_runner.networks.taps.config import PoolReach, ScorerSizes
-from simlab.real_runner.networks.taps.pool import TapsProducer, beam_nodes, pools_of, scored_pools, scorer_inputs
+from simlab.real_runner.networks.taps.pool import TapsProducer, beam_nodes, pools_of, scorer_inputs
 from simlab.real_runner.networks.taps.scorer import ScorerInputs, TapsScorer
 
 REACHES = [PoolReach(4, 6), PoolReach(9, 3), PoolReach(1, 1), PoolReach(40, 23)]
@@ -116,9 +116,8 @@ def models_of(dtype: torch.dtype = torch.float64) -> Models:
 
 def pools_for(models: Models, scorer: TapsScorer, reach: PoolReach) -> PoolRows:
     states, marginals, roots = drafted(models)
-    return scored_pools(
-        scorer, models.block_drafter, models.target, states, roots, base_at(marginals, reach.width), reach
-    )
+    producer = TapsProducer(models.block_drafter, models.target, reach, scorer)
+    return producer.pools(states, roots, base_at(marginals, reach.width))
 
 
 def untrained(models: Models) -> TapsScorer:

@@ -25,9 +25,9 @@ from simlab.real_runner.networks.treeflash.config import HeadReach
 from simlab.real_runner.networks.treeflash.head import TreeFlashHead
 from simlab.real_runner.networks.treeflash.rows import (
     HeadRows,
+    TreeFlashProducer,
     candidates_by_numpy,
     candidates_on_device,
-    head_rows,
 )
 from simlab.real_runner.record.record import forward_text
 
@@ -38,7 +38,8 @@ def models_of(family: str = "qwen3", dtype: torch.dtype = torch.float64) -> Mode
 
 def rows_of(models: Models, head: TreeFlashHead, reach: HeadReach) -> HeadRows:
     states, marginals, roots = drafted(models)
-    return head_rows(head, models.block_drafter, models.target, states, roots, base_at(marginals, reach.width), reach)
+    producer = TreeFlashProducer(models.block_drafter, models.target, reach, head)
+    return producer.rows(states, roots, base_at(marginals, reach.width))
 
 
 def by_hand(models: Models, head: TreeFlashHead, reach: HeadReach) -> list[list[Row]]:
@@ -135,7 +136,7 @@ def test_dense_rows_are_those_of_one_root(reach: HeadReach, dtype: torch.dtype) 
         context = models.block_drafter.context(features[None, : PROMPT_LENGTH + t])
         states = block_states(models.block_drafter, models.target, TEXT[position], position, context)
         first = base_of(base, reach.width)
-        live = head_rows(head, models.block_drafter, models.target, states, np.array([root]), first, reach)
+        live = TreeFlashProducer(models.block_drafter, models.target, reach, head).rows(states, np.array([root]), first)
         one = live.transitions.row(0, 0)
         assert one.previous.tolist() == dense[t].previous.tolist()
         assert np.abs(one.log_probs - dense[t].log_probs).max() < 1e-4
@@ -207,11 +208,12 @@ def test_a_drafter_with_tokens_of_its_own_is_read_in_the_targets() -> None:
         own = Marginals(marginals[0].ids[odd], marginals[0].log_probs[odd], np.arange(5, dtype=np.int32) * len(ids))
         one = BlockStates(states.before[:1], states.after[:1])
         for reach in (HeadReach(3, 5), HeadReach(3, 5, candidates=7)):
-            found = head_rows(head, drafter, models.target, one, roots[:1], base_of(own, reach.width), reach)
+            producer = TreeFlashProducer(drafter, models.target, reach, head)
+            found = producer.rows(one, roots[:1], base_of(own, reach.width))
             assert np.isin(found.transitions.ids, ids).all()
             assert np.isin(found.transitions.previous, ids).all()
         first = [(token, said) for token, said in zip(*plain[0][0][:2], strict=True) if token in ids]
-        full = head_rows(head, drafter, models.target, one, roots[:1], base_of(own, 3), HeadReach(3, 5))
+        full = TreeFlashProducer(drafter, models.target, HeadReach(3, 5), head).rows(one, roots[:1], base_of(own, 3))
         assert full.transitions.ids[0].tolist() == [token for token, _ in first][:5]
     finally:
         drafter.config, drafter.lm_head, drafter.vocabulary = config, None, None
