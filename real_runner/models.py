@@ -13,8 +13,7 @@ from simlab.real_runner.execution.compiled_layers import prepare
 from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.networks.adapter.masked import OwnDrafter
-from simlab.real_runner.networks.drafter import find_drafter
-from simlab.real_runner.networks.drafts import AnyDrafter, Asked, Drafts
+from simlab.real_runner.networks.drafter import AnyDrafter, Asked, Drafts, find_drafter
 from simlab.real_runner.networks.loading import drafts_of, load_drafter
 from simlab.real_runner.networks.producer import AnyProducer
 from simlab.real_runner.targets.dumped_states import DumpedStates

@@ -19,7 +19,7 @@ from simlab.real_runner.drafters.ranked import CandidatesRead
 from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks.adapter.masked import LiveMasks
-from simlab.real_runner.networks.drafts import LiveDraft
+from simlab.real_runner.networks.drafter import LiveDraft
 from simlab.real_runner.networks.producer import (
     AnyProducer,
     Drafted,

@@ -12,9 +12,8 @@ from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_fi
 from simlab.real_runner.checkpoints.layout import Fields
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.networks.adapter.masked import OwnDrafter
-from simlab.real_runner.networks.drafter import check_fit
+from simlab.real_runner.networks.drafter import AnyDrafter, Asked, BlockDrafts, Drafts, check_fit
 from simlab.real_runner.networks.drafter import load_drafter as load_block_drafter
-from simlab.real_runner.networks.drafts import AnyDrafter, Asked, BlockDrafts, Drafts
 from simlab.real_runner.networks.known import NETWORKS, network_of, read_fields
 from simlab.real_runner.networks.network import Network, Reach, Settings
 from simlab.real_runner.networks.producer import ChannelAsked, Stage, WithModels

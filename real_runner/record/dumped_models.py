@@ -10,8 +10,7 @@ from torch import Tensor
 from simlab.errors import ModelError
 from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.models import Models, check_device, dtype_of, settle_device
-from simlab.real_runner.networks.drafter import find_drafter
-from simlab.real_runner.networks.drafts import Asked
+from simlab.real_runner.networks.drafter import Asked, find_drafter
 from simlab.real_runner.networks.loading import load_drafter
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.prompts import PromptRecord

@@ -21,8 +21,7 @@ from simlab.real_runner.checkpoints.contents import config_file, packaged_checkp
 from simlab.real_runner.drafters.config import DFlashConfig, MadeForTarget, check_sizes
 from simlab.real_runner.drafters.ranked import blocks_per_pass
 from simlab.real_runner.models import dtype_of
-from simlab.real_runner.networks.drafter import find_drafter
-from simlab.real_runner.networks.drafts import DraftConfig
+from simlab.real_runner.networks.drafter import DraftConfig, find_drafter
 from simlab.real_runner.networks.known import network_of, read_config, read_fields, trees_bytes
 from simlab.real_runner.record.dry_run import size_text
 from simlab.real_runner.record.options import RecordOptions

@@ -17,15 +17,13 @@ from simlab.real_runner.networks.eagle3.config import Eagle3Reach
 from simlab.real_runner.networks.eagle3.pool import eagle3_producer
 from simlab.real_runner.networks.producer import AnyProducer
 from simlab.real_runner.networks.redraft.config import PathReach, RedraftReach
-from simlab.real_runner.networks.redraft.path_pool import PathProducer
-from simlab.real_runner.networks.redraft.redrafts import RedraftProducer
+from simlab.real_runner.networks.redraft.redrafts import PathProducer, RedraftProducer
 from simlab.real_runner.networks.router.config import RouterConfig
 from simlab.real_runner.networks.router.network import RouterNetwork, RouterProducer
 from simlab.real_runner.networks.taps.config import PoolReach
 from simlab.real_runner.networks.taps.pool import TapsProducer
 from simlab.real_runner.networks.treeflash.config import HeadReach
-from simlab.real_runner.networks.treeflash.head import TreeFlashHead
-from simlab.real_runner.networks.treeflash.rows import TreeFlashProducer
+from simlab.real_runner.networks.treeflash.head import TreeFlashHead, TreeFlashProducer
 from simlab.real_runner.targets.model import Target
 
 INNER_SIZE = 16

@@ -24,7 +24,7 @@ from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.drafters.ranked import CandidatesRead, blocks_per_pass, columns_of, first_marginals
 from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.networks.adapter.gated import GatedAdapter, MaskRows, adapted, load_adapter
-from simlab.real_runner.networks.drafts import Asked
+from simlab.real_runner.networks.drafter import Asked
 from simlab.real_runner.networks.producer import Drafted
 from simlab.real_runner.targets.model import Target
 from simlab.traces.format.frames import DraftColumns

@@ -27,7 +27,7 @@ from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.drafters.ranked import CandidatesRead, columns_of, first_candidates, first_marginals
 from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.networks.candidates import first_of_laws
-from simlab.real_runner.networks.drafts import Asked
+from simlab.real_runner.networks.drafter import Asked
 from simlab.real_runner.networks.eagle3.config import Eagle3Reach
 from simlab.real_runner.networks.eagle3.head import (
     WEIGHTS_PER_PASS,
@@ -238,7 +238,7 @@ def load(asked: ChannelAsked, reach: Reach) -> WithModels:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Eagle3Chain:
-    """A head as what drafts, see `simlab.real_runner.networks.drafts.Drafts`."""
+    """A head as what drafts, see `simlab.real_runner.networks.drafter.Drafts`."""
 
     head: Eagle3Head
     target: Target

@@ -194,7 +194,7 @@ TREEFLASH = Network(
     ),
     reads=head_from_json,
     reach=_reach,
-    module="simlab.real_runner.networks.treeflash.rows",
+    module="simlab.real_runner.networks.treeflash.head",
     on_masks=True,
     prefix=HEAD_PREFIX,
 )

@@ -14,8 +14,8 @@ from simlab.errors import ModelError, UsageError, named_or_listed
 from simlab.options import option, progress_option, study
 from simlab.real_runner.checkpoints.contents import config_file, packaged_checkpoints, stored_tensors
 from simlab.real_runner.checkpoints.weights import StoredTensor
-from simlab.real_runner.networks.explained import CheckpointSummary, explain_checkpoint
 from simlab.real_runner.networks.known import read_fields
+from simlab.real_runner.networks.parts import CheckpointSummary, explain_checkpoint
 from simlab.real_runner.targets.hub_files import CONFIG, at_revision, fetch, fetch_drafter, is_hub_id
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inspect.cost import cost_json, cost_text, ngram_json, ngram_text, table_json, table_text

@@ -24,9 +24,8 @@ from simlab.real_runner.confirm.log import ConfirmLog
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.confirm.setup import load_setup
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.networks.redraft.path_pool import PathProducer
-from simlab.real_runner.networks.treeflash.head import TreeFlashHead, save_head
-from simlab.real_runner.networks.treeflash.rows import TreeFlashProducer
+from simlab.real_runner.networks.redraft.redrafts import PathProducer
+from simlab.real_runner.networks.treeflash.head import TreeFlashHead, TreeFlashProducer, save_head
 from simlab.real_runner.record.additions.add import ChannelOptions, add
 from simlab.studies.confirm.run import run_confirmation
 from simlab.studies.inputs.artefacts import with_references

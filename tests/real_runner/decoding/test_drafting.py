@@ -35,8 +35,7 @@ from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence, re
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks.producer import Drafted, Producer, RootProducer, StagedProducer, TextProducer
 from simlab.real_runner.networks.treeflash.config import HeadReach
-from simlab.real_runner.networks.treeflash.head import TreeFlashHead
-from simlab.real_runner.networks.treeflash.rows import TreeFlashProducer
+from simlab.real_runner.networks.treeflash.head import TreeFlashHead, TreeFlashProducer
 from simlab.recorded import DraftRows
 from simlab.sampling.choice import Sampling
 from simlab.traces.channels.columns import ChannelColumns

@@ -31,12 +31,12 @@ from simlab.real_runner.confirm.record_comparison import compare_with_record
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence
 from simlab.real_runner.models import Models
-from simlab.real_runner.networks import drafts
+from simlab.real_runner.networks import drafter as drafts
 from simlab.real_runner.networks.eagle3.head import KeyValues
 from simlab.real_runner.networks.eagle3.pool import Eagle3Text, eagle3_producer
 from simlab.real_runner.networks.producer import TextProducer
 from simlab.real_runner.networks.treeflash.config import HeadReach
-from simlab.real_runner.networks.treeflash.rows import TreeFlashProducer
+from simlab.real_runner.networks.treeflash.head import TreeFlashProducer
 from simlab.tree import DraftTree
 
 

@@ -18,7 +18,7 @@ from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.real_runner.confirm.record_comparison import compare_with_record
 from simlab.real_runner.decoding import speculation
 from simlab.real_runner.decoding.own_rows import first_unequal
-from simlab.real_runner.networks.drafts import LiveDrafter
+from simlab.real_runner.networks.drafter import LiveDrafter
 from simlab.real_runner.networks.eagle3.pool import Eagle3Text
 from simlab.real_runner.networks.router.network import RouterProducer
 from simlab.real_runner.targets import model as target_model

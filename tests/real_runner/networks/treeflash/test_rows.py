@@ -22,9 +22,9 @@ from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks.candidates import base_of, first_on_device
 from simlab.real_runner.networks.treeflash.config import HeadReach
-from simlab.real_runner.networks.treeflash.head import TreeFlashHead
-from simlab.real_runner.networks.treeflash.rows import (
+from simlab.real_runner.networks.treeflash.head import (
     HeadRows,
+    TreeFlashHead,
     TreeFlashProducer,
     candidates_by_numpy,
     candidates_on_device,
