@@ -25,19 +25,11 @@ class NetworkCode(Protocol):
     """What the module of a network has, see `Network.module`; the last two where a target drafts with it alone."""
 
     def load(self, asked: ChannelAsked, reach: Reach) -> WithModels:
-        """Load what makes its channel, of a reach of its own.
-
-        Raises:
-            ModelError: the checkpoint is damaged, or belongs to another drafter; of the second step, to another target.
-        """
+        """Load what makes its channel, of a reach of its own; another target is refused in the second step."""
         ...
 
     def load_drafter(self, asked: Asked) -> Callable[[Target], AnyDrafter]:
-        """Load it as a drafter, which waits for its target.
-
-        Raises:
-            ModelError: the checkpoint is damaged, or cannot run so; of the second step, it belongs to another target.
-        """
+        """Load it as a drafter, which waits for its target."""
         ...
 
     def drafts(self, drafter: AnyDrafter, target: Target) -> Drafts:

@@ -196,15 +196,7 @@ def _changed(change: LowRank, masks: MaskRows) -> _Hook:
 
 
 def load_adapter(place: Path, target: Target) -> GatedAdapter:
-    """Read an adapter, in the dtype of its target and where that is.
-
-    Args:
-        place: the folder.
-        target: whose it is to be.
-
-    Raises:
-        ModelError: files are missing or damaged, it is no adapter, or another target's.
-    """
+    """Read an adapter of a target, in its dtype and where it is; what is refused says `checked_network`."""
     config, tensors = checked_network(place, AdapterConfig, "adapter of a target")
     adapter = GatedAdapter(config, target)
     try:
@@ -217,13 +209,6 @@ def load_adapter(place: Path, target: Target) -> GatedAdapter:
 
 
 def save_adapter(adapter: GatedAdapter, target: str, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Write an adapter; each file is written beside and renamed.
-
-    Args:
-        adapter: to be written.
-        target: the name of its target.
-        folder: which is made.
-        dtype: of the weights.
-    """
+    """Write an adapter of a target of that name, with weights of a dtype."""
     tensors = {name if name == MASKS else PREFIX + name: one for name, one in adapter.state_dict().items()}
     write_checkpoint(folder, tensors, dtype, adapter_to_json(adapter.config, target), (ADAPTER_WEIGHTS, ADAPTER_CONFIG))

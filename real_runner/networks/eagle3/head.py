@@ -285,16 +285,7 @@ class GrowingText:
 
 
 def load_eagle3(place: Path, dtype: torch.dtype, device: str = "cpu") -> Eagle3Head:
-    """Read an EAGLE-3 head.
-
-    Args:
-        place: the folder, or the one file with weights beside its ``config.json``.
-        dtype: in which it runs.
-        device: as torch names it.
-
-    Raises:
-        ModelError: files are missing or damaged, it is no such head, or the weights do not fit the configuration.
-    """
+    """Read an EAGLE-3 head, to run in a dtype; what is refused says `checked_network`."""
     config, stored = checked_network(place, Eagle3Config, "EAGLE-3 head")
     tensors = loaded_tensors(place, {name: stored[name] for name in stored if name not in {*IGNORED, OFFSETS, MASK}})
     embedding, lm_head = tensors.pop(EMBEDDING, None), tensors.pop(HEAD, None)
@@ -307,13 +298,7 @@ def load_eagle3(place: Path, dtype: torch.dtype, device: str = "cpu") -> Eagle3H
 
 
 def save_eagle3(head: Eagle3Head, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Write a head in the released layout; each file is written beside and renamed.
-
-    Args:
-        head: to be written.
-        folder: which is made.
-        dtype: of the weights.
-    """
+    """Write a head in the released layout, with weights of a dtype."""
     own = {} if head.vocabulary is None else _vocabulary(head.vocabulary)
     write_checkpoint(folder, head.state_dict() | own, dtype, eagle3_to_json(head.config))
 

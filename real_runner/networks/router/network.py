@@ -140,15 +140,7 @@ class RouterProducer:
 
 
 def load_router(place: Path, device: str = "cpu") -> RouterNetwork:
-    """Read a router's network, float32.
-
-    Args:
-        place: the folder, or the one file with weights beside its ``config.json``.
-        device: as torch names it.
-
-    Raises:
-        ModelError: files are missing or damaged, it is no such network, or the weights do not fit the configuration.
-    """
+    """Read a router's network, float32; what is refused says `checked_network`."""
     config, tensors = checked_network(place, RouterConfig, "router's network")
     network = RouterNetwork(config)
     network.load_state_dict(loaded_tensors(place, tensors))
@@ -156,7 +148,7 @@ def load_router(place: Path, device: str = "cpu") -> RouterNetwork:
 
 
 def save_router(network: RouterNetwork, folder: Path) -> None:
-    """Write a network, float32; each file is written beside and renamed."""
+    """Write a router's network, float32."""
     write_checkpoint(folder, network.state_dict(), torch.float32, router_to_json(network.config))
 
 

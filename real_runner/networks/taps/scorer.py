@@ -139,16 +139,9 @@ def _rows(tokens: Tensor, parents: Tensor) -> Tensor:
 
 
 def load_scorer(place: Path, drafter: DFlashDrafter, digest: str, device: str = "cpu") -> tuple[TapsScorer, PoolReach]:
-    """Read a TAPS scorer, float32, and of which pools it was trained.
+    """Read the TAPS scorer of a drafter whose checkpoint has a digest, float32, and of which pools it was trained.
 
-    Args:
-        place: as `load_drafter` takes it.
-        drafter: whose candidates it is to score.
-        digest: `checkpoint_digest` of that drafter's checkpoint.
-        device: as torch names it.
-
-    Raises:
-        ModelError: files are missing or damaged, there is no scorer, or it belongs to another drafter.
+    What is refused says `checked_network`; a scorer of another drafter is, too.
     """
     config, tensors = checked_network(place, ScorerConfig, "TAPS scorer")
     if config.extends != digest:
@@ -165,14 +158,6 @@ def load_scorer(place: Path, drafter: DFlashDrafter, digest: str, device: str = 
 
 
 def save_scorer(scorer: TapsScorer, folder: Path, digest: str, reach: PoolReach) -> None:
-    """Write a scorer, float32; each file is written beside and renamed.
-
-    Args:
-        scorer: to be written.
-        folder: which is made.
-        digest: `checkpoint_digest` of its drafter's checkpoint.
-        reach: of the pools that it was trained on.
-    """
-    write_checkpoint(
-        folder, scorer.state_dict(), torch.float32, scorer_to_json(ScorerConfig(scorer.sizes, reach, digest))
-    )
+    """Write a scorer, float32, with its drafter's digest and the reach of the pools that it was trained on."""
+    config = ScorerConfig(scorer.sizes, reach, digest)
+    write_checkpoint(folder, scorer.state_dict(), torch.float32, scorer_to_json(config))

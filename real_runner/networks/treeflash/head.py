@@ -105,17 +105,9 @@ class TreeFlashHead(nn.Module):
 
 
 def load_head(place: Path, drafter: Outputs, digest: str, dtype: torch.dtype, device: str = "cpu") -> TreeFlashHead:
-    """Read a first-order head, alone or beside the drafter that it was released with.
+    """Read the first-order head of a drafter whose checkpoint has a digest; it lies alone, or beside that drafter.
 
-    Args:
-        place: as `load_drafter` takes it.
-        drafter: which the head is to correct.
-        digest: `checkpoint_digest` of that drafter's checkpoint.
-        dtype: in which it runs.
-        device: as torch names it.
-
-    Raises:
-        ModelError: files are missing or damaged, there is no head, or it belongs to another drafter.
+    What is refused says `checked_network`; a head of another drafter is, too.
     """
     parts = checked_parts(place)
     if not isinstance(parts.head, HeadConfig):
@@ -134,14 +126,7 @@ def load_head(place: Path, drafter: Outputs, digest: str, dtype: torch.dtype, de
 
 
 def save_head(head: TreeFlashHead, folder: Path, digest: str, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Write a head alone; each file is written beside and renamed.
-
-    Args:
-        head: to be written.
-        folder: which is made.
-        digest: `checkpoint_digest` of its drafter's checkpoint.
-        dtype: of the weights.
-    """
+    """Write a head alone, with its drafter's digest and weights of a dtype."""
     tensors = {HEAD_PREFIX + name: tensor for name, tensor in head.state_dict().items()}
     config = HeadConfig(head.hidden_size, head.inner_size, digest)
     write_checkpoint(folder, tensors, dtype, head_to_json(config))

@@ -205,7 +205,11 @@ def test_what_does_not_belong_together_is_refused(made: Path, trace: Path) -> No
     refused(replace(other, target=str(target)), TraceError, "give that target with --target")
     refused(replace(other, dtype="bfloat16"), TraceError, "leave --dtype out, or record anew with --text-from")
     refused(replace(other, name="dflash"), TraceError, "holds the draft set dflash already; choose another name")
-    refused(replace(other, checkpoint=str(made / "head")), ModelError, "a TreeFlash head alone, which drafts beside the drafter")
+    refused(
+        replace(other, checkpoint=str(made / "head")),
+        ModelError,
+        "a TreeFlash head alone, which drafts beside the drafter",
+    )
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
