@@ -317,6 +317,11 @@ def load_drafter(asked: Asked) -> Callable[[Target], GatedAdapter]:
         )
 
     def loaded(target: Target) -> GatedAdapter:
+        if len(target.layers) == 0:
+            raise ModelError(
+                "with an adapter a target drafts in its own passes, and hidden states are of passes that were made "
+                "elsewhere; leave --hidden-states out, or give a DFlash drafter"
+            )
         adapter = load_adapter(asked.place, target)
         adapter.config = adapter.config if asked.block is None else adapter.config.with_block(asked.block)
         return adapter

@@ -11,7 +11,9 @@ from safetensors.torch import load_file, save_file
 
 from simlab.errors import ModelError
 from simlab.real_runner.networks.adapter.gated import load_adapter, save_adapter
-from simlab.real_runner.networks.drafter import load_drafter
+from simlab.real_runner.networks.adapter.masked import load_drafter as load_masks
+from simlab.real_runner.networks.drafter import Asked, load_drafter
+from simlab.real_runner.targets.dumped_states import load_partial_target
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 
@@ -108,3 +110,9 @@ def test_tensors_that_are_missing_foreign_or_of_another_shape_are_refused(place:
         save_file(wrong, path)
         with pytest.raises(ModelError, match=said):
             load_adapter(place, target)
+
+
+def test_a_target_without_its_layers_cannot_draft(place: Path, target_folder: Path) -> None:
+    asked = Asked(place, torch.float32, "cpu", None, "eager", is_mapped=False, block=None)
+    with pytest.raises(ModelError, match="passes that were made elsewhere"):
+        load_masks(asked)(load_partial_target(str(target_folder), torch.float32))
