@@ -8,8 +8,8 @@ from simlab.errors import PromptError, UsageError, as_usage_error, named_or_list
 from simlab.limits.typed_numbers import MOST_SEED, shown, whole_number
 from simlab.options import count, option
 from simlab.policy import MADE_WITH
-from simlab.real_runner.checkpoints.layouts import tap_offset_help
 from simlab.real_runner.execution.executions import AUTO, EXECUTIONS, execution_help
+from simlab.real_runner.networks.known import tap_offset_help
 from simlab.sampling.choice import Sampling
 from simlab.untrusted.json_text import parse_json
 

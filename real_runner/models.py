@@ -4,26 +4,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
 
 import torch
 
 from simlab.errors import ModelError
-from simlab.real_runner.adapters.gated import GatedAdapter
-from simlab.real_runner.adapters.masked import OwnDrafter
-from simlab.real_runner.checkpoints.contents import config_file, read_fields
-from simlab.real_runner.checkpoints.files import find_drafter, load_drafter
-from simlab.real_runner.checkpoints.networks.adapter import is_adapter
-from simlab.real_runner.checkpoints.networks.adapter_files import load_adapter
-from simlab.real_runner.checkpoints.networks.eagle3 import is_eagle3
-from simlab.real_runner.checkpoints.networks.eagle3_files import load_eagle3
-from simlab.real_runner.drafters.config import check_sizes
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.execution.compiled_layers import prepare
 from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.execution.graph_models import GraphedModels
-from simlab.real_runner.heads.eagle3.head import Eagle3Head, check_head
-from simlab.real_runner.heads.producer import AnyProducer
+from simlab.real_runner.networks.adapter.masked import OwnDrafter
+from simlab.real_runner.networks.drafter import AnyDrafter, Asked, Drafts, find_drafter
+from simlab.real_runner.networks.loading import drafts_of, load_drafter
+from simlab.real_runner.networks.producer import AnyProducer
 from simlab.real_runner.targets.dumped_states import DumpedStates
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
@@ -32,11 +24,6 @@ from simlab.real_runner.targets.placement import DeviceMap
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _SMALLER = "give a smaller --batch-size, or --dtype bfloat16"
 _NO_MEMORY = ("out of memory", "can't allocate memory")
-
-
-AnyDrafter: TypeAlias = DFlashDrafter | Eagle3Head | GatedAdapter
-"""What a draft set is recorded from: a drafter of blocks, a head that drafts a chain token by token, or an adapter with
-which the target drafts for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +52,20 @@ class Models:
         """The drafter, for what goes on from a pass of blocks."""
         if isinstance(self.drafter, DFlashDrafter):
             return self.drafter
-        what = (
-            "an EAGLE-3 head, which drafts token by token"
-            if isinstance(self.drafter, Eagle3Head)
-            else "an adapter, with which the target drafts in its own passes"
-        )
         raise ModelError(
-            f"the drafter here is {what}: one text at a time, eagerly, and no network goes on from its pass; leave "
-            "--batch, --execution, --tap-offset and such channels out, or give a DFlash drafter"
+            f"the drafter here is {self.drafter.config.no_blocks}: one text at a time, eagerly, and no network goes on "
+            "from its pass; leave --batch, --execution, --tap-offset and such channels out, or give a DFlash drafter"
         )
 
     @property
     def first_stage(self) -> DFlashDrafter | OwnDrafter:
         """What a first-order head goes on from: the drafter's pass, or the target's own masks."""
-        return OwnDrafter(self.drafter, self.target) if isinstance(self.drafter, GatedAdapter) else self.block_drafter
+        return self.drafts if isinstance(self.drafts, OwnDrafter) else self.block_drafter
+
+    @property
+    def drafts(self) -> Drafts:
+        """The drafter and the target, as what drafts."""
+        return drafts_of(self.drafter, self.target)
 
 
 def load_models(
@@ -108,22 +95,11 @@ def load_models(
     """
     kind = _settled(dtype, device, device_map)
     files = find_drafter(draft)
-    if is_adapter(read_fields(config_file(files.folder))):
-        _check_adapted(tap_offset, execution, device_map)
-        loaded = load_target(target, kind, device)
-        adapter = load_adapter(files.folder, loaded)
-        adapter.config = adapter.config if block is None else adapter.config.with_block(block)
-        return Models(loaded, adapter, draft_folder=files.folder, draft_revision=files.revision)
-    drafter = load_any_drafter(files.folder, kind, device, tap_offset, block)
-    if isinstance(drafter, Eagle3Head) and execution != EAGER:
-        raise ModelError(
-            f"an EAGLE-3 head runs eagerly, one pass a token; leave --execution {execution} out, or give a DFlash "
-            "drafter"
-        )
+    asked = Asked(files.folder, kind, device, tap_offset, execution, device_map is not None, block)
+    with_target = load_drafter(asked)
     loaded = load_target(target, kind, device, device_map)
-    check_fit(loaded, drafter)
-    drafter.to(loaded.device)
-    graphs = None if isinstance(drafter, Eagle3Head) else prepare(loaded, drafter, execution)
+    drafter = with_target(loaded)
+    graphs = prepare(loaded, drafter, execution) if isinstance(drafter, DFlashDrafter) else None
     return Models(
         target=loaded,
         drafter=drafter,
@@ -132,38 +108,6 @@ def load_models(
         execution=execution,
         graphs=graphs,
     )
-
-
-def _check_adapted(tap_offset: int | None, execution: str, device_map: DeviceMap | None) -> None:
-    """Refuse what a target that drafts for itself has not."""
-    others = {"--tap-offset": tap_offset is not None, "--device-map": device_map is not None}
-    others[f"--execution {execution}"] = execution != EAGER
-    if given := [name for name, is_given in others.items() if is_given]:
-        raise ModelError(
-            "an adapter changes products of the target where they are, in eager passes, and taps no layer; leave "
-            f"{' and '.join(given)} out, or give a DFlash drafter"
-        )
-
-
-def load_any_drafter(
-    folder: Path, dtype: torch.dtype, device: str, tap_offset: int | None, block: int | None
-) -> DFlashDrafter | Eagle3Head:
-    """Read a drafter of its own; arguments as of `load_models`.
-
-    Raises:
-        ModelError: the checkpoint cannot be loaded, or is a network beside a drafter; or a tap offset was given for a
-            head that has none.
-    """
-    drafter: DFlashDrafter | Eagle3Head
-    if is_eagle3(read_fields(config_file(folder))):
-        if tap_offset is not None:
-            raise ModelError("an EAGLE-3 head numbers the target's layers in one way; leave --tap-offset out")
-        drafter = load_eagle3(folder, dtype, device)
-        drafter.config = drafter.config if block is None else drafter.config.with_block(block)
-        return drafter
-    drafter = load_drafter(folder, dtype, device, tap_offset)
-    drafter.config = drafter.config if block is None else drafter.config.with_block(block)
-    return drafter
 
 
 def load_target_alone(target: str, dtype: str, device: str, device_map: DeviceMap | None = None) -> Target:
@@ -214,15 +158,6 @@ def settle_device(device: str) -> None:
         torch.cuda.set_device(device)
     # cuDNN's attention makes a plan for every number of keys that it meets, and decoding has another one each round.
     torch.backends.cuda.enable_cudnn_sdp(False)
-
-
-def check_fit(target: Target, drafter: DFlashDrafter | Eagle3Head) -> None:
-    """Refuse a drafter that was made for another target; an EAGLE-3 head learns here which layers it reads."""
-    if isinstance(drafter, Eagle3Head):
-        drafter.config = drafter.config.for_target(target.num_layers)
-        check_head(drafter, target)
-        return
-    check_sizes(drafter.config, target.name, target.num_layers, target.embedding.embedding_dim, target.vocab_size)
 
 
 def dtype_of(name: str) -> torch.dtype:

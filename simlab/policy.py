@@ -326,8 +326,8 @@ def drafters_of(route: AnyPolicy) -> tuple[str, ...]:
 def catch_up_name(drafter: str) -> str:
     """Under which name prices say what drafting takes where more tokens than usual wait to be read.
 
-    >>> catch_up_name(DRAFTER), catch_up_name("eagle3")
-    ('catch-up', 'catch-up.eagle3')
+    >>> catch_up_name(DRAFTER), catch_up_name("d2sd")
+    ('catch-up', 'catch-up.d2sd')
     """
     return f"catch-up.{drafter}" if drafter else "catch-up"
 

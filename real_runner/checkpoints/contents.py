@@ -7,11 +7,11 @@ from importlib.resources import files
 from pathlib import Path
 
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.layouts import drafter_fields, is_drafter
-from simlab.real_runner.checkpoints.networks.adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from simlab.real_runner.checkpoints.weights import StoredTensor, lacking, read_tensors
 from simlab.real_runner.targets.hub_files import CONFIG, WHOLE, files_digest, weight_names
-from simlab.untrusted.json_text import parse_json
+
+ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+"""The files of an adapter, as PEFT names them."""
 
 _PARTS = "model-*-of-*.safetensors"
 
@@ -63,27 +63,6 @@ def checkpoint_digest(place: Path) -> str:
         if not path.exists():
             raise lacking(path)
     return files_digest(paths)
-
-
-def read_fields(config: Path) -> dict[str, object]:
-    """The JSON object of a drafter's ``config.json``.
-
-    Raises:
-        ModelError: it is missing, no JSON object, or of no drafter.
-    """
-    try:
-        fields = parse_json(config.read_bytes())
-    except FileNotFoundError as error:
-        raise lacking(config) from error
-    except OSError as error:
-        raise ModelError(f"{config} cannot be read ({error.strerror or error}); fetch or train it again") from error
-    except ValueError as error:
-        raise ModelError(f"{config} is not JSON ({error}); fetch the checkpoint again") from error
-    if not isinstance(fields, dict):
-        raise ModelError(f"{config} is not a JSON object; fetch the checkpoint again")
-    if not is_drafter(fields):
-        raise ModelError(f"the drafter's {config} is not of a drafter: it has no {', no '.join(drafter_fields())}")
-    return fields
 
 
 def stored_tensors(place: Path) -> dict[str, StoredTensor]:

@@ -1,6 +1,6 @@
 """The fields of a drafter's ``config.json``, each checked as it is read."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from reprlib import repr as shown
 
 from simlab.errors import ModelError
@@ -16,6 +16,24 @@ BESIDE_THE_LAYERS = (EMBEDDING, HEAD, OFFSETS, MASK)
 IGNORED = ("verifier_lm_head.weight", "verifier_norm.weight")
 """Copies of the target's weights, which speculators uses in training only."""
 
+# What simlab lacks for drafters of other kinds, by what they are known.
+
+CLASSES_OF_OTHERS = {
+    "DFlash2DraftModel": "its convolutions and its candidate selector",
+    "DSparkDraftModel": "its Markov head",
+}
+"""By the class that a ``config.json`` names."""
+
+KINDS_OF_OTHERS = {
+    "dflash2": "its convolutions and its candidate selector",
+    "dspark": "its Markov head and its confidence head",
+    "eagle3": "this layout of EAGLE-3, but reads that of its authors and of SpecForge",
+    "peagle": "P-EAGLE layers",
+    "mtp": "multi-token prediction layers",
+    "xpress": "XPress layers",
+}
+"""By the model type that speculators names."""
+
 _PARTS_OF_OTHERS = {
     "qkv_proj": "fused projections of queries, keys and values (Laguna)",
     "g_proj": "gated attention (Laguna)",
@@ -27,24 +45,7 @@ _PARTS_OF_OTHERS = {
     "confidence_head": "a confidence head",
     "midlayer": "the layer of EAGLE-3",
 }
-
-
-def layer_shapes(config: DFlashConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """The tensors that every drafter of a configuration has, each with its shape."""
-    hidden, inner, head = config.hidden_size, config.intermediate_size, config.head_dim
-    queries, keys = config.num_attention_heads * head, config.num_key_value_heads * head
-    yield "fc.weight", (hidden, len(config.target_layer_ids) * hidden)
-    yield from (("hidden_norm.weight", (hidden,)), ("norm.weight", (hidden,)))
-    projections = {"q": (queries, hidden), "k": (keys, hidden), "v": (keys, hidden), "o": (hidden, queries)}
-    for layer in (f"layers.{number}" for number in range(config.num_hidden_layers)):
-        yield from ((f"{layer}.{name}_layernorm.weight", (hidden,)) for name in ("input", "post_attention"))
-        yield from ((f"{layer}.self_attn.{name}_norm.weight", (head,)) for name in "qk")
-        yield from ((f"{layer}.mlp.{name}_proj.weight", (inner, hidden)) for name in ("gate", "up"))
-        yield f"{layer}.mlp.down_proj.weight", (hidden, inner)
-        for name, shape in projections.items():
-            yield f"{layer}.self_attn.{name}_proj.weight", shape
-            if config.attention_bias:
-                yield f"{layer}.self_attn.{name}_proj.bias", shape[:1]
+"""By the names of tensors."""
 
 
 def check_names(config: DFlashConfig, names: Iterable[str], place: object) -> None:
@@ -55,7 +56,7 @@ def check_names(config: DFlashConfig, names: Iterable[str], place: object) -> No
         names: of its tensors.
         place: where it lies, for the message.
     """
-    present, expected = set(names), {name for name, _ in layer_shapes(config)}
+    present, expected = set(names), {name for name, _ in config.shapes()}
     missing, foreign = sorted(expected - present), sorted(present - expected - {*BESIDE_THE_LAYERS, *IGNORED})
     named = {
         what: name for name in reversed(foreign) for part, what in _PARTS_OF_OTHERS.items() if f".{part}" in f".{name}"

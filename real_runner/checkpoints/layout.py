@@ -19,8 +19,8 @@ class Layout:
         field: a field of ``config.json`` that other models do not have; by it a drafter of this layout is known.
         recognises: whether a drafter's fields are of this layout, where no layout before it in the table claims them.
         reads: the configuration that the fields describe; raises `ModelError` where simlab cannot run that drafter.
-        named_target: the target that the checkpoint was made for, as it names it; None where it does not.
         described: the layout of these fields in words, with its version where they name one.
+        named_target: the target that the checkpoint was made for, as it names it; None where it does not.
         tap_offset: what must be added to its layer numbers, see `DFlashConfig`; None: it has no drafter.
         counting: how it numbers the target's layers, in words that follow the offset.
         prefix: what stands before the names of the drafter's tensors.
@@ -30,8 +30,8 @@ class Layout:
     field: str
     recognises: Callable[[Fields], bool]
     reads: Callable[[Fields], DFlashConfig]
-    named_target: Callable[[Fields], str | None]
     described: Callable[[Fields], str]
-    tap_offset: int | None
-    counting: str
+    named_target: Callable[[Fields], str | None] = lambda fields: None
+    tap_offset: int | None = None
+    counting: str = ""
     prefix: str = ""

@@ -6,6 +6,7 @@ from typing import cast
 
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.fields import (
+    KINDS_OF_OTHERS,
     flag,
     flag_of,
     integer,
@@ -19,14 +20,6 @@ from simlab.real_runner.checkpoints.layout import Fields, Layout
 from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.drafters.layer_views import PLAIN, LayerView
 
-_MISSING = {
-    "dflash2": "its convolutions and its candidate selector",
-    "dspark": "its Markov head and its confidence head",
-    "eagle3": "this layout of EAGLE-3, but reads that of its authors and of SpecForge",
-    "peagle": "P-EAGLE layers",
-    "mtp": "multi-token prediction layers",
-    "xpress": "XPress layers",
-}
 _KIND = "speculators_model_type"
 _TAP_OFFSET = 0  # its layer numbers count states: 0 is the embedding
 
@@ -38,7 +31,7 @@ def config_from_speculators(fields: Fields) -> DFlashConfig:
     """
     kind = fields[_KIND]
     if kind != "dflash":
-        lacking = _MISSING.get(str(kind), "that kind of drafter")
+        lacking = KINDS_OF_OTHERS.get(str(kind), "that kind of drafter")
         raise ModelError(
             f"this is a drafter of speculators' kind {shown(kind)}; simlab has not {lacking}, and runs DFlash"
         )

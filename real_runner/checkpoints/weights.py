@@ -9,32 +9,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from reprlib import repr as shown
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 import numpy as np
 
 from simlab.arrays import Longs
 from simlab.errors import ModelError
-from simlab.real_runner.adapters.config import AdapterConfig
 from simlab.real_runner.checkpoints.fields import (
-    BESIDE_THE_LAYERS,
     EMBEDDING,
     HEAD,
-    IGNORED,
     MASK,
     OFFSETS,
     check_names,
-    layer_shapes,
 )
-from simlab.real_runner.checkpoints.networks.adapter import MASKS, adapter_tensor_names
-from simlab.real_runner.checkpoints.networks.eagle3 import eagle3_shapes
-from simlab.real_runner.checkpoints.networks.router import router_shapes
-from simlab.real_runner.checkpoints.networks.taps import ScorerConfig, scorer_shapes
-from simlab.real_runner.checkpoints.networks.treeflash import HeadConfig, head_shapes
 from simlab.real_runner.drafters.config import DFlashConfig
-from simlab.real_runner.drafters.eagle3_config import Eagle3Config
 from simlab.real_runner.drafters.vocabulary import vocabulary_of
-from simlab.real_runner.heads.router.config import RouterConfig
 from simlab.untrusted.json_text import parse_json
 
 # Tensors as safetensors files list them: names, dtypes, shapes, and where their bytes lie. Nothing here needs torch.
@@ -217,100 +206,41 @@ def check_weights(config: DFlashConfig, tensors: Mapping[str, StoredTensor], pla
     """
     check_names(config, tensors, place)
     size = config.draft_vocab_size or config.vocab_size
-    shapes = dict(layer_shapes(config))
+    shapes = dict(config.shapes())
     shapes |= {EMBEDDING: (config.vocab_size, config.hidden_size), HEAD: (size, config.hidden_size)}
-    _check_numbers(shapes, tensors, place)
+    check_numbers(shapes, tensors, place)
     draft_ids(config, tensors, place)
 
 
-def check_head_weights(config: HeadConfig | ScorerConfig, tensors: Mapping[str, StoredTensor], place: object) -> None:
-    """Likewise for a head on a drafter's states.
-
-    Args:
-        config: of the head or scorer.
-        tensors: by their names within the head.
-        place: where it lies, for the message.
-    """
-    shapes = dict(head_shapes(config) if isinstance(config, HeadConfig) else scorer_shapes(config.sizes))
-    _check_own(shapes, tensors, f"head in {place}", place)
-
-
-def check_router_weights(config: RouterConfig, tensors: Mapping[str, StoredTensor], place: object) -> None:
-    """Likewise for a router's network; arguments and errors as of `check_head_weights`."""
-    _check_own(dict(router_shapes(config)), tensors, f"router's network in {place}", place)
-
-
-def _check_own(
+def check_own(
     shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, StoredTensor], what: str, place: object
 ) -> None:
     """Refuse other tensors than these, or what is no weight."""
     if wrong := sorted(set(shapes) ^ set(tensors)):
         differs = "lacks" if set(shapes) - set(tensors) else "holds, beside its own tensors,"
         raise ModelError(f"the {what} {differs} {', '.join(wrong[:3])}; fetch or train it again")
-    _check_numbers(shapes, tensors, place)
+    check_numbers(shapes, tensors, place)
 
 
-def check_eagle3_weights(config: Eagle3Config, tensors: Mapping[str, StoredTensor], place: object) -> None:
-    """Likewise for an EAGLE-3 head.
-
-    Args:
-        config: of the head.
-        tensors: by the released names, with ``midlayer`` for the layer.
-        place: where it lies, for the message.
-    """
-    shapes = dict(eagle3_shapes(config))
-    missing, foreign = (
-        sorted(set(shapes) - set(tensors)),
-        sorted(set(tensors) - {*shapes, *BESIDE_THE_LAYERS, *IGNORED}),
-    )
-    if config.draft_vocab_size is not None and HEAD not in tensors:
-        missing.append(HEAD)
-    if missing and foreign and foreign[0].startswith("model."):
-        raise ModelError(
-            f"the EAGLE-3 head in {place} names its tensors {foreign[0]} and the like; simlab reads the released "
-            "names, which have no `model.` before them: rename them, or choose a release that has those"
-        )
-    if missing or foreign:
-        what = "lacks" if missing else "holds, beside its own tensors,"
-        shown = ", ".join((missing or foreign)[:3])
-        raise ModelError(f"the EAGLE-3 head in {place} {what} {shown}; fetch or train it again")
-    shapes |= {
-        EMBEDDING: (config.vocab_size, config.hidden_size),
-        HEAD: (config.num_tokens, config.hidden_size),
-    }
-    _check_numbers(shapes, tensors, place)
-    draft_ids(config, tensors, place)
-
-
-def check_adapter_weights(config: AdapterConfig, tensors: Mapping[str, StoredTensor], place: object) -> None:
-    """Likewise for an adapter of a target; whether the widths are that target's is seen beside it.
-
-    Args:
-        config: of the adapter.
-        tensors: by the names that PEFT has for them.
-        place: where it lies, for the message.
-    """
-    names = set(adapter_tensor_names(config))
-    if wrong := sorted(names ^ set(tensors)):
-        what = "lacks" if names - set(tensors) else "holds, beside its own tensors,"
-        raise ModelError(f"the adapter in {place} {what} {', '.join(wrong[:3])}; fetch or train it again")
-    shapes = {MASKS: (config.num_masks, config.hidden_size)}
-    for name in names - {MASKS}:
-        found = (*tensors[name].shape, 0, 0)
-        shapes[name] = (config.rank, found[1]) if ".lora_A." in name else (found[0], config.rank)
-    _check_numbers(shapes, tensors, place)
-
-
-def _check_numbers(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, StoredTensor], place: object) -> None:
+def check_numbers(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, StoredTensor], place: object) -> None:
+    """Refuse tensors of other shapes than these, or what is no weight."""
     for name, shape in shapes.items():
         if name in tensors:
             _check_shape(tensors[name], shape, place)
             _check_values(tensors[name], place)
 
 
-def draft_ids(
-    config: DFlashConfig | Eagle3Config, tensors: Mapping[str, StoredTensor], place: object
-) -> tuple[Longs, bool] | None:
+class VocabularySizes(Protocol):
+    """The tokens of a target, and how many of them a drafter can propose; None: all."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def draft_vocab_size(self) -> int | None: ...
+
+
+def draft_ids(config: VocabularySizes, tensors: Mapping[str, StoredTensor], place: object) -> tuple[Longs, bool] | None:
     """The target's id of each token of the drafter, int64 ``[V_d]``, and whether these rise; None: it has no own ones.
 
     Args:

@@ -9,6 +9,7 @@ from reprlib import repr as shown
 
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.fields import (
+    CLASSES_OF_OTHERS,
     flag,
     flag_of,
     integer,
@@ -25,18 +26,14 @@ from simlab.real_runner.drafters.layer_views import PLAIN, LayerView
 
 _RELEASED_HEAD_DIM = 128  # of the released class, where config.json names none
 _TAP_OFFSET = 1  # its layer numbers count layers: 0 is the first, whose output is state 1
-_OTHER_DRAFTERS = {
-    "DFlash2DraftModel": "its convolutions and its candidate selector",
-    "DSparkDraftModel": "its Markov head",
-}
 
 
 def config_from_json(fields: Fields) -> DFlashConfig:
     """Read a drafter's ``config.json``; a field may stand in ``dflash_config`` or at the top."""
     architectures = fields.get("architectures")
     for name in architectures if isinstance(architectures, list) else []:
-        if isinstance(name, str) and name in _OTHER_DRAFTERS:
-            raise ModelError(f"this is a {name}; simlab has not {_OTHER_DRAFTERS[name]}, and runs DFlash")
+        if isinstance(name, str) and name in CLASSES_OF_OTHERS:
+            raise ModelError(f"this is a {name}; simlab has not {CLASSES_OF_OTHERS[name]}, and runs DFlash")
     inner = fields.get("dflash_config")
     nested = dict(inner) if isinstance(inner, Mapping) else {}
 
@@ -212,7 +209,6 @@ ZLAB = Layout(
     field="dflash_config",
     recognises=lambda fields: True,
     reads=config_from_json,
-    named_target=lambda fields: None,
     described=lambda fields: "z-lab, as PyPI dflash writes it",
     tap_offset=_TAP_OFFSET,
     counting="counts layers from 0",

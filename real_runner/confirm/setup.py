@@ -16,16 +16,16 @@ from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policy import AnyPolicy, is_plain_decoding
 from simlab.real_runner.attention.batch_invariant import FixedShape, fixed_shape, rows_for
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
-from simlab.real_runner.checkpoints.files import find_drafter
-from simlab.real_runner.checkpoints.networks.producers import load_text_producer, producer_on
 from simlab.real_runner.confirm.groups import ResampledUnit, TextGroup, groups_of, units_of
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.decoding.decode import check_runs
 from simlab.real_runner.decoding.drafting import check_passes
 from simlab.real_runner.execution.executions import AUTO, EAGER
 from simlab.real_runner.execution.kv_buffers import BufferCache
-from simlab.real_runner.heads.producer import AnyProducer
 from simlab.real_runner.models import Models, check_device, load_models
+from simlab.real_runner.networks.drafter import find_drafter
+from simlab.real_runner.networks.loading import load_producer
+from simlab.real_runner.networks.producer import AnyProducer
 from simlab.real_runner.profile.machine import library_versions, machine_of
 from simlab.real_runner.profile.rounds import SETTING, first_difference, setting_of
 from simlab.real_runner.tap_offset import parse_tap_offset, settle_tap_offset
@@ -72,11 +72,9 @@ def _producer(models: Models, options: ConfirmOptions, trace: Trace, name: str, 
             f"{info.producer.digest[:12]}), and {place} has the sha256 {digest[:12]}; give that checkpoint with "
             f"--channel {name}=CHECKPOINT, or record a channel with this one"
         )
-    dtype = models.target.dtype
-    if info.extends is None:
-        return load_text_producer(place, info.settings, dtype)(models.target)
-    digest = checkpoint_digest(models.draft_folder)
-    return producer_on(place, info.settings, models.first_stage, models.target, digest, dtype)
+    stage, target = None if info.extends is None else models.first_stage, models.target
+    made = load_producer(place, info.settings, target.dtype, stage, checkpoint_digest(models.draft_folder))
+    return made(stage, target)
 
 
 def _place_of(options: ConfirmOptions, name: str, info: ChannelInfo) -> Path:

@@ -7,7 +7,6 @@ from simlab.cost import StageSeconds
 from simlab.draft import Prompt
 from simlab.errors import MissingChannelError, ModelError
 from simlab.policy import AnyPolicy, is_plain_decoding
-from simlab.real_runner.adapters.gated import GatedAdapter
 from simlab.real_runner.attention.batch_invariant import check_rows
 from simlab.real_runner.decoding.decoded import DecodedRound, DecodedText
 from simlab.real_runner.decoding.drafting import depth_of
@@ -64,9 +63,8 @@ def check_runs(models: Models, policy: AnyPolicy, prompt: Prompt, max_new_tokens
     if models.fixed_rows:
         check_rows(policy, models.fixed_rows, depth)
     _check_masks(models, policy)
-    if isinstance(models.drafter, GatedAdapter):
-        # Masks stand behind the deepest node too.
-        depth += models.drafter.config.num_masks
+    # Masks stand behind the deepest node too.
+    depth += models.drafter.config.num_masks
     needed = len(prompt.token_ids) + max_new_tokens + depth
     if needed > positions:
         raise ModelError(
@@ -77,7 +75,7 @@ def check_runs(models: Models, policy: AnyPolicy, prompt: Prompt, max_new_tokens
 
 
 def _check_masks(models: Models, policy: AnyPolicy) -> None:
-    is_adapted = isinstance(models.drafter, GatedAdapter)
+    is_adapted = models.drafter.config.num_masks > 0
     if policy.needs.masked is not None and not is_adapted:
         raise MissingChannelError(
             f"{policy!r} says which nodes carry masks, and the drafter here is no adapter of the target; give one, or "

@@ -6,10 +6,8 @@ alone which its route reads; what does not run catches up with the text when it 
 """
 
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from simlab.arrays import Ints
@@ -17,58 +15,20 @@ from simlab.channels import Channel
 from simlab.draft import Marginals
 from simlab.errors import MissingChannelError
 from simlab.policy import AnyPolicy, Asked, Needs, routes_of
-from simlab.real_runner.adapters.gated import GatedAdapter
-from simlab.real_runner.adapters.masked import LiveMasks, OwnDrafter
-from simlab.real_runner.drafters.dense import block_states, logits_of
-from simlab.real_runner.drafters.dflash import DrafterContext
-from simlab.real_runner.drafters.ranked import CandidatesRead, first_marginals
-from simlab.real_runner.drafters.text_context import TextContext
+from simlab.real_runner.drafters.ranked import CandidatesRead
 from simlab.real_runner.execution.executions import EAGER
-from simlab.real_runner.heads.eagle3.chain import LiveChain
-from simlab.real_runner.heads.eagle3.head import Eagle3Head
-from simlab.real_runner.heads.producer import AnyProducer, Drafted, RootProducer, StagedProducer, TextProducer
 from simlab.real_runner.models import Models
+from simlab.real_runner.networks.adapter.masked import LiveMasks
+from simlab.real_runner.networks.drafter import LiveDraft
+from simlab.real_runner.networks.producer import (
+    AnyProducer,
+    Drafted,
+    Reader,
+    RootProducer,
+    StagedProducer,
+    TextProducer,
+)
 from simlab.real_runner.targets.model import features_of
-
-# The drafter in live decoding: a growing context, and the candidates below one root.
-
-
-class LiveDrafter:
-    """Drafts for one sequence. What the target has read since the last draft is projected when it drafts."""
-
-    def __init__(self, models: Models, read: CandidatesRead, room: int) -> None:
-        """Begin with nothing read of the text.
-
-        Args:
-            models: both of them; the drafter borrows the target's embedding and head.
-            read: what is given at each depth.
-            room: tokens that the context will hold.
-        """
-        self._models, self._wanted = models, read
-        self._text = TextContext(models.block_drafter, room)
-
-    def read(self, features: Tensor) -> None:
-        """Take in the tapped states ``[1, L, taps x H]`` of further tokens of the text."""
-        self._text.read(features)
-
-    def marginals(self, root_token: int, position: int) -> Marginals:
-        """The first candidates at each depth below a root at an absolute position, all before it read."""
-        return self.drafted(root_token, position).marginals
-
-    def drafted(self, root_token: int, position: int) -> Drafted:
-        """These candidates, and what else the pass that they are from left."""
-        context = self._text.context()
-        device = self._models.target.device
-        roots, positions = torch.tensor([root_token], device=device), torch.tensor([position], device=device)
-        drafter, target = self._models.block_drafter, self._models.target
-        states = block_states(drafter, target, roots, positions, context)
-        found = first_marginals(logits_of(drafter, target, states.after)[0], self._wanted)
-        marginals = found if drafter.vocabulary is None else drafter.vocabulary.in_target(found)
-        return Drafted(root_token, position, marginals, states, context)
-
-    def rewind(self, length: int) -> None:
-        """Forget all but the first tokens of the context; see `TextContext.rewind`."""
-        self._text.rewind(length)
 
 
 class Drafting:
@@ -103,36 +63,31 @@ class Drafting:
         read = [one.width for one in self._beside.values()] + [one.width for one in staged.values()]
         width = max([self._own.width, *read])
         self._is_cut = width > self._own.width
-        self._drafter: LiveDrafter | LiveChain | None = None
-        self.masks: LiveMasks | None = None
-        self._readers = list[tuple[_Reader, tuple[int, ...]]]()
-        if isinstance(models.drafter, GatedAdapter):
-            if policy.needs.draft or self._beside:
-                own = OwnDrafter(models.drafter, models.target)
-                self.masks = LiveMasks(own, replace(self._own, width=width))
-        elif policy.needs.draft or self._beside or staged:
-            self._drafter = _begun(models, replace(self._own, width=width), room)
+        self._drafter: LiveDraft | None = None
+        self._readers = list[tuple[Reader, tuple[int, ...]]]()
+        if policy.needs.draft or self._on_draft:
+            self._drafter = models.drafts.live(replace(self._own, width=width), room)
             self._readers.append((self._drafter, models.drafter.config.target_layer_ids))
+        self.masks = self._drafter if isinstance(self._drafter, LiveMasks) else None
         self._readers += [(one, alone[name].taps) for name, one in self._alone.items()]
         self._readers += [(one, staged[name].taps) for name, one in self._staged.items()]
         self.layer_ids = tuple(dict.fromkeys(layer for _, taps in self._readers for layer in taps))
         self._committed = np.empty(0, np.int32)
         self._served = self._needs
+        self._is_drafted = False
         self._drafted: Drafted | None = None
-        self._marginals: Marginals | None = None
 
     def read(self, features: Tensor) -> None:
         """Take in the states ``[1, L, taps x H]`` of further tokens of the text, behind the layers of ``layer_ids``."""
         states = dict(zip(self.layer_ids, features.chunk(len(self.layer_ids), dim=-1), strict=True))
         for reader, taps in self._readers:
-            reader.read(features if taps == self.layer_ids else features_of(states, taps))
+            if taps:
+                reader.read(features if taps == self.layer_ids else features_of(states, taps))
 
     def rewind(self, length: int) -> None:
-        """Forget all but the first tokens of the text; see `LiveDrafter.rewind`."""
+        """Forget all but the first tokens of the text; see `Reader.rewind`."""
         for reader, _ in self._readers:
             reader.rewind(length)
-        if self.masks is not None:
-            self.masks.rewind()
 
     @property
     def foresees(self) -> bool:
@@ -152,32 +107,20 @@ class Drafting:
                 all of it.
         """
         self._committed, self._served = committed, self._needs if served is None else served
-        self._drafted = self._marginals = None
-        if not self._served.draft and not any(need.name in self._on_draft for need in self._served.scored):
-            return
-        if isinstance(self._drafter, LiveDrafter):
-            self._drafted = self._drafter.drafted(int(committed[-1]), len(committed) - 1)
-            self._marginals = self._drafted.marginals
-        elif self._drafter is not None:
-            self._marginals = self._drafter.marginals(committed)
-        elif self.masks is not None:
-            self._draft_of_masks(self.masks)
-
-    def _draft_of_masks(self, masks: LiveMasks) -> None:
-        """What masks say below the root, where there are some; the target keeps nothing else of the text for them."""
-        self._marginals, states = masks.marginals(), masks.states
-        self._drafted = None
-        if self._marginals is not None and states is not None:
-            root, position = int(self._committed[-1]), len(self._committed) - 1
-            self._drafted = Drafted(root, position, self._marginals, states, DrafterContext((), ()))
+        self._is_drafted, self._drafted = False, None
+        on_draft = any(need.name in self._on_draft for need in self._served.scored)
+        if self._drafter is not None and (self._served.draft or on_draft):
+            self._is_drafted, self._drafted = True, self._drafter.draft(committed)
 
     def marginals(self) -> Marginals | None:
-        """What the policy sees of the last draft; None where the round reads none, or a root of masks has none."""
-        if not self._served.draft or (self.masks is not None and self._marginals is None):
+        """What the policy sees of the last draft; None where the round reads none, or the root has no draft."""
+        if not self._served.draft:
             return None
-        if self._marginals is None:
+        if not self._is_drafted:
             raise ValueError("nothing was drafted yet")
-        marginals = self._marginals
+        if self._drafted is None:
+            return None
+        marginals = self._drafted.marginals
         return marginals.first_ranks(self._own.width) if self._is_cut else marginals
 
     def channels(self, asked: Asked) -> dict[str, Channel]:
@@ -203,21 +146,6 @@ class Drafting:
         if self._drafted is None:
             raise ValueError("nothing was drafted yet")
         return self._drafted
-
-
-def _begun(models: Models, read: CandidatesRead, room: int) -> LiveDrafter | LiveChain:
-    """The drafter of a text of which nothing is read yet."""
-    if isinstance(models.drafter, Eagle3Head):
-        return LiveChain(models.drafter, models.target, read)
-    return LiveDrafter(models, read, room)
-
-
-class _Reader(Protocol):
-    """What reads states of the target along a text."""
-
-    def read(self, features: Tensor) -> None: ...
-
-    def rewind(self, length: int) -> None: ...
 
 
 def is_drafting(policy: AnyPolicy) -> bool:

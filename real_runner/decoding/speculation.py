@@ -9,7 +9,6 @@ policy, at any temperature, because the choice at a position does not depend on 
 Where the target drafts for itself, masks stand behind nodes of the tree as its last leaves, and no node sees one.
 """
 
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,8 +30,6 @@ from simlab.policy import (
     route_taken,
     routes_of,
 )
-from simlab.real_runner.adapters.gated import GatedAdapter, MaskRows, adapted
-from simlab.real_runner.adapters.masked import LiveMasks, before_norm, mask_rows, with_masks
 from simlab.real_runner.attention.batch_invariant import FixedPass, fixed_shape
 from simlab.real_runner.attention.packed import PackedPass
 from simlab.real_runner.decoding.decoded import Choose, DecodedRound, chooser
@@ -43,6 +40,7 @@ from simlab.real_runner.drafters.dense import BlockStates
 from simlab.real_runner.execution.batched_buffers import trees_pass
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.models import Models
+from simlab.real_runner.networks.adapter.masked import LiveMasks, mask_rows, with_masks
 from simlab.real_runner.targets.model import entropies_of, features_of, tapped
 from simlab.sampling.choice import Sampling, sequence_key
 from simlab.sequence_replay import Round, check_tree
@@ -177,23 +175,18 @@ class Speculation:
         if self._drafter is not None and features is not None:
             self._drafter.read(features)
         if self._masks is not None:
-            self._masks.take(self._behind_prompt())
+            self._masks.take(self._behind_prompt(self._masks))
         logits = self._models.target.logits(states[:, -1])
         self._law, self._before_root = self._law_of(logits[0]), self._kept(states[0, -1], logits[0])
         self._append((self._chooser(logits)(0, self._start),))
 
-    def _behind_prompt(self) -> BlockStates:
+    def _behind_prompt(self, masks: LiveMasks) -> BlockStates:
         """States of the masks behind the prompt, in a pass of their own: reading it is as without masks."""
-        ids, target = torch.zeros(1, self._num_masks, dtype=torch.int64), self._models.target
-        with self._with_masks(mask_rows(0, 1, self._num_masks)), before_norm(target) as before:
-            after = target.states(ids, self._cache)
+        ids = torch.zeros(1, self._num_masks, dtype=torch.int64)
+        with masks.during(mask_rows(0, 1, self._num_masks)) as before:
+            after = self._models.target.states(ids, self._cache)
         self._cache.shorten(self._start)
         return BlockStates(before[-1], after)
-
-    def _with_masks(self, rows: MaskRows) -> AbstractContextManager[None]:
-        adapter = self._models.drafter
-        assert isinstance(adapter, GatedAdapter)
-        return adapted(self._models.target, adapter, rows.to(self._models.target.device))
 
     def _pass(
         self,
@@ -262,11 +255,11 @@ class Speculation:
 
     def _read_with_masks(self, tree: DraftTree, position: int) -> tuple[Tensor, Tensor | None]:
         """States of the nodes of a tree, and tapped ones; what its masks say is kept until one of them is the last."""
-        num, k = 0 if self._masks is None else num_masked(self._policy, self._state, tree.num_nodes), self._num_masks
-        self._said = []
-        if num == 0:
+        masks, k, self._said = self._masks, self._num_masks, []
+        num = 0 if masks is None else num_masked(self._policy, self._state, tree.num_nodes)
+        if masks is None or num == 0:
             return self._read_tree(tree, position)
-        with self._with_masks(mask_rows(tree.num_nodes, num, k)), before_norm(self._models.target) as before:
+        with masks.during(mask_rows(tree.num_nodes, num, k)) as before:
             states, features = self._read_tree(with_masks(tree, num, k), position)
         of_masks = (one[:, tree.num_nodes :].split(k, dim=1) for one in (before[-1], states))
         self._said = [BlockStates(*pair) for pair in zip(*of_masks, strict=True)]

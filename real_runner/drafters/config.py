@@ -1,7 +1,8 @@
 """The configuration of a DFlash drafter, in whichever format its checkpoint is written."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from simlab.errors import ModelError
 from simlab.real_runner.drafters.layer_views import CAUSAL, PLAIN, LayerView
@@ -42,6 +43,12 @@ class DFlashConfig:
         tap_offset: what was added to a layer number of the checkpoint to find its state, where state 0 is the
             embedding and state i the output of the i-th layer; each layout of checkpoints has its own.
     """
+
+    draft_name: ClassVar[str] = "dflash"
+    is_chain: ClassVar[bool] = False
+    root_seen: ClassVar[bool] = True
+    no_blocks: ClassVar[str] = ""
+    num_masks: ClassVar[int] = 0
 
     block_size: int
     mask_token_id: int
@@ -171,6 +178,27 @@ class DFlashConfig:
     def as_causal_head(self) -> "DFlashConfig":
         """These sizes with blocks that are causal inside, after JetSpec (2026), arXiv 2606.18394."""
         return replace(self, layer_views=(CAUSAL,) * self.num_hidden_layers)
+
+    def shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """The tensors that every drafter of this configuration has, each with its shape."""
+        hidden, inner, head = self.hidden_size, self.intermediate_size, self.head_dim
+        queries, keys = self.num_attention_heads * head, self.num_key_value_heads * head
+        yield "fc.weight", (hidden, len(self.target_layer_ids) * hidden)
+        yield from (("hidden_norm.weight", (hidden,)), ("norm.weight", (hidden,)))
+        projections = {"q": (queries, hidden), "k": (keys, hidden), "v": (keys, hidden), "o": (hidden, queries)}
+        for layer in (f"layers.{number}" for number in range(self.num_hidden_layers)):
+            yield from ((f"{layer}.{name}_layernorm.weight", (hidden,)) for name in ("input", "post_attention"))
+            yield from ((f"{layer}.self_attn.{name}_norm.weight", (head,)) for name in "qk")
+            yield from ((f"{layer}.mlp.{name}_proj.weight", (inner, hidden)) for name in ("gate", "up"))
+            yield f"{layer}.mlp.down_proj.weight", (hidden, inner)
+            for name, shape in projections.items():
+                yield f"{layer}.self_attn.{name}_proj.weight", shape
+                if self.attention_bias:
+                    yield f"{layer}.self_attn.{name}_proj.bias", shape[:1]
+
+    def for_target(self, num_layers: int) -> "DFlashConfig":
+        """This configuration where the target has so many layers: the layers that it reads are named."""
+        return self
 
     def with_block(self, size: int) -> "DFlashConfig":
         """This checkpoint drafting in blocks of another size, the root's slot counted, as engines run it.

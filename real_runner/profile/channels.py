@@ -13,18 +13,14 @@ from simlab.channels.rows import WHOLE_CHAIN
 from simlab.cost import StageSeconds
 from simlab.errors import CostError, ModelError
 from simlab.policy import DRAFTER, ChannelNeed, catch_up_name, counted_setting
-from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields
-from simlab.real_runner.checkpoints.files import find_drafter
-from simlab.real_runner.checkpoints.networks.producers import (
-    ReachAlone,
-    load_text_producer,
-    producer_on,
-    reach_of,
-)
+from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file
 from simlab.real_runner.decoding.drafting import Drafting
 from simlab.real_runner.decoding.plain import Clock
-from simlab.real_runner.heads.producer import AnyProducer, StagedProducer, TextProducer
 from simlab.real_runner.models import Models
+from simlab.real_runner.networks.drafter import find_drafter
+from simlab.real_runner.networks.known import read_fields
+from simlab.real_runner.networks.loading import load_producer, reach_of
+from simlab.real_runner.networks.producer import AnyProducer, StagedProducer, TextProducer
 from simlab.real_runner.profile.options import ProfileChannel
 from simlab.real_runner.profile.rounds import MEASURED_ROUNDS, TreesOfSize
 from simlab.real_runner.targets.hub_files import repository_of
@@ -67,7 +63,7 @@ def _loaded(asked: ProfileChannel, models: Models) -> TimedChannel:
     files = find_drafter(asked.checkpoint)
     own_digest, digest = checkpoint_digest(files.folder), checkpoint_digest(models.draft_folder)
     reach = reach_of(read_fields(config_file(files.folder)), asked.settings, own_digest == digest)
-    settings = reach.settings if isinstance(reach, ReachAlone) else reach.settings(models.drafter.config.depth)
+    settings = reach.settings(models.drafter.config.depth)
     key = counted_setting(reach.kind, settings)
     units = asked.units or (_default_units(settings, key),)
     if key is None and units != (1,):
@@ -75,10 +71,9 @@ def _loaded(asked: ProfileChannel, models: Models) -> TimedChannel:
     widest = asked.settings if key is None else {**asked.settings, key: units[-1]}
     network = ModelInfo(repository_of(asked.checkpoint), files.revision, own_digest)
     entry = CostChannel(reach.kind, network, bounds_of(reach.kind, settings), units)
-    if isinstance(reach, ReachAlone):
-        return TimedChannel(entry, load_text_producer(files.folder, widest, models.target.dtype)(models.target), key)
-    target = models.target
-    return TimedChannel(entry, producer_on(files.folder, widest, models.first_stage, target, digest, target.dtype), key)
+    stage, target = models.first_stage if reach.needs_drafter else None, models.target
+    producer = load_producer(files.folder, widest, target.dtype, stage, digest)(stage, target)
+    return TimedChannel(entry, producer, key)
 
 
 def _default_units(settings: Mapping[str, object], key: str | None) -> int:

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from simlab.real_runner.heads.eagle3.head import Eagle3Head
-from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
 from simlab.real_runner.models import Models, within_memory
+from simlab.real_runner.networks.known import trees_bytes
 from simlab.real_runner.record.answers import RecordingProgress, answers_of
 from simlab.real_runner.record.manifests import manifest_of
 from simlab.real_runner.record.options import RecordOptions
@@ -54,8 +53,8 @@ def dry_run(options: RecordOptions) -> str:
     plan = estimate(options, models, sources)
     alone = " alone" if len(options.devices) > 1 else ""
     texts = f" ({plan.num_texts} texts)" if plan.num_texts != plan.num_prompts else ""
-    is_head = isinstance(models.drafter, Eagle3Head)
-    trees = [f"the head's trees {size_text(plan.positions * Eagle3Reach().disk_bytes)} more, and their time"]
+    a_root = trees_bytes(models.drafter.config.draft_name)
+    trees = [f"the head's trees {size_text(plan.positions * a_root)} more, and their time"] if a_root else []
     return "\n".join(
         (
             f"The first prompt, as {models.target.name} reads it:",
@@ -69,7 +68,7 @@ def dry_run(options: RecordOptions) -> str:
                 f"expected time   {duration(plan.seconds)} on this machine "
                 f"({options.first_device}{alone}, {options.model_dtype})"
             ),
-            *(trees if is_head else []),
+            *trees,
             f"measured on     {plan.num_sampled} prompts spread over the file; nothing was written to {options.folder}",
         )
     )

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.files import find_drafter
-from simlab.real_runner.models import Models, check_device, check_fit, dtype_of, load_any_drafter, settle_device
+from simlab.real_runner.execution.executions import EAGER
+from simlab.real_runner.models import Models, check_device, dtype_of, settle_device
+from simlab.real_runner.networks.drafter import Asked, find_drafter
+from simlab.real_runner.networks.loading import load_drafter
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.prompts import PromptRecord
 from simlab.real_runner.record.sources import Source, given_turns
@@ -29,11 +31,10 @@ def load_dumped_models(options: RecordOptions) -> Models:
     check_device(options.first_device)
     settle_device(options.first_device)
     files = find_drafter(options.draft_name)
-    drafter = load_any_drafter(
-        files.folder, kind, options.first_device, parse_tap_offset(options.tap_offset), options.block
-    )
+    offset = parse_tap_offset(options.tap_offset)
+    with_target = load_drafter(Asked(files.folder, kind, options.first_device, offset, EAGER, False, options.block))
     target = load_partial_target(options.target_name, kind, options.first_device)
-    check_fit(target, drafter)
+    drafter = with_target(target)
     check_layers(options.hidden_layers, dumped_taps(drafter.config.target_layer_ids), target.num_layers)
     dumped = open_dump(Path(options.hidden_states), tuple(options.hidden_layers), target.config.hidden_size)
     return Models(target, drafter, draft_folder=files.folder, draft_revision=files.revision, dumped=dumped)

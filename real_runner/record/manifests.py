@@ -10,12 +10,8 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
 from simlab.ids import content_digest, versions_of
-from simlab.real_runner.adapters.config import AdapterConfig
-from simlab.real_runner.adapters.gated import GatedAdapter
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
-from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.drafters.kept import KeptCandidates
-from simlab.real_runner.heads.eagle3.head import Eagle3Config, Eagle3Head
 from simlab.real_runner.models import Models
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.prompts import PromptRecord, render
@@ -24,9 +20,6 @@ from simlab.real_runner.targets.hub_files import repository_of
 from simlab.traces.format.documents import json_fields
 from simlab.traces.format.manifest import DumpedInfo, Manifest
 from simlab.traces.format.manifest_entries import DraftSet, ModelInfo
-
-DFLASH, EAGLE3, SELF = "dflash", "eagle3", "self"
-"""Draft sets of new recordings; the second names the channel of a head's trees too."""
 
 _LIBRARIES = ("simlab", "torch", "transformers", "tokenizers", "numpy", "numba")
 
@@ -50,16 +43,9 @@ def manifest_of(options: RecordOptions, models: Models, sources: Sources) -> Man
         batch_size=options.batch_size,
         device=f"{device_name(options.first_device)} {f'({target.placement})' if target.placement else ''}".strip(),
         versions=versions_of(_LIBRARIES),
-        draft_sets={draft_name(models): draft_set_of(options.draft_name, models, options.kept)},
+        draft_sets={models.drafter.config.draft_name: draft_set_of(options.draft_name, models, options.kept)},
         hidden_states=None if models.dumped is None else DumpedInfo(models.dumped.layers, models.dumped.dtype),
     )
-
-
-def draft_name(models: Models) -> str:
-    """What the draft set of a recording is called: by what its drafter is."""
-    if isinstance(models.drafter, GatedAdapter):
-        return SELF
-    return EAGLE3 if isinstance(models.drafter, Eagle3Head) else DFLASH
 
 
 def draft_set_of(draft: str, models: Models, kept: KeptCandidates) -> DraftSet:
@@ -78,11 +64,11 @@ def draft_set_of(draft: str, models: Models, kept: KeptCandidates) -> DraftSet:
         min_width=kept.min_width,
         exact_budget=kept.exact_budget,
         vocab_size=config.vocab_size,
-        mask_token_id=config.mask_token_id if isinstance(config, DFlashConfig) else None,
-        draft_vocab_size=None if isinstance(config, AdapterConfig) else config.draft_vocab_size,
-        tap_offset=config.tap_offset if isinstance(config, DFlashConfig) else None,
-        is_chain=isinstance(config, Eagle3Config),
-        root_seen=not isinstance(config, AdapterConfig),
+        mask_token_id=config.mask_token_id,
+        draft_vocab_size=config.draft_vocab_size,
+        tap_offset=config.tap_offset,
+        is_chain=config.is_chain,
+        root_seen=config.root_seen,
     )
 
 

@@ -11,16 +11,10 @@ import torch
 from torch import Tensor
 
 from simlab.errors import ModelError
-from simlab.real_runner.adapters.gated import GatedAdapter
-from simlab.real_runner.adapters.masked import mask_columns
-from simlab.real_runner.drafters.kept import KeptCandidates
-from simlab.real_runner.drafters.ranked import draft_columns
-from simlab.real_runner.heads.eagle3.chain import chain_columns
-from simlab.real_runner.heads.eagle3.head import Eagle3Head
 from simlab.real_runner.models import Models, check_device, load_models, within_memory
 from simlab.real_runner.record.answers import ProgressReporter, RecordingProgress, answers_of, check_positions
 from simlab.real_runner.record.dumped_models import check_dumped, dumped_text, load_dumped_models
-from simlab.real_runner.record.manifests import device_name, draft_name, manifest_of, recording_info
+from simlab.real_runner.record.manifests import device_name, manifest_of, recording_info
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.prompts import PromptRecord
 from simlab.real_runner.record.sources import (
@@ -39,7 +33,7 @@ from simlab.real_runner.targets.model import Target, features_of, tapped
 from simlab.sampling.choice import sequence_key
 from simlab.traces.format.alone import writing_alone
 from simlab.traces.format.files import MANIFEST
-from simlab.traces.format.frames import DraftColumns, SequenceRecord
+from simlab.traces.format.frames import SequenceRecord
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.parts import begin_part, finish_part, name_of_part
 from simlab.traces.writer import TraceWriter, check_output_folder, write_beside_making
@@ -364,7 +358,7 @@ def record_text(options: RecordOptions, models: Models, index: int, answered: An
     if laws is None:
         key = sequence_key(options.sampling, prompt)
         laws = token_rows(target, states[start - 1 : -1], tokens[start:], options.sampling, key, start)
-    draft = drafted_columns(models, features, tokens, start, options.kept)
+    draft = models.drafts.columns(features, tokens, start, options.kept)
     seed = options.sampling.seed if answered.seed is None else answered.seed
     return SequenceRecord(
         index=index,
@@ -373,27 +367,8 @@ def record_text(options: RecordOptions, models: Models, index: int, answered: An
         text=answered.text,
         stop_reason=answered.stop_reason,
         tokens=laws,
-        drafts={draft_name(models): draft},
+        drafts={drafter.config.draft_name: draft},
     )
-
-
-def drafted_columns(
-    models: Models, features: Tensor, tokens: Tensor, prompt_length: int, kept: KeptCandidates
-) -> DraftColumns:
-    """The drafter's rows at every root of one text.
-
-    Args:
-        models: the drafter among them.
-        features: ``[C, taps x H]``, the states that it reads, from position 0 on.
-        tokens: int64 ``[P + T]``, prompt and text.
-        prompt_length: P.
-        kept: how many candidates.
-    """
-    if isinstance(models.drafter, GatedAdapter):
-        return mask_columns(models.drafter, models.target, tokens, prompt_length, kept)
-    if isinstance(models.drafter, Eagle3Head):
-        return chain_columns(models.drafter, models.target, features, tokens, prompt_length, kept)
-    return draft_columns(models.drafter, models.target, features, tokens, prompt_length, kept)
 
 
 def forward_text(target: Target, tokens: Tensor, layer_ids: Sequence[int]) -> tuple[Tensor, Tensor]:

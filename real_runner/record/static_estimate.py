@@ -5,10 +5,11 @@ for a candidate. `simlab.real_runner.record.dry_run` measures instead, with the 
 """
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Protocol, Self, cast
 
 import torch
 from torch import nn
@@ -16,18 +17,12 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Pre
 
 from simlab.errors import ModelError, SimlabError
 from simlab.real_runner.attention import grouped as attention
-from simlab.real_runner.checkpoints.contents import config_file, packaged_checkpoints, read_fields
-from simlab.real_runner.checkpoints.files import find_drafter
-from simlab.real_runner.checkpoints.layouts import read_config
-from simlab.real_runner.checkpoints.networks.adapter import is_adapter
-from simlab.real_runner.checkpoints.networks.eagle3 import eagle3_from_json
-from simlab.real_runner.drafters.config import DFlashConfig, check_sizes
-from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.drafters.eagle3_config import Eagle3Config
+from simlab.real_runner.checkpoints.contents import config_file, packaged_checkpoints
+from simlab.real_runner.drafters.config import DFlashConfig, MadeForTarget, check_sizes
 from simlab.real_runner.drafters.ranked import blocks_per_pass
-from simlab.real_runner.heads.eagle3.head import Eagle3Head
-from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
 from simlab.real_runner.models import dtype_of
+from simlab.real_runner.networks.drafter import DraftConfig, find_drafter
+from simlab.real_runner.networks.known import network_of, read_config, read_fields, trees_bytes
 from simlab.real_runner.record.dry_run import size_text
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.prompts import PromptRecord
@@ -43,6 +38,25 @@ from simlab.traces.artefacts.kinds import find_packaged_config
 #
 # Tensors are made on torch's device ``meta``, which gives them shapes and no memory; so every architecture that
 # transformers knows is counted as it would be loaded.
+
+
+class SizedConfig(DraftConfig, MadeForTarget, Protocol):
+    """The configuration of a drafter with weights of its own."""
+
+    @property
+    def num_attention_heads(self) -> int: ...
+
+    def shapes(self) -> Iterable[tuple[str, tuple[int, ...]]]:
+        """The tensors that it has in any case, each with its shape."""
+        ...
+
+    def for_target(self, num_layers: int) -> Self:
+        """This configuration where the target has so many layers."""
+        ...
+
+    def with_block(self, size: int) -> Self:
+        """This configuration with so many slots, the root's counted."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +76,7 @@ class ModelShapes:
         key_value_elements: numbers that the target keeps of one token, in all layers.
     """
 
-    config: DFlashConfig | Eagle3Config
+    config: SizedConfig
     target_parameters: int
     drafter_parameters: int
     whole_target_parameters: int
@@ -81,19 +95,15 @@ def read_shapes(options: RecordOptions) -> ModelShapes:
     """
     model = _target_shape(options)
     text = model.config
-    config = any_config(options)
-    if isinstance(config, Eagle3Config):
-        config = config.for_target(text.num_hidden_layers)
+    config = any_config(options).for_target(text.num_hidden_layers)
     check_sizes(config, options.target_name, text.num_hidden_layers, text.hidden_size, text.vocab_size)
-    with torch.device("meta"):
-        drafter = Eagle3Head(config) if isinstance(config, Eagle3Config) else DFlashDrafter(config)
     counted = dict(cast(nn.Module, model).named_parameters())
     kept = [weight for name, weight in counted.items() if options.hidden_states is None or ".layers." not in name]
     head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     return ModelShapes(
         config=config,
         target_parameters=sum(weight.numel() for weight in kept),
-        drafter_parameters=sum(weight.numel() for weight in drafter.parameters()) + _own_head(config),
+        drafter_parameters=sum(math.prod(shape) for _, shape in config.shapes()) + _own_head(config),
         whole_target_parameters=sum(weight.numel() for weight in counted.values()),
         num_layers=text.num_hidden_layers,
         hidden_size=text.hidden_size,
@@ -103,7 +113,7 @@ def read_shapes(options: RecordOptions) -> ModelShapes:
     )
 
 
-def _own_head(config: DFlashConfig | Eagle3Config) -> int:
+def _own_head(config: SizedConfig) -> int:
     return 0 if config.draft_vocab_size is None else config.draft_vocab_size * config.hidden_size
 
 
@@ -144,17 +154,18 @@ def _target_config(name: str) -> PretrainedConfig:
     return config
 
 
-def any_config(options: RecordOptions) -> DFlashConfig | Eagle3Config:
+def any_config(options: RecordOptions) -> SizedConfig:
     """The configuration of what a recording is to draft with; of the hub only that file is fetched."""
     fields = config_fields(options.draft_name)
-    if is_adapter(fields):
+    network = network_of(fields)
+    if network is None or network.draft_name is None:
+        return drafter_config(options.draft_name, options.tap_offset, options.block)
+    head = cast(SizedConfig, network.reads(fields))
+    if not head.root_seen:
         raise ModelError(
             "what a target that drafts for itself takes is measured, and not computed from configurations; give "
             "--dry-run sample"
         )
-    head = eagle3_from_json(fields)
-    if head is None:
-        return drafter_config(options.draft_name, options.tap_offset, options.block)
     return head if options.block is None else head.with_block(options.block)
 
 
@@ -259,7 +270,7 @@ def estimated(options: RecordOptions) -> StaticEstimate:
         key_values=key_values,
         decoding_bytes=key_values + _pass_bytes(shapes, size, rows, longest) if is_written else 0,
         recording_bytes=_recording_bytes(options, shapes, size, longest + new),
-        disk_bytes=trace_bytes(positions, shapes.config.depth, options.min_width) + trees_bytes(shapes, positions),
+        disk_bytes=trace_bytes(positions, shapes.config.depth, options.min_width) + num_tree_bytes(shapes, positions),
     )
 
 
@@ -339,9 +350,9 @@ def draft_bytes(positions: int, depth: int, min_width: int) -> int:
     return round(positions * depth * min_width * _KEPT_OVER_WIDTH * CANDIDATE_BYTES)
 
 
-def trees_bytes(shapes: ModelShapes, positions: int) -> int:
-    """Bytes of the trees that are recorded beside the chain of an EAGLE-3 head; 0 of a drafter."""
-    return round(positions * Eagle3Reach().disk_bytes) if isinstance(shapes.config, Eagle3Config) else 0
+def num_tree_bytes(shapes: ModelShapes, positions: int) -> int:
+    """Bytes of the trees that are recorded beside a chain; 0 of a drafter."""
+    return round(positions * trees_bytes(shapes.config.draft_name))
 
 
 def estimate_text(options: RecordOptions) -> str:
@@ -396,8 +407,8 @@ def _needed(options: RecordOptions, found: StaticEstimate) -> list[str]:
         "",
         f"disk            {most} {size_text(found.disk_bytes)} for the trace",
     ]
-    if isinstance(shapes.config, Eagle3Config):
-        lines[-1] += f", of it {size_text(trees_bytes(shapes, found.positions))} for the head's trees"
+    if trees := num_tree_bytes(shapes, found.positions):
+        lines[-1] += f", of it {size_text(trees)} for the head's trees"
     if found.num_passes:
         seconds = found.num_passes * found.target_bytes / 1e12
         lines.append(

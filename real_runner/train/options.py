@@ -46,6 +46,8 @@ def _routes(text: str) -> tuple[str, ...]:
 class TrainOptions:
     """The run of a drafter: its text, its sizes, the plan, and where it is kept."""
 
+    TRAINED_BY: ClassVar = ("train", "train", "drafter")
+    """The module and the function that train, and what comes out."""
     DETAILS: ClassVar = """\
 The text is a Parquet table of token ids (columns prompt_ids, text_ids), a JSONL file of prompts
 with their answers, or, with --prompts, what the target itself answers.
@@ -128,6 +130,8 @@ causal head: in a block no slot sees a later one, so that a depth goes on from t
 class NetworkOptions:
     """The run of a network whose target stays as it is."""
 
+    TRAINED_BY: ClassVar[tuple[str, str, str]]
+
     target: str = option(TARGET, "the model to draft for: a Hugging Face id, a folder, or smollm2-135m", "T")
     out: Path = option(..., "the folder of the run", "DIR", read=Path)
     resume: bool = option(False, "go on with the run in --out")
@@ -148,6 +152,7 @@ class NetworkOptions:
 class RouterOptions:
     """The run of a router's network, which learns from recordings."""
 
+    TRAINED_BY: ClassVar = ("networks.router", "train_router", "network")
     DETAILS: ClassVar = """\
 A router's network (after WhiFlash, arXiv 2606.07710) says of each root, before anything is drafted, how
 many tokens a round by each route would bring: from the target's last state at the token before the root,
@@ -216,6 +221,7 @@ class BesideDrafterOptions(NetworkOptions):
 class HeadOptions(BesideDrafterOptions):
     """The run of a first-order head."""
 
+    TRAINED_BY: ClassVar = ("networks.treeflash", "train_head", "head")
     DETAILS: ClassVar = """\
 A first-order head (TreeFlash, arXiv 2606.03819) says what a drafter thinks of a depth once the token
 above it is known. It learns from the same kinds of text as a drafter does, and the drafter stays as it
@@ -259,6 +265,7 @@ it is refused. --resume goes on after an interruption, as with a drafter."""
 class ScorerOptions(BesideDrafterOptions):
     """The run of a TAPS scorer."""
 
+    TRAINED_BY: ClassVar = ("networks.taps", "train_scorer", "scorer")
     DETAILS: ClassVar = """\
 A scorer (after TAPS, arXiv 2606.00487) says how probable a node of a draft tree is once its parent is right.
 Its nodes are those of a beam over the drafter's candidates; the drafter stays as it is. It learns from
@@ -317,6 +324,7 @@ it is refused. --resume goes on after an interruption, as with a drafter."""
 class Eagle3Options(NetworkOptions):
     """The run of an EAGLE-3 head; ``plan.head_tokens`` of the target's tokens are its own, 0: all."""
 
+    TRAINED_BY: ClassVar = ("networks.eagle3", "train_eagle3", "head")
     DETAILS: ClassVar = """\
 An EAGLE-3 head (arXiv 2503.01840) goes on from the target's own states, token by token: what it needs is a
 target, and no drafter. It learns below its own outputs, as many passes as --passes, from the same kinds
@@ -373,6 +381,7 @@ lowest. --resume goes on after an interruption."""
 class SelfOptions(NetworkOptions):
     """The run of an adapter with which a target drafts for itself."""
 
+    TRAINED_BY: ClassVar = ("networks.adapter", "train_self", "adapter")
     DETAILS: ClassVar = """\
 With an adapter a target drafts for itself (after arXiv 2507.11851): some rows of a pass hold masks, and the
 adapter, a low-rank change of every product, is felt at these alone. All other rows are the target's own,

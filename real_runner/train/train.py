@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from simlab.real_runner.checkpoints.files import save_drafter, write_json, write_text
+from simlab.real_runner.checkpoints.files import write_json, write_text
 from simlab.real_runner.checkpoints.zlab import config_to_json
 from simlab.real_runner.drafters.dense import draft_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
+from simlab.real_runner.networks.drafter import save_drafter
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.features import block_loss

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from simlab.cli.interruption import set_resume_hint
 from simlab.errors import UsageError
+from simlab.real_runner.networks.known import first_policies
 from simlab.real_runner.record.additions.add import add
 from simlab.real_runner.record.additions.dry_run import estimate_addition, measure_addition
 from simlab.real_runner.record.dry_run import dry_run
@@ -13,10 +14,6 @@ from simlab.real_runner.record.options import CONFIGS, RecordOptions
 from simlab.real_runner.record.static_estimate import estimate_text
 from simlab.studies.record import addition_of, record, record_part, recording_speed
 from simlab.workers.parts import Part
-
-_OF_DRAFTER = "-p ddtree:budget=16/32/64"
-_TO_REPLAY = {("chain", True): "-p chain -p eagle3:budget=59", ("drafter", False): "-p self:budget=4,masked=-1/0/4"}
-"""Policies for a first replay, by what all draft sets of a trace are."""
 
 
 def run(options: RecordOptions) -> int:
@@ -40,8 +37,7 @@ def run(options: RecordOptions) -> int:
     trace = record.run(options)
     speed = recording_speed(options.folder)
     print(f"Recorded: {options.out}{f' ({speed})' if speed else ''}")
-    kinds = {("chain" if one.is_chain else "drafter", one.root_seen) for one in trace.manifest.draft_sets.values()}
-    policies = _TO_REPLAY.get(kinds.pop(), _OF_DRAFTER) if len(kinds) == 1 else _OF_DRAFTER
+    policies = first_policies(list(trace.manifest.draft_sets))
     print(f"Replay it with `simlab replay --trace {shlex.quote(str(options.out))} {policies}`.")
     return 0
 
@@ -59,7 +55,7 @@ def _add(options: RecordOptions) -> int:
         print(f"Added: the channel {name} of {options.trace}; `simlab inspect {path}` checks it.")
     else:
         print(f"Added: the draft set {name} of {options.trace}")
-        print(f"Replay it with `simlab replay --trace {path} --draft-set {name} -p ddtree:budget=16/32/64`.")
+        print(f"Replay it with `simlab replay --trace {path} --draft-set {name} {first_policies([])}`.")
     return 0
 
 

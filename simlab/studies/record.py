@@ -6,7 +6,6 @@ from pathlib import Path
 from simlab.errors import TraceError, UsageError, as_usage_error
 from simlab.options import study
 from simlab.real_runner.record.additions.add import ChannelOptions, DraftOptions, add
-from simlab.real_runner.record.manifests import EAGLE3
 from simlab.real_runner.record.options import OF_DRAFTS, OF_TEXTS, RecordOptions
 from simlab.real_runner.record.record import record as write_recording
 from simlab.traces.format.documents import json_fields
@@ -18,7 +17,7 @@ from simlab.traces.reader import Trace, open_trace
 def record(options: RecordOptions) -> Trace:
     """Record a drafter and a target on real text, and open the trace; or add to the trace that is named.
 
-    With an EAGLE-3 head as the drafter its trees are added as a channel, where the target runs here.
+    Of a head that drafts a chain the trees are added too, as a channel of the same name, where the target runs here.
 
     Raises:
         SimlabError: options do not fit each other, or models, text or folder cannot be used; what was finished stays.
@@ -28,12 +27,12 @@ def record(options: RecordOptions) -> Trace:
     if options.part is not None:
         raise UsageError("--shard records a part of a trace, which `record_part` does; leave it out")
     trace = open_trace(write_recording(options))
-    has_trees = EAGLE3 in trace.manifest.channels or trace.manifest.hidden_states is not None
-    if EAGLE3 not in trace.manifest.draft_sets or has_trees:
+    chain = next((name for name, one in trace.manifest.draft_sets.items() if one.is_chain), None)
+    if chain is None or chain in trace.manifest.channels or trace.manifest.hidden_states is not None:
         return trace
     head = ChannelOptions(
         str(options.folder),
-        EAGLE3,
+        chain,
         options.draft_name,
         target=options.target_name,
         device=options.first_device,
@@ -47,8 +46,8 @@ def record(options: RecordOptions) -> Trace:
 def record_part(options: RecordOptions) -> list[int]:
     """Record one part of the shards, for one of several machines; give back the shards that the folder still lacks.
 
-    The trace is finished where the folder then holds all parts; else `simlab.merge` does that. The trees of an EAGLE-3
-    head are added to the finished trace, with `add_channel`.
+    The trace is finished where the folder then holds all parts; else `simlab.merge` does that. The trees of a head that
+    drafts a chain are added to the finished trace, with `add_channel`.
 
     Raises:
         SimlabError: models, text or folder cannot be used; what was finished stays.

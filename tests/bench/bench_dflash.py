@@ -20,11 +20,11 @@ from simlab.draft import Prompt
 from simlab.policies.named.chain import Chain
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policy import AnyPolicy
-from simlab.real_runner.checkpoints.files import PACKAGED, find_drafter
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.plain import clock_of
 from simlab.real_runner.execution.executions import EAGER, EXECUTIONS
 from simlab.real_runner.models import Models, dtype_of, load_models
+from simlab.real_runner.networks.drafter import PACKAGED, find_drafter
 from simlab.real_runner.targets import builtin
 from simlab.sampling.choice import Sampling
 from simlab.traces.reader import open_trace, packaged_trace

@@ -9,11 +9,11 @@ from torch._dynamo.utils import counters
 
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policy import is_plain_decoding
-from simlab.real_runner.checkpoints.files import PACKAGED
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.plain import clock_of
 from simlab.real_runner.execution.executions import COMPILED, EAGER
 from simlab.real_runner.models import load_models
+from simlab.real_runner.networks.drafter import PACKAGED
 from simlab.real_runner.targets import builtin
 from simlab.sampling.choice import Sampling
 from simlab.traces.reader import open_trace, packaged_trace

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import torch
 
-from simlab.real_runner.checkpoints.files import PACKAGED
 from simlab.real_runner.decoding.generate import generate
 from simlab.real_runner.drafters.dense import draft_logits
 from simlab.real_runner.drafters.ranked import blocks_per_pass
 from simlab.real_runner.models import Models
+from simlab.real_runner.networks.drafter import PACKAGED
 from simlab.real_runner.record import record as recording
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.targets import builtin

@@ -15,9 +15,9 @@ from safetensors.torch import load_file, save_file
 from tiny_models import HIDDEN_SIZE, MASK_TOKEN_ID, VOCAB_SIZE, drafter_config
 from torch import Tensor
 
-from simlab.real_runner.checkpoints.files import save_drafter
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.heads.treeflash import TreeFlashHead
+from simlab.real_runner.networks.drafter import save_drafter
+from simlab.real_runner.networks.treeflash.head import TreeFlashHead
 
 Damage: TypeAlias = Callable[[Path, random.Random], str]
 """Damages the checkpoint in a folder and says how."""

@@ -12,18 +12,18 @@ from random_heads import random_scorer
 from simlab.channels import BRANCHES, FEATURES, POOL, TARGET
 from simlab.channels.rows import WHOLE_CHAIN
 from simlab.policy import AnyPolicy
-from simlab.real_runner.heads.eagle3.pool import Eagle3Reach, eagle3_producer
-from simlab.real_runner.heads.path_pool import PathProducer, PathReach
-from simlab.real_runner.heads.producer import AnyProducer
-from simlab.real_runner.heads.redrafts import RedraftProducer, RedraftReach
-from simlab.real_runner.heads.router.config import RouterConfig
-from simlab.real_runner.heads.router.network import RouterNetwork, RouterProducer
-from simlab.real_runner.heads.rows import HeadReach
-from simlab.real_runner.heads.taps_pool import PoolReach
-from simlab.real_runner.heads.taps_rows import TapsProducer
-from simlab.real_runner.heads.treeflash import TreeFlashHead
-from simlab.real_runner.heads.treeflash_producer import TreeFlashProducer
 from simlab.real_runner.models import Models
+from simlab.real_runner.networks.eagle3.config import Eagle3Reach
+from simlab.real_runner.networks.eagle3.pool import eagle3_producer
+from simlab.real_runner.networks.producer import AnyProducer
+from simlab.real_runner.networks.redraft.config import PathReach, RedraftReach
+from simlab.real_runner.networks.redraft.redrafts import PathProducer, RedraftProducer
+from simlab.real_runner.networks.router.config import RouterConfig
+from simlab.real_runner.networks.router.network import RouterNetwork, RouterProducer
+from simlab.real_runner.networks.taps.config import PoolReach
+from simlab.real_runner.networks.taps.pool import TapsProducer
+from simlab.real_runner.networks.treeflash.config import HeadReach
+from simlab.real_runner.networks.treeflash.head import TreeFlashHead, TreeFlashProducer
 from simlab.real_runner.targets.model import Target
 
 INNER_SIZE = 16
@@ -72,10 +72,10 @@ def with_producers(models: Models, policies: Iterable[AnyPolicy], seed: int = 0)
             continue
         if need.kind == POOL:
             scorer, beam = random_scorer(models, seed), equal["beam"]
-            channels[need.name] = TapsProducer(scorer, drafter, target, PoolReach(beam, EXTENSIONS))
+            channels[need.name] = TapsProducer(drafter, target, PoolReach(beam, EXTENSIONS), scorer)
             continue
         head = made_up_head(drafter.config.hidden_size, seed).to(target.device, target.dtype)
-        channels[need.name] = TreeFlashProducer(head, drafter, target, HeadReach(**dict(need.least)))
+        channels[need.name] = TreeFlashProducer(drafter, target, HeadReach(**dict(need.least)), head)
     return replace(models, channels=channels)
 
 
@@ -93,4 +93,4 @@ def _redrafts(models: Models, top_k: int, is_whole: bool) -> RedraftProducer:
             parameter.mul_(1 + 0.3 * noise)
     second.config = second.config.with_block(block)
     reach = RedraftReach(second.config.depth, top_k, block=block, whole=int(is_whole))
-    return RedraftProducer(second, models.target, depth, reach)
+    return RedraftProducer(second, models.target, reach, depth)

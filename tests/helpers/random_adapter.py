@@ -4,9 +4,8 @@ from pathlib import Path
 
 import torch
 
-from simlab.real_runner.adapters.config import AdapterConfig
-from simlab.real_runner.adapters.gated import GatedAdapter, MaskRows, adapted, config_for
-from simlab.real_runner.checkpoints.networks.adapter_files import save_adapter
+from simlab.real_runner.networks.adapter.config import AdapterConfig
+from simlab.real_runner.networks.adapter.gated import GatedAdapter, MaskRows, adapted, config_for, save_adapter
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 

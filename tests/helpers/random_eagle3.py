@@ -7,9 +7,9 @@ import numpy as np
 import tiny_models
 import torch
 
-from simlab.real_runner.checkpoints.networks.eagle3_files import save_eagle3
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
-from simlab.real_runner.heads.eagle3.head import Eagle3Config, Eagle3Head
+from simlab.real_runner.networks.eagle3.config import Eagle3Config
+from simlab.real_runner.networks.eagle3.head import Eagle3Head, save_eagle3
 from simlab.real_runner.targets.model import Target
 
 _ENDS = (0, 2, 5, 20)

@@ -10,11 +10,11 @@ from simlab.policies.orders.lattice_sources import TransitionSource
 from simlab.policies.rules.budgets import FixedBudget
 from simlab.real_runner.drafters.dense import BlockStates, draft_states, logits_of
 from simlab.real_runner.drafters.kept import KeptCandidates, marginals_of
-from simlab.real_runner.heads.base import BaseCandidates, base_candidates
-from simlab.real_runner.heads.taps import TapsScorer
-from simlab.real_runner.heads.taps_pool import ScorerSizes
-from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.models import Models
+from simlab.real_runner.networks.candidates import BaseCandidates, base_candidates
+from simlab.real_runner.networks.taps.config import ScorerSizes
+from simlab.real_runner.networks.taps.scorer import TapsScorer
+from simlab.real_runner.networks.treeflash.head import TreeFlashHead
 from simlab.real_runner.record.record import forward_text
 
 VOCAB_SIZE = 23

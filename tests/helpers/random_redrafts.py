@@ -5,8 +5,9 @@ from dataclasses import replace
 import random_trees
 
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.heads.redrafts import RedraftProducer, RedraftReach
 from simlab.real_runner.models import Models
+from simlab.real_runner.networks.redraft.config import RedraftReach
+from simlab.real_runner.networks.redraft.redrafts import RedraftProducer
 from simlab.real_runner.targets.model import Target
 
 
@@ -21,7 +22,7 @@ def second_drafter(target: Target, seed: int, block_size: int) -> DFlashDrafter:
 def redraft_producer(models: Models, second: DFlashDrafter, top_k: int = 4) -> RedraftProducer:
     """What makes the branches of a second drafter."""
     reach = RedraftReach(second.config.depth, top_k)
-    return RedraftProducer(second, models.target, models.drafter.config.depth, reach)
+    return RedraftProducer(second, models.target, reach, models.drafter.config.depth)
 
 
 def random_redrafts(models: Models, seed: int = 0, top_k: int = 4, deeper: int = 0) -> RedraftProducer:

@@ -28,16 +28,17 @@ from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.routing.cut_rule import CutRule, NetworkRule, RouteSeconds
 from simlab.policies.routing.routed_policy import RoutedPolicy, RouteRule
 from simlab.policy import AnyPolicy
-from simlab.real_runner.adapters.masked import OwnDrafter
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.drafters.ranked import draft_columns
-from simlab.real_runner.heads.eagle3.pool import Eagle3Reach, eagle3_producer
-from simlab.real_runner.heads.producer import RootProducer, StagedProducer, TextProducer
-from simlab.real_runner.heads.rows import HeadReach
-from simlab.real_runner.heads.treeflash_producer import TreeFlashProducer
 from simlab.real_runner.models import Models
+from simlab.real_runner.networks.adapter.masked import OwnDrafter
+from simlab.real_runner.networks.eagle3.config import Eagle3Reach
+from simlab.real_runner.networks.eagle3.pool import eagle3_producer
+from simlab.real_runner.networks.producer import RootProducer, StagedProducer, TextProducer
+from simlab.real_runner.networks.treeflash.config import HeadReach
+from simlab.real_runner.networks.treeflash.head import TreeFlashProducer
 from simlab.real_runner.record.record import forward_text
 from simlab.real_runner.record.token_rows import token_rows
 from simlab.recorded import DraftRows, RecordedSequence
@@ -74,7 +75,7 @@ def flash_models(
 ) -> Models:
     """A TreeFlash head of random weights on the block drafter."""
     models = random_models(seed, family, dtype)
-    made = TreeFlashProducer(random_head(models), models.block_drafter, models.target, reach)
+    made = TreeFlashProducer(models.block_drafter, models.target, reach, random_head(models))
     return replace(models, channels={FLASH: made})
 
 
@@ -117,7 +118,7 @@ def self_models(seed: int = 0, family: str = "qwen3", dtype: torch.dtype = torch
 def self_flash_models(seed: int = 0, family: str = "qwen3", dtype: torch.dtype = torch.float32) -> Models:
     """A TreeFlash head on a target's own masks."""
     models = self_models(seed, family, dtype)
-    made = TreeFlashProducer(random_head(models, seed), models.first_stage, models.target, FLASH_REACH)
+    made = TreeFlashProducer(models.first_stage, models.target, FLASH_REACH, random_head(models, seed))
     return replace(models, channels={FLASH: made})
 
 

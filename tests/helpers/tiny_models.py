@@ -23,9 +23,9 @@ from transformers import (
 )
 
 from simlab.cli.main import main
-from simlab.real_runner.checkpoints.files import save_drafter
 from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.drafters.dflash import DFlashDrafter
+from simlab.real_runner.networks.drafter import save_drafter
 
 # Matrices this small gain nothing from threads, and lose much where cores are busy. The last bits of
 # a product depend on the number of threads, so it is the same in every process of a test.

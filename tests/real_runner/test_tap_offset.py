@@ -12,11 +12,11 @@ from tiny_models import drafter_config, make_drafter, make_target, write_prompts
 
 from simlab.cli.main import main
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.files import save_drafter
 from simlab.real_runner.decoding.generate import generate
 from simlab.real_runner.drafters.dense import block_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.models import Models, load_models
+from simlab.real_runner.networks.drafter import save_drafter
 from simlab.real_runner.record.prompts import Message, render
 from simlab.real_runner.record.record import forward_text
 from simlab.real_runner.tap_offset import (

@@ -21,7 +21,7 @@ from urllib.request import urlopen
 
 from places import REPOSITORY
 
-from simlab.real_runner.checkpoints.files import PACKAGED, find_drafter
+from simlab.real_runner.networks.drafter import PACKAGED, find_drafter
 from simlab.real_runner.targets.builtin import NAME, builtin_target_dir
 from simlab.traces.format.files import write_beside
 

@@ -1,4 +1,4 @@
-"""Adding a policy, a checkpoint layout, a command or a column takes the two files that docs/map.md names."""
+"""Adding a policy, a checkpoint layout, a network, a command or a column takes the two files that docs/map.md names."""
 
 import json
 import os
@@ -59,6 +59,55 @@ BOXED = Layout(
     described=lambda fields: "boxed, as a test writes it",
     tap_offset=1,
     counting="counts layers from 0",
+)
+'''
+
+NETWORK = '''"""A network that a test adds: it says the same number of every root, and needs no drafter."""
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+from simlab.errors import ModelError
+from simlab.real_runner.checkpoints.fields import integer
+from simlab.real_runner.checkpoints.layout import Fields, Layout
+from simlab.real_runner.checkpoints.weights import check_own
+from simlab.real_runner.networks.network import Network, Settings, Tensors
+
+_FIELD = "constant_config"
+
+
+@dataclass(frozen=True)
+class ConstantConfig:
+    """What is said."""
+
+    number: int
+
+    def check(self, tensors: Tensors, place: object) -> None:
+        check_own({"value": (1,)}, tensors, f"constant in {place}", place)
+
+    def lines(self) -> list[tuple[str, str]]:
+        return [("constant", f"it says {self.number}")]
+
+
+def _config(fields: Fields) -> ConstantConfig | None:
+    return ConstantConfig(integer(fields[_FIELD])) if _FIELD in fields else None
+
+
+def _no_drafter(fields: Fields) -> NoReturn:
+    raise ModelError("this is a constant and no drafter")
+
+
+def _no_channel(fields: Fields, settings: Settings, is_base: bool) -> NoReturn:
+    raise ModelError("a constant makes no channel yet")
+
+
+CONSTANT = Network(
+    what="a constant",
+    layout=Layout("constant", _FIELD, lambda fields: _FIELD in fields, _no_drafter, lambda fields: "a test's constant"),
+    reads=_config,
+    reach=_no_channel,
+    module="simlab.real_runner.networks.constant",
+    needs_drafter=False,
 )
 '''
 
@@ -147,15 +196,20 @@ EXTENSIONS: dict[str, tuple[Touch, ...]] = {
     "layout": (
         Touch("real_runner/checkpoints/boxed.py", "", LAYOUT),
         Touch(
-            "real_runner/checkpoints/layouts.py",
+            "real_runner/networks/known.py",
             "from simlab.real_runner.checkpoints.layout import",
             "from simlab.real_runner.checkpoints.boxed import BOXED\n",
         ),
+        Touch("real_runner/networks/known.py", "SPECULATORS, *(network.layout", "BOXED, "),
+    ),
+    "network": (
+        Touch("real_runner/networks/constant.py", "", NETWORK),
         Touch(
-            "real_runner/checkpoints/layouts.py",
-            "SPECULATORS, TREEFLASH, TAPS, EAGLE3, ADAPTER, ROUTER, ZLAB)",
-            "BOXED, ",
+            "real_runner/networks/known.py",
+            "from simlab.real_runner.networks.eagle3.config import",
+            "from simlab.real_runner.networks.constant import CONSTANT\n",
         ),
+        Touch("real_runner/networks/known.py", "TREEFLASH, TAPS, EAGLE3", "CONSTANT, "),
     ),
     "command": (
         Touch("simlab/studies/greet.py", "", COMMAND),
@@ -181,7 +235,8 @@ EXTENSIONS: dict[str, tuple[Touch, ...]] = {
 
 FILES = {
     "policy": {"policies/named/first_tokens.py", "policies/__init__.py"},
-    "layout": {"real_runner/checkpoints/boxed.py", "real_runner/checkpoints/layouts.py"},
+    "layout": {"real_runner/checkpoints/boxed.py", "real_runner/networks/known.py"},
+    "network": {"real_runner/networks/constant.py", "real_runner/networks/known.py"},
     "command": {"simlab/studies/greet.py", "simlab/cli/main.py"},
     "column": {"analysis/table/summaries.py", "analysis/table/text.py"},
 }
@@ -239,7 +294,7 @@ class Product:
 
 @pytest.fixture(scope="module")
 def product(tmp_path_factory: pytest.TempPathFactory) -> Product:
-    """A copy with all four extensions; the data are links, and compiled kernels come along."""
+    """A copy with all five extensions; the data are links, and compiled kernels come along."""
     root = tmp_path_factory.mktemp("product")
     for name in ("simlab", *FOLDERS):
         shutil.copytree(REPOSITORY / name, root / name, symlinks=True, ignore=shutil.ignore_patterns("data"))
@@ -251,7 +306,7 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> Product:
     for name, touches in EXTENSIONS.items():
         for one in touches:
             copy.touch(one)
-        assert copy.changed() - seen == FILES[name]
+        assert copy.changed() - seen == FILES[name] - seen
         seen |= FILES[name]
     return copy
 
@@ -267,6 +322,7 @@ def test_the_copy_is_what_runs(product: Product) -> None:
     [
         ("policy", "add a policy"),
         ("layout", "support a checkpoint layout"),
+        ("network", "add a network"),
         ("command", "add a command"),
         ("column", "add a column of replay's table from sums that exist"),
     ],
@@ -315,6 +371,18 @@ def test_layout_is_recognised(product: Product) -> None:
     assert "counts layers from 0, as boxed, treeflash and z-lab do" in " ".join(
         product.simlab("record", "--help").split()
     )
+
+
+@pytest.mark.thorough
+def test_network_is_recognised(product: Product) -> None:
+    folder = product.work / "constant"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"constant_config": 7}), encoding="utf-8")
+    save_file({"value": np.zeros(1, np.float32)}, folder / "model.safetensors")
+    text = product.simlab("inspect", str(folder))
+    assert "a test's constant" in text
+    assert "it says 7" in text
+    assert "will run   yes" in text
 
 
 @pytest.mark.thorough

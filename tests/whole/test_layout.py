@@ -20,16 +20,16 @@ ALIKE = ("decoding", "cli", "named")
 MOST_LINES = 500
 
 BUDGET = {
-    "simlab": 28_500,
-    "traces": 11_100,
-    "policies": 14_000,
-    "analysis": 12_400,
-    "real_runner": 24_900,
-    "tests": 65_500,
+    "simlab": 27_400,
+    "traces": 10_600,
+    "policies": 13_800,
+    "analysis": 11_950,
+    "real_runner": 24_450,
+    "tests": 65_000,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
 
-MOST_PRODUCT_MODULES = 530
+MOST_PRODUCT_MODULES = 505
 VAGUE_NAMES = {"utils", "common", "misc", "types", "helpers"}
 TAKEN_NAMES = {"target", "build", "dist", "spec", "test"}
 """Names of folders that other programs take for something else."""

@@ -23,9 +23,9 @@ from simlab.traces.reader import open_trace, packaged_trace
 
 torch = pytest.importorskip("torch")
 
-from simlab.real_runner.checkpoints.files import PACKAGED  # noqa: E402
 from simlab.real_runner.drafters.dense import block_logits  # noqa: E402
 from simlab.real_runner.models import Models, load_models  # noqa: E402
+from simlab.real_runner.networks.drafter import PACKAGED  # noqa: E402
 from simlab.real_runner.record.prompts import (  # noqa: E402
     Message,
     read_prompts,
@@ -184,7 +184,7 @@ def test_the_layers_that_the_shipped_drafter_reads_are_found(models: Models, tmp
     """Its weights under numbers that are one too high: on this target a neighbouring layer costs little."""
     from dataclasses import replace
 
-    from simlab.real_runner.checkpoints.files import load_drafter, save_drafter
+    from simlab.real_runner.networks.drafter import load_drafter, save_drafter
     from simlab.real_runner.tap_offset import settle_tap_offset
 
     texts = [(record.prompt.token_ids, record.text) for record in open_trace(packaged_trace()).sequences()]

@@ -34,10 +34,10 @@ from simlab.errors import ModelError
 from simlab.policies import POLICIES as NAMED
 from simlab.policies.parsing.describe import describe_policies
 from simlab.policies.parsing.parse import parse_policies
-from simlab.real_runner.checkpoints.files import PACKAGED, load_drafter
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.own_rows import own_sequence
 from simlab.real_runner.models import Models, load_models
+from simlab.real_runner.networks.drafter import PACKAGED, load_drafter
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.trainer import training_dtype

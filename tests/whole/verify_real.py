@@ -27,8 +27,8 @@ from verify_real_page import EVERY, LONG, Combination, Page
 
 from simlab.ids import content_id
 from simlab.policies.parsing.parse import NamedPolicy
-from simlab.real_runner.checkpoints.files import PACKAGED, find_drafter
 from simlab.real_runner.models import Models, load_models
+from simlab.real_runner.networks.drafter import PACKAGED, find_drafter
 from simlab.real_runner.profile.machine import hardware_name, library_versions
 from simlab.real_runner.record.manifests import manifest_of, recording_info
 from simlab.real_runner.record.sources import RecordedTurns, Sources

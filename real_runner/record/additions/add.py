@@ -17,23 +17,10 @@ from torch import Tensor
 
 from simlab.errors import ModelError, TraceError
 from simlab.options import option
-from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields
-from simlab.real_runner.checkpoints.files import find_drafter, load_drafter
+from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file
 from simlab.real_runner.checkpoints.layout import Fields
-from simlab.real_runner.checkpoints.networks.eagle3 import is_eagle3
-from simlab.real_runner.checkpoints.networks.producers import (
-    ReachAlone,
-    check_own_rows,
-    is_drafter_alone,
-    load_producer,
-    load_text_producer,
-    needs_no_drafter,
-    producer_on,
-    reach_of,
-)
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.execution.executions import check_device_map
-from simlab.real_runner.heads.producer import Producer, Reach, StagedProducer
 from simlab.real_runner.model_options import (
     block_option,
     device_map_option,
@@ -46,9 +33,15 @@ from simlab.real_runner.model_options import (
     target_option,
 )
 from simlab.real_runner.models import Models, dtype_of, load_models, load_target_alone, within_memory
+from simlab.real_runner.networks.drafter import find_drafter, load_drafter
+from simlab.real_runner.networks.known import network_of, read_fields
+from simlab.real_runner.networks.loading import load_producer, reach_of
+from simlab.real_runner.networks.network import Reach
+from simlab.real_runner.networks.producer import RootProducer, StagedProducer, TextProducer
+from simlab.real_runner.networks.redraft.config import check_own_rows
 from simlab.real_runner.record.answers import RecordingProgress
 from simlab.real_runner.record.manifests import draft_set_of
-from simlab.real_runner.record.record import drafted_columns, forward_text
+from simlab.real_runner.record.record import forward_text
 from simlab.real_runner.tap_offset import MOST_TEXTS, parse_tap_offset, settle_tap_offset
 from simlab.real_runner.targets.hub_files import at_revision, repository_of
 from simlab.real_runner.targets.loading import target_files
@@ -194,9 +187,8 @@ def load_channel(options: ChannelOptions) -> Addition[ChannelColumns]:
     trace, place = opened(options), find_drafter(options.checkpoint)
     model = ModelInfo(repository_of(options.checkpoint), place.revision, checkpoint_digest(place.folder))
     reach = checked_reach(options, trace, read_fields(config_file(place.folder)), model.digest)
-    if isinstance(reach, ReachAlone):
-        return _without_drafter(options, trace, place.folder, model, reach)
-    return _on_drafter(options, trace, place.folder, model, reach)
+    add_to = _on_drafter if reach.needs_drafter else _without_drafter
+    return add_to(options, trace, place.folder, model, reach)
 
 
 def _on_drafter(
@@ -214,60 +206,39 @@ def _on_drafter(
             f"the draft set {name} of {trace.place} is of the drafter {base.model.name} (sha256 "
             f"{base.model.digest[:12]}), and {draft} has the sha256 {digest[:12]}; give that drafter with --draft"
         )
-    if not base.root_seen:
-        return _on_masks(options, trace, place, model, reach, draft)
-    # A network of another drafter is refused before the target, which is large, is loaded.
-    drafter = load_drafter(folder, dtype_of(dtype))
-    drafter.config = drafter.config.with_block(base.block_size)
-    with_models = load_producer(place, options.settings, drafter, digest, dtype_of(dtype))
-    models = _load_models(options, trace, draft, base.tap_offset, base.block_size)
-    producer = with_models(models.block_drafter, models.target)
+    if base.root_seen:
+        # A network of another drafter is refused before the target, which is large, is loaded.
+        drafter = load_drafter(folder, dtype_of(dtype))
+        drafter.config = drafter.config.with_block(base.block_size)
+        with_models = load_producer(place, options.settings, dtype_of(dtype), drafter, digest)
+        models = _load_models(options, trace, draft, base.tap_offset, base.block_size)
+    else:
+        models = _load_models(options, trace, draft, None, base.block_size)
+        with_models = load_producer(place, options.settings, dtype_of(dtype), models.first_stage, digest)
+    producer = with_models(models.first_stage, models.target)
+    assert not isinstance(producer, TextProducer | RootProducer)
     taps = producer.taps if isinstance(producer, StagedProducer) else models.drafter.config.target_layer_ids
     info = ChannelInfo(reach.kind, model, name, trace.draft_ids[name], reach.settings(base.depth), dtype)
-    return _along_rows(options, trace, info, models.target, producer, taps)
-
-
-def _on_masks(
-    options: ChannelOptions, trace: Trace, place: Path, model: ModelInfo, reach: Reach, draft: str
-) -> Addition[ChannelColumns]:
-    """A channel that goes on from the own masks of the target, whose adapter ``draft`` is."""
-    name = base_name(trace, options)
-    base, dtype = trace.manifest.draft_sets[name], options.dtype or trace.manifest.dtype
-    models = _load_models(options, trace, draft, None, base.block_size)
-    digest = checkpoint_digest(models.draft_folder)
-    producer = producer_on(place, options.settings, models.first_stage, models.target, digest, dtype_of(dtype))
-    info = ChannelInfo(reach.kind, model, name, trace.draft_ids[name], reach.settings(base.depth), dtype)
-    return _along_rows(options, trace, info, models.target, producer, ())
-
-
-def _along_rows(
-    options: ChannelOptions,
-    trace: Trace,
-    info: ChannelInfo,
-    target: Target,
-    producer: Producer | StagedProducer,
-    taps: Sequence[int],
-) -> Addition[ChannelColumns]:
-    """What a producer makes beside the rows of a draft set, from states behind some layers of the target."""
 
     def columns(recorded: RecordedSequence) -> ChannelColumns:
         assert recorded.rows is not None
-        tokens, features = _read(target, taps, recorded)
+        tokens, features = _read(models.target, taps, recorded)
         return producer.columns(features, tokens, recorded.rows)
 
     return _channel_addition(options, trace, info, columns)
 
 
 def _without_drafter(
-    options: ChannelOptions, trace: Trace, place: Path, model: ModelInfo, reach: ReachAlone
+    options: ChannelOptions, trace: Trace, place: Path, model: ModelInfo, reach: Reach
 ) -> Addition[ChannelColumns]:
     """A channel that reads nothing but the target's states."""
     dtype = options.dtype or trace.manifest.dtype
-    with_target = load_text_producer(place, options.settings, dtype_of(dtype))
+    with_models = load_producer(place, options.settings, dtype_of(dtype))
     named = _target_of(options, trace)
     target = load_target_alone(named, dtype, options.device, options.device_map)
     _check_target(trace, target, named)
-    producer, info = with_target(target), ChannelInfo(reach.kind, model, None, None, reach.settings, dtype)
+    producer, info = with_models(None, target), ChannelInfo(reach.kind, model, None, None, reach.settings(0), dtype)
+    assert isinstance(producer, TextProducer | RootProducer)
 
     def columns(recorded: RecordedSequence) -> ChannelColumns:
         tokens, features = _read(target, producer.taps, recorded)
@@ -303,7 +274,7 @@ def load_draft(options: DraftOptions) -> Addition[DraftColumns]:
 
     def columns(recorded: RecordedSequence) -> DraftColumns:
         tokens, features = _read(models.target, models.drafter.config.target_layer_ids, recorded)
-        return drafted_columns(models, features, tokens, len(recorded.prompt.token_ids), kept)
+        return models.drafts.columns(features, tokens, len(recorded.prompt.token_ids), kept)
 
     def write_file(path: Path, records: Sequence[SequenceRecord], parts: Sequence[DraftColumns]) -> None:
         whole = [replace(record, drafts={options.name: part}) for record, part in zip(records, parts, strict=True)]
@@ -318,7 +289,7 @@ def load_draft(options: DraftOptions) -> Addition[DraftColumns]:
     )
 
 
-def checked_reach(options: ChannelOptions, trace: Trace, fields: Fields, digest: str | None) -> Reach | ReachAlone:
+def checked_reach(options: ChannelOptions, trace: Trace, fields: Fields, digest: str | None) -> Reach:
     """How far a channel will reach, which the draft set that it extends allows.
 
     Args:
@@ -327,18 +298,17 @@ def checked_reach(options: ChannelOptions, trace: Trace, fields: Fields, digest:
         fields: of the checkpoint's ``config.json``.
         digest: of the checkpoint; None: it is not at hand, and whether it is the draft set's own drafter goes by names.
     """
-    if needs_no_drafter(fields):
+    network = network_of(fields)
+    if network is not None and not network.needs_drafter:
         given = [name for name, one in (("--draft", options.draft), ("--draft-set", options.draft_set)) if one]
         if given:
-            what = "an EAGLE-3 head" if is_eagle3(fields) else "a router's network"
-            raise TraceError(f"{what} reads the target alone, and no drafter; leave {' and '.join(given)} out")
+            raise TraceError(f"{network.what} reads the target alone, and no drafter; leave {' and '.join(given)} out")
         return reach_of(fields, options.settings, is_base=False)
     base = trace.manifest.draft_sets[base_name(trace, options)]
     is_base = repository_of(options.checkpoint) == base.model.name if digest is None else digest == base.model.digest
-    if is_drafter_alone(fields):
+    if network is None:
         check_own_rows(options.checkpoint, options.settings, is_base)
     reach = reach_of(fields, options.settings, is_base)
-    assert not isinstance(reach, ReachAlone)
     wanted = min(reach.width, base.num_proposable)
     if wanted > base.min_width:
         raise TraceError(

@@ -5,10 +5,8 @@ import time
 from pathlib import Path
 
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, checkpoint_files
-from simlab.real_runner.checkpoints.files import find_drafter
-from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
-from simlab.real_runner.heads.router.config import RouterConfig
 from simlab.real_runner.models import within_memory
+from simlab.real_runner.networks.drafter import find_drafter
 from simlab.real_runner.record.additions.add import (
     Addition,
     ChannelOptions,
@@ -53,17 +51,11 @@ def estimate_addition(options: ChannelOptions | DraftOptions) -> str:
 def _sizes(options: ChannelOptions, trace: Trace) -> tuple[str, float]:
     """What a channel holds at each root, in words, and bytes that it takes."""
     reach = checked_reach(options, trace, config_fields(options.checkpoint), _digest(options.checkpoint))
-    if isinstance(reach, Eagle3Reach):
-        return _scored(reach.num_nodes), reach.disk_bytes
-    if isinstance(reach, RouterConfig):
-        return f"{len(reach.routes)} numbers at each", reach.disk_bytes
+    if not reach.needs_drafter:
+        return reach.held(0), reach.disk_bytes(0)
     base = trace.manifest.draft_sets[base_name(trace, options)]
     own = reach.within(base.num_proposable)
-    return _scored(own.num_scores(base.depth)), own.disk_bytes(base.depth)
-
-
-def _scored(num: int) -> str:
-    return f"{num} scored tokens at each"
+    return own.held(base.depth), own.disk_bytes(base.depth)
 
 
 def _digest(checkpoint: str) -> str | None:

@@ -14,9 +14,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from simlab.real_runner.adapters.gated import GatedAdapter, config_for
-from simlab.real_runner.adapters.masked import mask_states, read_texts
-from simlab.real_runner.checkpoints.networks.adapter_files import save_adapter
+from simlab.real_runner.networks.adapter.gated import GatedAdapter, config_for, save_adapter
+from simlab.real_runner.networks.adapter.masked import mask_states, read_texts
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.features import block_loss
 from simlab.real_runner.train.networks.run import NetworkWords, Start, held_out_of, train_network

@@ -19,10 +19,9 @@ from torch import Tensor, nn
 
 from simlab.arrays import read_only
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.networks.eagle3_files import save_eagle3
-from simlab.real_runner.drafters.eagle3_config import Eagle3Config
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
-from simlab.real_runner.heads.eagle3.head import Eagle3Head
+from simlab.real_runner.networks.eagle3.config import Eagle3Config
+from simlab.real_runner.networks.eagle3.head import Eagle3Head, save_eagle3
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.networks.run import NetworkWords, Start, held_out_of, train_network
 from simlab.real_runner.train.options import Eagle3Options

@@ -27,9 +27,9 @@ from simlab.real_runner.decoding.tree_pass import TreeMask, pass_of
 from simlab.real_runner.drafters.dense import block_states
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.execution.kv_buffers import BufferCache
-from simlab.real_runner.heads.taps import path_sums
-from simlab.real_runner.heads.taps_pool import BeamNodes, PoolReach, beam_nodes
-from simlab.real_runner.heads.taps_rows import first_base
+from simlab.real_runner.networks.taps.config import PoolReach
+from simlab.real_runner.networks.taps.pool import BeamNodes, beam_nodes, first_base
+from simlab.real_runner.networks.taps.scorer import path_sums
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.text import FeatureStore
 from simlab.tree import DraftTree

@@ -25,10 +25,9 @@ from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.routing.cut_rule import some_rule
 from simlab.policies.routing.routed_policy import RoutedPolicy, accepted_by, deepest_of
 from simlab.real_runner.checkpoints.files import write_json, write_tensors, write_text
-from simlab.real_runner.checkpoints.networks.router_files import save_router
-from simlab.real_runner.heads.router.config import RouterConfig
-from simlab.real_runner.heads.router.network import RouterNetwork, inputs_along
 from simlab.real_runner.models import load_target_alone
+from simlab.real_runner.networks.router.config import RouterConfig
+from simlab.real_runner.networks.router.network import RouterNetwork, inputs_along, save_router
 from simlab.real_runner.record.record import forward_text
 from simlab.real_runner.targets.hub_files import CONFIG, at_revision
 from simlab.real_runner.targets.model import Target
@@ -53,7 +52,7 @@ class RouterRoots:
     """Some roots of recorded texts.
 
     Attributes:
-        inputs: float32 ``[R, H + 3]``, as `simlab.real_runner.heads.router.network.router_inputs` gives them.
+        inputs: float32 ``[R, H + 3]``, as `simlab.real_runner.networks.router.network.router_inputs` gives them.
         tokens: float32 ``[R, routes]``, that a round by each route adds, the bonus token among them.
         texts: int64 ``[R]``, the number of each one's text.
     """

@@ -17,12 +17,11 @@ from torch import Tensor
 
 from simlab.errors import ModelError
 from simlab.ids import content_id
-from simlab.real_runner.checkpoints.files import save_scorer
 from simlab.real_runner.drafters.dense import block_states
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.heads.taps import TapsScorer
-from simlab.real_runner.heads.taps_pool import BeamNodes, PoolReach, ScorerSizes, beam_nodes
-from simlab.real_runner.heads.taps_rows import first_base, scorer_inputs
+from simlab.real_runner.networks.taps.config import PoolReach, ScorerSizes
+from simlab.real_runner.networks.taps.pool import BeamNodes, beam_nodes, first_base, scorer_inputs
+from simlab.real_runner.networks.taps.scorer import TapsScorer, save_scorer
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.networks.pool_laws import LEAST_MISS, LawTexts, PoolLaws, law_loss, read_laws
 from simlab.real_runner.train.networks.run import NamedDrafter, NetworkWords, beside_drafter, held_out_of, train_network

@@ -12,14 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simlab.real_runner.adapters.masked import OwnDrafter
-from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields
-from simlab.real_runner.checkpoints.files import find_drafter, save_head
-from simlab.real_runner.checkpoints.networks.adapter import is_adapter
-from simlab.real_runner.checkpoints.networks.adapter_files import load_adapter
+from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file
 from simlab.real_runner.drafters.dense import block_states, embedded_tokens, finished_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.heads.treeflash import TreeFlashHead
+from simlab.real_runner.networks.adapter.config import is_adapter
+from simlab.real_runner.networks.adapter.gated import load_adapter
+from simlab.real_runner.networks.adapter.masked import OwnDrafter
+from simlab.real_runner.networks.drafter import find_drafter
+from simlab.real_runner.networks.known import read_fields
+from simlab.real_runner.networks.treeflash.head import TreeFlashHead, save_head
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.features import block_loss
 from simlab.real_runner.train.networks.run import (

@@ -12,9 +12,10 @@ from simlab.analysis.table.summaries import summarise
 from simlab.analysis.table.text import summary_notes, summary_table
 from simlab.errors import ModelError, UsageError, named_or_listed
 from simlab.options import option, progress_option, study
-from simlab.real_runner.checkpoints.contents import config_file, packaged_checkpoints, read_fields, stored_tensors
-from simlab.real_runner.checkpoints.explained import CheckpointSummary, explain_checkpoint
+from simlab.real_runner.checkpoints.contents import config_file, packaged_checkpoints, stored_tensors
 from simlab.real_runner.checkpoints.weights import StoredTensor
+from simlab.real_runner.networks.known import read_fields
+from simlab.real_runner.networks.parts import CheckpointSummary, explain_checkpoint
 from simlab.real_runner.targets.hub_files import CONFIG, at_revision, fetch, fetch_drafter, is_hub_id
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inspect.cost import cost_json, cost_text, ngram_json, ngram_text, table_json, table_text

@@ -101,7 +101,7 @@ def unequal_logits(family: str, dtype: torch.dtype, plain_rows: int, num_rows: i
     for seed, sampling in enumerate(SAMPLINGS):
         models, prompt = models_of(family, seed, dtype, num_rows), prompt_of(seed)
         models.target.model.to(device)  # type: ignore[arg-type]
-        models.drafter.to(device)
+        models.block_drafter.to(device)
         truth = decode(models, Autoregressive(), prompt, sampling, MAX_NEW_TOKENS).text.tolist()
         alone = logits_of(replace(models, fixed_rows=plain_rows), Autoregressive(), prompt, sampling)
         policies: list[AnyPolicy] = [Chain(), DDTree(16), *trees_of(seed, tuple(truth))]

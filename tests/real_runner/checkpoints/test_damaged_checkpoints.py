@@ -14,9 +14,9 @@ from depth import examples
 from safetensors.torch import load_file, save_file
 
 from simlab.errors import SimlabError
-from simlab.real_runner.checkpoints.files import load_drafter
 from simlab.real_runner.drafters.dense import block_logits
 from simlab.real_runner.drafters.ranked import CandidatesRead, first_marginals
+from simlab.real_runner.networks.drafter import load_drafter
 from simlab.studies.inspect.inspect import inspect
 
 NUM_FAST = examples(45, quick=12) * len(DAMAGES)

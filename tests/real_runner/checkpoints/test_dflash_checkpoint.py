@@ -13,12 +13,12 @@ from tiny_models import drafter_config
 from torch import Tensor
 
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints import explained, layouts
-from simlab.real_runner.checkpoints.files import load_drafter, save_drafter
 from simlab.real_runner.checkpoints.layout import Fields
-from simlab.real_runner.checkpoints.layouts import LAYOUTS, drafter_fields, is_drafter, layout_of
 from simlab.real_runner.checkpoints.zlab import ZLAB, config_from_json, config_to_json
 from simlab.real_runner.drafters.dflash import DFlashDrafter
+from simlab.real_runner.networks import known, parts
+from simlab.real_runner.networks.drafter import load_drafter, save_drafter
+from simlab.real_runner.networks.known import LAYOUTS, drafter_fields, is_drafter, layout_of
 
 
 def changed(**fields: object) -> dict[str, object]:
@@ -203,15 +203,15 @@ def test_a_new_layout_is_a_line_of_the_table(monkeypatch: pytest.MonkeyPatch) ->
         named_target=lambda fields: str(fields["my_drafter"]),
         described=lambda fields: "mine, first version",
     )
-    monkeypatch.setattr(layouts, "LAYOUTS", (new, *LAYOUTS))
+    monkeypatch.setattr(known, "LAYOUTS", (new, *LAYOUTS))
     fields = config_to_json(drafter_config()) | {"my_drafter": "a target"}
-    assert "my_drafter" in layouts.drafter_fields()
-    summary = explained.explain_checkpoint(fields, {}, "here")
+    assert "my_drafter" in known.drafter_fields()
+    summary = parts.explain_checkpoint(fields, {}, "here")
     assert summary.format == "mine"
     assert dict(summary.lines)["format"] == "mine, first version"
     assert dict(summary.lines)["made for"] == "a target"
 
 
 def test_the_table_is_read_without_torch() -> None:
-    code = "import sys, simlab.real_runner.checkpoints.explained; sys.exit('torch' in sys.modules)"
+    code = "import sys, simlab.real_runner.networks.parts; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -15,12 +15,12 @@ from torch import Tensor
 
 from simlab.cli.main import main
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.files import load_drafter
-from simlab.real_runner.checkpoints.layouts import read_config
 from simlab.real_runner.drafters.dense import draft_logits
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.drafters.ranked import draft_columns
 from simlab.real_runner.drafters.vocabulary import vocabulary_of
+from simlab.real_runner.networks.drafter import load_drafter
+from simlab.real_runner.networks.known import read_config
 from simlab.real_runner.record.record import forward_text
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target

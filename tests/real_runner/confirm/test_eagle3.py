@@ -16,7 +16,7 @@ from simlab.real_runner.confirm.confirm import finished
 from simlab.real_runner.confirm.log import ConfirmLog
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.confirm.setup import load_setup
-from simlab.real_runner.heads.eagle3.pool import Eagle3Producer
+from simlab.real_runner.networks.eagle3.pool import Eagle3Producer
 from simlab.studies.confirm.run import run_confirmation
 from simlab.studies.inputs.artefacts import with_references
 from simlab.studies.profile.profile import profile

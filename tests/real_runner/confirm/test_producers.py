@@ -18,16 +18,14 @@ from simlab.channels import PoolRows
 from simlab.errors import MissingChannelError, ModelError, SimlabError, TraceError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
-from simlab.real_runner.checkpoints.files import save_head
 from simlab.real_runner.confirm import confirm as confirming
 from simlab.real_runner.confirm.confirm import finished
 from simlab.real_runner.confirm.log import ConfirmLog
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.confirm.setup import load_setup
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.heads.path_pool import PathProducer
-from simlab.real_runner.heads.treeflash import TreeFlashHead
-from simlab.real_runner.heads.treeflash_producer import TreeFlashProducer
+from simlab.real_runner.networks.redraft.redrafts import PathProducer
+from simlab.real_runner.networks.treeflash.head import TreeFlashHead, TreeFlashProducer, save_head
 from simlab.real_runner.record.additions.add import ChannelOptions, add
 from simlab.studies.confirm.run import run_confirmation
 from simlab.studies.inputs.artefacts import with_references
@@ -135,7 +133,7 @@ def test_another_head_in_rounds_is_among_the_differences(
 
     def planted(models, *arguments):  # type: ignore[no-untyped-def]
         if FLASH in models.channels:
-            from simlab.real_runner.checkpoints.files import load_head
+            from simlab.real_runner.networks.treeflash.head import load_head
 
             own = models.channels[FLASH]
             digest = checkpoint_digest(made.folder / "drafter")

@@ -109,7 +109,7 @@ def test_in_bfloat16_every_difference_is_listed(models: Models, trace: Trace) ->
     half = replace(
         models,
         target=replace(models.target, model=copy.deepcopy(models.target.model).bfloat16()),
-        drafter=copy.deepcopy(models.drafter).to(torch.bfloat16),
+        drafter=copy.deepcopy(models.block_drafter).to(torch.bfloat16),
     )
     found = [compare_with_record(TREE, ran(half, trace, one, TREE), one) for one in trace.recorded(trace.draft_name())]
     assert max(one.largest_size for one in found) > 0.01

@@ -18,9 +18,8 @@ from simlab.policies.named.jetspec_extended import JetSpecExtended
 from simlab.real_runner.confirm.record_comparison import compare_with_record
 from simlab.real_runner.decoding.own_rows import own_sequence
 from simlab.real_runner.drafters.text_context import TextContext
-from simlab.real_runner.heads import redrafts as producer_module
-from simlab.real_runner.heads.producer import Drafted
-from simlab.real_runner.heads.redrafts import RedraftProducer, RedraftText, redrafts
+from simlab.real_runner.networks.producer import Drafted
+from simlab.real_runner.networks.redraft.redrafts import RedraftProducer, RedraftText
 
 
 def test_a_round_makes_what_it_asks_for() -> None:
@@ -101,7 +100,7 @@ def test_a_round_that_asks_for_nothing_runs_nothing_and_projects_nothing(monkeyp
 
     models, never = extended_models(1), JetSpecExtended(60, width=2, gap=1e6, length=DEEPER)
     with monkeypatch.context() as patched:
-        patched.setattr(producer_module, "redrafts", refuse)
+        patched.setattr(RedraftProducer, "redrafts", refuse)
         long_text(models, never)
         with pytest.raises(AssertionError, match="the second pass was run"):
             long_text(models, replace(never, gap=-1.0))
@@ -121,14 +120,14 @@ def test_a_round_that_asks_for_nothing_runs_nothing_and_projects_nothing(monkeyp
 
 
 def test_a_chain_that_is_one_token_off_would_be_found_behind_the_chain(monkeypatch: pytest.MonkeyPatch) -> None:
-    models, whole = extended_models(2), cast(Callable[..., object], redrafts)
+    models, whole = extended_models(2), cast(Callable[..., object], RedraftProducer.redrafts)
 
     def shifted(*given: object) -> object:
-        chains: Ints = given[5]  # type: ignore[assignment]
-        return whole(*given[:5], np.roll(chains, 1, axis=1), *given[6:])
+        chains: Ints = given[4]  # type: ignore[assignment]
+        return whole(*given[:4], np.roll(chains, 1, axis=1), *given[5:])
 
     policy = replace(SOMETIMES, gap=-1.0)
-    monkeypatch.setattr(producer_module, "redrafts", shifted)
+    monkeypatch.setattr(RedraftProducer, "redrafts", shifted)
     decoded = long_text(models, policy)
     monkeypatch.undo()
     assert compare_with_record(policy, decoded, recorded_of(models, decoded)).largest_channel_size > CLOSE
@@ -139,7 +138,7 @@ def test_what_is_not_made_is_refused() -> None:
     with pytest.raises(MissingChannelError, match="makes the one behind the whole chain alone; leave whole=1 out"):
         long_text(models, D2SD(40, branches=1, channel="extension"))
     made = models.channels["extension"]
-    assert isinstance(made, producer_module.RedraftProducer)
+    assert isinstance(made, RedraftProducer)
     every = replace(models, channels={"extension": replace(made, reach=replace(made.reach, whole=0))})
     with pytest.raises(MissingChannelError, match="with whole 1, and its network makes it with no such setting"):
         long_text(every, SOMETIMES)

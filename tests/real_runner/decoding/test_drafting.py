@@ -32,11 +32,10 @@ from simlab.real_runner.decoding.batched_speculation import decode_batch
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence, replays_equal
-from simlab.real_runner.heads.producer import Drafted, Producer, RootProducer, StagedProducer, TextProducer
-from simlab.real_runner.heads.rows import HeadReach
-from simlab.real_runner.heads.treeflash import TreeFlashHead
-from simlab.real_runner.heads.treeflash_producer import TreeFlashProducer
 from simlab.real_runner.models import Models
+from simlab.real_runner.networks.producer import Drafted, Producer, RootProducer, StagedProducer, TextProducer
+from simlab.real_runner.networks.treeflash.config import HeadReach
+from simlab.real_runner.networks.treeflash.head import TreeFlashHead, TreeFlashProducer
 from simlab.recorded import DraftRows
 from simlab.sampling.choice import Sampling
 from simlab.traces.channels.columns import ChannelColumns
@@ -100,7 +99,7 @@ def test_a_head_that_corrects_nothing_drafts_the_trees_of_ddtree() -> None:
     for seed in range(3):
         models = random_trees.random_models("llama", seed, VOCAB_SIZE, torch.float64)
         head = TreeFlashHead(models.drafter.config.hidden_size, 6).double().eval().requires_grad_(False)
-        producer = TreeFlashProducer(head, models.block_drafter, models.target, HeadReach(8, 8))
+        producer = TreeFlashProducer(models.block_drafter, models.target, HeadReach(8, 8), head)
         models = replace(models, channels={FLASH: producer})
         ours, theirs = long_text(models, flash_policy(8, previous=8, top_k=8)), long_text(models, DDTree(8))
         for one, other in zip(ours.rounds, theirs.rounds, strict=True):

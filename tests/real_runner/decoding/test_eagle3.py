@@ -28,15 +28,15 @@ from simlab.errors import MissingChannelError, ModelError
 from simlab.policies.named.eagle3 import Eagle3
 from simlab.policy import Needs, Stateless
 from simlab.real_runner.confirm.record_comparison import compare_with_record
-from simlab.real_runner.decoding import drafting
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence
-from simlab.real_runner.heads.eagle3.head import KeyValues
-from simlab.real_runner.heads.eagle3.pool import Eagle3Text, eagle3_producer
-from simlab.real_runner.heads.producer import TextProducer
-from simlab.real_runner.heads.rows import HeadReach
-from simlab.real_runner.heads.treeflash_producer import TreeFlashProducer
 from simlab.real_runner.models import Models
+from simlab.real_runner.networks import drafter as drafts
+from simlab.real_runner.networks.eagle3.head import KeyValues
+from simlab.real_runner.networks.eagle3.pool import Eagle3Text, eagle3_producer
+from simlab.real_runner.networks.producer import TextProducer
+from simlab.real_runner.networks.treeflash.config import HeadReach
+from simlab.real_runner.networks.treeflash.head import TreeFlashProducer
 from simlab.tree import DraftTree
 
 
@@ -48,7 +48,7 @@ class NoDrafter:
 
 
 def test_no_drafter_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drafting, "LiveDrafter", NoDrafter)
+    monkeypatch.setattr(drafts, "LiveDrafter", NoDrafter)
     assert long_text(eagle3_models(), eagle3_policy()).rounds
     with pytest.raises(AssertionError, match="the drafter was run"):
         long_text(with_flash(eagle3_models()), flash_policy(4))
@@ -56,7 +56,7 @@ def test_no_drafter_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def with_flash(models: Models) -> Models:
     """Beside the EAGLE-3 head a TreeFlash head on the drafter."""
-    made = TreeFlashProducer(random_head(models), models.block_drafter, models.target, HeadReach(previous=6, top_k=5))
+    made = TreeFlashProducer(models.block_drafter, models.target, HeadReach(previous=6, top_k=5), random_head(models))
     return replace(models, channels={**models.channels, FLASH: made})
 
 

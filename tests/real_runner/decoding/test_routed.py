@@ -17,10 +17,10 @@ from simlab.policies.routing.cut_rule import CutRule, NetworkRule
 from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.real_runner.confirm.record_comparison import compare_with_record
 from simlab.real_runner.decoding import speculation
-from simlab.real_runner.decoding.drafting import LiveDrafter
 from simlab.real_runner.decoding.own_rows import first_unequal
-from simlab.real_runner.heads.eagle3.pool import Eagle3Text
-from simlab.real_runner.heads.router.network import RouterProducer
+from simlab.real_runner.networks.drafter import LiveDrafter
+from simlab.real_runner.networks.eagle3.pool import Eagle3Text
+from simlab.real_runner.networks.router.network import RouterProducer
 from simlab.real_runner.targets import model as target_model
 
 
@@ -66,7 +66,7 @@ def counting(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, counts: Co
 
 def test_what_a_route_does_not_read_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     router, counts = routers_of(1)["three"], Counter[str]()
-    counting(monkeypatch, LiveDrafter, "drafted", counts)
+    counting(monkeypatch, LiveDrafter, "draft", counts)
     counting(monkeypatch, Eagle3Text, "at_root", counts)
     decoded = long_text(routed_models(1), router)
     routes = Counter(ran.round.route for ran in decoded.rounds)
@@ -81,7 +81,7 @@ def test_what_a_route_does_not_read_does_not_run(monkeypatch: pytest.MonkeyPatch
 def test_a_network_is_asked_once_a_round_before_anything_is_drafted(monkeypatch: pytest.MonkeyPatch) -> None:
     router, counts = routers_of(1)["by network"], Counter[str]()
     counting(monkeypatch, RouterProducer, "foresee", counts)
-    counting(monkeypatch, LiveDrafter, "drafted", counts)
+    counting(monkeypatch, LiveDrafter, "draft", counts)
     decoded = long_text(routed_models(1), router)
     routes = Counter(ran.round.route for ran in decoded.rounds)
     assert counts == {"RouterProducer": len(decoded.rounds), "LiveDrafter": routes[0]}

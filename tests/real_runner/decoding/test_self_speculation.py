@@ -37,7 +37,6 @@ from simlab.grid import to_grid
 from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.self_speculation import SelfSpeculation
-from simlab.real_runner.adapters.masked import LiveMasks, OwnDrafter
 from simlab.real_runner.confirm.record_comparison import compare_with_record
 from simlab.real_runner.decoding import speculation
 from simlab.real_runner.decoding.decode import decode
@@ -45,6 +44,7 @@ from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.speculation import Speculation
 from simlab.real_runner.drafters.dense import BlockStates
 from simlab.real_runner.models import Models
+from simlab.real_runner.networks.adapter.masked import LiveMasks, OwnDrafter
 from simlab.tree import DraftTree
 
 

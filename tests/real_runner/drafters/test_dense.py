@@ -9,12 +9,12 @@ from depth import some
 from simlab.arrays import Floats
 from simlab.draft import Marginals
 from simlab.policies.orders.best_first import best_first
-from simlab.real_runner.checkpoints.files import load_drafter
 from simlab.real_runner.drafters.dense import block_logits, draft_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.kept import KeptCandidates, marginals_of
 from simlab.real_runner.drafters.ranked import draft_columns
 from simlab.real_runner.execution.kv_buffers import BufferCache
+from simlab.real_runner.networks.drafter import load_drafter
 from simlab.real_runner.record.record import forward_text
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target, features_of, tapped

@@ -15,8 +15,8 @@ from released_dflash import assert_close, drawn, model, random_drafter, their_bl
 from tiny_models import drafter_config
 
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.files import PACKAGED, load_drafter, save_drafter
 from simlab.real_runner.checkpoints.zlab import config_from_json, config_to_json, default_taps
+from simlab.real_runner.networks.drafter import PACKAGED, load_drafter, save_drafter
 from simlab.real_runner.targets import builtin
 
 

@@ -14,9 +14,10 @@ from random_redrafts import random_redrafts
 from simlab.errors import ModelError
 from simlab.policy import ChannelNeed
 from simlab.real_runner.decoding import drafting
-from simlab.real_runner.heads.eagle3.pool import Eagle3Reach, eagle3_producer
-from simlab.real_runner.heads.producer import AnyProducer
 from simlab.real_runner.models import Models
+from simlab.real_runner.networks.eagle3.config import Eagle3Reach
+from simlab.real_runner.networks.eagle3.pool import eagle3_producer
+from simlab.real_runner.networks.producer import AnyProducer
 from simlab.real_runner.profile.channels import FEWEST_READ, CatchUpTimer
 from simlab.real_runner.profile.options import ProfileOptions, settings_of
 from simlab.real_runner.profile.profile import profile

@@ -13,12 +13,12 @@ from random_heads import random_scorer
 from simlab.cli.main import main
 from simlab.errors import CostError, ModelError
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
-from simlab.real_runner.checkpoints.files import save_head, save_scorer
 from simlab.real_runner.decoding.decoded import DecodedRound
 from simlab.real_runner.decoding.speculation import Speculation
-from simlab.real_runner.heads.taps_pool import PoolReach
-from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.models import load_models
+from simlab.real_runner.networks.taps.config import PoolReach
+from simlab.real_runner.networks.taps.scorer import save_scorer
+from simlab.real_runner.networks.treeflash.head import TreeFlashHead, save_head
 from simlab.real_runner.profile.options import ProfileChannel, ProfileOptions, settings_of
 from simlab.real_runner.profile.profile import profile
 from simlab.real_runner.profile.rounds import MEASURED_ROUNDS, MEASURED_STEPS

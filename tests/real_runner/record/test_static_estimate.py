@@ -79,7 +79,7 @@ def test_parameters_are_those_of_the_loaded_models(tmp_path: Path, family: str) 
         path.unlink()
     shapes = read_shapes(options)
     assert shapes.target_parameters == sum(weight.numel() for weight in models.target.model.parameters())
-    assert shapes.drafter_parameters == sum(weight.numel() for weight in models.drafter.parameters())
+    assert shapes.drafter_parameters == sum(weight.numel() for weight in models.block_drafter.parameters())
     assert shapes.key_value_elements == 2 * 4 * 2 * 8
 
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from training_runs import arguments, make_files, texts
 
 from simlab.cli.main import main
-from simlab.real_runner.checkpoints.files import load_drafter, save_drafter
 from simlab.real_runner.drafters.dflash import DFlashDrafter
+from simlab.real_runner.networks.drafter import load_drafter, save_drafter
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.features import block_loss

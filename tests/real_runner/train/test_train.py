@@ -21,8 +21,8 @@ from transformers import AddedToken, PreTrainedTokenizerFast
 
 from simlab.cli.main import main
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.files import load_drafter
 from simlab.real_runner.drafters.config import DFlashConfig
+from simlab.real_runner.networks.drafter import load_drafter
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train import features, train

@@ -20,9 +20,9 @@ from simlab.grid import STEPS_PER_NAT
 from simlab.policies.named.d2sd import D2SD
 from simlab.policies.named.jetspec_extended import JetSpecExtended
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
-from simlab.real_runner.checkpoints.files import save_drafter, save_head
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.heads.treeflash import TreeFlashHead
+from simlab.real_runner.networks.drafter import save_drafter
+from simlab.real_runner.networks.treeflash.head import TreeFlashHead, save_head
 from simlab.real_runner.record.additions.add import ChannelOptions, DraftOptions, add
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record
@@ -206,7 +206,11 @@ def test_what_does_not_belong_together_is_refused(made: Path, trace: Path) -> No
     refused(replace(other, target=str(target)), TraceError, "give that target with --target")
     refused(replace(other, dtype="bfloat16"), TraceError, "leave --dtype out, or record anew with --text-from")
     refused(replace(other, name="dflash"), TraceError, "holds the draft set dflash already; choose another name")
-    refused(replace(other, checkpoint=str(made / "head")), ModelError, "holds a head or scorer alone")
+    refused(
+        replace(other, checkpoint=str(made / "head")),
+        ModelError,
+        "a TreeFlash head alone, which drafts beside the drafter",
+    )
 
 
 def test_the_command_adds_and_estimates(made: Path, trace: Path) -> None:

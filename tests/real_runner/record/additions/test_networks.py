@@ -18,8 +18,8 @@ from safetensors.torch import load_file, save_file
 
 from simlab.arrays import read_only
 from simlab.cli.main import main
-from simlab.real_runner.checkpoints.networks.eagle3_files import save_eagle3
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
+from simlab.real_runner.networks.eagle3.head import save_eagle3
 from simlab.real_runner.record.additions.add import ChannelOptions, add
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record

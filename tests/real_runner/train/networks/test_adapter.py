@@ -11,8 +11,7 @@ from tiny_models import MASK_TOKEN_ID, VOCAB_SIZE
 from training_runs import make_files, self_arguments
 
 from simlab.cli.main import main
-from simlab.real_runner.adapters.gated import MaskRows, adapted
-from simlab.real_runner.checkpoints.networks.adapter_files import load_adapter
+from simlab.real_runner.networks.adapter.gated import MaskRows, adapted, load_adapter
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.features import read_features

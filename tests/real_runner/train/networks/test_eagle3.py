@@ -13,8 +13,7 @@ from training_runs import eagle3_arguments, make_files
 
 from simlab.cli.main import main
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.networks.eagle3_files import load_eagle3
-from simlab.real_runner.heads.eagle3.head import Eagle3Head, KeyValues
+from simlab.real_runner.networks.eagle3.head import Eagle3Head, KeyValues, load_eagle3
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target, features_of, tapped
 from simlab.real_runner.train.features import read_features

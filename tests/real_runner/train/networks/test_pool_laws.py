@@ -12,9 +12,10 @@ from training_runs import InterruptedWrites, content, make_files, scorer_argumen
 
 from simlab.cli.main import main
 from simlab.grid import to_grid
-from simlab.real_runner.checkpoints.files import load_drafter
-from simlab.real_runner.heads.base import BaseCandidates
-from simlab.real_runner.heads.taps_pool import BeamNodes, PoolReach, beam_nodes
+from simlab.real_runner.networks.candidates import BaseCandidates
+from simlab.real_runner.networks.drafter import load_drafter
+from simlab.real_runner.networks.taps.config import PoolReach
+from simlab.real_runner.networks.taps.pool import BeamNodes, beam_nodes
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.train import features
 from simlab.real_runner.train.networks import pool_laws

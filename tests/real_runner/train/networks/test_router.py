@@ -16,7 +16,7 @@ from simlab.cli.main import main
 from simlab.errors import MissingChannelError, PolicyError, PromptError
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policy import AnyPolicy
-from simlab.real_runner.checkpoints.networks.router_files import load_router
+from simlab.real_runner.networks.router.network import load_router
 from simlab.real_runner.record.additions.add import ChannelOptions, add
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record

@@ -16,7 +16,8 @@ from training_runs import InterruptedWrites, content, head_arguments, make_files
 
 from simlab.cli.main import main
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
-from simlab.real_runner.checkpoints.files import load_drafter, load_head
+from simlab.real_runner.networks.drafter import load_drafter
+from simlab.real_runner.networks.treeflash.head import load_head
 from simlab.real_runner.train import features
 from simlab.real_runner.train.networks.treeflash import HeadLoss
 from simlab.real_runner.train.trainer import CurvePoint, HeldOut

@@ -15,9 +15,11 @@ from simlab.cli.main import main
 from simlab.errors import ModelError
 from simlab.grid import to_grid
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
-from simlab.real_runner.checkpoints.files import load_drafter, load_scorer
-from simlab.real_runner.heads.base import BaseCandidates
-from simlab.real_runner.heads.taps_pool import PoolReach, beam_nodes
+from simlab.real_runner.networks.candidates import BaseCandidates
+from simlab.real_runner.networks.drafter import load_drafter
+from simlab.real_runner.networks.taps.config import PoolReach
+from simlab.real_runner.networks.taps.pool import beam_nodes
+from simlab.real_runner.networks.taps.scorer import load_scorer
 from simlab.real_runner.train.networks.taps import _along
 
 

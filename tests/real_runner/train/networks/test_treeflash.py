@@ -10,10 +10,10 @@ from tiny_models import VOCAB_SIZE
 from training_runs import make_files
 from treeflash_oracle import corrected, rms
 
-from simlab.real_runner.checkpoints.files import load_drafter
 from simlab.real_runner.drafters.dense import draft_states
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.heads.treeflash import TreeFlashHead
+from simlab.real_runner.networks.drafter import load_drafter
+from simlab.real_runner.networks.treeflash.head import TreeFlashHead
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.features import read_features

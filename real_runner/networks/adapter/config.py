@@ -1,0 +1,245 @@
+"""What a gated adapter is: its sizes, and its ``adapter_config.json`` in the layout of PEFT. Nothing here needs torch.
+
+PEFT's fields say what its own code would run: a plain LoRA of these products. What makes it gated, whose it is and how
+many masks it has stands in fields of simlab's own, which PEFT does not know.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, NoReturn
+
+from simlab.errors import ModelError
+from simlab.real_runner.checkpoints.fields import integer, number
+from simlab.real_runner.checkpoints.layout import Fields, Layout
+from simlab.real_runner.checkpoints.weights import check_numbers
+from simlab.real_runner.networks.network import Network, Settings, Tensors
+
+MODULES = (
+    *(f"self_attn.{name}_proj" for name in "qkvo"),
+    *(f"mlp.{name}_proj" for name in ("gate", "up", "down")),
+)
+"""The products of every layer that an adapter changes at mask rows."""
+
+MOST_MASKS = 64
+_LARGEST = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterConfig:
+    """Sizes of a gated adapter, and whose it is.
+
+    Attributes:
+        rank: r, of each change.
+        alpha: changes are scaled by alpha / r.
+        num_masks: k, the tokens that it drafts behind one.
+        target_digest: of the target's weights, see `simlab.real_runner.targets.model.Target`.
+        num_layers: of the target.
+        hidden_size: H, of the target.
+        vocab_size: of the target.
+    """
+
+    draft_name: ClassVar[str] = "self"
+    is_chain: ClassVar[bool] = False
+    root_seen: ClassVar[bool] = False
+    no_blocks: ClassVar[str] = "an adapter, with which the target drafts in its own passes"
+    mask_token_id: ClassVar[None] = None
+    draft_vocab_size: ClassVar[None] = None
+    tap_offset: ClassVar[None] = None
+
+    rank: int
+    alpha: float
+    num_masks: int
+    target_digest: str
+    num_layers: int
+    hidden_size: int
+    vocab_size: int
+
+    def __post_init__(self) -> None:
+        for name, most in (
+            ("rank", _LARGEST),
+            ("num_masks", MOST_MASKS),
+            ("num_layers", _LARGEST),
+            ("hidden_size", _LARGEST),
+            ("vocab_size", _LARGEST),
+        ):
+            if not 1 <= getattr(self, name) <= most:
+                raise ModelError(
+                    f"an adapter's {name} must be at least 1 and at most {most:,}; got {getattr(self, name)}"
+                )
+        if not 0 < self.alpha < math.inf:
+            raise ModelError(f"an adapter's alpha must be above 0; got {self.alpha}")
+
+    @property
+    def depth(self) -> int:
+        """D, the positions drafted ahead: one for each mask."""
+        return self.num_masks
+
+    @property
+    def block_size(self) -> int:
+        """The token that masks stand behind, and these."""
+        return self.num_masks + 1
+
+    @property
+    def target_layer_ids(self) -> tuple[int, ...]:
+        """Layers of the target whose states are read: none, since its own passes draft."""
+        return ()
+
+    def with_block(self, size: int) -> "AdapterConfig":
+        """This adapter with fewer masks: the first of them do not know of those behind.
+
+        Args:
+            size: the token that they stand behind is counted.
+        """
+        if not 2 <= size <= self.block_size:
+            raise ModelError(
+                f"an adapter of {self.num_masks} masks drafts in blocks of 2 to {self.block_size}, the root counted; "
+                f"got {size}"
+            )
+        return replace(self, num_masks=size - 1)
+
+    @property
+    def scale(self) -> float:
+        """What each change is multiplied by."""
+        return self.alpha / self.rank
+
+    def module_names(self) -> Iterator[str]:
+        """The products that it changes, by their names in a decoder, such as ``layers.0.self_attn.q_proj``."""
+        return (f"layers.{number}.{name}" for number in range(self.num_layers) for name in MODULES)
+
+    def check(self, tensors: Tensors, place: object) -> None:
+        """Refuse tensors, by PEFT's names, that are no adapter; whether it is as wide as a target is seen beside it."""
+        names = set(_tensor_names(self))
+        if wrong := sorted(names ^ set(tensors)):
+            what = "lacks" if names - set(tensors) else "holds, beside its own tensors,"
+            raise ModelError(f"the adapter in {place} {what} {', '.join(wrong[:3])}; fetch or train it again")
+        shapes = {MASKS: (self.num_masks, self.hidden_size)}
+        for name in names - {MASKS}:
+            found = (*tensors[name].shape, 0, 0)
+            shapes[name] = (self.rank, found[1]) if ".lora_A." in name else (found[0], self.rank)
+        check_numbers(shapes, tensors, place)
+
+    def lines(self) -> list[tuple[str, str]]:
+        """What to tell people of this adapter, each with a heading."""
+        return [
+            (
+                "adapter",
+                f"the target drafts for itself: {self.num_masks} masks behind a token; rank {self.rank}, gated",
+            ),
+            ("belongs to", f"the target of the digest {self.target_digest}, and no other"),
+        ]
+
+
+MASKS = "mask_embeddings"
+"""The tensor of the masks' embeddings."""
+
+PREFIX = "base_model.model.model."
+"""What stands before the names of a decoder's modules."""
+
+_FIELD, _OWN = "simlab_gated", "simlab"
+
+
+def is_adapter(fields: Fields) -> bool:
+    """Whether these are the fields of a gated adapter."""
+    return _FIELD in fields
+
+
+def adapter_from_json(fields: Fields) -> AdapterConfig | None:
+    """The adapter of a checkpoint; None where it is another one."""
+    if not is_adapter(fields):
+        return None
+    if fields[_FIELD] is not True:
+        raise ModelError(
+            f"this adapter has {_FIELD} {fields[_FIELD]}, and changed at all rows it is another model; merge it"
+        )
+    own = fields.get(_OWN)
+    if not isinstance(own, Mapping) or not isinstance(own.get("target_digest"), str):
+        raise ModelError(f"this adapter's {_OWN} does not say whose it is; train it again")
+    modules = fields.get("target_modules")
+    if not isinstance(modules, list) or sorted(map(str, modules)) != sorted(_short_names()):
+        raise ModelError(f"an adapter changes {', '.join(_short_names())} of every layer; this one {modules}")
+    unusual = [name for name in ("use_rslora", "use_dora", "fan_in_fan_out") if fields.get(name)]
+    if unusual or fields.get("bias", "none") != "none":
+        raise ModelError(f"this adapter asks for {', '.join(unusual) or 'biases'}, which simlab does not run")
+    return AdapterConfig(
+        rank=integer(fields.get("r")),
+        alpha=number(fields.get("lora_alpha")),
+        num_masks=integer(own.get("num_masks")),
+        target_digest=str(own["target_digest"]),
+        num_layers=integer(own.get("num_layers")),
+        hidden_size=integer(own.get("hidden_size")),
+        vocab_size=integer(own.get("vocab_size")),
+    )
+
+
+def adapter_to_json(config: AdapterConfig, target: str) -> dict[str, object]:
+    """The fields of an adapter.
+
+    Args:
+        config: of it.
+        target: the name of its target.
+    """
+    return {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": target,
+        "r": config.rank,
+        "lora_alpha": config.alpha,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "inference_mode": True,
+        "target_modules": list(_short_names()),
+        _FIELD: True,
+        _OWN: {
+            name: getattr(config, name)
+            for name in ("num_masks", "target_digest", "num_layers", "hidden_size", "vocab_size")
+        },
+    }
+
+
+def _tensor_names(config: AdapterConfig) -> Iterator[str]:
+    """The tensors that every adapter of a configuration has, as they are named on disk."""
+    yield MASKS
+    yield from (f"{PREFIX}{name}.lora_{side}.weight" for name in config.module_names() for side in "AB")
+
+
+def _short_names() -> tuple[str, ...]:
+    return tuple(name.rpartition(".")[2] for name in MODULES)
+
+
+def _no_block_drafter(fields: Fields) -> NoReturn:
+    """Refuse an adapter where a DFlash drafter is wanted."""
+    raise ModelError(
+        "this is an adapter with which a target drafts for itself, and no DFlash drafter, which is wanted here; record "
+        "with it alone, `simlab record --draft CHECKPOINT`"
+    )
+
+
+def _no_channel(fields: Fields, settings: Settings, is_base: bool) -> NoReturn:
+    raise ModelError(
+        "an adapter of the target makes no channel; what it drafts is a draft set, `simlab record --trace DIR "
+        "--add-draft self=CHECKPOINT`"
+    )
+
+
+def _named_target(fields: Fields) -> str | None:
+    name = fields.get("base_model_name_or_path")
+    return None if name is None else str(name)
+
+
+ADAPTER = Network(
+    what="an adapter of the target",
+    layout=Layout(
+        name="peft",
+        field=_FIELD,
+        recognises=is_adapter,
+        reads=_no_block_drafter,
+        described=lambda fields: "PEFT, gated",
+        named_target=_named_target,
+    ),
+    reads=adapter_from_json,
+    reach=_no_channel,
+    module="simlab.real_runner.networks.adapter.masked",
+    draft_name=AdapterConfig.draft_name,
+    first_policies="-p self:budget=4,masked=-1/0/4",
+)

@@ -1,0 +1,148 @@
+"""First candidates: those of a drafter, which a network begins with, and those of a network's own laws."""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simlab.arrays import Doubles, Floats, Ints
+from simlab.draft import Marginals
+from simlab.errors import ModelError
+from simlab.grid import to_grid
+from simlab.real_runner.drafters.dense import Outputs, logits_of
+from simlab.real_runner.drafters.places import NO_LAWS, are_laws, ids_at, on_host, places_of
+from simlab.real_runner.drafters.ranked import first_candidates
+from simlab.real_runner.drafters.vocabulary import DraftVocabulary
+from simlab.real_runner.targets.model import Target
+
+_LOGITS_PER_PASS = 2**26
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BaseCandidates:
+    """The first W candidates of each depth, in the order of their ranks.
+
+    Attributes:
+        ids: int32 ``[N, D, W]``, in the target's vocabulary.
+        log_probs: float32 ``[N, D, W]``, on the grid, under the drafter's whole vocabulary.
+    """
+
+    ids: Ints
+    log_probs: Floats
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def depth(self) -> int:
+        """D, the positions drafted ahead."""
+        return int(self.ids.shape[1])
+
+    @property
+    def width(self) -> int:
+        """W, the candidates of a depth."""
+        return int(self.ids.shape[2])
+
+    def part(self, first: int, last: int) -> "BaseCandidates":
+        """Those from one root up to another."""
+        return BaseCandidates(self.ids[first:last], self.log_probs[first:last])
+
+
+def base_candidates(ids: Ints, log_probs: Floats, counts: Ints, width: int) -> BaseCandidates:
+    """Out of the rows of a draft set, flat as a trace has them.
+
+    Args:
+        ids: int32 ``[sum counts]``, root by root, depth by depth.
+        log_probs: float32 ``[sum counts]``.
+        counts: int32 ``[N, D]``, the candidates kept.
+        width: W.
+    """
+    fewest = int(counts.min(initial=width))
+    if fewest < width:
+        raise ModelError(
+            f"the head reads the first {width} candidates of each depth, and the drafter's rows keep {fewest} at some; "
+            f"record them with --min-width {width}, or let the head read fewer"
+        )
+    starts = np.concatenate([[0], np.cumsum(counts.ravel(), dtype=np.int64)])[:-1]
+    places = starts.reshape(*counts.shape, 1) + np.arange(width)
+    return BaseCandidates(ids[places], log_probs[places])
+
+
+def base_of(marginals: Marginals, width: int) -> BaseCandidates:
+    """Out of the marginals below one root, as a round has them."""
+    return base_candidates(marginals.ids, marginals.log_probs, np.diff(marginals.offsets)[None], width)
+
+
+# The first tokens of laws, in passes of bounded memory.
+
+
+def first_of_all(drafter: Outputs, target: Target, states: Tensor, top_k: int) -> tuple[Ints, Doubles]:
+    """The first tokens of the whole vocabulary after each state ``[N, S, H]``, in passes of bounded memory.
+
+    Returns:
+        int32 ``[N * S, R]``, ids in the target's vocabulary, and float64 likewise, log-probabilities.
+    """
+    vocab_size, own = drafter.config.vocab_size, drafter.vocabulary
+    return first_of_laws(lambda some: logits_of(drafter, target, some), states, top_k, vocab_size, own)
+
+
+def first_of_laws(
+    logits: Callable[[Tensor], Tensor], states: Tensor, top_k: int, vocab_size: int, own: DraftVocabulary | None
+) -> tuple[Ints, Doubles]:
+    """What `first_of_all` gives, of any network.
+
+    Args:
+        logits: from states ``[n, H]`` to float32 logits ``[n, V]``.
+        states: ``[N, S, H]``.
+        top_k: R.
+        vocab_size: at least V.
+        own: which tokens the logits are of; None: those of the target.
+    """
+    per_pass = max(1, _LOGITS_PER_PASS // vocab_size)
+    passes = states.flatten(0, 1).split(per_pass)
+    if states.device.type == "cpu":
+        found = [_of_some(logits(some), top_k) for some in passes]
+        ids, log_probs = (np.concatenate(column) for column in zip(*found, strict=True))
+    else:
+        ids, log_probs = first_on_device((logits(some).log_softmax(-1) for some in passes), top_k)
+    return ids if own is None else own.to_target(ids), log_probs
+
+
+def _of_some(logits: Tensor, top_k: int) -> tuple[Ints, Doubles]:
+    log_probs = logits.log_softmax(-1)
+    parts = log_probs.chunk(torch.get_num_threads())
+    with ThreadPoolExecutor(max_workers=len(parts)) as pool:
+        ids = np.concatenate([ids for ids, _ in pool.map(lambda part: first_candidates(part, top_k), parts)])
+    kept = log_probs.gather(-1, torch.from_numpy(ids.astype(np.int64)))
+    return ids, kept.numpy().astype(np.float64)
+
+
+def first_on_device(passes: Iterable[Tensor], top_k: int, candidates: Tensor | None = None) -> tuple[Ints, Doubles]:
+    """The first tokens of some laws on any device, with one wait for it.
+
+    Args:
+        passes: log-probabilities, ``[n, V]``.
+        top_k: R.
+        candidates: int64 ``[n, V]``, whose they are; None: those of the ids 0 to V - 1.
+
+    Returns:
+        int32 ``[sum n, R]``; float64 likewise, log-probabilities.
+    """
+    parts = []
+    for log_probs in passes:
+        places = places_of(log_probs, candidates)
+        first, at = places.topk(min(top_k, places.shape[-1]), largest=False, sorted=True)
+        parts.append((ids_at(first), log_probs.gather(-1, at).double(), are_laws(log_probs)[None]))
+    ids, kept, laws = on_host(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    if not laws.all():
+        raise ModelError(NO_LAWS)
+    return ids.astype(np.int32), kept
+
+
+def outside_log_mass(log_probs: Doubles) -> Floats:
+    """float32 ``[S]``, on the grid: log of the mass that rows ``[S, R]`` do not hold."""
+    with np.errstate(divide="ignore"):
+        return to_grid(np.log(np.maximum(1.0 - np.exp(log_probs).sum(-1), 0.0)))

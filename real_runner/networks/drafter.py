@@ -1,0 +1,253 @@
+"""Drafters: those of blocks on disk, and whatever drafts along a text. No code of a checkpoint is run."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from simlab.arrays import Ints
+from simlab.errors import ModelError
+from simlab.real_runner.checkpoints.contents import config_file, packaged_checkpoints
+from simlab.real_runner.checkpoints.fields import EMBEDDING, HEAD, IGNORED, MASK, OFFSETS
+from simlab.real_runner.checkpoints.files import loaded_tensors, own_vocabulary, write_checkpoint
+from simlab.real_runner.checkpoints.zlab import config_to_json
+from simlab.real_runner.drafters.config import check_sizes
+from simlab.real_runner.drafters.dense import block_states, logits_of
+from simlab.real_runner.drafters.dflash import DFlashDrafter
+from simlab.real_runner.drafters.kept import KeptCandidates
+from simlab.real_runner.drafters.ranked import CandidatesRead, draft_columns, first_marginals
+from simlab.real_runner.drafters.text_context import TextContext
+from simlab.real_runner.networks.known import read_config, read_fields
+from simlab.real_runner.networks.parts import checked_parts
+from simlab.real_runner.networks.producer import Drafted, Reader
+from simlab.real_runner.targets.hub_files import ModelFiles, fetch_drafter, is_hub_id
+from simlab.real_runner.targets.model import Target
+from simlab.traces.format.frames import DraftColumns
+
+
+def save_drafter(drafter: DFlashDrafter, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
+    """Write a checkpoint in the published layout; each file is written beside and renamed."""
+    write_checkpoint(folder, drafter.state_dict(), dtype, config_to_json(drafter.config))
+
+
+PACKAGED = "dflash-smollm2-135m"
+"""The drafter that comes with simlab."""
+
+
+def find_drafter(name: str) -> ModelFiles:
+    """The files of a packaged drafter, head or scorer, of a local one, or of one fetched from the hub.
+
+    Raises:
+        ModelError: there is none of that name.
+    """
+    packaged = packaged_checkpoints()
+    if name in packaged:
+        return ModelFiles(packaged[name], "")
+    if Path(name).is_dir() or name.endswith(".safetensors"):
+        return ModelFiles(Path(name), "")
+    if Path(name).is_file():
+        raise ModelError(f"{name} is no safetensors file; simlab reads a drafter's weights from no other kind")
+    if not is_hub_id(name):
+        raise ModelError(
+            f"the drafter {name!r} could not be found: there is nothing of that name; expected {PACKAGED!r}, a folder "
+            "with config.json and model.safetensors, such a file beside its config.json, or a Hugging Face id such as "
+            "ORG/NAME"
+        )
+    return fetch_drafter(name)
+
+
+def load_drafter(folder: Path, dtype: torch.dtype, device: str = "cpu", tap_offset: int | None = None) -> DFlashDrafter:
+    """Read a checkpoint, in any of the layouts.
+
+    Args:
+        folder: with ``config.json`` and the weights, or the one file with weights beside its ``config.json``.
+        dtype: in which it runs.
+        device: as torch names it.
+        tap_offset: what to add to its layer numbers (see `DFlashConfig`); None: as its format has it.
+
+    Raises:
+        ModelError: files are missing or damaged, or the weights do not fit the configuration.
+    """
+    parts = checked_parts(folder)
+    config, stored = parts.drafter, parts.drafter_tensors
+    if config is None:
+        # Its layout refuses it, in words of its own.
+        config = read_config(read_fields(config_file(folder)))
+    drafter = DFlashDrafter(config if tap_offset is None else config.with_tap_offset(tap_offset))
+    tensors = loaded_tensors(
+        folder, {name: one for name, one in stored.items() if name not in {*IGNORED, OFFSETS, MASK}}
+    )
+    embedding, head = tensors.pop(EMBEDDING, None), tensors.pop(HEAD, None)
+    drafter.load_state_dict(tensors)
+    if embedding is not None:
+        drafter.embed_tokens = nn.Embedding.from_pretrained(embedding)
+    drafter.vocabulary, drafter.lm_head = own_vocabulary(config, stored, head, folder)
+    return drafter.to(device, dtype).eval().requires_grad_(False)
+
+
+def check_fit(target: Target, drafter: DFlashDrafter) -> None:
+    """Refuse a drafter that was made for another target."""
+    check_sizes(drafter.config, target.name, target.num_layers, target.embedding.embedding_dim, target.vocab_size)
+
+
+# What drafts along a text: a drafter of blocks, a head that goes token by token, or the target's own masks.
+
+
+class DraftConfig(Protocol):
+    """The configuration of what drafts without a network beside it, and so what a draft set is recorded from."""
+
+    @property
+    def draft_name(self) -> str:
+        """What its draft set is called in a new recording."""
+        ...
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether it drafts token by token, see `simlab.traces.format.manifest_entries.DraftSet`."""
+        ...
+
+    @property
+    def root_seen(self) -> bool:
+        """Whether it reads the root's own token."""
+        ...
+
+    @property
+    def no_blocks(self) -> str:
+        """Why there is no pass of blocks, in words; empty where there is one."""
+        ...
+
+    @property
+    def num_masks(self) -> int:
+        """Masks of the target's own behind a token."""
+        ...
+
+    @property
+    def target_layer_ids(self) -> tuple[int, ...]: ...
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def hidden_size(self) -> int: ...
+
+    @property
+    def block_size(self) -> int: ...
+
+    @property
+    def depth(self) -> int: ...
+
+    @property
+    def mask_token_id(self) -> int | None: ...
+
+    @property
+    def draft_vocab_size(self) -> int | None: ...
+
+    @property
+    def tap_offset(self) -> int | None: ...
+
+
+class AnyDrafter(Protocol):
+    """A drafter of blocks, a head that drafts a chain, or an adapter with which the target drafts for itself."""
+
+    @property
+    def config(self) -> DraftConfig: ...
+
+
+class LiveDraft(Reader, Protocol):
+    """What drafts along one text that is being written."""
+
+    def draft(self, committed: Ints) -> Drafted | None:
+        """Draft below the last of the tokens of prompt and text, int32, all before it read; None: there is no draft."""
+        ...
+
+
+class Drafts(Protocol):
+    """A drafter and its target, as what drafts."""
+
+    def columns(self, features: Tensor, tokens: Tensor, prompt_length: int, kept: KeptCandidates) -> DraftColumns:
+        """The rows at every root of one text, to be recorded.
+
+        Args:
+            features: ``[C, taps x H]``, the states that the drafter reads, from position 0 on.
+            tokens: int64 ``[P + T]``, prompt and text.
+            prompt_length: P.
+            kept: how many candidates.
+        """
+        ...
+
+    def live(self, read: CandidatesRead, room: int) -> LiveDraft:
+        """A text of which nothing is read yet.
+
+        Args:
+            read: what is given at each depth.
+            room: tokens that the text will have.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A drafter that is to be loaded, and how it is to run.
+
+    Attributes:
+        place: of its checkpoint.
+        dtype: in which it runs.
+        device: as torch names it.
+        tap_offset: what to add to its layer numbers; None: as its format has it.
+        execution: one of `simlab.real_runner.execution.executions.EXECUTIONS`.
+        is_mapped: whether the target is spread over devices.
+        block: slots of its block, the root's counted; None: as the checkpoint has it.
+    """
+
+    place: Path
+    dtype: torch.dtype
+    device: str
+    tap_offset: int | None
+    execution: str
+    is_mapped: bool
+    block: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockDrafts:
+    """A drafter of blocks, and the target whose embedding and head it may borrow."""
+
+    drafter: DFlashDrafter
+    target: Target
+
+    def columns(self, features: Tensor, tokens: Tensor, prompt_length: int, kept: KeptCandidates) -> DraftColumns:
+        """The drafter's rows at every root of one text."""
+        return draft_columns(self.drafter, self.target, features, tokens, prompt_length, kept)
+
+    def live(self, read: CandidatesRead, room: int) -> "LiveDrafter":
+        """A text of which nothing is read yet."""
+        return LiveDrafter(self, read, room)
+
+
+class LiveDrafter:
+    """Drafts for one sequence. What the target has read since the last draft is projected when it drafts."""
+
+    def __init__(self, own: BlockDrafts, read: CandidatesRead, room: int) -> None:
+        """Begin with nothing read of the text; arguments as of `Drafts.live`."""
+        self._own, self._wanted = own, read
+        self._text = TextContext(own.drafter, room)
+
+    def read(self, features: Tensor) -> None:
+        """Take in the tapped states ``[1, L, taps x H]`` of further tokens of the text."""
+        self._text.read(features)
+
+    def rewind(self, length: int) -> None:
+        """Forget all but the first tokens of the context; see `TextContext.rewind`."""
+        self._text.rewind(length)
+
+    def draft(self, committed: Ints) -> Drafted:
+        """Draft below the last of the tokens of prompt and text, int32, all before it read."""
+        root_token, position = int(committed[-1]), len(committed) - 1
+        context, drafter, target = self._text.context(), self._own.drafter, self._own.target
+        roots, positions = (torch.tensor([one], device=target.device) for one in (root_token, position))
+        states = block_states(drafter, target, roots, positions, context)
+        found = first_marginals(logits_of(drafter, target, states.after)[0], self._wanted)
+        marginals = found if drafter.vocabulary is None else drafter.vocabulary.in_target(found)
+        return Drafted(root_token, position, marginals, states, context)

@@ -1,0 +1,105 @@
+"""The networks that simlab knows, and the layouts of checkpoints: a new one has a folder or module, and a line here.
+
+Nothing here imports torch, so that the command line can list and explain them.
+"""
+
+from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+
+from simlab.errors import ModelError, enumerated
+from simlab.real_runner.checkpoints.layout import Fields, Layout
+from simlab.real_runner.checkpoints.speculators import SPECULATORS
+from simlab.real_runner.checkpoints.weights import lacking
+from simlab.real_runner.checkpoints.zlab import ZLAB
+from simlab.real_runner.drafters.config import DFlashConfig
+from simlab.real_runner.networks.adapter.config import ADAPTER
+from simlab.real_runner.networks.eagle3.config import EAGLE3
+from simlab.real_runner.networks.network import Network
+from simlab.real_runner.networks.router.config import ROUTER
+from simlab.real_runner.networks.taps.config import TAPS
+from simlab.real_runner.networks.treeflash.config import TREEFLASH
+from simlab.untrusted.json_text import parse_json
+
+NETWORKS: tuple[Network, ...] = (TREEFLASH, TAPS, EAGLE3, ADAPTER, ROUTER)
+"""The first that reads a ``config.json`` is the one that the checkpoint holds; a drafter alone is none of them."""
+
+LAYOUTS: tuple[Layout, ...] = (SPECULATORS, *(network.layout for network in NETWORKS), ZLAB)
+"""The first that recognises a ``config.json`` reads it. z-lab's has no mark of its own, so it comes last."""
+
+_ANY_LAYOUT = ("block_size",)
+
+
+def network_of(fields: Fields) -> Network | None:
+    """The network that a checkpoint holds, beside a drafter or alone; None where it is a drafter alone."""
+    return next((network for network in NETWORKS if network.reads(fields) is not None), None)
+
+
+def trees_bytes(draft_name: str) -> float:
+    """Bytes of a root's trees, which are recorded beside the chain of a head that drafts alone; 0 of other drafters."""
+    heads = (one for one in NETWORKS if one.draft_name == draft_name and not one.needs_drafter)
+    return sum(one.reach({}, {}, False).disk_bytes(0) for one in heads)
+
+
+def first_policies(draft_names: Sequence[str]) -> str:
+    """Policies for a first replay of a trace with these draft sets, as options."""
+    own = [one.first_policies for one in NETWORKS if list(draft_names) == [one.draft_name]]
+    return own[0] if own else "-p ddtree:budget=16/32/64"
+
+
+def layout_of(fields: Fields) -> Layout:
+    """The layout in which a drafter's ``config.json`` is written."""
+    return next(layout for layout in LAYOUTS if layout.recognises(fields))
+
+
+def read_config(fields: Fields) -> DFlashConfig:
+    """A drafter's configuration, in whichever layout it is written.
+
+    Raises:
+        ModelError: it is of another kind of drafter, asks for a variant that this runner does not carry, or
+            contradicts itself.
+    """
+    return layout_of(fields).reads(fields)
+
+
+def drafter_fields() -> tuple[str, ...]:
+    """Fields by which a ``config.json`` is known to be a drafter's: one of them is enough."""
+    return *sorted(layout.field for layout in LAYOUTS), *_ANY_LAYOUT
+
+
+def is_drafter(fields: Fields) -> bool:
+    """Whether a ``config.json`` is of a drafter of any kind."""
+    return any(name in fields for name in drafter_fields())
+
+
+def tap_offset_help() -> str:
+    """How each layout numbers the target's layers, for the help of an option."""
+    counted = [(layout.tap_offset, layout.counting, layout.name) for layout in LAYOUTS if layout.tap_offset is not None]
+    ways = groupby(sorted(counted), key=itemgetter(0, 1))
+    names = [(offset, counting, [name for *_, name in some]) for (offset, counting), some in ways]
+    return ", ".join(
+        f"{offset} {counting}, as {enumerated(some)} {'do' if len(some) > 1 else 'does'}"
+        for offset, counting, some in names
+    )
+
+
+def read_fields(config: Path) -> dict[str, object]:
+    """The JSON object of a drafter's ``config.json``.
+
+    Raises:
+        ModelError: it is missing, no JSON object, or of no drafter.
+    """
+    try:
+        fields = parse_json(config.read_bytes())
+    except FileNotFoundError as error:
+        raise lacking(config) from error
+    except OSError as error:
+        raise ModelError(f"{config} cannot be read ({error.strerror or error}); fetch or train it again") from error
+    except ValueError as error:
+        raise ModelError(f"{config} is not JSON ({error}); fetch the checkpoint again") from error
+    if not isinstance(fields, dict):
+        raise ModelError(f"{config} is not a JSON object; fetch the checkpoint again")
+    if not is_drafter(fields):
+        raise ModelError(f"the drafter's {config} is not of a drafter: it has no {', no '.join(drafter_fields())}")
+    return fields

@@ -1,0 +1,195 @@
+"""The parts of a checkpoint: a drafter, a network beside a drafter or a target, or drafter and head.
+
+The loaders and `simlab inspect` take them apart and check them here; nothing here needs torch.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from simlab.errors import ModelError
+from simlab.real_runner.checkpoints.contents import config_file, stored_tensors
+from simlab.real_runner.checkpoints.fields import EMBEDDING, HEAD
+from simlab.real_runner.checkpoints.layout import Fields
+from simlab.real_runner.checkpoints.weights import StoredTensor, check_weights
+from simlab.real_runner.drafters.config import DFlashConfig
+from simlab.real_runner.networks.known import layout_of, network_of, read_fields
+from simlab.real_runner.networks.network import NetworkConfig, Tensors
+from simlab.real_runner.networks.treeflash.config import is_head_alone
+
+Config = TypeVar("Config")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointParts:
+    """What a checkpoint consists of.
+
+    Attributes:
+        drafter: None where it is a network alone.
+        drafter_tensors: by the names that DFlash has for them.
+        head: the network; None where it is a drafter alone.
+        head_tensors: by the names within the network.
+    """
+
+    drafter: DFlashConfig | None
+    drafter_tensors: Tensors
+    head: NetworkConfig | None
+    head_tensors: Tensors
+
+    def check(self, place: object) -> None:
+        """Refuse parts that cannot be built of these tensors."""
+        if self.drafter is not None:
+            check_weights(self.drafter, self.drafter_tensors, place)
+        if self.head is not None:
+            self.head.check(self.head_tensors, place)
+
+
+def parts_of(fields: Fields, tensors: Tensors) -> CheckpointParts:
+    """Take a checkpoint apart.
+
+    Args:
+        fields: of its ``config.json``.
+        tensors: by the names in its files.
+    """
+    network = network_of(fields)
+    head = None if network is None else network.reads(fields)
+    beside = None if network is None else network.prefix
+    if network is not None and beside is None:
+        return CheckpointParts(None, {}, head, {network.tensor_name(name): one for name, one in tensors.items()})
+    layout = layout_of(fields)
+    drafter = None if is_head_alone(fields) else layout.reads(fields)
+    in_head = {name for name in tensors if beside is not None and name.startswith(beside)}
+    others = [name for name in tensors if name not in in_head]
+    prefix = layout.prefix if drafter is not None or beside is None else beside
+    if foreign := [name for name in others if drafter is None or not name.startswith(prefix)]:
+        raise ModelError(
+            f"this checkpoint holds {foreign[0]}, where its layout has names that begin with {prefix}; fetch or train "
+            "it again"
+        )
+    return CheckpointParts(
+        drafter,
+        {name.removeprefix(prefix): tensors[name] for name in others},
+        head,
+        {name.removeprefix(beside or ""): tensors[name] for name in tensors if name in in_head},
+    )
+
+
+def checked_parts(place: Path) -> CheckpointParts:
+    """What a checkpoint consists of, seen to fit its configuration."""
+    parts = parts_of(read_fields(config_file(place)), stored_tensors(place))
+    parts.check(place)
+    return parts
+
+
+def checked_network(place: Path, kind: type[Config], what: str) -> tuple[Config, Tensors]:
+    """The configuration and the tensors of a network that lies alone.
+
+    Args:
+        place: the folder, or the one file with weights beside its ``config.json``.
+        kind: the class of its configuration.
+        what: it is, in words.
+
+    Raises:
+        ModelError: files are missing or damaged, it is another network, or the weights do not fit the configuration.
+    """
+    parts = checked_parts(place)
+    if not isinstance(parts.head, kind):
+        raise ModelError(f"{place} has no {what}; `simlab inspect {place}` says what it is")
+    return parts.head, parts.head_tensors
+
+
+# A checkpoint in words: what it is, what it reads, what it borrows, and whether it will run.
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSummary:
+    """What is known of a checkpoint from its configuration and its tensors.
+
+    Attributes:
+        format: the name of its layout, one of `LAYOUTS`.
+        config: None where it cannot be read, and of a head alone.
+        problem: why simlab will not run it; None: it will.
+        lines: what to tell people, each with a heading.
+    """
+
+    format: str
+    config: DFlashConfig | None
+    problem: str | None
+    lines: tuple[tuple[str, str], ...]
+
+
+def explain_checkpoint(
+    fields: Mapping[str, object], tensors: Mapping[str, StoredTensor], place: object
+) -> CheckpointSummary:
+    """Say what a checkpoint is, and whether simlab will run it.
+
+    Args:
+        fields: of its ``config.json``.
+        tensors: by name.
+        place: where it lies, for the sentence that says why it will not run.
+    """
+    parts, problem, layout = None, None, layout_of(fields)
+    try:
+        parts = parts_of(fields, tensors)
+        parts.check(place)
+    except ModelError as error:
+        problem = str(error)
+    config = None if parts is None else parts.drafter
+    lines = [("format", layout.described(fields)), ("will run", "yes" if problem is None else f"no: {problem}")]
+    target = layout.named_target(fields)
+    if target is not None:
+        lines.append(("made for", target))
+    if parts is not None and parts.head is not None:
+        lines += parts.head.lines()
+    if parts is not None and config is not None:
+        lines += _lines(config, parts.drafter_tensors)
+    return CheckpointSummary(layout.name, config, problem, tuple(lines))
+
+
+def _lines(config: DFlashConfig, names: Collection[str]) -> list[tuple[str, str]]:
+    first = (
+        "the root's own slot predicts the first of them" if config.predicts_from_root else "the root's slot is unused"
+    )
+    return [
+        ("variant", ", ".join(config.variants) or "plain DFlash"),
+        ("drafts", f"{config.depth} tokens a round in a block of {config.block_size}; {first}"),
+        ("reads", _taps(config)),
+        ("layers", _layers(config)),
+        ("vocabulary", _vocabulary(config)),
+        ("borrows", _borrowed(names)),
+    ]
+
+
+def _taps(config: DFlashConfig) -> str:
+    numbers = [tap + 1 - config.tap_offset for tap in config.target_layer_ids]
+    states = ", ".join(_state(tap, config.num_target_layers) for tap in config.target_layer_ids)
+    of_all = "" if config.num_target_layers is None else f" of {config.num_target_layers} layers"
+    return (
+        f"states {states} of the target{of_all}, where state 0 is the embedding: the checkpoint's numbers "
+        f"{', '.join(map(str, numbers))} with tap offset {config.tap_offset}, its format's; if it drafts badly, try "
+        "--tap-offset auto"
+    )
+
+
+def _state(tap: int, num_layers: int | None) -> str:
+    return f"{tap + 1} (after the final norm)" if num_layers is not None and tap == num_layers - 1 else str(tap + 1)
+
+
+def _layers(config: DFlashConfig) -> str:
+    counted = Counter(map(str, config.views))
+    return "; ".join(f"{num} that show{'s' if num == 1 else ''} {what}" for what, num in counted.items())
+
+
+def _vocabulary(config: DFlashConfig) -> str:
+    if config.draft_vocab_size is None:
+        return f"all {config.vocab_size:,} tokens of the target"
+    return f"{config.draft_vocab_size:,} of the target's {config.vocab_size:,} tokens; others have rank -1 in a trace"
+
+
+def _borrowed(names: Collection[str]) -> str:
+    borrowed = [what for what, name in (("embedding", EMBEDDING), ("head", HEAD)) if name not in names]
+    return (
+        f"the target's {' and '.join(borrowed)}" if borrowed else "nothing; it has an embedding and a head of its own"
+    )

@@ -1,0 +1,277 @@
+"""Redrafts: what a second block drafter says behind beginnings of the first one's chain (D²SD 2026, arXiv 2606.04446).
+
+The first slots of a block hold the root and the chain's first i tokens, the others masks; the slots that predict behind
+them say the rest. The drafter should have learnt with filled slots (`simlab train dflash --variable-prefix`).
+
+One arithmetic serves the dense record, with all beginnings at many roots, and a round, with those that it asks for.
+
+Letters: N roots, D depths of the chain, D2 of the second drafter, B beginnings, K tokens of a row, S rows of a root.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simlab.arrays import Floats, Ints, Longs
+from simlab.channels import Branches, BranchRows, Channel, PoolRows
+from simlab.channels.branches import join_branches
+from simlab.channels.rows import WHOLE_CHAIN
+from simlab.errors import MissingChannelError, ModelError
+from simlab.grid import to_grid
+from simlab.policy import ChannelNeed
+from simlab.real_runner.checkpoints.contents import checkpoint_digest
+from simlab.real_runner.drafters.config import check_sizes
+from simlab.real_runner.drafters.dense import block_states, states_of_blocks
+from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
+from simlab.real_runner.drafters.ranked import blocks_per_pass
+from simlab.real_runner.drafters.text_context import TextContext
+from simlab.real_runner.networks.candidates import (
+    BaseCandidates,
+    base_candidates,
+    base_of,
+    first_of_all,
+    outside_log_mass,
+)
+from simlab.real_runner.networks.drafter import load_drafter
+from simlab.real_runner.networks.network import Reach
+from simlab.real_runner.networks.pools import beam_pools, joined_pools
+from simlab.real_runner.networks.producer import ChannelAsked, Drafted, OnDrafter, WithModels, block_stage, check_makes
+from simlab.real_runner.networks.redraft.config import PathReach, RedraftReach, check_own_rows
+from simlab.real_runner.targets.model import Target
+from simlab.recorded import DraftRows
+from simlab.traces.channels.columns import BranchColumns, PoolColumns
+
+# The channel of a second drafter: redrafts behind beginnings of the first one's chain.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RedraftProducer(OnDrafter[DFlashDrafter, RedraftReach]):
+    """A second drafter, with a context of its own, that says more behind the chain of a first one.
+
+    Attributes:
+        base_depth: D, how far the first drafter looks ahead.
+    """
+
+    base_depth: int
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """The target's layers whose outputs the second drafter reads."""
+        return self.drafter.config.target_layer_ids
+
+    @property
+    def depth(self) -> int:
+        """How deep branches go."""
+        return self.drafter.config.depth
+
+    def within(self, need: ChannelNeed) -> "RedraftProducer":
+        """This producer keeping no more tokens of a row than a policy reads."""
+        check_makes(need, self.kind, self.reach.settings(self.base_depth))
+        if self.reach.whole and WHOLE_CHAIN not in dict(need.equal):
+            raise MissingChannelError(
+                f"the policy reads branches behind beginnings of the chain in the channel {need.name}, and its network "
+                f"makes the one behind the whole chain alone; leave {WHOLE_CHAIN}=1 out"
+            )
+        top_k = dict(need.least).get("top_k", self.reach.top_k)
+        return replace(self, reach=replace(self.reach, top_k=top_k))
+
+    def begin_behind(self, room: int) -> "RedraftText":
+        """A text of which nothing is read yet; its context will hold so many tokens."""
+        return RedraftText(self, room)
+
+    @torch.inference_mode()
+    def columns(self, features: Tensor, tokens: Tensor, rows: DraftRows) -> BranchColumns:
+        """The branches behind every beginning at every root of one text, to be recorded.
+
+        Args:
+            features: ``[C, taps x H]``, states of the target behind `taps`, from position 0 on.
+            tokens: int64 ``[P + T]``, prompt and text.
+            rows: the first drafter's candidates at the ``T - 1`` roots.
+        """
+        config, num_roots, last = self.drafter.config, len(rows.counts), len(tokens) - 1
+        lengths = self.reach.lengths(self.base_depth)
+        chains = base_candidates(rows.ids, rows.log_probs, rows.counts, 1).ids[:, :, 0]
+        roots = torch.arange(last - num_roots, last, device=tokens.device)
+        blocks = blocks_per_pass(config.num_attention_heads, config.block_size, len(tokens))
+        per_pass = max(1, blocks // len(lengths))
+        context, parts, outside = self.drafter.context(features[None]), list[BranchRows](), [np.empty(0, np.float32)]
+        for first in range(0, num_roots, per_pass):
+            some, chain = roots[first : first + per_pass], chains[first : first + per_pass]
+            made, mass = self.redrafts(tokens[some], some, context, chain, lengths)
+            parts.append(made)
+            outside.append(mass)
+        return BranchColumns(join_branches(parts) if parts else self._nothing(len(lengths)), np.concatenate(outside))
+
+    @torch.inference_mode()
+    def redrafts(
+        self, root_tokens: Tensor, positions: Tensor, context: DrafterContext, chains: Ints, lengths: Sequence[int]
+    ) -> tuple[BranchRows, Floats]:
+        """The branches below some roots of one text, all in one pass.
+
+        Args:
+            root_tokens: int64 ``[N]``.
+            positions: int64 ``[N]``, absolute.
+            context: of the text, as this drafter keeps it; a block sees what lies before its own root.
+            chains: int32 ``[N, D]``, of the first drafter.
+            lengths: of the beginnings, rising, each below D2.
+
+        Returns:
+            the rows; float32 ``[N S]``, the log of the mass of each that is not kept.
+        """
+        config, device = self.drafter.config, positions.device
+        filled = np.arange(chains.shape[1]) < np.array(lengths, np.int64).reshape(-1, 1)
+        tokens = np.where(filled, chains[:, None], config.mask_token_id).astype(np.int64)
+        num_roots, num_blocks = len(chains), len(chains) * len(lengths)
+        slots = min(chains.shape[1], config.block_size - 1)
+        blocks = torch.full((num_roots, len(lengths), config.block_size), config.mask_token_id, device=device)
+        blocks[:, :, 0] = root_tokens[:, None]
+        blocks[:, :, 1 : 1 + slots] = torch.from_numpy(tokens[:, :, :slots]).to(device)
+        places = positions.repeat_interleave(len(lengths))
+        states = states_of_blocks(self.drafter, self.target, blocks.view(1, num_blocks, -1), places, context).after
+        behind = torch.arange(config.depth)[None] >= torch.tensor(lengths, dtype=torch.int64)[:, None]
+        said = states.view(num_roots, len(lengths), config.depth, -1)[:, behind.to(device)]
+        ids, log_probs = first_of_all(self.drafter, self.target, said, self.reach.top_k)
+        of_roots = np.tile(np.array(lengths, np.int32), (num_roots, 1))
+        return BranchRows(of_roots, config.depth, ids, to_grid(log_probs)), outside_log_mass(log_probs)
+
+    def _nothing(self, num_lengths: int) -> BranchRows:
+        """The rows of a text without roots."""
+        shape = (0, self.reach.top_k)
+        return BranchRows(
+            np.empty((0, num_lengths), np.int32), self.depth, np.empty(shape, np.int32), np.empty(shape, np.float32)
+        )
+
+
+class RedraftText:
+    """One text that is being written: the second drafter's context of it."""
+
+    def __init__(self, producer: RedraftProducer, room: int) -> None:
+        self._producer = producer
+        self._text = TextContext(producer.drafter, room)
+
+    def read(self, features: Tensor) -> None:
+        """Take in the tapped states ``[1, L, taps x H]`` of further tokens of the text."""
+        self._text.read(features)
+
+    def rewind(self, length: int) -> None:
+        """Forget all but the first tokens of the text; see `TextContext.rewind`."""
+        self._text.rewind(length)
+
+    @torch.inference_mode()
+    def at_root(self, drafted: Drafted, lengths: Sequence[int] | None) -> Branches:
+        """Branches at one root, in a round.
+
+        Args:
+            drafted: what the first drafter's pass left.
+            lengths: behind how many tokens of the chain; None: behind every beginning.
+        """
+        made = self._producer
+        chain: Ints = drafted.marginals.top_tokens(made.base_depth)
+        every = made.reach.lengths(len(chain)) if lengths is None else lengths
+        wanted = sorted({one for one in every if one < made.depth})
+        if not wanted:
+            # What was read waits until the drafter is run: this round pays nothing of it.
+            empty = (0, made.reach.top_k)
+            return Branches(np.empty(0, np.int32), made.depth, np.empty(empty, np.int32), np.empty(empty, np.float32))
+        context = self._text.context()
+        device = context.keys[0].device
+        root, position = (torch.tensor([one], device=device) for one in (drafted.root_token, drafted.position))
+        rows, _ = made.redrafts(root, position, context, chain[None], wanted)
+        return rows.row(0, 0)
+
+
+def load(asked: ChannelAsked, reach: Reach) -> WithModels:
+    """A drafter that redrafts, or makes pools; see `simlab.real_runner.networks.loading.NetworkCode.load`."""
+    first, is_first = block_stage(asked.stage), checkpoint_digest(asked.place) == asked.digest
+    if isinstance(reach, PathReach):
+        check_own_rows(str(asked.place), reach.settings(first.config.depth), is_first)
+        return lambda its, target: PathProducer(block_stage(its), target, reach)
+    assert isinstance(reach, RedraftReach)
+    reach.lengths(first.config.depth)
+    second = load_drafter(asked.place, asked.dtype)
+    return lambda its, target: _redraft_producer(second, block_stage(its), target, reach, is_first)
+
+
+def _redraft_producer(
+    second: DFlashDrafter, first: DFlashDrafter, target: Target, reach: RedraftReach, is_first: bool
+) -> RedraftProducer:
+    """A second drafter, on the device where its target begins.
+
+    One that is the first itself reads the layers of the target that the first does, however these are numbered.
+    """
+    config = first.config.with_block(second.config.block_size) if is_first else second.config
+    config = config if reach.block is None else config.with_block(reach.block)
+    second.config = config
+    check_sizes(config, target.name, target.num_layers, target.embedding.embedding_dim, target.vocab_size)
+    num_tokens = config.draft_vocab_size or config.vocab_size
+    if reach.top_k > num_tokens:
+        raise ModelError(
+            f"the second drafter was asked for {reach.top_k} tokens a row, and has {num_tokens}; give a smaller top_k"
+        )
+    return RedraftProducer(second.to(target.device), target, reach, first.config.depth)
+
+
+# Pools of a block drafter that is run again behind each path: what may follow a path, given all of it.
+#
+# A reconstruction of what JetSpec's paper describes (2026, arXiv 2606.18394; the released builder has rows of one pass
+# alone): depth by depth, the most probable paths fill the first slots of a block, and the first mask behind says what
+# follows. That is a generator of pools as EAGLE-2's is (Li and others 2024, arXiv 2406.16858), of a block drafter.
+
+
+# The channel of a block drafter that is run again behind each path: a pool of paths.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PathProducer(OnDrafter[DFlashDrafter, PathReach]):
+    """A drafter that goes on from its own rows; a smaller beam has other children, so nothing of a pool is left out."""
+
+    def at_root(self, drafted: Drafted) -> Channel:
+        """The pool at one root, in a round; see `Producer.at_root`."""
+        device = drafted.states.after.device
+        root, position = (torch.tensor([one], device=device) for one in (drafted.root_token, drafted.position))
+        base = base_of(drafted.marginals, self.width)
+        pools = self.pools(root, position, drafted.context, base)
+        return pools.row(0, 0)
+
+    @torch.inference_mode()
+    def columns(self, features: Tensor, tokens: Tensor, rows: DraftRows) -> PoolColumns:
+        """The pools at every root of one text; see `Producer.columns`."""
+        config, num_roots, last = self.drafter.config, len(rows.counts), len(tokens) - 1
+        base = base_candidates(rows.ids, rows.log_probs, rows.counts, self.width)
+        roots = torch.arange(last - num_roots, last, device=tokens.device)
+        blocks = blocks_per_pass(config.num_attention_heads, config.block_size, len(tokens))
+        per_pass = max(1, blocks // self.own.beam)
+        context, parts = self.drafter.context(features[None]), list[PoolRows]()
+        for first in range(0, num_roots, per_pass):
+            some, part = roots[first : first + per_pass], base.part(first, first + per_pass)
+            parts.append(self.pools(tokens[some], some, context, part))
+        return PoolColumns.unlabelled(joined_pools(parts))
+
+    @torch.inference_mode()
+    def pools(self, root_tokens: Tensor, positions: Tensor, context: DrafterContext, base: BaseCandidates) -> PoolRows:
+        """The pools below some roots of one text: its own candidates of the first depth, then a pass a depth.
+
+        Args:
+            root_tokens: int64 ``[N]``.
+            positions: int64 ``[N]``, absolute.
+            context: of the text; a block sees what lies before its own root.
+            base: the drafter's first candidates below these roots, at least R.
+        """
+        paths, num_roots, top_k = np.empty((len(positions), 1, 0), np.int64), len(positions), self.own.top_k
+
+        def behind(tokens: Ints, above: Longs) -> tuple[Ints, Floats]:
+            nonlocal paths
+            before = np.take_along_axis(paths, above[:, :, None], 1)
+            paths = np.concatenate([before, tokens[:, :, None]], axis=2, dtype=np.int64)
+            num_paths, length = paths.shape[1:]
+            filled = torch.from_numpy(paths.reshape(num_roots * num_paths, length)).to(positions.device)
+            roots, places = (one.repeat_interleave(num_paths) for one in (root_tokens, positions))
+            states = block_states(self.drafter, self.target, roots, places, context, filled)
+            ids, log_probs = first_of_all(self.drafter, self.target, states.after[:, length : length + 1], top_k)
+            return ids.reshape(num_roots, num_paths, -1), to_grid(log_probs).reshape(num_roots, num_paths, -1)
+
+        first = base.ids[:, :1, :top_k], base.log_probs[:, :1, :top_k]
+        return beam_pools(first, behind, self.own.beam, self.drafter.config.depth - 1)

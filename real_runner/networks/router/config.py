@@ -1,0 +1,162 @@
+"""What a router's network is, its ``config.json``, and what its channel holds; nothing here needs torch.
+
+It reads one target and needs no drafter. WhiFlash published no network and so no layout; this one is simlab's.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from reprlib import repr as shown
+from typing import ClassVar, NoReturn
+
+from simlab.channels import FEATURES
+from simlab.channels.branches import MOST_FEATURES, TRAINED_FOR
+from simlab.errors import ModelError
+from simlab.real_runner.checkpoints.fields import integer
+from simlab.real_runner.checkpoints.layout import Fields, Layout
+from simlab.real_runner.checkpoints.weights import check_own
+from simlab.real_runner.networks.network import Network, Reach, Settings, Tensors
+
+NUM_BESIDE = 3
+"""Numbers that are read beside a state: entropy, decision gap, log position."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouterConfig(Reach):
+    """The sizes of a router's network, and for which routes and which target it was trained.
+
+    Attributes:
+        hidden_size: H, of the target.
+        inner_size: between its two matrices.
+        routes: as they are typed; one number for each.
+        target_digest: of the target whose states it reads.
+    """
+
+    kind: ClassVar[str] = FEATURES
+    needs_drafter: ClassVar[bool] = False
+    score_bytes: ClassVar[float] = 4.0
+
+    hidden_size: int
+    routes: tuple[str, ...]
+    target_digest: str
+    inner_size: int = 128
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.routes) <= MOST_FEATURES or any("|" in one or not one for one in self.routes):
+            raise ValueError(f"a router's network has 1 to {MOST_FEATURES} routes, none empty; got {list(self.routes)}")
+
+    def settings(self, depth: int = 0) -> dict[str, object]:
+        """What the manifest says of its channel."""
+        return {"size": len(self.routes), TRAINED_FOR: "|".join(self.routes)}
+
+    def num_scores(self, depth: int = 0) -> int:
+        """Numbers of a root."""
+        return len(self.routes)
+
+    def held(self, depth: int = 0) -> str:
+        """What a root holds, in words."""
+        return f"{len(self.routes)} numbers at each"
+
+    def check(self, tensors: Tensors, place: object) -> None:
+        """Refuse tensors with which this network cannot be built."""
+        check_own(dict(_shapes(self)), tensors, f"router's network in {place}", place)
+
+    def lines(self) -> list[tuple[str, str]]:
+        """What to tell people of this network, each with a heading."""
+        return [
+            (
+                "router",
+                f"how many tokens a round by each of {len(self.routes)} routes would bring; it needs no drafter",
+            ),
+            *(("route", one) for one in self.routes),
+            ("belongs to", f"the target of the digest {self.target_digest}, and no other"),
+        ]
+
+
+_CLASS, _FIELD = "RouterNetwork", "router_config"
+_LARGEST = 1 << 16
+
+
+def is_router(fields: Fields) -> bool:
+    """Whether a ``config.json`` is of a router's network."""
+    return _FIELD in fields
+
+
+def router_from_json(fields: Fields) -> RouterConfig | None:
+    """The network of a checkpoint; None where it is another one."""
+    if not is_router(fields):
+        return None
+    nested = fields[_FIELD]
+    if not isinstance(nested, Mapping):
+        raise ModelError(f"the router's config.json holds {_FIELD}={shown(nested)} where an object belongs")
+    routes, digest = nested.get("routes"), nested.get("target_digest")
+    if not isinstance(routes, list) or not all(isinstance(one, str) for one in routes):
+        raise ModelError(f"the router's config.json holds routes={shown(routes)} where a list of policies belongs")
+    if not isinstance(digest, str):
+        raise ModelError(f"the router's config.json holds target_digest={shown(digest)} where a digest belongs")
+    sizes = {name: integer(nested.get(name)) for name in ("hidden_size", "inner_size")}
+    for name, size in sizes.items():
+        if not 1 <= size <= _LARGEST:
+            raise ModelError(f"the {name} of a router's network is from 1 to {_LARGEST:,}; got {size}")
+    try:
+        return RouterConfig(routes=tuple(routes), target_digest=digest, **sizes)
+    except ValueError as error:
+        raise ModelError(str(error)) from error
+
+
+def router_to_json(config: RouterConfig) -> dict[str, object]:
+    """The fields of a network."""
+    nested = {
+        "hidden_size": config.hidden_size,
+        "inner_size": config.inner_size,
+        "routes": list(config.routes),
+        "target_digest": config.target_digest,
+    }
+    return {"architectures": [_CLASS], _FIELD: nested}
+
+
+def _shapes(config: RouterConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The tensors that a network has, each with its shape."""
+    num_inputs = config.hidden_size + NUM_BESIDE
+    for name, shape in (
+        ("norm", (num_inputs,)),
+        ("inner", (config.inner_size, num_inputs)),
+        ("outer", (len(config.routes), config.inner_size)),
+    ):
+        yield f"{name}.weight", shape
+        yield f"{name}.bias", shape[:1]
+
+
+def _no_drafter(fields: Fields) -> NoReturn:
+    """Refuse a router's network where a drafter is wanted."""
+    raise ModelError(
+        "this is a router's network, which chooses among drafters and is none; add what it says to a trace: `simlab "
+        "record --trace DIR --add-channel router=CHECKPOINT`"
+    )
+
+
+def _reach(fields: Fields, settings: Settings, is_base: bool) -> RouterConfig:
+    """What a router's network says, which no setting changes."""
+    config = router_from_json(fields)
+    assert config is not None
+    for key, value in settings.items():
+        if config.settings().get(key) != value:
+            raise ModelError(
+                f"a router's network has no settings, and says as much as it was trained for; leave {key} out"
+            )
+    return config
+
+
+ROUTER = Network(
+    what="a router's network",
+    layout=Layout(
+        name="router",
+        field=_FIELD,
+        recognises=is_router,
+        reads=_no_drafter,
+        described=lambda fields: "a router's network, as simlab trains it",
+    ),
+    reads=router_from_json,
+    reach=_reach,
+    module="simlab.real_runner.networks.router.network",
+    needs_drafter=False,
+)

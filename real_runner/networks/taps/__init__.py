@@ -1,0 +1,1 @@
+"""TAPS: a scorer of paths through a drafter's candidates. config is its value, scorer the network, pool its channel."""

@@ -1,0 +1,200 @@
+"""What a TreeFlash head is: its sizes, its rows' reach, and its ``config.json``. Nothing here needs torch.
+
+A checkpoint is a DFlash drafter with a first-order head, or a head alone.
+The released class keeps the drafter below ``model`` and the head below ``ar_approximation``. A head alone, which simlab
+trains, names the checkpoint of its drafter by the digest of its files in ``simlab_extends``.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from reprlib import repr as shown
+from typing import ClassVar, Self
+
+from simlab.channels import TRANSITIONS
+from simlab.errors import ModelError
+from simlab.policy import MADE_WITH
+from simlab.real_runner.checkpoints.fields import integer
+from simlab.real_runner.checkpoints.layout import Fields, Layout
+from simlab.real_runner.checkpoints.weights import check_own
+from simlab.real_runner.checkpoints.zlab import ZLAB, config_from_json
+from simlab.real_runner.drafters.config import DFlashConfig
+from simlab.real_runner.networks.network import Network, Reach, Settings, Tensors, check_counts, reach_with
+from simlab.traces.format.manifest_entries import BASE_RANK
+
+HEAD_PREFIX = "ar_approximation."
+_CLASS, _FIELD, _EXTENDS, _KIND = "TreeFlashDraftModel", "treeflash_config", "simlab_extends", "ar_approximation"
+_SWIGLU = "swiglu"
+_LARGEST = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class HeadConfig:
+    """What a first-order head is.
+
+    Attributes:
+        hidden_size: H, of its drafter.
+        inner_size: I, between its matrices.
+        extends: sha256 of its drafter's checkpoint, where it is a head alone; None: it lies beside its drafter.
+    """
+
+    hidden_size: int
+    inner_size: int
+    extends: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("hidden_size", "inner_size"):
+            if not 1 <= getattr(self, name) <= _LARGEST:
+                raise ModelError(
+                    f"a head's {name} must be at least 1 and at most {_LARGEST:,}; got {getattr(self, name)}"
+                )
+
+    def check(self, tensors: Tensors, place: object) -> None:
+        """Refuse tensors with which this head cannot be built."""
+        check_own(dict(head_shapes(self)), tensors, f"head in {place}", place)
+
+    def lines(self) -> list[tuple[str, str]]:
+        """What to tell people of this head, each with a heading."""
+        what = f"first-order: a token given the one before it; {self.hidden_size} wide, {self.inner_size} inside"
+        extends = f"the drafter whose files have the sha256 {self.extends}, and no other"
+        return [("head", what)] if self.extends is None else [("head", what), ("extends", extends)]
+
+
+@dataclass(frozen=True, slots=True)
+class HeadReach(Reach):
+    """How far a head's rows reach.
+
+    On disk a token of a row takes 4.49 and 4.47 bytes in those of 4,764 and 4,644 roots, 7 depths, 16 rows and 16
+    tokens, along answers of SmolLM2-135M to GSM8K and MBPP.
+
+    Attributes:
+        previous: M, tokens of each depth that have a row below them.
+        top_k: R, tokens of a row.
+        candidates: None scores a row over the whole vocabulary, as published. Else C (ours): over the drafter's own
+            first C candidates of the row's depth alone, whose probabilities share what the drafter gave to all of
+            them; C products with a state then take the place of V.
+    """
+
+    kind: ClassVar[str] = TRANSITIONS
+    score_bytes: ClassVar[float] = 4.48
+
+    previous: int = 16
+    top_k: int = 16
+    candidates: int | None = None
+
+    def __post_init__(self) -> None:
+        check_counts(self, "a head", "previous", "top_k", "candidates")
+        if self.candidates is not None and self.top_k > self.candidates:
+            raise ValueError(f"top_k of a head must be at most its {self.candidates} candidates; got {self.top_k}")
+
+    @property
+    def width(self) -> int:
+        """How many candidates of each depth of the drafter are read."""
+        return max(self.previous, self.candidates or 1)
+
+    def within(self, num_tokens: int) -> Self:
+        """This reach where a drafter has so many tokens: it proposes no more, and no row has more."""
+        candidates = None if self.candidates is None else min(self.candidates, num_tokens)
+        previous, top_k = min(self.previous, num_tokens), min(self.top_k, num_tokens)
+        return replace(self, previous=previous, top_k=top_k, candidates=candidates)
+
+    def settings(self, depth: int) -> dict[str, object]:
+        """What the manifest says of the rows; ``candidates`` only where they bound them."""
+        bounded = {} if self.candidates is None else {"candidates": self.candidates}
+        return {"depth": depth, "previous": self.previous, "top_k": self.top_k, "order": BASE_RANK, **bounded}
+
+    def rows_of_depths(self, depth: int) -> list[int]:
+        """Rows of each depth: one below the root, then one below each token above."""
+        return [1] + [self.previous] * (depth - 1)
+
+    def num_scores(self, depth: int) -> int:
+        """Tokens of all rows of a root."""
+        return sum(self.rows_of_depths(depth)) * self.top_k
+
+    def widest(self, width: int) -> str:
+        """The setting that must be smaller where a depth keeps so many candidates."""
+        return f"{'previous' if self.previous > width else 'candidates'}={width}"
+
+
+def head_from_json(fields: Fields) -> HeadConfig | None:
+    """The head of a checkpoint; None where it has none, and is a plain DFlash drafter."""
+    if not _is_treeflash(fields):
+        return None
+    inner = fields.get(_FIELD)
+    nested = inner if isinstance(inner, Mapping) else {}
+    kind = nested.get(_KIND, fields.get(_KIND))
+    if kind is None:
+        if _EXTENDS in fields:
+            raise ModelError(f"the head's config.json says of its kind {_KIND}=null, so it is of none; train it again")
+        return None
+    if kind != _SWIGLU:
+        raise ModelError(f"this checkpoint has a head of the kind {shown(kind)}; simlab runs {_SWIGLU}")
+    extends = fields.get(_EXTENDS)
+    if extends is not None and not isinstance(extends, str):
+        raise ModelError(f"the head's config.json holds {_EXTENDS}={shown(extends)} where a digest belongs")
+    return HeadConfig(integer(fields.get("hidden_size")), integer(fields.get("intermediate_size")), extends)
+
+
+def head_to_json(config: HeadConfig) -> dict[str, object]:
+    """The fields of a head alone, in the places of the released class."""
+    return {
+        "architectures": [_CLASS],
+        _FIELD: {_KIND: _SWIGLU},
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.inner_size,
+        _EXTENDS: config.extends,
+    }
+
+
+def is_head_alone(fields: Fields) -> bool:
+    """Whether a ``config.json`` is of a head without its drafter."""
+    return _is_treeflash(fields) and fields.get(_EXTENDS) is not None
+
+
+def head_shapes(config: HeadConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The tensors that a head has, each with its shape."""
+    hidden, inner = config.hidden_size, config.inner_size
+    yield "ug.weight", (2 * inner, 2 * hidden)
+    yield "ug.bias", (2 * inner,)
+    yield "d.weight", (hidden, inner)
+    yield "norm.weight", (hidden,)
+
+
+def _is_treeflash(fields: Fields) -> bool:
+    architectures = fields.get("architectures")
+    return _FIELD in fields or (isinstance(architectures, list) and _CLASS in architectures)
+
+
+def _drafter_from_json(fields: Fields) -> DFlashConfig:
+    if is_head_alone(fields):
+        raise ModelError(
+            "this is a TreeFlash head alone, which drafts beside the drafter that it was trained for; name that drafter"
+        )
+    return config_from_json(fields)
+
+
+def _described(fields: Fields) -> str:
+    return "TreeFlash, a head alone" if is_head_alone(fields) else "TreeFlash, as its authors release it"
+
+
+def _reach(fields: Fields, settings: Settings, is_base: bool) -> HeadReach:
+    return reach_with("a TreeFlash head", settings, MADE_WITH[TRANSITIONS], HeadReach)
+
+
+TREEFLASH = Network(
+    what="a TreeFlash head",
+    layout=Layout(
+        name="treeflash",
+        field=_FIELD,
+        recognises=_is_treeflash,
+        reads=_drafter_from_json,
+        described=_described,
+        tap_offset=ZLAB.tap_offset,
+        counting=ZLAB.counting,
+        prefix="model.",
+    ),
+    reads=head_from_json,
+    reach=_reach,
+    module="simlab.real_runner.networks.treeflash.head",
+    on_masks=True,
+    prefix=HEAD_PREFIX,
+)

@@ -1,0 +1,212 @@
+"""Pools of an EAGLE-3 head: against the head called path by path, and dense ones against those of a round."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from random_eagle3 import random_eagle3_for
+from random_heads import PROMPT_LENGTH, TEXT, VOCAB_SIZE
+from random_trees import random_models
+
+from simlab.channels import POOL, Pool
+from simlab.draft import Draft
+from simlab.errors import MissingChannelError
+from simlab.grid import STEPS_PER_NAT, to_grid
+from simlab.policies.named.eagle3 import Eagle3
+from simlab.policy import ChannelNeed
+from simlab.real_runner.networks.eagle3 import head as eagle3_head
+from simlab.real_runner.networks.eagle3 import pool as eagle3_pool
+from simlab.real_runner.networks.eagle3.config import Eagle3Reach
+from simlab.real_runner.networks.eagle3.pool import Eagle3Producer
+from simlab.real_runner.record.record import forward_text
+from simlab.tree import DraftTree
+
+REACHES = [Eagle3Reach(3, 4, 3), Eagle3Reach(1, 1, 1), Eagle3Reach(1, 5, 4), Eagle3Reach(6, 2, 3)]
+ROOTS = (PROMPT_LENGTH, 17, len(TEXT) - 2)
+NUM_ROOTS = len(TEXT) - 1 - PROMPT_LENGTH
+LAST_STEP = 1 / STEPS_PER_NAT
+
+Path = tuple[int, ...]
+
+
+def producer_of(reach: Eagle3Reach, draft_vocab_size: int | None = None, double: bool = False) -> Eagle3Producer:
+    models = random_models("qwen3", 1, VOCAB_SIZE, torch.float64 if double else torch.float32)
+    return Eagle3Producer(random_eagle3_for(models.target, 5, draft_vocab_size), models.target, reach)
+
+
+def features_of(producer: Eagle3Producer) -> torch.Tensor:
+    return forward_text(producer.target, TEXT, producer.taps)[0]
+
+
+def at_root(producer: Eagle3Producer, root: int) -> Pool:
+    text = producer.begin()
+    text.read(features_of(producer)[None, :root])
+    pool = text.at_root(TEXT[: root + 1].numpy().astype(np.int32))
+    assert isinstance(pool, Pool)
+    return pool
+
+
+def dense(producer: Eagle3Producer) -> list[Pool]:
+    return list(producer.columns(features_of(producer), TEXT, NUM_ROOTS).rows.rows())
+
+
+class PathByPath:
+    """The head below one root, one token after the other, with all of the text and the path before it."""
+
+    def __init__(self, producer: Eagle3Producer, root: int) -> None:
+        self._made, self._root = producer, root
+        self._features = features_of(producer)
+
+    @torch.inference_mode()
+    def law(self, path: Path) -> dict[int, float]:
+        """Log-probabilities of what follows, on the grid, by the target's ids."""
+        head, target = self._made.head, self._made.target
+        hidden = [head.fused(one) for one in self._features[: self._root]]
+        tokens = [*TEXT[1 : self._root + 1].tolist(), *path]
+        for place in range(len(path) + 1):
+            upto = self._root + place
+            weight = target.embedding.weight
+            output, _ = head(
+                torch.stack(hidden)[None], weight[tokens[:upto]][None], torch.arange(upto)[None], None, None
+            )
+            hidden.append(output[0, -1])
+        law = to_grid(head.logits(target, hidden[-1]).log_softmax(-1).double().numpy())
+        ids = range(len(law)) if head.vocabulary is None else head.vocabulary.target_ids.tolist()
+        return dict(zip(ids, law.tolist(), strict=True))
+
+
+def first(law: dict[int, float], top_k: int) -> list[int]:
+    return sorted(law, key=lambda token: (-law[token], token))[:top_k]
+
+
+def plain_pool(producer: Eagle3Producer, root: int) -> dict[Path, tuple[float, bool]]:
+    """Path to score and whether it was expanded, in the order of the pool."""
+    reach, laws = producer.reach, PathByPath(producer, root)
+    pool: dict[Path, tuple[float, bool]] = {}
+    scores: dict[Path, float] = {(): 0.0}
+    beam: list[Path] = [()]
+    for number in range(reach.steps + 1):
+        places: dict[Path, int] = {}
+        for path in beam:
+            law = laws.law(path)
+            for token in first(law, reach.top_k):
+                child = (*path, token)
+                pool[child], scores[child], places[child] = (law[token], False), scores[path] + law[token], len(places)
+        if number < reach.steps:
+            beam = sorted(places, key=lambda path: (-scores[path], places[path]))[: reach.beam]
+            beam.sort(key=places.__getitem__)
+            pool |= {path: (pool[path][0], True) for path in beam}
+    return pool
+
+
+def paths_of(tree: Pool | DraftTree) -> list[Path]:
+    """The path of each node, the root's left out."""
+    paths: list[Path] = [()]
+    tokens, parents = (one.tolist() for one in (tree.tokens, tree.parents))
+    for token, parent in list(zip(tokens, parents, strict=True))[isinstance(tree, DraftTree) :]:
+        paths.append((*paths[parent], token))
+    return paths[1:]
+
+
+@pytest.mark.parametrize("draft_vocab_size", [None, 9])
+@pytest.mark.parametrize("reach", REACHES, ids=str)
+def test_a_pool_is_the_head_called_path_by_path(reach: Eagle3Reach, draft_vocab_size: int | None) -> None:
+    producer = producer_of(reach, draft_vocab_size, double=True)
+    for root in ROOTS:
+        pool, expected = at_root(producer, root), plain_pool(producer, root)
+        assert paths_of(pool) == list(expected)
+        scores, expanded = zip(*expected.values(), strict=True)
+        assert np.abs(pool.log_probs - np.array(scores)).max() <= LAST_STEP
+        assert pool.expanded.tolist() == list(expanded)
+        assert (len(pool.tokens), pool.depth) == (reach.num_scores(), reach.depth)
+
+
+@pytest.mark.parametrize("per_pass", [1, 1 << 12, 1 << 26])
+@pytest.mark.parametrize("reach", REACHES, ids=str)
+def test_dense_pools_are_those_of_a_round(reach: Eagle3Reach, per_pass: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where text and roots are read in parts."""
+    producer = producer_of(reach, double=True)
+    for module in (eagle3_pool, eagle3_head):
+        monkeypatch.setattr(module, "WEIGHTS_PER_PASS", per_pass)
+    together = dense(producer)
+    assert len(together) == NUM_ROOTS
+    for root, pool in enumerate(together, PROMPT_LENGTH):
+        alone = at_root(producer, root)
+        assert paths_of(pool) == paths_of(alone)
+        assert np.array_equal(pool.expanded, alone.expanded)
+        assert np.abs(pool.log_probs - alone.log_probs).max() <= LAST_STEP
+
+
+def test_steps_that_are_cut_are_those_of_a_shorter_pool() -> None:
+    producer = producer_of(Eagle3Reach(3, 4, 4))
+    need = ChannelNeed("eagle3", POOL, least=(("steps", 2),), equal=(("beam", 3), ("top_k", 4)))
+    shorter = producer.within(need)
+    assert shorter.reach == Eagle3Reach(3, 4, 2)
+    for whole, cut in zip(dense(producer), dense(shorter), strict=True):
+        found = whole.first(need.deepest or 0)
+        for name in ("tokens", "parents", "log_probs", "expanded"):
+            assert np.array_equal(getattr(found, name), getattr(cut, name))
+
+
+def best_first(laws: PathByPath, budget: int, depth: int) -> Iterator[Path]:
+    """The best nodes, with the head asked for each as soon as it enters."""
+    scores: dict[Path, tuple[float, tuple[int, ...]]] = {}
+
+    def open_below(path: Path, score: float, ranks: tuple[int, ...]) -> None:
+        law = laws.law(path)
+        for rank, token in enumerate(first(law, budget)):
+            scores[*path, token] = (score + law[token], (*ranks, rank))
+
+    open_below((), 0.0, ())
+    for _ in range(budget):
+        best = min(scores, key=lambda path: (-scores[path][0], scores[path][1]))
+        score, ranks = scores.pop(best)
+        yield best
+        if len(best) < depth:
+            open_below(best, score, ranks)
+
+
+@pytest.mark.parametrize("draft_vocab_size", [None, 9])
+def test_a_pool_as_wide_as_the_tree_is_best_first_on_the_head(draft_vocab_size: int | None) -> None:
+    budget = 7
+    producer = producer_of(Eagle3Reach(budget, budget, 3), draft_vocab_size, double=True)
+    policy = Eagle3(budget, beam=budget, top_k=budget, steps=3)
+    for root in ROOTS:
+        committed = TEXT[: root + 1].numpy().astype(np.int32)
+        draft = Draft(None, int(committed[-1]), committed, root, {"eagle3": at_root(producer, root)})
+        expected = set(best_first(PathByPath(producer, root), budget, depth=4))
+        assert set(paths_of(policy.select(draft))) == expected
+
+
+def test_a_text_that_is_read_in_parts_and_gone_back_in_has_the_pools_of_one_read_whole() -> None:
+    producer = producer_of(REACHES[0], double=True)
+    features, text, tokens = features_of(producer), producer.begin(), TEXT.numpy().astype(np.int32)
+    read = 0
+    for root in (PROMPT_LENGTH, PROMPT_LENGTH + 1, 13, 20):
+        text.read(features[None, read:root])
+        read = root
+        pool, alone = text.at_root(tokens[: root + 1]), at_root(producer, root)
+        assert isinstance(pool, Pool)
+        assert paths_of(pool) == paths_of(alone)
+        assert np.abs(pool.log_probs - alone.log_probs).max() <= LAST_STEP
+    # The last states that were read are those of positions 17 to 19.
+    text.rewind(20)
+    again = text.at_root(tokens[:21])
+    assert isinstance(again, Pool)
+    assert paths_of(again) == paths_of(at_root(producer, 20))
+    text.read(features[None, 20:27])
+    text.rewind(25)
+    later = text.at_root(tokens[:26])
+    assert isinstance(later, Pool)
+    assert paths_of(later) == paths_of(at_root(producer, 25))
+
+
+def test_other_pools_than_are_made_are_refused() -> None:
+    producer = producer_of(Eagle3Reach(3, 4, 2))
+    longer = ChannelNeed("eagle3", POOL, least=(("steps", 3),), equal=(("beam", 3), ("top_k", 4)))
+    with pytest.raises(MissingChannelError, match="with steps 3 at least, and its network makes it with 2"):
+        producer.within(longer)
+    wider = ChannelNeed("eagle3", POOL, equal=(("beam", 4), ("top_k", 4)))
+    with pytest.raises(MissingChannelError, match="with beam 4, and its network makes it with 3"):
+        producer.within(wider)
