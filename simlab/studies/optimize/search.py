@@ -262,7 +262,7 @@ class _Sums:
 
 @dataclass
 class _SumsJob(TraceJob):
-    """Sums of policies.
+    """Rounds, tokens and seconds of policies, summed over each text.
 
     Attributes:
         priced: the policies.

@@ -74,7 +74,7 @@ class _BatchJob(TraceJob):
     batch: int
 
     def make_ready(self) -> None:
-        """Read the texts."""
+        """Read all texts into memory."""
         self._texts = texts_of(list(self.trace.recorded(self.draft, self.wanted, self.channels)))
 
     def parts(self, unit: int) -> Iterator[ReplayRow]:

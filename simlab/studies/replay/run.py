@@ -328,7 +328,7 @@ def _pieces(
 
 @dataclass
 class _ReplayJob(TraceJob):
-    """A replay.
+    """A replay of many policies; a unit are sequences under one group of rows, or under all.
 
     Attributes:
         tasks: groups of rows that are made together; of each set of sequences of which the same is missing.
