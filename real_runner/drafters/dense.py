@@ -84,8 +84,8 @@ def draft_logits(
     """The drafter's logits at many roots of one sequence.
 
     Args:
-        drafter: and its target, whose embedding and head it borrows.
-        target: see there.
+        drafter: that proposes.
+        target: lends the drafter its embedding and head.
         features: ``[C, taps x H]``, tapped target states of positions 0 .. C-1.
         tokens: int64 ``[L]``, the whole sequence.
         roots: int64 ``[R]``, absolute positions, each at most C.
@@ -137,11 +137,11 @@ def block_states(
     """The states behind `block_logits`, in one pass.
 
     Args:
-        drafter: and so on as there.
-        target: see there.
-        root_tokens: see there.
-        positions: see there.
-        context: see there.
+        drafter: of blocks.
+        target: lends the drafter its embedding.
+        root_tokens: int64 ``[R]``.
+        positions: int64 ``[R]``, absolute, of the roots.
+        context: of one sequence, or of R sequences with a root each.
         filled: int64 ``[R, i]``, tokens that slots 1 .. i of each block hold in place of masks; None: no slot does. A
             causal head with filled slots is run up to the first one that predicts behind them, and the states end
             there: that one sees none of the others.
@@ -165,11 +165,11 @@ def states_of_blocks(
     """The states of blocks of any tokens, in one pass.
 
     Args:
-        drafter: and so on as of `block_logits`.
-        target: see there.
+        drafter: of blocks.
+        target: lends the drafter its embedding.
         blocks: int64 ``[S, R / S, slots]``, of each of the S sequences; slot 0 holds a root, what is not known a mask.
-        positions: see there.
-        context: see there.
+        positions: int64 ``[R]``, absolute, of the roots.
+        context: of the S sequences.
     """
     config = drafter.config
     embedded = _scaled(embedded_tokens(drafter, target, blocks), config.input_embedding_scale)

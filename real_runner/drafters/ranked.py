@@ -206,8 +206,8 @@ def draft_columns(
     """A drafter's rows at every root of one text.
 
     Args:
-        drafter: and its target, whose embedding and head it borrows.
-        target: see there.
+        drafter: that proposes.
+        target: lends the drafter its embedding and head.
         features: ``[C, taps x H]``, tapped target states from position 0 on.
         tokens: int64 ``[P + T]``, prompt and text.
         prompt_length: P.

@@ -198,7 +198,7 @@ def open_dump(folder: Path, layers: Sequence[int], hidden_size: int) -> DumpedSt
     """Look at every ``*.safetensors`` file of a folder: its header and its tokens.
 
     Args:
-        folder: see there.
+        folder: of the files.
         layers: which states each file holds, as the engine was asked for them.
         hidden_size: H.
 

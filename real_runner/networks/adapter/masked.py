@@ -83,8 +83,8 @@ def mask_block_states(target: Target, adapter: GatedAdapter, texts: ReadTexts, a
     """States ``[S G, k, H]`` of the masks behind some tokens of each text, before and after the final norm.
 
     Args:
-        target: and its adapter.
-        adapter: see there.
+        target: that drafts for itself.
+        adapter: with which it does.
         texts: that it has read.
         anchors: int64 ``[S, G]``, absolute positions.
     """

@@ -226,8 +226,8 @@ def read_text(
     """Read some positions of a text, in passes of bounded memory.
 
     Args:
-        head: and its target, whose embedding it may borrow.
-        target: see there.
+        head: of an EAGLE-3 drafter.
+        target: that it belongs to; it may borrow its embedding.
         features: ``[L, taps x H_t]``, tapped states of the target.
         following: int64 ``[L]``, the token behind each of these positions.
         past: of the positions before; None: there are none.

@@ -126,7 +126,7 @@ class Eagle3Producer:
     """A head, the target that it reads, and how far its pools reach.
 
     Attributes:
-        head: see there.
+        head: that drafts the pools.
         target: whose states it reads, and whose embedding and output head it may borrow.
         reach: of its pools.
     """

@@ -88,7 +88,7 @@ class RouterProducer:
 
     Attributes:
         network: in float32.
-        target: see there.
+        target: whose hidden states it reads.
     """
 
     network: RouterNetwork

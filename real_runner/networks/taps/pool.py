@@ -151,8 +151,8 @@ def scorer_inputs(
     """What a scorer reads of the pools at some roots.
 
     Args:
-        drafter: and its target, whose embedding it borrows.
-        target: see there.
+        drafter: whose states the pool goes on from.
+        target: lends it the embedding.
         states: of the drafter's pass, of N roots.
         root_tokens: int32 ``[N]``.
         base: the candidates that the nodes were chosen from.

@@ -245,8 +245,8 @@ def unrolled(head: Eagle3Head, target: Target, features: Tensor, tokens: Tensor,
     """The head's outputs ``[S, K, G, H]`` below some roots of some texts, each pass on the text's own tokens.
 
     Args:
-        head: and its target, whose embedding it may borrow.
-        target: see there.
+        head: of an EAGLE-3 drafter.
+        target: that it belongs to; it may borrow its embedding.
         features: ``[S, C, taps x H_t]``, tapped states of the target.
         tokens: int64 ``[S, L]``, L at least C + 1; -1 where the text has ended.
         roots: int64 ``[S, G]``, positions from 1 on.
