@@ -24,12 +24,12 @@ BUDGET = {
     "traces": 11_100,
     "policies": 14_900,
     "analysis": 12_400,
-    "real_runner": 24_450,
+    "real_runner": 24_350,
     "tests": 67_500,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
 
-MOST_PRODUCT_MODULES = 505
+MOST_PRODUCT_MODULES = 500
 VAGUE_NAMES = {"utils", "common", "misc", "types", "helpers"}
 TAKEN_NAMES = {"target", "build", "dist", "spec", "test"}
 """Names of folders that other programs take for something else."""
