@@ -23,11 +23,13 @@ class PolicyTable(Mapping[str, PolicyClass]):
     def __init__(self, classes: dict[str, str]) -> None:
         """Take ``module:Class`` by name, of modules in `simlab.policies.named`."""
         self._classes = classes
+        self._imported: dict[str, PolicyClass] = {}
 
     def __getitem__(self, name: str) -> PolicyClass:
-        module, _, class_name = self._classes[name].partition(":")
-        found: PolicyClass = getattr(import_module(f"simlab.policies.named.{module}"), class_name)
-        return found
+        if name not in self._imported:
+            module, _, class_name = self._classes[name].partition(":")
+            self._imported[name] = getattr(import_module(f"simlab.policies.named.{module}"), class_name)
+        return self._imported[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self._classes

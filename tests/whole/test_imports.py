@@ -58,7 +58,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("inspect", "publishing", "synthetic", "texts"),
     ),
     "policies": (
-        ("edges", "costs"),
+        ("edges", "costs", "settings"),
         ("artefacts",),
         ("kernels",),
         ("orders",),

@@ -24,12 +24,12 @@ BUDGET = {
     "traces": 10_600,
     "policies": 13_800,
     "analysis": 11_950,
-    "real_runner": 24_450,
+    "real_runner": 24_350,
     "tests": 65_000,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
 
-MOST_PRODUCT_MODULES = 505
+MOST_PRODUCT_MODULES = 500
 VAGUE_NAMES = {"utils", "common", "misc", "types", "helpers"}
 TAKEN_NAMES = {"target", "build", "dist", "spec", "test"}
 """Names of folders that other programs take for something else."""

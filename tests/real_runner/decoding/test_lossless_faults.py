@@ -249,7 +249,7 @@ def one_further(
     [
         ("simlab.real_runner.decoding.speculation.Speculation", "_commit", rejected_rows_read),
         ("simlab.real_runner.decoding.speculation", "features_of", wrong_taps),
-        ("simlab.real_runner.decoding.drafting", "block_states", one_further),
+        ("simlab.real_runner.networks.drafter", "block_states", one_further),
     ],
     ids=["rejected rows read", "states of the token before", "root one further"],
 )

@@ -37,9 +37,9 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(POLICIES, "price", Price)
-    monkeypatch.setitem(POLICIES, "calibrated", CalibratedTree)
-    monkeypatch.setitem(POLICIES, "sequoia", Sequoia)
+    monkeypatch.setitem(POLICIES._imported, "price", Price)
+    monkeypatch.setitem(POLICIES._imported, "calibrated", CalibratedTree)
+    monkeypatch.setitem(POLICIES._imported, "sequoia", Sequoia)
 
 
 def typed(*arguments: object) -> list[str]:

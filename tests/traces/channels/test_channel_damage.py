@@ -175,7 +175,7 @@ def test_what_only_inspect_finds(folder: Path, name: str) -> None:
     ("change", "words"),
     [
         ({"channels": {}}, "channel_ids must be of the channels"),
-        ({"channels": {"pool": {"kind": 3}}}, "'kind' must be a string"),
+        ({"channels": {"pool": {"kind": 3, "positions": "all"}}}, "'kind' must be a string"),
         ({"channels": 5}, "'channels' must be an object"),
     ],
 )
