@@ -317,9 +317,18 @@ class PackedDrafter(PackedLayers):
 
 
 def can_fuse_target(target: Target) -> bool:
-    """Whether all layers are of a class that is known, with one activation."""
+    """Whether all layers are of a class that is known, with one activation, plain products, and on one device."""
     kinds = {type(layer).__name__ for layer in target.layers}
-    return kinds <= set(LAYERS) and getattr(target.model.config, "hidden_act", "silu") == "silu"
+    if not kinds <= set(LAYERS) or getattr(target.model.config, "hidden_act", "silu") != "silu":
+        return False
+    # Quantised products have no weights that can be joined.
+    products = (
+        getattr(getattr(layer, part), f"{name}_proj")
+        for layer in target.layers
+        for part, names in (("self_attn", "qkvo"), ("mlp", ("gate", "up", "down")))
+        for name in names
+    )
+    return all(type(one) is nn.Linear for one in products) and len(set(target.layer_devices)) == 1
 
 
 def can_fuse_drafter(drafter: DFlashDrafter) -> bool:

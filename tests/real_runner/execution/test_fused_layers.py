@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2
 from simlab.policies.named.ddtree import DDTree
 from simlab.real_runner.attention import grouped, tree_attention
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.execution.fused_layers import PackedTarget, Regions, as_it_is
+from simlab.real_runner.execution.fused_layers import PackedTarget, Regions, as_it_is, can_fuse_target
 from simlab.real_runner.execution.graph_models import FusedModels, GraphedModels
 from simlab.real_runner.execution.kv_buffers import FixedRows
 from simlab.real_runner.targets.model import Target
@@ -132,6 +132,19 @@ def test_fused_layers_are_the_modules_of_each_family(kind: type[LlamaConfig]) ->
     assert again.isfinite().all()
     query = model.model.layers[0].self_attn.q_proj.weight
     assert query.untyped_storage().data_ptr() == fused.each()[0].inputs.untyped_storage().data_ptr()
+
+
+def test_products_of_another_kind_are_not_joined() -> None:
+    """As those of a quantised checkpoint: such a target is captured with its own modules."""
+
+    class Quantised(torch.nn.Linear):
+        pass
+
+    model: Any = AutoModelForCausalLM.from_config(LlamaConfig(**tiny_models._SIZES))
+    target = Target("made up", "", "", model, tiny_models.tiny_tokenizer(), ())
+    assert can_fuse_target(target)
+    model.model.layers[1].mlp.up_proj = Quantised(32, 48, bias=False)
+    assert not can_fuse_target(target)
 
 
 def test_regions_are_compiled_once_for_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
