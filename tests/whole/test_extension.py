@@ -188,10 +188,9 @@ EXTENSIONS: dict[str, tuple[Touch, ...]] = {
         Touch("policies/named/first_tokens.py", "", POLICY),
         Touch(
             "policies/__init__.py",
-            "from simlab.policies.named.joint_budget import",
-            "from simlab.policies.named.first_tokens import FirstTokens\n",
+            '        "adaflash": "adaflash:AdaFlash",',
+            '        "first-tokens": "first_tokens:FirstTokens",\n',
         ),
-        Touch("policies/__init__.py", '    "adaflash": AdaFlash,', '    "first-tokens": FirstTokens,\n'),
     ),
     "layout": (
         Touch("real_runner/checkpoints/boxed.py", "", LAYOUT),
