@@ -6,6 +6,8 @@ are divided among the programs of a kernel and their parts are joined by a secon
 root's position and of the ancestors inside the kernel, so slots behind the tree are not even read.
 """
 
+from contextlib import nullcontext
+
 import torch
 from torch import Tensor, nn
 
@@ -17,7 +19,7 @@ except ImportError:
 else:
     HAS_KERNELS = True
 
-MOST_SPLITS = 64
+_MOST_SPLITS = 64
 _LEAST_KEYS = 64
 
 
@@ -46,7 +48,7 @@ def tree_attention(
 def plain_tree_attention(
     query: Tensor, keys: Tensor, values: Tensor, root: Tensor, ancestors: Tensor, num_seen: int, scaling: float
 ) -> Tensor:
-    """`tree_attention` by torch's own attention, on any device."""
+    """`tree_attention` by torch's own attention, on any device; arguments and result as there."""
     num_rows, num_heads, size = query.shape
     groups = keys.shape[0]
     visible = (torch.arange(num_seen, device=root.device) < root).repeat(num_rows, 1)
@@ -66,19 +68,20 @@ def plain_tree_attention(
 def split_tree_attention(
     query: Tensor, keys: Tensor, values: Tensor, root: Tensor, ancestors: Tensor, num_seen: int, scaling: float
 ) -> Tensor:
-    """`tree_attention` by two kernels."""
+    """`tree_attention` by two kernels of Triton, on a GPU; arguments and result as there."""
     num_rows, num_heads, size = query.shape
     groups = keys.shape[0]
     heads = num_heads // groups
     block_rows = 16 if heads * num_rows <= 64 else 32
     tiles = -(-heads * num_rows // block_rows)
-    splits = min(-(-num_seen // _LEAST_KEYS), MOST_SPLITS, max(1, 512 // (tiles * groups)))
+    splits = min(-(-num_seen // _LEAST_KEYS), _MOST_SPLITS, max(1, 512 // (tiles * groups)))
     per_split = -(-num_seen // (splits * _LEAST_KEYS)) * _LEAST_KEYS
     parts = query.new_empty(splits, num_rows, num_heads, size, dtype=torch.float32)
     sums = query.new_empty(2, splits, num_rows, num_heads, dtype=torch.float32)
     mixed = torch.empty_like(query)
     block_size = max(16, _power_of_two(size))
-    with torch.cuda.device(query.device) if query.device.type == "cuda" else torch.no_grad():
+    # Triton launches on the current device; its interpreter, in tests, knows none.
+    with torch.cuda.device(query.device) if query.device.type == "cuda" else nullcontext():
         split_kernels.mix_parts[(tiles, groups, splits)](
             query, keys, values, root, ancestors, parts, sums,
             query.stride(0), query.stride(1), keys.stride(0), keys.stride(1), values.stride(0), values.stride(1),

@@ -229,7 +229,7 @@ class DFlashDrafter(nn.Module):
     def context_at(self, features: Tensor, positions: Tensor) -> DrafterContext:
         """Keys and values as `context` gives them, of tokens at any absolute positions, int64 ``[C]``."""
         injected = self.hidden_norm(self.fc(features))
-        rotation = self._rotation(positions, injected.dtype)
+        rotation = self.rotation(positions, injected.dtype)
         pairs = [layer.self_attn.keys_values(injected, rotation) for layer in self.each_layer()]
         return DrafterContext(tuple(keys for keys, _ in pairs), tuple(values for _, values in pairs))
 
@@ -253,7 +253,7 @@ class DFlashDrafter(nn.Module):
         """
         block = torch.arange(block_embeddings.shape[2], device=root_positions.device)
         positions = root_positions[..., None] + block
-        rotation = self._rotation(positions[:, :, None, :], block_embeddings.dtype)
+        rotation = self.rotation(positions[:, :, None, :], block_embeddings.dtype)
         hidden = {
             view: (
                 hidden_context(view, root_positions, len(block), context.length),
@@ -268,7 +268,8 @@ class DFlashDrafter(nn.Module):
             x = x + layer.mlp(layer.post_attention_layernorm(x))
         return x, self.norm(x)
 
-    def _rotation(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def rotation(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Cosines and sines ``[..., F]`` of the rotary embedding at absolute positions ``[...]``."""
         exponents = torch.arange(0, self.config.head_dim, 2, device=positions.device, dtype=torch.int64).float()
         frequencies = 1.0 / (self.config.rope_theta ** (exponents / self.config.head_dim))
         angles = positions[..., None].float() * frequencies

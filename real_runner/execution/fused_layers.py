@@ -42,7 +42,11 @@ def as_it_is(region: Region) -> Region:
 
 @contextmanager
 def where_torch_compiles() -> Iterator[None]:
-    """Say what torch.compile needs, where it fails."""
+    """Say what torch.compile needs, where it fails.
+
+    Raises:
+        ModelError: it does not work on this machine.
+    """
     try:
         yield
     except torch.OutOfMemoryError:
@@ -297,14 +301,12 @@ class PackedDrafter(PackedLayers):
 
     def __init__(self, drafter: DFlashDrafter, regions: Regions) -> None:
         super().__init__(drafter.layers, drafter.config.head_dim, drafter.norm, regions)
-        self._rotation = drafter._rotation
+        self._rotation = drafter.rotation
         self.context, self.context_bias = drafter.fc.weight, drafter.fc.bias
         self.context_norm, self.context_eps = drafter.hidden_norm.weight, drafter.hidden_norm.eps
         hidden = hidden_block(drafter.config.views[0], drafter.config.block_size, drafter.fc.weight.device)
-        size = drafter.config.block_size
-        self.sees = torch.ones(size, size, dtype=torch.bool, device=drafter.fc.weight.device)
-        if hidden is not None:
-            self.sees = ~hidden
+        everything = torch.ones((drafter.config.block_size,) * 2, dtype=torch.bool, device=drafter.fc.weight.device)
+        self.sees = everything if hidden is None else ~hidden
 
     def rotations(self, room: int) -> Tensor:
         """Cosines and sines of the first positions, ``[2, room, F]``."""

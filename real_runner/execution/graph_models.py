@@ -2,9 +2,9 @@
 
 The three follow each other on the device without the host: which nodes were accepted, where the next root is and what
 the drafter reads are tensors. So the device never waits for the host between verification and draft. On a GPU each pass
-is a CUDA graph of fused layers (`simlab.real_runner.execution.fused_layers`), captured
-per size of the tree and of the context (`simlab.real_runner.execution.executions`); elsewhere the same passes are run
-as they are, which is slower than passes of just the right size and is there to be tested.
+is a CUDA graph of fused layers (`simlab.real_runner.execution.fused_layers`), captured per size of the tree and of the
+context (`simlab.real_runner.execution.executions`); elsewhere the same passes are run as they are, which is slower than
+passes of just the right size and is there to be tested.
 """
 
 from collections.abc import Hashable, Sequence
@@ -266,18 +266,16 @@ class GraphedModels:
         return self._fresh[num_fresh]
 
     def _verify(self, held: TreePass, num_seen: int) -> None:
-        cache, target = self._held, self.target
-        tokens, positions, _ = held.nodes
-        layer_ids = () if held.features is None else self.drafter.config.target_layer_ids
-        taken: dict[int, Tensor] = {}
+        target, layer_ids = self.target, () if held.features is None else self.drafter.config.target_layer_ids
         rotations, _ = self._turns
         if self.fused.target is not None and rotations is not None:
-            nodes = (tokens, target.embedding.weight, positions, held.ancestors)
-            states = self.fused.target.states(*nodes, rotations, cache.rows, num_seen, taken.__setitem__)
-            if held.features is not None:
-                held.features[0].copy_(features_of(taken, layer_ids))
+            taken: dict[int, Tensor] = {}
+            nodes = (held.nodes[0], target.embedding.weight, held.nodes[1], held.ancestors)
+            states = self.fused.target.states(*nodes, rotations, self._held.rows, num_seen, taken.__setitem__)
         else:
-            states = self._states(held, num_seen, layer_ids)
+            states, taken = self._states(held, num_seen, layer_ids)
+        if held.features is not None:
+            held.features.copy_(features_of(taken, layer_ids))
         logits = target.logits(states)
         values, choices = logits.max(dim=-1)
         held.choices.copy_(choices)
@@ -287,8 +285,8 @@ class GraphedModels:
         if held.logits is not None:
             held.logits.copy_(logits)
 
-    def _states(self, held: TreePass, num_seen: int, layer_ids: Sequence[int]) -> Tensor:
-        """The states of a target's own modules."""
+    def _states(self, held: TreePass, num_seen: int, layer_ids: Sequence[int]) -> tuple[Tensor, dict[int, Tensor]]:
+        """The states of a target's own modules, and those behind some layers."""
         cache, target = self._held, self.target
         tokens, positions, _ = held.nodes
         root, num_rows = positions[:1], len(tokens)
@@ -297,11 +295,9 @@ class GraphedModels:
         visible.index_copy_(1, cache.slots, held.ancestors)
         with tapped(target, layer_ids) as taken:
             states = target.states(tokens[None], cache, visible[None, None], positions[None])
-        if held.features is not None:
-            held.features.copy_(features_of(taken, layer_ids))
         # What was made within a capture is not kept beyond it.
         cache.slots = torch.empty(0, dtype=torch.int64)
-        return states[0]
+        return states[0], taken
 
     def _keep(self, held: TreePass, fresh: Tensor | None, num_kept: int) -> None:
         found = self.fused.kept(

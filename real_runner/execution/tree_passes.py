@@ -68,7 +68,7 @@ class TreePass:
     ancestors: Tensor
     choices: Tensor
     are_laws: Tensor
-    host: "HostRows"
+    host: HostRows
     logits: Tensor | None = None
     features: Tensor | None = None
 

@@ -66,6 +66,7 @@ class Reach(ABC):
 
     def widest(self, width: int) -> str:
         """The settings, as typed behind a checkpoint, with which no more than ``width`` candidates are read."""
+        # Asked only of a reach that reads candidates, and each of these has its own.
         raise NotImplementedError
 
 
