@@ -18,8 +18,22 @@ _UNCOUNTED: dict[str, Any] = {"_nrt": False} if hasattr(DefaultOptions, "_nrt") 
 """numba's own kernels are compiled so; its type hints leave the option out. Without it all works, and takes longer."""
 
 
-_unliteral: Callable[[Any], Any] = types.unliteral
+_unliteral: Callable[[object], object] = types.unliteral
 """From the type of a number in a program's text to that of numbers like it."""
+
+_WITHIN: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+"""A kernel that another one calls needs no door for Python and C, which take as long to compile as a small kernel."""
+
+
+def _widened(kind: object) -> object:
+    """The type that a kernel is compiled for when another calls it with this one.
+
+    To numba a number in a program's text, such as the 0 that a count begins with, has a type of its own, and int32 and
+    int64 are two; each would compile the kernel again, with all that it calls. Sums of int32 are int64 in numba, so
+    that a kernel does the same with both.
+    """
+    plain: object = _unliteral(kind)
+    return types.int64 if plain == types.int32 else plain
 
 
 class _KernelFiles(IndexDataCacheFile):
@@ -47,37 +61,37 @@ class _KernelFiles(IndexDataCacheFile):
         self._save_index(kept)
 
 
-def _keep_alone(found: object, module: str) -> None:
-    """Give a compiled function its own files; below ``SIMLAB_KERNELS``, where that is set, by the module's name.
+def _with_files(function: Callable[..., object], ending: str, options: Mapping[str, Any]) -> object:
+    """Under numba, with the options that every kernel has, and kept in files of its own.
 
-    numba's folders go by the path of the source. Who sets ``SIMLAB_KERNELS``, as the tests do, answers for it that all
-    checkouts that use the folder have the same kernels.
+    They lie below ``SIMLAB_KERNELS``, where that is set, by the module's name; numba's folders go by the path of the
+    source. Who sets ``SIMLAB_KERNELS``, as the tests do, answers for it that all checkouts that use the folder have the
+    same kernels.
     """
-    cache: Any = getattr(found, "_cache", None)
+    compiled: Any = numba.njit(nogil=True, cache=True, error_model="numpy", **options)(function)
+    cache: Any = getattr(compiled, "_cache", None)
     files = getattr(cache, "_cache_file", None)
-    if type(files) is not IndexDataCacheFile:
-        return
-    folder = os.environ.get("SIMLAB_KERNELS")
-    base = cache._impl.filename_base
-    path = Path(folder, module) if folder else files._cache_path
-    cache._cache_file = _KernelFiles(str(path), base, cache._impl.locator.get_source_stamp())
+    if type(files) is IndexDataCacheFile:
+        folder = os.environ.get("SIMLAB_KERNELS")
+        path = Path(folder, function.__module__) if folder else files._cache_path
+        stamp = cache._impl.locator.get_source_stamp()
+        cache._cache_file = _KernelFiles(str(path), cache._impl.filename_base + ending, stamp)
+    return compiled
 
 
 def _compiled(function: Callable[P, R], options: Mapping[str, Any]) -> Callable[P, R]:
-    """Under numba, with the options that every kernel has, and compiled once for all numbers of a type.
+    """Under numba, once to be called from Python and once to be called by other kernels, each when it is asked for.
 
-    To numba a number in the text of a caller, such as the 0 that a count begins with, has a type of its own; what is
-    called with it, and later with the count, would be compiled for both, with all that it calls. A numba that resolves
-    calls in another way compiles both.
+    A numba that resolves calls in another way compiles one for both, which takes longer and gives the same.
     """
-    found: Any = numba.njit(nogil=True, cache=True, error_model="numpy", **options)(function)
-    _keep_alone(found, function.__module__)
-    if hasattr(found, "get_call_template"):
-        resolve = found.get_call_template
-        found.get_call_template = lambda args, kws: resolve(
-            tuple(map(_unliteral, args)), {name: _unliteral(one) for name, one in kws.items()}
+    called: Any = _with_files(function, "", options)
+    if hasattr(called, "get_call_template"):
+        within: Any = _with_files(function, ".within", {**options, **_WITHIN})
+        called.get_call_template = lambda args, kws: within.get_call_template(
+            tuple(map(_widened, args)), {name: _widened(kind) for name, kind in kws.items()}
         )
-    return cast(Callable[P, R], found)
+        called.get_overload, called.within = within.get_overload, within
+    return cast(Callable[P, R], called)
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
@@ -105,12 +119,13 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def inlined_kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """A `kernel` whose body is copied into the kernels that call it.
+    """A `kernel` whose machine code is copied into the kernels that call it.
 
     For small scalar functions inside a loop over the vocabulary: the compiler does not vectorise
-    a loop that calls, and the difference is a factor of five.
+    a loop that calls, and the difference is a factor of five. numba's ``inline="always"`` copies the
+    program's text, which is then compiled anew at each call.
     """
-    return _compiled(function, {"inline": "always"})
+    return _compiled(function, {"forceinline": True})
 
 
 def borrowing_kernel(function: Callable[P, R]) -> Callable[P, R]:

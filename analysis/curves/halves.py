@@ -39,14 +39,14 @@ def scan_halves(halves: tuple[RoundCosts, ...], part: RootPart) -> Doubles:
     one, other = halves
     found = []
     for costs in (one, other):
-        maxima = scan_curves(part.scores, part.contexts, costs, NOTABLE_SHARE)
+        maxima = scan_curves(part.expected, costs, NOTABLE_SHARE)
         found += [maxima[:, MAXIMA] > 1, maxima[:, DEEP_MAXIMA] > 1]
     again = sum(
-        kept_valleys(part.scores, part.contexts, costs, there.seconds[None], NOTABLE_SHARE) / 2
+        kept_valleys(part.expected, costs, there.seconds[None], NOTABLE_SHARE) / 2
         for costs, there in ((one, other), (other, one))
     )
     shares = [*(each.sum() for each in found), (found[1] & found[3]).sum(), *np.sum(again, axis=0)]
-    return np.array([*shares, len(part.contexts)], np.float64)
+    return np.array([*shares, len(part.sequences)], np.float64)
 
 
 def split_halves(sums: Doubles) -> SplitHalves:

@@ -23,8 +23,8 @@ class CurveMachine:
     Attributes:
         cost_id: of the measurement.
         costs: seconds, for the largest tree that is asked for.
-        views: other curves of seconds by which a first stop may decide, by name; what it decides is priced with
-            ``costs``.
+        views: other curves of seconds at the same contexts, by which a first stop may decide, by name; what it decides
+            is priced with ``costs``.
         draws: the same at prices from samples drawn again, with the same views; none: how noisy they are is not known.
         halves: seconds by the prices from each half of the samples; none: they cannot be halved.
     """
@@ -34,6 +34,11 @@ class CurveMachine:
     views: Mapping[str, RoundCosts] = field(default_factory=dict)
     draws: tuple["CurveMachine", ...] = ()
     halves: tuple[RoundCosts, ...] = ()
+
+    @property
+    def viewed_s(self) -> Doubles:
+        """Seconds by each view, float64 ``[V, C, n_max + 1]``."""
+        return np.stack([self.costs.seconds, *(view.seconds for view in self.views.values())])[1:]
 
     @property
     def drawn_s(self) -> Doubles:

@@ -15,9 +15,8 @@ import polars as pl
 from simlab.analysis.curves.halves import SplitHalves, scan_halves, split_halves
 from simlab.analysis.curves.machines import FIRST, CurveMachine
 from simlab.analysis.curves.tallies import (
-    FIXED,
     NOTABLE_SHARE,
-    PRICE,
+    PRICED,
     SCAN,
     RootNumbers,
     RootPart,
@@ -25,7 +24,6 @@ from simlab.analysis.curves.tallies import (
     Taken,
     Tally,
     TextSums,
-    best_rates,
     price_part,
     regret_shares,
     scan_part,
@@ -33,7 +31,14 @@ from simlab.analysis.curves.tallies import (
 )
 from simlab.arrays import Doubles, Ints, Longs
 from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.rules.ratio_curves import AVAILABLE, DEEP_MAXIMA, MAXIMA, kept_valleys
+from simlab.policies.rules.ratio_curves import (
+    AVAILABLE,
+    DEEP_MAXIMA,
+    MAXIMA,
+    kept_valleys,
+    scan_curves,
+    tokens_of_roots,
+)
 from simlab.recorded import RecordedTexts
 from simlab.traces.format.files import write_frame
 
@@ -164,8 +169,8 @@ def look_at(
     counted = np.arange(len(texts.roots.places)) if chosen is None else chosen(texts)
     where = _where(texts, counted)
     scores = order.layer(texts, most, with_scores=True).score_rows[counted]
-    part = RootPart(scores, texts.contexts[counted], where["sequence"].to_numpy().astype(np.int64))
-    return where, look(part)
+    expected = tokens_of_roots(scores, texts.contexts[counted])
+    return where, look(RootPart(expected, where["sequence"].to_numpy().astype(np.int64)))
 
 
 def curve_rows(
@@ -210,6 +215,7 @@ class _FirstLook(NamedTuple):
 
     Attributes:
         sequences: int64 ``[R]``, the text of each root.
+        curves: int32 ``[R, 5]``, as `simlab.policies.rules.ratio_curves.scan_curves` has them.
         measured: at the prices as measured.
         drawn: at each draw of them: sums of fixed budgets, and of each rule by text.
         kept: float64 ``[R, 2]``, the shares of draws that keep a valley; None: there are no draws.
@@ -217,6 +223,7 @@ class _FirstLook(NamedTuple):
     """
 
     sequences: Longs
+    curves: Ints
     measured: Scanned
     drawn: Sequence[tuple[Doubles, Mapping[str, Doubles]]]
     kept: Doubles | None
@@ -240,16 +247,15 @@ class _ScanLook:
         return [self._of(machine, part) for machine in self.machines]
 
     def _of(self, machine: CurveMachine, part: RootPart) -> _FirstLook:
-        drawn = []
-        for draw in machine.draws:
-            scanned = scan_part(draw, part)
-            best = scanned.taken[SCAN]
-            drawn.append((scanned.fixed, sums_of_texts(scanned.taken, best.tokens / best.seconds, part.sequences)))
-        kept = None
+        drawn = [
+            (fixed, sums_of_texts(taken, part.sequences, taken))
+            for fixed, taken in (scan_part(draw, part) for draw in machine.draws)
+        ]
+        curves, kept = scan_curves(part.expected, machine.costs, NOTABLE_SHARE), None
         if machine.draws:
-            kept = kept_valleys(part.scores, part.contexts, machine.costs, machine.drawn_s, NOTABLE_SHARE)
+            kept = kept_valleys(part.expected, machine.costs, machine.drawn_s, NOTABLE_SHARE)
         halves = scan_halves(machine.halves, part) if machine.halves else None
-        return _FirstLook(part.sequences, scan_part(machine, part), drawn, kept, halves)
+        return _FirstLook(part.sequences, curves, scan_part(machine, part), drawn, kept, halves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,13 +268,14 @@ class _PriceLook:
     def __call__(self, part: RootPart) -> list[_NextLook]:
         return [self._of(machine, asked, part) for machine, asked in zip(self.machines, self.asked, strict=True)]
 
-    def _of(self, machine: CurveMachine, asked: list[tuple[int, float] | None], part: RootPart) -> _NextLook:
-        first, *others = asked
+    def _of(self, machine: CurveMachine, settings: list[tuple[int, float] | None], part: RootPart) -> _NextLook:
+        first, *others = settings
         drawn = [
-            None if one is None else sums_of_texts(price_part(draw, part, *one), best_rates(draw, part), part.sequences)
-            for draw, one in zip(machine.draws, others, strict=True)
+            None if asked is None else sums_of_texts(price_part(draw, part, *asked), part.sequences, PRICED)
+            for draw, asked in zip(machine.draws, others, strict=True)
         ]
-        return _NextLook(None if first is None else price_part(machine, part, *first), drawn)
+        measured = None if first is None else price_part(machine, part, *first)
+        return _NextLook(None if measured is None else {rule: measured[rule] for rule in PRICED}, drawn)
 
 
 class _Machine:
@@ -290,7 +297,7 @@ class _Machine:
 
     def scanned(self, found: _FirstLook) -> None:
         """Some more roots were looked at for the first time."""
-        self._scanned.append(found.measured.found[:, [AVAILABLE, MAXIMA, DEEP_MAXIMA]])
+        self._scanned.append(found.curves[:, [AVAILABLE, MAXIMA, DEEP_MAXIMA]])
         self._sequences.append(found.sequences)
         self._measured.scanned(found.measured.fixed, found.measured.taken)
         for tally, (fixed, taken) in zip(self._drawn_tallies, found.drawn, strict=True):
@@ -330,7 +337,7 @@ class _Machine:
         kept: list[object] = [None, None] if not self._kept else list(np.concatenate(self._kept).T)
         _, best_tokens, best_s = self._roots.of(SCAN)
         frames = []
-        for rule in (FIRST, SCAN, *self._machine.views, FIXED, PRICE):
+        for rule in (FIRST, SCAN, *self._machine.views, *PRICED):
             sizes, tokens, seconds = self._roots.of(rule)
             numbers: dict[str, object] = {"num_available": available, "num_maxima": maxima, "num_deep_maxima": deep}
             numbers |= {"num_drafted": sizes, "expected_tokens": tokens, "round_s": seconds}
@@ -350,7 +357,7 @@ class _Machine:
     def _drawn(self) -> DrawnSums | None:
         if not self._texts:
             return None
-        rules = (FIRST, SCAN, *self._machine.draws[0].views, FIXED, PRICE)
+        rules = (FIRST, SCAN, *self._machine.draws[0].views, *PRICED)
         sequences, roots = np.unique(np.concatenate(self._sequences), return_counts=True)
         return DrawnSums(sequences, roots, {rule: np.stack([one.of(rule) for one in self._texts], 1) for rule in rules})
 

@@ -3,27 +3,22 @@
 A tally decides; what its rules take is kept for each root, or, at drawn prices, as sums of each text.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from simlab.analysis.curves.machines import FIRST, CurveMachine
 from simlab.arrays import Doubles, Ints, Longs
-from simlab.policies.rules.ratio_curves import (
-    BEST,
-    FIRST_STOP,
-    ROUNDING,
-    at_sizes,
-    first_stops,
-    price_sizes,
-    scan_curves,
-    sum_fixed,
-)
+from simlab.policies.rules.ratio_curves import ROUNDING, ExpectedTokens, sum_fixed, taken_by_rules
 
 SCAN, FIXED, PRICE = "full scan", "best fixed", "price"
 """Rules beside the first stop: the best size of each round; one size for all rounds; the sizes with the most tokens
 per second of the whole."""
+
+PRICED = (FIXED, PRICE)
+"""Rules that are chosen for all roots together, after a first look at them."""
 
 NOTABLE_SHARE = 0.01
 """A round that loses more than this share of its tokens per second has lost something."""
@@ -37,13 +32,11 @@ class RootPart(NamedTuple):
     """Some roots, texts whole and in order.
 
     Attributes:
-        scores: float64 ``[R, n_max + 1]``, as `simlab.policies.rules.ratio_curves.scan_curves` takes them.
-        contexts: int64 ``[R]``, tokens before each root.
+        expected: what rounds bring by the size of the tree.
         sequences: int64 ``[R]``, the text of each root; rising.
     """
 
-    scores: Doubles
-    contexts: Longs
+    expected: ExpectedTokens
     sequences: Longs
 
 
@@ -65,66 +58,49 @@ class Scanned(NamedTuple):
     """What needs no other roots.
 
     Attributes:
-        found: int32, what `simlab.policies.rules.ratio_curves.scan_curves` found at each root.
         fixed: float64 ``[2, n_max + 1]``, tokens and seconds of each fixed budget.
         taken: by rule.
     """
 
-    found: Ints
     fixed: Doubles
     taken: Mapping[str, Taken]
 
 
 def scan_part(machine: CurveMachine, part: RootPart) -> Scanned:
     """Look at some roots for the first time."""
-    scores, contexts, costs = part.scores, part.contexts, machine.costs
-    found = scan_curves(scores, contexts, costs, NOTABLE_SHARE)
-    rules = {SCAN: found[:, BEST], FIRST: found[:, FIRST_STOP]}
-    rules |= {view: first_stops(scores, contexts, seen) for view, seen in machine.views.items()}
-    return Scanned(found, sum_fixed(scores, contexts, costs), _taken(machine, part, rules))
+    taken = _taken(machine, part, 0, 0.0)
+    return Scanned(
+        sum_fixed(part.expected, machine.costs), {rule: taken[rule] for rule in (SCAN, FIRST, *machine.views)}
+    )
 
 
 def price_part(machine: CurveMachine, part: RootPart, budget: int, rate: float) -> Mapping[str, Taken]:
-    """The best fixed budget, and the price rule at a rate."""
-    available = (part.scores > -np.inf).sum(axis=1) - 1
-    rules = {FIXED: np.minimum(available, budget).astype(np.int32)}
-    rules[PRICE] = price_sizes(part.scores, part.contexts, machine.costs, rate)
-    return _taken(machine, part, rules)
+    """The full scan once more, the best fixed budget, and the price rule at a rate."""
+    taken = _taken(replace(machine, views={}), part, budget, rate)
+    return {rule: taken[rule] for rule in (SCAN, *PRICED)}
 
 
-def best_rates(machine: CurveMachine, part: RootPart) -> Doubles:
-    """Tokens per second of the best size of each root, float64 ``[R]``."""
-    found = scan_curves(part.scores, part.contexts, machine.costs, NOTABLE_SHARE)
-    best = _taken(machine, part, {SCAN: found[:, BEST]})[SCAN]
-    rates: Doubles = best.tokens / best.seconds
-    return rates
+def _taken(machine: CurveMachine, part: RootPart, budget: int, rate: float) -> dict[str, Taken]:
+    taken = taken_by_rules(part.expected, machine.costs, machine.viewed_s, budget, rate)
+    rules = (SCAN, FIRST, FIXED, PRICE, *machine.views)
+    return {rule: Taken(*of_rule) for rule, *of_rule in zip(rules, *taken, strict=True)}
 
 
-def _taken(machine: CurveMachine, part: RootPart, rules: Mapping[str, Ints]) -> dict[str, Taken]:
-
-    sizes = np.stack(list(rules.values()), axis=1).astype(np.int32)
-    tokens, seconds = at_sizes(part.scores, part.contexts, machine.costs, sizes)
-    return {
-        rule: Taken(sizes[:, place].copy(), tokens[:, place].copy(), seconds[:, place].copy())
-        for place, rule in enumerate(rules)
-    }
-
-
-def sums_of_texts(taken: Mapping[str, Taken], best: Doubles, sequences: Longs) -> dict[str, Doubles]:
-    """Tokens, seconds and regret of each rule, summed over the roots of each text, float64 ``[S, 3]``.
+def sums_of_texts(taken: Mapping[str, Taken], sequences: Longs, rules: Iterable[str]) -> dict[str, Doubles]:
+    """Tokens, seconds and regret of some rules, summed over the roots of each text, float64 ``[S, 3]``.
 
     Args:
-        taken: by rule.
-        best: float64 ``[R]``, tokens per second of the full scan, against which regret is.
+        taken: by rule; against the full scan regret is.
         sequences: int64 ``[R]``, the text of each root; rising.
+        rules: which.
     """
-    text = np.unique(sequences, return_inverse=True)[1]
-    found = {}
-    for rule, one in taken.items():
-        regret = regret_shares(one.tokens / one.seconds, best)
-        sums = np.stack([np.bincount(text, weights=each) for each in (one.tokens, one.seconds, regret)], axis=1)
-        found[rule] = sums.astype(np.float64, copy=False)
-    return found
+    text, best = np.unique(sequences, return_inverse=True)[1], taken[SCAN].tokens / taken[SCAN].seconds
+    sums = {}
+    for rule in rules:
+        _, tokens, seconds = taken[rule]
+        columns = tokens, seconds, regret_shares(tokens / seconds, best)
+        sums[rule] = np.stack([np.bincount(text, weights=column) for column in columns], 1).astype(np.float64)
+    return sums
 
 
 class Kept(Protocol[Part_contra]):

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from simlab.analysis.curves.halves import SplitHalves
@@ -16,7 +17,7 @@ from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
 from simlab.analysis.table.text import aligned, number, within_width
 from simlab.arrays import Doubles
 from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.rules.ratio_curves import root_curve
+from simlab.policies.rules.ratio_curves import root_curve, tokens_of_roots
 from simlab.recorded import RecordedTexts
 
 # The curve at one root, to be drawn: where the first stop lost most.
@@ -80,9 +81,9 @@ def worst_example(
     place = first["regret_share"].arg_max()
     sequence, position, context = first.select("sequence", "position", "context").row(place or 0)
     there = own.filter(pl.col("sequence") == sequence, pl.col("position") == position)
-    scores = order.layer(text(sequence), most, with_scores=True).score_rows[position]
+    scores = order.layer(text(sequence), most, with_scores=True).score_rows[position : position + 1]
     sizes = dict(zip(there["rule"].to_list(), there["num_drafted"].to_list(), strict=True))
-    curve = root_curve(scores, context, machine.costs)
+    curve = root_curve(tokens_of_roots(scores, np.array([context], np.int64)), 0, machine.costs)
     return CurveExample(
         edges=setting.edges,
         cost_id=setting.cost_id,

@@ -4,9 +4,10 @@ With weights w_1 >= w_2 >= ... and seconds t(n), the curve is G(n) = (1 + w_1 + 
 does not fall, G has one maximum, plateaus counted once, and the first size that brings no more ends at it (CaDDTree
 2026, arXiv 2606.01813). Prices of real machines need not be convex; what that costs is asked here.
 
-All functions take float64 ``[R, n_max + 1]`` path scores in the order of nodes, as in `OrderLayer`, int64 ``[R]``
-contexts, tokens before each root, and the seconds of a round, for as many drafted tokens as there are scores, or more.
+All functions take the seconds of a round for as many drafted tokens as are expected at a root, or more.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,8 +23,54 @@ ROUNDING = 1e-12
 """A rise or fall of a smaller share is not told from rounding."""
 
 
+class ExpectedTokens(NamedTuple):
+    """What rounds at some roots bring by the size of the tree, whatever they cost.
+
+    Attributes:
+        tokens: float64 ``[R, n_max + 1]``, expected, the target's own counted; undefined behind the last node.
+        available: int32 ``[R]``, nodes that there are beside the root.
+        contexts: int64 ``[R]``, tokens before each root.
+    """
+
+    tokens: Doubles
+    available: Ints
+    contexts: Longs
+
+
 @kernel
-def scan_curves(scores: Doubles, contexts: Longs, costs: RoundCosts, deep_share: float) -> Ints:
+def tokens_of_roots(scores: Doubles, contexts: Longs) -> ExpectedTokens:
+    """Expected tokens by the path scores of nodes in their order.
+
+    Args:
+        scores: float64 ``[R, n_max + 1]``, as in `OrderLayer`.
+        contexts: int64 ``[R]``, tokens before each root.
+    """
+    tokens, available = np.empty(scores.shape, np.float64), np.empty(scores.shape[0], np.int32)
+    for row in range(scores.shape[0]):
+        available[row] = expected_tokens(scores[row], tokens[row])
+    return ExpectedTokens(tokens, available, contexts)
+
+
+@kernel
+def _fill_curve(expected: ExpectedTokens, row: int, costs: RoundCosts, seconds: Doubles, curve: Doubles) -> int:
+    """Seconds and expected tokens per second at one root by drafted tokens; how many nodes there are."""
+    costs_at(costs, expected.contexts[row], seconds)
+    available = int(expected.available[row])
+    for n in range(available + 1):
+        curve[n] = expected.tokens[row, n] / seconds[n]
+    return available
+
+
+@kernel
+def root_curve(expected: ExpectedTokens, row: int, costs: RoundCosts) -> Doubles:
+    """Expected tokens per second at one root, float64 ``[available + 1]``, by the number of drafted tokens."""
+    curve = np.empty(expected.tokens.shape[1], np.float64)
+    available = _fill_curve(expected, row, costs, np.empty_like(curve), curve)
+    return curve[: available + 1]
+
+
+@kernel
+def scan_curves(expected: ExpectedTokens, costs: RoundCosts, deep_share: float) -> Ints:
     """What the curve of each root comes to.
 
     Returns:
@@ -31,20 +78,17 @@ def scan_curves(scores: Doubles, contexts: Longs, costs: RoundCosts, deep_share:
         by more than ``deep_share``; the size before the first that brings no more; the size of the highest point, of
         several the smallest.
     """
-    columns = np.empty((scores.shape[0], 5), np.int32)
-    tokens, seconds = np.empty(scores.shape[1], np.float64), np.empty(scores.shape[1], np.float64)
-    for row in range(scores.shape[0]):
-        available = expected_tokens(scores[row], tokens)
-        costs_at(costs, contexts[row], seconds)
-        curve = tokens[: available + 1] / seconds[: available + 1]
-        columns[row, AVAILABLE], columns[row, MAXIMA] = available, num_maxima(curve, ROUNDING)
+    columns = np.empty((expected.available.size, 5), np.int32)
+    for row in range(expected.available.size):
+        curve = root_curve(expected, row, costs)
+        columns[row, AVAILABLE], columns[row, MAXIMA] = expected.available[row], num_maxima(curve, ROUNDING)
         columns[row, DEEP_MAXIMA] = num_maxima(curve, deep_share)
         columns[row, FIRST_STOP], columns[row, BEST] = first_stop(curve), np.argmax(curve)
     return columns
 
 
 @kernel
-def kept_valleys(scores: Doubles, contexts: Longs, costs: RoundCosts, drawn_s: Doubles, deep_share: float) -> Doubles:
+def kept_valleys(expected: ExpectedTokens, costs: RoundCosts, drawn_s: Doubles, deep_share: float) -> Doubles:
     """In how many draws of the prices the valleys of the curve at each root stay.
 
     A valley is a size with fewer tokens per second than its neighbours, the floor, between the best size below it and
@@ -56,13 +100,10 @@ def kept_valleys(scores: Doubles, contexts: Longs, costs: RoundCosts, drawn_s: D
         float64 ``[R, 2]``, shares of the draws: in which the valley that stays most often does, and stays deep. 0
         where there is no valley.
     """
-    shares = np.zeros((scores.shape[0], 2), np.float64)
-    tokens, seconds = np.empty(scores.shape[1], np.float64), np.empty(scores.shape[1], np.float64)
-    drawn = np.empty((drawn_s.shape[0], scores.shape[1]), np.float64)
-    for row in range(scores.shape[0]):
-        available = expected_tokens(scores[row], tokens)
-        costs_at(costs, contexts[row], seconds)
-        curve = tokens[: available + 1] / seconds[: available + 1]
+    shares = np.zeros((expected.available.size, 2), np.float64)
+    drawn = np.empty((drawn_s.shape[0], expected.tokens.shape[1]), np.float64)
+    for row in range(expected.available.size):
+        available, curve = expected.available[row], root_curve(expected, row, costs)
         best_above, best_below, known = _best_above(curve), 0, False
         for floor in range(1, available):
             if curve[floor - 1] > curve[best_below]:
@@ -72,7 +113,8 @@ def kept_valleys(scores: Doubles, contexts: Longs, costs: RoundCosts, drawn_s: D
             if not _is_valley(curve, best_below, floor, best_above[floor], ROUNDING):
                 continue
             if not known:
-                _fill_drawn(tokens, contexts[row], costs.contexts, drawn_s, drawn)
+                for draw in range(drawn.shape[0]):
+                    _fill_curve(expected, row, RoundCosts(costs.contexts, drawn_s[draw]), drawn[draw], drawn[draw])
                 known = True
             stays, deep = 0, 0
             for draw in range(drawn.shape[0]):
@@ -84,76 +126,53 @@ def kept_valleys(scores: Doubles, contexts: Longs, costs: RoundCosts, drawn_s: D
 
 
 @kernel
-def first_stops(scores: Doubles, contexts: Longs, costs: RoundCosts) -> Ints:
-    """Where the first size that brings no more ends each root's tree, int32 ``[R]``."""
-    sizes = np.empty(scores.shape[0], np.int32)
-    tokens, seconds = np.empty(scores.shape[1], np.float64), np.empty(scores.shape[1], np.float64)
-    for row in range(scores.shape[0]):
-        available = expected_tokens(scores[row], tokens)
-        costs_at(costs, contexts[row], seconds)
-        sizes[row] = first_stop(tokens[: available + 1] / seconds[: available + 1])
-    return sizes
+def taken_by_rules(
+    expected: ExpectedTokens, costs: RoundCosts, views: Doubles, budget: int, rate: float
+) -> tuple[Ints, Doubles, Doubles]:
+    """What each rule takes at each root: sizes, expected tokens and seconds of rounds.
 
+    Args:
+        expected: of the roots.
+        costs: by which rounds are priced.
+        views: float64 ``[V, C, n_max + 1]``, other seconds at the same contexts, by which a first stop may decide.
+        budget: a fixed number of drafted tokens; fewer where there are fewer.
+        rate: tokens per second; the price rule takes most expected tokens less seconds at this rate.
 
-@kernel
-def price_sizes(scores: Doubles, contexts: Longs, costs: RoundCosts, rate: float) -> Ints:
-    """The size at each root with the most expected tokens less seconds at a rate, tokens per second; int32 ``[R]``."""
-    sizes = np.empty(scores.shape[0], np.int32)
-    tokens, seconds = np.empty(scores.shape[1], np.float64), np.empty(scores.shape[1], np.float64)
-    for row in range(scores.shape[0]):
-        available = expected_tokens(scores[row], tokens)
-        costs_at(costs, contexts[row], seconds)
-        sizes[row] = best_surplus(tokens, seconds, available, FULL_SCAN, rate)
-    return sizes
-
-
-@kernel
-def at_sizes(scores: Doubles, contexts: Longs, costs: RoundCosts, sizes: Ints) -> tuple[Doubles, Doubles]:
-    """Expected tokens and seconds of rounds with trees of some sizes, float64 ``[R, P]`` each.
-
-    Sizes are int32 ``[R, P]``, none larger than there are nodes.
+    Returns:
+        int32, float64 and float64 ``[4 + V, R]``: of the full scan, the first stop, the budget, the price rule, and of
+        the first stop by each view.
     """
-    expected, paid = np.empty(sizes.shape, np.float64), np.empty(sizes.shape, np.float64)
-    tokens, seconds = np.empty(scores.shape[1], np.float64), np.empty(scores.shape[1], np.float64)
-    for row in range(sizes.shape[0]):
-        expected_tokens(scores[row], tokens)
-        costs_at(costs, contexts[row], seconds)
-        for place in range(sizes.shape[1]):
-            expected[row, place], paid[row, place] = tokens[sizes[row, place]], seconds[sizes[row, place]]
-    return expected, paid
+    num_roots, room = expected.tokens.shape
+    sizes = np.empty((4 + views.shape[0], num_roots), np.int32)
+    tokens, paid = np.empty(sizes.shape, np.float64), np.empty(sizes.shape, np.float64)
+    seconds, seen, curve = np.empty(room, np.float64), np.empty(room, np.float64), np.empty(room, np.float64)
+    for row in range(num_roots):
+        for view in range(views.shape[0]):
+            available = _fill_curve(expected, row, RoundCosts(costs.contexts, views[view]), seen, curve)
+            sizes[4 + view, row] = first_stop(curve[: available + 1])
+        available = _fill_curve(expected, row, costs, seconds, curve)
+        sizes[0, row], sizes[1, row] = np.argmax(curve[: available + 1]), first_stop(curve[: available + 1])
+        sizes[2, row] = min(budget, available)
+        sizes[3, row] = best_surplus(expected.tokens[row], seconds, available, FULL_SCAN, rate)
+        for rule in range(sizes.shape[0]):
+            tokens[rule, row], paid[rule, row] = expected.tokens[row, sizes[rule, row]], seconds[sizes[rule, row]]
+    return sizes, tokens, paid
 
 
 @kernel
-def sum_fixed(scores: Doubles, contexts: Longs, costs: RoundCosts) -> Doubles:
+def sum_fixed(expected: ExpectedTokens, costs: RoundCosts) -> Doubles:
     """Expected tokens and seconds of every fixed budget, summed over the roots: float64 ``[2, n_max + 1]``.
 
     Where a root has fewer nodes than a budget it takes what there are.
     """
-    sums = np.zeros((2, scores.shape[1]), np.float64)
-    tokens, seconds = np.empty(scores.shape[1], np.float64), np.empty(scores.shape[1], np.float64)
-    for row in range(scores.shape[0]):
-        available = expected_tokens(scores[row], tokens)
-        costs_at(costs, contexts[row], seconds)
-        for budget in range(scores.shape[1]):
-            size = min(budget, available)
-            sums[0, budget] += tokens[size]
+    sums, seconds = np.zeros((2, expected.tokens.shape[1]), np.float64), np.empty(expected.tokens.shape[1], np.float64)
+    for row in range(expected.available.size):
+        costs_at(costs, expected.contexts[row], seconds)
+        for budget in range(sums.shape[1]):
+            size = min(budget, expected.available[row])
+            sums[0, budget] += expected.tokens[row, size]
             sums[1, budget] += seconds[size]
     return sums
-
-
-@kernel
-def root_curve(scores: Doubles, context: int, costs: RoundCosts) -> Doubles:
-    """Expected tokens per second at one root, float64 ``[available + 1]``, by the number of drafted tokens.
-
-    Args:
-        scores: float64 ``[n_max + 1]``, of this root.
-        context: tokens before it.
-        costs: as `scan_curves`.
-    """
-    tokens, seconds = np.empty(scores.size, np.float64), np.empty(scores.size, np.float64)
-    available = expected_tokens(scores, tokens)
-    costs_at(costs, context, seconds)
-    return tokens[: available + 1] / seconds[: available + 1]
 
 
 @kernel
@@ -199,12 +218,3 @@ def _is_valley(curve: Doubles, one: int, floor: int, other: int, least_share: fl
     """Whether a curve falls from one size to the floor, and rises to the other, by more than a share."""
     low: float = curve[floor]
     return bool(low < curve[one] * (1.0 - least_share) and curve[other] > low * (1.0 + least_share))
-
-
-@kernel
-def _fill_drawn(tokens: Doubles, context: int, contexts: Doubles, drawn_s: Doubles, drawn: Doubles) -> None:
-    """The curve at the prices of each draw, into float64 ``[B, n + 1]``."""
-    for draw in range(drawn.shape[0]):
-        costs_at(RoundCosts(contexts, drawn_s[draw]), context, drawn[draw])
-        for n in range(drawn.shape[1]):
-            drawn[draw, n] = tokens[n] / drawn[draw, n]

@@ -8,7 +8,7 @@ import numba
 import numpy as np
 import pytest
 
-from simlab.arrays import Longs
+from simlab.arrays import Ints, Longs
 from simlab.jit import _KernelFiles, borrowing_kernel
 
 
@@ -17,19 +17,19 @@ def _plus(values: Longs, place: int) -> int:
     return int(values[place]) + place
 
 
-def _sum(values: Longs) -> int:
-    total, place = _plus(values, 0), 0
+def _sum(values: Longs, places: Ints) -> int:
+    total, place = _plus(values, 0) + _plus(values, places[0]), 0
     while place < values.size:
         total += _plus(values, place)
         place += 1
     return total
 
 
-def test_a_number_in_the_callers_text_is_compiled_for_as_any_other() -> None:
+def test_a_number_is_compiled_for_once_written_in_the_callers_text_or_of_32_bits() -> None:
     # Compiled anew: what is kept on disk asks for nothing.
     compiled: Any = numba.njit(_sum)
-    assert compiled(np.array([3, 5], np.int64)) == 3 + 3 + 5 + 1
-    assert len(_plus.signatures) == 1  # type: ignore[attr-defined]
+    assert compiled(np.array([3, 5], np.int64), np.array([1], np.int32)) == 3 + 5 + 1 + 3 + 5 + 1
+    assert len(cast(Any, _plus).within.signatures) == 1
 
 
 def test_two_processes_that_keep_a_kernel_at_once_write_two_files(

@@ -24,7 +24,7 @@ from simlab.policies.costs.cell_prices import Cell
 from simlab.policies.costs.curves import ALL_STAGES, cost_table, round_costs
 from simlab.policies.edges.models import Marginal
 from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.rules.ratio_curves import ROUNDING
+from simlab.policies.rules.ratio_curves import ROUNDING, tokens_of_roots
 from simlab.recorded import RecordedSequence
 
 MOST = 6
@@ -167,7 +167,7 @@ def test_halves_are_the_listing_both_ways() -> None:
     sums, found = np.zeros(8), []
     for part in two_at_a_time(texts):
         scores = BestFirst(Marginal()).layer(part, MOST, with_scores=True).score_rows
-        sums += scan_halves(costs, RootPart(scores, part.contexts, np.zeros(len(scores), np.int64)))
+        sums += scan_halves(costs, RootPart(tokens_of_roots(scores, part.contexts), np.zeros(len(scores), np.int64)))
         for row, context in zip(scores, part.contexts.tolist(), strict=True):
             weights = [Fraction(float(path_weight(one))) for one in row[1:] if one > -math.inf]
             one, other = (curve_by_hand(weights, [Fraction(s) for s in seconds_at(half, context)]) for half in halves)

@@ -17,7 +17,7 @@ from simlab.analysis.curves.summaries import CurveSummary, curve_summaries
 from simlab.analysis.curves.tallies import FIXED, NOTABLE_SHARE, PRICE, SCAN
 from simlab.analysis.curves.text import curves_text
 from simlab.analysis.statistics.intervals import ratio_interval, speedup_interval
-from simlab.cost import GRID_STAGES, CostTable
+from simlab.cost import GRID_STAGES, PLAIN, CostTable
 from simlab.grid import path_weight
 from simlab.policies.costs.curves import ALL_STAGES, round_costs
 from simlab.policies.edges.models import Marginal
@@ -69,7 +69,9 @@ def rows_of(
 @pytest.mark.parametrize("seed", range(6))
 def test_rows_are_what_fractions_say(seed: int) -> None:
     texts, generator = made_up_texts(seed, 6), np.random.default_rng(seed)
-    table, other = random_table(generator, MOST), random_table(generator, MOST)
+    table = random_table(generator, MOST)
+    seen_s = {stage: generator.random(table.seconds[stage].shape) for stage in (*GRID_STAGES, PLAIN)}
+    other = CostTable("seen", table.contexts, seen_s)
     rows, setting = rows_of(texts, table, {"seen": other})
     exact, seen = exact_roots(texts, table), exact_roots(texts, other)
     assert rows.schema == pl.Schema(SCHEMA)
@@ -95,7 +97,7 @@ def test_rows_are_what_fractions_say(seed: int) -> None:
     }
     for rule, expected in sizes.items():
         part = rows.filter(rule=rule)
-        assert part["num_drafted"].to_list() == expected
+        assert (rule, part["num_drafted"].to_list()) == (rule, expected)
         told = zip(curves, exact, expected, part.iter_rows(named=True), strict=True)
         for curve, (tokens, seconds), n, row in told:
             assert row["expected_tokens"] == float(tokens[n])

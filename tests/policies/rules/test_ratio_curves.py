@@ -19,7 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_costs import random_table
 
-from simlab.arrays import Doubles
 from simlab.grid import path_weight
 from simlab.policies.costs.curves import ALL_STAGES, RoundCosts, convex_view, round_costs
 from simlab.policies.edges.models import Marginal
@@ -33,14 +32,14 @@ from simlab.policies.rules.ratio_curves import (
     FIRST_STOP,
     MAXIMA,
     ROUNDING,
-    at_sizes,
-    first_stops,
+    ExpectedTokens,
     kept_valleys,
     num_maxima,
-    price_sizes,
     root_curve,
     scan_curves,
     sum_fixed,
+    taken_by_rules,
+    tokens_of_roots,
 )
 from simlab.recorded import texts_of
 from simlab.testing.random_texts import random_sequence
@@ -59,11 +58,11 @@ class Case:
     units: list[int]
 
     @property
-    def scores(self) -> Doubles:
+    def expected(self) -> ExpectedTokens:
         scores = np.full((1, MOST + 1), -np.inf)
         scores[0, 0] = 0.0
         scores[0, 1 : len(self.path_costs) + 1] = np.array(self.path_costs) / -STEPS
-        return scores
+        return tokens_of_roots(scores, np.array([5]))
 
     @property
     def costs(self) -> RoundCosts:
@@ -83,7 +82,7 @@ class Case:
 
     def found(self, deep_share: float = 0.0) -> list[int]:
         """What the kernel says."""
-        return [int(one) for one in scan_curves(self.scores, np.array([5]), self.costs, deep_share)[0]]
+        return [int(one) for one in scan_curves(self.expected, self.costs, deep_share)[0]]
 
 
 path_costs = st.lists(
@@ -113,7 +112,7 @@ def test_kernel_is_the_fractions(path: list[int], units: list[int]) -> None:
     assert found[DEEP_MAXIMA] == deep_maxima_by_listing(case.curve, Fraction(0.05))
     assert found[FIRST_STOP] == first_stop_by_hand(case.curve)
     assert found[BEST] == best_by_hand(case.curve)
-    assert root_curve(case.scores[0], 5, case.costs) == pytest.approx([float(one) for one in case.curve], rel=1e-15)
+    assert root_curve(case.expected, 0, case.costs) == pytest.approx([float(one) for one in case.curve], rel=1e-15)
 
 
 @settings(max_examples=examples(300, quick=40))
@@ -121,7 +120,7 @@ def test_kernel_is_the_fractions(path: list[int], units: list[int]) -> None:
 def test_valleys_that_stay_are_those_of_the_listing(path: list[int], units: list[int], drawn: list[list[int]]) -> None:
     case = Case(path, units)
     drawn_s = np.array(drawn, np.float64)[:, None, :] / UNITS
-    ((stays, deep),) = kept_valleys(case.scores, np.array([5]), case.costs, drawn_s, 0.05).tolist()
+    ((stays, deep),) = kept_valleys(case.expected, case.costs, drawn_s, 0.05).tolist()
     curves = [Case(path, one).curve for one in drawn]
     assert (stays, deep) == pytest.approx(kept_by_hand(case.curve, curves, Fraction(ROUNDING), Fraction(0.05)))
     assert bool(valleys_by_listing(case.curve, Fraction(ROUNDING))) == (case.found()[MAXIMA] > 1)
@@ -133,7 +132,7 @@ def test_at_the_same_prices_every_valley_stays(path: list[int], units: list[int]
     """A root has a valley that is there, or is deep, at its own prices where it has several maxima, or deep ones."""
     case = Case(path, units)
     found = case.found(0.05)
-    ((stays, deep),) = kept_valleys(case.scores, np.array([5]), case.costs, case.costs.seconds[None], 0.05).tolist()
+    ((stays, deep),) = kept_valleys(case.expected, case.costs, case.costs.seconds[None], 0.05).tolist()
     assert (stays, deep) == (float(found[MAXIMA] > 1), float(found[DEEP_MAXIMA] > 1))
 
 
@@ -149,17 +148,22 @@ def test_maxima_are_counted_once_for_each_plateau(values: list[int]) -> None:
 
 
 @settings(max_examples=examples(100, quick=40))
-@given(path_costs, any_units, st.integers(0, 400))
-def test_sizes_at_a_price_and_what_they_bring(path: list[int], units: list[int], rate: int) -> None:
+@given(path_costs, any_units, any_units, st.integers(0, 400), st.integers(0, MOST))
+def test_what_rules_take_and_what_it_brings(
+    path: list[int], units: list[int], viewed: list[int], rate: int, budget: int
+) -> None:
     case = Case(path, units)
     tokens = [1 + sum(case.weights[:n], Fraction(0)) for n in range(len(path) + 1)]
     surplus = [one - rate * seconds for one, seconds in zip(tokens, case.seconds, strict=False)]
-    (size,) = price_sizes(case.scores, np.array([5]), case.costs, float(rate)).tolist()
-    assert size == min(n for n, one in enumerate(surplus) if one == max(surplus))
-    expected, paid = at_sizes(case.scores, np.array([5]), case.costs, np.array([[size, 0]], np.int32))
-    assert expected.tolist() == [[float(tokens[size]), 1.0]]
-    assert paid.tolist() == [[float(case.seconds[size]), float(case.seconds[0])]]
-    sums = sum_fixed(case.scores, np.array([5]), case.costs)
+    at_price = min(n for n, one in enumerate(surplus) if one == max(surplus))
+    stops = [first_stop_by_hand(Case(path, one).curve) for one in (units, viewed)]
+    wanted = [best_by_hand(case.curve), stops[0], min(budget, len(path)), at_price, stops[1]]
+    views = np.array([[viewed]]) / UNITS
+    sizes, expected, paid = taken_by_rules(case.expected, case.costs, views, budget, float(rate))
+    assert sizes[:, 0].tolist() == wanted
+    assert expected[:, 0].tolist() == [float(tokens[size]) for size in wanted]
+    assert paid[:, 0].tolist() == [float(case.seconds[size]) for size in wanted]
+    sums = sum_fixed(case.expected, case.costs)
     whole = [min(n, len(path)) for n in range(MOST + 1)]
     assert sums[0].tolist() == [float(tokens[n]) for n in whole]
     assert sums[1].tolist() == [float(case.seconds[n]) for n in whole]
@@ -173,13 +177,15 @@ def test_rules_end_where_the_policies_of_the_same_rules_do(seed: int) -> None:
     if len(texts.roots.places) == 0:
         return
     layer, costs = BestFirst(Marginal()).layer(texts, MOST, True), round_costs(table, ALL_STAGES, MOST)
-    found = scan_curves(layer.score_rows, texts.contexts, costs, 0.01)
-    assert np.array_equal(found[:, FIRST_STOP], BestRatio(MOST, table).sizes(layer, texts.contexts))
-    assert np.array_equal(found[:, FIRST_STOP], first_stops(layer.score_rows, texts.contexts, costs))
-    assert np.array_equal(found[:, BEST], BestRatio(MOST, table, look_ahead=FULL_SCAN).sizes(layer, texts.contexts))
-    priced = price_sizes(layer.score_rows, texts.contexts, costs, 1.5)
+    expected = tokens_of_roots(layer.score_rows, texts.contexts)
+    scanned = scan_curves(expected, costs, 0.01)
+    scan, first, fixed, priced, viewed = taken_by_rules(expected, costs, costs.seconds[None], 3, 1.5)[0]
+    assert np.array_equal(first, BestRatio(MOST, table).sizes(layer, texts.contexts))
+    assert np.array_equal(scan, BestRatio(MOST, table, look_ahead=FULL_SCAN).sizes(layer, texts.contexts))
     assert np.array_equal(priced, FixedPrice(MOST, table, 1.5).sizes(layer, texts.contexts))
-    assert np.array_equal(found[:, AVAILABLE], layer.num_available)
+    assert np.array_equal(fixed, np.minimum(layer.num_available, 3))
+    assert np.array_equal(viewed, first)
+    assert np.array_equal(scanned[:, [AVAILABLE, FIRST_STOP, BEST]].T, [layer.num_available, first, scan])
 
 
 @settings(max_examples=examples(500, quick=40))
@@ -200,10 +206,11 @@ def test_theorem_on_drafted_trees_and_the_convex_view_of_any_prices(seed: int) -
     generator = np.random.default_rng(seed)
     texts, table = texts_of([random_sequence(generator, 5)]), convex_view(random_table(generator, MOST))
     layer, costs = BestFirst(Marginal()).layer(texts, MOST, True), round_costs(table, ALL_STAGES, MOST)
-    found = scan_curves(layer.score_rows, texts.contexts, costs, 0.0)
-    assert np.all(found[:, MAXIMA] == 1)
-    for row, first, context in zip(layer.score_rows, found[:, FIRST_STOP], texts.contexts, strict=True):
-        curve = root_curve(row, int(context), costs)
+    expected = tokens_of_roots(layer.score_rows, texts.contexts)
+    scanned = scan_curves(expected, costs, 0.0)
+    assert np.all(scanned[:, MAXIMA] == 1)
+    for row, first in enumerate(scanned[:, FIRST_STOP]):
+        curve = root_curve(expected, row, costs)
         assert curve[first] == pytest.approx(curve.max(), rel=1e-11)
 
 
@@ -234,4 +241,5 @@ def test_over_whole_tiles_a_staircase_has_one_maximum(path: list[int], first: in
 def test_a_layer_without_roots_has_no_curve() -> None:
     layer = OrderLayer(np.zeros((0, 3), np.uint16), np.zeros(0, np.int32), np.zeros((0, MOST + 1)))
     costs = RoundCosts(np.array([8.0]), np.ones((1, MOST + 1)))
-    assert scan_curves(layer.score_rows, np.zeros(0, np.int64), costs, 0.0).shape == (0, 5)
+    expected = tokens_of_roots(layer.score_rows, np.zeros(0, np.int64))
+    assert scan_curves(expected, costs, 0.0).shape == (0, 5)
