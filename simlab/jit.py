@@ -1,5 +1,6 @@
 """The one way in which simlab compiles a function."""
 
+import functools
 import os
 import uuid
 from collections.abc import Callable, Mapping
@@ -85,12 +86,16 @@ def _compiled(function: Callable[P, R], options: Mapping[str, Any]) -> Callable[
     A numba that resolves calls in another way compiles one for both, which takes longer and gives the same.
     """
     called: Any = _with_files(function, "", options)
+
+    @functools.cache
+    def within() -> Any:  # noqa: ANN401 - numba has no types
+        return _with_files(function, ".within", {**options, **_WITHIN})
+
     if hasattr(called, "get_call_template"):
-        within: Any = _with_files(function, ".within", {**options, **_WITHIN})
-        called.get_call_template = lambda args, kws: within.get_call_template(
+        called.get_call_template = lambda args, kws: within().get_call_template(
             tuple(map(_widened, args)), {name: _widened(kind) for name, kind in kws.items()}
         )
-        called.get_overload, called.within = within.get_overload, within
+        called.get_overload, called.within = lambda signature: within().get_overload(signature), within
     return cast(Callable[P, R], called)
 
 

@@ -29,7 +29,7 @@ def test_a_number_is_compiled_for_once_written_in_the_callers_text_or_of_32_bits
     # Compiled anew: what is kept on disk asks for nothing.
     compiled: Any = numba.njit(_sum)
     assert compiled(np.array([3, 5], np.int64), np.array([1], np.int32)) == 3 + 5 + 1 + 3 + 5 + 1
-    assert len(cast(Any, _plus).within.signatures) == 1
+    assert len(cast(Any, _plus).within().signatures) == 1
 
 
 def test_two_processes_that_keep_a_kernel_at_once_write_two_files(
