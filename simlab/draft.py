@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from simlab.arrays import Floats, Ints
+from simlab.arrays import Floats, Ints, read_only
 from simlab.channels import Channel
 from simlab.jit import kernel
 
@@ -69,7 +69,9 @@ class Marginals:
 
     def first_ranks(self, top_k: int) -> "Marginals":
         """Marginals that hold only the first ``top_k`` ranks at every depth."""
-        return Marginals(*_first_ranks(self.ids, self.log_probs, self.offsets, top_k), self.entropies)
+        ids, log_probs, offsets = _first_ranks(self.ids, self.log_probs, self.offsets, top_k)
+        # As what is read of a trace: kernels are compiled once for both.
+        return Marginals(read_only(ids), read_only(log_probs), offsets, self.entropies)
 
 
 @kernel

@@ -12,8 +12,8 @@ import numpy as np
 from simlab.arrays import Doubles, Floats, Ints, Shorts
 from simlab.draft import Draft, Marginals
 from simlab.jit import kernel
-from simlab.policies.edges.children import EVERY_COST, empty_children, fill_marginal
-from simlab.policies.edges.correction import Correction, fill_children, fill_mapped, no_correction
+from simlab.policies.edges.children import EVERY_COST, empty_children
+from simlab.policies.edges.correction import Correction, fill_children, no_correction
 from simlab.policies.edges.models import NO_MAP, EdgeModel, with_text_counts
 from simlab.policies.edges.ngram_counting import count_up_to, longest_text, root_token, token_before
 from simlab.policies.kernels.best_scores import GATHER_FACTOR, best_scores_into
@@ -75,7 +75,7 @@ class BestFirst:
         if layer.scores is None:
             _fill_places(roots, *edges, most, *columns)
         else:
-            _fill_scores(roots, *edges, most, *columns, layer.scores)
+            _fill_scores(roots, self._top_k, self.edge.edge_map, edges.correction, most, *columns, layer.scores)
         return layer
 
     def edge_scores(self, roots: Roots) -> EdgeScores:
@@ -181,7 +181,7 @@ def _fill_places(
 def _fill_scores(
     roots: Roots,
     top_k: int,
-    edge_map: Doubles | None,
+    edge_map: Doubles,
     correction: Correction | None,
     most: int,
     insertions: Shorts,
@@ -195,10 +195,7 @@ def _fill_scores(
     for text in range(roots.firsts.size - 1):
         for root in range(roots.firsts[text], roots.firsts[text + 1]):
             counts, start = roots.counts[root], roots.starts[root]
-            if edge_map is not None:
-                fill_mapped(children, roots.ids, roots.log_probs, counts, start, top_k, edge_map, EVERY_COST)
-            else:
-                fill_marginal(children, roots.ids, roots.log_probs, counts, start, top_k)
+            fill_children(children, roots.ids, roots.log_probs, counts, start, top_k, edge_map)
             if correction is not None:
                 count_up_to(correction, roots, text, root)
                 before, token = token_before(roots, text, root), root_token(roots, root)
