@@ -92,13 +92,17 @@ def _foreseen(draft: Draft) -> Json:
     """The entropy of the target's law that the root was chosen from, and features, where the policy reads them."""
     law = draft.channels.get(TARGET)
     said: Json = {"target_entropy": law.entropy} if isinstance(law, TargetLaw) else {}
-    features = {name: _steps(one.values).tolist() for name, one in draft.channels.items() if isinstance(one, Features)}
+    features = {
+        name: _steps(channel.values).tolist()
+        for name, channel in draft.channels.items()
+        if isinstance(channel, Features)
+    }
     return said | ({"features": features} if features else {})
 
 
 def _scored(draft: Draft) -> dict[str, ScoredTokens]:
     """The channels that trees may be made of."""
-    return {name: one for name, one in draft.channels.items() if isinstance(one, ScoredTokens)}
+    return {name: channel for name, channel in draft.channels.items() if isinstance(channel, ScoredTokens)}
 
 
 def _channel(channel: ScoredTokens, root_token: int) -> Json:
@@ -188,7 +192,7 @@ def _json_of(policy: AnyPolicy, value: object) -> object:
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         return _json_of(policy, fields)
     if isinstance(value, Mapping):
         return {str(key): _json_of(policy, one) for key, one in value.items()}

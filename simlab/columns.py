@@ -159,13 +159,13 @@ def rounds_of_texts(rounds_by_text: Iterable[RoundColumns], texts: RecordedTexts
     """The rounds of each text, as those of all of them."""
     parts = list(rounds_by_text)
     firsts = texts.roots.firsts[:-1].tolist()
-    asked = [one.num_asked for one in parts if one.num_asked is not None]
-    routes = [one.routes for one in parts if one.routes is not None]
+    asked = [part.num_asked for part in parts if part.num_asked is not None]
+    routes = [part.routes for part in parts if part.routes is not None]
     return TextRounds(
-        _joined([one.positions + first for one, first in zip(parts, firsts, strict=True)]),
-        _joined([one.num_drafted for one in parts]),
-        _joined([one.num_accepted for one in parts]),
-        np.cumsum([one.num_rounds for one in parts], dtype=np.int64),
+        _joined([part.positions + first for part, first in zip(parts, firsts, strict=True)]),
+        _joined([part.num_drafted for part in parts]),
+        _joined([part.num_accepted for part in parts]),
+        np.cumsum([part.num_rounds for part in parts], dtype=np.int64),
         _joined(asked) if asked else None,
         _joined(routes) if routes else None,
     )

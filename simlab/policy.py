@@ -137,23 +137,23 @@ class Needs:
     masked: int | None = None
 
     def __post_init__(self) -> None:
-        if not all(isinstance(one, ChannelNeed) for one in self.channels):
+        if not all(isinstance(channel, ChannelNeed) for channel in self.channels):
             raise ValueError(f"channels are declared as ChannelNeed(name, kind, ...); got {self.channels!r}")
-        names = [one.name for one in self.channels]
+        names = [channel.name for channel in self.channels]
         if len(set(names)) < len(names):
             raise ValueError(f"each channel is declared once; got {', '.join(names)}")
-        if sum(one.as_asked for one in self.channels) > 1:
+        if sum(channel.as_asked for channel in self.channels) > 1:
             raise ValueError(f"one channel may be paid as it is asked for; got {', '.join(names)}")
 
     @property
     def paid_as_asked(self) -> ChannelNeed | None:
         """The channel of which a round pays for what it asks for."""
-        return next((one for one in self.channels if one.as_asked), None)
+        return next((channel for channel in self.channels if channel.as_asked), None)
 
     @property
     def made(self) -> tuple[ChannelNeed, ...]:
         """The channels that some network makes: all but the target's own law."""
-        return tuple(one for one in self.channels if one.kind != TARGET)
+        return tuple(channel for channel in self.channels if channel.kind != TARGET)
 
     @property
     def scored(self) -> tuple[ChannelNeed, ...]:
@@ -263,7 +263,7 @@ Asked: TypeAlias = Mapping[str, tuple[int, ...]]
 
 def before_drafting(draft: Draft) -> Draft:
     """A draft with those channels alone that are known before it is made: the target's own law, and features."""
-    known = {name: one for name, one in draft.channels.items() if isinstance(one, TargetLaw | Features)}
+    known = {name: channel for name, channel in draft.channels.items() if isinstance(channel, TargetLaw | Features)}
     return replace(draft, channels=known)
 
 

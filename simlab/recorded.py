@@ -156,10 +156,10 @@ class RecordedTexts:
     def roots(self) -> Roots:
         """All of it in flat arrays."""
         rows = self.rows
-        lengths = np.array([len(one.text) for one in self.sequences], np.int64)
-        prompts = np.array([len(one.prompt.token_ids) for one in self.sequences], np.int64)
+        lengths = np.array([len(sequence.text) for sequence in self.sequences], np.int64)
+        prompts = np.array([len(sequence.prompt.token_ids) for sequence in self.sequences], np.int64)
         firsts, begins = _sums(lengths - 1), _sums(prompts + lengths)
-        parts = [part for one in self.sequences for part in (one.prompt.token_ids, one.text)]
+        parts = [part for sequence in self.sequences for part in (sequence.prompt.token_ids, sequence.text)]
         tokens = np.concatenate(parts).astype(np.int32, copy=False)
         places = np.arange(firsts[-1]) + np.repeat(begins[:-1] + prompts - firsts[:-1], lengths - 1)
         if rows is None:
@@ -199,12 +199,14 @@ class RecordedTexts:
 
 def texts_of(sequences: Sequence[RecordedSequence]) -> RecordedTexts:
     """Some texts together; the rows of several are copied."""
-    rows = [one.rows for one in sequences if one.rows is not None]
-    if not sequences or len(rows) not in (0, len(sequences)) or len({one.counts.shape[1] for one in rows}) > 1:
+    rows = [sequence.rows for sequence in sequences if sequence.rows is not None]
+    if not sequences or len(rows) not in (0, len(sequences)) or len({row.counts.shape[1] for row in rows}) > 1:
         raise ValueError("expected texts of one draft set, or all without one")
-    if len({frozenset(one.channels) for one in sequences}) > 1:
+    if len({frozenset(sequence.channels) for sequence in sequences}) > 1:
         raise ValueError("expected texts with the same channels")
-    channels = {name: join_channels([one.channels[name] for one in sequences]) for name in sequences[0].channels}
+    channels = {
+        name: join_channels([sequence.channels[name] for sequence in sequences]) for name in sequences[0].channels
+    }
     return RecordedTexts(tuple(sequences), _joined_rows(rows), channels)
 
 
@@ -212,9 +214,9 @@ def _joined_rows(rows: Sequence[DraftRows]) -> DraftRows | None:
     if len(rows) < 2:
         return rows[0] if rows else None
     ids, log_probs, counts, true_ranks = (
-        np.concatenate([getattr(one, name) for one in rows]) for name in ("ids", "log_probs", "counts", "true_ranks")
+        np.concatenate([getattr(row, name) for row in rows]) for name in ("ids", "log_probs", "counts", "true_ranks")
     )
-    parts = [one.entropies for one in rows if one.entropies is not None]
+    parts = [row.entropies for row in rows if row.entropies is not None]
     entropies = np.concatenate(parts) if len(parts) == len(rows) else None
     return DraftRows(ids, log_probs, counts, true_ranks, entropies)
 

@@ -117,7 +117,7 @@ def staged(policy: AnyPolicy, draft: Draft, state: object) -> Draft:
         draft: with all that was recorded of what the policy declares.
         state: the policy's memory.
     """
-    if not any(isinstance(one, Branches) for one in draft.channels.values()):
+    if not any(isinstance(channel, Branches) for channel in draft.channels.values()):
         return draft
     asked, channels = branches_asked(policy, before_drafting(draft), state), dict(draft.channels)
     for name, lengths in asked.items():

@@ -129,7 +129,7 @@ def fill(adder: ShardAdder[Columns], columns_of: Callable[[RecordedSequence], Co
     """Write what is missing of an addition, and finish it."""
 
     def make(shard: int) -> list[Columns]:
-        return [columns_of(one) for one in adder.sequences(shard)]
+        return [columns_of(sequence) for sequence in adder.sequences(shard)]
 
     write_beside_making(adder.missing(), make, adder.write)
     adder.finish()
@@ -235,7 +235,7 @@ class DraftAdder:
         """Write a shard: the rows of each of its texts."""
         texts = self._files.texts(shard)
         _check_number(parts, texts)
-        records = [replace(one, drafts={self._name: part}) for one, part in zip(texts, parts, strict=True)]
+        records = [replace(text, drafts={self._name: part}) for text, part in zip(texts, parts, strict=True)]
         for record in records:
             for problem in draft_problems(record, self._name, record.drafts[self._name], self._draft_set):
                 raise ValueError(problem)

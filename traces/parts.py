@@ -149,30 +149,30 @@ def _begun(folder: Path) -> _Begun:
         raise TraceError(f"the recording in {folder} says that it has {num_shards} shards: it is damaged; record again")
     there = (_SHARD.fullmatch(path.name) for path in (folder / UNFINISHED).iterdir())
     numbers = {int(found[1]) for found in there if found}
-    return _Begun(folder, manifest, num_shards, frozenset(one for one in numbers if one < num_shards))
+    return _Begun(folder, manifest, num_shards, frozenset(number for number in numbers if number < num_shards))
 
 
 def _holders(parts: Sequence[_Begun]) -> dict[int, Path]:
     """In which folder each shard lies."""
     first, holders = parts[0], dict[int, Path]()
-    for one in parts:
-        told = _first_told(first), _first_told(one)
-        differing = first_difference(*told, f"in {first.folder}", f"in {one.folder}")
+    for part in parts:
+        told = _first_told(first), _first_told(part)
+        differing = first_difference(*told, f"in {first.folder}", f"in {part.folder}")
         if differing is not None:
             raise UsageError(
-                f"{first.folder} and {one.folder} are parts of different recordings: they differ in {differing}"
+                f"{first.folder} and {part.folder} are parts of different recordings: they differ in {differing}"
             )
-        for shard in sorted(one.done):
+        for shard in sorted(part.done):
             if shard in holders:
                 raise UsageError(
-                    f"{holders[shard]} and {one.folder} both hold shard {shard}; give each part once, of one split"
+                    f"{holders[shard]} and {part.folder} both hold shard {shard}; give each part once, of one split"
                 )
-            holders[shard] = one.folder
+            holders[shard] = part.folder
     lacking = first.num_shards - len(holders)
     if lacking:
         few = list(islice((number for number in range(first.num_shards) if number not in holders), _NAMED))
         more = [f"{lacking - len(few):,} more"] if lacking > len(few) else []
-        where = enumerated([str(one.folder) for one in parts])
+        where = enumerated([str(part.folder) for part in parts])
         raise UsageError(
             f"{enumerated([*(f'shard {number}' for number in few), *more])} of {first.num_shards:,} "
             f"{'is' if lacking == 1 else 'are'} not in {where}{_of_parts(parts, few)}; record the rest, or finish it "

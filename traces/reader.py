@@ -337,7 +337,7 @@ class _Beside:
     """The channels of a shard, of which parts are taken."""
 
     def __init__(self, rows: Mapping[str, ChannelRows]) -> None:
-        self._rows = {name: (one, one.starts()) for name, one in rows.items()}
+        self._rows = {name: (row, row.starts()) for name, row in rows.items()}
 
     def part(self, first: int, last: int) -> Mapping[str, ChannelRows]:
         """From one root up to another, without copying."""

@@ -202,7 +202,7 @@ def write_synthetic_trace(
     manifest = synthetic_manifest(length, depth, kept, vocab_size, seed)
     writer = TraceWriter(folder, manifest, num_shards, resume=False, is_made_up=True)
     shards = enumerate(shards_of(records, prompts_per_shard) if num_sequences else iter([[]]))
-    weighed = ((one, sum(len(record.text) for record in one[1]) * depth * kept) for one in shards)
+    weighed = ((shard, sum(len(record.text) for record in shard[1]) * depth * kept) for shard in shards)
     for _ in work_ahead(weighed, lambda one: writer.write(*one), _MOST_AHEAD):
         pass
     writer.finish({})

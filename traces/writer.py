@@ -211,7 +211,9 @@ class TraceWriter:
         for shard, part in enumerate(texts):
             written = self._digests.get(shard)
             if written is None:
-                written = [_digests(one) for one in read_records(self._folder, self._manifest, names, shard, part)]
+                written = [
+                    _digests(record) for record in read_records(self._folder, self._manifest, names, shard, part)
+                ]
             for of_text, drafts in written:
                 of_texts.append(of_text)
                 for name, digest in drafts.items():

@@ -111,12 +111,12 @@ class BatchAdvice:
             "tree_speedup": self.tree_gain,
             "tree_over_chain": self.tree_over_chain,
         }
-        for name, one in gains.items():
-            ends = (math.nan,) * 3 if one is None else (one.ratio, one.ratio_interval.low, one.ratio_interval.high)
+        for name, gain in gains.items():
+            ends = (math.nan,) * 3 if gain is None else (gain.ratio, gain.ratio_interval.low, gain.ratio_interval.high)
             for key, value in zip((name, f"{name}_ci_low", f"{name}_ci_high"), ends, strict=True):
                 found[key] = None if math.isnan(value) else value
-            found[f"{name}_verdict"] = None if one is None else verdict_of(one)
-            prices = None if one is None or math.isnan(one.price_interval.low) else one.price_interval
+            found[f"{name}_verdict"] = None if gain is None else verdict_of(gain)
+            prices = None if gain is None or math.isnan(gain.price_interval.low) else gain.price_interval
             found[f"{name}_price_low"] = None if prices is None else prices.low
             found[f"{name}_price_high"] = None if prices is None else prices.high
         names = TreeNeeds.__dataclass_fields__
@@ -282,7 +282,7 @@ def _break_evens(found: Sequence[BatchAdvice]) -> list[str]:
         "The tree over the best chain": [one.tree_over_chain for one in found],
     }
     return [
-        break_even_sentence(name, batches, [math.nan if one is None else one.ratio for one in ratios])
+        break_even_sentence(name, batches, [math.nan if ratio is None else ratio.ratio for ratio in ratios])
         for name, ratios in kinds.items()
     ]
 

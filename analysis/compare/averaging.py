@@ -88,7 +88,7 @@ def both_means(run: PolicyRun) -> BothMeans:
     used = [columns.index(name) for measure in (POOLED, MACRO) for name in POWERS[measure]]
     spread = log_products(np.ascontiguousarray(sums[:, used]), powers[:, used])
     ends = intervals_of(spread)
-    (pooled, macro, over), intervals = np.exp(spread.whole).tolist(), [_exp(one) for one in ends]
+    (pooled, macro, over), intervals = np.exp(spread.whole).tolist(), [_exp(end) for end in ends]
     return BothMeans(
         run=run.name,
         prompts=len(sums),
@@ -110,7 +110,7 @@ def find_ranking_flips(runs: Sequence[PolicyRun]) -> list[RankingFlip]:
     pairs = list(combinations(range(len(runs)), 2))
     if not pairs:
         return []
-    found = {(one.measure, one.first, one.second): one for one in compare_runs(runs, pairs)}
+    found = {(run.measure, run.first, run.second): run for run in compare_runs(runs, pairs)}
     both = [
         RankingFlip(found[POOLED, runs[one].name, runs[other].name], found[MACRO, runs[one].name, runs[other].name])
         for one, other in pairs

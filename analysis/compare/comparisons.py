@@ -199,13 +199,15 @@ def adjust_family(comparisons: Sequence[Comparison], correction: str = "holm") -
     """
     if correction not in CORRECTIONS:
         raise ValueError(f"correction must be one of {', '.join(CORRECTIONS)}; got {correction!r}")
-    p_values = np.array([one.p_value for one in comparisons], np.float64)
+    p_values = np.array([comparison.p_value for comparison in comparisons], np.float64)
     tested = max(1, int((~np.isnan(p_values)).sum()))
-    errors, degrees = (np.array([getattr(one, name) for one in comparisons]) for name in ("log_error", "degrees"))
+    errors, degrees = (
+        np.array([getattr(comparison, name) for comparison in comparisons]) for name in ("log_error", "degrees")
+    )
     adjusted, detectable = CORRECTIONS[correction](p_values), detectable_ratios(errors, degrees, tested)
     return [
-        replace(one, p_adjusted=float(p_value), detectable=float(ratio), family=tested)
-        for one, p_value, ratio in zip(comparisons, adjusted, detectable, strict=True)
+        replace(comparison, p_adjusted=float(p_value), detectable=float(ratio), family=tested)
+        for comparison, p_value, ratio in zip(comparisons, adjusted, detectable, strict=True)
     ]
 
 
@@ -274,7 +276,7 @@ def compare_runs(
     for family in [*families, runs_by_slice(runs, None)]:
         parts = [(value, prompt_sums(some)) for value, some in family]
         for measure in POWERS:
-            alone = [one for value, sums in parts for one in compare_pairs(sums, names, pairs, measure, value)]
+            alone = [pair for value, sums in parts for pair in compare_pairs(sums, names, pairs, measure, value)]
             found += adjust_family(alone, correction)
     known = {one.measure for one in found if not math.isnan(one.ratio)}
     return [one for one in found if one.measure in known]
@@ -282,8 +284,10 @@ def compare_runs(
 
 def headline_measure(comparisons: Sequence[Comparison]) -> str:
     """What a verdict is about: tokens per second where these are known of every pair, else the acceptance length."""
-    pairs = {(one.first, one.second) for one in comparisons}
+    pairs = {(comparison.first, comparison.second) for comparison in comparisons}
     timed = {
-        (one.first, one.second) for one in comparisons if one.measure == "tokens_per_s" and not math.isnan(one.ratio)
+        (comparison.first, comparison.second)
+        for comparison in comparisons
+        if comparison.measure == "tokens_per_s" and not math.isnan(comparison.ratio)
     }
     return "tokens_per_s" if timed == pairs else "acceptance_length"

@@ -71,12 +71,12 @@ class RankAgreement:
     @property
     def num_agreeing(self) -> int:
         """Pairs that separate and that the prediction has in the same order."""
-        return sum(one.agrees for one in self.pairs)
+        return sum(pair.agrees for pair in self.pairs)
 
     @property
     def disagreeing(self) -> tuple[PairOrder, ...]:
         """Pairs that separate and that the prediction has the other way round, or level."""
-        return tuple(one for one in self.pairs if not one.agrees)
+        return tuple(pair for pair in self.pairs if not pair.agrees)
 
     def value(self) -> dict[str, object]:
         """The agreement as a JSON value, with the pairs that disagree."""

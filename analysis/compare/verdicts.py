@@ -79,11 +79,11 @@ def standing_sentence(comparisons: Sequence[Comparison], unit: str = "prompt") -
         comparisons: comparisons of that run with each of the others, by one measure, of one family.
         unit: what their intervals are over, in the singular.
     """
-    if len({(one.first, one.measure, one.slice) for one in comparisons}) != 1:
+    if len({(comparison.first, comparison.measure, comparison.slice) for comparison in comparisons}) != 1:
         raise ValueError("expected comparisons of one run with others, by one measure")
     first, ahead = comparisons[0].first, _AHEAD[comparisons[0].measure]
-    better = [one.second for one in comparisons if one.differs and one.ratio < 1]
-    level = [one for one in comparisons if not one.differs]
+    better = [comparison.second for comparison in comparisons if comparison.differs and comparison.ratio < 1]
+    level = [comparison for comparison in comparisons if not comparison.differs]
     if better:
         many = len(better) > 1
         return f"{enumerated(better)} {_plural(ahead) if many else ahead} than {first}"
@@ -100,7 +100,7 @@ def _all_level(level: Sequence[Comparison], unit: str) -> str:
     by_prices = [one.second for one in level if one.differs_by_prompts]
     if not by_prompts:
         return _WITHIN if len(by_prices) == 1 else _WITHIN.replace("difference is", "differences are")
-    limits = [one.detectable for one in by_prompts if not math.isnan(one.detectable)]
+    limits = [prompt.detectable for prompt in by_prompts if not math.isnan(prompt.detectable)]
     up_to = "up to " if len(limits) > 1 else ""
     limit = f"; minimum detectable difference {up_to}{_percent(max(limits))} %" if limits else ""
     more = (
@@ -169,8 +169,8 @@ _LEFT = ("", "difference [95 %]", "ratio [95 %]", _PRICES)
 
 def verdicts_text(comparisons: Sequence[Comparison], by: str | None = None) -> str:
     """A line for each, slices named; above them where one run stands, if all are of the same one."""
-    lines = [f"{_slice(one, by)}{verdict_sentence(one)}." for one in comparisons]
-    if by is None and len(comparisons) > 1 and len({one.first for one in comparisons}) == 1:
+    lines = [f"{_slice(comparison, by)}{verdict_sentence(comparison)}." for comparison in comparisons]
+    if by is None and len(comparisons) > 1 and len({comparison.first for comparison in comparisons}) == 1:
         lines.insert(0, f"{standing_sentence(comparisons)}.")
     return "\n".join(lines)
 
@@ -207,21 +207,21 @@ def shown_comparisons(
         measure: None: tokens per second where they are known of every pair, else acceptance length.
     """
     wanted = measure or headline_measure(comparisons)
-    of_measure = [one for one in comparisons if one.measure == wanted]
+    of_measure = [comparison for comparison in comparisons if comparison.measure == wanted]
     return of_measure, of_measure if len(of_measure) > 1 else comparisons
 
 
 def comparison_cells(comparisons: Sequence[Comparison], by: str | None = None) -> Cells:
     """The cells of the table, a row for each comparison; price intervals only where some are known."""
-    alone = len({(one.first, one.second) for one in comparisons}) == 1
-    rows = [[_place(one, by, alone), *_cells(one)] for one in comparisons]
+    alone = len({(comparison.first, comparison.second) for comparison in comparisons}) == 1
+    rows = [[_place(comparison, by, alone), *_cells(comparison)] for comparison in comparisons]
     shown = [place for place, name in enumerate(_HEADINGS) if name != _PRICES or _has_prices(comparisons)]
     heading, *rows = ([row[place] for place in shown] for row in (_HEADINGS, *rows))
     return Cells([heading], rows, [name in _LEFT for name in heading])
 
 
 def _has_prices(comparisons: Sequence[Comparison]) -> bool:
-    return any(is_known(one.price_interval) for one in comparisons)
+    return any(is_known(comparison.price_interval) for comparison in comparisons)
 
 
 def comparison_notes(comparisons: Sequence[Comparison], correction: str) -> str:
@@ -232,10 +232,10 @@ def comparison_notes(comparisons: Sequence[Comparison], correction: str) -> str:
     ]
     if _has_prices(comparisons):
         lines.append("Prices [95 %]: the ratio by the noise of the latency profile alone, prompts held fixed.")
-    if max(one.family for one in comparisons) > 1:
+    if max(comparison.family for comparison in comparisons) > 1:
         name = {"holm": "Holm", "bh": "Benjamini and Hochberg"}[correction]
         lines.append(f"p is adjusted for the number of comparisons ({name}); the intervals are each comparison's own.")
-    fewest = min(one.prompts for one in comparisons)
+    fewest = min(comparison.prompts for comparison in comparisons)
     if fewest < FEW_PROMPTS:
         lines.append(f"Fewer than {FEW_PROMPTS} prompts: the intervals are rough.")
     return "\n".join(lines)

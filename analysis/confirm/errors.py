@@ -88,14 +88,14 @@ class Staleness:
     def _listed(self) -> str:
         """A few sizes; of many the most frequent, and how far the furthest is."""
         most = sorted(self.sizes, key=lambda one: -one.rounds)[:_MOST_SHOWN]
-        shown = [f"{_signed(one.error)} % ({one.num_drafted} drafted)" for one in self.sizes if one in most]
+        shown = [f"{_signed(size.error)} % ({size.num_drafted} drafted)" for size in self.sizes if size in most]
         more = len(self.sizes) - len(shown)
         rest = f", {more} more sizes up to {_signed(self.worst.error)} % ({self.worst.num_drafted} drafted)"
         return ", ".join(shown) + (rest if more else "")
 
     def to_json(self) -> dict[str, object]:
         """The values of ``simlab confirm --json`` under ``stale``."""
-        return {"plain": self.plain, "channel": self.channel, "rounds": [asdict(one) for one in self.sizes]}
+        return {"plain": self.plain, "channel": self.channel, "rounds": [asdict(size) for size in self.sizes]}
 
 
 def staleness(

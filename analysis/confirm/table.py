@@ -159,7 +159,7 @@ def measured_runs(policies: Sequence[ConfirmedPolicy], results: pl.DataFrame) ->
     """
     ran = results.filter(pl.col("kind") == "measured")
     plain = ran.filter(pl.col("name") == BASELINE)
-    return [PolicyRun(one.policy, _of(ran, one.predicted), plain) for one in policies if _has_speed(one)]
+    return [PolicyRun(policy.policy, _of(ran, policy.predicted), plain) for policy in policies if _has_speed(policy)]
 
 
 def compare_winner(
@@ -172,12 +172,12 @@ def compare_winner(
         results: the same.
         chosen: id of a policy that was chosen on other prompts; where it cannot stand, the fastest does.
     """
-    contenders = [one for one in policies if _has_speed(one) and one.predicted.name != BASELINE]
+    contenders = [policy for policy in policies if _has_speed(policy) and policy.predicted.name != BASELINE]
     if not contenders:
         return None
     first = max(contenders, key=_measured_speed)
-    first = next((one for one in contenders if one.predicted.policy_id == chosen), first)
-    others = [one for one in contenders if one is not first]
+    first = next((contender for contender in contenders if contender.predicted.policy_id == chosen), first)
+    others = [contender for contender in contenders if contender is not first]
     if not others:
         return WinnerComparison(first, (), (), ())
     runs = measured_runs([first, *others], results)
@@ -334,7 +334,7 @@ def machine_speed(policy: str, policy_id: str, tokens: Longs, seconds: Doubles) 
 def machine_table(speeds: Sequence[MachineSpeed], batch: int) -> str:
     """A row per policy."""
     heading = [f"all {batch} texts together", "tokens/s [95 %]"]
-    cells = [[one.policy, _with_interval(one)] for one in speeds]
+    cells = [[speed.policy, _with_interval(speed)] for speed in speeds]
     return aligned([heading, *cells], [True, True])
 
 

@@ -45,7 +45,7 @@ def verdict_text(policies: Sequence[ConfirmedPolicy], won: WinnerComparison | No
         won: None where no policy can have won.
         unit: what intervals are over, in the singular.
     """
-    lines = [line for one in policies for line in _failures(one)]
+    lines = [line for policy in policies for line in _failures(policy)]
     if won is None:
         return "\n".join([*lines, "No policy has both a speed and a text that is the target's."])
     if won.comparisons:
@@ -90,7 +90,7 @@ def _doubt(interval: Interval, unit: str) -> str:
 
 def confirm_table(policies: Sequence[ConfirmedPolicy]) -> str:
     """A row per policy."""
-    cells = [list(heading) for heading in zip(*_HEADINGS, strict=True)] + [_cells(one) for one in policies]
+    cells = [list(heading) for heading in zip(*_HEADINGS, strict=True)] + [_cells(policy) for policy in policies]
     to_left = [first in _LEFT or second.endswith("]") for first, second in _HEADINGS]
     return aligned(cells, to_left)
 
@@ -146,7 +146,7 @@ def _wide(value: float, interval: Interval) -> str:
 
 def stage_table(policies: Sequence[ConfirmedPolicy]) -> str:
     """Milliseconds of each stage per round, predicted and measured; of channels where a policy reads one."""
-    ran = [one for one in policies if one.measured is not None]
+    ran = [policy for policy in policies if policy.measured is not None]
     both = [(stages_per_round(one.predicted), stages_per_round(one.measured)) for one in ran]
     with_channels = any(seconds[STAGES.index(CHANNEL)] > 0 for one in both for seconds in one)
     shown = [stage for stage in STAGES if with_channels or stage != CHANNEL]
@@ -172,9 +172,9 @@ def differences_text(differences: Sequence[Mapping[str, object]]) -> str:
         differences: flat, each with its ``kind`` (text, round, row or channel), ``policy``, ``prompt_id``,
             ``turn`` and what it ``says``.
     """
-    with_channels = any(one["kind"] == "channel" for one in differences)
+    with_channels = any(difference["kind"] == "channel" for difference in differences)
     kinds = ("text", "round", "row", "channel") if with_channels else ("text", "round", "row")
-    counts = [sum(one["kind"] == kind for one in differences) for kind in kinds]
+    counts = [sum(difference["kind"] == kind for difference in differences) for kind in kinds]
     if not differences:
         return "Rounds and rows are those of the trace: no difference."
     telling = sorted(differences, key=lambda one: kinds.index(str(one["kind"])))
@@ -201,7 +201,7 @@ def confirm_notes(
         num_groups: of texts that were served together, where intervals are over these; None: they are over prompts.
     """
     units = "prompts" if num_groups is None else "groups"
-    num = min(one.predicted.prompts for one in policies) if num_groups is None else num_groups
+    num = min(policy.predicted.prompts for policy in policies) if num_groups is None else num_groups
     lines = [
         f"Speeds exclude prefill and begin after token 0; [95 %] over {units}.",
         speedup,
@@ -245,7 +245,7 @@ def prediction_verdict(errors: Sequence[PredictionErrors], first: str | None = N
 
 def error_table(errors: Sequence[PredictionErrors]) -> str:
     """A row per policy, in per cent; empty where nothing was predicted."""
-    known = [one for one in errors if not math.isnan(one.errors["tokens_per_s"].value)]
+    known = [error for error in errors if not math.isnan(error.errors["tokens_per_s"].value)]
     if not known:
         return ""
     # Beside policies that read no channel its part is 0.
@@ -264,12 +264,12 @@ def error_table(errors: Sequence[PredictionErrors]) -> str:
 
 def _noise(errors: Sequence[PredictionErrors]) -> str:
     """How many errors the intervals over prompts and by prices cover; empty where the noise of prices is not known."""
-    known = [one.is_within_noise for one in errors if one.is_within_noise is not None]
+    known = [error.is_within_noise for error in errors if error.is_within_noise is not None]
     return f" Measured within the intervals of prompts and prices: {sum(known)} of {len(known)}." if known else ""
 
 
 def _machine(errors: Sequence[PredictionErrors]) -> str:
-    plain = next((one for one in errors if one.is_plain), None)
+    plain = next((error for error in errors if error.is_plain), None)
     if plain is None or math.isnan(plain.machine):
         return ""
     return f" Tokens/s of autoregressive decoding: predicted {_high_or_low(plain.errors['tokens_per_s'])}."

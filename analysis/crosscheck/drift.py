@@ -90,24 +90,26 @@ def drift_figures(
 
 def _sums(texts: Sequence[ForetoldText]) -> tuple[Doubles, Doubles, Doubles, Doubles]:
     """Tokens and rounds ``[prompts]``, and rounds that reach a position and that keep it ``[prompts, k]``."""
-    names = sorted({one.prompt for one in texts})
+    names = sorted({text.prompt for text in texts})
     k = texts[0].k
     tokens, rounds = np.zeros(len(names)), np.zeros(len(names))
     known, kept = np.zeros((len(names), k)), np.zeros((len(names), k))
-    for one in texts:
-        at = names.index(one.prompt)
-        for root, accepted in one.rounds():
+    for text in texts:
+        at = names.index(text.prompt)
+        for root, accepted in text.rounds():
             rounds[at] += 1
             # Behind the end of the recorded text nothing is known, while an engine counts what it drafts there.
-            known[at, : min(k, len(one) - 1 - root)] += 1
+            known[at, : min(k, len(text) - 1 - root)] += 1
             kept[at, :accepted] += 1
-        tokens[at] += len(one) - 1
+        tokens[at] += len(text) - 1
     return tokens, rounds, known, kept
 
 
 def _own_error(answers: Sequence[EngineAnswer]) -> float:
     """The standard error of the logarithm of the requests' own acceptance length; nan where they do not tell it."""
-    told = [(one.num_tokens - 1, one.num_rounds) for one in answers if one.num_rounds and one.num_tokens > 1]
+    told = [
+        (answer.num_tokens - 1, answer.num_rounds) for answer in answers if answer.num_rounds and answer.num_tokens > 1
+    ]
     if len(told) < 2 or len(told) < len(answers):
         return math.nan
     spread = log_products(np.array(told, np.float64), np.array([[1.0, -1.0]]))

@@ -41,7 +41,9 @@ class ComparedLengths:
 
 def compared_lengths(texts: Sequence[ComparedText]) -> ComparedLengths | None:
     """Both lengths over texts of which the engine told its rounds; None: it told those of none."""
-    told = [one for one in texts if one.num_rounds is not None and one.num_tokens > 1 and one.num_foretold_tokens > 1]
+    told = [
+        text for text in texts if text.num_rounds is not None and text.num_tokens > 1 and text.num_foretold_tokens > 1
+    ]
     if not told:
         return None
     names = sorted({one.text.prompt for one in told})

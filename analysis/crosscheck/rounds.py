@@ -168,4 +168,4 @@ def _difference(text: ForetoldText, root: int, kept: int, foretold: int, ties: T
 
 def all_differences(texts: Sequence[ComparedText]) -> list[tuple[ComparedText, RoundDifference]]:
     """Every round that ended differently, with its text."""
-    return [(text, one) for text in texts for one in text.differences]
+    return [(text, difference) for text in texts for difference in text.differences]

@@ -66,7 +66,7 @@ def counters_text(counters: ServerCounters | None, foretold: ForetoldCounts, why
 def differences_text(texts: Sequence[ComparedText]) -> str:
     """Where texts part, and the first round of each text that ended differently; empty where none does."""
     rows = [["text", "parts at token", "logits apart", "first other round", "kept", "foretold", "nats apart", "rounds"]]
-    some = [one for one in texts if one.parting is not None or one.differences]
+    some = [text for text in texts if text.parting is not None or text.differences]
     for one in some[:MOST_SHOWN]:
         first = one.differences[0] if one.differences else None
         rows.append([
@@ -90,7 +90,7 @@ def crosscheck_notes(level: str, per_round: str, texts: Sequence[ComparedText]) 
     notes = [
         "Acceptance length: tokens a round, bonus token included, without the prefill's token; [95 %] over prompts."
     ]
-    short = sum(one.num_short for one in texts)
+    short = sum(text.num_short for text in texts)
     if short:
         notes.append(
             f"{short:,} rounds drafted fewer tokens than the others and are held against as many: the server cuts "
@@ -106,14 +106,14 @@ def drift_text(figures: Sequence[DriftFigure]) -> str:
     heads = ["figure", "server", "trace", "server over trace, % [95 %]", "p (Holm)", ""]
     rows = [
         [
-            one.name,
-            number(one.measured, 4 if one.name == LENGTH else 3),
-            number(one.foretold, 4 if one.name == LENGTH else 3),
-            f"{100 * (one.ratio - 1):+.1f}{_percent(one.interval)}",
-            "-" if math.isnan(one.p_value) else f"{one.p_value:.2g}",
-            "differs" if one.differs else "",
+            figure.name,
+            number(figure.measured, 4 if figure.name == LENGTH else 3),
+            number(figure.foretold, 4 if figure.name == LENGTH else 3),
+            f"{100 * (figure.ratio - 1):+.1f}{_percent(figure.interval)}",
+            "-" if math.isnan(figure.p_value) else f"{figure.p_value:.2g}",
+            "differs" if figure.differs else "",
         ]
-        for one in figures
+        for figure in figures
     ]
     return aligned([heads, *rows], [True, False, False, True, False, True])
 
@@ -122,7 +122,7 @@ def drift_sentence(figures: Sequence[DriftFigure]) -> str:
     """Whether the traffic is the trace's, in a sentence."""
     if not figures:
         return "The counts tell no acceptance length, so nothing is compared."
-    differing = [one for one in figures if one.differs]
+    differing = [figure for figure in figures if figure.differs]
     length = figures[0]
     if differing:
         which = ", ".join(one.name for one in differing)

@@ -49,9 +49,9 @@ class Verdict:
 
 def level_of(texts: Sequence[ComparedText]) -> str:
     """The finest level at which every text can be compared."""
-    if texts and all(one.num_compared or one.num_foretold == 0 or one.parting == 0 for one in texts):
+    if texts and all(text.num_compared or text.num_foretold == 0 or text.parting == 0 for text in texts):
         return ROUNDS
-    return REQUESTS if texts and all(one.num_rounds is not None for one in texts) else COUNTERS
+    return REQUESTS if texts and all(text.num_rounds is not None for text in texts) else COUNTERS
 
 
 def verdict_of(
@@ -69,7 +69,7 @@ def verdict_of(
         foretold: of these requests.
     """
     level = level_of(texts)
-    parted = [one for one in texts if one.parting is not None]
+    parted = [text for text in texts if text.parting is not None]
     foreign = [one for one in parted if not one.is_tie]
     if foreign:
         first = foreign[0]

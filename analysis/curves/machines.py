@@ -43,7 +43,7 @@ class CurveMachine:
     @property
     def drawn_s(self) -> Doubles:
         """Seconds at the prices of each draw, float64 ``[B, C, n_max + 1]``."""
-        return np.stack([one.costs.seconds for one in self.draws])
+        return np.stack([draw.costs.seconds for draw in self.draws])
 
 
 def curve_machine(cost: CostTable, most: int, halves: Sequence[CostTable] = ()) -> CurveMachine:
@@ -58,6 +58,6 @@ def curve_machine(cost: CostTable, most: int, halves: Sequence[CostTable] = ()) 
         cost.cost_id,
         round_costs(cost, ALL_STAGES, most),
         {CONVEX: round_costs(convex_view(cost), ALL_STAGES, most)},
-        halves=tuple(round_costs(one, ALL_STAGES, most) for one in halves),
+        halves=tuple(round_costs(half, ALL_STAGES, most) for half in halves),
     )
-    return replace(whole, draws=tuple(curve_machine(one, most) for one in cost.draws))
+    return replace(whole, draws=tuple(curve_machine(draw, most) for draw in cost.draws))

@@ -359,7 +359,9 @@ class _Machine:
             return None
         rules = (FIRST, SCAN, *self._machine.draws[0].views, *PRICED)
         sequences, roots = np.unique(np.concatenate(self._sequences), return_counts=True)
-        return DrawnSums(sequences, roots, {rule: np.stack([one.of(rule) for one in self._texts], 1) for rule in rules})
+        return DrawnSums(
+            sequences, roots, {rule: np.stack([text.of(rule) for text in self._texts], 1) for rule in rules}
+        )
 
 
 def write_rows(path: Path, rows: CurveRows, ids: Mapping[str, str | None]) -> None:
@@ -377,7 +379,10 @@ def _where(texts: RecordedTexts, chosen: Longs) -> pl.DataFrame:
     firsts = texts.roots.firsts
     text = np.searchsorted(firsts, chosen, side="right") - 1
     of_text = pl.DataFrame(
-        [(one.prompt.dataset, one.prompt.prompt_id, one.prompt.turn, one.index) for one in texts.sequences],
+        [
+            (sequence.prompt.dataset, sequence.prompt.prompt_id, sequence.prompt.turn, sequence.index)
+            for sequence in texts.sequences
+        ],
         schema={name: SCHEMA[name] for name in ("dataset", "prompt_id", "turn", "sequence")},
         orient="row",
     )

@@ -102,7 +102,7 @@ class CurveSummary:
         first |= {"kept_valley_share": self.kept, **_ends("kept_valley_share", self.kept_interval)}
         first |= {"kept_deep_valley_share": self.kept_deep}
         first |= {"most_maxima": len(self.maxima), "best_fixed_budget": self.budget, "price_tokens_per_s": self.rate}
-        return [first | _rule_row(one) for one in self.rules]
+        return [first | _rule_row(rule) for rule in self.rules]
 
 
 def _rule_row(rule: RuleSummary) -> dict[str, Scalar]:

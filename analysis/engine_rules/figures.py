@@ -229,7 +229,7 @@ def known(value: float) -> float | None:
 
 def prompts_of(texts: RecordedTexts) -> Longs:
     """int64 ``[S]``, the number of each text's prompt; turns and samples of a prompt have one."""
-    names = [(one.prompt.dataset, one.prompt.prompt_id) for one in texts.sequences]
+    names = [(sequence.prompt.dataset, sequence.prompt.prompt_id) for sequence in texts.sequences]
     places = {name: place for place, name in enumerate(dict.fromkeys(names))}
     return np.array([places[name] for name in names], np.int64)
 
@@ -308,7 +308,7 @@ def _position(
     num_prompts = int(prompts.max()) + 1
     columns: Sequence[Doubles] = (np.ones_like(believed), believed, agrees.astype(np.float64))
     sums = np.stack(
-        [np.bincount(prompts[reached], one[reached], minlength=num_prompts) for one in columns], axis=1
+        [np.bincount(prompts[reached], column[reached], minlength=num_prompts) for column in columns], axis=1
     ).astype(np.float64)
     spread = prompt_spread(sums, lambda one: (one[..., 1:2] - one[..., 2:3]) / one[..., :1])
     (interval,) = intervals_of(spread)

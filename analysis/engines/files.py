@@ -134,8 +134,8 @@ def _vllm_bench(path: Path, value: Json) -> MetricsFile:
     rounds = count(value, "spec_decode_num_drafts", where)
     rates = value.get("spec_decode_per_position_acceptance_rates")
     at: tuple[int, ...] | None = None
-    if rounds and isinstance(rates, list) and all(isinstance(one, int | float) for one in rates):
-        at = tuple(round(one * rounds) for one in rates)
+    if rounds and isinstance(rates, list) and all(isinstance(rate, int | float) for rate in rates):
+        at = tuple(round(rate * rounds) for rate in rates)
     counters = ServerCounters(
         num_rounds=rounds,
         num_drafted=count(value, "spec_decode_draft_tokens", where),
@@ -159,15 +159,17 @@ def _records(value: object, deep: int = 4) -> Iterator[Json]:
 
 def _aiperf(path: Path, records: list[Json]) -> MetricsFile:
     where = str(path)
-    answers = tuple(_aiperf_answer(one, where) for one in records)
-    ks = {found for one in records if (found := count(one, "num_spec_tokens", where)) is not None}
-    at = _accepted_at([_histogram(one, where) for one in records])
+    answers = tuple(_aiperf_answer(record, where) for record in records)
+    ks = {found for record in records if (found := count(record, "num_spec_tokens", where)) is not None}
+    at = _accepted_at([_histogram(record, where) for record in records])
     counters = ServerCounters(
-        num_rounds=sum(one.num_rounds or 0 for one in answers),
-        num_drafted=sum(one.num_drafted or 0 for one in answers),
-        num_accepted=sum(one.num_accepted or 0 for one in answers),
+        num_rounds=sum(answer.num_rounds or 0 for answer in answers),
+        num_drafted=sum(answer.num_drafted or 0 for answer in answers),
+        num_accepted=sum(answer.num_accepted or 0 for answer in answers),
         accepted_at=at,
-        num_tokens=sum(one.num_tokens for one in answers) if all(one.num_tokens for one in answers) else None,
+        num_tokens=sum(answer.num_tokens for answer in answers)
+        if all(answer.num_tokens for answer in answers)
+        else None,
         num_requests=len(answers),
     )
     engine = text(records[0], "engine") or ""
@@ -195,8 +197,8 @@ def _histogram(record: Json, where: str) -> dict[int, int]:
 
 
 def _accepted_at(histograms: list[dict[int, int]]) -> tuple[int, ...]:
-    deepest = max((place for one in histograms for place, times in one.items() if times), default=0)
+    deepest = max((place for histogram in histograms for place, times in histogram.items() if times), default=0)
     return tuple(
-        sum(times for one in histograms for accepted, times in one.items() if accepted > place)
+        sum(times for histogram in histograms for accepted, times in histogram.items() if accepted > place)
         for place in range(deepest)
     )

@@ -46,7 +46,7 @@ class Positions:
 
 def chain_positions(parts: Sequence[Roots]) -> list[Positions]:
     """What is known of each position, at all roots whose earlier positions were right and within the text."""
-    found = [_positions(one) for one in parts]
+    found = [_positions(part) for part in parts]
     return [
         Positions(np.concatenate([one.logits for one in same]), np.concatenate([one.right for one in same]))
         for same in zip(*found, strict=True)
@@ -116,16 +116,16 @@ def step_curves(profiles: Sequence[BatchCosts], context: int, drafted: int) -> S
         drafted: of each text, where drafting is read off; it hardly depends on it.
     """
     draft = tuple(
-        (one.batch, float(one.cost.curve("draft", context)[min(drafted, one.cost.most_drafted)]))
-        for one in sorted(profiles, key=lambda one: one.batch)
+        (profile.batch, float(profile.cost.curve("draft", context)[min(drafted, profile.cost.most_drafted)]))
+        for profile in sorted(profiles, key=lambda one: one.batch)
     )
     return StepCurves(draft, _points(profiles, ("verify",), context))
 
 
 def _points(profiles: Sequence[BatchCosts], stages: Sequence[str], context: int) -> Points:
     found: defaultdict[int, list[float]] = defaultdict(list)
-    for one in profiles:
-        seconds = np.sum([one.cost.curve(stage, context) for stage in stages], axis=0)
-        for number in one.node_counts:
-            found[one.batch * (number + 1)].append(float(seconds[number]))
+    for profile in profiles:
+        seconds = np.sum([profile.cost.curve(stage, context) for stage in stages], axis=0)
+        for number in profile.node_counts:
+            found[profile.batch * (number + 1)].append(float(seconds[number]))
     return tuple((tokens, median(found[tokens])) for tokens in sorted(found))

@@ -79,12 +79,12 @@ def _table(summaries: Sequence[Summary], title: str, source: str) -> ExportTable
     return ExportTable(
         heading=tuple((first, second) for first, second, _ in columns),
         to_left=tuple(place == 0 for place in range(len(columns))),
-        cells=tuple(tuple(" ".join(text(one).split()) for _, _, text in columns) for one in summaries),
+        cells=tuple(tuple(" ".join(text(summary).split()) for _, _, text in columns) for summary in summaries),
         title=f"{title}: {summaries[0].prompts} prompts, {summaries[0].sequences} sequences" if title else "",
         source=source,
         notes=(
             *summary_notes(summaries).splitlines(),
-            *([_BOUNDS] if any(one.name.startswith(_BOUND) for one in summaries) else []),
+            *([_BOUNDS] if any(summary.name.startswith(_BOUND) for summary in summaries) else []),
         ),
     )
 
@@ -117,7 +117,7 @@ def _source(part: pl.DataFrame, sized: bool) -> str:
 
 def markdown(tables: Sequence[ExportTable]) -> str:
     """Pipe tables, each followed by its source and notes."""
-    return "\n\n".join(_markdown(one) for one in tables) + "\n"
+    return "\n\n".join(_markdown(table) for table in tables) + "\n"
 
 
 def _markdown(table: ExportTable) -> str:
@@ -133,7 +133,7 @@ def _markdown(table: ExportTable) -> str:
 
 def latex(tables: Sequence[ExportTable]) -> str:
     """``table`` environments with the rules of the package booktabs; source and notes are the caption."""
-    return "% needs \\usepackage{booktabs}\n" + "\n".join(_latex(one) for one in tables)
+    return "% needs \\usepackage{booktabs}\n" + "\n".join(_latex(table) for table in tables)
 
 
 def _latex(table: ExportTable) -> str:

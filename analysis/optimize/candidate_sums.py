@@ -63,7 +63,9 @@ class CandidateSums:
     def beside(self, more: "CandidateSums") -> "CandidateSums":
         """These policies and others on the same prompts."""
         names = ("rounds", "drafted", "seconds")
-        rounds, drafted, seconds = (np.concatenate([getattr(self, one), getattr(more, one)], axis=1) for one in names)
+        rounds, drafted, seconds = (
+            np.concatenate([getattr(self, name), getattr(more, name)], axis=1) for name in names
+        )
         return replace(self, rounds=rounds, drafted=drafted, seconds=seconds)
 
     def same(self, one: int, other: int) -> bool:

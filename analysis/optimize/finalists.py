@@ -282,5 +282,5 @@ def _powers() -> Doubles:
 
 def _least(spreads: Sequence[Spread]) -> Spread:
     """The smallest of each number; with the fewest effective prompts of any."""
-    parts = (np.min([getattr(one, name) for one in spreads], axis=0) for name in Spread.__slots__)
+    parts = (np.min([getattr(spread, name) for spread in spreads], axis=0) for name in Spread.__slots__)
     return Spread(*parts)

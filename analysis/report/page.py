@@ -181,7 +181,7 @@ def _text(text: str) -> str:
 def _list(sentences: Sequence[str]) -> str:
     if not sentences:
         return ""
-    return '<ul class="more">\n' + "\n".join(f"<li>{_text(one)}</li>" for one in sentences) + "\n</ul>"
+    return '<ul class="more">\n' + "\n".join(f"<li>{_text(sentence)}</li>" for sentence in sentences) + "\n</ul>"
 
 
 def _mark(label: TrustLabel) -> str:

@@ -183,13 +183,13 @@ class ReportResults:
         chain = self.chain()
         for one in [*([chain] if chain else []), *self.finalists]:
             found.setdefault(family_of(one), [])
-        for one in self.policies:
-            found[family_of(one)].append(one)
+        for policy in self.policies:
+            found[family_of(policy)].append(policy)
         return [sorted(members, key=lambda one: one.totals.nodes_per_round) for members in found.values()]
 
     def chain(self) -> Summary | None:
         """The longest chain in the table."""
-        chains = [one for one in self.policies if one.name == CHAIN]
+        chains = [policy for policy in self.policies if policy.name == CHAIN]
         return max(chains, key=lambda one: one.totals.nodes_per_round, default=None)
 
     def run(self, summary: Summary, kind: str = "predicted") -> PolicyRun:

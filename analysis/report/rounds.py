@@ -45,8 +45,10 @@ class RoundCounts:
     def add(self, texts: RecordedTexts, rounds: TextRounds) -> None:
         """Count the rounds of some texts."""
         ranks = texts.drafted().true_ranks
-        for one, first, columns in zip(texts.sequences, texts.roots.firsts[:-1], rounds.columns(texts), strict=True):
-            prompt = (one.prompt.dataset, one.prompt.prompt_id)
+        for sequence, first, columns in zip(
+            texts.sequences, texts.roots.firsts[:-1], rounds.columns(texts), strict=True
+        ):
+            prompt = (sequence.prompt.dataset, sequence.prompt.prompt_id)
             accepted = columns.num_accepted
             counts = self.reached.setdefault(prompt, np.zeros(self.depth + 1, np.int64))
             counts += (accepted[:, None] >= np.arange(self.depth + 1)).sum(axis=0)
@@ -99,7 +101,7 @@ def ends_chart(labels: Sequence[str], counts: Sequence[RoundCounts]) -> Chart:
     """Shares of rounds by what ended them."""
     drawn = figure("share of rounds", "", barmode="stack")
     drawn.update_layout(legend={"traceorder": "normal"})
-    shares = [one.ends / max(one.ends.sum(), 1) for one in counts]
+    shares = [count.ends / max(count.ends.sum(), 1) for count in counts]
     for place, name in enumerate(ENDS):
         drawn.add_trace(
             go.Bar(

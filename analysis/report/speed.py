@@ -33,7 +33,7 @@ def policy_table(results: ReportResults, best: Summary | None, speedup: str = SP
     """
     references = [one for one in results.found if one.name == BASELINE]
     chain, bounds = results.chain(), [one for one in results.found if one.name in BOUNDS]
-    ran = [one for one in results.policies if one.policy_id in results.ran]
+    ran = [policy for policy in results.policies if policy.policy_id in results.ran]
     shown = [*references, *([chain] if chain else []), *([best] if best else []), *results.finalists, *ran, *bounds]
     rows = list({(one.policy, one.policy_id): one for one in shown}.values())
     heads = ["policy"]
@@ -44,14 +44,14 @@ def policy_table(results: ReportResults, best: Summary | None, speedup: str = SP
     notes = ["Acceptance length: tokens committed per round, bonus token included, pooled over all rounds."]
     if results.has_speeds:
         notes.append(f"{speedup} Prefill is not in it.")
-        notes.append(PRICES if any(is_known(one.speed.price_interval) for one in rows) else NO_PRICES[rows[0].kind])
+        notes.append(PRICES if any(is_known(row.speed.price_interval) for row in rows) else NO_PRICES[rows[0].kind])
     if bounds:
         notes.append("Rows named hindsight are oracle upper bounds, which know the target's text: no policies.")
     left_out = len(results.policies) - len({one.policy_id for one in (*results.finalists, *ran)})
     if left_out > 0:
         notes.append(f"Of each family the best; {left_out} more policies are in the figure.")
-    strong = frozenset(place for place, one in enumerate(rows) if best is not None and one.policy == best.policy)
-    return Grid(heads, [_cells(results, one) for one in rows], notes, strong)
+    strong = frozenset(place for place, row in enumerate(rows) if best is not None and row.policy == best.policy)
+    return Grid(heads, [_cells(results, row) for row in rows], notes, strong)
 
 
 def _cells(results: ReportResults, summary: Summary) -> list[str]:
@@ -86,8 +86,8 @@ def speed_chart(results: ReportResults) -> Chart:
         _add_family(found, members, place, has_speeds)
     if results.ran and has_speeds:
         for place, members in enumerate(results.families):
-            _add_measured(found, [one for one in members if one.policy_id in results.ran], results, place)
-    sizes = [one.totals.nodes_per_round for one in results.policies]
+            _add_measured(found, [member for member in members if member.policy_id in results.ran], results, place)
+    sizes = [policy.totals.nodes_per_round for policy in results.policies]
     if sizes and max(sizes) > 4 * max(min(sizes), 1):
         found.update_xaxes(type="log", tickvals=[1, 2, 4, 8, 16, 32, 64, 128, 256, 512], tickformat="d")
     caption = "Mean over rounds; of a fixed budget it is the budget. Bands and bars are 95 % intervals over prompts."
@@ -107,11 +107,14 @@ def _value(summary: Summary, has_speeds: bool) -> tuple[float, Interval]:
 
 def _add_family(figure: go.Figure, members: Sequence[Summary], place: int, has_speeds: bool) -> None:
     name = family_label(members)
-    x = [one.totals.nodes_per_round for one in members]
-    values = [_value(one, has_speeds) for one in members]
+    x = [member.totals.nodes_per_round for member in members]
+    values = [_value(member, has_speeds) for member in members]
     y = [value for value, _ in values]
     low, high = [one.low for _, one in values], [one.high for _, one in values]
-    hover = [f"{one.policy}<br>%{{y:.2f}} at %{{x:.1f}} drafted{_both_intervals(one, has_speeds)}" for one in members]
+    hover = [
+        f"{member.policy}<br>%{{y:.2f}} at %{{x:.1f}} drafted{_both_intervals(member, has_speeds)}"
+        for member in members
+    ]
     if len(members) > 2:
         if not any(map(math.isnan, low)):
             figure.add_trace(band(x, low, high, place, name))
@@ -137,7 +140,7 @@ def _both_intervals(summary: Summary, has_speeds: bool) -> str:
 def _add_measured(figure: go.Figure, members: Sequence[Summary], results: ReportResults, place: int) -> None:
     if not members:
         return
-    ran = [results.ran[one.policy_id] for one in members]
+    ran = [results.ran[member.policy_id] for member in members]
     y = [one.speed.speedup for one in ran]
     figure.add_trace(
         go.Scatter(
@@ -246,7 +249,9 @@ def stage_table(results: ReportResults, shown: Sequence[Summary]) -> Grid | None
 def _shown_stages(shown: Sequence[Summary], results: ReportResults) -> list[int]:
     """The places of the stages that are shown: all, but for channels that no policy reads."""
     summaries = [*shown, *(results.ran.get(one.policy_id) for one in shown)]
-    seconds = [one.speed.seconds for one in summaries if one is not None and one.speed.seconds is not None]
+    seconds = [
+        summary.speed.seconds for summary in summaries if summary is not None and summary.speed.seconds is not None
+    ]
     with_channels = any(one.channel_s > 0 for one in seconds)
     return [place for place, name in enumerate(STAGE_COLUMNS) if with_channels or name != "channel_s"]
 

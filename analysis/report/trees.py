@@ -55,7 +55,7 @@ class TreeCollector:
         places = sorted({position for found in own for position in found})
         found: list[dict[str, object]] = []
         for shown, starts in zip(self._policies, own, strict=True):
-            trees = {at: one.tree for at, one in starts.items()}
+            trees = {at: start.tree for at, start in starts.items()}
             draft = draft_source(shown.policy.needs, recorded)
             if _forgets(shown.policy, recorded):
                 further = [at for at in places if at not in trees]
@@ -78,7 +78,7 @@ class TreeCollector:
     def values(self) -> Mapping[str, object]:
         """Everything that was collected."""
         return {
-            "policies": [one.label for one in self._policies],
+            "policies": [policy.label for policy in self._policies],
             "tokens": [self._text(token) for token in self._places],
             "texts": self._texts,
             "words": self._decode is not None,

@@ -52,7 +52,7 @@ def verdict_of(results: ReportResults, choice: VerdictChoice) -> ReportVerdict:
     """
     if not results.finalists:
         return ReportVerdict(None, "Nothing to compare: there is no policy beside autoregressive decoding.", ())
-    named = [one for one in results.policies if one.policy == choice.policy]
+    named = [policy for policy in results.policies if policy.policy == choice.policy]
     best = named[0] if named else results.finalists[0]
     runs = [results.run(one) for one in (best, *_others(results, best))]
     standing = judge_finalists([runs], TOKENS_PER_S if results.has_speeds else ACCEPTANCE_LENGTH)
@@ -75,14 +75,16 @@ def _others(results: ReportResults, best: Summary) -> list[Summary]:
     """
     chain = results.chain()
     references = [*([] if chain is None else [chain]), *(one for one in results.found if one.name == BASELINE)]
-    left_out = {best.policy_id, *(one.policy_id for one in references)}
+    left_out = {best.policy_id, *(reference.policy_id for reference in references)}
     own = _sums(results, best)
     rivals = [
-        one
-        for one in results.finalists
-        if one.policy_id not in left_out and family_of(one) != family_of(best) and not own.equals(_sums(results, one))
+        finalist
+        for finalist in results.finalists
+        if finalist.policy_id not in left_out
+        and family_of(finalist) != family_of(best)
+        and not own.equals(_sums(results, finalist))
     ]
-    return [*rivals[:MOST_RIVALS], *(one for one in references if one.policy_id != best.policy_id)]
+    return [*rivals[:MOST_RIVALS], *(reference for reference in references if reference.policy_id != best.policy_id)]
 
 
 def _sums(results: ReportResults, summary: Summary) -> pl.DataFrame:
@@ -102,7 +104,7 @@ def _headline(results: ReportResults, best: Summary, choice: VerdictChoice) -> s
 
 def _standing(standing: FinalistVerdict) -> list[str]:
     """Where the best stands among the others, as a sentence of its own."""
-    if not any(one.is_known for one in standing.comparisons):
+    if not any(comparison.is_known for comparison in standing.comparisons):
         return []
     text = standing.verdict
     return [f"{text[0].upper()}{text[1:]}" if text.startswith("no ") else text]

@@ -35,7 +35,7 @@ class RoundSums:
     @staticmethod
     def joined(parts: "Sequence[RoundSums]") -> "RoundSums":
         """One policy on different prompts, one behind the other."""
-        return replace(parts[0], sums=np.concatenate([one.sums for one in parts]))
+        return replace(parts[0], sums=np.concatenate([part.sums for part in parts]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,9 +56,9 @@ class ScoredRounds:
     def joined(parts: "Sequence[ScoredRounds]") -> "ScoredRounds":
         """The rounds of all of them on different prompts, one behind the other."""
         return ScoredRounds(
-            RoundSums.joined([one.chain for one in parts]),
-            tuple(map(RoundSums.joined, zip(*(one.policies for one in parts), strict=True))),
-            tuple(map(RoundSums.joined, zip(*(one.bounds for one in parts), strict=True))),
+            RoundSums.joined([part.chain for part in parts]),
+            tuple(map(RoundSums.joined, zip(*(part.policies for part in parts), strict=True))),
+            tuple(map(RoundSums.joined, zip(*(part.bounds for part in parts), strict=True))),
         )
 
     def take(self, prompts: Longs) -> "ScoredRounds":
@@ -187,7 +187,7 @@ def _closed(runs: Sequence[RoundSums], below: int) -> tuple[list[float], float, 
 
     The same prompts are drawn for all three.
     """
-    sums = np.concatenate([one.sums[:, [COMMITTED, below]] for one in runs], axis=1)
+    sums = np.concatenate([run.sums[:, [COMMITTED, below]] for run in runs], axis=1)
 
     def figures(some: Doubles) -> Doubles:
         rates = some[..., 0::2] / some[..., 1::2]

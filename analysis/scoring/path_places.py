@@ -31,11 +31,11 @@ class OrderPlaces:
     @staticmethod
     def joined(parts: "Sequence[OrderPlaces]") -> "OrderPlaces":
         """One order at different roots, one behind the other."""
-        expected = [one.expected for one in parts if one.expected is not None]
+        expected = [part.expected for part in parts if part.expected is not None]
         return OrderPlaces(
             parts[0].label,
-            np.concatenate([one.insertions for one in parts]),
-            np.concatenate([one.available for one in parts]),
+            np.concatenate([part.insertions for part in parts]),
+            np.concatenate([part.available for part in parts]),
             np.concatenate(expected) if expected else None,
         )
 
@@ -63,14 +63,14 @@ class TruePlaces:
     @staticmethod
     def joined(parts: "Sequence[TruePlaces]") -> "TruePlaces":
         """Places at the roots of different prompts, one behind the other."""
-        first = np.cumsum([0, *(one.num_prompts for one in parts)])
+        first = np.cumsum([0, *(part.num_prompts for part in parts)])
         return TruePlaces(
             most=parts[0].most,
             caps=parts[0].caps,
             num_prompts=int(first[-1]),
-            prompts=np.concatenate([one.prompts + before for one, before in zip(parts, first, strict=False)]),
-            left=np.concatenate([one.left for one in parts]),
-            orders=tuple(map(OrderPlaces.joined, zip(*(one.orders for one in parts), strict=True))),
+            prompts=np.concatenate([part.prompts + before for part, before in zip(parts, first, strict=False)]),
+            left=np.concatenate([part.left for part in parts]),
+            orders=tuple(map(OrderPlaces.joined, zip(*(part.orders for part in parts), strict=True))),
         )
 
     def take(self, prompts: Longs) -> "TruePlaces":
@@ -80,12 +80,12 @@ class TruePlaces:
         kept = np.flatnonzero(number[self.prompts] >= 0)
         orders = tuple(
             OrderPlaces(
-                one.label,
-                one.insertions[kept],
-                one.available[kept],
-                None if one.expected is None else one.expected[kept],
+                order.label,
+                order.insertions[kept],
+                order.available[kept],
+                None if order.expected is None else order.expected[kept],
             )
-            for one in self.orders
+            for order in self.orders
         )
         return TruePlaces(
             most=self.most,
@@ -188,8 +188,8 @@ def path_coverage(places: TruePlaces, order: OrderPlaces) -> list[Coverage]:
 
 def order_figures(places: TruePlaces) -> list[OrderFigures]:
     """Figures of each order of nodes, all at the same roots."""
-    shared = np.logical_and.reduce([one.insertions <= places.most for one in places.orders])
-    return [_figures(places, one, shared) for one in places.orders]
+    shared = np.logical_and.reduce([order.insertions <= places.most for order in places.orders])
+    return [_figures(places, order, shared) for order in places.orders]
 
 
 def _figures(places: TruePlaces, order: OrderPlaces, shared: Bools) -> OrderFigures:
@@ -210,8 +210,8 @@ def _figures(places: TruePlaces, order: OrderPlaces, shared: Bools) -> OrderFigu
             prompt_spread(_by_prompt(places.prompts[whole], [there, promised - there], places.num_prompts), ratios)
             for there, promised in zip(accepted.T, order.expected[whole].T, strict=True)
         ]
-        overstated = tuple(float(one.whole[0]) for one in spreads)
-        intervals = tuple(intervals_of(one)[0] for one in spreads)
+        overstated = tuple(float(spread.whole[0]) for spread in spreads)
+        intervals = tuple(intervals_of(spread)[0] for spread in spreads)
     return OrderFigures(
         order=order.label,
         auc=float(auc.whole[0]),
@@ -243,7 +243,7 @@ def root_areas(order: OrderPlaces, most: int) -> tuple[Bools, Doubles]:
 
 def _by_prompt(prompts: Longs, columns: Sequence[Doubles | Bools | Longs], num_prompts: int) -> Doubles:
     """float64 ``[P, C]``, sums over roots."""
-    sums = [np.bincount(prompts, weights=np.asarray(one, np.float64), minlength=num_prompts) for one in columns]
+    sums = [np.bincount(prompts, weights=np.asarray(column, np.float64), minlength=num_prompts) for column in columns]
     return np.stack(sums, axis=1).astype(np.float64)
 
 

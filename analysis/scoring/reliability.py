@@ -55,7 +55,7 @@ class ScoredEdges:
     @staticmethod
     def joined(parts: "Sequence[ScoredEdges]") -> "ScoredEdges":
         """One edge model over different prompts, one behind the other."""
-        sums = EdgeSums(*map(np.concatenate, zip(*(one.sums for one in parts), strict=True)))
+        sums = EdgeSums(*map(np.concatenate, zip(*(part.sums for part in parts), strict=True)))
         return replace(parts[0], sums=sums)
 
     @property

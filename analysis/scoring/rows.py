@@ -73,7 +73,7 @@ def order_rows(scored: Scoring) -> list[Row]:
     if scored.places is None:
         return []
     caps = scored.places.caps
-    return [_order_row(one, caps) for one in order_figures(scored.places)]
+    return [_order_row(figure, caps) for figure in order_figures(scored.places)]
 
 
 def coverage_rows(scored: Scoring) -> list[Row]:
@@ -86,7 +86,7 @@ def coverage_rows(scored: Scoring) -> list[Row]:
 
 def policy_rows(scored: Scoring) -> list[Row]:
     """A row for each policy."""
-    return [_policy_row(one) for one in policy_figures(scored.rounds)]
+    return [_policy_row(figure) for figure in policy_figures(scored.rounds)]
 
 
 def with_slice(rows: Iterable[Row], value: str | None) -> list[Row]:

@@ -124,7 +124,7 @@ class RunTally:
 
     def add(self, texts: RecordedTexts, prompts: Longs) -> None:
         """Some more texts; int64 ``[S]``, the prompt of each."""
-        found = [list(rounds(self._policy, one)) for one in texts.sequences]
+        found = [list(rounds(self._policy, sequence)) for sequence in texts.sequences]
         columns = rounds_of_texts([columns_of(one) for one in found], texts)
         cost = None if self._cost is None else self._cost.charged(self._policy)
         own = _sums(sums_of_policy(self._policy, columns, texts, cost))
@@ -168,8 +168,8 @@ class Scoring:
     def take(self, prompts: Longs) -> "Scoring":
         """Everything scored on some prompts, int64 places of them."""
         return Scoring(
-            tuple(self.prompts[one] for one in prompts),
-            tuple(one.take(prompts) for one in self.edges),
+            tuple(self.prompts[prompt] for prompt in prompts),
+            tuple(edge.take(prompts) for edge in self.edges),
             None if self.places is None else self.places.take(prompts),
             self.rounds.take(prompts),
         )
@@ -178,12 +178,12 @@ class Scoring:
     def joined(parts: "Sequence[Scoring]") -> "Scoring":
         """Scorings of different prompts under the same policies and limits, one behind the other."""
         first = parts[0]
-        places = [one.places for one in parts if one.places is not None]
+        places = [part.places for part in parts if part.places is not None]
         return Scoring(
-            tuple(prompt for one in parts for prompt in one.prompts),
-            tuple(map(ScoredEdges.joined, zip(*(one.edges for one in parts), strict=True))),
+            tuple(prompt for part in parts for prompt in part.prompts),
+            tuple(map(ScoredEdges.joined, zip(*(part.edges for part in parts), strict=True))),
             None if first.places is None else TruePlaces.joined(places),
-            ScoredRounds.joined([one.rounds for one in parts]),
+            ScoredRounds.joined([part.rounds for part in parts]),
         )
 
     def by_dataset(self) -> "list[tuple[str, Scoring]]":
@@ -231,17 +231,19 @@ def score_trace(
     edges = [EdgeTally(label, one, limits.width, num) for label, one in _edge_models(orders, limits.width)]
     places = PlaceTally(orders, limits.most, limits.caps, num)
     runs = [RunTally("chain", Chain(), cost, num)]
-    channels = tuple(dict.fromkeys(need for one in policies for need in one.policy.needs.scored))
-    runs += [RunTally(one.label, one.policy, cost, num, channels) for one in policies]
+    channels = tuple(dict.fromkeys(need for policy in policies for need in policy.policy.needs.scored))
+    runs += [RunTally(policy.label, policy.policy, cost, num, channels) for policy in policies]
     tallies: list[EdgeTally | PlaceTally | RunTally] = [*edges, places, *runs]
     for part in texts:
-        of_texts = np.array([number[one.prompt.dataset, one.prompt.prompt_id] for one in part.sequences], np.int64)
+        of_texts = np.array(
+            [number[sequence.prompt.dataset, sequence.prompt.prompt_id] for sequence in part.sequences], np.int64
+        )
         for tally in tallies:
             tally.add(part, of_texts)
         advance(len(part.roots.places))
-    (chain, _), *found = (one.scored() for one in runs)
+    (chain, _), *found = (run.scored() for run in runs)
     rounds = ScoredRounds(chain, tuple(own for own, _ in found), tuple(bound for _, bound in found))
-    return Scoring(tuple(prompts), tuple(one.scored() for one in edges), places.scored() if orders else None, rounds)
+    return Scoring(tuple(prompts), tuple(edge.scored() for edge in edges), places.scored() if orders else None, rounds)
 
 
 def without_budget(label: str) -> str:
@@ -256,10 +258,10 @@ def without_budget(label: str) -> str:
 def _orders(policies: Sequence[NamedPolicy]) -> list[tuple[str, NodeOrder]]:
     """Each order once, by a short label where no other order has the same."""
     found: dict[str, tuple[str, NodeOrder]] = {}
-    for one in policies:
-        order = order_of(one.policy)
+    for policy in policies:
+        order = order_of(policy.policy)
         if order is not None:
-            found.setdefault(order.key, (one.label, order))
+            found.setdefault(order.key, (policy.label, order))
     short = [without_budget(label) for label, _ in found.values()]
     return [
         (name if short.count(name) == 1 else label, order)

@@ -256,7 +256,7 @@ def scoring_text(scored: Scoring, heading: str = "") -> str:
     """
     few = len(scored.prompts) < FEW_PROMPTS
     parts = [f"{heading}: {len(scored.prompts)} prompts" if heading else ""]
-    parts += [_edges(scored.edges), *(_first_candidates(one) for one in scored.edges)] if scored.edges else []
+    parts += [_edges(scored.edges), *(_first_candidates(edge) for edge in scored.edges)] if scored.edges else []
     parts += [] if scored.places is None else [_orders(scored), _coverage(scored)]
     policies = policy_figures(scored.rounds)
     parts += [
@@ -320,7 +320,7 @@ def _first_candidates(model: ScoredEdges) -> str:
     """Expected and true by depth, of first candidates, and by rank."""
     cells = [["", *(f"{place}: {text}" for place in (ON_SPINE, OFF_SPINE) for text in _THREE)]]
     rows = [(f"rank 0, depth {one}", one, RANK_CLASSES[0]) for one in _DEPTHS]
-    for name, depth, rank in [*rows, *((f"rank {one}", None, one) for one in RANK_CLASSES)]:
+    for name, depth, rank in [*rows, *((f"rank {class_}", None, class_) for class_ in RANK_CLASSES)]:
         found = [calibration(model, EdgeSlice(place, depth, rank)) for place in (ON_SPINE, OFF_SPINE)]
         if any(found):
             cells.append([name, *(text for one in found for text in _three(one))])

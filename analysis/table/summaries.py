@@ -120,9 +120,9 @@ def acceptance_of(texts: Iterable[tuple[Prompt, RoundColumns]]) -> Acceptance:
     if not counts:
         raise SimlabError("the texts hold no rounds, so there are no acceptance rates to write; take a longer trace")
     whole = np.zeros(0, np.int64)
-    for one in counts.values():
-        whole = _added(whole, one)
-    by_dataset = {dataset: LengthCounts(tuple(one.tolist())) for dataset, one in counts.items()}
+    for count in counts.values():
+        whole = _added(whole, count)
+    by_dataset = {dataset: LengthCounts(tuple(count.tolist())) for dataset, count in counts.items()}
     committed, passes = np.stack([prompts[key] for key in sorted(prompts)], axis=1)
     interval = ratio_interval(committed, passes)
     return Acceptance(LengthCounts(tuple(whole.tolist())), interval, by_dataset, float(np.mean(means)), clipped)

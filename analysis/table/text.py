@@ -77,7 +77,7 @@ def summary_cells(summaries: Sequence[Summary]) -> Cells:
     columns = table_columns(summaries)
     return Cells(
         headings=([first for first, _, _ in columns], [second for _, second, _ in columns]),
-        rows=[[text(one) for _, _, text in columns] for one in summaries],
+        rows=[[text(summary) for _, _, text in columns] for summary in summaries],
         to_left=[first in _LEFT for first, _, _ in columns],
     )
 
@@ -89,7 +89,7 @@ def table_columns(summaries: Sequence[Summary]) -> tuple[Column, ...]:
 
 def has_speeds(summaries: Sequence[Summary]) -> bool:
     """Whether the seconds of any of these policies are known."""
-    return any(one.speed.seconds is not None for one in summaries)
+    return any(summary.speed.seconds is not None for summary in summaries)
 
 
 def summary_blocks(slices: Sequence[Summary], whole: Sequence[Summary], by: str) -> str:
@@ -115,8 +115,8 @@ def summary_notes(summaries: Sequence[Summary], without_speeds: str = NO_SPEEDS,
         without_speeds: why there are no speeds, where there are none.
         speedup: what speedups are over, in a sentence.
     """
-    fewest, kind = min(one.prompts for one in summaries), summaries[0].kind
-    prices = PRICES if any(is_known(one.speed.price_interval) for one in summaries) else NO_PRICES[kind]
+    fewest, kind = min(summary.prompts for summary in summaries), summaries[0].kind
+    prices = PRICES if any(is_known(summary.speed.price_interval) for summary in summaries) else NO_PRICES[kind]
     lines = [NOTES, MACRO, *((SPEEDS[kind], speedup, prices) if has_speeds(summaries) else (without_speeds,))]
     if fewest < FEW_PROMPTS:
         lines.append(f"Fewer than {FEW_PROMPTS} prompts in a table: its intervals are rough.")

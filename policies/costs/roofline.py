@@ -251,7 +251,7 @@ class Roofline:
 
     def __post_init__(self) -> None:
         constants = (self.byte_s, self.memory_s, self.flop_s, self.compute_s)
-        if not all(0 <= one < float("inf") for one in constants) or not any(constants):
+        if not all(0 <= constant < float("inf") for constant in constants) or not any(constants):
             raise ValueError(f"the constants of a roofline must be at least 0, and one above; got {constants}")
 
     def seconds(self, contexts: Doubles, tokens: Doubles) -> Doubles:
@@ -378,7 +378,7 @@ def fit_larger_of_two(x: Doubles, y: Doubles, values: Doubles, sigma: Doubles) -
         return float(np.square((np.maximum(a * x + b, c * y + d) - values) / sigma).sum())
 
     starts = _lines_of_splits(x, y, values, 1.0 / sigma**2)
-    sums = np.array([squares(one) for one in starts])
+    sums = np.array([squares(start) for start in starts])
     best, least = starts[sums.argmin()], sums.min()
     for place in _distinct(sums)[:NUM_STARTS]:
         end = minimize(squares, starts[place], method="Nelder-Mead", bounds=[(0.0, None)] * 4, options=_DOWNHILL)

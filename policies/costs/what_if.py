@@ -129,7 +129,7 @@ def what_if(cost: CostTable, change: WhatIf) -> CostTable:
     """
     if not change.label:
         return cost
-    draws = () if change.convex else tuple(_changed(one, change) for one in cost.draws)
+    draws = () if change.convex else tuple(_changed(draw, change) for draw in cost.draws)
     changed = replace(_changed(cost, change), draws=draws)
     return replace(changed, seconds=convex_view(changed).seconds) if change.convex else changed
 
@@ -145,7 +145,7 @@ def _changed(cost: CostTable, change: WhatIf) -> CostTable:
     seconds[PLAIN] = seconds[PLAIN] + more
     # Result rows, tables and comparisons name a machine by its id alone, so the id says that there is none.
     what = {"cost": cost.cost_id, "what_if": change.label, "rules": _RULES}
-    channels = {name: one.times(factors.get(CHANNEL, 1.0)) for name, one in cost.channels.items()}
+    channels = {name: channel.times(factors.get(CHANNEL, 1.0)) for name, channel in cost.channels.items()}
     what_if_id = f"{WHAT_IF}{content_id(what)}"
     return CostTable(what_if_id, cost.contexts, seconds, channels=channels, is_example=cost.is_example)
 

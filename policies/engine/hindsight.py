@@ -178,5 +178,5 @@ def _best_routes(accepted: Longs, seconds: Doubles, firsts: Longs) -> Ints:
 
 def without_catch_up(cost: CostTable) -> CostTable:
     """Prices at which a drafter that missed some of the text reads it in no time."""
-    channels = {name: one for name, one in cost.channels.items() if caught_up(name) is None}
-    return replace(cost, channels=channels, draws=tuple(without_catch_up(one) for one in cost.draws))
+    channels = {name: channel for name, channel in cost.channels.items() if caught_up(name) is None}
+    return replace(cost, channels=channels, draws=tuple(without_catch_up(draw) for draw in cost.draws))

@@ -95,7 +95,7 @@ def served_sums(policy: AnyPolicy, texts: RecordedTexts, batch: int, cost: CostT
         cost = cost.charged(policy)
         sums.seconds[0] = served.seconds(texts, cost, paid)
     if cost is not None and cost.draws:
-        sums.draws_s[0] = np.stack([served.seconds(texts, one, paid).sum(axis=1) for one in cost.draws], axis=-1)
+        sums.draws_s[0] = np.stack([served.seconds(texts, draw, paid).sum(axis=1) for draw in cost.draws], axis=-1)
     return sums
 
 

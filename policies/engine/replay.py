@@ -252,10 +252,12 @@ class Replay:
     def __init__(self, priced: Sequence[PricedPolicy]) -> None:
         self._priced = [(policy, None if cost is None else cost.charged(policy)) for policy, cost in priced]
         compositions = {place: composition_of(policy) for place, (policy, _) in enumerate(self._priced)}
-        self._composed = {place: one for place, one in compositions.items() if one is not None}
+        self._composed = {place: composition for place, composition in compositions.items() if composition is not None}
         routed = {place: policy for place, (policy, _) in enumerate(self._priced) if isinstance(policy, RoutedPolicy)}
         self._routed = {place: one for place, one in routed.items() if can_walk(one)}
-        self._loose = [place for place, one in compositions.items() if one is None and place not in self._routed]
+        self._loose = [
+            place for place, composition in compositions.items() if composition is None and place not in self._routed
+        ]
         by_order: dict[str, dict[int, Composition]] = {}
         for place, one in self._composed.items():
             by_order.setdefault(one.order.key, {})[place] = one
@@ -416,4 +418,4 @@ def _one_by_one(policy: AnyPolicy, texts: RecordedTexts) -> TextRounds:
     if is_plain_decoding(policy):
         everything = np.arange(len(texts.roots.places))
         return TextRounds(everything, np.zeros_like(everything), np.zeros_like(everything), texts.roots.firsts[1:])
-    return rounds_of_texts((columns_of(rounds(policy, one)) for one in texts.sequences), texts)
+    return rounds_of_texts((columns_of(rounds(policy, sequence)) for sequence in texts.sequences), texts)

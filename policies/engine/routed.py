@@ -96,7 +96,7 @@ def catch_ups(
         missed = missed_tokens(np.isin(played.routes, using), committed, played.ends)
         late = np.flatnonzero(missed)
         contexts, tables = texts.contexts[played.roots[late]], (cost, *cost.draws)
-        seconds = [_seconds(one.channels[name], one.contexts, missed[late], contexts) for one in tables]
+        seconds = [_seconds(table.channels[name], table.contexts, missed[late], contexts) for table in tables]
         sums = np.stack([np.bincount(of_text[late], each, num_texts) for each in seconds], axis=-1).astype(np.float64)
         yield "draft" if drafter == DRAFTER else "channel", sums[:, 0], sums[:, 1:]
 

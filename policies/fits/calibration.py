@@ -129,8 +129,8 @@ def add_edges(counts: EdgeCounts, rows: DraftRows, top_k: int) -> None:
 def total_edge_counts(parts: Sequence[EdgeCounts]) -> EdgeCounts:
     """The edges of several parts of a trace, at least one."""
     return EdgeCounts(
-        np.stack([one.numbers for one in parts]).sum(axis=0),
-        np.stack([one.hits for one in parts]).sum(axis=0),
+        np.stack([part.numbers for part in parts]).sum(axis=0),
+        np.stack([part.hits for part in parts]).sum(axis=0),
     )
 
 
@@ -211,7 +211,7 @@ def _by_prob(probs: Doubles, numbers: Longs, hits: Longs) -> Doubles:
     """float64 ``[3, bins]``: candidates, their predicted probabilities and their hits, summed by probability."""
     places = np.minimum((probs * _NUM_ECE_BINS).astype(np.int64), _NUM_ECE_BINS - 1).ravel()
     columns = (numbers.ravel(), (numbers * probs).ravel(), hits.ravel())
-    sums = [np.bincount(places, weights=one, minlength=_NUM_ECE_BINS).astype(np.float64) for one in columns]
+    sums = [np.bincount(places, weights=column, minlength=_NUM_ECE_BINS).astype(np.float64) for column in columns]
     return np.stack(sums)
 
 

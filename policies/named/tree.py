@@ -182,7 +182,7 @@ class Tree(Composed):
         """Refuse a setting that no chosen part reads."""
         read = {*EDGES[self.edges], *ORDERS[self.order][1], *RULES[self.rule]}
         readers, chosen = _readers(), f"edges={self.edges},order={self.order},rule={self.rule}"
-        for name in (one.name for one in fields(self) if getattr(self, one.name) != one.default):
+        for name in (field.name for field in fields(self) if getattr(self, field.name) != field.default):
             if name in readers and name not in read:
                 raise ValueError(f"{name} is read with {' or '.join(readers[name])} alone; got {chosen}")
             if name in _NGRAM and self.ngram_weight == 0:

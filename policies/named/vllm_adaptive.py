@@ -103,7 +103,7 @@ class AdaptiveVerification(ReadsFallingPaths):
     def seconds(self, num_texts: int, depth: int) -> Doubles:
         """The profile, float64 ``[S * (D + 1) + 1]``: seconds of passes by tokens; the drafter's take the same each."""
         table = stepped_seconds if self.padded else rising_seconds
-        verify = tuple(one for one in self.stages if one != "draft")
+        verify = tuple(stage for stage in self.stages if stage != "draft")
         found = table(self.cost, verify, num_texts, depth, self.context)
         if "draft" in self.stages:
             found = found + rising_seconds(self.cost, ("draft",), num_texts, depth, self.context)[-1]

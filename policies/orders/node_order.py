@@ -110,7 +110,7 @@ class StagedOrder(NodeOrder, Protocol):
 def layer_by_roots(order: NodeOrder, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
     """The layer of any order, root by root: what its own faster way must give."""
     depths = [texts.roots.counts.shape[1], *(need.deepest or 0 for need in order.needs.channels)]
-    depths += [one.depth for one in texts.channels.values() if isinstance(one, BranchRows)]
+    depths += [channel.depth for channel in texts.channels.values() if isinstance(channel, BranchRows)]
     layer, place = empty_layer(texts.roots, most, with_scores, max(depths)), 0
     for recorded in texts.sequences:
         source, text = draft_source(order.needs, recorded), recorded.text

@@ -75,7 +75,7 @@ class PolicyInfo:
     @property
     def settings(self) -> tuple[str, ...]:
         """Each setting as ``name: type`` or ``name: type = default``."""
-        return tuple(str(one) for one in self.fields)
+        return tuple(str(field) for field in self.fields)
 
 
 def describe_policies(names: Sequence[str] = ()) -> list[PolicyInfo]:
@@ -94,7 +94,7 @@ def describe(name: str, policy: PolicyClass) -> PolicyInfo:
         name,
         summary,
         tuple(details),
-        tuple(_setting(one) for one in _fields(policy)),
+        tuple(_setting(field) for field in _fields(policy)),
         reads=_said(policy, "reads") or _reads_of_needs(policy),
         source=_said(policy, "source") or "unpublished",
         exactness=_said(policy, "exactness") or "not stated",
@@ -145,7 +145,7 @@ def _said(policy: object, name: str) -> str:
 
 
 def _fields(policy: object) -> "list[dataclasses.Field[object]]":
-    return [one for one in dataclasses.fields(policy) if one.init] if dataclasses.is_dataclass(policy) else []
+    return [field for field in dataclasses.fields(policy) if field.init] if dataclasses.is_dataclass(policy) else []
 
 
 def _setting(field: "dataclasses.Field[object]") -> SettingInfo:
@@ -173,4 +173,6 @@ def _reads_of_needs(policy: PolicyClass) -> str:
         return "nothing; no drafter is run"
     ranks = "every kept candidate" if needs.top_k is None else f"the first {needs.top_k} candidates at each depth"
     entropies = ["the drafter's entropy at each depth"] * needs.entropies
-    return "; ".join([ranks, *entropies, *(f"the channel {one.name} ({one.kind})" for one in needs.channels)])
+    return "; ".join(
+        [ranks, *entropies, *(f"the channel {channel.name} ({channel.kind})" for channel in needs.channels)]
+    )

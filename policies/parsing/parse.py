@@ -192,12 +192,14 @@ def _point(source: _Source, hints: Mapping[str, object], typed: dict[str, str], 
         made = source.make(**given)
         if isinstance(made, FitsItsTrace):
             fitted = made.fitted(artefacts)
-            names = [one.name for one in _fields(source) if getattr(fitted, one.name) != getattr(made, one.name)]
+            names = [
+                field.name for field in _fields(source) if getattr(fitted, field.name) != getattr(made, field.name)
+            ]
             label = _label(source, typed | {name: json.dumps(getattr(fitted, name)) for name in names})
             made = cast(AnyPolicy, fitted)
     except (ValueError, TypeError) as error:
         raise PolicyError(f"`{label}`: {error}") from error
-    settings = {one.name: getattr(made, one.name) for one in _fields(source)}
+    settings = {field.name: getattr(made, field.name) for field in _fields(source)}
     for key, value in settings.items():
         if type(value) not in _KINDS:
             raise PolicyError(f"`{label}`: {key} is {value!r}; a setting must be {_one_of(_KINDS)}")
@@ -231,9 +233,9 @@ def _routed(label: str, recipe: RoutedRecipe, artefacts: Artefacts) -> RoutedPol
         if len(points) > 1:
             raise PolicyError(f"`{_cut(label)}`: the route `{_cut(typed)}` makes {len(points)} policies; name one")
         routes += points
-    route_ids = {f"route {place}": one.policy_id for place, one in enumerate(routes)}
+    route_ids = {f"route {place}": route.policy_id for place, route in enumerate(routes)}
     try:
-        return dataclasses.replace(recipe.among([one.policy for one in routes], route_ids, artefacts), label=label)
+        return dataclasses.replace(recipe.among([route.policy for route in routes], route_ids, artefacts), label=label)
     except (CostError, PolicyError, ValueError) as error:
         raise PolicyError(f"`{label}`: {error}") from error
 
@@ -264,7 +266,7 @@ def _hints(source: _Source) -> dict[str, object]:
 def _fields(source: _Source) -> "list[dataclasses.Field[object]]":
     if not dataclasses.is_dataclass(source.make):
         raise PolicyError(f"{source.typed} must be a dataclass whose fields are its settings")
-    return [one for one in dataclasses.fields(source.make) if one.init]
+    return [field for field in dataclasses.fields(source.make) if field.init]
 
 
 def _check_keys(source: _Source, keys: Sequence[str]) -> None:

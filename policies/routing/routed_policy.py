@@ -213,12 +213,12 @@ def no_trees(num_roots: int) -> RouteTrees:
 
 def deepest_of(trees: Sequence[RouteTrees]) -> int:
     """The most tokens that a round of any of these can accept."""
-    return max(int(one.insertions.shape[1]) for one in trees)
+    return max(int(tree.insertions.shape[1]) for tree in trees)
 
 
 def accepted_by(trees: Sequence[RouteTrees]) -> Longs:
     """How many tokens a round by each route accepts at each root, int64 ``[routes, R]``."""
-    return np.stack([(one.insertions <= one.num_drafted[:, None]).sum(axis=1) for one in trees]).astype(np.int64)
+    return np.stack([(tree.insertions <= tree.num_drafted[:, None]).sum(axis=1) for tree in trees]).astype(np.int64)
 
 
 def walk_routes(trees: Sequence[RouteTrees], routes: Ints, firsts: Longs) -> TextRounds:
@@ -230,15 +230,17 @@ def walk_routes(trees: Sequence[RouteTrees], routes: Ints, firsts: Longs) -> Tex
         firsts: int64 ``[S + 1]``, the first root of each text, and R.
     """
     insertions = np.full((len(trees), int(firsts[-1]), deepest_of(trees)), NEVER, np.uint16)
-    for place, one in enumerate(trees):
-        insertions[place, :, : one.insertions.shape[1]] = one.insertions
-    drafted = np.stack([one.num_drafted for one in trees]).astype(np.int32)
+    for place, tree in enumerate(trees):
+        insertions[place, :, : tree.insertions.shape[1]] = tree.insertions
+    drafted = np.stack([tree.num_drafted for tree in trees]).astype(np.int32)
     visited, ends = _walk(insertions, drafted, np.ascontiguousarray(routes), firsts)
     roots, accepted, taken = visited
     asked = None
-    if any(one.num_asked is not None for one in trees):
+    if any(tree.num_asked is not None for tree in trees):
         # A route that asks for nothing pays what it declares, and its entry is not read.
-        each = [np.zeros(len(one.num_drafted), np.int32) if one.num_asked is None else one.num_asked for one in trees]
+        each = [
+            np.zeros(len(tree.num_drafted), np.int32) if tree.num_asked is None else tree.num_asked for tree in trees
+        ]
         asked = np.stack(each)[taken, roots].astype(np.int64)
     return TextRounds(roots, drafted[taken, roots].astype(np.int64), accepted, ends, asked, taken)
 

@@ -68,9 +68,9 @@ class FeatureRows:
 
 def join_features(parts: Sequence[FeatureRows]) -> FeatureRows:
     """The numbers of several texts, one after the other."""
-    if len({one.values.shape[1] for one in parts}) != 1:
+    if len({part.values.shape[1] for part in parts}) != 1:
         raise ValueError("expected features of one size")
-    return FeatureRows(read_only(np.concatenate([one.values for one in parts])))
+    return FeatureRows(read_only(np.concatenate([part.values for part in parts])))
 
 
 def features_to_grid(values: npt.ArrayLike) -> Floats:
@@ -186,11 +186,11 @@ class BranchRows:
 
 def join_branches(parts: Sequence[BranchRows]) -> BranchRows:
     """The branches of several texts, one after the other."""
-    if len({(one.depth, one.ids.shape[1]) for one in parts}) != 1:
+    if len({(part.depth, part.ids.shape[1]) for part in parts}) != 1:
         raise ValueError("expected branches of one depth and width")
-    most = max(one.lengths.shape[1] for one in parts)
-    lengths = [np.pad(one.lengths, ((0, 0), (0, most - one.lengths.shape[1])), constant_values=-1) for one in parts]
-    ids, log_probs = np.concatenate([one.ids for one in parts]), np.concatenate([one.log_probs for one in parts])
+    most = max(part.lengths.shape[1] for part in parts)
+    lengths = [np.pad(part.lengths, ((0, 0), (0, most - part.lengths.shape[1])), constant_values=-1) for part in parts]
+    ids, log_probs = np.concatenate([part.ids for part in parts]), np.concatenate([part.log_probs for part in parts])
     return BranchRows(read_only(np.concatenate(lengths)), parts[0].depth, read_only(ids), read_only(log_probs))
 
 

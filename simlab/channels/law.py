@@ -67,4 +67,4 @@ class TargetLawRows:
 
 def join_laws(parts: Sequence[TargetLawRows]) -> TargetLawRows:
     """The laws of several texts, one after the other."""
-    return TargetLawRows(read_only(np.concatenate([one.entropies for one in parts])))
+    return TargetLawRows(read_only(np.concatenate([part.entropies for part in parts])))

@@ -229,23 +229,23 @@ def join_channels(parts: Sequence[ChannelRows]) -> ChannelRows:
     """The rows of several texts, one after the other; those of more than one are copied."""
     if len(parts) == 1:
         return parts[0]
-    transitions = [one for one in parts if isinstance(one, TransitionRows)]
-    pools = [one for one in parts if isinstance(one, PoolRows)]
-    if len({(one.num_rows.shape[1], one.ids.shape[1]) for one in transitions}) > 1:
+    transitions = [part for part in parts if isinstance(part, TransitionRows)]
+    pools = [part for part in parts if isinstance(part, PoolRows)]
+    if len({(transition.num_rows.shape[1], transition.ids.shape[1]) for transition in transitions}) > 1:
         raise ValueError("expected transitions of one depth and width")
     if transitions and len(transitions) == len(parts):
         of_rows = ("num_rows", "previous", "ids", "log_probs")
-        return TransitionRows(*(_joined([getattr(one, name) for one in transitions]) for name in of_rows))
+        return TransitionRows(*(_joined([getattr(transition, name) for transition in transitions]) for name in of_rows))
     if pools and len(pools) == len(parts):
         of_nodes = ("sizes", "tokens", "parents", "log_probs", "expanded")
-        return PoolRows(*(_joined([getattr(one, name) for one in pools]) for name in of_nodes))
-    branches = [one for one in parts if isinstance(one, BranchRows)]
+        return PoolRows(*(_joined([getattr(pool, name) for pool in pools]) for name in of_nodes))
+    branches = [part for part in parts if isinstance(part, BranchRows)]
     if branches and len(branches) == len(parts):
         return join_branches(branches)
-    features = [one for one in parts if isinstance(one, FeatureRows)]
+    features = [part for part in parts if isinstance(part, FeatureRows)]
     if features and len(features) == len(parts):
         return join_features(features)
-    laws = [one for one in parts if isinstance(one, TargetLawRows)]
+    laws = [part for part in parts if isinstance(part, TargetLawRows)]
     if laws and len(laws) == len(parts):
         return join_laws(laws)
     raise ValueError("expected rows of one channel")
@@ -294,7 +294,7 @@ def _check_pool(sizes: Longs, tokens: Ints, parents: Ints, log_probs: Floats, ex
 
 
 def _check_dtypes(arrays: Sequence[npt.NDArray[np.generic]], expected: Sequence[str]) -> None:
-    found = [str(one.dtype) for one in arrays]
+    found = [str(array.dtype) for array in arrays]
     if found != list(expected):
         raise ValueError(f"the arrays of a channel must be {', '.join(expected)}; got {', '.join(found)}")
 

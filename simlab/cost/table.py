@@ -171,9 +171,9 @@ class CostTable:
                 raise ValueError(f"seconds of {stage} must have shape {shape}; got {values.shape}")
             if not np.all(np.isfinite(values) & (values >= 0)):
                 raise ValueError(f"seconds of {stage} must be finite and not negative")
-        if any(not np.array_equal(one.contexts, contexts) or one.most_drafted != width - 1 for one in self.draws):
+        if any(not np.array_equal(draw.contexts, contexts) or draw.most_drafted != width - 1 for draw in self.draws):
             raise ValueError("prices from samples drawn again must be of the same contexts and drafted tokens")
-        if any(len(one.seconds) != len(contexts) for one in self.channels.values()):
+        if any(len(channel.seconds) != len(contexts) for channel in self.channels.values()):
             raise ValueError(f"seconds of a channel must be given for each of the {len(contexts)} contexts")
         object.__setattr__(self, "contexts", read_only(contexts))
         object.__setattr__(self, "seconds", {stage: read_only(values) for stage, values in seconds.items()})
@@ -289,10 +289,10 @@ class CostTable:
     def stages(self, stages: Sequence[str]) -> StageTable:
         """Some stages, for kernels."""
         rows = [self._rows(stage) for stage in stages]
-        width = min((one.shape[1] for one in rows), default=1)
+        width = min((row.shape[1] for row in rows), default=1)
         seconds = np.empty((len(self.contexts), width, len(rows)), np.float64)
-        for place, one in enumerate(rows):
-            seconds[:, :, place] = one[:, :width]
+        for place, row in enumerate(rows):
+            seconds[:, :, place] = row[:, :width]
         return StageTable(self.contexts.copy(), seconds)
 
     def draw_sums(
@@ -317,12 +317,14 @@ class CostTable:
         """
         if num_asked is None or CHANNEL not in stages:
             return _sum_seconds(self.draw_stages(stages), contexts, num_drafted, ends)
-        others = _sum_seconds(self.draw_stages([one for one in stages if one != CHANNEL]), contexts, num_drafted, ends)
+        others = _sum_seconds(
+            self.draw_stages([stage for stage in stages if stage != CHANNEL]), contexts, num_drafted, ends
+        )
         return others + _sum_seconds(_asked_stages(self.contexts, self.draws), contexts, num_asked, ends)
 
     def draw_stages(self, stages: Sequence[str]) -> StageTable:
         """What some stages cost together, a column for each of the ``draws``, for kernels."""
-        columns = [sum(one._rows(stage) for stage in stages) for one in self.draws]
+        columns = [sum(draw._rows(stage) for stage in stages) for draw in self.draws]
         shape = (len(self.contexts), self._rows(stages[0]).shape[1], 0)
         seconds = np.stack(columns, axis=-1) if columns else np.zeros(shape)
         return StageTable(self.contexts.copy(), np.ascontiguousarray(seconds, np.float64))
@@ -350,7 +352,7 @@ class CostTable:
 def _charged(cost: CostTable, needs: tuple[ChannelNeed, ...], with_draft: bool) -> CostTable:
     each_context = np.sum([_channel_seconds(cost, need) for need in needs], axis=0)
     column = np.repeat(each_context[:, None], cost.most_drafted + 1, axis=1)
-    draws = tuple(_charged(one, needs, with_draft) for one in cost.draws)
+    draws = tuple(_charged(draw, needs, with_draft) for draw in cost.draws)
     draft = cost.seconds["draft"] if with_draft else np.zeros_like(cost.seconds["draft"])
     seconds = {**cost.seconds, "draft": draft, CHANNEL: column}
     return replace(cost, seconds=seconds, draws=draws, as_asked=_as_asked(cost, needs))
@@ -358,7 +360,7 @@ def _charged(cost: CostTable, needs: tuple[ChannelNeed, ...], with_draft: bool) 
 
 def _masked(cost: CostTable, masked: int, num_masks: int) -> CostTable:
     seconds = {**cost.seconds, "verify": seconds_by_rows(cost.seconds["verify"], masked, num_masks)}
-    return replace(cost, seconds=seconds, draws=tuple(_masked(one, masked, num_masks) for one in cost.draws))
+    return replace(cost, seconds=seconds, draws=tuple(_masked(draw, masked, num_masks) for draw in cost.draws))
 
 
 def _as_asked(cost: CostTable, needs: tuple[ChannelNeed, ...]) -> Doubles | None:
@@ -374,7 +376,7 @@ def _as_asked(cost: CostTable, needs: tuple[ChannelNeed, ...]) -> Doubles | None
 
 def _asked_stages(contexts: Longs, tables: Sequence[CostTable]) -> StageTable:
     """What branches cost by how many were asked for, a column for each of some charged tables."""
-    columns = [one.as_asked for one in tables if one.as_asked is not None]
+    columns = [table.as_asked for table in tables if table.as_asked is not None]
     if len(columns) < len(tables):
         raise ValueError("branches are paid as they are asked for by a table that was charged with the policy's needs")
     return StageTable(contexts.copy(), np.ascontiguousarray(np.stack(columns, axis=-1), np.float64))

@@ -114,24 +114,26 @@ class ComparisonTable(StudyResult):
     @property
     def of_measure(self) -> list[Comparison]:
         """The comparisons that the verdict is about."""
-        return [one for one in self.comparisons if one.measure == self.measure]
+        return [comparison for comparison in self.comparisons if comparison.measure == self.measure]
 
     def to_json(self) -> dict[str, object]:
         """The value that ``simlab compare --json`` prints."""
         return {
-            **{letter: one.heading for letter, one in zip("AB", self.sources, strict=False)},
+            **{letter: source.heading for letter, source in zip("AB", self.sources, strict=False)},
             "measure": self.measure,
             "verdicts": [verdict_sentence(one) for one in self.of_measure],
-            "left_out": {name: [list(one) for one in prompts] for name, prompts in self.left_out.items() if prompts},
-            "rows": [one.row() for one in self.comparisons],
+            "left_out": {
+                name: [list(prompt) for prompt in prompts] for name, prompts in self.left_out.items() if prompts
+            },
+            "rows": [comparison.row() for comparison in self.comparisons],
         }
 
     def text(self) -> str:
         """The verdicts and the table as ``simlab compare`` prints them."""
         of_measure = self.of_measure
         rows = of_measure if len(of_measure) > 1 else self.comparisons
-        heading = [f"{letter}  {one.heading}" for letter, one in zip("AB", self.sources, strict=False)]
-        texts = [set(one.rows["text_id"]) for one in self.sources]
+        heading = [f"{letter}  {source.heading}" for letter, source in zip("AB", self.sources, strict=False)]
+        texts = [set(source.rows["text_id"]) for source in self.sources]
         if texts[0] != texts[-1]:
             heading.append("A and B have different texts on the same prompts.")
         heading += [_left_out_text(name, prompts) for name, prompts in self.left_out.items() if prompts]
@@ -144,7 +146,7 @@ class ComparisonTable(StudyResult):
         return "\n\n".join(parts)
 
     def _repr_html_(self) -> str:
-        heading = "\n".join(f"{letter}  {one.heading}" for letter, one in zip("AB", self.sources, strict=False))
+        heading = "\n".join(f"{letter}  {source.heading}" for letter, source in zip("AB", self.sources, strict=False))
         table = comparisons_html(self.comparisons, self.measure, self.by, self.correction)
         return f"{sentences_html(heading)}\n{table}"
 
@@ -218,7 +220,7 @@ def compare(options: CompareOptions) -> ComparisonTable:
     if not comparisons:
         raise UsageError("there is no prompt that both have, with the same turns and samples; nothing can be compared")
     chosen = options.measure or headline_measure(comparisons)
-    if chosen not in {one.measure for one in comparisons}:
+    if chosen not in {comparison.measure for comparison in comparisons}:
         raise UsageError(f"--measure {chosen} needs latencies of both, and there are none")
     sources = (rows_a,) if same else (rows_a, rows_b)
     return ComparisonTable(sources, comparisons, chosen, left_out, options.by, options.correction)
@@ -265,11 +267,15 @@ def _of_trace(wanted: _Wanted, trace: Trace) -> ComparedRows:
     prices = prices_for_trace(None if wanted.prices is None else Path(wanted.prices), trace, draft, wanted.limit)
     policies = parse_policies(wanted.policies or WITHOUT_CHOICE, TraceArtefacts(prices, trace, draft))
     prices = prices.reaching(largest_budget(policies, trace.manifest.draft_sets[draft].depth))
-    plain = [one for one in parse_policies(["ar"]) if one.policy_id not in {each.policy_id for each in policies}]
+    plain = [
+        policy for policy in parse_policies(["ar"]) if policy.policy_id not in {each.policy_id for each in policies}
+    ]
     machine = PricedPolicies(prices, (*plain, *policies))
     rows = replay_trace(trace, draft, [machine], wanted.limit, ReplayRun(best_budgets=False))
     heading = f"{wanted.name}, replayed, draft set {draft}"
-    return ComparedRows(f"{heading}, latency profile {prices.heading}", rows, tuple(one.label for one in policies))
+    return ComparedRows(
+        f"{heading}, latency profile {prices.heading}", rows, tuple(policy.label for policy in policies)
+    )
 
 
 def _labels(rows: Results, wanted: _Wanted) -> tuple[str, ...]:
@@ -304,7 +310,7 @@ def _run_name(letter: str, label: str, same: bool) -> str:
 
 
 def _left_out_text(name: str, prompts: Sequence[tuple[str, str]]) -> str:
-    listed = ", ".join("/".join(one) for one in prompts[:_MOST_NAMED])
+    listed = ", ".join("/".join(prompt) for prompt in prompts[:_MOST_NAMED])
     more = f" and {len(prompts) - _MOST_NAMED} more (all with --json)" if len(prompts) > _MOST_NAMED else ""
     return f"Left out, not in all with the same turns and samples: {len(prompts)} of {name}: {listed}{more}."
 
@@ -323,7 +329,7 @@ def _pairs(first: ComparedRows, second: ComparedRows, same: bool, chosen: bool, 
     if against and len(theirs) != 1:
         raise UsageError(f"--against takes one policy; got {', '.join(theirs)}")
     if against:
-        return [(one, theirs[0]) for one in ours if not (same and one == theirs[0] and len(ours) > 1)]
+        return [(our, theirs[0]) for our in ours if not (same and our == theirs[0] and len(ours) > 1)]
     if same:
         if len(ours) < 2 or (len(ours) > 2 and not chosen):
             raise UsageError(
@@ -333,7 +339,7 @@ def _pairs(first: ComparedRows, second: ComparedRows, same: bool, chosen: bool, 
         return [(ours[0], other) for other in ours[1:]]
     if len(ours) == len(theirs) == 1:
         return [(ours[0], theirs[0])]
-    found = [(one, one) for one in ours if one in theirs]
+    found = [(our, our) for our in ours if our in theirs]
     if not found:
         raise UsageError(
             f"no policy is in both: A has {', '.join(ours)}, B has {', '.join(theirs)}; name one of each: "

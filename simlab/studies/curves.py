@@ -96,7 +96,7 @@ class CurveInputs:
     @cached_property
     def machines(self) -> list[CurveMachine]:
         """What whole rounds cost, as measured, as drawn again and by halves, and by the convex view."""
-        return [curve_machine(one.cost, self.most, _halves(one)) for one in self.prices if one.cost is not None]
+        return [curve_machine(price.cost, self.most, _halves(price)) for price in self.prices if price.cost is not None]
 
     def text(self, sequence: int) -> RecordedTexts:
         """The recorded text of one sequence."""
@@ -106,7 +106,7 @@ class CurveInputs:
     def channels(self) -> tuple[str, ...]:
         """Those that are read."""
         policies = [*self.named.values(), *(() if self.visits is None else (self.visits,))]
-        return channels_read(one.policy for one in policies)
+        return channels_read(policy.policy for policy in policies)
 
     def num_roots(self) -> int:
         """How many roots are looked at in each pass."""
@@ -203,8 +203,10 @@ class CurveTable(StudyResult):
         inputs = self.inputs
         machines = {machine.cost_id: machine for machine in inputs.machines}
         worst = [
-            worst_example(self.rows, one, inputs.orders[one.edges], machines[one.cost_id], inputs.text, inputs.most)
-            for one in self.settings
+            worst_example(
+                self.rows, setting, inputs.orders[setting.edges], machines[setting.cost_id], inputs.text, inputs.most
+            )
+            for setting in self.settings
         ]
         return {
             "text_id": inputs.trace.text_id,
@@ -212,17 +214,19 @@ class CurveTable(StudyResult):
             "policy": None if inputs.visits is None else inputs.visits.label,
             "budget": inputs.most,
             "in_sample": list(inputs.in_sample),
-            "rows": [row for one in curve_summaries(self.rows, self.settings, self.by) for row in one.rows()],
+            "rows": [row for summary in curve_summaries(self.rows, self.settings, self.by) for row in summary.rows()],
             "fixed_budget_curves": [
-                {"edges": one.edges, "cost_id": one.cost_id, "tokens_per_s": one.budget_curve.tolist()}
-                for one in self.settings
+                {"edges": setting.edges, "cost_id": setting.cost_id, "tokens_per_s": setting.budget_curve.tolist()}
+                for setting in self.settings
             ],
             "split_halves": [
-                {"edges": one.edges, "cost_id": one.cost_id, **asdict(one.halves)}
-                for one in self.settings
-                if one.halves is not None
+                {"edges": setting.edges, "cost_id": setting.cost_id, **asdict(setting.halves)}
+                for setting in self.settings
+                if setting.halves is not None
             ],
-            "prices": [{"cost_id": one.cost_id, **told_apart(one.file).row()} for one in inputs.prices if one.file],
+            "prices": [
+                {"cost_id": price.cost_id, **told_apart(price.file).row()} for price in inputs.prices if price.file
+            ],
             "worst_curves": [one.row() for one in worst],
         }
 
@@ -236,7 +240,7 @@ class CurveTable(StudyResult):
         lines = [
             f"trace    {inputs.trace.place} (text {inputs.trace.text_id})",
             f"curves   at {where}, 0 to {inputs.most} drafted tokens\n",
-            curves_text(summaries, {one.cost_id or "": _heading(one) for one in inputs.prices}, self.by),
+            curves_text(summaries, {price.cost_id or "": _heading(price) for price in inputs.prices}, self.by),
             *([inputs.without] if inputs.without else []),
             *([f"\n{in_sample_note(inputs.in_sample)}"] if inputs.in_sample else []),
         ]
@@ -411,7 +415,7 @@ def _heading(prices: Prices) -> str:
 
 
 def _most(budget: int | None, trace: Trace, draft: str, prices: Sequence[Prices]) -> int:
-    shortest = min((one.cost for one in prices if one.cost is not None), key=lambda cost: cost.most_drafted)
+    shortest = min((price.cost for price in prices if price.cost is not None), key=lambda cost: cost.most_drafted)
     priced = shortest.most_drafted
     if budget is None:
         return max(1, min(trace.manifest.draft_sets[draft].exact_budget, priced))

@@ -127,7 +127,11 @@ def _source(trace: TraceSource | None, text: str | Path | None, like: str | Path
     if like is not None:
         raise UsageError("--like says of which tokenizer --text is; a --trace knows its own, so leave it out")
     recording = opened(trace)
-    return ((one.prompt.token_ids, one.text) for one in recording.sequences()), recording.manifest, recording.text_id
+    return (
+        ((sequence.prompt.token_ids, sequence.text) for sequence in recording.sequences()),
+        recording.manifest,
+        recording.text_id,
+    )
 
 
 def _texts_of_file(path: Path) -> Texts:

@@ -74,7 +74,7 @@ class FitSource:
     @property
     def num_positions(self) -> int:
         """How many roots are read, in all texts."""
-        return sum(len(one.text) - 1 for one in self.trace.sequences() if one.index in self.prompts)
+        return sum(len(sequence.text) - 1 for sequence in self.trace.sequences() if sequence.index in self.prompts)
 
     def recorded(self, channels: Sequence[str] = ()) -> Iterator[RecordedSequence]:
         """Read the texts, their rows and the named channels, with a bar on a terminal after two seconds."""
@@ -106,10 +106,10 @@ def _source(trace: TraceSource, draft: str | None, limit: int | None) -> FitSour
     name = draft_set_named(recording, draft)
     numbers: dict[tuple[str, str], int] = {}
     prompts: dict[int, int] = {}
-    for one in recording.sequences():
-        number = numbers.setdefault((one.prompt.dataset, one.prompt.prompt_id), len(numbers))
+    for sequence in recording.sequences():
+        number = numbers.setdefault((sequence.prompt.dataset, sequence.prompt.prompt_id), len(numbers))
         if limit is None or number < limit:
-            prompts[one.index] = number
+            prompts[sequence.index] = number
     return FitSource(recording, name, prompts)
 
 

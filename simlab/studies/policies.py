@@ -56,24 +56,24 @@ class PolicyList:
 
         rows = [
             {
-                "name": one.name,
-                "summary": one.summary,
-                "settings": list(one.settings),
-                "reads": one.reads,
-                "exactness": one.exactness,
-                "source": one.source,
+                "name": policy.name,
+                "summary": policy.summary,
+                "settings": list(policy.settings),
+                "reads": policy.reads,
+                "exactness": policy.exactness,
+                "source": policy.source,
             }
-            for one in self.policies
+            for policy in self.policies
         ]
         return pl.DataFrame(rows)
 
     def to_json(self) -> list[dict[str, object]]:
         """The value that ``simlab policies --json`` prints."""
-        return [policy_json(one) for one in self.policies]
+        return [policy_json(policy) for policy in self.policies]
 
     def text(self) -> str:
         """The list as ``simlab policies`` prints it."""
-        return "\n\n".join([*(_block(one, self.with_details) for one in self.policies), _HOW])
+        return "\n\n".join([*(_block(policy, self.with_details) for policy in self.policies), _HOW])
 
     def _repr_html_(self) -> str:
         return f"<pre>{visible_html(self.text())}</pre>"

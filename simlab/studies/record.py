@@ -97,7 +97,7 @@ def addition_of(options: RecordOptions) -> ChannelOptions | DraftOptions:
             return _on(options, replace(channel, draft=options.draft, draft_set=options.draft_set))
         assert options.add_draft is not None
         name, checkpoint = options.add_draft
-        kept = {one: getattr(options, one) for one in OF_DRAFTS}
+        kept = {draft: getattr(options, draft) for draft in OF_DRAFTS}
         return _on(options, DraftOptions(str(options.trace), name, checkpoint, **kept))
 
 

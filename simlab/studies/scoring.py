@@ -255,7 +255,7 @@ class _ScoringJob(TraceJob):
 
     def work(self, part: tuple[int, ...]) -> Scoring:
         """Score policies on these sequences."""
-        channels = channels_read(one.policy for one in self.policies)
+        channels = channels_read(policy.policy for policy in self.policies)
         texts = self.trace.recorded_texts(self.draft, part, ROOTS_AT_ONCE, channels)
         prompts = list(dict.fromkeys(map(prompt_of, (self.trace.sequences()[index] for index in part))))
         return score_trace(self.policies, prompts, texts, self.limits, self.cost, partial(self.report, "roots"))
@@ -275,10 +275,10 @@ def _inputs(
     artefacts = TraceArtefacts(prices, trace, draft)
     policies, without = _policies(typed, artefacts)
     most = _most(nodes, kept.exact_budget)
-    for one in policies:
-        if not one.policy.needs.draft:
-            raise UsageError(f"{one.label} drafts nothing, so there is nothing to score; leave it out")
-        check_needs(one.policy, trace.holds(draft))
+    for policy in policies:
+        if not policy.policy.needs.draft:
+            raise UsageError(f"{policy.label} drafts nothing, so there is nothing to score; leave it out")
+        check_needs(policy.policy, trace.holds(draft))
     wanted = first_prompts(trace, limit)
     records = [record for record in trace.sequences() if record.index in set(wanted)]
     num_roots = sum(len(record.text) - 1 for record in records)

@@ -263,7 +263,7 @@ def _equal(one: DraftTree, other: DraftTree) -> bool:
 def _same(steps: list[_Step], others: list[_Step] | None) -> bool:
     if others is None or len(steps) != len(others):
         return False
-    return all(_equal(one.tree, other.tree) for one, other in zip(steps, others, strict=True))
+    return all(_equal(step.tree, other.tree) for step, other in zip(steps, others, strict=True))
 
 
 def _break(policy: AnyPolicy, sentence: str) -> NoReturn:

@@ -207,13 +207,13 @@ def made_up_pools(
         else:
             tree.expand_beam(beam)
         pools.append(tree.pool())
-    sizes = np.array([len(one.tokens) for one in pools], np.int64)
+    sizes = np.array([len(pool.tokens) for pool in pools], np.int64)
     return PoolRows(
         sizes,
-        np.concatenate([np.empty(0, np.int32), *(one.tokens for one in pools)]),
-        np.concatenate([np.empty(0, np.int32), *(one.parents for one in pools)]),
-        np.concatenate([np.empty(0, np.float32), *(one.log_probs for one in pools)]),
-        np.concatenate([np.empty(0, np.bool_), *(one.expanded for one in pools)]),
+        np.concatenate([np.empty(0, np.int32), *(pool.tokens for pool in pools)]),
+        np.concatenate([np.empty(0, np.int32), *(pool.parents for pool in pools)]),
+        np.concatenate([np.empty(0, np.float32), *(pool.log_probs for pool in pools)]),
+        np.concatenate([np.empty(0, np.bool_), *(pool.expanded for pool in pools)]),
     )
 
 

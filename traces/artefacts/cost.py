@@ -213,7 +213,7 @@ class CostFile:
             check_name("channel", name)
         if self.channels and (self.batch > 1 or not self.visits.paired):
             raise ValueError("channels are timed for one text at a time, and with autoregressive decoding beside them")
-        if len(self.contexts) * sum(len(one.units) for one in self.channels.values()) > MOST_CELLS:
+        if len(self.contexts) * sum(len(channel.units) for channel in self.channels.values()) > MOST_CELLS:
             raise ValueError(f"contexts and units of channels make more than {MOST_CELLS:,} cells; take fewer")
 
     def cells(self) -> Iterator[Cell]:

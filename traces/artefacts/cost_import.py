@@ -91,7 +91,7 @@ def read_timings(path: str | Path) -> PassTimings:
     Raises:
         CostError: it cannot be read, or a row is no timing; the sentence says which.
     """
-    shipped = {one.stem: one for one in published_timings()}
+    shipped = {timing.stem: timing for timing in published_timings()}
     place = Path(path) if Path(path).exists() else shipped.get(str(path), Path(path))
     try:
         text = place.read_text(encoding="utf-8-sig")
@@ -234,9 +234,9 @@ def _json_rows(text: str, path: str | Path) -> Sequence[tuple[str, Mapping[str, 
         raise CostError(
             f"{path} is not JSON ({error}); expected a list of objects with {', '.join(_NEEDED)}"
         ) from error
-    if not isinstance(values, list) or not all(isinstance(one, dict) for one in values):
+    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
         raise CostError(f"{path} is not a list of objects; expected [{{{', '.join(_NEEDED)}}}, ...]")
-    return [(f"entry {number}", one) for number, one in enumerate(values, 1)]
+    return [(f"entry {number}", value) for number, value in enumerate(values, 1)]
 
 
 def _timing(row: Mapping[str, object], where: str) -> PassTiming:
@@ -464,5 +464,5 @@ def made_example(one: CostExample) -> CostFile:
 
 def write_examples(folder: Path = EXAMPLES) -> None:
     """Write all examples as cost files, each under its name."""
-    for one in COST_EXAMPLES:
-        write_cost_file(folder / f"{one.name}.json", made_example(one))
+    for example in COST_EXAMPLES:
+        write_cost_file(folder / f"{example.name}.json", made_example(example))

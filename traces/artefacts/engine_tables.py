@@ -309,7 +309,7 @@ def _curves(fields: Fields) -> EngineTable:
 
 def _curve(fields: Fields, name: str) -> Points:
     values = fields[name]
-    if not isinstance(values, list) or not all(isinstance(one, list) and len(one) == 2 for one in values):
+    if not isinstance(values, list) or not all(isinstance(value, list) and len(value) == 2 for value in values):
         raise ValueError(f"{name} must be a list of pairs, a size and milliseconds each")
     return tuple((_size(size, name), _number(ms, name) / 1e3) for size, ms in values)
 

@@ -126,4 +126,4 @@ def packaged_files() -> dict[str, Path]:
     """The files that come with simlab, traces apart, by their names."""
     costs = [*cost_file.packaged_cost_files(), *cost_file.example_cost_files()]
     kinds = (costs, table_file.packaged_table_files(), ngram_file.packaged_ngram_files())
-    return {one.stem: one for files in kinds for one in files}
+    return {file.stem: file for files in kinds for file in files}

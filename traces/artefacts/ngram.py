@@ -128,7 +128,7 @@ def read_ngram_file(path: str | Path) -> NGramFile:
     Raises:
         TraceError: there is none, it is not of this format, newer than this simlab, or damaged.
     """
-    shipped = {one.stem: one for one in packaged_ngram_files()}
+    shipped = {file.stem: file for file in packaged_ngram_files()}
     place = Path(path) if Path(path).is_file() else shipped.get(str(path), Path(path))
     again = "`simlab train ngram --out FILE` makes one"
     if not place.is_file():
@@ -170,4 +170,4 @@ def packaged_ngram_files() -> list[Path]:
 def find_packaged_ngram(tokenizer_digest: str) -> NGramFile | None:
     """The first shipped counts for a tokenizer."""
     files = (read_ngram_file(path) for path in packaged_ngram_files())
-    return next((one for one in files if same_tokenizer(one.tokenizer_digest, tokenizer_digest)), None)
+    return next((file for file in files if same_tokenizer(file.tokenizer_digest, tokenizer_digest)), None)

@@ -131,7 +131,7 @@ def packaged_table_files() -> list[Path]:
 def find_packaged_table(kind: str, target: ModelInfo, drafter: ModelInfo, block_size: int) -> TableFile | None:
     """The first shipped table of a kind for these models and this block."""
     files = (read_table_file(path) for path in packaged_table_files())
-    return next((one for one in files if one.kind == kind and one.fits(target, drafter, block_size)), None)
+    return next((file for file in files if file.kind == kind and file.fits(target, drafter, block_size)), None)
 
 
 def _array(value: object) -> Doubles:

@@ -48,24 +48,24 @@ def channel_frame(
     schema = channel_schema(kind, width)
     columns = key_columns(texts, [len(record.text) - 1 for record in texts], schema)
     if kind == POOL:
-        columns += _pool_columns([one for one in parts if isinstance(one, PoolColumns)], schema)
+        columns += _pool_columns([part for part in parts if isinstance(part, PoolColumns)], schema)
     elif kind == FEATURES:
-        values = [one.rows.values for one in parts if isinstance(one, FeatureColumns)]
+        values = [part.rows.values for part in parts if isinstance(part, FeatureColumns)]
         columns.append(column_of("values", values, schema["values"]))
     elif kind == BRANCHES:
-        columns += _branch_columns([one for one in parts if isinstance(one, BranchColumns)], schema)
+        columns += _branch_columns([part for part in parts if isinstance(part, BranchColumns)], schema)
     else:
-        columns += _transition_columns([one for one in parts if isinstance(one, TransitionColumns)], schema)
+        columns += _transition_columns([part for part in parts if isinstance(part, TransitionColumns)], schema)
     return pl.DataFrame(columns)
 
 
 def _transition_columns(parts: Sequence[TransitionColumns], schema: Schema) -> list[pl.Series]:
-    rows = [one.rows for one in parts]
-    above = [(one.previous, one.num_rows[:, 1:]) for one in rows]
-    ids = [(one.ids.ravel(), one.num_rows * np.int32(one.ids.shape[1])) for one in rows]
-    log_probs = [(one.log_probs.ravel(), one.num_rows * np.int32(one.ids.shape[1])) for one in rows]
-    outside = [(one.outside_log_mass, one.rows.num_rows) for one in parts]
-    num_previous = [one.num_rows.astype(np.uint8) for one in rows]
+    rows = [part.rows for part in parts]
+    above = [(row.previous, row.num_rows[:, 1:]) for row in rows]
+    ids = [(row.ids.ravel(), row.num_rows * np.int32(row.ids.shape[1])) for row in rows]
+    log_probs = [(row.log_probs.ravel(), row.num_rows * np.int32(row.ids.shape[1])) for row in rows]
+    outside = [(part.outside_log_mass, part.rows.num_rows) for part in parts]
+    num_previous = [row.num_rows.astype(np.uint8) for row in rows]
     return [
         column_of("num_previous", num_previous, schema["num_previous"]),
         lists_of("previous", above, schema["previous"]),
@@ -76,27 +76,27 @@ def _transition_columns(parts: Sequence[TransitionColumns], schema: Schema) -> l
 
 
 def _pool_columns(parts: Sequence[PoolColumns], schema: Schema) -> list[pl.Series]:
-    sizes = [one.rows.sizes.astype(np.int32)[:, np.newaxis] for one in parts]
+    sizes = [part.rows.sizes.astype(np.int32)[:, np.newaxis] for part in parts]
     names = ("tokens", "parents", "log_probs", "expanded")
     found = [
-        lists_of(name, [(getattr(one.rows, name), num) for one, num in zip(parts, sizes, strict=True)], schema[name])
+        lists_of(name, [(getattr(part.rows, name), num) for part, num in zip(parts, sizes, strict=True)], schema[name])
         for name in names
     ]
-    labels = [(one.target_log_probs, num) for one, num in zip(parts, sizes, strict=True)]
+    labels = [(part.target_log_probs, num) for part, num in zip(parts, sizes, strict=True)]
     column = lists_of("target_log_probs", labels, schema["target_log_probs"])
-    known = pl.Series("known", np.concatenate([np.empty(0, np.bool_), *(one.labelled for one in parts)]))
+    known = pl.Series("known", np.concatenate([np.empty(0, np.bool_), *(part.labelled for part in parts)]))
     nulled = pl.when(known).then(column).otherwise(None).alias(column.name)
     return [*found, pl.select(nulled).to_series().cast(column.dtype)]
 
 
 def _branch_columns(parts: Sequence[BranchColumns], schema: Schema) -> list[pl.Series]:
-    rows = [one.rows for one in parts]
+    rows = [part.rows for part in parts]
     # Every root has all branches, so there is no padding behind its lengths.
-    lengths = [(one.lengths.ravel(), np.ones_like(one.lengths)) for one in rows]
-    left = [one.depth - one.lengths for one in rows]
-    ids = [(one.ids.ravel(), num * np.int32(one.ids.shape[1])) for one, num in zip(rows, left, strict=True)]
-    scores = [(one.log_probs.ravel(), num * np.int32(one.ids.shape[1])) for one, num in zip(rows, left, strict=True)]
-    outside = [(one.outside_log_mass, num) for one, num in zip(parts, left, strict=True)]
+    lengths = [(row.lengths.ravel(), np.ones_like(row.lengths)) for row in rows]
+    left = [row.depth - row.lengths for row in rows]
+    ids = [(row.ids.ravel(), num * np.int32(row.ids.shape[1])) for row, num in zip(rows, left, strict=True)]
+    scores = [(row.log_probs.ravel(), num * np.int32(row.ids.shape[1])) for row, num in zip(rows, left, strict=True)]
+    outside = [(part.outside_log_mass, num) for part, num in zip(parts, left, strict=True)]
     return [
         lists_of("lengths", lengths, schema["lengths"]),
         lists_of("ids", ids, schema["ids"]),

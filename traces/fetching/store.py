@@ -206,12 +206,12 @@ def make_room(num_bytes: int) -> None:
     root.mkdir(parents=True, exist_ok=True)
     with alone(lock_of(root)):
         entries = sorted(_entries(root), key=lambda one: one.used_ns)
-        total = num_bytes + sum(one.num_bytes for one in entries)
-        for one in entries:
+        total = num_bytes + sum(entry.num_bytes for entry in entries)
+        for entry in entries:
             if total <= most:
                 return
-            if _is_removed(one.folder):
-                total -= one.num_bytes
+            if _is_removed(entry.folder):
+                total -= entry.num_bytes
 
 
 def _entries(root: Path) -> Iterator[_Entry]:

@@ -36,7 +36,7 @@ def writing_alone(path: Path | None, option: str = "--out", patience_s: float = 
         return
     if path.parent.is_file():
         raise TraceError(f"{option} names the file {path.parent}; expected a folder")
-    made = [one for one in path.parents if not one.exists()]
+    made = [parent for parent in path.parents if not parent.exists()]
     ids: list[os.stat_result] = []
     lock = FileLock(
         lock_file(path),

@@ -157,9 +157,9 @@ def _fields_of(kind: Hashable) -> list[tuple[str, Any, bool]]:
     kind = cast(type, kind)
     hints = get_type_hints(kind)
     return [
-        (one.name, hints[one.name], one.default is not MISSING or one.default_factory is not MISSING)
-        for one in fields(kind)
-        if one.init
+        (field.name, hints[field.name], field.default is not MISSING or field.default_factory is not MISSING)
+        for field in fields(kind)
+        if field.init
     ]
 
 

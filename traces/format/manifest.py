@@ -83,7 +83,7 @@ class TraceContents:
     channel_ids: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not all(0 <= one <= MOST_COUNT for one in self.shards):
+        if not all(0 <= shard <= MOST_COUNT for shard in self.shards):
             raise ValueError(f"shards must be numbers of sequences from 0 to {MOST_COUNT:,}")
 
     def to_json(self) -> Json:

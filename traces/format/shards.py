@@ -247,7 +247,7 @@ def check_holds(
         sizes = parquet_sizes(path or in_folder(place, name))
     except (OSError, ValueError) as error:
         raise unreadable(place, name, error) from error
-    listed = [one.num_values for one in sizes.columns if isinstance(schema.get(one.name), pl.List)]
+    listed = [column.num_values for column in sizes.columns if isinstance(schema.get(column.name), pl.List)]
     try:
         check_promised(sizes, num_rows, schema, max(listed, default=0) if most_listed is None else most_listed)
     except ValueError as error:

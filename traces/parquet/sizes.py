@@ -117,8 +117,8 @@ def _footer(file: IO[bytes], num_bytes: int) -> Mapping[int, Thrift]:
 
 def _fixed_lengths(footer: Mapping[int, Thrift]) -> dict[int, int]:
     """Bytes of a value of each column whose type has a length of its own, by the column's place among the leaves."""
-    leaves = [one for one in _structs(footer, 2) if 5 not in one or one[5] == 0]
-    return {place: _number(one, 2) for place, one in enumerate(leaves) if one.get(1) == _FIXED}
+    leaves = [struct for struct in _structs(footer, 2) if 5 not in struct or struct[5] == 0]
+    return {place: _number(leave, 2) for place, leave in enumerate(leaves) if leave.get(1) == _FIXED}
 
 
 def _name(column: Mapping[int, Thrift]) -> str:
@@ -144,7 +144,7 @@ def _pages(file: IO[bytes], column: Mapping[int, Thrift], num_bytes: int) -> Ite
         raise ValueError("its pages end behind the file")
     while start < end:
         page, length = _page_header(file, start, end)
-        said = [one for one in _PAGE_HEADERS if one in page]
+        said = [header for header in _PAGE_HEADERS if header in page]
         if len(said) != 1:
             raise ValueError("one of its pages does not say how many values it has")
         yield _Page(_number(_struct(page, said[0]), 1), _number(page, 2), said[0] == _DICTIONARY)
@@ -291,7 +291,7 @@ def check_size(path: Path, columns: Collection[str] | None = None, at_once: int 
         at_once: how many times as much as the values of a column its reader takes.
     """
     sizes = parquet_sizes(path)
-    read = [one for one in sizes.columns if columns is None or one.name in columns]
+    read = [column for column in sizes.columns if columns is None or column.name in columns]
     # Each row takes a little in each column, whatever the pages say of its values.
     num_bytes = sum(max(one.num_bytes, 8 * sizes.num_rows) for one in read)
     check_memory(at_once * num_bytes, f"reading {path} ({sizes.num_rows:,} rows)")

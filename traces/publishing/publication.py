@@ -227,14 +227,14 @@ def _front_matter(trace: Trace, name: str, licence: str) -> str:
     files = trace.manifest.held().files
     sets = {"sequences": SEQUENCES, "tokens": "tokens-*.parquet"}
     sets |= {f"draft-{one}": f"draft-{one}-*.parquet" for one in trace.manifest.draft_sets}
-    sets |= {f"channel-{one}": f"channel-{one}-*.parquet" for one in trace.manifest.channels}
+    sets |= {f"channel-{channel}": f"channel-{channel}-*.parquet" for channel in trace.manifest.channels}
     there = {one: pattern for one, pattern in sets.items() if any(file.startswith(pattern[:-9]) for file in files)}
     values = {
         "license": licence,
         "pretty_name": name,
         "tags": TAGS,
         "models": sorted({model.name for _, model in _model_ids(trace)}),
-        "size_categories": [_size_category(sum(len(one.text) - 1 for one in trace.texts))],
+        "size_categories": [_size_category(sum(len(text.text) - 1 for text in trace.texts))],
         "configs": [{"config_name": one, "data_files": pattern} for one, pattern in there.items()],
     }
     lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
@@ -251,7 +251,7 @@ def _model_ids(trace: Trace) -> list[tuple[str, ModelInfo]]:
     """The models of a trace, each with what it was there for."""
     manifest = trace.manifest
     drafters = [(f"drafter of {name}", one.model) for name, one in manifest.draft_sets.items()]
-    producers = [(f"channel {name}", one.producer) for name, one in manifest.channels.items()]
+    producers = [(f"channel {name}", channel.producer) for name, channel in manifest.channels.items()]
     return [("target", manifest.target), *drafters, *producers]
 
 
@@ -270,23 +270,25 @@ def _contents(trace: Trace) -> list[tuple[str, object]]:
     for name, kept in manifest.draft_sets.items():
         said = f"{held.draft_ids[name]}, block {kept.block_size}, at least {kept.min_width} candidates a depth"
         rows.append((f"draft set {name}", f"{said}, exact up to budget {kept.exact_budget}"))
-    rows += [(f"channel {name}", f"{held.channel_ids[name]}, {one.kind}") for name, one in manifest.channels.items()]
+    rows += [
+        (f"channel {name}", f"{held.channel_ids[name]}, {channel.kind}") for name, channel in manifest.channels.items()
+    ]
     rows.append(("recorded with", ", ".join(f"{name} {version}" for name, version in manifest.versions.items())))
     return rows
 
 
 def _size(trace: Trace) -> str:
     """The bytes of all files, in MB."""
-    return f"{sum(one.num_bytes for one in trace.manifest.held().files.values()) / 1e6:,.1f} MB"
+    return f"{sum(file.num_bytes for file in trace.manifest.held().files.values()) / 1e6:,.1f} MB"
 
 
 def _texts(trace: Trace) -> list[tuple[object, ...]]:
     prompts: dict[str, set[str]] = {}
     sequences, tokens = Counter[str](), Counter[str]()
-    for one in trace.texts:
-        prompts.setdefault(one.prompt.dataset, set()).add(one.prompt.prompt_id)
-        sequences[one.prompt.dataset] += 1
-        tokens[one.prompt.dataset] += len(one.text)
+    for text in trace.texts:
+        prompts.setdefault(text.prompt.dataset, set()).add(text.prompt.prompt_id)
+        sequences[text.prompt.dataset] += 1
+        tokens[text.prompt.dataset] += len(text.text)
     return [(name, len(prompts[name]), sequences[name], f"{tokens[name]:,}") for name in prompts]
 
 
@@ -338,7 +340,7 @@ class Publication:
 
     def sizes(self) -> dict[str, int]:
         """The bytes of each file that is sent, by its name."""
-        files = {name: one.num_bytes for name, one in self.trace.manifest.held().files.items()}
+        files = {name: file.num_bytes for name, file in self.trace.manifest.held().files.items()}
         texts = {name: len(text.encode()) for name, text in self._texts().items()}
         return dict(sorted((files | texts).items()))
 

@@ -64,7 +64,7 @@ def round_rows(
     """
     which = np.repeat(np.arange(len(identities)), num_rounds)
     columns: dict[str, object] = {
-        name: pl.Series([one[name] for one in identities], dtype=pl.String).gather(which)
+        name: pl.Series([identity[name] for identity in identities], dtype=pl.String).gather(which)
         for name in ("policy", "policy_id", "channel_ids")
     }
     columns |= {name: pl.Series(values).cast(rounds_schema()[name]) for name, values in numbers.items()}
@@ -195,7 +195,7 @@ class RoundsFile:
     def _in_order(self, order: pl.DataFrame) -> RoundRows:
         """The rounds of some result rows, from wherever they are, as they are to stand in the file."""
         texts = order.select("sequence").unique()
-        near = [one for one in self._sources if one.keys.join(texts, on="sequence", how="semi").height]
+        near = [source for source in self._sources if source.keys.join(texts, on="sequence", how="semi").height]
         first, last = pl.lit(texts["sequence"].min()), pl.lit(texts["sequence"].max())
         found = [one.rows().filter(pl.col("sequence").is_between(first, last)).collect() for one in near]
         joined = pl.concat([pl.DataFrame(schema=rounds_schema()), *found]).drop("policy")

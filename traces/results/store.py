@@ -53,14 +53,14 @@ class PiecesFolder:
             TraceError: one is damaged or of another kind.
         """
         added = {name: value for name, value in ADDED.items() if name in self._schema}
-        return [read_table(one, self._schema, added)[0] for one in self.files()]
+        return [read_table(file, self._schema, added)[0] for file in self.files()]
 
     def remove(self) -> None:
         """Delete the pieces and their folder."""
         if not self.folder.is_dir():
             return
-        for one in self.files():
-            one.unlink()
+        for file in self.files():
+            file.unlink()
         remove_leftovers(self.folder)
         self.folder.rmdir()
 

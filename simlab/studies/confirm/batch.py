@@ -68,19 +68,19 @@ def predicted_groups(
         groups: each is served by itself.
         batch: texts at a time.
     """
-    for one in priced.policies:
-        check_needs(one.policy, trace.holds(draft))
-        check_batch(one.policy, batch)
-        check_runs_together(one.policy, batch)
-    rows = [policy_row(one, priced.prices) for one in priced.policies]
+    for policy in priced.policies:
+        check_needs(policy.policy, trace.holds(draft))
+        check_batch(policy.policy, batch)
+        check_runs_together(policy.policy, batch)
+    rows = [policy_row(policy, priced.prices) for policy in priced.policies]
     served = [record.index for group in groups for record in group]
-    channels = channels_read(one.policy for one in priced.policies)
+    channels = channels_read(policy.policy for policy in priced.policies)
     parts: list[Results] = []
     with tqdm(total=len(groups), desc="replay", unit="group", delay=2) as bar:
         for read in of_groups(groups, trace.recorded(draft, served, channels)):
             texts = texts_of(read)
-            for row, one in zip(rows, priced.policies, strict=True):
-                sums = served_sums(one.policy, texts, batch, row.cost)
+            for row, policy in zip(rows, priced.policies, strict=True):
+                sums = served_sums(policy.policy, texts, batch, row.cost)
                 parts.append(results_of([row], sums, texts, trace, draft))
             bar.update()
     order = [(row.prices.cost_id, row.policy_id, row.identity["policy"]) for row in rows]

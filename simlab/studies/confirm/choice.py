@@ -116,11 +116,11 @@ def prior_choice(
         records: texts that are run.
         policies: that are run.
     """
-    best = next((one for one in policies if one.policy_id == optimum.best.policy_id), None)
-    best = next((one for one in policies if one.label == optimum.best.policy), best)
+    best = next((policy for policy in policies if policy.policy_id == optimum.best.policy_id), None)
+    best = next((policy for policy in policies if policy.label == optimum.best.policy), best)
     run = {(record.prompt.dataset, record.prompt.prompt_id) for record in records}
     is_seen = bool(run & optimum.chosen_on.names)
-    labels = [one.label for one in policies if one.label in optimum.run and one.name not in REFERENCES]
+    labels = [policy.label for policy in policies if policy.label in optimum.run and policy.name not in REFERENCES]
     return PriorChoice(path, optimum, None if best is None else best.policy_id, tuple(labels) if is_seen else ())
 
 

@@ -158,7 +158,7 @@ def _tracked_settings(
 ) -> dict[str, object]:
     """Everything that trackers are told of a run at its start: its settings, what it reads, by ids, and versions."""
     return asdict(options) | {
-        "policies": {one.label: one.policy_id for one in policies},
+        "policies": {policy.label: policy.policy_id for policy in policies},
         "trace": trace.place,
         "text_id": trace.text_id,
         "draft_ids": dict(trace.draft_ids),
@@ -237,10 +237,10 @@ def _recorded(
     asked: ConfirmRequest,
 ) -> Trace:
     """Record prompts so that every policy finds what it reads."""
-    every = [route for one in policies for route in routes_of(one.policy) or (one.policy,)]
+    every = [route for policy in policies for route in routes_of(policy.policy) or (policy.policy,)]
     needs = [one.needs for one in every]
     whole = [one.budget for one in every if one.needs.draft and one.needs.top_k is None]
-    answers = {one.name: getattr(asked, one.name) for one in fields(AnswerOptions)}
+    answers = {field.name: getattr(asked, field.name) for field in fields(AnswerOptions)}
     options = RecordOptions(
         **answers,
         target=asked.target,
@@ -253,7 +253,7 @@ def _recorded(
         dtype=asked.dtype,
         device=asked.device,
         device_map=asked.device_map,
-        min_width=max([MIN_WIDTH, *(one.top_k or 0 for one in needs)]),
+        min_width=max([MIN_WIDTH, *(need.top_k or 0 for need in needs)]),
         exact_budget=max([EXACT_BUDGET, *whole]),
     )
     return record.run(options)
@@ -264,5 +264,5 @@ def _prior_choice(
 ) -> PriorChoice:
     """Hold what was chosen beside the prompts that are run."""
     wanted = set(first_prompts(trace, limit))
-    records = [one for one in trace.sequences() if one.index in wanted]
+    records = [sequence for sequence in trace.sequences() if sequence.index in wanted]
     return prior_choice(path, optimum, records, policies)

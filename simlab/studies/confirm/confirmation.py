@@ -153,7 +153,7 @@ class Confirmation(StudyResult):
     @property
     def has_failed(self) -> bool:
         """Whether a text is not the target's, or rounds do not equal their replay."""
-        judged = [one.judged for one in self.policies if one.judged is not None]
+        judged = [policy.judged for policy in self.policies if policy.judged is not None]
         return any(one.lossless == FAILED or not one.counts_equal_replay for one in judged)
 
     @property
@@ -170,7 +170,7 @@ class Confirmation(StudyResult):
     def all_in_sample(self) -> tuple[str, ...]:
         """Labels of policies that were fitted or chosen on the very texts that were run."""
         chosen = () if self.context.chosen is None else self.context.chosen.in_sample
-        return tuple(one.policy for one in self.policies if one.policy in {*self.context.in_sample, *chosen})
+        return tuple(policy.policy for policy in self.policies if policy.policy in {*self.context.in_sample, *chosen})
 
     def text(self) -> str:
         """Everything, as ``simlab confirm`` prints it: the verdict, tables, and what to know of them."""
@@ -211,7 +211,7 @@ class Confirmation(StudyResult):
             "ran": self.ran.to_json(),
             "chosen": None if self.context.chosen is None else self.context.chosen.to_json(),
             "first": None if self.won is None else self.won.first.policy,
-            "comparisons": [] if self.won is None else [one.row() for one in self.won.comparisons],
+            "comparisons": [] if self.won is None else [comparison.row() for comparison in self.won.comparisons],
             "rank_agreement": self.order.value(),
             "stale": None if self.stale is None else self.stale.to_json(),
             "rows": self._rows(),
@@ -222,18 +222,18 @@ class Confirmation(StudyResult):
 
     def _rows(self) -> list[dict[str, object]]:
         """Flat values of each policy: what was predicted, measured, judged and wrong."""
-        errors = {one.policy_id: one.row() for one in self.errors}
+        errors = {error.policy_id: error.row() for error in self.errors}
         names: Sequence[str] = list(next(iter(errors.values()), {}))
         served = () if self.ran.batch is None else self.ran.batch.machine
         machine = {one.policy_id: one.row() for one in served}
         return [
             {
-                **one.row(),
-                **errors.get(one.predicted.policy_id, dict.fromkeys(names)),
-                **machine.get(one.predicted.policy_id, {}),
-                "in_sample": one.policy in self.all_in_sample,
+                **policy.row(),
+                **errors.get(policy.predicted.policy_id, dict.fromkeys(names)),
+                **machine.get(policy.predicted.policy_id, {}),
+                "in_sample": policy.policy in self.all_in_sample,
             }
-            for one in self.policies
+            for policy in self.policies
         ]
 
     def _machine_table(self) -> str:

@@ -71,9 +71,9 @@ def staleness_of(setup: ConfirmSetup, sequences: Sequence[FinishedSequence], pri
     if prices.cost is None or setup.options.batch != 1:
         return None
     # Rounds of a router take routes of different stages, and the log does not say which.
-    every = [one for one in setup.policies if one.policy.needs.draft and not routes_of(one.policy)]
+    every = [policy for policy in setup.policies if policy.policy.needs.draft and not routes_of(policy.policy)]
     drafting = [(one.policy_id, prices.cost_of(one.policy)) for one in every]
-    plain = next(one.policy_id for one in setup.policies if is_plain_decoding(one.policy))
+    plain = next(policy.policy_id for policy in setup.policies if is_plain_decoding(policy.policy))
     return staleness(
         _timed(setup, sequences, plain),
         [(_timed(setup, sequences, policy_id), cost) for policy_id, cost in drafting if cost is not None],
@@ -92,10 +92,10 @@ def repriced(file: CostFile, found: Staleness) -> CostFile:
         file: what was predicted with.
         found: how far it was from the run.
     """
-    ran = np.array([one.num_drafted for one in found.sizes], np.float64)
+    ran = np.array([size.num_drafted for size in found.sizes], np.float64)
     factors = {}
     for stage in GRID_STAGES:
-        logs = np.log([one.factors[stage] for one in found.sizes])
+        logs = np.log([size.factors[stage] for size in found.sizes])
         factors[stage] = np.exp(np.interp(np.array(file.node_counts, np.float64), ran, logs))
     places = {num_drafted: place for place, num_drafted in enumerate(file.node_counts)}
 
@@ -108,8 +108,8 @@ def repriced(file: CostFile, found: Staleness) -> CostFile:
         (stage, n, context): tuple((np.array(seconds) * factor(stage, n)).tolist())
         for (stage, n, context), seconds in file.samples.items()
     }
-    num_rounds = sum(one.rounds for one in found.sizes)
-    sizes = ", ".join(str(one.num_drafted) for one in found.sizes)
+    num_rounds = sum(size.rounds for size in found.sizes)
+    sizes = ", ".join(str(size.num_drafted) for size in found.sizes)
     note = (
         f"corrected by {num_rounds:,} rounds that `simlab confirm` ran, of {sizes} drafted tokens; before that it was "
         f"the cost file {file.cost_id}"
@@ -174,15 +174,15 @@ def judged_by_policy(
     prompts = {record.index: record.prompt for record in setup.records}
     plain = [run.text for seq in sequences for run in seq.runs if run.policy_id == setup.plain_id]
     judged = {}
-    for one in setup.policies:
-        runs = [(seq.index, run) for seq in sequences for run in seq.runs if run.policy_id == one.policy_id]
+    for policy in setup.policies:
+        runs = [(seq.index, run) for seq in sequences for run in seq.runs if run.policy_id == policy.policy_id]
         unequal = [
             f"prompt {prompts[index].prompt_id!r}, turn {prompts[index].turn}, {run.unequal}"
             for index, run in runs
             if run.unequal
         ]
-        verdict = verdicts[one.policy_id]
-        judged[one.policy_id] = TextFindings(
+        verdict = verdicts[policy.policy_id]
+        judged[policy.policy_id] = TextFindings(
             lossless=str(verdict),
             num_ties=verdict.num_ties,
             worst_gap=verdict.worst_gap,
@@ -209,7 +209,7 @@ def differences_of(setup: ConfirmSetup, sequences: Sequence[FinishedSequence]) -
 
 def _named(setup: ConfirmSetup, sequence: "FinishedSequence") -> Iterator[tuple[NamedPolicy, FinishedRun]]:
     """Pair each run of a sequence with its policy."""
-    policies = {one.policy_id: one for one in setup.policies}
+    policies = {policy.policy_id: policy for policy in setup.policies}
     return ((policies[run.policy_id], run) for run in sequence.runs)
 
 
@@ -257,7 +257,7 @@ def _prices_of_file(path: Path, setup: ConfirmSetup) -> Prices:
 
 def _shipped_prices(setup: ConfirmSetup) -> Prices:
     """The prices that come with simlab and were measured with just what is run; or none, and why."""
-    fitting = [one for one in packaged_cost_files() if setup.price_difference(read_cost_file(one)) is None]
+    fitting = [file for file in packaged_cost_files() if setup.price_difference(read_cost_file(file)) is None]
     if not fitting:
         return no_prices(_NO_PRICES.format(options=_profile_options(setup)))
     try:
@@ -338,7 +338,7 @@ def run_confirmation(
         audit(setup, log)
     sequences = whole(setup.units, finished(log))
     ran = replace(run_facts(setup, sequences, rule, batch_facts(setup, log)), bound=bound_of(log))
-    predicted = predicted.filter(predicted["sequence"].is_in([one.index for one in sequences]))
+    predicted = predicted.filter(predicted["sequence"].is_in([sequence.index for sequence in sequences]))
     results = joined_results([predicted, results_frame(measured_rows(setup, sequences))])
     judged = judged_by_policy(setup, sequences, verdicts(setup, log))
     first_lines = f"{heading(trace, setup.draft, predicted, prices)}\n{_run_lines(setup, ran, prices, context.chosen)}"
@@ -386,7 +386,7 @@ def _summary(
 ) -> Confirmation:
     """Everything that result rows and verdicts say."""
     policies = _confirmed_policies(setup, results, judged)
-    predicted = {one.policy: one.predicted.speed.tokens_per_s for one in policies}
+    predicted = {policy.policy: policy.predicted.speed.tokens_per_s for policy in policies}
     chosen_id = None if context.chosen is None else context.chosen.id_at(setup.options.batch)
     units = _by_unit(setup, results)
     return Confirmation(
@@ -439,8 +439,10 @@ def run_facts(
             "repeats": options.repeats,
         },
         versions=key.texts("versions"),
-        prompts=len({prompts[one.index] for one in sequences}),
-        prompt_runs=ending.num_whole if batch is None else len({(one.repeat, prompts[one.index]) for one in sequences}),
+        prompts=len({prompts[sequence.index] for sequence in sequences}),
+        prompt_runs=ending.num_whole
+        if batch is None
+        else len({(sequence.repeat, prompts[sequence.index]) for sequence in sequences}),
         ended="interval" if ending.is_tight else "all" if is_all else "time",
         half_width=ending.half_width,
         until_interval=options.until_interval,

@@ -106,7 +106,7 @@ def live_parts(out: Path, target: str, draft: str, prompts: Path | None = None) 
 
 
 def _prompts_of(trace: Trace) -> int:
-    return len({(one.prompt.dataset, one.prompt.prompt_id) for one in trace.sequences()})
+    return len({(sequence.prompt.dataset, sequence.prompt.prompt_id) for sequence in trace.sequences()})
 
 
 def _halves(prompts: Path, out: Path) -> tuple[Path, Path]:

@@ -70,7 +70,7 @@ class Advice(StudyResult):
             "prompts": self.prompts,
             "advice": advice_sentences(self.batches),
             "notes": [*self._notes()],
-            "rows": [one.row() for one in self.batches],
+            "rows": [batch.row() for batch in self.batches],
         }
 
     def text(self) -> str:
@@ -82,7 +82,7 @@ class Advice(StudyResult):
     def _notes(self) -> list[str]:
         same = self.chosen_on is self.trace
         where = "the very prompts that they are judged on, which favours them" if same else self.chosen_on.place
-        modelled = [str(one.of.batch) for one in self.batches if one.of.modelled]
+        modelled = [str(batch.of.batch) for batch in self.batches if batch.of.modelled]
         notes = [
             f"Chain lengths and tree sizes were chosen on {where}"
             + ("; --dev-trace DEV_TRACE chooses on other prompts." if same else "."),
@@ -101,7 +101,7 @@ class Advice(StudyResult):
             )
         return [
             *notes,
-            *(f"Prices of {one.of.batch}: {one.of.heading}." for one in self.batches if not one.of.modelled),
+            *(f"Prices of {batch.of.batch}: {batch.of.heading}." for batch in self.batches if not batch.of.modelled),
             *self.notes,
         ]
 
@@ -152,7 +152,11 @@ def advise(options: AdviseOptions) -> Advice:
     name = judged.draft_name(options.draft_set)
     machines = _machines(judged, name, options.policies, paths(options.cost), options.batch, options.limit, notes)
     wanted = set(first_prompts(judged, options.limit))
-    prompts = {(one.prompt.dataset, one.prompt.prompt_id) for one in judged.sequences() if one.index in wanted}
+    prompts = {
+        (sequence.prompt.dataset, sequence.prompt.prompt_id)
+        for sequence in judged.sequences()
+        if sequence.index in wanted
+    }
     if not prompts:
         raise TraceError(f"{judged.place} holds no sequences, so there is nothing to advise on")
     rows = _rows(judged, name, machines, options.limit, run)
@@ -230,17 +234,19 @@ def _policies(trace: Trace, draft: str, typed: Sequence[str], prices: Prices, no
     assert cost is not None
     longest = min(kept.depth, cost.most_drafted)
     largest = min(kept.exact_budget, cost.most_drafted)
-    budgets = [str(one) for one in _BUDGETS if one <= largest]
+    budgets = [str(budget) for budget in _BUDGETS if budget <= largest]
     default = [
         *([f"chain:length=1..{longest}"] if longest else []),
         *(["ddtree:budget=" + "/".join(budgets)] * bool(budgets)),
     ]
     asked = parse_policies(list(typed) or default, TraceArtefacts(prices, trace, draft)) if typed or default else []
     policies = {one.policy_id: one for one in asked if one.name != BASELINE}
-    fitting = [one for one in policies.values() if most_drafted(one.policy.budget, kept.depth) <= cost.most_drafted]
+    fitting = [
+        policy for policy in policies.values() if most_drafted(policy.policy.budget, kept.depth) <= cost.most_drafted
+    ]
     if typed and not policies:
         raise UsageError("autoregressive decoding is what policies are held against; name another with -p")
-    beyond = [one.label for one in policies.values() if one not in fitting]
+    beyond = [policy.label for policy in policies.values() if policy not in fitting]
     if beyond:
         notes.append(
             f"Batch {prices.batch}: {', '.join(beyond)} are left out, since the latency profile ends at "

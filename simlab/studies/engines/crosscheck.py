@@ -232,7 +232,7 @@ def _kept(
     if k is None:
         raise EngineError(f"{path} does not say how many tokens were drafted; ask the server again")
     draft = checked_k(trace, options.draft_set, k, options.first_of_block, "the server")
-    texts = [one for one in foretold_texts(trace, draft, k, options.limit) if one.index in collected.bodies]
+    texts = [text for text in foretold_texts(trace, draft, k, options.limit) if text.index in collected.bodies]
     missing = len(trace.texts) - len(collected.bodies)
     remarks = (f"{missing:,} texts of the trace have no answer there.",) if missing > 0 else ()
     if not texts:
@@ -310,11 +310,11 @@ def _check_length(server: Server, texts: Sequence[ForetoldText], asked: dict[int
     longest = server.facts.longest
     if longest is None:
         return
-    for one in texts:
-        needed = len(one.prompt_tokens) + asked[one.index] + k + 1
+    for text in texts:
+        needed = len(text.prompt_tokens) + asked[text.index] + k + 1
         if needed > longest:
             raise EngineError(
-                f"the server takes texts of at most {longest:,} tokens, and {one.name} with its prompt and a last "
+                f"the server takes texts of at most {longest:,} tokens, and {text.name} with its prompt and a last "
                 f"draft needs {needed:,}; serve longer ones, or ask for fewer tokens with --max-new-tokens"
             )
 
@@ -356,8 +356,8 @@ def _compared(
     remarks: tuple[str, ...],
 ) -> CrosscheckTable:
     ties = _ties(options, collected, trace)
-    compared = tuple(compared_text(one, collected.answer(one), collected.asked[one.index], ties) for one in texts)
+    compared = tuple(compared_text(text, collected.answer(text), collected.asked[text.index], ties) for text in texts)
     lengths = compared_lengths(compared)
-    foretold = foretold_counts(texts, [min(len(one), collected.asked[one.index]) for one in texts])
+    foretold = foretold_counts(texts, [min(len(text), collected.asked[text.index]) for text in texts])
     verdict = verdict_of(compared, lengths, collected.counters, foretold)
     return CrosscheckTable(trace, draft, address, collected, compared, lengths, foretold, ties, verdict, remarks)

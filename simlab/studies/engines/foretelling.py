@@ -94,10 +94,10 @@ def asked_tokens(
         most: that a request may ask for; None: no limit.
         exact_counters: ask for a round fewer than was recorded, so that every counted token is recorded.
     """
-    asked = {one.index: one.asked(longest, most) for one in texts}
+    asked = {text.index: text.asked(longest, most) for text in texts}
     if exact_counters:
-        asked = {one.index: min(asked[one.index], len(one) - one.k) for one in texts}
-    kept = [one for one in texts if asked[one.index] >= 2]
+        asked = {text.index: min(asked[text.index], len(text) - text.k) for text in texts}
+    kept = [text for text in texts if asked[text.index] >= 2]
     if not kept:
         raise UsageError("every text is too short to have a round so; take other prompts, or more tokens")
     return kept, {one.index: asked[one.index] for one in kept}

@@ -46,26 +46,30 @@ class EngineMetricsTable(StudyResult):
     @property
     def has_failed(self) -> bool:
         """Whether the counts are not those of this trace."""
-        return any(one.differs for one in self.figures) if self.verdict is None else not self.verdict.is_good
+        return any(figure.differs for figure in self.figures) if self.verdict is None else not self.verdict.is_good
 
     def to_json(self) -> dict[str, object]:
         """The value of ``simlab import --json``."""
         return {
             "text_id": self.trace.text_id,
             "draft_ids": {self.draft: self.trace.draft_ids[self.draft]},
-            "files": [{"path": str(one.path), "kind": one.kind, "engine": one.engine or None} for one in self.files],
+            "files": [
+                {"path": str(file.path), "kind": file.kind, "engine": file.engine or None} for file in self.files
+            ],
             "counters": self.counters.to_json(),
             "acceptance_length": self.counters.acceptance_length,
             "counters_foretold": None if self.foretold is None else self.foretold.to_json(),
             "verdict": None if self.verdict is None else self.verdict.name,
             "reason": None if self.verdict is None else self.verdict.reason,
             "drift": None if self.verdict is not None else self.has_failed,
-            "figures": [one.row() for one in self.figures],
+            "figures": [figure.row() for figure in self.figures],
         }
 
     def text(self) -> str:
         """The tables as ``simlab import`` prints them."""
-        files = [f"file     {one.path} ({one.kind}{f', {one.engine}' if one.engine else ''})" for one in self.files]
+        files = [
+            f"file     {file.path} ({file.kind}{f', {file.engine}' if file.engine else ''})" for file in self.files
+        ]
         heading = within_width(
             "\n".join([*files, f"trace    {self.trace.place} (text {self.trace.text_id}), draft set {self.draft}"])
         )
@@ -108,7 +112,7 @@ def import_metrics(options: ImportOptions) -> EngineMetricsTable:
     k = ks.pop() if ks else found.manifest.draft_sets[name].depth
     name = checked_k(found, options.draft_set, k, options.first_of_block, read[0].engine or "the server")
     texts = foretold_texts(found, name, k, options.limit)
-    answers = [one for file in read for one in file.answers]
+    answers = [answer for file in read for answer in file.answers]
     if not options.same_prompts:
         figures = tuple(drift_figures(texts, counters, answers))
         return EngineMetricsTable(found, name, tuple(read), counters, None, None, figures)
@@ -126,20 +130,20 @@ def import_metrics(options: ImportOptions) -> EngineMetricsTable:
 
 def _together(files: Sequence[MetricsFile]) -> ServerCounters:
     """The counts of all files; what one of them does not tell is not known of all."""
-    counters = [_with_rounds(one) for one in files]
-    positions = [one.accepted_at for one in counters]
+    counters = [_with_rounds(file) for file in files]
+    positions = [counter.accepted_at for counter in counters]
     at = None
-    if all(one is not None for one in positions):
-        deepest = max(len(one or ()) for one in positions)
-        padded = [(one or ()) + (0,) * (deepest - len(one or ())) for one in positions]
+    if all(position is not None for position in positions):
+        deepest = max(len(position or ()) for position in positions)
+        padded = [(position or ()) + (0,) * (deepest - len(position or ())) for position in positions]
         at = tuple(map(sum, zip(*padded, strict=True)))
     return ServerCounters(
-        num_rounds=_sum([one.num_rounds for one in counters]),
-        num_drafted=_sum([one.num_drafted for one in counters]),
-        num_accepted=_sum([one.num_accepted for one in counters]),
+        num_rounds=_sum([counter.num_rounds for counter in counters]),
+        num_drafted=_sum([counter.num_drafted for counter in counters]),
+        num_accepted=_sum([counter.num_accepted for counter in counters]),
         accepted_at=at,
-        num_tokens=_sum([one.num_tokens for one in counters]),
-        num_requests=_sum([one.num_requests for one in counters]),
+        num_tokens=_sum([counter.num_tokens for counter in counters]),
+        num_requests=_sum([counter.num_requests for counter in counters]),
     )
 
 
@@ -152,7 +156,7 @@ def _with_rounds(file: MetricsFile) -> ServerCounters:
 
 
 def _sum(values: Sequence[int | None]) -> int | None:
-    known = [one for one in values if one is not None]
+    known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None
 
 

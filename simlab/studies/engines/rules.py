@@ -218,7 +218,7 @@ class _Served:
         text_of = np.searchsorted(texts.roots.firsts, served.roots, side="right") - 1
         prompts = prompts_of(texts)
         num = int(prompts.max()) + 1
-        tokens = np.bincount(prompts, [len(one.text) - 1 for one in texts.sequences], num).astype(np.int64)
+        tokens = np.bincount(prompts, [len(sequence.text) - 1 for sequence in texts.sequences], num).astype(np.int64)
         rounds = np.bincount(prompts[text_of], minlength=num).astype(np.int64)
         drafted = np.bincount(prompts[text_of], served.num_drafted, num).astype(np.int64)
         self._advance()

@@ -166,7 +166,10 @@ def cost_table_text(file_format: str, paths: Sequence[Path]) -> Made:
     _check_same(paths, files)
     contexts = [file.contexts[-1] for file in files.values()]
     profiles = [BatchCosts(file.batch, file.node_counts, cost_table_of(file, path)) for path, file in files.items()]
-    context, batches = min(contexts), ", ".join(str(one.batch) for one in sorted(profiles, key=lambda one: one.batch))
+    context, batches = (
+        min(contexts),
+        ", ".join(str(profile.batch) for profile in sorted(profiles, key=lambda one: one.batch)),
+    )
     notes = [f"Seconds are those at a context of {context:,} tokens; the form holds one context only."]
     try:
         if file_format == SGLANG:
@@ -204,9 +207,9 @@ def temperatures_text(texts: ExportedTexts) -> Made:
     positions = chain_positions(parts) if parts else []
     if not positions or not len(positions[0].right):
         raise TraceError(f"{texts.trace.place} holds no round that a temperature could be fitted on")
-    temperatures = [temperature_of(one) for one in positions]
+    temperatures = [temperature_of(position) for position in positions]
     wanted = set(texts.wanted)
-    datasets = sorted({one.prompt.dataset for one in texts.trace.sequences() if one.index in wanted})
+    datasets = sorted({sequence.prompt.dataset for sequence in texts.trace.sequences() if sequence.index in wanted})
     value = {"temperatures": temperatures, "dataset": ", ".join(datasets), "num_samples": len(positions[0].right)}
     notes = (
         "Fitted on the drafter's own probabilities of first candidates; a confidence head has other temperatures.",

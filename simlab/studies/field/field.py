@@ -77,7 +77,7 @@ def field(options: FieldOptions) -> FieldResult:
         SimlabError: models, prompts or folder cannot be used; what was finished stays.
     """
     models = _models(options)
-    known = dict.fromkeys(one.drafter for one in SYSTEMS)
+    known = dict.fromkeys(system.drafter for system in SYSTEMS)
     unread = [name for name in models["drafters"] if name not in known]
     if unread:
         raise UsageError(f"no system reads a draft set {unread[0]}; they are called {', '.join(known)}")
@@ -185,7 +185,7 @@ class _Field:
         for drafter in self.models["drafters"]:
             self._profile(drafter)
         entries, left_out = self._chosen()
-        groups = list(dict.fromkeys((one.drafter, one.group) for one in entries))
+        groups = list(dict.fromkeys((entry.drafter, entry.group) for entry in entries))
         # Of a draft set what runs at its fastest first.
         drafters = list(dict.fromkeys(drafter for drafter, _ in groups))
         ran = [(drafter, group) for drafter in drafters for group in (FASTEST, EQUAL) if (drafter, group) in groups]
@@ -205,7 +205,7 @@ class _Field:
             bounds=bounds,
             left_out=left_out,
             seconds=dict(self.steps.seconds),
-            has_failed=any(bool(one["has_failed"]) for one in confirmations),
+            has_failed=any(bool(confirmation["has_failed"]) for confirmation in confirmations),
         )
         result.write(self.out / "field.json")
         return result
@@ -213,13 +213,13 @@ class _Field:
     def _say_how_long(self) -> None:
         """About how long what is left takes, from a few tokens of the target on this machine."""
         done, minutes = self.steps.seconds, self.size.confirm_minutes
-        have_run = all(any(step.startswith(f"confirm {one} ") for step in done) for one in self.models["drafters"])
+        have_run = all(any(step.startswith(f"confirm {model} ") for step in done) for model in self.models["drafters"])
         if "choose" in done and (not minutes or (have_run and not self.more)):
             return
         token_s = plain_token_seconds(self.models["target"], self.models["dtype"], self.models["device"])
         limits = {DEV: self.size.dev_prompts, EVALUATION: self.size.prompts}
         texts = {
-            side: sum(1 + len(one.later_turns) for one in read_prompts(path, limits[side]))
+            side: sum(1 + len(prompt.later_turns) for prompt in read_prompts(path, limits[side]))
             for side, path in self.prompts.items()
         }
         expected = expected_seconds(self.size, self.models, token_s, texts)
@@ -306,7 +306,7 @@ class _Field:
                 own, without = choose(self.trace(DEV), drafter, self.cost(drafter))
                 entries += [*own, *self._composed(drafter)]
                 left_out |= without
-            text = json.dumps({"entries": [asdict(one) for one in entries], "left_out": left_out}, indent=1) + "\n"
+            text = json.dumps({"entries": [asdict(entry) for entry in entries], "left_out": left_out}, indent=1) + "\n"
             write_beside(path, lambda file: file.write(text.encode()))
 
         self.steps.once("choose", "Choosing settings on the dev prompts", work)
@@ -343,7 +343,7 @@ class _Field:
         out = self.out / f"predicted-{drafter}.parquet"
 
         def predict() -> None:
-            policies = list(dict.fromkeys(one.policy for one in entries if one.drafter == drafter))
+            policies = list(dict.fromkeys(entry.policy for entry in entries if entry.drafter == drafter))
             cost, trace = self.cost(drafter), self.trace(EVALUATION)
             made = replay(trace, policies, cost=cost, what_if=[GPU_LIKE], draft_set=drafter, progress=False)
             write_results(out, made.rows, trace.sequence_counts)
@@ -358,7 +358,7 @@ class _Field:
 
         Time is shared out by the number of policies within a group, and among groups as the size of the field has it.
         """
-        together = [one for one in entries if one.group == group]
+        together = [entry for entry in entries if entry.group == group]
         policies = list(dict.fromkeys(one.policy for one in together if one.drafter == drafter))
         share = len(policies) / len({(one.drafter, one.policy) for one in together})
         share *= self.size.equal_share if group == EQUAL else 1 - self.size.equal_share
@@ -390,7 +390,7 @@ class _Field:
     def _confirmation(self, drafter: str, group: str) -> Row:
         """What the runs of a draft set were judged to be."""
         run = read_confirmation(self.runs(drafter, group) / "confirm.json")
-        judged = [one for one in run.rows if one.get("lossless") is not None]
+        judged = [row for row in run.rows if row.get("lossless") is not None]
         return {
             "drafter": drafter,
             "group": group,
@@ -409,8 +409,8 @@ class _Field:
         """What the figures are of."""
         trace = self.trace(EVALUATION)
         datasets: dict[str, set[str]] = {}
-        for one in trace.sequences():
-            datasets.setdefault(one.prompt.dataset, set()).add(one.prompt.prompt_id)
+        for sequence in trace.sequences():
+            datasets.setdefault(sequence.prompt.dataset, set()).add(sequence.prompt.prompt_id)
         return {
             "models": self.models,
             "size": asdict(self.size),

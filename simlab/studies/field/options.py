@@ -131,15 +131,15 @@ def read_models(path: Path) -> Row:
         models: Row = {"target": given.text("target"), "drafters": given.texts("drafters"), "channels": {}}
         if not models["drafters"]:
             raise ValueError("the field needs a drafter; got none")
-        for name, one in given.inners("channels").items():
-            settings = one.inner("settings") if "settings" in one.values else None
+        for name, inner in given.inners("channels").items():
+            settings = inner.inner("settings") if "settings" in inner.values else None
             whole = {} if settings is None else {key: settings.integer(key) for key in settings.values}
-            units = one.integers("units") if "units" in one.values else ()
-            drafter = one.text("drafter") if one.values.get("drafter") is not None else None
+            units = inner.integers("units") if "units" in inner.values else ()
+            drafter = inner.text("drafter") if inner.values.get("drafter") is not None else None
             if drafter not in (None, *models["drafters"]):
                 there = ", ".join(models["drafters"])
                 raise ValueError(f"the channel {name} stands on the draft set {drafter}; there are {there}")
-            models["channels"][name] = _channel(one.text("checkpoint"), drafter, *units, **whole)
+            models["channels"][name] = _channel(inner.text("checkpoint"), drafter, *units, **whole)
     except (OSError, ValueError, TraceError) as error:
         raise UsageError(f"{path} does not name the models of a field: {error}") from error
     return models
@@ -148,7 +148,7 @@ def read_models(path: Path) -> Row:
 def channels_of(models: Row, drafter: str) -> dict[str, Row]:
     """The channels that are timed beside a drafter: those on its draft set; at the first also those on none."""
     beside = (drafter, None) if drafter == next(iter(models["drafters"])) else (drafter,)
-    return {name: one for name, one in models["channels"].items() if one["drafter"] in beside}
+    return {name: model for name, model in models["channels"].items() if model["drafter"] in beside}
 
 
 _TOKENS_A_TEXT = 0.9

@@ -112,7 +112,9 @@ def field_rows(entries: Sequence[Entry], results: FieldRows) -> list[Row]:
 def sources(entries: Sequence[Entry]) -> dict[str, dict[str, dict[str, str]]]:
     """How exact the policies are that each system is made of, and where they come from, by system and policy."""
     names = sorted({name for entry in entries for name in entry.parts})
-    about = {one.name: {"exactness": one.exactness, "source": one.source} for one in describe_policies(names)}
+    about = {
+        policy.name: {"exactness": policy.exactness, "source": policy.source} for policy in describe_policies(names)
+    }
     by_system: dict[str, dict[str, dict[str, str]]] = {}
     for entry in entries:
         by_system.setdefault(entry.system, {}).update({name: about[name] for name in entry.parts})
@@ -123,9 +125,9 @@ def bound_rows(drafter: str, predicted: pl.DataFrame) -> list[Row]:
     """The replay's bounds in hindsight on a draft set: of all its trees, and of routers; in all and by data set."""
     is_bound = pl.col("policy").str.starts_with("hindsight")
     return [
-        {"bound": policy, "drafter": drafter, "slice": part, **_counts(one), **_speed("predicted", one)}
-        for (part, policy), one in _summaries(predicted.filter(is_bound | (pl.col("name") == PLAIN))).items()
-        if one.name != PLAIN
+        {"bound": policy, "drafter": drafter, "slice": part, **_counts(summary), **_speed("predicted", summary)}
+        for (part, policy), summary in _summaries(predicted.filter(is_bound | (pl.col("name") == PLAIN))).items()
+        if summary.name != PLAIN
     ]
 
 
@@ -149,8 +151,8 @@ def _gains(entries: Sequence[Entry], results: FieldRows) -> _Gains:
     baseline's draft set alone.
     """
     gains = {}
-    for base in (one for one in entries if one.system == BASELINE):
-        same_size = [one for one in entries if one.size == base.size and one is not base]
+    for base in (entry for entry in entries if entry.system == BASELINE):
+        same_size = [entry for entry in entries if entry.size == base.size and entry is not base]
         for kind in KINDS:
             for one, comparison in _compared([base, *same_size], results, kind):
                 is_speed = comparison.measure == "speedup"
@@ -280,10 +282,10 @@ class FieldResult(StudyResult):
         shown = [("acceptance_length", 2, 1), (gain, 1, 100)]
         shown += [(f"{kind}_speedup", 2, 1) for kind in ("predicted", "measured", "gpu_like")]
         cells = [["system", "policy", "tokens", f"{what}, gain %", "predicted", "measured", "GPU-like"]]
-        for one in self.rows:
-            if one["size"] == size and one["slice"] == ALL:
-                system = f"{one['system']}{'*' if one['reconstruction'] else ''}"
-                cells.append([system, str(one["policy"])[:60], *(with_ends(one, *column) for column in shown)])
+        for row in self.rows:
+            if row["size"] == size and row["slice"] == ALL:
+                system = f"{row['system']}{'*' if row['reconstruction'] else ''}"
+                cells.append([system, str(row["policy"])[:60], *(with_ends(row, *column) for column in shown)])
         return f"{title}\n{aligned(cells, [True, True, *[False] * 5])}"
 
 

@@ -36,7 +36,7 @@ class System:
 
 def _by_budget(name: str, drafter: str, *settings: str, row: str = "") -> System:
     """A system whose only size is its budget; ``settings`` are grids that both its sizes and its search take."""
-    rest = "".join(f",{one}" for one in settings)
+    rest = "".join(f",{setting}" for setting in settings)
     return System(row or name, drafter, f"{name}:budget={{nodes}}{rest}", (f"{name}:budget={_BUDGETS}{rest}",))
 
 

@@ -76,7 +76,9 @@ class TraceArtefacts:
     def in_sample(self, policies: Sequence[NamedPolicy]) -> tuple[str, ...]:
         """The labels of those that use a table or counts of the very texts of the trace; see the module."""
         return tuple(
-            one.label for one in policies if self._in_sample & set(getattr(one.policy, "artefacts", {}).values())
+            policy.label
+            for policy in policies
+            if self._in_sample & set(getattr(policy.policy, "artefacts", {}).values())
         )
 
     def _note_source(self, artefact_id: str, text_id: str) -> None:
@@ -203,7 +205,7 @@ class PricedPolicies:
     @property
     def unpriced(self) -> dict[str, str]:
         """Why policies have no seconds where others have, a sentence each, by label."""
-        found = {one.label: self.prices.why_unpriced(one.policy) for one in self.policies}
+        found = {policy.label: self.prices.why_unpriced(policy.policy) for policy in self.policies}
         return {label: why for label, why in found.items() if why}
 
     def unpriced_note(self) -> str:
@@ -257,10 +259,10 @@ def with_references(typed: Sequence[str], artefacts: Artefacts | None = None) ->
     The hindsight bound may be asked for by name; it is no policy and is always there.
     """
     policies = parse_policies([text for text in typed if text != HINDSIGHT], artefacts)
-    ids = {one.policy_id for one in policies}
-    return [one for one in parse_policies(["ar", "chain"]) if one.policy_id not in ids] + policies
+    ids = {policy.policy_id for policy in policies}
+    return [policy for policy in parse_policies(["ar", "chain"]) if policy.policy_id not in ids] + policies
 
 
 def largest_budget(policies: Sequence[NamedPolicy], depth: int) -> int:
     """The most tokens that any of the policies drafts in a round, and at least a whole block."""
-    return max([depth, *(most_drafted(one.policy.budget, depth) for one in policies)])
+    return max([depth, *(most_drafted(policy.policy.budget, depth) for policy in policies)])

@@ -227,7 +227,7 @@ def cost_table_of(file: CostFile, path: Path | None = None) -> CostTable:
             f"{where} is not finished: {missing} of its {len(tuple(file.cells()))} cells were not measured; "
             f"finish it with `simlab profile --out {'FILE' if path is None else shlex.quote(str(path))} --resume`."
         )
-    units = {name: one.units for name, one in file.channels.items()}
+    units = {name: channel.units for name, channel in file.channels.items()}
     table = cost_table(file.cost_id, file.contexts, file.node_counts, file.samples, file.visits, units)
     return replace(table, block_size=file.block_size, is_example=file.is_of_others)
 
@@ -280,7 +280,7 @@ def prices_of_file(file: CostFile, cost: CostTable, trace: Trace, draft: str, lo
     if file.is_of_others:
         heading = f"PRICES OF OTHERS' MODELS, not of this trace's: {file.target.name} on {heading}{_free_stages(file)}"
     # Another channel of the same name has no price here, whoever asks.
-    kept = {name: one for name, one in cost.channels.items() if name not in unpriced}
+    kept = {name: channel for name, channel in cost.channels.items() if name not in unpriced}
     return Prices(
         replace(cost, channels=kept),
         heading,

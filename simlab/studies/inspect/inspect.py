@@ -93,16 +93,16 @@ class Checkpoint:
             about = {"format": found.format, "will_run": found.problem is None, "problem": found.problem}
             about["config"] = config
         tensors = [
-            {"name": one.name, "dtype": one.dtype, "shape": list(one.shape), "num_bytes": one.num_bytes}
-            for one in self.tensors
+            {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape), "num_bytes": tensor.num_bytes}
+            for tensor in self.tensors
         ]
         return {"kind": "checkpoint", "path": str(self.place), **about, "tensors": tensors}
 
     def text(self) -> str:
         """All of it, for people."""
         found, tensors = self.summary, self.tensors
-        num_parameters = sum(math.prod(one.shape) for one in tensors)
-        num_bytes = sum(one.num_bytes for one in tensors)
+        num_parameters = sum(math.prod(tensor.shape) for tensor in tensors)
+        num_bytes = sum(tensor.num_bytes for tensor in tensors)
         lines = [
             f"checkpoint {self.place}",
             f"{len(tensors)} tensors, {num_parameters:,} parameters, {num_bytes:,} bytes",
@@ -116,9 +116,10 @@ class Checkpoint:
             width = max(map(len, settings), default=0)
             lines += [f"{name.ljust(width)}  {_shown(value)}" for name, value in settings.items() if name not in _SAID]
             lines += [""] if settings else []
-        width = max((len(one.name) for one in tensors), default=0)
+        width = max((len(tensor.name) for tensor in tensors), default=0)
         lines += [
-            f"{one.name.ljust(width)}  {one.dtype.ljust(5)} {_shape(one.shape)}  {one.num_bytes:,}" for one in tensors
+            f"{tensor.name.ljust(width)}  {tensor.dtype.ljust(5)} {_shape(tensor.shape)}  {tensor.num_bytes:,}"
+            for tensor in tensors
         ]
         return "\n".join(lines)
 
@@ -286,8 +287,12 @@ def _trace_json(report: TraceReport) -> dict[str, object]:
             name: asdict(draft) | {"bytes_per_row": draft.bytes_per_row} for name, draft in report.drafts.items()
         },
         "channels": {
-            name: {"kind": report.manifest.channels[name].kind, **asdict(one), "bytes_per_row": one.bytes_per_row}
-            for name, one in report.channels.items()
+            name: {
+                "kind": report.manifest.channels[name].kind,
+                **asdict(channel),
+                "bytes_per_row": channel.bytes_per_row,
+            }
+            for name, channel in report.channels.items()
         },
         "manifest": report.manifest.to_json(),
     }

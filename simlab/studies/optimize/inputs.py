@@ -43,7 +43,7 @@ class PromptSet:
     @cached_property
     def artefacts(self) -> tuple[TraceArtefacts, ...]:
         """What policies are made with, for each machine."""
-        return tuple(TraceArtefacts(one, self.trace, self.draft) for one in self.prices)
+        return tuple(TraceArtefacts(price, self.trace, self.draft) for price in self.prices)
 
     @cached_property
     def depth(self) -> int:
@@ -53,7 +53,7 @@ class PromptSet:
     @cached_property
     def most_drafted(self) -> int:
         """As far as trace and prices reach."""
-        priced = [one.cost.most_drafted for one in self.prices if one.cost is not None]
+        priced = [price.cost.most_drafted for price in self.prices if price.cost is not None]
         return min([self.trace.manifest.draft_sets[self.draft].exact_budget, *priced])
 
     def sequences(self, places: Sequence[int] | None = None) -> dict[int, int]:
@@ -210,7 +210,9 @@ def _check_no_shared_prompts(trace: Trace, other: Trace) -> None:
     texts = {record.prompt.token_ids.tobytes() for record in other.sequences()}
     shared = [
         key
-        for key, tokens in ((_key(one.prompt), one.prompt.token_ids.tobytes()) for one in trace.sequences())
+        for key, tokens in (
+            (_key(sequence.prompt), sequence.prompt.token_ids.tobytes()) for sequence in trace.sequences()
+        )
         if key in names or tokens in texts
     ]
     if shared:
@@ -223,7 +225,7 @@ def _check_no_shared_prompts(trace: Trace, other: Trace) -> None:
 
 
 def _check_same_prices(prices: Sequence[Prices], others: Sequence[Prices], other: Trace) -> None:
-    if [one.cost_id for one in prices] != [one.cost_id for one in others]:
+    if [price.cost_id for price in prices] != [one.cost_id for one in others]:
         raise CostError(
             f"the packaged latency profile for {other.place} is another than that for --dev-trace; name one file for "
             "both: --cost FILE"

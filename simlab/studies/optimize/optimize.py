@@ -106,7 +106,7 @@ def report_choice(
     """
     values = objective_figures(dev.sums, inputs.objective)
     references = _references(dev, values)
-    places = choose_finalists(dev.sums, values, [one.entry for one in dev.points], references)
+    places = choose_finalists(dev.sums, values, [point.entry for point in dev.points], references)
     finalists = [dev.points[place] for place in places]
     rows, in_sample = zip(*(_rows(side, finalists, options) for side in (inputs.dev, inputs.evaluation)), strict=True)
     on_dev, machines = (
@@ -115,7 +115,7 @@ def report_choice(
     )
     standing = judge_finalists(machines, inputs.objective)
     best = ChosenPolicy(finalists[0].typed, finalists[0].policies[0].policy_id)
-    cost_ids = tuple(one.cost_id for one in inputs.dev.prices if one.cost_id is not None)
+    cost_ids = tuple(price.cost_id for price in inputs.dev.prices if price.cost_id is not None)
     optimum = Optimum(
         simlab_version=VERSION,
         objective=inputs.objective,
@@ -128,11 +128,11 @@ def report_choice(
         best=best,
         verdict=standing.verdict,
         optimism=_optimism(inputs, dev, evaluation, places[0]),
-        run=tuple(one.typed for one in finalists if one.entry != PLAIN or one is finalists[0]),
+        run=tuple(finalist.typed for finalist in finalists if finalist.entry != PLAIN or finalist is finalists[0]),
         rows=tuple(_finalist_rows(inputs, finalists, rows, standing)),
         share_of_draws_best=share_of_draws_best(on_dev, inputs.objective),
     )
-    summaries = tuple(tuple(_summaries(rows[1], one.cost_id)) for one in inputs.evaluation.prices)
+    summaries = tuple(tuple(_summaries(rows[1], price.cost_id)) for price in inputs.evaluation.prices)
     return PolicyChoice(optimum, standing, rows[1], summaries, in_sample)
 
 
@@ -148,7 +148,7 @@ def _rows(side: PromptSet, finalists: Sequence[SearchPoint], options: SearchOpti
     asked: list[PricedPolicies] = []
     in_sample: list[str] = []
     for prices, artefacts in zip(side.prices, side.artefacts, strict=True):
-        policies = tuple(parse_policies([one.typed for one in finalists], artefacts))
+        policies = tuple(parse_policies([finalist.typed for finalist in finalists], artefacts))
         in_sample += artefacts.in_sample(policies)
         asked.append(PricedPolicies(prices, policies))
     rows = replay_trace(
@@ -162,7 +162,7 @@ def _runs(side: PromptSet, machine: int, finalists: Sequence[SearchPoint], rows:
     """The finalists at one machine's prices."""
     priced = results_at(rows, side.prices[machine].cost_id)
     plain = priced.filter(priced["name"] == "ar")
-    labels = [one.policies[machine].label for one in finalists]
+    labels = [finalist.policies[machine].label for finalist in finalists]
     return [PolicyRun(label, priced.filter(priced["policy"] == label), plain) for label in labels]
 
 
@@ -173,15 +173,15 @@ def _summaries(rows: Results, cost_id: str | None) -> list[Summary]:
 
 def _optimism(inputs: SearchInputs, dev: SearchOutcome, evaluation: SearchOutcome, best: int) -> Mapping[str, Scalar]:
 
-    chain = next(place for place, one in enumerate(dev.points) if one.entry == CHAIN)
+    chain = next(place for place, point in enumerate(dev.points) if point.entry == CHAIN)
     own = SearchOutcome((dev.points[best], dev.points[chain]), dev.sums.take([best, chain]), ())
     dev_values = objective_figures(own.sums, inputs.objective)
     there = objective_figures(evaluation.sums, inputs.objective)
     first = best_places(evaluation.sums, there)[0]
-    known = {one.typed: float(value) for one, value in zip(evaluation.points, there, strict=True)}
+    known = {point.typed: float(value) for point, value in zip(evaluation.points, there, strict=True)}
     chosen, reference = (
-        FinalistFigures(one.typed, float(value), known[one.typed])
-        for one, value in zip(own.points, dev_values, strict=True)
+        FinalistFigures(point.typed, float(value), known[point.typed])
+        for point, value in zip(own.points, dev_values, strict=True)
     )
     typed = evaluation.points[first].typed
     return optimism_figures(chosen, reference, FinalistFigures(typed, float("nan"), known[typed]))
@@ -191,10 +191,10 @@ def _finalist_rows(
     inputs: SearchInputs, finalists: Sequence[SearchPoint], rows: Sequence[Results], standing: FinalistVerdict
 ) -> list[dict[str, Scalar]]:
     """A row for each finalist and bound at each machine's prices."""
-    against = {one.second: one for one in standing.comparisons}
+    against = {comparison.second: comparison for comparison in standing.comparisons}
     found: list[dict[str, Scalar]] = []
     for machine, prices in enumerate(inputs.dev.prices):
-        labels = {one.policies[machine].label: place for place, one in enumerate(finalists)}
+        labels = {finalist.policies[machine].label: place for place, finalist in enumerate(finalists)}
         both = zip(*(_summaries(part, prices.cost_id) for part in rows), strict=True)
         for dev, evaluation in both:
             place = labels.get(evaluation.policy)
@@ -292,8 +292,8 @@ class OptimizeResult(StudyResult):
     def _notes(self) -> str:
         """What to know of the numbers of all machines."""
         prices = self.inputs.evaluation.prices
-        said = {one.speedup_note for one in prices}
-        each = "\n".join(f"{one.cost_id}: {one.speedup_note}" for one in prices)
+        said = {price.speedup_note for price in prices}
+        each = "\n".join(f"{price.cost_id}: {price.speedup_note}" for price in prices)
         return summary_notes(self.choice.summaries[0], prices[0].why_none, said.pop() if len(said) == 1 else each)
 
     def _heading(self) -> str:
@@ -318,10 +318,10 @@ class OptimizeResult(StudyResult):
 
     def _ends(self) -> list[str]:
         points = [*self.space.points, *self.trials]
-        return at_the_ends(next(one for one in points if one.typed == self.optimum.best.policy), points)
+        return at_the_ends(next(point for point in points if point.typed == self.optimum.best.policy), points)
 
     def _warnings(self) -> list[str]:
-        lines = [f"At an end: {one}; search further." for one in self._ends()]
+        lines = [f"At an end: {end}; search further." for end in self._ends()]
         on_dev, on_evaluation = self.choice.in_sample
         if on_dev:
             lines.append(
@@ -397,7 +397,7 @@ def _tracked_settings(inputs: SearchInputs) -> dict[str, object]:
         **sides,
         "objective": inputs.objective,
         "node_cap": inputs.node_cap,
-        "cost_ids": [one.cost_id for one in inputs.dev.prices],
+        "cost_ids": [price.cost_id for price in inputs.dev.prices],
         "versions": {"simlab": VERSION},
     }
 

@@ -72,7 +72,7 @@ def sum_rows(side: PromptSet, points: Sequence[SearchPoint], sums: CandidateSums
         points: the policies.
         sums: theirs, ``[M, P, prompts]``.
     """
-    keys = _keys(side, points, [side.prompts.index(one) for one in sums.prompts])
+    keys = _keys(side, points, [side.prompts.index(prompt) for prompt in sums.prompts])
     shape = sums.rounds.shape
     by_prompt: dict[str, Doubles] = {
         "committed": np.broadcast_to(sums.committed, shape),
@@ -146,15 +146,15 @@ def _keys(side: PromptSet, points: Sequence[SearchPoint], places: Sequence[int])
     """Prompt, prices and policy of each sum, prompt after prompt, machine after machine."""
     schema = sums_schema()
     prompts = pl.DataFrame(
-        [side.prompts[place] for place in places], {one: schema[one] for one in _KEYS[:2]}, orient="row"
+        [side.prompts[place] for place in places], {key: schema[key] for key in _KEYS[:2]}, orient="row"
     )
     policies = pl.DataFrame(
         [
-            (prices.cost_id, one.typed, one.policies[machine].policy_id)
+            (prices.cost_id, point.typed, point.policies[machine].policy_id)
             for machine, prices in enumerate(side.prices)
-            for one in points
+            for point in points
         ],
-        {one: schema[one] for one in _KEYS[2:]},
+        {key: schema[key] for key in _KEYS[2:]},
         orient="row",
     )
     return prompts.join(policies, how="cross", maintain_order="left_right")
@@ -289,15 +289,15 @@ class _SumsJob(TraceJob):
         found = replay.sums(texts)
         counts = found.counts.astype(np.float64)
         sums = np.stack([counts[:, :, ROUNDS], counts[:, :, DRAFTED], found.seconds.sum(axis=2)])
-        return _Sums(tuple(one.index for one in texts.sequences), which, sums)
+        return _Sums(tuple(sequence.index for sequence in texts.sequences), which, sums)
 
 
 def units_of(points: Sequence[SearchPoint]) -> Longs:
     """Which policies are worked out together, as `halve_candidates` reads it."""
     numbers: dict[str, int] = {}
     found = []
-    for one in points:
-        named = one.policies[0]
+    for point in points:
+        named = point.policies[0]
         key = order_key(named.policy) if isinstance(rule_of(named.policy), FixedBudget) else f"alone {named.policy_id}"
         found.append(numbers.setdefault(key, len(numbers)))
     return np.array(found, np.int64)
@@ -343,7 +343,7 @@ def search(
         known: sums that were worked out before, in which nothing was dropped; None: none were.
     """
     kept = {one.typed: one for one in (*filter(is_reference, space.points), *more)}
-    points = [one for one in space.points if one.typed not in kept]
+    points = [point for point in space.points if point.typed not in kept]
     units, num_prompts = units_of(points), len(side.prompts)
     many = len(set(units.tolist())) * num_prompts >= HALVING_FROM
     if known is not None:
@@ -354,7 +354,7 @@ def search(
         found = SumsOfPolicies(everything, side, options)(range(len(everything)), range(num_prompts))
         options.note(_step_numbers(len(everything), num_prompts, found, objective))
         return SearchOutcome(tuple(everything), found, ((len(everything), num_prompts),))
-    order, entries = mixed_order(side.prompts), np.array([one.entry for one in points], np.int64)
+    order, entries = mixed_order(side.prompts), np.array([point.entry for point in points], np.int64)
     left, found, steps = halve_candidates(
         SumsOfPolicies(points, side, options),
         units,
@@ -383,7 +383,7 @@ def at_the_ends(best: SearchPoint, points: Sequence[SearchPoint]) -> list[str]:
         best: a policy.
         points: all that were searched.
     """
-    alike = [one.policies[0].settings for one in points if one.entry == best.entry]
+    alike = [point.policies[0].settings for point in points if point.entry == best.entry]
     found = []
     for key, value in best.policies[0].settings.items():
         tried = sorted({float(one) for one in (settings[key] for settings in alike) if isinstance(one, int | float)})

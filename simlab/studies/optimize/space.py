@@ -102,7 +102,7 @@ def is_reference(point: SearchPoint) -> bool:
 def within_cap(points: Sequence[SearchPoint], inputs: SearchInputs) -> list[SearchPoint]:
     """Those that draft no more than the node cap."""
     cap = inputs.node_cap
-    return [one for one in points if cap is None or _most_drafted(one, inputs.dev) <= cap]
+    return [point for point in points if cap is None or _most_drafted(point, inputs.dev) <= cap]
 
 
 def _most_drafted(point: SearchPoint, side: PromptSet) -> int:
@@ -123,7 +123,7 @@ def _check_fits(point: SearchPoint, side: PromptSet) -> None:
 
 def _check_priced(point: SearchPoint, side: PromptSet) -> None:
     """Refuse a policy that is chosen by its seconds and reads a channel that has no price."""
-    for one, prices in zip(point.policies, side.prices, strict=True):
-        why = prices.why_unpriced(one.policy)
+    for policy, prices in zip(point.policies, side.prices, strict=True):
+        why = prices.why_unpriced(policy.policy)
         if why:
             raise CostError(f"`{point.typed}` is chosen by its seconds, and {why}")

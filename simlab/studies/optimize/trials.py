@@ -61,7 +61,7 @@ def run_trials(
         for typed, best in _trials(entry, _study(entry, inputs, plan), plan, inputs, points, options):
             all_points = points(typed)
             number += len(all_points)
-            found |= {one.typed: one for one in all_points if one.typed == best}
+            found |= {point.typed: point for point in all_points if point.typed == best}
     return list(found.values()), number
 
 
@@ -79,7 +79,7 @@ def _study(entry: "SearchEntry", inputs: SearchInputs, plan: TrialPlan) -> "optu
             "prompts": sorted(map(list, side.prompts)),
             "objective": inputs.objective,
             "node_cap": inputs.node_cap,
-            "cost_ids": [one.cost_id for one in side.prices],
+            "cost_ids": [price.cost_id for price in side.prices],
         }
         name = f"{entry.text} [{content_id(what)}]"
         study = optuna.create_study(storage=plan.storage, study_name=name, direction="maximize", load_if_exists=True)

@@ -40,12 +40,12 @@ def replay_batches(
         CostError: a round has a longer context or larger trees than has a price.
         PolicyError: a policy of the batch has no latency profile of as many texts; nothing was replayed.
     """
-    for one in (one for each in asked for one in each.policies):
+    for one in (policy for each in asked for policy in each.policies):
         check_needs(one.policy, trace.holds(draft))
         check_batch(one.policy, batch)
     rows = [policy_row(one, each.prices) for each in asked for one in policies_at(each.policies, batch)]
     wanted = first_prompts(trace, limit)
-    channels = channels_read(one.policy for each in asked for one in each.policies)
+    channels = channels_read(policy.policy for each in asked for policy in each.policies)
     job = _BatchJob(handed(trace, options.workers), draft, tuple(rows), tuple(wanted), channels, batch)
     shown = sys.stderr.isatty() if options.progress is None else options.progress
     with tqdm(total=len(rows), desc="replay", unit="policy", delay=2, disable=not shown) as bar:
@@ -96,8 +96,8 @@ def policies_at(policies: Sequence[NamedPolicy], batch: int) -> tuple[NamedPolic
     if batch == 1:
         return tuple(policies)
     return tuple(
-        replace(one, policy_id=policy_id_at(one.policy_id, batch), settings={**one.settings, "batch": batch})
-        for one in policies
+        replace(policy, policy_id=policy_id_at(policy.policy_id, batch), settings={**policy.settings, "batch": batch})
+        for policy in policies
     )
 
 

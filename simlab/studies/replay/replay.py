@@ -158,24 +158,26 @@ class ReplayTable(StudyResult):
     @property
     def prices(self) -> tuple[Prices, ...]:
         """The latency profile of each machine."""
-        return tuple(one.prices for one in self.machines)
+        return tuple(machine.prices for machine in self.machines)
 
     @property
     def in_sample(self) -> tuple[str, ...]:
         """Labels of policies that were fitted on the very texts."""
-        return tuple(dict.fromkeys(label for one in self.machines for label in one.in_sample))
+        return tuple(dict.fromkeys(label for machine in self.machines for label in machine.in_sample))
 
     @property
     def unpriced_notes(self) -> tuple[str, ...]:
         """Why policies have no seconds where others have, in a few sentences for each machine."""
-        return tuple(dict.fromkeys(filter(None, (one.unpriced_note() for one in self.machines))))
+        return tuple(dict.fromkeys(filter(None, (machine.unpriced_note() for machine in self.machines))))
 
     def to_json(self) -> dict[str, object]:
         """The value that ``simlab replay --json`` prints."""
         found = json_value(self.trace, self.draft, self.rows, self.by, *self.prices, in_sample=self.in_sample)
         found |= {} if self.part is None else {"part": str(self.part)}
         found |= {"route_shares": {label: dict(shares) for label, shares in self.routes.items()}} if self.routes else {}
-        return found | {"unpriced": {label: why for one in self.machines for label, why in one.unpriced.items()}}
+        return found | {
+            "unpriced": {label: why for machine in self.machines for label, why in machine.unpriced.items()}
+        }
 
     def text(self) -> str:
         """The tables as ``simlab replay`` prints them."""
@@ -190,11 +192,11 @@ class ReplayTable(StudyResult):
 
     def _repr_html_(self) -> str:
         parts = [sentences_html(heading(self.trace, self.draft, self.rows, *self.prices))]
-        for one in self.prices:
-            rows = results_at(self.rows, one.cost_id)
+        for price in self.prices:
+            rows = results_at(self.rows, price.cost_id)
             slices = [] if self.by is None else summarise(rows, self.by)
-            parts += [sentences_html(one.heading)] if len(self.machines) > 1 else []
-            parts.append(summaries_html(summarise(rows), slices, self.by or "", one.why_none, one.speedup_note))
+            parts += [sentences_html(price.heading)] if len(self.machines) > 1 else []
+            parts.append(summaries_html(summarise(rows), slices, self.by or "", price.why_none, price.speedup_note))
         parts += [sentences_html(in_sample_note(self.in_sample))] if self.in_sample else []
         return "\n".join([*parts, *map(sentences_html, self.unpriced_notes)])
 
@@ -321,6 +323,6 @@ def replay(options: ReplayOptions) -> ReplayTable:
             store.finish(rows, recording.sequence_counts)
         if file_of_rounds is not None:
             file_of_rounds.finish(rows)
-        every = {one.label: one for machine in machines for one in machine.policies}
+        every = {policy.label: policy for machine in machines for policy in machine.policies}
         routes = route_shares(recording, draft, every.values(), rows["sequence"].unique().sort().to_list())
     return ReplayTable(recording, draft, tuple(machines), rows, options.by, options.batch, routes, part)

@@ -95,7 +95,7 @@ def bound_rows(asked: PricedPolicies, exact_budget: int, depth: int, best_budget
         depth: of the draft set.
         best_budgets: whether the best budget in each round is wanted, where there are prices.
     """
-    channels = tuple(dict.fromkeys(need for one in asked.policies for need in one.policy.needs.scored))
+    channels = tuple(dict.fromkeys(need for policy in asked.policies for need in policy.policy.needs.scored))
     budget = largest_budget(asked.policies, depth)
     lists = {"channels": repr(channels)} if channels else {}
     label = f"{HINDSIGHT}:budget={budget}"
@@ -112,8 +112,8 @@ def bound_rows(asked: PricedPolicies, exact_budget: int, depth: int, best_budget
 def _route_bounds(asked: PricedPolicies) -> Iterator[ReplayRow]:
     """One for the routes of each router, where all of them have layers and prices."""
     cost, seen = asked.prices.cost, set[tuple[str, ...]]()
-    for one in asked.policies:
-        router = one.policy
+    for policy in asked.policies:
+        router = policy.policy
         if cost is None or not isinstance(router, RoutedPolicy) or not can_walk(router):
             continue
         ids = tuple(router.route_ids.values())
@@ -196,8 +196,8 @@ def channel_ids_read(policies: Iterable[AnyPolicy], trace: Trace) -> str:
 
 
 def _text_columns(texts: RecordedTexts) -> dict[str, list[object]]:
-    columns = [columns_of_text(one) for one in texts.sequences]
-    return {name: [one[name] for one in columns] for name in columns[0]}
+    columns = [columns_of_text(sequence) for sequence in texts.sequences]
+    return {name: [column[name] for column in columns] for name in columns[0]}
 
 
 def columns_of_text(recorded: RecordedSequence) -> dict[str, object]:

@@ -112,12 +112,14 @@ def rows_of_rounds(
     numbers["miss_depth"] = numbers["num_accepted"] + 1
     return round_rows(
         [
-            {"policy": one.label, "policy_id": one.policy_id, "channel_ids": ids}
-            for one, ids in zip(policies, channel_ids, strict=True)
+            {"policy": policy.label, "policy_id": policy.policy_id, "channel_ids": ids}
+            for policy, ids in zip(policies, channel_ids, strict=True)
         ],
         np.array([one.num_rounds for one in found], np.int64),
         numbers,
-        np.concatenate([_endings_of(one.policy, each, recorded) for one, each in zip(policies, found, strict=True)]),
+        np.concatenate(
+            [_endings_of(policy.policy, each, recorded) for policy, each in zip(policies, found, strict=True)]
+        ),
         {"sequence": recorded.index, **trace},
     )
 
@@ -125,8 +127,8 @@ def rows_of_rounds(
 def rows_of_texts(policies: Sequence[NamedPolicy], texts: RecordedTexts, trace: Trace, draft: str) -> RoundRows:
     """The rows of some policies on some texts of a trace, text after text."""
     which = {"text_id": trace.text_id, "draft_id": trace.draft_ids[draft]}
-    channel_ids = [channel_ids_read([one.policy], trace) for one in policies]
-    found = [one.columns(texts) for one in Replay([(one.policy, None) for one in policies]).rounds(texts)]
+    channel_ids = [channel_ids_read([policy.policy], trace) for policy in policies]
+    found = [one.columns(texts) for one in Replay([(policy.policy, None) for policy in policies]).rounds(texts)]
     return joined_rounds(
         [
             rows_of_rounds(policies, [each[place] for each in found], recorded, which, channel_ids)
@@ -219,11 +221,11 @@ def replay_trace(
     """
     options = ReplayRun() if options is None else options
     kept = trace.manifest.draft_sets[draft]
-    for one in (one for each in asked for one in each.policies):
+    for one in (policy for each in asked for policy in each.policies):
         check_needs(one.policy, trace.holds(draft))
     rows: list[ReplayRow] = []
     for each in asked:
-        rows += [policy_row(one, each.prices) for one in each.policies]
+        rows += [policy_row(policy, each.prices) for policy in each.policies]
         rows += bound_rows(each, kept.exact_budget, kept.depth, options.best_budgets)
     wanted = first_prompts(trace, limit, options.part)
     channel_ids = {row.policy_id: row.channel_ids(trace) for row in rows}
@@ -308,10 +310,10 @@ def _replayed(trace: Trace, draft: str, missing: dict[int, list[_Task]], options
         roots, units = ROOTS_OF_A_WORKER, _pieces(trace, alike, tasks)
     job = _ReplayJob(handed(trace, options.workers), draft, tasks, roots)
     with tqdm(total=total, desc="replay", unit="token", unit_scale=True, delay=2, disable=not shown) as bar:
-        for one in options.workers.results(job, units, not_told):
-            found.append(one.results)
-            keeper.keep(one.results, one.rounds)
-            bar.update(one.tokens)
+        for result in options.workers.results(job, units, not_told):
+            found.append(result.results)
+            keeper.keep(result.results, result.rounds)
+            bar.update(result.tokens)
     keeper.write()
     return found
 
@@ -357,7 +359,7 @@ class _ReplayJob(TraceJob):
         texts = part.texts
         results = results_of(part.ready.rows, part.ready.sums(texts), texts, self.trace, self.draft)
         rounds = rows_of_texts(part.in_rounds, texts, self.trace, self.draft) if part.in_rounds else None
-        tokens = sum(len(one.text) for one in texts.sequences) * len(part.ready.rows)
+        tokens = sum(len(sequence.text) for sequence in texts.sequences) * len(part.ready.rows)
         return _Replayed(results, rounds, tokens)
 
     def _made_ready(self, alike: int, number: int) -> tuple[ReadyRows, tuple[NamedPolicy, ...]]:

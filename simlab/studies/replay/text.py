@@ -34,7 +34,7 @@ def heading(trace: Trace, draft: str, rows: Results, *prices: Prices) -> str:
         ("target", f"{manifest.target.name}, {manifest.dtype}, temperature {sampling.temperature:g}"),
         ("drafter", f"{draft}, block {kept.block_size} ({kept.depth} drafted ahead)"),
         ("text", f"{size}, {made}"),
-        *(("latency", one.heading) for one in prices),
+        *(("latency", price.heading) for price in prices),
     ]
     return "\n".join(f"{name.ljust(8)} {value}" for name, value in lines)
 
@@ -48,11 +48,11 @@ def json_value(
     policy, one of ``in_sample`` or not, was fitted on the very texts.
     """
     found: list[dict[str, object]] = []
-    for one in prices:
-        first: dict[str, object] = {"cost_id": one.cost_id, "prices": one.heading} if len(prices) > 1 else {}
-        rows_of_one = [summary.row() for summary in summarise(results_at(rows, one.cost_id), by)]
+    for price in prices:
+        first: dict[str, object] = {"cost_id": price.cost_id, "prices": price.heading} if len(prices) > 1 else {}
+        rows_of_one = [summary.row() for summary in summarise(results_at(rows, price.cost_id), by)]
         found += [{**first, **row, "in_sample": row["policy"] in in_sample} for row in rows_of_one]
-    cost = prices[0].cost_id if len(prices) == 1 else [one.cost_id for one in prices]
+    cost = prices[0].cost_id if len(prices) == 1 else [price.cost_id for price in prices]
     return {"text_id": trace.text_id, "draft_ids": {draft: trace.draft_ids[draft]}, "cost": cost, "rows": found}
 
 
@@ -61,10 +61,10 @@ def tables_text(rows: Results, prices: Sequence[Prices], by: str | None = None) 
     if len(prices) == 1:
         return table_text(rows, prices[0], by)
     blocks, fastest = [], []
-    for one in prices:
-        part = results_at(rows, one.cost_id)
-        blocks.append(f"{within_width(one.heading)}\n\n{table_text(part, one, by)}")
-        fastest.append((_fastest(summarise(part)), one))
+    for price in prices:
+        part = results_at(rows, price.cost_id)
+        blocks.append(f"{within_width(price.heading)}\n\n{table_text(part, price, by)}")
+        fastest.append((_fastest(summarise(part)), price))
     return "\n\n".join([*blocks, fastest_text(fastest)])
 
 

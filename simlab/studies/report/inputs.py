@@ -83,7 +83,9 @@ class ReportInputs:
     def texts(self) -> list[SequenceRecord]:
         """Those of the trace that have rows."""
         wanted = set(self.wanted)
-        return [] if self.trace is None else [one for one in self.trace.sequences() if one.index in wanted]
+        return (
+            [] if self.trace is None else [sequence for sequence in self.trace.sequences() if sequence.index in wanted]
+        )
 
     def named(self, labels: Sequence[str]) -> list[NamedPolicy]:
         """Policies by the labels of their rows; those that cannot be made or seen again are left out."""
@@ -177,7 +179,7 @@ def _served(rows: Results) -> str:
     """What to know of rows of several texts at a time; empty where each ran alone."""
     # Plain decoding has no setting of its own.
     settings = rows.filter(rows["name"] == BASELINE)["settings"].unique()
-    batches = sorted({_batch_of(one) for one in settings})
+    batches = sorted({_batch_of(setting) for setting in settings})
     if len(batches) > 1:
         listed = " and ".join(map(str, batches))
         raise UsageError(f"a report is of one number of texts at a time; the results are of {listed}: give one's alone")

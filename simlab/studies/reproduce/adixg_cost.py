@@ -71,7 +71,7 @@ def adixg_cost(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
         f"is of timings, not of prompts. {wrong.follows()}",
         [_errors_text(errors), serving.text(), wrong.text()],
         {
-            "held_out": {name: one.row() for name, one in errors.items()},
+            "held_out": {name: error.row() for name, error in errors.items()},
             "k_us_of_graphs": slope.value,
             **serving.values(),
             "paired_percent": [round(one, 4) for one in rounds["percent"]],
@@ -387,10 +387,12 @@ def _errors_text(errors: Mapping[str, HeldOutErrors]) -> str:
         ("[95 %]", "{ends}"),
     ]
     rows = []
-    for name, one in errors.items():
-        ends, told = one.reduction.interval, is_known(one.reduction.interval)
-        shown = f"[{ends.low:.3g}, {ends.high:.3g}]" if told else f"not told: {one.sizes} sizes"
-        rows.append({"name": name, **one.row(), "factor": f"{one.reduction.value:.1f}" if told else "-", "ends": shown})
+    for name, error in errors.items():
+        ends, told = error.reduction.interval, is_known(error.reduction.interval)
+        shown = f"[{ends.low:.3g}, {ends.high:.3g}]" if told else f"not told: {error.sizes} sizes"
+        rows.append(
+            {"name": name, **error.row(), "factor": f"{error.reduction.value:.1f}" if told else "-", "ends": shown}
+        )
     above = within_width(
         f"Errors in ms on contexts {HELD_OUT[0]:,} and {HELD_OUT[1]:,}, which no fit saw; [95 %] over sizes of a pass. "
         "The authors print such errors of each mode, with one k of both, in FINDINGS.md (E4), and conclude that no one "
@@ -443,6 +445,10 @@ def _number(row: Row, name: str, where: str) -> float:
 
 def _samples(row: Row, where: str) -> list[float]:
     values = row.get("forward_ms")
-    if not isinstance(values, list) or not values or not all(isinstance(one, float) and one > 0 for one in values):
+    if (
+        not isinstance(values, list)
+        or not values
+        or not all(isinstance(value, float) and value > 0 for value in values)
+    ):
         raise SimlabError(f"{where}: expected times of passes as forward_ms; got {str(values)[:40]}")
     return values

@@ -126,7 +126,7 @@ def _ratio(rounds: pl.DataFrame, above: pl.Expr, below: pl.Expr) -> Estimate:
 def _acceptance_lengths(first: PolicyRun, other: PolicyRun) -> Comparison:
     """Each pair by itself, on the prompts that have rounds of both, since hardly a prompt has rounds of all."""
     shared, _ = shared_runs([first, other])
-    return next(one for one in compare_runs(shared, [(0, 1)]) if one.measure == "acceptance_length")
+    return next(run for run in compare_runs(shared, [(0, 1)]) if run.measure == "acceptance_length")
 
 
 def _profiles_text(profiles: dict[str, tuple[int, PolicyRun]], against: list[Comparison]) -> str:

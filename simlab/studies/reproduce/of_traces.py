@@ -62,7 +62,7 @@ def averaging(options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Row]
         artefacts = TraceArtefacts(prices_for_trace(None, trace, draft, options.limit), trace, draft)
         policies = parse_policies(options.policies or _AVERAGED, artefacts)
         replayed = _replayed(trace, draft, policies, options)
-        runs = [_run(replayed, one.label) for one in policies]
+        runs = [_run(replayed, policy.label) for policy in policies]
         means, flips = [both_means(run) for run in runs], find_ranking_flips(runs)
         parts.append(_averaging_text(trace.place, means, flips))
         rows += [{"place": trace.place, "text_id": trace.text_id, **each.row()} for each in means]
@@ -255,7 +255,7 @@ def _checks(one: PublishedStudy, trace: Trace, draft: str, limit: int | None) ->
 
 
 def _checked(checks: Sequence[Row]) -> Row:
-    return {"checks": list(checks), "differing": [one["what"] for one in checks if one["state"] == DIFFERS]}
+    return {"checks": list(checks), "differing": [check["what"] for check in checks if check["state"] == DIFFERS]}
 
 
 def _check_disjoint(trace: Trace, dev: Trace, limit: int | None) -> None:
@@ -296,18 +296,20 @@ def _figures_text(figures: Sequence[Row]) -> str:
         ("theirs is", "{theirs_note}"),
     ]
     rows = []
-    for one in figures:
-        ends = (math.nan if one[name] is None else one[name] for name in ("ours_ci_low", "ours_ci_high"))
-        ours = math.nan if one["ours"] is None else one["ours"]
-        more = {"named": measure_name(one["measure"]), "shown": with_interval(ours, Interval(*ends)).rstrip()}
-        more["share"] = "-" if one["ours"] is None else f"{100 * one['difference_share']:+.1f} %"
-        rows.append(one | more | {"within": {None: "-", True: "yes", False: "no"}[one["within_interval"]]})
+    for figure in figures:
+        ends = (math.nan if figure[name] is None else figure[name] for name in ("ours_ci_low", "ours_ci_high"))
+        ours = math.nan if figure["ours"] is None else figure["ours"]
+        more = {"named": measure_name(figure["measure"]), "shown": with_interval(ours, Interval(*ends)).rstrip()}
+        more["share"] = "-" if figure["ours"] is None else f"{100 * figure['difference_share']:+.1f} %"
+        rows.append(figure | more | {"within": {None: "-", True: "yes", False: "no"}[figure["within_interval"]]})
     return table("llrlrrl", columns, rows)
 
 
 def _checks_text(checks: Sequence[Row]) -> str:
     """What must be equal, and a verdict on it."""
-    differing, unknown = ([one["what"] for one in checks if one["state"] == state] for state in (DIFFERS, NOT_KNOWN))
+    differing, unknown = (
+        [check["what"] for check in checks if check["state"] == state] for state in (DIFFERS, NOT_KNOWN)
+    )
     verdict = "All that the trace can show is equal."
     if differing:
         verdict = f"Not a reproduction: {len(differing)} of what must be equal differs: {', '.join(differing)}."

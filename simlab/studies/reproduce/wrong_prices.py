@@ -80,7 +80,7 @@ class WrongPrices:
         columns = [("chosen by the prices", "{by}"), ("fastest by them", "{policy}")]
         columns += [("% faster than the right choice", "{faster}"), ("[95 %]", "{ends}")]
         for setting, heading in self.headings.items():
-            own = [_shown(one) for one in self.choices if one["setting"] == setting]
+            own = [_shown(choice) for choice in self.choices if choice["setting"] == setting]
             parts += [within_width(f"{setting}. Right prices: {heading}"), table("llrl", columns, own)]
         return "\n\n".join(parts)
 
@@ -88,9 +88,10 @@ class WrongPrices:
         """What it comes to, in a sentence."""
         slower, faster = (
             " and ".join(
-                f"{abs(percent.value):.1f} % (prices {one['by']}; {one['setting'][:1].lower()}{one['setting'][1:]})"
-                for one in self.choices
-                if (percent := one["percent"]) is not None and percent.side_of(0) == side
+                f"{abs(percent.value):.1f} % (prices {choice['by']}; {setting[:1].lower()}{setting[1:]})"
+                for choice in self.choices
+                for setting in [choice["setting"]]
+                if (percent := choice["percent"]) is not None and percent.side_of(0) == side
             )
             for side in (-1, 1)
         )
@@ -104,14 +105,14 @@ class WrongPrices:
     def values(self) -> Row:
         """What ``--json`` prints of it."""
         rows = []
-        for one in self.choices:
-            percent = one["percent"] or Estimate(0.0, Interval(0.0, 0.0))
+        for choice in self.choices:
+            percent = choice["percent"] or Estimate(0.0, Interval(0.0, 0.0))
             ends = {
                 key.removeprefix("faster_percent_"): value
                 for key, value in percent.row("faster_percent", digits=None).items()
             }
-            named = {"setting": one["setting"], "chosen_by": one["by"], "policy": one["policy"]}
-            rows.append(named | {"same": one["percent"] is None} | ends)
+            named = {"setting": choice["setting"], "chosen_by": choice["by"], "policy": choice["policy"]}
+            rows.append(named | {"same": choice["percent"] is None} | ends)
         return {
             "wrong_prices": rows,
             "tokens_per_s_at_right_prices": {name: dict(own) for name, own in self.speeds.items()},
@@ -268,7 +269,7 @@ def _faster_percent(rows: Results, policy: str, best: str, prompts: Sequence[str
     """By how much a policy is faster than another, paired."""
     own = [_of(rows, label, prompts) for label in (policy, best)]
     runs = [PolicyRun(label, one, one.clear()) for label, one in zip((policy, best), own, strict=True)]
-    ratio = next(one for one in compare_runs(runs, [(0, 1)]) if one.measure == "tokens_per_s")
+    ratio = next(run for run in compare_runs(runs, [(0, 1)]) if run.measure == "tokens_per_s")
     low, value, high = (100 * (one - 1) for one in (ratio.ratio_interval.low, ratio.ratio, ratio.ratio_interval.high))
     return Estimate(value, Interval(low, high))
 

@@ -92,9 +92,9 @@ def domino_caddtree(files: ReleasedFiles, options: ReproduceOptions) -> Findings
     names = files.names(*folders, "results/tables_gpunative/table1")
     files.have([*names, *(name for model in MODELS for name in session_names(files, model))], options.progress)
     settings = [_setting(files, model, temperature) for model in MODELS for temperature in TEMPERATURES]
-    rows = [_row(one) for one in settings]
+    rows = [_row(setting) for setting in settings]
     return Findings(
-        [figure for one in settings for figure in _printed(files, one)],
+        [figure for setting in settings for figure in _printed(files, setting)],
         f"{_lengths_follow(settings)} {_nodes_follow(settings)} {_ratios_follow(settings)}",
         [_text(rows), within_width(_LIMITS)],
         {"settings": [flat(row) for row in rows], "limits": _LIMITS},
@@ -206,7 +206,7 @@ def _text(rows: Sequence[Row]) -> str:
 
 def _lengths_follow(settings: Sequence[_Setting]) -> str:
     """In how many turns at temperature 0 the two have equal lengths."""
-    greedy = [one for one in settings if float(one.temperature) == 0]
+    greedy = [setting for setting in settings if float(setting.temperature) == 0]
     counted = " and ".join(f"{one.num_same} of {one.paired.height} turns ({one.model.name})" for one in greedy)
     same, turns = sum(one.num_same for one in greedy), sum(one.paired.height for one in greedy)
     first = f"at temperature 0 the two have equal acceptance lengths in {counted}"
@@ -217,7 +217,7 @@ def _lengths_follow(settings: Sequence[_Setting]) -> str:
 
 def _nodes_follow(settings: Sequence[_Setting]) -> str:
     """Whether the bound or the costs decided how many nodes CaDDTree drafted, where that was released."""
-    known = [one for one in settings if not (math.isnan(one.nodes) or math.isnan(one.allowed))]
+    known = [setting for setting in settings if not (math.isnan(setting.nodes) or math.isnan(setting.allowed))]
     if not known:
         return "How many nodes CaDDTree chose was not released."
     least, most = (end(one.nodes for one in known) for end in (min, max))
@@ -234,7 +234,9 @@ def _nodes_follow(settings: Sequence[_Setting]) -> str:
 def _ratios_follow(settings: Sequence[_Setting]) -> str:
     """How many intervals exclude 1, of all ratios that have one."""
     named = {
-        f"{name.removesuffix('_ratio')} {one.name}": ratio for one in settings for name, ratio in one.ratios.items()
+        f"{name.removesuffix('_ratio')} {setting.name}": ratio
+        for setting in settings
+        for name, ratio in setting.ratios.items()
     }
     tested = {name: ratio for name, ratio in named.items() if ratio.interval.low < ratio.interval.high}
     differing = [f"{name.replace('_', ' ')}: {ratio:3}" for name, ratio in tested.items() if ratio.side_of()]

@@ -65,18 +65,18 @@ def paired_cells(files: ReleasedFiles, settings: Sequence[Setting]) -> list[Row]
     found: list[Row] = []
     for model in MODELS:
         rows = files.rows(model.pairwise)
-        own = [one for one in settings if one.model.name == model.name]
+        own = [setting for setting in settings if setting.model.name == model.name]
         found += among_all([cell for one in own for cell in _cells(files, one, rows)])
     return [cell | {"row": _row(cell)} for cell in found]
 
 
 def among_all(cells: Sequence[Row]) -> list[Row]:
     """Cells with p-values corrected together by Holm; those that do not count are left out of that."""
-    p_values = [one["by_turn"].p_value if one["counted"] else float("nan") for one in cells]
+    p_values = [cell["by_turn"].p_value if cell["counted"] else float("nan") for cell in cells]
     adjusted = holm(np.array(p_values, np.float64))
     return [
-        one | {"remains_among_all": one["counted"] and one["remains"] and bool(p_value < 1 - LEVEL)}
-        for one, p_value in zip(cells, adjusted, strict=True)
+        cell | {"remains_among_all": cell["counted"] and cell["remains"] and bool(p_value < 1 - LEVEL)}
+        for cell, p_value in zip(cells, adjusted, strict=True)
     ]
 
 
@@ -87,7 +87,7 @@ def count_comparisons(cells: Sequence[Row], **only: str) -> dict[str, int]:
         cells: as `paired_cells` has them.
         only: values of keys, such as ``model``; others are left out.
     """
-    some = [[one[name] for name in _FLAGS] for one in cells if all(one[key] == value for key, value in only.items())]
+    some = [[cell[name] for name in _FLAGS] for cell in cells if all(cell[key] == value for key, value in only.items())]
     flags = pl.DataFrame(some, schema=_FLAGS, orient="row")
     counted, theirs, pooled = pl.col("counted"), pl.col("theirs_side"), pl.col("pooled_side")
     shown = counted & (theirs != 0)
@@ -110,9 +110,9 @@ def count_comparisons(cells: Sequence[Row], **only: str) -> dict[str, int]:
 
 def comparisons_text(cells: Sequence[Row]) -> str:
     """How many of their comparisons remain, by model and by the other method."""
-    groups: dict[str, dict[str, str]] = {"all": {}, **{one["model"]: {"model": one["model"]} for one in cells}}
-    for one in cells:
-        groups[f"{one['model']} over {one['rival']}"] = {key: one[key] for key in ("model", "rival")}
+    groups: dict[str, dict[str, str]] = {"all": {}, **{cell["model"]: {"model": cell["model"]} for cell in cells}}
+    for cell in cells:
+        groups[f"{cell['model']} over {cell['rival']}"] = {key: cell[key] for key in ("model", "rival")}
     columns = [
         ("paired comparisons", "{name}"),
         ("cells", "{cells}"),
@@ -145,11 +145,11 @@ def overall_text(cells: Sequence[Row]) -> str:
         ("", "{shown_counted}"),
     ]
     rows = [
-        one
-        | {"shown_pooled": "seconds not released" if one["pooled"] is None else f"{one['pooled']:3}"}
-        | {"shown_counted": "" if one["counted"] else "not counted"}
-        for one in cells
-        if one["rollup"] == "Overall"
+        cell
+        | {"shown_pooled": "seconds not released" if cell["pooled"] is None else f"{cell['pooled']:3}"}
+        | {"shown_counted": "" if cell["counted"] else "not counted"}
+        for cell in cells
+        if cell["rollup"] == "Overall"
     ]
     note = (
         "Domino has the same drafter and is compared by tokens per second, of another program and, by the authors' "

@@ -223,7 +223,9 @@ def program_sums(
             (pl.col("mean") * pl.col("rounds")).round().sum().alias("committed"),
             *unknown,
         )
-    names = {one: f"{model.summaries[temperature]}/{one}_T{temperature}.pt.summary.json" for one in datasets}
+    names = {
+        dataset: f"{model.summaries[temperature]}/{dataset}_T{temperature}.pt.summary.json" for dataset in datasets
+    }
     rows = [row for one, name in names.items() if name in files.release.files for row in _summary(files, name, one)]
     if not rows:
         raise SimlabError(f"the release has no sums of {model.name} at {temperature}")
@@ -232,7 +234,7 @@ def program_sums(
 
 def session_names(files: ReleasedFiles, model: Model) -> list[str]:
     """Paths of the files with sums, and of the lists of what each session was to do."""
-    return files.names(*(f"{one}/" for one in model.summaries.values()))
+    return files.names(*(f"{summary}/" for summary in model.summaries.values()))
 
 
 def reuses_baseline(files: ReleasedFiles, model: Model, temperature: str) -> bool:

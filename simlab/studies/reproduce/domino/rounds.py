@@ -50,13 +50,15 @@ def domino_rounds(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
     sessions = [name for model in MODELS for name in domino.session_names(files, model)]
     files.have([*files.names(*others, *folders), *sessions], options.progress)
     settings = [domino.read_setting(files, model, temperature) for model in MODELS for temperature in TEMPERATURES]
-    means = [setting_means(files, one) for one in settings]
-    cells = pl.concat([cell_means(files, one) for one in settings])
-    pairs, times = paired_cells(files, settings), pl.concat([round_times(one) for one in settings])
+    means = [setting_means(files, setting) for setting in settings]
+    cells = pl.concat([cell_means(files, setting) for setting in settings])
+    pairs, times = paired_cells(files, settings), pl.concat([round_times(setting) for setting in settings])
     changes, counted = session_changes(times), count_comparisons(pairs)
-    verification = next((verification_ratio(files, one.own) for one in settings if one.model.summaries), None)
-    arms, ablation = [arms_of(one) for one in settings], draft_sampling(files)
-    ends = [over_count(one, arm) for one in settings for arm in ARMS]
+    verification = next(
+        (verification_ratio(files, setting.own) for setting in settings if setting.model.summaries), None
+    )
+    arms, ablation = [arms_of(setting) for setting in settings], draft_sampling(files)
+    ends = [over_count(setting, arm) for setting in settings for arm in ARMS]
     tables = [
         means_text(cells, means),
         times_text(times, verification),
@@ -198,13 +200,13 @@ def means_follow(means: Sequence[Row], cells: pl.DataFrame) -> str:
     same = count_cells(cells)["macro"]
     how = "is" if same == cells.height else "is not" if not same else "is in part"
     first = f"their table {how} reproduced as macro averages (per response): {same} of {cells.height} cells."
-    ratios = [one["dataset_macro_over_pooled"] for one in means]
+    ratios = [mean["dataset_macro_over_pooled"] for mean in means]
     least, most = (end(100 * (1 - 1 / ratio.value) for ratio in ratios) for end in (min, max))
     shown = sum(ratio.side_of() != 0 for ratio in ratios)
     if least <= 0:
         inside = f"from {-most:+.0f} to {-least:+.0f} % of it; the two differ in {shown} of {len(means)} settings"
         return f"{first} Pooled inside each dataset, the mean over datasets lies {inside}."
-    widest, weights = _by_dataset(cells)[0], [100 * (1 / one["weights_ratio"] - 1) for one in means]
+    widest, weights = _by_dataset(cells)[0], [100 * (1 / mean["weights_ratio"] - 1) for mean in means]
     low, high = (100 * (end(widest["macro_over_pooled"]) - 1) for end in (min, max))
     return (
         f"{first} Pooled inside each dataset, the mean over datasets is {least:.0f} to {most:.0f} % smaller, in "

@@ -107,7 +107,9 @@ def times_text(times: pl.DataFrame, verification: Estimate | None) -> str:
         ms = {at: f"{value:.1f}" for at, value in some.select("temperature", "ms_per_round").iter_rows()}
         rows.append({"model": model, "method": method, "ms": [ms.get(at, "-") for at in temperatures]})
     columns = [("milliseconds of a round", "{model}"), ("", "{method}")]
-    text = table("llr", [*columns, *((f"T={one}", f"{{ms[{at}]}}") for at, one in enumerate(temperatures))], rows)
+    text = table(
+        "llr", [*columns, *((f"T={temperature}", f"{{ms[{at}]}}") for at, temperature in enumerate(temperatures))], rows
+    )
     if verification is None:
         return text
     size = {0: "about right", 1: "too large", -1: "too small"}[verification.side_of()]

@@ -184,8 +184,8 @@ def reach_of(records: ChainRecords, base: Seconds, fixed: Mapping[int, Seconds],
         plain, best, own = (each[batch][shown] for each in (base, oracle, fixed[chosen]))
         row |= {"oracle": speedup(plain, best).value, "fixed": speedup(plain, own).value}
         policies = {"fixed": own, **{name: one[batch][shown] for name, one in adaptive.items()}}
-        for name, one in policies.items():
-            row[f"{name}_reached"] = reached_share(plain, one, best)
+        for name, policy in policies.items():
+            row[f"{name}_reached"] = reached_share(plain, policy, best)
         for name in adaptive:
             over = paired_ratio(own, policies[name])
             row |= {f"{name}_over_fixed": over, f"{name}_verdict": verdict(over.value, over.p_value)}
@@ -288,7 +288,7 @@ def survival_row(records: ChainRecords) -> Row:
     accepted, left = records.accepted[inner], records.left[inner]
     depths = range(1, records.longest + 1)
     shares = [float((accepted >= depth).sum() / max(1, (left >= depth).sum())) for depth in depths]
-    return {"dataset": records.dataset, "drafter": records.drafter, "shares": [round(one, 5) for one in shares]}
+    return {"dataset": records.dataset, "drafter": records.drafter, "shares": [round(share, 5) for share in shares]}
 
 
 def match_figure(ngram: ChainRecords, assumed: Quoted) -> ComparedFigure:

@@ -71,7 +71,7 @@ def read_settings(files: ReleasedFiles, datasets: Sequence[str]) -> TheirSetting
         int(files.quoted_pattern(_SIMULATOR_FILE, rf"{pattern}\s*=\s*{_NUMBER}").value)
         for pattern in (r"^SEED", r"sample\(.*k")
     )
-    probs = {one: files.quoted_pattern(_SIMULATOR_FILE, rf'"{one}"\s*:\s*{_NUMBER}') for one in datasets}
+    probs = {dataset: files.quoted_pattern(_SIMULATOR_FILE, rf'"{dataset}"\s*:\s*{_NUMBER}') for dataset in datasets}
     return TheirSettings(costs, seed, sampled, probs)
 
 

@@ -239,7 +239,7 @@ def charge_sentence(combined: Sequence[Row]) -> str:
 
 def match_sentence(matches: Sequence[ComparedFigure]) -> str:
     """Whether prompt lookup has a match, where nothing is accepted, as often as they assume."""
-    pairs = [(one.theirs.value, one.ours) for one in matches if one.theirs is not None]
+    pairs = [(match.theirs.value, match.ours) for match in matches if match.theirs is not None]
     if not pairs:
         return ""
     above, below = (sum(own.side_of(assumed) == side for assumed, own in pairs) for side in (-1, 1))
@@ -273,10 +273,10 @@ def _reach_sentence(reached: Sequence[Row], drafter: str) -> str:
 def _share_range(shares: Sequence[Estimate]) -> str:
     """The range of some shares over datasets, and how far their intervals reach."""
     lows, highs = (
-        [end for one in shares if not math.isnan(end := getattr(one.interval, name))] for name in ("low", "high")
+        [end for share in shares if not math.isnan(end := getattr(share.interval, name))] for name in ("low", "high")
     )
     outer = f" (intervals from {100 * min(lows):.0f} to {100 * max(highs):.0f} %)" if lows and highs else ""
-    return f"{_range([100 * one.value for one in shares if not math.isnan(one.value)])} %{outer}"
+    return f"{_range([100 * share.value for share in shares if not math.isnan(share.value)])} %{outer}"
 
 
 def _range(values: Sequence[float], digits: int = 0) -> str:
