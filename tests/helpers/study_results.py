@@ -1,0 +1,37 @@
+"""Studies that tests call: what they print as JSON, rows by policy, and the sentence with which they refuse."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simlab.errors import SimlabError
+from simlab.studies.merge import merge
+from simlab.studies.result import StudyResult
+
+
+def value_of(result: StudyResult) -> dict[str, Any]:
+    """What ``--json`` prints of a result, read again."""
+    value: dict[str, Any] = json.loads(json.dumps(result.to_json(), allow_nan=False))
+    return value
+
+
+def rows_of(result: StudyResult) -> dict[str, dict[str, Any]]:
+    """The rows of a result by their policy."""
+    return {row["policy"]: row for row in value_of(result)[result.ROWS]}
+
+
+def refused(study: Callable[..., object], *arguments: object, **named: object) -> str:
+    """The sentence with which a study refuses what it is given."""
+    with pytest.raises(SimlabError) as refusal:
+        study(*arguments, **named)
+    return str(refusal.value)
+
+
+def merge_refusal(out: Path, *paths: Path) -> str:
+    """The sentence with which files are not merged, of which no file is made."""
+    said = refused(merge, paths, out)
+    assert not out.exists()
+    return said
