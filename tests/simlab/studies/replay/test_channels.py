@@ -21,7 +21,6 @@ from simlab.totals import Totals
 from simlab.traces.artefacts.cost import CostChannel, read_cost_file, write_cost_file
 from simlab.traces.format.manifest_entries import BASE_RANK, ModelInfo
 from simlab.traces.reader import open_trace
-from simlab.traces.results.files import read_results
 from simlab.traces.synthetic import DRAFT, SyntheticChannels, write_synthetic_trace
 
 POLICY = "treeflash:budget=6,previous=2,top_k=3"
