@@ -1,26 +1,31 @@
 """Studies that tests call: what they print as JSON, rows by policy, and the sentence with which they refuse."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
 from simlab.errors import SimlabError
 from simlab.studies.merge import merge
-from simlab.studies.result import StudyResult
 
 
-def value_of(result: StudyResult) -> dict[str, Any]:
+class Printed(Protocol):
+    """What a study gives back, whether a table or a file."""
+
+    def to_json(self) -> Mapping[str, object]: ...
+
+
+def value_of(result: Printed) -> dict[str, Any]:
     """What ``--json`` prints of a result, read again."""
     value: dict[str, Any] = json.loads(json.dumps(result.to_json(), allow_nan=False))
     return value
 
 
-def rows_of(result: StudyResult) -> dict[str, dict[str, Any]]:
+def rows_of(result: Printed) -> dict[str, dict[str, Any]]:
     """The rows of a result by their policy."""
-    return {row["policy"]: row for row in value_of(result)[result.ROWS]}
+    return {row["policy"]: row for row in value_of(result)["rows"]}
 
 
 def refused(study: Callable[..., object], *arguments: object, **named: object) -> str:

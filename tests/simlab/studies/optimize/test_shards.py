@@ -98,9 +98,17 @@ def test_any_split_of_any_sums_is_put_together(
     def rows(part: Part) -> pl.DataFrame:
         listed = [
             {
-                **{"side": side, "dataset": "made-up", "prompt_id": str(place), "cost_id": None, "policy": policy},
-                **{"policy_id": f"id of {policy}", "committed": place, "rounds": place, "drafted": 3},
-                **{"seconds": 0.1 * (place + 1) / 3, "plain_seconds": None},
+                "side": side,
+                "dataset": "made-up",
+                "prompt_id": str(place),
+                "cost_id": None,
+                "policy": policy,
+                "policy_id": f"id of {policy}",
+                "committed": place,
+                "rounds": place,
+                "drafted": 3,
+                "seconds": 0.1 * (place + 1) / 3,
+                "plain_seconds": None,
             }
             for side, number in numbers.items()
             for place in part.neighbours(number)

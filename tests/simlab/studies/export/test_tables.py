@@ -1,46 +1,37 @@
-"""``simlab export --format markdown`` and ``latex``: the command line's table, escaped."""
+"""Tables in Markdown and LaTeX: the cells of the command line's table, escaped."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
-from commands import output_of, refusal_of
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up_costs import filled
+from study_results import refused
 
 from simlab.analysis.export.tables import escaped_latex, escaped_markdown, export_tables, latex, markdown
 from simlab.analysis.table.summaries import summarise
 from simlab.analysis.table.text import summary_table
-from simlab.cli.main import main
 from simlab.errors import TraceError
-from simlab.traces.artefacts.cost import write_cost_file
+from simlab.studies.compare import compare
+from simlab.studies.export.export import export
+from simlab.studies.replay.replay import replay
 from simlab.traces.results.files import read_results, write_results
 from simlab.traces.synthetic import write_synthetic_trace
 
-Capture = pytest.CaptureFixture[str]
 HOSTILE = r'my_tables\a|b/100%&{x}~^$#<y>"`*[z]'
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def results(cost: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tables")
     trace = write_synthetic_trace(folder / "trace", num_sequences=24, length=40)
-    write_cost_file(folder / "cost.json", filled())
-    out = folder / "results.parquet"
-    command = ["replay", "--trace", str(trace), "--threads", "1", "--cost", str(folder / "cost.json")]
-    assert main([*command, "-p", "ddtree:budget=4/8", "--out", str(out)]) == 0
-    return out
+    replay(trace, ["ddtree:budget=4/8"], cost=cost, out=folder / "results.parquet")
+    return folder / "results.parquet"
 
 
-@pytest.fixture
-def exported(results: Path) -> Callable[..., str]:
-    def run(name: str, *arguments: str) -> str:
-        return output_of("export", "--format", name, "--results", results, *arguments)
-
-    return run
+def exported(results: Path, name: str, by: str | None = None) -> str:
+    return export(name, results=results, by=by).text
 
 
 def markdown_cells(text: str) -> list[list[str]]:
@@ -55,39 +46,39 @@ def latex_rows(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in re.split(r"(?<!\\)&", row[:-2])] for row in rows]
 
 
-def test_the_cells_are_those_of_the_command_line(results: Path, exported: Callable[..., str]) -> None:
+def test_the_cells_are_those_of_the_command_line(results: Path) -> None:
     found = summarise(read_results(results))
     shown = [re.split(r"\s{2,}", line.strip()) for line in summary_table(found).splitlines()[2:]]
-    heading, *rows = markdown_cells(exported("markdown"))
+    heading, *rows = markdown_cells(exported(results, "markdown"))
     assert rows == shown
     assert {len(row) for row in [heading, *rows]} == {9}
     assert heading[1:3] == ["acceptance length pooled [95 %]", "acceptance length macro avg"]
-    written = latex_rows(exported("latex"))
+    written = latex_rows(exported(results, "latex"))
     assert [row[0] for row in written[2:]] == [escaped_latex(row[0]) for row in shown]
     assert [row[1:] for row in written[2:]] == [row[1:] for row in shown]
     assert written[0][1] == r"\multicolumn{2}{c}{acceptance length}"
     assert [len(row) for row in written] == [8, *[9] * (len(shown) + 1)]
 
 
-def test_the_source_stands_below(results: Path, exported: Callable[..., str]) -> None:
+def test_the_source_stands_below(results: Path) -> None:
     first = read_results(results).row(0, named=True)
     for name in ("markdown", "latex"):
-        text = exported(name)
+        text = exported(results, name)
         assert all(str(first[column]) in text for column in ("text_id", "draft_id", "cost_id", "simlab_version"))
         assert "Predicted; 18 prompts (chat, code, math), 24 sequences" in text
         assert "bonus token included" in text
         assert "are oracle upper bounds, which know the target's text, and no policies" in text
 
 
-def test_slices_have_tables_of_their_own(exported: Callable[..., str]) -> None:
-    text = exported("latex", "--by", "dataset")
+def test_slices_have_tables_of_their_own(results: Path) -> None:
+    text = exported(results, "latex", "dataset")
     rules = [text.count(f"\\{rule}rule") for rule in ("top", "mid", "bottom")]
     assert rules == [4, 4, 4]
     assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 4
     assert text.count("{") == text.count("}")
     assert "dataset chat: 6 prompts, 12 sequences." in text
     assert "18 prompts (" not in text
-    titles = re.findall(r"\*\*(.+)\*\*", exported("markdown", "--by", "dataset"))
+    titles = re.findall(r"\*\*(.+)\*\*", exported(results, "markdown", "dataset"))
     assert [title.split(":")[0] for title in titles] == ["dataset math", "dataset code", "dataset chat", "all"]
 
 
@@ -106,18 +97,14 @@ def test_kinds_and_prices_stand_in_tables_of_their_own(results: Path) -> None:
     assert len(found[0].heading) == len(export_tables(without)[0].heading) + 3
 
 
-def test_a_hypothetical_machine_is_named_so(tmp_path: Path) -> None:
-    out, cost, what_if = tmp_path / "if.parquet", tmp_path / "cost.json", ("--what-if", "verify*0.5")
-    trace = write_synthetic_trace(tmp_path / "trace", num_sequences=4, length=20)
-    write_cost_file(cost, filled())
-    command = ["replay", "--trace", str(trace), "--threads", "1", "--cost", str(cost), "-p", "chain", "--out", str(out)]
-    assert main([*command, *what_if]) == 0
+def test_a_hypothetical_machine_is_named_so(trace: Path, cost: Path, tmp_path: Path) -> None:
+    out = tmp_path / "if.parquet"
+    replay(trace, ["chain"], cost=cost, what_if=["verify*0.5"], out=out)
     for name in ("markdown", "latex"):
-        assert "latency profile what-if-" in output_of("export", "--format", name, "--results", out)
+        assert "latency profile what-if-" in exported(out, name)
     (machine,) = (one for one in set(read_results(out)["cost_id"]) if one.startswith("what-if-"))
-    assert f"latency profile {machine}" in " ".join(
-        output_of("compare", out, "-p", "chain", "--against", "autoregressive", "--cost", machine).split()
-    )
+    compared = compare(out, ["chain"], against="autoregressive", cost=[machine]).text()
+    assert f"latency profile {machine}" in " ".join(compared.split())
 
 
 def test_hostile_labels_are_escaped(results: Path, tmp_path: Path) -> None:
@@ -141,8 +128,8 @@ def test_escapes_can_be_taken_back(text: str) -> None:
 
 
 def test_bad_results_are_refused(results: Path, tmp_path: Path) -> None:
-    assert "expected a result file" in refusal_of("export", "--format", "latex", "--results", tmp_path / "none.parquet")
-    assert "needs --results" in refusal_of("export", "--format", "latex")
-    assert "--policy is read with" in refusal_of("export", "--format", "latex", "--results", results, "-p", "chain")
+    assert "expected a result file" in refused(export, "latex", results=tmp_path / "none.parquet")
+    assert "needs --results" in refused(export, "latex")
+    assert "--policy is read with" in refused(export, "latex", "chain", results=results)
     with pytest.raises(TraceError, match="no rows"):
         export_tables(read_results(results).clear())

@@ -1,12 +1,12 @@
-"""``simlab study scoring``, from end to end on made-up traces and a little of the packaged one."""
+"""The study of a drafter's probabilities: it agrees with replay, slices add up, and figures are made of its rows."""
 
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
-from commands import json_of, output_of, refusal_of
+from study_results import refused, rows_of, value_of
 
+import simlab
 from simlab.analysis.scoring.rows import RELIABILITY_SCHEMA
 from simlab.analysis.scoring.text import (
     coverage_figure,
@@ -15,26 +15,21 @@ from simlab.analysis.scoring.text import (
     reliability_figure,
     waste_figure,
 )
+from simlab.studies.scoring import scoring
 
 LISTS = ("calibration", "reliability", "orders", "coverage", "policies")
 
 
-def scored(*arguments: str) -> dict[str, Any]:
-    """What ``--json`` says."""
-    return json_of("study", "scoring", "--json", *arguments)
-
-
 def test_it_agrees_with_replay_on_lengths_speeds_and_what_is_verified(trace: Path, cost: Path) -> None:
-    asked = ["--trace", str(trace), "--cost", str(cost), "-p", "ddtree:budget=8/16", "-p", "chain:length=3"]
-    value = scored(*asked)
-    replayed = {row["policy"]: row for row in json_of("replay", "--json", *asked)["rows"]}
+    policies = ["ddtree:budget=8/16", "chain:length=3"]
+    value, replayed = value_of(scoring(trace, policies, cost=cost)), rows_of(simlab.replay(trace, policies, cost=cost))
     assert [row["policy"] for row in value["policies"]] == ["ddtree:budget=8", "ddtree:budget=16", "chain:length=3"]
     for row in value["policies"]:
-        same = replayed[row["policy"]]
+        same, chain = replayed[row["policy"]], replayed["chain"]
         for name in ("acceptance_length", "acceptance_length_macro", "tokens_per_s"):
             assert row[name] == pytest.approx(same[name])
-        assert row["chain_acceptance_length"] == pytest.approx(replayed["chain"]["acceptance_length"])
-        assert row["chain_tokens_per_s"] == pytest.approx(replayed["chain"]["tokens_per_s"])
+        assert row["chain_acceptance_length"] == pytest.approx(chain["acceptance_length"])
+        assert row["chain_tokens_per_s"] == pytest.approx(chain["tokens_per_s"])
         assert row["num_drafted"] == pytest.approx(same["nodes_per_round"])
     widest = value["policies"][1]
     assert widest["hindsight_acceptance_length"] == pytest.approx(replayed["hindsight:budget=16"]["acceptance_length"])
@@ -45,19 +40,17 @@ def test_it_agrees_with_replay_on_lengths_speeds_and_what_is_verified(trace: Pat
 
 
 def test_slices_and_a_file_of_reliability_curves(trace: Path, tmp_path: Path) -> None:
-    out = tmp_path / "deep" / "reliability.parquet"
-    value = scored("--trace", str(trace), "-p", "ddtree:budget=8", "--by", "dataset", "--out", str(out))
+    table = scoring(trace, ["ddtree:budget=8"], by="dataset")
+    table.write(tmp_path / "reliability.parquet")
+    value, curves = value_of(table), pl.read_parquet(tmp_path / "reliability.parquet")
     assert (value["nodes"], value["width"], value["in_sample"], value["cost"]) == (64, 64, [], None)
     assert all(next(iter(row)) == "slice" for name in LISTS for row in value[name])
     assert all(not isinstance(one, list | dict) for name in LISTS for row in value[name] for one in row.values())
-    whole = {
-        row["place"]: row for row in value["calibration"] if not row["slice"] and not row["depth"] and not row["rank"]
-    }
+    every = [row for row in value["calibration"] if not row["depth"] and not row["rank"]]
+    whole = {row["place"]: row for row in every if not row["slice"]}
     assert set(whole) == {"any prefix", "true prefix", "spine", "off-spine", "lost"}
-    parts = [row for row in value["calibration"] if row["slice"] and not row["depth"] and not row["rank"]]
     for place, row in whole.items():
-        assert sum(one["num_edges"] for one in parts if one["place"] == place) == row["num_edges"]
-    curves = pl.read_parquet(out)
+        assert sum(one["num_edges"] for one in every if one["slice"] and one["place"] == place) == row["num_edges"]
     assert set(curves.columns) == set(RELIABILITY_SCHEMA) | {"text_id", "draft_id", "simlab_version"}
     spine = curves.filter(pl.col("slice").is_null(), pl.col("depth").is_null(), pl.col("rank").is_null(), place="spine")
     assert spine["num_edges"].sum() == whole["spine"]["num_edges"]
@@ -67,7 +60,7 @@ def test_slices_and_a_file_of_reliability_curves(trace: Path, tmp_path: Path) ->
 
 
 def test_tables_for_people_and_what_is_left_out(trace: Path) -> None:
-    text = output_of("study", "scoring", "--trace", trace, "--by", "dataset")
+    text = scoring(trace, by="dataset").text()
     assert "Left out: `calibrated:budget=16`" in text
     assert "no speeds" in text.lower()
     assert all(f"{name}: " in text for name in ("math", "code", "chat", "all"))
@@ -77,7 +70,7 @@ def test_tables_for_people_and_what_is_left_out(trace: Path) -> None:
 
 
 def test_the_packaged_trace_has_all_edge_models_and_figures_are_made_of_its_rows() -> None:
-    value = scored("--limit", "2", "--nodes", "32")
+    value = value_of(scoring(limit=2, nodes=32))
     edges = list(dict.fromkeys(row["edges"] for row in value["calibration"]))
     assert edges == ["ddtree", "calibrated", "presto", "presto:renormalised=true", "sequoia"]
     assert {row["edges"] for row in value["calibration"] if not row["has_probabilities"]} == {"presto"}
@@ -100,21 +93,19 @@ def test_the_packaged_trace_has_all_edge_models_and_figures_are_made_of_its_rows
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("policies", "named", "said"),
     [
-        (["-p", "ar"], "drafts nothing"),
-        (["-p", "ddtree:budget=65"], "exact up to 64"),
-        (["--nodes", "65"], "exact"),
-        (["--nodes", "0"], "at least 1"),
-        (["-p", "nothing"], "no policy `nothing`"),
-        (["--out", "/"], "expected a file"),
-        (["--by", "turn"], "turn"),
-        (["--cost", "/does/not/exist"], "/does/not/exist"),
-        (["--draft-set", "other"], "no draft set"),
+        (["ar"], {}, "drafts nothing"),
+        (["ddtree:budget=65"], {}, "exact up to 64"),
+        ([], {"nodes": 65}, "exact"),
+        (["nothing"], {}, "no policy `nothing`"),
+        ([], {"draft_set": "other"}, "no draft set"),
     ],
 )
-def test_a_mistake_is_one_sentence(arguments: list[str], said: str, trace: Path) -> None:
-    assert said in refusal_of("study", "scoring", "--trace", trace, *arguments)
+def test_what_has_no_scores_is_one_sentence(
+    policies: list[str], named: dict[str, object], said: str, trace: Path
+) -> None:
+    assert said in refused(scoring, trace, policies, **named)
 
 
 def test_a_policy_of_ones_own_is_scored_without_an_order(trace: Path, tmp_path: Path) -> None:
@@ -129,10 +120,10 @@ def test_a_policy_of_ones_own_is_scored_without_an_order(trace: Path, tmp_path: 
         "    def select(self, draft, state=None):\n"
         "        return DraftTree.chain(draft.root_token, draft.marginals.top_tokens(2))\n"
     )
-    value = scored("--trace", str(trace), "-p", f"{mine}:Two", "-p", "chain:length=2")
+    value = value_of(scoring(trace, [f"{mine}:Two", "chain:length=2"]))
     own, chain = value["policies"]
     assert own["acceptance_length"] == chain["acceptance_length"]
     assert [row["order"] for row in value["orders"]] == ["chain:length=2"]
-    alone = scored("--trace", str(trace), "-p", f"{mine}:Two")
+    alone = value_of(scoring(trace, [f"{mine}:Two"]))
     assert alone["orders"] == alone["coverage"] == alone["calibration"] == []
     assert alone["policies"][0]["accepted_share"] > 0

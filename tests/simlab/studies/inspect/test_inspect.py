@@ -1,4 +1,4 @@
-"""``simlab inspect`` on traces, checkpoints and what is neither."""
+"""What a file holds: traces, checkpoints, latencies, tables, counts, and a sentence for what is none of them."""
 
 import hashlib
 import json
@@ -8,16 +8,19 @@ import struct
 from pathlib import Path
 
 import pytest
-from commands import json_of, output_of, refusal_of
 from made_up_costs import EMPTY, filled, sample_s
+from study_results import refused, value_of
 
-from simlab.cli.main import main
+import simlab
 from simlab.policies.costs.cell_prices import few_visits, ratio_half_widths
+from simlab.studies.fit_ngram import fit_ngram
+from simlab.studies.fit_tables import fit_calibration, fit_ranks
+from simlab.studies.inspect.inspect import inspect
 from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file, write_cost_file
 from simlab.traces.artefacts.ngram import packaged_ngram_files, read_ngram_file
 from simlab.traces.artefacts.table import packaged_table_files, read_table_file
 from simlab.traces.reader import open_trace
-from simlab.traces.synthetic import write_synthetic_trace
+from simlab.traces.synthetic import SyntheticChannels, write_synthetic_trace
 
 CONFIG = {
     "architectures": ["DFlashDraftModel"],
@@ -51,45 +54,49 @@ def write_checkpoint(folder: Path, config: object = CONFIG, cut: int = 0) -> Pat
     return folder
 
 
-def test_a_trace_is_proved_whole(tmp_path: Path) -> None:
-    trace = write_synthetic_trace(tmp_path / "trace", num_sequences=4, length=12)
-    assert "whole: every file" in output_of("inspect", trace)
-    value = json_of("inspect", "--json", trace)
+def test_a_trace_is_proved_whole_and_its_channels_are_listed(tmp_path: Path) -> None:
+    made = SyntheticChannels(previous=3, top_k=3, beam=2)
+    folder = write_synthetic_trace(tmp_path / "trace", 0, 4, 24, 3, 8, 97, channels=made)
+    shown, trace = inspect(str(folder)), open_trace(folder)
+    value, text = value_of(shown), shown.text()
+    assert "whole: every file" in text
     assert (value["kind"], value["whole"], value["sequences"]) == ("trace", True, 4)
     assert value["manifest"]["format_version"] == 1
-    damaged = next(trace.glob("tokens-*.parquet"))
+    assert f"channel    transitions ({trace.channel_ids['transitions']}), transitions of synthetic on the draft" in text
+    assert "  depth 3, previous 3, top_k 3, order base-rank\n" in text
+    assert "depth 3, top_k 3, beam 2, exact_nodes " in text
+    num = sum(len(record.text) - 1 for record in trace.texts)
+    channels = value["channels"]
+    assert channels["pool"]["num_rows"] == channels["transitions"]["num_rows"] == num
+    assert channels["transitions"]["num_scored"] == num * 7 * 3
+    assert channels["pool"]["kind"] == "pool"
+    damaged = next(folder.glob("tokens-*.parquet"))
     damaged.write_bytes(damaged.read_bytes()[:-9])
-    refusal_of("inspect", trace)
+    assert damaged.name in refused(inspect, str(folder))
 
 
 def test_a_checkpoint_is_listed(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "drafter")
-    text = output_of("inspect", folder)
+    text = inspect(str(folder)).text()
     assert "2 tensors, 136 parameters, 272 bytes" in text
     assert "block_size" in text
     assert text.index("\nfc.weight") < text.index("\nnorm.weight")
     assert "will run   no: the drafter in" in text
     assert "lacks hidden_norm.weight" in text
-    value = json_of("inspect", "--json", folder / "model.safetensors")
+    value = value_of(inspect(str(folder / "model.safetensors")))
     assert value["config"]["target_layer_ids"] == [0, 2]
     assert value["tensors"][0] == {"name": "fc.weight", "dtype": "BF16", "shape": [8, 16], "num_bytes": 256}
 
 
 @pytest.mark.parametrize("cut", [1, 272, 400, 1000])
 def test_a_cut_checkpoint_is_one_sentence(tmp_path: Path, cut: int) -> None:
-    assert "damaged" in refusal_of("inspect", write_checkpoint(tmp_path / "drafter", cut=cut))
-
-
-def test_a_foreign_config_is_one_sentence(tmp_path: Path) -> None:
-    assert (
-        refusal_of("inspect", write_checkpoint(tmp_path / "drafter", config={"model_type": "llama"})).count("\n") == 1
-    )
+    assert "damaged" in refused(inspect, str(write_checkpoint(tmp_path / "drafter", cut=cut)))
 
 
 def test_a_cost_file_is_shown_as_prices(tmp_path: Path) -> None:
     path, file = tmp_path / "cost.json", filled()
     write_cost_file(path, file)
-    text = output_of("inspect", path)
+    text, value = inspect(str(path)).text(), value_of(inspect(str(path)))
     for part in (file.cost_id, file.verify_key(), file.draft_key(), "Made-up CPU, 2 threads", "block 8", "torch 2.0.0"):
         assert part in text
     assert "unfinished" not in text
@@ -100,28 +107,6 @@ def test_a_cost_file_is_shown_as_prices(tmp_path: Path) -> None:
     assert lines[verify][1] == "0"
     assert lines[verify + 2] == ["8", *(f"{1000 * sample_s('verify', 8, context):.3f}" for context in file.contexts)]
     assert len(lines) == 2 + 4 * len(file.node_counts)
-
-
-@pytest.mark.parametrize(("name", "rounds"), [("smollm2-135m-epyc-bfloat16", 14), ("smollm2-135m-epyc-float32", 6)])
-def test_how_well_prices_are_known_and_what_it_takes(name: str, rounds: int) -> None:
-    file = read_cost_file(name)
-    known = json_of("inspect", name, "--json")["known"]
-    widths = list(ratio_half_widths(file.samples, file.visits).values())
-    assert known["median_half_width_share"] == pytest.approx(statistics.median(widths))
-    assert known["widest_half_width_share"] == pytest.approx(max(widths))
-    assert known["samples"] == rounds
-    few = few_visits(rounds // file.visits.rounds)
-    for key, width in (("", statistics.median(widths)), ("_everywhere", max(widths))):
-        assert known[f"samples_needed{key}"] == pytest.approx(rounds * (width / few / 0.01) ** 2, rel=0.06)
-    text = output_of("inspect", name)
-    assert f"known to ±{100 * statistics.median(widths):.1f} % (median; widest {100 * max(widths):.1f} %; 95 %)" in text
-    assert f"`simlab profile --out NEW_FILE --repeats {known['samples_needed']}`" in text
-
-
-def test_a_cost_file_as_json(tmp_path: Path) -> None:
-    path, file = tmp_path / "cost.json", filled()
-    write_cost_file(path, file)
-    value = json_of("inspect", "--json", path)
     assert (value["kind"], value["cost_id"], value["complete"]) == ("cost", file.cost_id, True)
     assert (value["verify_key"], value["draft_key"]) == (file.verify_key(), file.draft_key())
     assert value["settings"]["device"] == "Made-up CPU"
@@ -132,38 +117,35 @@ def test_a_cost_file_as_json(tmp_path: Path) -> None:
 def test_an_unfinished_cost_file_is_shown_as_far_as_it_goes(tmp_path: Path) -> None:
     path = tmp_path / "cost.json"
     write_cost_file(path, EMPTY.with_samples({("verify", 8, 64): (0.25, 0.5)}))
-    text = output_of("inspect", path)
+    text = inspect(str(path)).text()
     assert "unfinished 50 cells are missing" in text
     assert "--resume" in text
     assert ["8", "-", "312.500", "-"] in [line.split() for line in text.splitlines()]
-    assert json_of("inspect", "--json", path)["complete"] is False
+    assert value_of(inspect(str(path)))["complete"] is False
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("{}", "another kind"),
-        ("hello", "another kind"),
-        ('{"format": "simlab-of-tomorrow"}', "another kind"),
-        ('{"format": "simlab-cost"}', "format_version"),
-        ('{"format": "simlab-table"}', "format_version"),
-        ('{"format": "simlab-cost"', "another kind"),
-    ],
-)
-def test_what_is_no_such_json_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
-    path = tmp_path / "cost.json"
-    path.write_text(text, encoding="utf-8")
-    assert said in refusal_of("inspect", path)
+@pytest.mark.parametrize(("name", "rounds"), [("smollm2-135m-epyc-bfloat16", 14), ("smollm2-135m-epyc-float32", 6)])
+def test_how_well_prices_are_known_and_what_it_takes(name: str, rounds: int) -> None:
+    file, shown = read_cost_file(name), inspect(name)
+    known, text = value_of(shown)["known"], shown.text()
+    widths = list(ratio_half_widths(file.samples, file.visits).values())
+    median, widest = statistics.median(widths), max(widths)
+    assert known["median_half_width_share"] == pytest.approx(median)
+    assert known["widest_half_width_share"] == pytest.approx(widest)
+    assert known["samples"] == rounds
+    few = few_visits(rounds // file.visits.rounds)
+    for key, width in (("", median), ("_everywhere", widest)):
+        assert known[f"samples_needed{key}"] == pytest.approx(rounds * (width / few / 0.01) ** 2, rel=0.06)
+    assert f"known to ±{100 * median:.1f} % (median; widest {100 * widest:.1f} %; 95 %)" in text
+    assert f"`simlab profile --out NEW_FILE --repeats {known['samples_needed']}`" in text
 
 
 @pytest.mark.parametrize("kind", ["calibration", "ranks"])
 def test_a_fitted_table(tmp_path: Path, kind: str) -> None:
     """What it was fitted on, by ids, and figures a depth."""
-    trace = open_trace(write_synthetic_trace(tmp_path / "trace", num_sequences=4, length=40))
-    path = tmp_path / "table.json"
-    assert main(["train", kind, "--trace", trace.place, "--out", str(path)]) == 0
-    file = read_table_file(path)
-    text = output_of("inspect", path)
+    trace, path = open_trace(write_synthetic_trace(tmp_path / "trace", num_sequences=4)), tmp_path / "table.json"
+    {"calibration": fit_calibration, "ranks": fit_ranks}[kind](trace, out=path)
+    file, text, value = read_table_file(path), inspect(str(path)).text(), value_of(inspect(str(path)))
     for part in (file.table_id, trace.text_id, f"{file.num_positions} positions", f"{kind}, {len(file.values)} depths"):
         assert part in text
     rows = [line.split() for line in text[text.index("\ndepth") :].splitlines()[2:]]
@@ -176,7 +158,6 @@ def test_a_fitted_table(tmp_path: Path, kind: str) -> None:
         assert float(rows[1][5]) == pytest.approx(1 / (1 + math.exp(-intercept)), abs=1e-3)
         logit = slope * math.log(9) + intercept
         assert float(rows[1][6]) == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-3)
-    value = json_of("inspect", "--json", path)
     assert (value["kind"], value["table_id"], value["values"]) == (kind, file.table_id, file.values.tolist())
     assert value["shape"] == list(file.values.shape)
 
@@ -185,33 +166,27 @@ def test_counts_of_a_3_gram(tmp_path: Path) -> None:
     """One token stands for all of its rows: ``1 2 1 2 ...`` has one pair more often than the other."""
     texts, path = tmp_path / "texts.jsonl", tmp_path / "counts.parquet"
     texts.write_text(json.dumps({"prompt_ids": [7, 1], "text_ids": [2, 1, 2, 1, 2]}) + "\n", encoding="utf-8")
-    assert main(["train", "ngram", "--text", str(texts), "--out", str(path)]) == 0
-    file = read_ngram_file(path)
-    value = json_of("inspect", "--json", path)
+    fit_ngram(text=texts, out=path)
+    file, shown = read_ngram_file(path), inspect(str(path))
+    value = value_of(shown)
     assert (value["kind"], value["ngram_id"], value["num_tokens"], value["num_texts"]) == ("ngram", file.ngram_id, 5, 1)
     assert value["source"] == hashlib.sha256(texts.read_bytes()).hexdigest()
     one, two, three = value["by_length"]
     assert one == {"num_rows": 2, "most_frequent": [{"tokens": [2], "count": 3}, {"tokens": [1], "count": 2}]}
     assert two == {"num_rows": 2, "most_frequent": [{"tokens": [1, 2], "count": 3}, {"tokens": [2, 1], "count": 2}]}
-    assert three["num_rows"] == 3
-    assert three["most_frequent"][0]["count"] == 2
-    text = output_of("inspect", path)
+    assert (three["num_rows"], three["most_frequent"][0]["count"]) == (3, 2)
     for part in (file.ngram_id, value["source"], "5 tokens of 1 texts", "1 2 (3);  2 1 (2)"):
-        assert part in text
+        assert part in shown.text()
 
 
-def test_a_shipped_file_needs_no_path(tmp_path: Path) -> None:
+def test_a_packaged_file_needs_no_path() -> None:
     for path in (*packaged_cost_files(), *packaged_table_files(), *packaged_ngram_files()):
-        assert str(path) in output_of("inspect", path.stem).splitlines()[0]
-    err = refusal_of("inspect", "no-such-file")
-    assert "there is nothing at no-such-file" in err
-    assert "a fitted table, the counts of a 3-gram" in err
-
-
-def test_a_packaged_name_that_is_near_is_suggested() -> None:
-    assert "nothing at smollm2-135m-calibratio; did you mean `smollm2-135m-calibration`?" in refusal_of(
-        "inspect", "smollm2-135m-calibratio"
-    )
+        assert str(path) in inspect(path.stem).text().splitlines()[0]
+    said = refused(inspect, "no-such-file")
+    assert "there is nothing at no-such-file" in said
+    assert "a fitted table, the counts of a 3-gram" in said
+    said = refused(inspect, "smollm2-135m-calibratio")
+    assert "nothing at smollm2-135m-calibratio; did you mean `smollm2-135m-calibration`?" in said
 
 
 @pytest.mark.parametrize("name", ["runs/mine", "runs/mine@v1", "gone/cost.json", "gone/rows.parquet"])
@@ -220,7 +195,7 @@ def test_a_mistyped_path_is_not_looked_for_on_the_hub(
 ) -> None:
     (tmp_path / "runs").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert f"there is nothing at {name}; expected a trace (folder or address)" in refusal_of("inspect", name)
+    assert f"there is nothing at {name}; expected a trace (folder or address)" in refused(inspect, name)
 
 
 def test_the_hub_needs_a_package_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,25 +204,38 @@ def test_the_hub_needs_a_package_that_is_named(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("simlab.studies.inspect.inspect.fetch", lacking)
-    said = refusal_of("inspect", "z-lab/Qwen3-8B-DFlash-b16")
+    said = refused(inspect, "z-lab/Qwen3-8B-DFlash-b16")
     assert "there is nothing at z-lab/Qwen3-8B-DFlash-b16 on this machine" in said
     assert 'the package huggingface_hub, which is not installed; install it with: pip install "simlab[models]"' in said
 
 
-def test_parquet_of_another_kind_is_one_sentence(tmp_path: Path) -> None:
-    """Rows of rounds, say; they are no damaged results."""
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("cost.json", "{}", "another kind"),
+        ("cost.json", "hello", "another kind"),
+        ("cost.json", '{"format": "simlab-of-tomorrow"}', "another kind"),
+        ("cost.json", '{"format": "simlab-cost"}', "format_version"),
+        ("cost.json", '{"format": "simlab-table"}', "format_version"),
+        ("cost.json", '{"format": "simlab-cost"', "another kind"),
+        ("note.txt", "hello", "note.txt"),
+        ("results.parquet", "hello", "results.parquet"),
+        ("gone.safetensors", None, "gone.safetensors"),
+        (".", None, "expected"),
+    ],
+)
+def test_what_is_no_such_file_is_one_sentence(tmp_path: Path, name: str, content: str | None, said: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    assert said in refused(inspect, str(tmp_path / name))
+
+
+def test_files_of_another_kind_are_one_sentence(tmp_path: Path) -> None:
+    """Rows of rounds, say, are no damaged results; and a checkpoint may be of another architecture."""
     trace = write_synthetic_trace(tmp_path / "trace", num_sequences=2, length=12)
     rounds, results = tmp_path / "rounds.parquet", tmp_path / "results.parquet"
-    command = ["replay", "--trace", str(trace), "-p", "ddtree:budget=2", "--rounds", str(rounds), "--out", str(results)]
-    output_of(*command)
-    assert "is a file of another kind" in refusal_of("inspect", rounds)
-    assert main(["inspect", str(results)]) == 0
-
-
-def test_what_is_neither_is_one_sentence(tmp_path: Path) -> None:
-    note = tmp_path / "note.txt"
-    note.write_text("hello")
-    false_results = tmp_path / "results.parquet"
-    false_results.write_text("hello")
-    for path in (note, tmp_path, false_results, tmp_path / "gone.safetensors"):
-        refusal_of("inspect", path)
+    simlab.replay(trace, ["ddtree:budget=2"], rounds=rounds, out=results)
+    assert "is a file of another kind" in refused(inspect, str(rounds))
+    assert "ddtree:budget=2" in inspect(str(results)).text()
+    other = write_checkpoint(tmp_path / "drafter", config={"model_type": "llama"})
+    assert str(other) in refused(inspect, str(other))
