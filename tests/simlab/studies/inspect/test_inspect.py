@@ -221,7 +221,7 @@ def test_the_hub_needs_a_package_that_is_named(tmp_path: Path, monkeypatch: pyte
         ("note.txt", "hello", "note.txt"),
         ("results.parquet", "hello", "results.parquet"),
         ("gone.safetensors", None, "gone.safetensors"),
-        (".", None, "expected"),
+        (".", None, "holds no manifest.json"),
     ],
 )
 def test_what_is_no_such_file_is_one_sentence(tmp_path: Path, name: str, content: str | None, said: str) -> None:

@@ -1,4 +1,4 @@
-"""``simlab prompts``: prompt files from a person's own copies, from a hub, and from what comes with simlab."""
+"""Prompt files from a person's own copies, from a hub, and from what comes with simlab."""
 
 import gzip
 import json
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from commands import refusal_of
 from hub_server import Hub, run_commands, serving
+from study_results import refused
 
-from simlab.cli.main import main
 from simlab.real_runner.record.prompts import read_prompts
+from simlab.studies.prompts.prompts import prompts
 from simlab.traces.reader import open_trace, packaged_trace
 
 Row = dict[str, object]
@@ -54,125 +54,129 @@ def parquet(path: Path, rows: list[Row]) -> Path:
     return path
 
 
-def made(tmp_path: Path, *arguments: str, out: str = "out.jsonl") -> list[Row]:
-    """The rows of a file that the command makes, in the form that ``simlab record`` reads."""
-    path = tmp_path / out
-    assert main(["prompts", *arguments, "--out", str(path)]) == 0
-    assert len(read_prompts(path)) == len(path.read_text().splitlines())
-    return [json.loads(line) for line in path.read_text().splitlines()]
+def made(out: Path, name: str, source: Path | None = None, **more: object) -> list[Row]:
+    """The rows of a file that is made, in the form that ``simlab record`` reads."""
+    prompts(name, source=source, out=out, **more)  # type: ignore[arg-type]
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(read_prompts(out)) == len(rows)
+    out.unlink()
+    return rows
 
 
-def refusal(*arguments: str) -> str:
-    return refusal_of("prompts", *arguments)
+def ids(rows: list[Row]) -> list[str]:
+    return [str(row["id"]) for row in rows]
 
 
 def test_a_question_is_put_as_the_release_puts_it(tmp_path: Path) -> None:
     """The wording of z-lab/dflash, dflash/benchmark.py at commit 1fe684b0."""
-    copies = {
-        "gsm8k": lines(tmp_path / "gsm8k.jsonl", gsm8k(2)),
-        "mbpp": lines(tmp_path / "mbpp.jsonl", mbpp()),
-        "humaneval": lines(tmp_path / "HumanEval.jsonl.gz", humaneval()),
-        "mt-bench": lines(tmp_path / "question.jsonl", mt_bench()),
-    }
-    found = {name: made(tmp_path, name, "--from", str(path), out=f"{name}.out")[0] for name, path in copies.items()}
-    asked = "test 0: how many?\nPlease reason step by step, and put your final answer within \\boxed{}."
-    assert found["gsm8k"] == {"id": "gsm8k-test-0", "dataset": "gsm8k", "turns": [asked]}
-    assert found["mbpp"] == {"id": "mbpp-11", "dataset": "mbpp", "turns": ["Write function 11."]}
-    assert found["humaneval"]["id"] == "humaneval-0"
-    (asked,) = found["humaneval"]["turns"]  # type: ignore[misc]
+    step_by_step = "Please reason step by step, and put your final answer within \\boxed{}."
     begins = "Write a solution to the following problem and make sure that it passes the tests:\n"
-    assert asked == begins + "```python\ndef f0():\n\n```"
-    assert found["mt-bench"] == {"id": "mt_bench-writing-81", "dataset": "mt_bench", "turns": ["81?", "And?"]}
+    wanted: dict[str, tuple[Path, Row]] = {
+        "gsm8k": (
+            lines(tmp_path / "gsm8k.jsonl", gsm8k(2)),
+            {"id": "gsm8k-test-0", "dataset": "gsm8k", "turns": [f"test 0: how many?\n{step_by_step}"]},
+        ),
+        "mbpp": (
+            lines(tmp_path / "mbpp.jsonl", mbpp()),
+            {"id": "mbpp-11", "dataset": "mbpp", "turns": ["Write function 11."]},
+        ),
+        "humaneval": (
+            lines(tmp_path / "HumanEval.jsonl.gz", humaneval()),
+            {"id": "humaneval-0", "dataset": "humaneval", "turns": [f"{begins}```python\ndef f0():\n\n```"]},
+        ),
+        "mt-bench": (
+            lines(tmp_path / "question.jsonl", mt_bench()),
+            {"id": "mt_bench-writing-81", "dataset": "mt_bench", "turns": ["81?", "And?"]},
+        ),
+    }
+    for name, (copy, row) in wanted.items():
+        assert made(tmp_path / "out", name, copy)[0] == row
 
 
 @pytest.mark.parametrize(
     ("name", "copy", "num_test", "num_dev", "num_all"),
     [("mbpp", mbpp, 500, 374, None), ("humaneval", humaneval, 123, 41, 164), ("mt-bench", mt_bench, 60, 20, 80)],
 )
-def test_dev_and_test_share_no_prompt(
+def test_dev_and_test_share_no_prompt_and_no_dev_prompt_is_packaged(
     tmp_path: Path, name: str, copy: Callable[[], list[Row]], num_test: int, num_dev: int, num_all: int | None
 ) -> None:
-    path = lines(tmp_path / "copy.jsonl", copy())
-    given = (name, "--from", str(path), "--split")
-    test, dev = made(tmp_path, *given, "test"), made(tmp_path, *given, "dev", out="dev.jsonl")
+    path, out = lines(tmp_path / "copy.jsonl", copy()), tmp_path / "out"
+    test, dev = (ids(made(out, name, path, split=split)) for split in ("test", "dev"))
     assert (len(test), len(dev)) == (num_test, num_dev)
-    assert not {row["id"] for row in test} & {row["id"] for row in dev}
-    if num_all is not None:
-        assert len(made(tmp_path, *given, "all", out="all.jsonl")) == num_all == num_test + num_dev
-
-
-def test_no_prompt_of_the_packaged_trace_is_a_dev_prompt(tmp_path: Path) -> None:
+    assert not set(test) & set(dev)
     packaged = {record.prompt.prompt_id for record in open_trace(packaged_trace()).sequences()}
-    for name, copy in (("mbpp", mbpp), ("humaneval", humaneval), ("mt-bench", mt_bench)):
-        path = lines(tmp_path / "copy.jsonl", copy())
-        dev = made(tmp_path, name, "--from", str(path), "--split", "dev", out=f"{name}.dev")
-        assert not packaged & {str(row["id"]) for row in dev}
-        test = made(tmp_path, name, "--from", str(path), out=f"{name}.test")
-        assert packaged & {str(row["id"]) for row in test}
+    assert packaged & set(test)
+    assert not packaged & set(dev)
+    if num_all is not None:
+        assert len(made(out, name, path, split="all")) == num_all == num_test + num_dev
 
 
 def test_limit_skip_and_seed_choose_rows(tmp_path: Path) -> None:
-    path = str(lines(tmp_path / "test.jsonl", gsm8k(50)))
-    ids = [row["id"] for row in made(tmp_path, "gsm8k", "--from", path)]
-    first = [row["id"] for row in made(tmp_path, "gsm8k", "--from", path, "--limit", "7", out="a")]
-    then = [row["id"] for row in made(tmp_path, "gsm8k", "--from", path, "--skip", "7", "--limit", "5", out="b")]
-    assert (first, then) == (ids[:7], ids[7:12])
-    drawn = [made(tmp_path, "gsm8k", "--from", path, "--seed", seed, out=f"s{seed}{again}") for seed, again in SEEDS]
-    whole_ids = [[row["id"] for row in rows] for rows in drawn]
-    assert whole_ids[0] == whole_ids[1]
-    assert whole_ids[0] != whole_ids[2]
-    assert sorted(map(str, whole_ids[0])) == sorted(map(str, ids))
-    part = ["gsm8k", "--from", path, "--seed", "3", "--skip", "4", "--limit", "6"]
-    assert [row["id"] for row in made(tmp_path, *part, out="c")] == whole_ids[0][4:10]
-
-
-SEEDS = (("3", "a"), ("3", "b"), ("4", "a"))
+    path, out = lines(tmp_path / "test.jsonl", gsm8k(50)), tmp_path / "out"
+    every = ids(made(out, "gsm8k", path))
+    assert ids(made(out, "gsm8k", path, limit=7)) == every[:7]
+    assert ids(made(out, "gsm8k", path, skip=7, limit=5)) == every[7:12]
+    drawn = [ids(made(out, "gsm8k", path, seed=seed)) for seed in (3, 3, 4)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert sorted(drawn[0]) == sorted(every)
+    assert ids(made(out, "gsm8k", path, seed=3, skip=4, limit=6)) == drawn[0][4:10]
 
 
 @pytest.mark.parametrize("write", [lines, whole, parquet])
 def test_a_copy_may_be_lines_a_list_or_parquet(tmp_path: Path, write: Callable[[Path, list[Row]], Path]) -> None:
     rows = [{"task_id": row["task_id"], "prompt": row["text"]} for row in mbpp()]
     path = write(tmp_path / ("copy.parquet" if write is parquet else "sanitized-mbpp.json"), rows)
-    assert made(tmp_path, "mbpp", "--from", str(path))[0]["turns"] == ["Write function 11."]
+    assert made(tmp_path / "out", "mbpp", path)[0]["turns"] == ["Write function 11."]
 
 
 @pytest.mark.parametrize(("name", "num"), [("sample", 41), ("demo", 8), ("demo-dev", 8)])
 def test_what_comes_with_simlab_is_written_out(tmp_path: Path, name: str, num: int) -> None:
-    rows = made(tmp_path, name)
+    rows = made(tmp_path / "out", name)
     assert len(rows) == num
     if name == "sample":
         recorded = dict.fromkeys(record.prompt.prompt_id for record in open_trace(packaged_trace()).sequences())
-        assert [row["id"] for row in rows] == list(recorded)
-    assert made(tmp_path, name, "--limit", "3", out="three") == rows[:3]
+        assert ids(rows) == list(recorded)
+    assert made(tmp_path / "out", name, limit=3) == rows[:3]
 
 
-def test_what_cannot_be_used_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    good, out = lines(tmp_path / "good.jsonl", gsm8k(2)), str(tmp_path / "new.jsonl")
-    other = lines(tmp_path / "other.jsonl", [{"problem": "1 + 1"}])
-    train = lines(tmp_path / "train.jsonl", gsm8k(2))
-    damaged = tmp_path / "damaged.jsonl.gz"
-    damaged.write_bytes(b"no gzip")
-    (tmp_path / "bad.jsonl").write_text("{\n")
-    (tmp_path / "bad.parquet").write_text("{\n")
-    cases = {
-        ("gsm8k", "--from", str(tmp_path / "nothing.jsonl"), "--out", out): "cannot be read",
-        ("gsm8k", "--from", str(other), "--out", out): "entry 1: expected text in 'question'; got the keys problem",
-        ("gsm8k", "--from", str(damaged), "--out", out): "cannot be read",
-        ("gsm8k", "--from", str(tmp_path / "bad.jsonl"), "--out", out): "bad.jsonl, line 1: expected one JSON object",
-        ("gsm8k", "--from", str(tmp_path / "bad.parquet"), "--out", out): "cannot be read as Parquet",
-        ("gsm8k", "--from", str(train), "--out", out): "train.jsonl is by its name the split train, of which the dev",
-        ("gsm8k", "--from", str(good), "--split", "all", "--out", out): "gsm8k has the splits test, dev; got 'all'",
-        ("gsm8k", "--from", str(good), "--skip", "2", "--out", out): "there are 2 prompts of gsm8k, split test, from",
-        ("mbpp", "--from", str(lines(tmp_path / "few.jsonl", mbpp()[:9])), "--out", out): "no prompt of the split test",
-        ("sample", "--from", str(good), "--out", out): "comes with simlab",
-        ("sample", "--split", "dev", "--out", out): "comes with simlab",
-        ("gsm8k", "--from", str(good), "--out", str(good)): "exists",
-        ("gsm8k", "--from", str(good), "--out", str(tmp_path)): "exists",
-        ("math", "--out", out): "NAME should be gsm8k",
-    }
-    for arguments, part in cases.items():
-        assert part in refusal(*arguments), arguments
-    assert not Path(out).exists()
+FILES: dict[str, bytes] = {
+    "good.jsonl": b'{"question": "a", "answer": "b"}\n' * 2,
+    "train.jsonl": b'{"question": "a", "answer": "b"}\n' * 2,
+    "other.jsonl": b'{"problem": "1 + 1"}\n',
+    "few.jsonl": b'{"task_id": 1, "text": "a"}\n',
+    "damaged.jsonl.gz": b"no gzip",
+    "bad.jsonl": b"{\n",
+    "bad.parquet": b"{\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "more", "said"),
+    [
+        ("gsm8k", "nothing.jsonl", {}, "cannot be read"),
+        ("gsm8k", "other.jsonl", {}, "entry 1: expected text in 'question'; got the keys problem"),
+        ("gsm8k", "damaged.jsonl.gz", {}, "cannot be read"),
+        ("gsm8k", "bad.jsonl", {}, "bad.jsonl, line 1: expected one JSON object"),
+        ("gsm8k", "bad.parquet", {}, "cannot be read as Parquet"),
+        ("gsm8k", "train.jsonl", {}, "train.jsonl is by its name the split train, of which the dev"),
+        ("gsm8k", "good.jsonl", {"split": "all"}, "gsm8k has the splits test, dev; got 'all'"),
+        ("gsm8k", "good.jsonl", {"skip": 2}, "there are 2 prompts of gsm8k, split test, from"),
+        ("mbpp", "few.jsonl", {}, "no prompt of the split test"),
+        ("sample", "good.jsonl", {}, "comes with simlab"),
+        ("sample", None, {"split": "dev"}, "comes with simlab"),
+        ("gsm8k", "good.jsonl", {"out": "good.jsonl"}, "exists"),
+        ("gsm8k", "good.jsonl", {"out": "."}, "exists"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_in_a_sentence(
+    name: str, source: str | None, more: dict[str, object], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file, content in FILES.items():
+        Path(file).write_bytes(content)
+    before = {path.name for path in tmp_path.iterdir()}
+    assert said in refused(prompts, name, source=source, **{"out": "new.jsonl", **more})
+    assert {path.name for path in tmp_path.iterdir()} == before
 
 
 @pytest.fixture(scope="module")
@@ -214,8 +218,8 @@ def test_data_sets_are_fetched_from_the_hub(hub: Hub, tmp_path: Path) -> None:
     for said in run_commands(hub.address, tmp_path / "home", commands):
         assert said.code == 0, said
     for case, out in outs.items():
-        prompts = read_prompts(out)
-        assert (prompts[0].prompt_id, len(prompts)) == cases[case]
+        asked = read_prompts(out)
+        assert (asked[0].prompt_id, len(asked)) == cases[case]
     assert not any(path.startswith("socratic") for path in hub.files_asked("openai/gsm8k"))
     cached = ["prompts", "gsm8k", "--out", str(tmp_path / "again.jsonl")]
     (said,) = run_commands("http://127.0.0.1:9", tmp_path / "home", [cached])

@@ -1,17 +1,16 @@
-"""``simlab policies`` and the page made from it."""
+"""The list of policies, and the page made from it."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from commands import output_of, refusal_of
 from places import DOCS
+from study_results import refused
 
 from simlab.policies import POLICIES
 from simlab.policies.parsing.describe import describe, describe_policies
-from simlab.studies.policies import WIDTH, policies_page, policy_json
+from simlab.studies.policies import WIDTH, list_policies, policies_page, policy_json
 
 PAGE = DOCS / "reference" / "policies.md"
 
@@ -65,7 +64,7 @@ def mine(tmp_path: Path) -> Path:
 
 def unwrapped(*names: str) -> str:
     """What is said of some policies, without its line breaks."""
-    return " ".join(output_of("policies", *names).split())
+    return " ".join(list_policies(names).text().split())
 
 
 def test_the_page_is_up_to_date() -> None:
@@ -93,7 +92,7 @@ def test_every_policy_is_on_the_page_and_in_the_list() -> None:
     page = policies_page(describe_policies())
     assert [line[3:] for line in page.splitlines() if line.startswith("## ")] == list(POLICIES)
     assert all(f"| [`{name}`](#{name}) |" in page for name in POLICIES)
-    lines = output_of("policies").splitlines()
+    lines = list_policies().text().splitlines()
     assert [line for line in lines if line in POLICIES] == list(POLICIES)
     assert all(len(line) <= WIDTH and line == line.rstrip() and line.isprintable() for line in lines)
 
@@ -106,7 +105,7 @@ def test_named_ones_say_all_that_their_classes_say() -> None:
 
 
 def test_json_holds_types_and_defaults() -> None:
-    found = {one["name"]: one for one in json.loads(output_of("policies", "--json"))}
+    found = {one["name"]: one for one in list_policies().to_json()}
     assert list(found) == list(POLICIES)
     assert found["ddtree"]["settings"] == [{"name": "budget", "type": "int", "required": True, "default": None}]
     assert found["chain"]["settings"] == [{"name": "length", "type": "int or null", "required": False, "default": None}]
@@ -146,13 +145,13 @@ def test_a_cell_of_the_table_is_one_cell() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("name", "said"),
     [
-        (["nothing"], "no policy `nothing`"),
-        (["ddtree:budget=3"], "`ddtree:budget=3` is no policy's name; write ddtree"),
-        (["MINE:Gone"], "no class Gone"),
-        (["MINE:Mine:budget=3"], "gives settings"),
+        ("nothing", "no policy `nothing`"),
+        ("ddtree:budget=3", "`ddtree:budget=3` is no policy's name; write ddtree"),
+        ("MINE:Gone", "no class Gone"),
+        ("MINE:Mine:budget=3", "gives settings"),
     ],
 )
-def test_a_mistake_is_one_sentence(arguments: list[str], said: str, mine: Path) -> None:
-    assert said in refusal_of("policies", *(one.replace("MINE", str(mine)) for one in arguments))
+def test_what_is_no_policy_is_one_sentence(name: str, said: str, mine: Path) -> None:
+    assert said in refused(list_policies, [name.replace("MINE", str(mine))])
