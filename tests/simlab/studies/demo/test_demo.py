@@ -1,17 +1,16 @@
-"""``simlab demo``: the choice of a round, its text, and what happens without models."""
+"""The demonstration of every step: the choice of a round, its text, and what happens without models."""
 
 import json
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
-from commands import output_of
 from tiny_models import make_pair
 
-from simlab.cli.main import main
 from simlab.errors import ModelError
 from simlab.real_runner.record.options import RecordOptions
 from simlab.studies.demo import live
+from simlab.studies.demo.demo import demo
 from simlab.studies.show_round import chain_accepted, most_telling_round, round_text
 from simlab.traces.artefacts.optimum import read_optimum
 from simlab.traces.synthetic import DRAFT, synthetic_sequences, write_synthetic_trace
@@ -64,62 +63,55 @@ def test_without_models_the_offline_part_is_done(
         raise ModelError("the target could not be fetched with pip (no network)")
 
     monkeypatch.setattr(live, "live_parts", unreachable)
-    out = output_of("demo", "--out", tmp_path / "demo")
-    assert str(packaged) in out
-    assert "left out" in out
-    assert "the target could not be fetched" in out
-    assert (tmp_path / "demo" / "sample.parquet").is_file()
-    assert (tmp_path / "demo" / "report.html").is_file()
+    text = demo(tmp_path).text()
+    for part in (str(packaged), "left out", "the target could not be fetched"):
+        assert part in text
+    assert (tmp_path / "sample.parquet").is_file()
+    assert (tmp_path / "report.html").is_file()
 
 
 @pytest.fixture
-def tiny(packaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The command with tiny models and eight prompts, and less to do."""
+def tiny(packaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Tiny models and eight prompts, and less to do."""
     target, drafter = make_pair(tmp_path)
     prompts = tmp_path / "prompts.jsonl"
-    prompts.write_text("".join(live.FRESH.read_text(encoding="utf-8").splitlines(keepends=True)))
+    prompts.write_text(live.FRESH.read_text(encoding="utf-8"), encoding="utf-8")
     monkeypatch.setattr(live, "MAX_NEW_TOKENS", 24)
     monkeypatch.setattr(live, "_REPEATS", 1)
     monkeypatch.setattr(live, "SEARCHED", ("chain:length=3", "caddtree:budget=48"))
     monkeypatch.setattr(live, "_CONTEXTS", (64, 512))
     monkeypatch.setattr(live, "has_fast_bfloat16", lambda: False)
-    models = ["--target", str(target), "--draft", str(drafter), "--prompts", str(prompts)]
-    return ["demo", "--out", str(tmp_path / "demo"), *models]
-
-
-def test_the_whole_story_on_tiny_models(
-    tiny: list[str], packaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(tiny) == 0
-    shown = capsys.readouterr()
-    assert shown.out.lstrip().startswith("Verdict")
-    assert "times as many tokens/s as autoregressive decoding (predicted " in shown.out
-    best = read_optimum(tmp_path / "demo" / "optimize.json").best
-    assert f"6/7  {best.policy} runs on the fresh prompts" in shown.err
-    assert [line[:3] for line in shown.err.splitlines() if line[1:3] == "/7"] == [f"{n}/7" for n in range(1, 8)]
-    page = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
-    assert "verdict-text" in page
-    summary = json.loads((tmp_path / "demo" / "confirm" / "confirm.json").read_text(encoding="utf-8"))
-    (row,) = [one for one in summary["rows"] if one["policy_id"] == best.policy_id]
-    assert row["lossless"] == "exact"
-    assert row["policy"] in page
-    assert str(packaged) in shown.out
-    halves = [
-        (tmp_path / "demo" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines() for name in ("dev", "fresh")
-    ]
-    assert [line for pair in zip(*halves, strict=True) for line in pair] == live.FRESH.read_text().splitlines()
-
-
-def test_prompts_that_cannot_be_halved_are_refused(tiny: list[str], tmp_path: Path) -> None:
-    (tmp_path / "prompts.jsonl").write_text('{"prompt": "alone"}\n')
-    assert "has 1 prompts; expected four or more" in output_of(*tiny)
+    return {"out": tmp_path / "demo", "target": str(target), "draft": str(drafter), "prompts": prompts}
 
 
 def recorded_again(_options: RecordOptions) -> NoReturn:
     pytest.fail("it recorded again")
 
 
-def test_a_second_run_uses_what_is_there(tiny: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    first = output_of(*tiny)
+def test_the_whole_story_on_tiny_models(
+    tiny: dict[str, Any], packaged: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A second run uses what is there."""
+    out, first = tiny["out"], demo(**tiny).text()
+    shown = capsys.readouterr().err
+    assert first.lstrip().startswith("Verdict")
+    assert "times as many tokens/s as autoregressive decoding (predicted " in first
+    best = read_optimum(out / "optimize.json").best
+    assert f"6/7  {best.policy} runs on the fresh prompts" in shown
+    assert [line[:3] for line in shown.splitlines() if line[1:3] == "/7"] == [f"{n}/7" for n in range(1, 8)]
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "verdict-text" in page
+    summary = json.loads((out / "confirm" / "confirm.json").read_text(encoding="utf-8"))
+    (row,) = [one for one in summary["rows"] if one["policy_id"] == best.policy_id]
+    assert row["lossless"] == "exact"
+    assert row["policy"] in page
+    assert str(packaged) in first
+    halves = [(out / f"{name}.jsonl").read_text(encoding="utf-8").splitlines() for name in ("dev", "fresh")]
+    assert [line for pair in zip(*halves, strict=True) for line in pair] == live.FRESH.read_text().splitlines()
     monkeypatch.setattr("simlab.studies.record.write_recording", recorded_again)
-    assert output_of(*tiny) == first
+    assert demo(**tiny).text() == first
+
+
+def test_prompts_that_cannot_be_halved_are_refused(tiny: dict[str, Any]) -> None:
+    tiny["prompts"].write_text('{"prompt": "alone"}\n')
+    assert "has 1 prompts; expected four or more" in demo(**tiny).text()
