@@ -30,7 +30,6 @@ SLOW = (
 QUICK = ("tests/real_runner/checkpoints/", "tests/real_runner/record/")
 HEAVY = (
     "tests/simlab/cli/test_report_in_browser.py",
-    "tests/simlab/studies/test_model_studies.py",
     "tests/simlab/studies/test_public_face.py",
     "tests/real_runner/record/test_record_killed.py",
     "tests/real_runner/record/test_recording_at_scale.py",

@@ -98,6 +98,7 @@ def test_a_row_has_both_sides(made: Made, prices: CostFile, tmp_path: Path) -> N
     write_cost_file(path, prices)
     found = confirmed(made, out, cost=path)
     value, rows = value_of(found), rows_of(found)
+    assert found.frame.to_dicts() == value["rows"]
     assert with_digest(value) == json.loads((out / "confirm.json").read_text())
     assert (value["text_id"], value["cost"]) == (made.trace.text_id, prices.cost_id)
     assert value["draft_ids"] == dict(made.trace.draft_ids)
@@ -163,6 +164,7 @@ def test_other_prices_are_refused(
     ("policies", "named", "said"),
     [
         ((), {"temperature": 0.5}, "--temperature can change nothing about a trace"),
+        ((), {"prompts": "p.jsonl"}, "not both"),
         (("ddtree:budget=513",), {}, "--exact-budget 1024"),
         (("dtree",), {}, "there is no policy `dtree`"),
         ((), {"target": "smollm2-absent"}, "the target 'smollm2-absent' could not be"),

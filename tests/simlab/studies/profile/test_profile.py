@@ -88,7 +88,8 @@ def test_a_file_says_how_it_is_gone_on_with(calls: list[ProfileOptions], tmp_pat
 
 
 def test_the_report() -> None:
-    lines = ProfileTable(Path("runs/cost.json"), cost_file(), 0).text().splitlines()
+    table = ProfileTable(Path("runs/cost.json"), cost_file(), 0)
+    lines = table.text().splitlines()
     assert lines[:3] == [
         "machine  Fast CPU 9000, threads 3, Linux x86_64, torch 2.11.0",
         "target   m, bfloat16, temperature 0.5",
@@ -104,3 +105,7 @@ def test_the_report() -> None:
     assert "Milliseconds of each stage at a context of 500:" in lines
     assert "simlab replay --cost runs/cost.json -p" in lines[-1]
     assert any("Cost file: runs/cost.json (cost " in line for line in lines)
+    assert table.frame.columns == ["stage", "num_drafted", "context", "price_s"]
+    assert table.frame.height == len(tuple(table.file.cells()))
+    verify = table.frame.filter(stage="verify", num_drafted=7, context=500)
+    assert verify["price_s"].to_list() == pytest.approx([1e-3 * (7 + 5)])
