@@ -29,14 +29,20 @@ def parser_of(command: str) -> Parser:
     return parser
 
 
+def read(action: argparse.Action, text: str) -> object:
+    """A value as an option reads it."""
+    assert callable(action.type)
+    return action.type(text)
+
+
 def is_number(action: argparse.Action) -> bool:
     """Whether an option is read as a number, or as a list of whole numbers."""
     for text in ("7", "0.5"):
         try:
-            read = action.type(text)  # type: ignore[operator]
+            value = read(action, text)
         except (argparse.ArgumentTypeError, SimlabError):
             continue
-        return isinstance(read, int | float) or (isinstance(read, tuple) and isinstance(read[0], int))
+        return isinstance(value, int | float) or (isinstance(value, tuple) and isinstance(value[0], int))
     return False
 
 
@@ -57,7 +63,7 @@ def test_a_number_is_one_in_plain_digits_that_a_machine_can_hold(command: str) -
             said = refusal_of(*command.split(), f"{option}={value}")
             assert f"argument {'/'.join(action.option_strings)}: expected" in said, (option, value[:9])
             assert len(said) < 2_100
-        if isinstance(action.type("7"), int):  # type: ignore[operator]
+        if isinstance(read(action, "7"), int):
             for value in ("-1", "+5", "1e3", "0.5", str(2**63)):
                 said = refusal_of(*command.split(), f"{option}={value}")
                 assert f"{option}: expected a whole number" in said, (option, value)

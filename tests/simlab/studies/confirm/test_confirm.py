@@ -212,7 +212,8 @@ def test_stop_tokens_are_those_of_the_trace(made: Made, tmp_path: Path) -> None:
 def test_given_text_is_refused(made: Made, tmp_path: Path) -> None:
     texts = tmp_path / "texts.jsonl"
     texts.write_text(json.dumps({"prompt": "why?", "completion": "a root"}) + "\n")
-    given = simlab.record(*made.models[1::2], completions=texts, out=tmp_path / "given")
+    target, draft = made.models[1::2]
+    given = simlab.record(target, draft, completions=texts, out=tmp_path / "given")
     assert "were made elsewhere" in refused(confirm, given, out=tmp_path / "out")
 
 

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made_up_costs import EMPTY, filled, sample_s
@@ -21,7 +22,7 @@ SAMPLED = {
     "max_batch_tokens": 256,
 }
 CURVES = {"draft_curve": [[1, 1.0], [8, 2.0]], "verify_curve": [[1, 10.0], [8, 10.5], [64, 12.0], [512, 40.0]]}
-ROOT = {"counts": "root-included"}
+ROOT: dict[str, Any] = {"counts": "root-included"}
 
 
 @pytest.fixture
@@ -66,8 +67,13 @@ def test_imported_prices_price_a_replay(trace: Path, timings: Path, tmp_path: Pa
 
 
 def test_the_published_prices_are_shown_with_their_warning(tmp_path: Path) -> None:
-    named = {"machine": "NVIDIA A800", "dtype": "bfloat16", "draft_s": 0.0065, "out": tmp_path / "a800.json"}
-    import_cost(["caddtree-a800-qwen3-8b"], **ROOT, **named)  # type: ignore[arg-type]
+    named: dict[str, Any] = {
+        "machine": "NVIDIA A800",
+        "dtype": "bfloat16",
+        "draft_s": 0.0065,
+        "out": tmp_path / "a800.json",
+    }
+    import_cost(["caddtree-a800-qwen3-8b"], **ROOT, **named)
     shown = simlab.inspect(str(tmp_path / "a800.json")).text()
     assert "WARNING    looks launch-bound: with 1,000 tokens before it, a pass of 512 takes only 1.81 times" in shown
     assert "github.com/ZhangShuai1230/CaDDTree" in shown

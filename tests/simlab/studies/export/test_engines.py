@@ -93,6 +93,7 @@ def test_rates_and_acceptance_length_are_those_of_the_rounds(typed: str, trace: 
     check_speculation_profile(profile)
     assert (profile["experimental"], profile["measured"]) == (True, False)
     assert "predicted" in profile["measurement_conditions"]["producer"]
+    assert ("note" in profile["measurement_conditions"]) == (typed in TREES)
     assert profile["schema_commit"] in MODELOPT.files.values()
     steps = sum(one["num_steps"] for one in profile["per_category"].values())
     assert steps == sum(profile["acceptance_length_histogram"].values())

@@ -144,7 +144,7 @@ def test_how_well_prices_are_known_and_what_it_takes(name: str, rounds: int) -> 
 def test_a_fitted_table(tmp_path: Path, kind: str) -> None:
     """What it was fitted on, by ids, and figures a depth."""
     trace, path = open_trace(write_synthetic_trace(tmp_path / "trace", num_sequences=4)), tmp_path / "table.json"
-    {"calibration": fit_calibration, "ranks": fit_ranks}[kind](trace, out=path)
+    fit_calibration(trace, out=path) if kind == "calibration" else fit_ranks(trace, out=path)
     file, text, value = read_table_file(path), inspect(str(path)).text(), value_of(inspect(str(path)))
     for part in (file.table_id, trace.text_id, f"{file.num_positions} positions", f"{kind}, {len(file.values)} depths"):
         assert part in text

@@ -2,6 +2,7 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -38,14 +39,14 @@ class Search:
 
     def __init__(self, place: Path, costs: tuple[str, ...] = ("one",), *policies: str, **more: object) -> None:
         cost = [place / f"{name}.json" for name in costs]
-        self.more = {"dev_trace": place / "dev", "cost": cost, "threads": 1, **more}
-        self.of = place / "test", [*ASKED, *policies]
+        sides = {"trace": place / "test", "dev_trace": place / "dev", "policies": [*ASKED, *policies]}
+        self.asked: dict[str, Any] = {**sides, "cost": cost, "threads": 1, **more}
 
-    def chosen(self, **more: object) -> str:
-        return optimize(*self.of, **self.more, **more).text()  # type: ignore[arg-type]
+    def chosen(self, **more: Any) -> str:  # noqa: ANN401
+        return optimize(**self.asked, **more).text()
 
-    def part(self, shard: str, sums: Path, **more: object) -> Path:
-        sum_part(*self.of, **self.more, shard=shard, sums=sums, **more)  # type: ignore[arg-type]
+    def part(self, shard: str, sums: Path, **more: Any) -> Path:  # noqa: ANN401
+        sum_part(**self.asked, shard=shard, sums=sums, **more)
         return sums
 
     def parts(self, folder: Path, count: int) -> list[Path]:
@@ -168,7 +169,7 @@ def test_the_choice_names_what_is_wrong_with_sums(place: Path, tmp_path: Path) -
     assert f"{whole} has not one sum of caddtree" in said
     assert "type the same -p, --cost and --node-cap" in said
     assert "has not one sum of chain" in refused(Search(place, ("other",)).chosen, sums=whole)
-    search.of, search.more["dev_trace"] = (place / "dev", search.of[1]), place / "test"
+    search.asked |= {"trace": place / "dev", "dev_trace": place / "test"}
     said = refused(search.chosen, sums=whole)
     assert f"{whole} is of another search: it differs in evaluation_text_id (" in said
     simlab.replay(place / "dev", out=results)
@@ -207,5 +208,5 @@ def test_what_does_not_go_together_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     search = Search(place, ("one",), *policies, **named)
-    assert said in refused(sum_part if "shard" in named else optimize, *search.of, **search.more)
+    assert said in refused(sum_part if "shard" in named else optimize, **search.asked)
     assert list(tmp_path.iterdir()) == []
