@@ -131,7 +131,9 @@ STUDIES = {
 
 
 def _study(module: Path) -> str | None:
-    """How the files of tests of a module's study begin."""
+    """How the files of tests of a module's study begin; a module of a study has its mirror."""
+    if module.is_relative_to("simlab/studies"):
+        return None
     names = (one for one in (*reversed(module.parent.parts), module.stem) if one in STUDIES)
     name = next(names, None)
     return None if name is None else f"tests/simlab/studies/{STUDIES[name]}"

@@ -98,6 +98,11 @@ def test_what_has_no_curve_is_one_sentence(named: dict[str, object], said: str, 
     assert said in refused(curves, trace, cost=cost, **named)
 
 
+def test_a_trace_without_rounds_has_no_curve(tmp_path: Path, cost: Path) -> None:
+    one_token = write_synthetic_trace(tmp_path / "trace", num_sequences=2, length=1)
+    assert "holds no rounds, so there are no curves" in refused(curves, one_token, cost=cost)
+
+
 def test_a_trace_that_is_exact_for_less_than_the_budget(tmp_path: Path, cost: Path) -> None:
     short = write_synthetic_trace(tmp_path / "trace", num_sequences=2, length=12, kept=16)
     assert "exact up to 16" in refused(curves, short, cost=cost, budget=17)
