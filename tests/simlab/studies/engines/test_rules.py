@@ -1,7 +1,9 @@
 """Engines' rules of cutting chains, replayed on the packaged trace beside what knows the answers."""
 
-from study_results import refused, value_of
+import pytest
+from study_results import refused, rows_of, value_of
 
+import simlab
 from simlab.studies.engines.rules import NUM_SCHEDULES, engine_rules
 
 
@@ -18,11 +20,14 @@ def test_the_table_says_what_the_rows_say() -> None:
     assert max(map(len, text.splitlines())) <= 130
 
 
-def test_no_chain_is_ahead_of_hindsight() -> None:
+def test_no_chain_is_ahead_of_hindsight_and_the_plain_one_is_that_of_replay() -> None:
     rules = engine_rules(limit=6, batch=[2])
     rows = {row["schedule"]: row for row in value_of(rules)["rows"]}
     assert rows["hindsight"]["behind_hindsight"] == 0
     assert all(row["behind_hindsight"] >= 0 for name, row in rows.items() if not name.startswith("joint"))
+    chain = rows_of(simlab.replay(None, ["chain"], batch=2, limit=6))["chain"]
+    for name in ("acceptance_length", "tokens_per_s"):
+        assert rows["chain"][name] == pytest.approx(chain[name])
     assert rows["chain"]["drafted_per_round"] == 7
     # The same rule, watched and replayed.
     assert "vllm-adaptive" in rows
