@@ -27,7 +27,7 @@ from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.models import Models
 from simlab.real_runner.profile.rounds import setting_of
 from simlab.studies.confirm.confirm import confirm
-from simlab.studies.confirm.confirmation import Confirmation, SummaryContext
+from simlab.studies.confirm.confirmation import Confirmation, RunFacts, SummaryContext
 from simlab.studies.confirm.run import _timed
 from simlab.studies.fit_tables import fit_ranks
 from simlab.traces.artefacts.cost import CostFile, write_cost_file
@@ -303,6 +303,25 @@ def test_the_packaged_trace_and_its_models_are_the_default(tmp_path: Path, monke
         confirm()
     labels = ["autoregressive", "chain", "ddtree:budget=16"]
     assert asked == [(ConfirmOptions(Path("runs/confirm")), "smollm2-135m", labels, None, SummaryContext(), None)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "every text was run: 3 prompts; widest interval of a speed ratio ±2.5 %"),
+        (
+            {"ended": "interval", "until_interval": 0.03, "prompt_runs": 7},
+            "the intervals are tight: 3 prompts, 7 runs of a prompt; widest interval of a speed ratio ±2.5 % "
+            "(asked for: 3 %)",
+        ),
+        (
+            {"ended": "time", "half_width": math.inf, "prompts": 1, "prompt_runs": 1},
+            "time was up, a prompt that was cut off is left out: 1 prompt",
+        ),
+    ],
+)
+def test_how_a_run_ended_is_one_line(changes: dict[str, Any], said: str) -> None:
+    assert replace(RunFacts({}, {}, 3, 3, "all", 0.025, None, None), **changes).text() == said
 
 
 # --- the rounds of a run as they are held against a latency profile
