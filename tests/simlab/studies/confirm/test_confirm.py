@@ -305,14 +305,16 @@ def test_the_packaged_trace_and_its_models_are_the_default(tmp_path: Path, monke
     assert asked == [(ConfirmOptions(Path("runs/confirm")), "smollm2-135m", labels, None, SummaryContext(), None)]
 
 
+WIDEST = "widest interval of a speed ratio ±2.5 %"
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, "every text was run: 3 prompts; widest interval of a speed ratio ±2.5 %"),
+        ({}, f"every text was run: 3 prompts; {WIDEST}"),
         (
             {"ended": "interval", "until_interval": 0.03, "prompt_runs": 7},
-            "the intervals are tight: 3 prompts, 7 runs of a prompt; widest interval of a speed ratio ±2.5 % "
-            "(asked for: 3 %)",
+            f"the intervals are tight: 3 prompts, 7 runs of a prompt; {WIDEST} (asked for: 3 %)",
         ),
         (
             {"ended": "time", "half_width": math.inf, "prompts": 1, "prompt_runs": 1},
