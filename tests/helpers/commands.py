@@ -3,7 +3,6 @@
 import json
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
-from pathlib import Path
 from typing import Any
 
 from simlab.cli.main import main
@@ -43,10 +42,3 @@ def failure_of(*typed: object) -> str:
     code, _, err = ran(*typed)
     assert code == 2
     return [line for line in err.splitlines() if line.startswith("simlab: ")][-1]
-
-
-def merge_refusal(out: Path, *paths: Path) -> str:
-    """The sentence with which `simlab merge` refuses files, of which it makes none."""
-    said = refusal_of("merge", *paths, "--out", out)
-    assert not out.exists()
-    return said

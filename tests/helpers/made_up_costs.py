@@ -2,11 +2,12 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
 from simlab.cost import CHANNEL, GRID_STAGES, PLAIN, CostTable
-from simlab.traces.artefacts.cost import Cell, CostFile
+from simlab.traces.artefacts.cost import Cell, CostFile, write_cost_file
 from simlab.traces.format.manifest_entries import ModelInfo
 
 SYNTHETIC = ModelInfo("synthetic", "", "synthetic")
@@ -49,6 +50,16 @@ def filled(file: CostFile = EMPTY) -> CostFile:
     for cell in file.cells():
         samples[cell] = (sample_s(*cell), sample_s(*cell), 3 * sample_s(*cell))
     return replace(file, samples=samples)
+
+
+def two_machines(folder: Path) -> tuple[CostFile, CostFile]:
+    """Write ``dear.json``, where drafted tokens cost much, and ``free.json``, where they are free."""
+    other = replace(EMPTY, device="Another CPU")
+    samples = {cell: (1.0 if cell[0] == PLAIN else 0.01,) * 3 for cell in other.cells()}
+    dear, free = filled(), replace(filled(other), samples=samples)
+    for name, file in (("dear", dear), ("free", free)):
+        write_cost_file(folder / f"{name}.json", file)
+    return dear, free
 
 
 def random_table(generator: np.random.Generator, most_drafted: int = 20, longest: int = 60) -> CostTable:

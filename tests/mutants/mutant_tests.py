@@ -9,8 +9,8 @@ PRODUCT = ("simlab", "traces", "policies", "analysis", "real_runner")
 
 BROAD = (
     "tests/policies/engine/test_replay.py",
-    "tests/simlab/cli/test_replay.py",
-    "tests/simlab/cli/test_replay_batch.py",
+    "tests/simlab/studies/replay/test_replay.py",
+    "tests/simlab/studies/replay/test_batch.py",
     "tests/whole/test_ids.py",
 )
 """Asked about every module, after the first."""
@@ -23,14 +23,13 @@ SLOW = (
     "tests/docs/",
     "tests/real_runner/",
     "tests/mutants/",
-    "tests/simlab/cli/test_demo.py",
+    "tests/simlab/studies/demo/test_demo.py",
 )
 """Not asked, unless they are a module's mirror or broad."""
 
 QUICK = ("tests/real_runner/checkpoints/", "tests/real_runner/record/")
 HEAVY = (
     "tests/simlab/cli/test_report_in_browser.py",
-    "tests/simlab/studies/test_model_studies.py",
     "tests/simlab/studies/test_public_face.py",
     "tests/real_runner/record/test_record_killed.py",
     "tests/real_runner/record/test_recording_at_scale.py",
@@ -120,24 +119,24 @@ def _mirrored_folder(module: Path) -> str:
     return f"tests/{module.parent.as_posix()}/"
 
 
-ALIKE = "compare confirm curves demo export inspect merge optimize profile prompts record replay report reproduce"
-COMMANDS = {one: one for one in (*ALIKE.split(), "scoring")} | {
-    "table": "replay",
-    "results": "replay",
-    "engine": "replay",
-    "show_round": "replay_rounds",
-    "fit_tables": "train_tables",
-    "fit_ngram": "train_ngram",
-    "parsing": "policies",
+FOLDERS = "confirm demo engines export inspect optimize profile prompts replay report reproduce"
+STUDIES = {
+    **{one: f"{one}/" for one in FOLDERS.split()},
+    **dict.fromkeys(("table", "results", "engine"), "replay/"),
+    **dict.fromkeys(("advise", "crosscheck"), "engines/"),
+    **{one: f"test_{one}.py" for one in ("compare", "curves", "merge", "scoring")},
+    "parsing": "test_policies.py",
 }
-"""By the name of a package or module, the command whose tests use it."""
+"""By the name of a package or module, where the tests of the study that uses it are."""
 
 
-def _command(module: Path) -> str | None:
-    """How the files of tests of a module's command begin."""
-    names = (one for one in (*reversed(module.parent.parts), module.stem) if one in COMMANDS)
+def _study(module: Path) -> str | None:
+    """How the files of tests of a module's study begin; a module of a study has its mirror."""
+    if module.is_relative_to("simlab/studies"):
+        return None
+    names = (one for one in (*reversed(module.parent.parts), module.stem) if one in STUDIES)
     name = next(names, None)
-    return None if name is None else f"tests/simlab/cli/test_{COMMANDS[name]}"
+    return None if name is None else f"tests/simlab/studies/{STUDIES[name]}"
 
 
 def files_to_ask(root: Path, module: Path) -> tuple[list[str], list[str]]:
@@ -145,13 +144,13 @@ def files_to_ask(root: Path, module: Path) -> tuple[list[str], list[str]]:
     graph = ImportGraph(root)
     near = distances(graph.graph, module_name(module))
     mirror = f"{_mirrored_folder(module)}test_{module.stem}.py"
-    command = _command(module)
+    study = _study(module)
 
     def rank(file: str, names: set[str]) -> tuple[bool, bool, int, bool, int]:
         steps = min((near[name] for name in names if name in near), default=FAR_AWAY)
-        of_command = command is not None and file.startswith(command)
-        related = of_command or file.startswith(_mirrored_folder(module))
-        return file != mirror, steps > 0 and not related, 0 if of_command else steps, not related, len(names)
+        of_study = study is not None and file.startswith(study)
+        related = of_study or file.startswith(_mirrored_folder(module))
+        return file != mirror, steps > 0 and not related, 0 if of_study else steps, not related, len(names)
 
     imports = _imports_of_tests(root, graph)
     asked = {

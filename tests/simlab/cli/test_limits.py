@@ -25,21 +25,6 @@ def refused(*typed: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "value", ["0", "-1", "1_0", "٣", "３", "+5", "1e3", str(2**31), str(2**63), "9" * 400, "9" * 5000]
-)
-def test_a_count_is_a_whole_number(value: str) -> None:
-    for option in ("--limit", "--threads", "--batch"):
-        assert f"argument {option}: expected a whole number" in refused("replay", f"{option}={value}", "-p", "chain")
-
-
-def test_seeds_are_what_every_generator_takes(tmp_path: Path) -> None:
-    for value in (str(2**63), "-1", "9" * 400):
-        for typed in (["record", "--prompts", "p.jsonl"], ["confirm"], ["prompts", "gsm8k"], ["optimize"]):
-            said = refused(*typed, "--seed", value, *(["--out", str(tmp_path / "x")] if typed[0] != "optimize" else []))
-            assert "argument --seed: expected a whole number" in said
-
-
-@pytest.mark.parametrize(
     ("typed", "said"),
     [
         ("replay -p chain --threads 1000000000", "up to 1,024"),
@@ -55,11 +40,7 @@ def test_seeds_are_what_every_generator_takes(tmp_path: Path) -> None:
         ("export --format conformance -p chain --synthetic 2147483647", "up to 10,000"),
         ("export --format vllm -p chain --draft-tokens 1000000000", "up to 65,534"),
         ("profile --node-counts 1..300000000", "up to 1,000,000"),
-        ("profile --node-counts 1..1000000", "at most 10,000 numbers"),
-        ("profile --contexts 9223372036854775808", "expected a whole number up to"),
         ("profile --repeats 1000000000", "up to 100,000"),
-        ("profile --time-limit nan", "expected a number; got 'nan'"),
-        ("record --prompts p.jsonl --out x --hidden-layers 1,٣", "expected layer numbers such as"),
         ("replay -p presto:budget=1000000000", "a tree has at most 65,534"),
         ("replay -p chain:length=1000000000", "a tree has at most 65,534"),
         ("optimize -p ddtree:budget=1..1000000000", "over at most 10,000 values"),

@@ -1,4 +1,4 @@
-"""The report in a real browser: it draws, it answers to clicks and keys, and it asks for nothing."""
+"""The report in a real browser, headless Chromium: it draws, it answers to clicks and keys, and it asks for nothing."""
 
 import json
 import re
@@ -15,9 +15,6 @@ from simlab.cli.main import main
 from simlab.policies.parsing.parse import parse_policies
 from simlab.sequence_replay import rounds
 from simlab.traces.reader import open_trace, packaged_trace
-
-# A real browser for tests of pages: Debian's Chromium, headless, driven by playwright.
-
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -75,9 +72,6 @@ def opened(
     finally:
         context.close()
 
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
 
 BIG = 8_000_000
 POLICIES = ("ddtree:budget=4/8/16", "presto:budget=8")
@@ -187,18 +181,14 @@ def test_the_explorer_answers_to_clicks_and_keys(made: Made) -> None:
 
 @pytest.mark.thorough
 def test_light_and_dark_follow_the_system_and_the_button(made: Made) -> None:
+    theme = "[document.documentElement.dataset.theme, getComputedStyle(document.body).backgroundColor]"
+    tick = "getComputedStyle(document.querySelector('.plot .xtick text')).fill"
     with opened(made.browser, made.path, scheme="dark") as one:
         page = one.page
         page.wait_for_selector(".plot.drawn .main-svg")
-        dark = page.evaluate(
-            "[document.documentElement.dataset.theme, getComputedStyle(document.body).backgroundColor]"
-        )
-        tick = "getComputedStyle(document.querySelector('.plot .xtick text')).fill"
-        dark_text = page.evaluate(tick)
+        dark, dark_text = page.evaluate(theme), page.evaluate(tick)
         page.click("#theme")
-        light = page.evaluate(
-            "[document.documentElement.dataset.theme, getComputedStyle(document.body).backgroundColor]"
-        )
+        light = page.evaluate(theme)
         assert (dark[0], light[0]) == ("dark", "light")
         assert dark[1] != light[1] == "rgb(255, 255, 255)"
         page.wait_for_function(f"{tick} !== '{dark_text}'")

@@ -2,13 +2,13 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from commands import refusal_of
 from depth import some
 from ray_jobs import random_kills, ray_of_tests
+from study_results import refused
 
 import simlab
 from simlab.errors import TraceError
@@ -111,9 +111,9 @@ def test_a_worker_that_finds_another_trace_refuses(tmp_path: Path) -> None:
         TracePlace(str(tmp_path / "one"), where.text_id).open()
 
 
-@pytest.mark.parametrize("command", ["replay", "optimize", "study curves", "study scoring"])
-def test_workers_without_ray_are_refused(command: str) -> None:
-    assert "--workers 2 are workers of Ray; add --ray local" in refusal_of(*command.split(), "--workers", "2")
+@pytest.mark.parametrize("study", [simlab.replay, simlab.optimize, simlab.curves, simlab.scoring])
+def test_workers_without_ray_are_refused(study: Callable[..., object]) -> None:
+    assert "--workers 2 are workers of Ray; add --ray local" in refused(study, workers=2)
 
 
 @pytest.mark.thorough

@@ -1,23 +1,25 @@
-"""Routers through the command line: shares of routes, hindsight over them, rounds in files, and refusals."""
+"""Replays of routers: shares of routes, hindsight over them, rounds in files, and refusals."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
-from commands import json_of, output_of, refusal_of
 from made_up_costs import EMPTY, filled
+from study_results import refused, value_of
 
-from simlab.cli.main import main
 from simlab.cost import Visits
 from simlab.policies.parsing.parse import parse_policies
 from simlab.sequence_replay import rounds
+from simlab.studies.compare import compare
+from simlab.studies.optimize.optimize import optimize
+from simlab.studies.replay.replay import replay
 from simlab.traces.artefacts.cost import CostChannel, write_cost_file
 from simlab.traces.reader import open_trace, packaged_trace
 from simlab.traces.synthetic import DRAFT, SyntheticChannels, write_synthetic_trace
 
 ROUTER = 'router:routes="ddtree:budget=8|ar|chain:length=2",cuts="0.5|2"'
-ASKED = ("replay", "--limit", "3", "-p", ROUTER, "-p", "ddtree:budget=8")
+BOTH = (ROUTER, "ddtree:budget=8")
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +38,13 @@ def shares() -> dict[str, float]:
 
 def test_shares_of_routes(shares: dict[str, float]) -> None:
     assert min(shares.values()) > 0
-    printed = json_of(*ASKED, "--json")
+    table = replay(None, BOTH, limit=3)
+    printed, out = value_of(table), table.text()
     assert printed["route_shares"][ROUTER] == pytest.approx(shares)
     rows = {row["policy"]: row for row in printed["rows"]}
     bound = rows["hindsight:routes=ddtree:budget=8|ar|chain:length=2"]
     assert bound["name"] == "hindsight-routes"
     assert bound["tokens_per_s"] > max(rows[ROUTER]["tokens_per_s"], rows["ddtree:budget=8"]["tokens_per_s"])
-    out = output_of(*ASKED)
     assert "Rounds by route:" in out
     assert f"{100 * shares['ar']:.0f} % ar" in out
     assert "A row of routes in hindsight" in out
@@ -50,17 +52,12 @@ def test_shares_of_routes(shares: dict[str, float]) -> None:
 
 def test_rounds_and_rows_in_files(tmp_path: Path) -> None:
     out, by_round = tmp_path / "rows.parquet", tmp_path / "rounds.parquet"
-    assert main([*ASKED, "--out", str(out), "--rounds", str(by_round)]) == 0
-    found = pl.read_parquet(by_round).filter(pl.col("policy") == ROUTER)
-    assert found.height > 0
-    assert set(found["num_drafted"]) <= {0, 2, 8}
-    assert main([*ASKED, "--out", str(out), "--rounds", str(by_round), "--resume"]) == 0
-
-
-def test_several_texts_at_a_time_are_refused() -> None:
-    assert "is a router, whose rounds take routes of their own" in refusal_of(
-        "replay", "--batch", "2", "--limit", "3", "-p", ROUTER
-    )
+    replay(None, BOTH, limit=3, out=out, rounds=by_round)
+    of_router = pl.read_parquet(by_round).filter(pl.col("policy") == ROUTER)
+    assert set(of_router["num_drafted"]) == {0, 2, 8}
+    before = out.read_bytes(), by_round.read_bytes()
+    replay(None, BOTH, limit=3, out=out, rounds=by_round, resume=True)
+    assert (out.read_bytes(), by_round.read_bytes()) == before
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +80,7 @@ NETWORK = 'router:routes="ddtree:budget=16|chain",by=network,channel=features'
 
 def test_a_network_is_paid_in_every_round_but_not_by_hindsight(priced: tuple[str, str]) -> None:
     trace, cost = priced
-    typed = ["replay", "--trace", trace, "--cost", cost, "-p", NETWORK, "-p", "ddtree:budget=16", "--json"]
-    printed = json_of(*typed)
+    printed = value_of(replay(trace, [NETWORK, "ddtree:budget=16"], cost=cost))
     assert min(printed["route_shares"][NETWORK].values()) > 0
     rows = {row["policy"]: row for row in printed["rows"]}
     bound, alone = rows["hindsight:routes=ddtree:budget=16|chain"], rows["ddtree:budget=16"]
@@ -93,14 +89,14 @@ def test_a_network_is_paid_in_every_round_but_not_by_hindsight(priced: tuple[str
     assert bound["tokens_per_s"] >= max(rows[NETWORK]["tokens_per_s"], alone["tokens_per_s"])
 
 
-def test_a_network_for_other_routes_is_refused(priced: tuple[str, str]) -> None:
+def test_what_routers_cannot_do_is_refused(priced: tuple[str, str]) -> None:
     trace, cost = priced
-    assert "its routes are ddtree:budget=16|ar, where its network was trained for ddtree:budget=16|chain" in refusal_of(
-        "replay", "--trace", trace, "--cost", cost, "-p", NETWORK.replace("|chain", "|ar")
-    )
+    said = "its routes are ddtree:budget=16|ar, where its network was trained for ddtree:budget=16|chain"
+    assert said in refused(replay, trace, [NETWORK.replace("|chain", "|ar")], cost=cost)
+    said = "is a router, whose rounds take routes of their own"
+    assert said in refused(replay, None, [ROUTER], batch=2, limit=3)
 
 
-@pytest.mark.parametrize("command", ["compare", "optimize"])
-def test_other_commands_take_routers(command: str) -> None:
-    trace = [str(packaged_trace())] if command == "compare" else []
-    assert "router" in output_of(command, *trace, "-p", ROUTER, "-p", "ddtree:budget=8")
+def test_other_studies_take_routers() -> None:
+    assert "router" in compare(packaged_trace(), BOTH).text()
+    assert "router" in optimize(None, BOTH).text()

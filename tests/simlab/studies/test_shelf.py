@@ -1,24 +1,28 @@
 """Which policies are judged in sample: by tables and counts of the very texts that are replayed."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from commands import refusal_of
+from study_results import refused
 
-from simlab.cli.main import main
 from simlab.policies.artefacts import LEAST_WIDTH
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.studies.confirm.confirm import artefacts_of_models
+from simlab.studies.fit_ngram import fit_ngram
+from simlab.studies.fit_tables import fit_calibration, fit_ranks
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import Prices
+from simlab.studies.replay.replay import replay
 from simlab.traces.artefacts.ngram import read_ngram_file
 from simlab.traces.artefacts.table import read_table_file
 from simlab.traces.reader import Trace, open_trace, packaged_trace
 from simlab.traces.synthetic import write_synthetic_trace
 
+FITS: dict[str, Callable[..., object]] = {"calibration": fit_calibration, "ranks": fit_ranks, "ngram": fit_ngram}
 KINDS = {"calibration": "calibrated:table=", "ranks": "sequoia:table=", "ngram": "presto:ngram="}
 
 
@@ -41,7 +45,7 @@ def policies_on(trace: Trace, typed: list[str]) -> tuple[list[NamedPolicy], tupl
 def test_a_file_of_the_same_texts_is_marked(traces: tuple[Trace, Trace], tmp_path: Path, kind: str) -> None:
     """And only there, and only the policies that use it."""
     path = tmp_path / f"{kind}{'.parquet' if kind == 'ngram' else '.json'}"
-    assert main(["train", kind, "--trace", traces[0].place, "--out", str(path)]) == 0
+    FITS[kind](trace=traces[0], out=path)
     label = f'{KINDS[kind]}"{path}"'
     found, marked = policies_on(traces[0], ["ar", "ddtree:budget=4", label])
     assert marked == (label,)
@@ -76,7 +80,7 @@ def test_of_several_draft_sets_the_named_one_is_meant() -> None:
 @pytest.mark.parametrize("setting", ["sequoia:table=", "presto:ngram=", "caddtree:cost="])
 def test_a_path_cut_at_its_slash_is_explained(setting: str) -> None:
     """One sentence about the file, one about quotes; a file that is there and is none of these is not explained so."""
-    said = refusal_of("replay", "-p", f"{setting}nowhere/mine.file")
+    said = refused(replay, None, [f"{setting}nowhere/mine.file"])
     assert "nowhere" in said
     assert "in double quotes, -p 'NAME:key=\"runs/FILE\"'" in said
-    assert "double quotes" not in refusal_of("replay", "-p", f'{setting}"{__file__}"')
+    assert "double quotes" not in refused(replay, None, [f'{setting}"{__file__}"'])

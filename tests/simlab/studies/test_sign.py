@@ -9,6 +9,7 @@ import pytest
 from commands import json_of, output_of, refusal_of
 from places import GOLDEN
 
+import simlab
 from simlab.cli.main import main
 from simlab.errors import SimlabError
 from simlab.studies.inspect.sign import sign
@@ -78,7 +79,7 @@ def test_a_trace_is_proved_whole_before_it_is_signed(tmp_path: Path) -> None:
 
 def test_results_and_choices(tmp_path: Path) -> None:
     results, choice = tmp_path / "r.parquet", tmp_path / "o.json"
-    assert main(["replay", "--limit", "4", "-p", "chain", "--out", str(results)]) == 0
+    simlab.replay(None, ["chain"], limit=4, out=results)
     rows = read_results(results)
     rows.with_columns(simlab_version=pl.lit("mine")).write_parquet(results)
     with pytest.raises(SimlabError, match=r"no digest of its rows.*--sign"):
@@ -88,8 +89,7 @@ def test_results_and_choices(tmp_path: Path) -> None:
     rows.with_columns(pl.col("rounds") + 1).write_parquet(results)
     with pytest.raises(SimlabError, match="verified must be drafted"):
         sign(str(results))
-    arguments = ["-p", "ddtree:budget=4/8", "--out", str(choice), "--no-progress"]
-    assert main(["optimize", *arguments]) == 0
+    simlab.optimize(None, ["ddtree:budget=4/8"], out=choice, progress=False)
     edited(choice, verdict="Mine.")
     with pytest.raises(SimlabError, match="was changed"):
         read_optimum(choice)

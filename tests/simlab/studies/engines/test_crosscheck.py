@@ -1,4 +1,4 @@
-"""``simlab crosscheck`` against servers on this machine, true and faulty."""
+"""Crosschecks of servers on this machine, true and faulty."""
 
 import json
 from collections.abc import Iterator
@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import json_of, refusal_of
 from engine_server import FakeEngine, serving
+from study_results import refused as refused_by
+from study_results import value_of
 
 from simlab.analysis.crosscheck.foretold import ForetoldText
-from simlab.studies.engines.crosscheck import CrosscheckOptions, crosscheck
+from simlab.studies.engines.crosscheck import crosscheck
 from simlab.studies.engines.foretelling import foretold_texts
 from simlab.studies.inputs.trace import sample_trace
 from simlab.traces.reader import packaged_trace
@@ -30,23 +31,22 @@ def engine(texts: list[ForetoldText]) -> Iterator[FakeEngine]:
         yield served
 
 
-def typed(served: FakeEngine) -> list[object]:
-    return ["crosscheck", "--endpoint", served.address, "--trace", packaged_trace(), "--limit", LIMIT]
+def checked(served: FakeEngine, *, fails: bool = False, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+    """What a crosscheck says, and whether it says that something is wrong."""
+    table = crosscheck(served.address, packaged_trace(), limit=LIMIT, progress=False, **more)
+    assert table.has_failed == fails
+    return value_of(table)
 
 
-def checked(served: FakeEngine, *more: str, code: int = 0) -> dict[str, Any]:
-    return json_of(*typed(served), "--json", *more, code=code)
-
-
-def refused(served: FakeEngine, *more: str) -> str:
-    return refusal_of(*typed(served), *more)
+def refused(served: FakeEngine, **more: object) -> str:
+    return refused_by(crosscheck, served.address, packaged_trace(), limit=LIMIT, **more)
 
 
 @pytest.mark.parametrize(("name", "level"), [("vllm", "rounds"), ("sglang", "requests"), ("trtllm", "requests")])
-@pytest.mark.parametrize("concurrency", ["1", "3"])
-def test_a_true_server_is_confirmed(texts: list[ForetoldText], name: str, level: str, concurrency: str) -> None:
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_a_true_server_is_confirmed(texts: list[ForetoldText], name: str, level: str, concurrency: int) -> None:
     with serving(FakeEngine(texts, name)) as served:
-        found = checked(served, "--concurrency", concurrency)
+        found = checked(served, concurrency=concurrency)
         assert (found["verdict"], found["level"]) == ("confirmed", level)
         assert found["texts_equal"] == found["num_texts"] == len(texts)
         assert found["counters"]["requests"] == len(texts)
@@ -58,7 +58,7 @@ def test_a_true_server_is_confirmed(texts: list[ForetoldText], name: str, level:
 
 
 def test_counters_are_foretold_to_the_unit_where_the_recording_goes_on(engine: FakeEngine) -> None:
-    found = checked(engine, "--exact-counters")
+    found = checked(engine, exact_counters=True)
     foretold, counted = found["counters_foretold"], found["counters"]
     assert foretold["rounds_cut_by_the_recorded_end"] == 0
     for key in ("rounds", "drafted", "accepted", "accepted_at_position", "tokens", "requests"):
@@ -66,12 +66,9 @@ def test_counters_are_foretold_to_the_unit_where_the_recording_goes_on(engine: F
 
 
 def test_counters_are_read_unless_others_use_the_server(texts: list[ForetoldText]) -> None:
-    assert not CrosscheckOptions(trace=packaged_trace()).shared_server
     with serving(FakeEngine(texts)) as served:
-        read = crosscheck(served.address, packaged_trace(), limit=LIMIT, progress=False)
-        left = crosscheck(served.address, packaged_trace(), limit=LIMIT, progress=False, shared_server=True)
-    assert read.to_json()["counters"] is not None
-    assert left.to_json()["counters"] is None
+        assert checked(served)["counters"] is not None
+        assert checked(served, shared_server=True)["counters"] is None
 
 
 def test_less_is_told_without_details(texts: list[ForetoldText]) -> None:
@@ -86,7 +83,7 @@ def with_fault(texts: list[ForetoldText], fault: str, engine: str = "vllm") -> F
 
 def test_one_wrong_round_is_found(texts: list[ForetoldText]) -> None:
     with serving(with_fault(texts, "wrong round")) as served:
-        found = checked(served, code=1)
+        found = checked(served, fails=True)
     assert found["verdict"] == "rounds differ"
     assert found["rounds_compared"] - found["rounds_equal"] == 1
     assert found["texts_equal"] == found["num_texts"]
@@ -103,12 +100,12 @@ def test_the_same_wrong_round_is_unseen_by_lengths(texts: list[ForetoldText]) ->
 
 def test_another_text_is_found(texts: list[ForetoldText]) -> None:
     with serving(with_fault(texts, "other text")) as served:
-        found = checked(served, code=1)
+        found = checked(served, fails=True)
     assert found["verdict"] == "texts differ"
     last = found["texts"][-1]
     assert last["parts_at"] == len(texts[-1]) // 2
     with serving(with_fault(texts, "other text")) as served:
-        assert checked(served, "--tie", "1000")["verdict"] == "confirmed up to ties"
+        assert checked(served, tie=1000.0)["verdict"] == "confirmed up to ties"
 
 
 @pytest.mark.parametrize(
@@ -139,24 +136,24 @@ def test_a_server_that_keeps_the_first_of_a_block() -> None:
     trace = sample_trace()
     short = foretold_texts(trace, trace.draft_name(None), 3, LIMIT)
     with serving(FakeEngine(short, k=3)) as served:
-        assert checked(served, "--first-of-block")["verdict"] == "confirmed"
+        assert checked(served, first_of_block=True)["verdict"] == "confirmed"
 
 
 def test_kept_answers_are_compared_again(engine: FakeEngine, tmp_path: Path) -> None:
-    found = checked(engine, "--out", str(tmp_path / "out"))
+    found = checked(engine, out=tmp_path / "out")
     assert json.loads((tmp_path / "out" / "crosscheck.json").read_text()) == found
     kept = tmp_path / "out" / "answers.jsonl"
-    again = json_of("crosscheck", "--answers", kept, "--trace", packaged_trace(), "--json")
+    again = value_of(crosscheck(answers=kept, trace=packaged_trace()))
     same = ("verdict", "rounds_compared", "rounds_equal", "texts", "counters", "acceptance_length")
     assert {key: again[key] for key in same} == {key: found[key] for key in same}
     kept.write_text(kept.read_text().replace(found["text_id"], "0" * 16))
-    assert "are to the texts" in refusal_of("crosscheck", "--answers", kept, "--trace", packaged_trace())
+    assert "are to the texts" in refused_by(crosscheck, answers=kept, trace=packaged_trace())
 
 
 def test_a_key_is_sent_and_never_shown(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "is not set" in refused(engine, "--key-variable", "NO_SUCH_KEY")
+    assert "is not set" in refused(engine, key_variable="NO_SUCH_KEY")
     monkeypatch.setenv("SOME_KEY", "sesame")
-    found = checked(engine, "--key-variable", "SOME_KEY")
+    found = checked(engine, key_variable="SOME_KEY")
     assert set(engine.keys) == {"Bearer sesame"}
     assert "sesame" not in json.dumps(found)
 
@@ -171,4 +168,4 @@ def test_a_key_is_sent_and_never_shown(engine: FakeEngine, monkeypatch: pytest.M
     ],
 )
 def test_what_is_no_server_is_refused(address: str, words: str) -> None:
-    assert words in refusal_of("crosscheck", "--endpoint", address, "--trace", packaged_trace())
+    assert words in refused_by(crosscheck, address, packaged_trace())

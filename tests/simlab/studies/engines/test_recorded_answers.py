@@ -5,21 +5,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import json_of, output_of, refusal_of
 from engine_server import FakeEngine
 from places import TESTS
+from study_results import refused, rows_of, value_of
 
-from simlab.cli.main import main
+import simlab
+from simlab.studies.engines.crosscheck import crosscheck
 from simlab.studies.engines.foretelling import foretold_texts
+from simlab.studies.engines.import_files import import_files
+from simlab.studies.engines.read_metrics import import_metrics
+from simlab.studies.export.export import export
 from simlab.studies.inputs.trace import sample_trace
 from simlab.traces.reader import packaged_trace
 
 DATA = TESTS / "data" / "engines"
+BLOCKS = ("block4", "block8")
 
 
-def checked(answers: str, trace: str, *more: str, code: int = 0) -> dict[str, Any]:
-    typed = ["crosscheck", "--answers", DATA / answers, "--trace", DATA / trace, "--json"]
-    return json_of(*typed, *more, code=code)
+def checked(answers: str, trace: str, *, fails: bool = False, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+    """What a crosscheck of kept answers says, and whether it says that something is wrong."""
+    table = crosscheck(answers=DATA / answers, trace=DATA / trace, **more)
+    assert table.has_failed == fails
+    return value_of(table)
 
 
 def test_the_mended_engine_does_every_round_as_foretold() -> None:
@@ -31,7 +38,7 @@ def test_the_mended_engine_does_every_round_as_foretold() -> None:
 
 
 def test_one_wrong_layer_of_the_released_engine_is_found() -> None:
-    found = checked("vllm_released.jsonl", "block8", code=1)
+    found = checked("vllm_released.jsonl", "block8", fails=True)
     assert found["verdict"] == "rounds differ"
     assert found["texts_equal"] == 20
     assert found["rounds_compared"] - found["rounds_equal"] == 30
@@ -50,17 +57,16 @@ def test_a_smaller_block_has_a_trace_of_its_own() -> None:
     assert found["verdict"] == "confirmed"
     assert found["rounds_equal"] == found["counters"]["rounds"] == 611
     # The texts are the same; what is refused is the block.
-    assert "simlab record --block 4" in refusal_of(
-        "crosscheck", "--answers", DATA / "vllm_block4.jsonl", "--trace", DATA / "block8"
-    )
-    first = checked("vllm_block4.jsonl", "block8", "--first-of-block", code=1)
+    said = refused(crosscheck, answers=DATA / "vllm_block4.jsonl", trace=DATA / "block8")
+    assert "simlab record --block 4" in said
+    first = checked("vllm_block4.jsonl", "block8", fails=True, first_of_block=True)
     assert first["verdict"] == "rounds differ"
     assert round(first["acceptance_length"]["trace"], 4) > round(first["acceptance_length"]["engine"], 4)
 
 
 def test_the_benchmark_of_the_engine_is_foretold_to_the_unit() -> None:
-    typed = ["import", str(DATA / "vllm_bench_serve.json"), "--trace", str(DATA / "block8"), "--json"]
-    found = json_of(*typed, "--same-prompts", "--limit", "3", "--max-new-tokens", "32")
+    bench = [DATA / "vllm_bench_serve.json"]
+    found = value_of(import_files(bench, DATA / "block8", same_prompts=True, limit=3, max_new_tokens=32))
     assert found["verdict"] == "confirmed"
     counted, foretold = found["counters"], found["counters_foretold"]
     for key in ("rounds", "drafted", "accepted", "accepted_at_position", "tokens", "requests"):
@@ -69,37 +75,26 @@ def test_the_benchmark_of_the_engine_is_foretold_to_the_unit() -> None:
     assert counted["accepted_at_position"] == [22, 16, 10, 5, 4, 4, 3]
 
 
-def test_lengths_by_batch_size_come_from_traces_of_their_own_block(capsys: pytest.CaptureFixture[str]) -> None:
-    typed = ["export", "--format", "vllm", "-p", "chain", "--trace", str(DATA / "block8"), "--batch", "1,2,4"]
-    assert main([*typed, "--block-trace", str(DATA / "block4")]) == 0
-    out, error = capsys.readouterr()
-    assert "there is no trace of block 2, 3, 5, 6, 7" in error
-    assert "first tokens of a block" not in error
-    table = json.loads(out)["serve"]["num_speculative_tokens_per_batch_size"]
-    assert {length for _, _, length in table} <= {0, 3, 7}
-    assert main(typed) == 0
-    assert "give them with --block-trace" in capsys.readouterr().err
-    for other, words in ((DATA / "block8", "two traces are of block 8"), (packaged_trace(), "has other texts than")):
-        assert words in refusal_of(*typed, "--block-trace", other)
-
-
-def test_a_chain_of_its_own_block_is_worth_what_that_trace_says() -> None:
-    typed = ["export", "--format", "vllm", "-p", "chain", "--trace", str(DATA / "block8"), "--batch", "1"]
-    (choice,) = json_of(*typed, "--block-trace", DATA / "block4")["simlab"]["batches"]
-    lengths = {}
-    for name in ("block8", "block4"):
-        (row,) = [
-            one
-            for one in json_of("replay", "--trace", DATA / name, "-p", "chain", "--json")["rows"]
-            if one["name"] == "chain"
-        ]
-        lengths[name] = row["acceptance_length"]
-    assert lengths["block4"] < lengths["block8"]
+def test_lengths_by_batch_size_come_from_traces_of_their_own_block() -> None:
+    asked: dict[str, Any] = {"file_format": "vllm", "policy": "chain", "trace": DATA / "block8", "batch": [1, 2, 4]}
+    made = export(**asked, block_trace=[DATA / "block4"])
+    said = "\n".join(made.notes)
+    assert "there is no trace of block 2, 3, 5, 6, 7" in said
+    assert "first tokens of a block" not in said
+    value = json.loads(made.text)
+    assert {length for _, _, length in value["serve"]["num_speculative_tokens_per_batch_size"]} <= {0, 3, 7}
+    # A chain of its own block is worth what that trace says.
+    choice = value["simlab"]["batches"][0]
     assert choice["longest_tried"] == 7
     assert set(choice["not_told_apart"]) <= {0, 3, 7}
+    lengths = [rows_of(simlab.replay(DATA / name, ["chain"]))["chain"]["acceptance_length"] for name in BLOCKS]
+    assert lengths[0] < lengths[1]
+    assert any("give them with --block-trace" in note for note in export(**asked).notes)
+    for other, words in ((DATA / "block8", "two traces are of block 8"), (packaged_trace(), "has other texts than")):
+        assert words in refused(export, **asked, block_trace=[other])
 
 
-# ``simlab import-metrics`` on files, beside the packaged trace
+# --- metrics and benchmarks of engines in files, beside the packaged trace
 
 
 @pytest.fixture(scope="module")
@@ -117,25 +112,21 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return before, after
 
 
-def read(*typed: str, code: int = 0) -> dict[str, Any]:
-    return json_of("import", *typed, "--json", code=code)
-
-
 def test_the_traces_own_prompts_are_foretold(metrics: tuple[Path, Path]) -> None:
-    before, after = map(str, metrics)
-    found = read(after, "--before", before, "--same-prompts")
-    assert found["verdict"] == "confirmed"
-    assert found["counters"]["rounds"] == found["counters_foretold"]["rounds"]
-    assert "--limit" in refusal_of("import", after, "--same-prompts")
+    before, after = metrics
+    value = value_of(import_files([after], before=before, same_prompts=True))
+    assert value["verdict"] == "confirmed"
+    assert value["counters"]["rounds"] == value["counters_foretold"]["rounds"]
+    assert "--limit" in refused(import_files, [after], same_prompts=True)
 
 
 def test_the_same_traffic_is_no_drift(metrics: tuple[Path, Path]) -> None:
-    before, after = map(str, metrics)
-    found = read(after, "--before", before)
-    assert found["drift"] is False
-    assert found["figures"][0]["ratio"] == pytest.approx(1)
-    assert len(found["figures"]) == 8
-    assert output_of("import", after, "--before", before).startswith("NO DRIFT FOUND")
+    before, after = metrics
+    table = import_files([after], before=before)
+    value = value_of(table)
+    assert (value["drift"], len(value["figures"])) == (False, 8)
+    assert value["figures"][0]["ratio"] == pytest.approx(1)
+    assert table.text().startswith("NO DRIFT FOUND")
 
 
 def test_other_traffic_is_a_drift(tmp_path: Path) -> None:
@@ -145,21 +136,19 @@ def test_other_traffic_is_a_drift(tmp_path: Path) -> None:
     bench |= {"spec_decode_per_position_acceptance_rates": [0.2, 0.03, 0.01, 0.005, 0.003, 0.001, 0.001]}
     path = tmp_path / "bench.json"
     path.write_text(json.dumps(bench, indent=1))
-    found = read(str(path), code=1)
-    assert found["drift"] is True
-    assert found["figures"][0]["differs"]
-
-
-def test_a_smaller_block_is_refused_with_the_command(tmp_path: Path) -> None:
-    line = {"completed": 4, "total_output_tokens": 100, "accept_length": 2.5}
-    path = tmp_path / "bench.jsonl"
-    path.write_text(json.dumps(line | {"server_info": {"speculative_num_draft_tokens": 4}}))
-    assert "simlab record --block 4" in refusal_of("import", path)
-    assert main(["import", str(path), "--first-of-block"]) in (0, 1)
+    table = import_metrics([path])
+    assert table.has_failed
+    assert value_of(table)["drift"] is True
+    assert value_of(table)["figures"][0]["differs"]
 
 
 def test_readings_that_do_not_belong_together_are_refused(metrics: tuple[Path, Path], tmp_path: Path) -> None:
-    before, after = map(str, metrics)
-    assert "started anew" in refusal_of("import", before, "--before", after)
-    assert "one file" in refusal_of("import", before, after, "--before", before)
-    assert "there are none" in refusal_of("import", tmp_path / "none")
+    before, after = metrics
+    assert "started anew" in refused(import_files, [before], before=after)
+    assert "one file" in refused(import_files, [before, after], before=before)
+    assert "there are none" in refused(import_files, [tmp_path / "none"])
+    line = {"completed": 4, "total_output_tokens": 100, "accept_length": 2.5}
+    path = tmp_path / "bench.jsonl"
+    path.write_text(json.dumps(line | {"server_info": {"speculative_num_draft_tokens": 4}}))
+    assert "simlab record --block 4" in refused(import_files, [path])
+    assert import_metrics([path], first_of_block=True).text()

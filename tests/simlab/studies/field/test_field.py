@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 from random_eagle3 import make_eagle3
+from study_results import refused, value_of
 from tiny_models import make_pair, write_prompts
 
 from simlab.analysis.confirm.table import FAILED
-from simlab.cli.main import main
 from simlab.studies.field import field as made
 from simlab.studies.field.options import FULL, PACKAGED, FieldSize, expected_seconds
+from simlab.studies.field.rows import FieldResult
 from simlab.studies.field.systems import EQUAL, FASTEST, System
 from simlab.traces.artefacts.confirmation import Confirmation, Scalar, read_confirmation
 from simlab.traces.reader import open_trace
@@ -42,17 +43,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _command(folder: Path, *more: str) -> list[str]:
-    paths = {"--models": "models.json", "--dev": "dev.jsonl", "--prompts": "eval.jsonl", "--out": "out"}
-    # A draft set and a channel of one name.
-    added = ["--add-draft", f"eagle3={folder / 'eagle3'}"]
-    return [
-        "study",
-        "field",
-        *(part for name, path in paths.items() for part in (name, str(folder / path))),
-        *added,
-        *more,
-    ]
+def made_field(folder: Path, **more: object) -> FieldResult:
+    """The field in a folder; it has a draft set and a channel of one name."""
+    asked: dict[str, object] = {
+        "out": folder / "out",
+        "models": folder / "models.json",
+        "dev": folder / "dev.jsonl",
+        "prompts": folder / "eval.jsonl",
+        "add_draft": [("eagle3", str(folder / "eagle3"))],
+    }
+    return made.field(**{**asked, **more})  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -65,10 +65,9 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("tiny")
 def test_every_system_stands_in_one_table(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(_command(folder, "--json")) == 0
-    printed = capfd.readouterr()
-    assert "The field takes about" in printed.err
-    found = json.loads(printed.out)
+    result = made_field(folder)
+    assert "The field takes about" in capfd.readouterr().err
+    found = value_of(result)
     assert found == json.loads((folder / "out" / "field.json").read_text())
     assert found["left_out"] == {"d2sd": "the channel d2sd was not recorded"}
     whole = [one for one in found["rows"] if one["slice"] == "all"]
@@ -90,7 +89,7 @@ def test_every_system_stands_in_one_table(folder: Path, capfd: pytest.CaptureFix
         assert one["same_texts"] == one["texts"] > 0
     ran = [(one["drafter"], one["group"]) for one in found["confirmations"]]
     assert ran == [("dflash", FASTEST), ("dflash", EQUAL), ("eagle3", FASTEST)]
-    assert not found["has_failed"]
+    assert not result.has_failed
     manifest = open_trace(folder / "out" / "eval").manifest
     assert set(manifest.draft_sets) == {"dflash", "eagle3"}
     assert set(manifest.channels) == {"eagle3"}
@@ -101,30 +100,27 @@ def test_every_system_stands_in_one_table(folder: Path, capfd: pytest.CaptureFix
 def test_nothing_is_done_twice(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     before = {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("*") if path.name != "field.json"}
     assert before, "the test above leaves the folder"
-    assert main(_command(folder)) == 0
-    printed = capfd.readouterr()
-    assert "The field takes" not in printed.err
-    assert "Each at its fastest setting on dev" in printed.out
+    assert "Each at its fastest setting on dev" in made_field(folder).text()
+    assert "The field takes" not in capfd.readouterr().err
     after = {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("*") if path.name != "field.json"}
     assert after == before
 
 
 @pytest.mark.usefixtures("tiny")
-def test_minutes_are_added_to_earlier_runs(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_minutes_are_added_to_earlier_runs(folder: Path) -> None:
     log = folder / "out" / "confirm-dflash-fastest" / "log.jsonl"
     before = log.read_bytes()
-    assert main(_command(folder, "--confirm-minutes", "0", "--json")) == 0
-    nothing = json.loads(capfd.readouterr().out)
+    nothing = value_of(made_field(folder, confirm_minutes=0.0))
     assert log.read_bytes() == before
     assert all(one["measured_speedup"] for one in nothing["rows"] if one["slice"] == "all")
-    assert main(_command(folder, "--confirm-minutes", "0.5", "--json")) == 0
+    made_field(folder, confirm_minutes=0.5)
     assert log.read_bytes().startswith(before)
 
 
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("fault", [{"lossless": FAILED}, {"counts_equal_replay": False}], ids=str)
 def test_a_text_or_a_round_that_is_another_is_a_failure(
-    fault: dict[str, Scalar], folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    fault: dict[str, Scalar], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def spoilt(place: Path) -> Confirmation:
         found = read_confirmation(place)
@@ -132,35 +128,27 @@ def test_a_text_or_a_round_that_is_another_is_a_failure(
         return replace(found, rows=tuple({**one, **fault} if one is ran else dict(one) for one in found.rows))
 
     monkeypatch.setattr(made, "read_confirmation", spoilt)
-    assert main(_command(folder, "--confirm-minutes", "0", "--json")) == 1
-    assert json.loads(capfd.readouterr().out)["has_failed"]
-
-
-def test_minutes_below_none_are_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["study", "field", "--out", str(tmp_path), "--confirm-minutes", "-0.5"]) == 2
-    assert "--confirm-minutes must not be negative; got -0.5" in capfd.readouterr().err
+    assert made_field(folder, confirm_minutes=0.0).has_failed
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_field_without_runs_is_a_prediction(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    again = _command(folder, "--confirm-minutes", "0", "--json")
-    again[again.index("--out") + 1] = str(folder / "predicted")
-    assert main(again) == 0
-    found = json.loads(capfd.readouterr().out)
-    assert found["confirmations"] == []
-    assert all(one["measured_speedup"] is None and one["predicted_speedup"] for one in found["rows"])
+def test_a_field_without_runs_is_a_prediction(folder: Path) -> None:
+    value = value_of(made_field(folder, out=folder / "predicted", confirm_minutes=0.0))
+    assert value["confirmations"] == []
+    assert all(one["measured_speedup"] is None and one["predicted_speedup"] for one in value["rows"])
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_folder_of_another_field_is_refused(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(_command(folder, "--quick")) == 2
-    assert "was begun with other size; ask for the same, or give another --out" in capfd.readouterr().err
-
-
-@pytest.mark.usefixtures("tiny")
-def test_a_draft_set_that_no_system_reads_is_refused(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(_command(folder, "--add-draft", "other=somewhere")) == 2
-    assert "no system reads a draft set other; they are called dflash, eagle3" in capfd.readouterr().err
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ({"quick": True}, "was begun with other size; ask for the same, or give another --out"),
+        ({"add_draft": [("other", "x")]}, "no system reads a draft set other; they are called dflash, eagle3"),
+        ({"confirm_minutes": -0.5}, "--confirm-minutes must not be negative; got -0.5"),
+    ],
+)
+def test_another_field_is_refused(folder: Path, named: dict[str, object], said: str) -> None:
+    assert said in refused(made_field, folder, **named)
 
 
 def test_durations_are_those_of_every_step_that_makes_something() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from simlab.analysis.report.page import TreeExplorer
-from simlab.cli.main import main
 from simlab.errors import UsageError
+from simlab.studies.replay.replay import replay as replayed
 from simlab.studies.report.build import explorer
 from simlab.studies.report.inputs import ReportInputs, inputs_of_replay, inputs_of_results
 from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file, write_cost_file
@@ -19,7 +19,7 @@ from simlab.traces.results.files import read_results
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Result rows of the packaged trace, at prices that come with simlab."""
     out = tmp_path_factory.mktemp("rows") / "results.parquet"
-    assert main(["replay", "-p", "chain", "--limit", "2", "--threads", "1", "--out", str(out)]) == 0
+    replayed(None, ["chain"], limit=2, threads=1, out=out)
     return out
 
 

@@ -1,0 +1,216 @@
+"""Confirmations of what a search chose: it is run, held against its rivals, and marked if it saw these texts."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from confirm_runs import Made, make
+from made_up_costs import random_table
+from study_results import refused, rows_of, value_of
+
+import simlab
+from simlab.errors import TraceError
+from simlab.policies.parsing.parse import parse_policies
+from simlab.studies.confirm.choice import prior_choice
+from simlab.studies.confirm.confirm import confirm
+from simlab.studies.confirm.confirmation import Confirmation
+from simlab.studies.inputs.prices import Prices
+from simlab.traces.artefacts.confirmation import SUMMARY, read_confirmation
+from simlab.traces.artefacts.optimum import ChosenPolicy, Optimum, PromptSource, write_optimum
+
+BEST = "ddtree:budget=4"
+RUN = (BEST, "ddtree:budget=8", "chain")
+ONE_MORE = "ddtree:budget=2"
+ELSEWHERE = PromptSource("feedfacefeedface", "beefbeefbeefbeef", frozenset({("gsm8k", "far"), ("mbpp", "away")}))
+NO_PRICES = Prices(None, "none", "")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return make(tmp_path_factory.mktemp("from"))
+
+
+@pytest.fixture(scope="module")
+def optimum(made: Made) -> Optimum:
+    """Chosen on other prompts, reported on those of the trace."""
+    (best,) = parse_policies([BEST])
+    names = frozenset((one.prompt.dataset, one.prompt.prompt_id) for one in made.trace.sequences())
+    here = PromptSource(made.trace.text_id, made.trace.draft_ids[made.trace.draft_name()], names)
+    chosen = ChosenPolicy(BEST, best.policy_id)
+    speedup = {"evaluation_speedup": 1.5, "evaluation_speedup_ci_low": 1.4, "evaluation_speedup_ci_high": 1.6}
+    return Optimum(
+        simlab_version="1",
+        objective="tokens_per_s",
+        node_cap=None,
+        cost_ids=("c0ffee",),
+        chosen_on=ELSEWHERE,
+        reported_on=here,
+        searched=17,
+        winner=chosen,
+        best=chosen,
+        verdict=f"{BEST} is faster than each of 2 others.",
+        optimism={},
+        run=RUN,
+        rows=({"policy": BEST, "evaluation_tokens_per_s": 50.0, **speedup},),
+    )
+
+
+@pytest.fixture(scope="module")
+def done(made: Made, optimum: Optimum, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Confirmation]:
+    """A confirmation of the choice, and of one more policy, by turn, and its folder."""
+    out = tmp_path_factory.mktemp("done") / "out"
+    write_optimum(out.parent / "optimize.json", optimum)
+    choice = out.parent / "optimize.json"
+    return out, confirm(made.trace, [ONE_MORE], choice=choice, out=out, by="turn")
+
+
+def test_it_runs_what_was_chosen_and_says_where(made: Made, done: tuple[Path, Confirmation]) -> None:
+    """A finished folder is only read again."""
+    out, first = done
+    again = confirm(made.trace, [ONE_MORE], choice=out.parent / "optimize.json", out=out, by="turn", resume=True)
+    assert again.text() == first.text()
+    line = first.text().splitlines()[0]
+    assert line.startswith((f"No winner among {BEST}", f"{BEST} is faster")) or line.endswith(f"faster than {BEST}.")
+    for part in (
+        f"chosen   {BEST}, best of 17 by tokens/s, on 2 prompts (gsm8k, mbpp; text feedfacefeedface)",
+        f"optimize {BEST} is faster than each of 2 others; on 3 prompts (",
+        "), predicted speedup 1.50 [1.40, 1.60], 50.0 tokens/s\n",
+        "ended    every text was run: 3 prompts; widest interval of a speed ratio",
+        "turn 0: 3 prompts, 3 sequences\n",
+        "turn 1: 3 prompts, 3 sequences\n",
+        "all: 3 prompts, 6 sequences\n",
+    ):
+        assert part in first.text()
+    assert "IN SAMPLE" not in first.text()
+
+
+def test_the_file_holds_what_a_report_needs(made: Made, done: tuple[Path, Confirmation]) -> None:
+    found = read_confirmation(done[0])
+    ran = [row["policy"] for row in found.rows if row["measured_tokens_per_s"] is not None]
+    assert ran == ["autoregressive", *RUN, ONE_MORE]
+    assert found.first == BEST
+    assert [one["first"] for one in found.comparisons] == [BEST] * 3
+    assert (found.text_id, found.cost_id, found.has_key_match) == (made.trace.text_id, None, False)
+    assert found.why_unpriced.startswith("Nothing is predicted")
+    assert {"device", "threads", "dtype", "versions", "target", "drafter", "half_width", "ended"} <= set(found.ran)
+    assert found.rank_agreement["policies"] == 0
+    row = found.row("chain")
+    assert row["measured_verify_s_per_round"] is not None
+    assert row["error_acceptance_length"] == 0
+    assert (row["error_speedup"], row["lossless"], row["counts_equal_replay"]) == (None, "exact", True)
+    assert found.chosen is not None
+    assert found.chosen["chosen_on"] == {
+        "text_id": "feedfacefeedface",
+        "draft_id": "beefbeefbeefbeef",
+        "prompts": 2,
+        "datasets": ["gsm8k", "mbpp"],
+    }
+    with pytest.raises(KeyError):
+        found.row("absent")
+    # Slices add up to the whole.
+    assert found.by == "turn"
+    for row in found.rows:
+        slices = [one for one in found.slices if one["policy"] == row["policy"]]
+        assert [one["slice"] for one in slices] == [0, 1]
+        for name in ("rounds", "committed", "sequences"):
+            assert sum(int(one[name] or 0) for one in slices) == row[name]
+
+
+def test_texts_that_were_searched_are_marked(made: Made, optimum: Optimum, tmp_path: Path) -> None:
+    """The chain always runs, so nobody chose it."""
+    write_optimum(tmp_path / "seen.json", replace(optimum, chosen_on=optimum.reported_on))
+    found = confirm(made.trace, choice=tmp_path / "seen.json", out=tmp_path / "out", limit=1)
+    assert f"IN SAMPLE: {BEST}, ddtree:budget=8.\n" in found.text()
+    assert "was chosen on 3 prompts, and some of these are run here" in found.text()
+    assert [label for label, row in rows_of(found).items() if row["in_sample"]] == [BEST, "ddtree:budget=8"]
+    assert value_of(found)["chosen"]["in_sample"] is True
+
+
+def test_a_choice_at_other_prices_says_so(made: Made, optimum: Optimum) -> None:
+    """So does one whose best policy is another here, because what it reads is."""
+    policies, cost = parse_policies(list(RUN)), random_table(np.random.default_rng(1))
+    here = Prices(cost, "made up", "")
+
+    def lines(of: Optimum, prices: Prices, batch: int = 1) -> list[tuple[str, str]]:
+        return list(prior_choice(Path("x"), of, made.trace.sequences(), policies).lines(prices, batch))
+
+    assert [name for name, _ in lines(optimum, NO_PRICES)] == ["chosen", "optimize"]
+    other = "chosen with another latency profile (cost c0ffee) than this prediction"
+    assert [text for name, text in lines(optimum, here) if not name] == [other]
+    served = "chosen for one text at a time, and run here 4 at a time"
+    assert [text for name, text in lines(optimum, NO_PRICES, 4) if not name] == [served]
+    assert len(lines(replace(optimum, cost_ids=(cost.cost_id,)), here)) == 2
+    assert "predicted" not in str(lines(replace(optimum, rows=()), NO_PRICES))
+    changed = replace(optimum, best=ChosenPolicy(BEST, "another id"), winner=None)
+    moved = prior_choice(Path("x"), changed, made.trace.sequences(), policies)
+    assert moved.policy_id == optimum.best.policy_id
+    assert moved.lines(NO_PRICES, 1)[-1][1].startswith("the best policy here reads another latency profile")
+
+
+def test_a_choice_that_is_none_is_refused(made: Made, tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text("{}")
+    for name, said in (("other.json", "is no choice of policies"), ("absent.json", "there is none")):
+        assert said in refused(confirm, made.trace, choice=tmp_path / name, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_time_that_is_up_leaves_a_whole_prompt(made: Made, tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"out": tmp_path, "time_limit": 0.0, "until_interval": 0.02}
+    confirmation = confirm(made.trace, [ONE_MORE], **asked)
+    assert "ended    time was up, a prompt that was cut off is left out: 1 prompt\n" in confirmation.text()
+    ran = value_of(confirmation)["ran"]
+    assert (ran["ended"], ran["prompts"], ran["repeats"]) == ("time", 1, 10)
+    assert (ran["until_interval"], ran["time_limit_s"], ran["half_width"]) == (0.02, 0, None)
+    said = refused(confirm, made.trace, [ONE_MORE], out=tmp_path, resume=True)
+    assert "was begun with --repeats 10; this run has 1" in said
+
+
+def test_compare_says_the_same(done: tuple[Path, Confirmation]) -> None:
+    """The same policy against the same others, read as the same family."""
+    found = read_confirmation(done[0])
+    results, policies = done[0] / "results.parquet", [*RUN, ONE_MORE]
+    table = simlab.compare(results, policies, kind="measured", measure="tokens_per_s")
+    theirs = {row["second"]: row for row in value_of(table)["rows"] if row["measure"] == "tokens_per_s"}
+    assert {str(one["second"]): dict(one) for one in found.comparisons} == theirs
+    said = table.text().split("\n\n")[1].splitlines()[0]
+    assert found.verdict.splitlines()[0][1:] == said[1:]
+
+
+def test_a_summary_is_read_without_model_packages(done: tuple[Path, Confirmation]) -> None:
+    script = (
+        "import sys; from simlab.traces.artefacts.confirmation import read_confirmation; "
+        f"found = read_confirmation({str(done[0])!r}); "
+        "print(found.row('chain')['lossless'], 'torch' in sys.modules, 'transformers' in sys.modules)"
+    )
+    read = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert read.stdout.split() == ["exact", "False", "False"]
+
+
+def without(name: str) -> Callable[[dict[str, Any]], str]:
+    return lambda values: json.dumps({key: value for key, value in values.items() if key != name})
+
+
+@pytest.mark.parametrize(
+    ("damaged", "said"),
+    [
+        (lambda values: json.dumps(values | {"format_version": 2}), "this simlab reads up to 1"),
+        (without("format"), "is no summary of a confirmation"),
+        (lambda values: json.dumps(values | {"rows": [{"policy": {}}]}), "must be a number, a string or null"),
+        (without("ran"), "'ran'"),
+        (lambda _values: "{", "is not JSON"),
+    ],
+)
+def test_a_damaged_summary_is_refused(
+    done: tuple[Path, Confirmation], tmp_path: Path, damaged: Callable[[dict[str, Any]], str], said: str
+) -> None:
+    (tmp_path / SUMMARY).write_text(damaged(json.loads((done[0] / SUMMARY).read_text())))
+    with pytest.raises(TraceError, match=said):
+        read_confirmation(tmp_path)
+    with pytest.raises(TraceError, match="there is none"):
+        read_confirmation(tmp_path / "absent")

@@ -1,0 +1,162 @@
+"""Latencies that were measured elsewhere become cost files: lists of timings and the tables of engines."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_up_costs import EMPTY, filled, sample_s
+from study_results import refused, value_of
+
+import simlab
+from simlab.cost import GRID_STAGES
+from simlab.studies.engines.import_files import import_cost
+from simlab.studies.export.export import export
+from simlab.studies.inputs.prices import cost_table_of
+from simlab.traces.artefacts.cost import read_cost_file, write_cost_file
+
+SAMPLED = {
+    "sample_batch_tokens": [8, 16, 64, 256],
+    "sample_steps_per_sec": [90.0, 85.0, 60.0, 20.0],
+    "max_batch_tokens": 256,
+}
+CURVES = {"draft_curve": [[1, 1.0], [8, 2.0]], "verify_curve": [[1, 10.0], [8, 10.5], [64, 12.0], [512, 40.0]]}
+ROOT: dict[str, Any] = {"counts": "root-included"}
+
+
+@pytest.fixture
+def timings(tmp_path: Path) -> Path:
+    """What the target's passes take by tokens of the pass."""
+    cells = [(nodes, context) for context in (16, 64, 256) for nodes in (1, 2, 9, 33, 65)]
+    rows = [f"{nodes},{context},{sample_s('verify', nodes - 1, context)!r}" for nodes, context in cells]
+    path = tmp_path / "engine.csv"
+    path.write_text("\n".join(["# a made-up engine", "nodes,context,seconds", *rows]), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "dspark_sps.json"
+    path.write_text(json.dumps(SAMPLED))
+    return path
+
+
+def test_imported_prices_price_a_replay(trace: Path, timings: Path, tmp_path: Path) -> None:
+    """Every pass costs what was timed."""
+    out, other = tmp_path / "engine.json", tmp_path / "other.json"
+    said = import_cost([timings], trace, **ROOT, out=out, draft_s=0.004, machine="Made-up GPU").text()
+    assert "Made-up GPU, imported from engine.csv" in said
+    assert "select, commit: not given, so they cost nothing here" in said
+    file = read_cost_file(out)
+    assert file.node_counts == (0, 1, 8, 32, 64)
+    for drafted in file.node_counts:
+        assert cost_table_of(file).curve("verify", 64)[drafted] == pytest.approx(sample_s("verify", drafted, 64))
+    replayed = simlab.replay(trace, ["ddtree:budget=8"], cost=out)
+    assert "latency  Made-up GPU, imported from engine.csv, unknown dtype, imported (cost " in replayed.text()
+    assert value_of(replayed)["cost"] == file.cost_id
+    shown = simlab.inspect(str(out))
+    assert "note       a made-up engine" in shown.text()
+    assert "thread" not in shown.text()
+    assert "WARNING" not in shown.text()
+    assert value_of(shown)["flatness"]["looks_launch_bound"] is None
+    said = refused(import_cost, [timings], trace, **ROOT, out=out, plain_s=0.01)
+    assert f"{out} is there already; name another file, or delete it" in said
+    again = value_of(import_cost([timings], trace, **ROOT, out=other, draft_s=0.004, plain_s=0.01))
+    assert again["cost_id"] == read_cost_file(other).cost_id != file.cost_id
+
+
+def test_the_published_prices_are_shown_with_their_warning(tmp_path: Path) -> None:
+    named: dict[str, Any] = {
+        "machine": "NVIDIA A800",
+        "dtype": "bfloat16",
+        "draft_s": 0.0065,
+        "out": tmp_path / "a800.json",
+    }
+    import_cost(["caddtree-a800-qwen3-8b"], **ROOT, **named)
+    shown = simlab.inspect(str(tmp_path / "a800.json")).text()
+    assert "WARNING    looks launch-bound: with 1,000 tokens before it, a pass of 512 takes only 1.81 times" in shown
+    assert "github.com/ZhangShuai1230/CaDDTree" in shown
+
+
+def test_tables_of_engines_price_a_replay(table: Path, tmp_path: Path) -> None:
+    out, of_vllm = tmp_path / "cost.json", tmp_path / "vllm.json"
+    value = value_of(import_cost([table], batch=4, plain_s=0.01, out=out))
+    assert any("Steps of 4 to 7 tokens were not timed" in one for one in value["checks"])
+    assert any("within the seconds of verify" in one for one in value["notes"])
+    rows = value_of(simlab.replay(None, ["chain"], batch=4, cost=out))["rows"]
+    assert all(row["tokens_per_s"] > 0 for row in rows if row["name"] == "chain")
+    table.write_text(json.dumps(CURVES))
+    said = import_cost([table], batch=8, out=of_vllm).text()
+    assert "draft takes 0.002 s everywhere" in said
+    assert "Probes of 1 tokens cannot occur" in said
+
+
+@pytest.mark.parametrize(
+    ("file", "named", "said"),
+    [
+        ("timings", {}, "--counts"),
+        ("timings", {**ROOT, "out": None}, "--out"),
+        ("none.csv", ROOT, "come with simlab"),
+        ("timings", {**ROOT, "plain_s": 0.0}, "above 0"),
+        ("timings", {**ROOT, "batch": 2}, "no timings of 2 texts"),
+        ("timings", {**ROOT, "draft_set": "b"}, "no draft set 'b'"),
+        ("table", {"counts": "drafted-only"}, "--counts is for CSV"),
+        ("table", {"format": "vllm-bench"}, "it looks like sglang-sps"),
+        ("table", {"format": "timings", **ROOT}, "is not a list of objects"),
+        ("table", {"draft_s": 0.1}, "leave out --draft-s"),
+        ("table", {"batch": 300}, "have at least one each"),
+    ],
+)
+def test_what_does_not_fit_is_one_sentence(
+    file: str, named: dict[str, object], said: str, timings: Path, table: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "made.json"
+    path = {"timings": timings, "table": table}.get(file, Path(file))
+    assert said in refused(import_cost, [path], **{"out": out, **named})
+    assert not out.exists()
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Path:
+    """Latencies of four texts at a time, at one context."""
+    file, path = filled(), tmp_path / "measured.json"
+    samples = {cell: seconds for cell, seconds in file.samples.items() if cell[2] == 64}
+    write_cost_file(path, replace(file, batch=4, contexts=(64,), samples=samples))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("file_format", "stages"), [("sglang-sps", GRID_STAGES), ("vllm-curves", ("verify",))], ids=["sglang", "vllm"]
+)
+def test_what_is_exported_is_imported(
+    measured: Path, tmp_path: Path, file_format: str, stages: tuple[str, ...]
+) -> None:
+    """At every number of drafted tokens that was timed; between them the engines round, and cost files do not."""
+    table, again = tmp_path / "table.json", tmp_path / "again.json"
+    made = export(file_format, cost=[measured])
+    assert any("context of 64 tokens" in note for note in made.notes)
+    table.write_text(made.text)
+    import_cost([table], batch=4, out=again)
+    before, after = (cost_table_of(read_cost_file(path)) for path in (measured, again))
+    for number in EMPTY.node_counts:
+        wanted = sum(float(before.curve(stage, 64)[number]) for stage in stages)
+        assert float(after.curve("verify", 64)[number]) == pytest.approx(wanted)
+    if file_format == "vllm-curves":
+        assert after.seconds["draft"].max() == pytest.approx(float(before.curve("draft", 64)[7]))
+
+
+def test_batch_sizes_share_a_table(measured: Path, cost: Path) -> None:
+    value = json.loads(export("sglang-sps", cost=[measured, cost]).text)
+    assert value["sample_batch_tokens"] == [1, 2, 4, 8, 9, 36, 65, 260]
+    assert [size for size, _ in json.loads(export("vllm-curves", cost=[measured, cost]).text)["draft_curve"]] == [1, 4]
+    assert "two cost files" in refused(export, "vllm-curves", cost=[measured, cost, cost])
+    assert "--limit" in refused(export, "sglang-sps", cost=[cost], limit=3)
+    assert "needs --cost FILE" in refused(export, "sglang-sps")
+
+
+def test_temperatures_are_in_sglangs_form() -> None:
+    value = json.loads(export("sglang-sts").text)
+    assert set(value) == {"temperatures", "dataset", "num_samples"}
+    assert all(one > 0 for one in value["temperatures"])
+    assert value["num_samples"] > 1000

@@ -1,0 +1,278 @@
+"""A replay's table: its rows against sums by hand, whose prices it takes, and what it refuses."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_up_costs import EMPTY, filled
+from planted_traces import tokens_per_s
+from study_results import refused, rows_of, value_of
+
+import simlab
+from simlab.analysis.table.summaries import STAGE_COLUMNS
+from simlab.policies.parsing.parse import parse_policies
+from simlab.sequence_replay import rounds
+from simlab.studies.fit_tables import fit_ranks
+from simlab.studies.replay.replay import ReplayTable, replay
+from simlab.traces.artefacts import cost as cost_file
+from simlab.traces.artefacts.cost import write_cost_file
+from simlab.traces.format.manifest_entries import ModelInfo
+from simlab.traces.reader import open_trace
+from simlab.traces.results.files import read_results
+
+TREES = ("ddtree:budget=8/16",)
+DRAWN = ("autoregressive", "chain", "ddtree:budget=8", "ddtree:budget=16")
+
+
+@pytest.fixture
+def shipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A folder whose cost files are those that come with simlab; empty at first."""
+    folder = tmp_path / "shipped"
+    monkeypatch.setattr(cost_file, "PACKAGED", folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("policies", "labels"),
+    [
+        ((), ["autoregressive", "chain", "ddtree:budget=16", "ddtree:budget=64", "hindsight:budget=64"]),
+        (("hindsight",), ["autoregressive", "chain", "hindsight:budget=7"]),
+        (
+            (*TREES, "chain", "hindsight"),
+            ["autoregressive", "ddtree:budget=8", "ddtree:budget=16", "chain", "hindsight:budget=16"],
+        ),
+    ],
+)
+def test_the_reference_rows_are_always_there(trace: Path, policies: tuple[str, ...], labels: list[str]) -> None:
+    assert list(rows_of(replay(trace, policies))) == labels
+
+
+@pytest.mark.parametrize("limit", [None, 3])
+def test_rows_are_sums_of_rounds(trace: Path, cost: Path, limit: int | None) -> None:
+    """Counted in plain Python, and priced one round after another; a limit keeps the turns of a prompt together."""
+    opened, rows = open_trace(trace), rows_of(replay(trace, TREES, cost=cost, limit=limit))
+    names = list(dict.fromkeys((one.prompt.dataset, one.prompt.prompt_id) for one in opened.sequences()))[:limit]
+    texts = [one for one in opened.recorded("synthetic") if (one.prompt.dataset, one.prompt.prompt_id) in names]
+    for label in DRAWN:
+        row, typed = rows[label], "ar" if label == "autoregressive" else label
+        found = [list(rounds(parse_policies([typed])[0].policy, one)) for one in texts]
+        every = [one for of_text in found for one in of_text]
+        assert (row["prompts"], row["sequences"], row["rounds"]) == (len(names), len(texts), len(every))
+        for name in ("drafted", "accepted", "committed"):
+            assert row[name] == sum(getattr(one, f"num_{name}") for one in every)
+        assert row["verified"] == row["drafted"] + row["rounds"]
+        assert row["clipped"] == sum(one.clipped for one in every)
+        assert row["acceptance_length"] == pytest.approx(row["committed"] / len(every))
+        means = [sum(one.num_committed for one in of_text) / len(of_text) for of_text in found if of_text]
+        assert row["acceptance_length_macro"] == pytest.approx(sum(means) / len(means))
+        assert row["tokens_per_s"] == pytest.approx(tokens_per_s(opened, typed, filled(), set(names)))
+        assert row["speedup"] == pytest.approx(row["tokens_per_s"] / rows["autoregressive"]["tokens_per_s"])
+        assert row["tokens_per_s"] == pytest.approx(row["committed"] / sum(row[name] for name in STAGE_COLUMNS))
+        assert row["speedup_ci_low"] <= row["speedup"] <= row["speedup_ci_high"]
+        assert row["acceptance_length_ci_low"] <= row["acceptance_length"] <= row["acceptance_length_ci_high"]
+        assert row["speedup_price_low"] is row["speedup_price_high"] is None, "each cell was visited once"
+
+
+def test_prices_change_seconds_alone(trace: Path, cost: Path) -> None:
+    priced, unpriced = rows_of(replay(trace, TREES, cost=cost)), rows_of(replay(trace, TREES))
+    assert list(priced) == [*unpriced, "hindsight:best<=16"]
+    seconds = {"tokens_per_s", "speedup", "speedup_ci_low", "speedup_ci_high", *STAGE_COLUMNS}
+    for label, row in unpriced.items():
+        assert {key for key in row if row[key] != priced[label][key]} == seconds
+        assert all(row[name] is None for name in seconds)
+        assert all(value is None or isinstance(value, str | int | float) for value in row.values())
+        assert row["committed"] == unpriced["autoregressive"]["committed"]
+        assert row["rounds"] >= unpriced["hindsight:budget=16"]["rounds"]
+    plain = priced["autoregressive"]
+    assert [plain[name] for name in ("draft_s", "select_s", "commit_s", "nodes_per_round")] == [0.0] * 4
+    assert json.loads(priced["ddtree:budget=8"]["settings"]) == {"budget": 8}
+
+
+@pytest.mark.parametrize("by", ["dataset", "context", "turn"])
+def test_slices_add_up_to_the_whole(trace: Path, cost: Path, by: str) -> None:
+    whole = rows_of(replay(trace, TREES, cost=cost))
+    slices = value_of(replay(trace, TREES, cost=cost, by=by))["rows"]
+    for label, row in whole.items():
+        parts = [part for part in slices if part["policy"] == label]
+        assert len({part["slice"] for part in parts}) == len(parts) > 1
+        for name in ("sequences", "rounds", "drafted", "verified", "accepted", "committed", "clipped"):
+            assert sum(part[name] for part in parts) == row[name]
+        for name in STAGE_COLUMNS:
+            assert sum(part[name] for part in parts) == pytest.approx(row[name])
+
+
+def test_the_table_names_what_was_replayed_and_the_file_holds_it(trace: Path, tmp_path: Path) -> None:
+    out = tmp_path / "results.parquet"
+    table = replay(trace, TREES, by="dataset", out=out)
+    for part in (str(trace), "9 prompts, 12 sequences", "dataset math", "all: 9 prompts", "bonus token"):
+        assert part in table.text()
+    assert "latency  none" in table.text()
+    assert (
+        "No speeds: simlab ships no latency profile for these models and this block; measure one with" in table.text()
+    )
+    kept = read_results(out)
+    assert (kept.height, set(kept["kind"])) == (12 * 5, {"predicted"})
+    of_file = {row["policy"]: row for row in value_of(simlab.inspect(str(out)))["rows"]}
+    fresh = rows_of(replay(trace, TREES))
+    assert [row["acceptance_length"] for row in of_file.values()] == [
+        fresh[label]["acceptance_length"] for label in of_file
+    ]
+
+
+def test_the_prices_are_named_and_kept_with_the_rows(trace: Path, cost: Path, tmp_path: Path) -> None:
+    out = tmp_path / "results.parquet"
+    text = replay(trace, TREES, cost=cost, out=out).text()
+    cost_id = filled().cost_id
+    assert f"latency  Made-up CPU, 2 threads, float32, eager, torch 2.0.0 (cost {cost_id})\n" in text
+    assert "tokens/s  speedup" in text
+    assert "No speeds" not in text
+    assert max(map(len, text[text.index("policy") :].splitlines())) <= 120
+    rows = read_results(out)
+    assert set(rows["cost_id"]) == {cost_id}
+    assert rows.select(STAGE_COLUMNS).null_count().row(0) == (0, 0, 0, 0, 0)
+    shown = simlab.inspect(str(out)).text()
+    assert f"predicted with the latency profile {cost_id}" in shown
+    assert next(line for line in text.splitlines() if "budget=8" in line) in shown
+    warm = tmp_path / "warm.json"
+    write_cost_file(warm, replace(filled(), temperature=0.7))
+    assert "torch 2.0.0, temperature 0.7 (cost" in replay(trace, TREES, cost=warm).text()
+
+
+def test_a_policy_that_knows_the_answers_is_marked(trace: Path, tmp_path: Path) -> None:
+    """Its table was fitted on the trace that is replayed."""
+    fit_ranks(trace, out=tmp_path / "ranks.json")
+    label = f"sequoia:budget=8,table={json.dumps(str(tmp_path / 'ranks.json'))}"
+    table = replay(trace, [label, *TREES])
+    assert f"IN SAMPLE: {label}.\n" in table.text()
+    assert [label for label, row in rows_of(table).items() if row["in_sample"]] == [label]
+    assert "IN SAMPLE" not in replay(trace, TREES).text()
+
+
+def cost_ids(table: ReplayTable) -> list[str | None]:
+    """The latency profile of each machine; None: there is none."""
+    return [one.cost_id for one in table.prices]
+
+
+def test_shipped_prices_are_taken_where_none_are_given(trace: Path, cost: Path, shipped: Path) -> None:
+    write_cost_file(shipped / "a.json", replace(filled(), block_size=4))
+    assert cost_ids(replay(trace, TREES)) == [None], "these are of other models"
+    faster = filled(replace(EMPTY, device="Another CPU"))
+    write_cost_file(shipped / "b.json", faster)
+    assert cost_ids(replay(trace, TREES)) == [faster.cost_id]
+    assert cost_ids(replay(trace, TREES, cost=cost)) == [filled().cost_id]
+    assert "latency  Another CPU, 2 threads" in replay(trace, TREES).text()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"contexts": (16, 40)}, "reaches 40 tokens of context and 64 drafted tokens; this needs "),
+        ({"node_counts": (0, 15)}, "and 15 drafted tokens; this needs "),
+    ],
+)
+def test_shipped_prices_that_end_too_early_are_left_out(
+    trace: Path, shipped: Path, change: dict[str, Any], said: str
+) -> None:
+    write_cost_file(shipped / "a.json", filled(replace(EMPTY, **change)))
+    table = replay(trace, TREES)
+    assert cost_ids(table) == [None]
+    assert "latency  none\n" in table.text()
+    assert said in table.text()
+    assert "tokens/s" not in table.text()
+
+
+def test_the_longest_round_decides_whether_prices_reach(trace: Path, shipped: Path) -> None:
+    longest = max(len(one.prompt.token_ids) + len(one.text) - 2 for one in open_trace(trace).sequences())
+    just = filled(replace(EMPTY, contexts=(16, longest), node_counts=(0, 16)))
+    write_cost_file(shipped / "a.json", just)
+    assert cost_ids(replay(trace, TREES)) == [just.cost_id]
+    write_cost_file(shipped / "a.json", filled(replace(just, contexts=(16, longest - 1), samples={})))
+    assert cost_ids(replay(trace, TREES)) == [None]
+
+
+OTHER = ModelInfo("other-model", "", "sha256:123456789abcdef")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"target": OTHER}, ("other-model (12345678) with the drafter synthetic", "is of synthetic (syntheti)")),
+        ({"drafter": OTHER}, ("the drafter other-model (12345678), block 8", "drafter synthetic (syntheti)")),
+        ({"block_size": 4}, ("block 4; the trace is of", "block 8. Give a cost file of the trace's models")),
+        ({"samples": {}}, ("is not finished: 51 of its 51 cells", "simlab profile --out", "--resume`")),
+        ({"contexts": (8, 30)}, ("tokens before its root", "up to 30", "simlab profile --contexts")),
+        ({"node_counts": (0, 15)}, ("drafts 16 tokens", "up to 15", "simlab profile --node-counts")),
+    ],
+)
+def test_prices_that_do_not_fit_are_refused_in_a_sentence(
+    trace: Path, tmp_path: Path, change: dict[str, Any], said: tuple[str, ...]
+) -> None:
+    path = tmp_path / "cost.json"
+    write_cost_file(path, replace(EMPTY, **change) if "samples" in change else filled(replace(EMPTY, **change)))
+    sentence = refused(replay, trace, TREES, cost=path)
+    assert all(part in sentence for part in said)
+
+
+def test_a_file_that_is_no_cost_file_is_refused(trace: Path, tmp_path: Path) -> None:
+    newer = tmp_path / "newer.json"
+    newer.write_text('{"format": "simlab-cost", "format_version": 99}', encoding="utf-8")
+    for path, said in (
+        (tmp_path / "gone.json", "there is none"),
+        (trace / "manifest.json", "is no cost file"),
+        (trace / "sequences.parquet", "is no cost file"),
+        (tmp_path, "could not be read"),
+        (newer, "format version 99"),
+    ):
+        assert said in refused(replay, trace, cost=path)
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ({"policies": ["ddtree:budget=65"]}, "--exact-budget 128"),
+        ({"policies": ["ddtree:width=1"]}, "its settings are budget"),
+        ({"draft_set": "other"}, "no draft set 'other'"),
+        ({"resume": True}, "--resume goes on with a result file; name it with --out FILE"),
+        ({"out": "x.parquet", "rounds": "./x.parquet"}, "--out and --rounds both name x.parquet; give two files"),
+    ],
+)
+def test_what_does_not_go_together_is_one_sentence(trace: Path, named: dict[str, object], said: str) -> None:
+    assert said in refused(replay, trace, **named)
+
+
+def test_a_replay_runs_without_torch(trace: Path) -> None:
+    code = (
+        "import sys\n"
+        "class Absent:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in ('torch', 'transformers', 'safetensors'):\n"
+        "            raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Absent())\n"
+        "from simlab.cli.main import main\n"
+        f"sys.exit(main(['replay', '--trace', {str(trace)!r}, '-p', 'ddtree:budget=8']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "hindsight:budget=8" in done.stdout
+
+
+def test_a_policy_of_ones_own_is_replayed(trace: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(
+        "from dataclasses import dataclass\n"
+        "from simlab import Draft, DraftTree, Needs, Stateless\n"
+        "@dataclass(frozen=True, slots=True)\n"
+        "class First(Stateless):\n"
+        "    @property\n"
+        "    def needs(self):\n        return Needs(top_k=1)\n"
+        "    @property\n"
+        "    def budget(self):\n        return 1\n"
+        "    def select(self, draft, state=None):\n"
+        "        return DraftTree.chain(draft.root_token, draft.drafted().top_tokens(1))\n",
+        encoding="utf-8",
+    )
+    rows = rows_of(replay(trace, [f"{mine}:First", "chain:length=1"]))
+    assert rows[f"{mine}:First"]["rounds"] == rows["chain:length=1"]["rounds"]
