@@ -24,12 +24,12 @@ from simlab.real_runner.confirm.log import ConfirmLog, Difference, FinishedRun, 
 from simlab.real_runner.confirm.record_comparison import compare_with_record
 from simlab.real_runner.confirm.setup import ConfirmSetup
 from simlab.real_runner.confirm.stop import StopMonitor, StopRule, TimeIsUpError
-from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation, decoded_of
 from simlab.real_runner.decoding.decode import check_runs, no_check
 from simlab.real_runner.decoding.decoded import DecodedText, RunningText
 from simlab.real_runner.decoding.drafting import check_passes
 from simlab.real_runner.decoding.own_rows import ReplayMismatch, first_unequal, own_sequence
 from simlab.real_runner.decoding.plain import Clock, clock_of
+from simlab.real_runner.decoding.speculation import Speculation
 from simlab.real_runner.models import Models
 from simlab.recorded import RecordedSequence
 from simlab.sampling.choice import Sampling
@@ -120,7 +120,7 @@ def serve_group(
     for prompt in prompts:
         check_runs(models, policy, prompt, max_new_tokens)
     longest = max(len(prompt.token_ids) for prompt in prompts)
-    served = BatchedSpeculation(models, policy, sampling, max_new_tokens, clock, batch, longest)
+    served = Speculation(models, policy, sampling, max_new_tokens, clock, batch, longest)
     queue, ended, rounds = with_filler_requests(len(prompts)), dict[int, RunningText](), list[BatchRound]()
     while not set(range(len(prompts))) <= ended.keys():
         check()
@@ -132,7 +132,7 @@ def serve_group(
             rounds.append(BatchRound(numbers, served.round()[0].seconds))
         ended |= {one.number: one for one in served.take_ended()}
     came = ended | {one.number: one for one in served.running}
-    decoded = [decoded_of(models, policy, came[number]) for number in sorted(came)]
+    decoded = [came[number].decoded() for number in sorted(came)]
     return ServedGroup(batch, tuple(decoded[: len(prompts)]), tuple(decoded[len(prompts) :]), tuple(rounds))
 
 

@@ -18,8 +18,8 @@ from simlab.real_runner.confirm.audit import audit as confirm_audit
 from simlab.real_runner.confirm.batch import ServedGroup, serve_group
 from simlab.real_runner.confirm.log import LOG
 from simlab.real_runner.confirm.options import ConfirmOptions
-from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
 from simlab.real_runner.decoding.decoded import DecodedText
+from simlab.real_runner.decoding.speculation import Speculation
 from simlab.real_runner.models import Models
 from simlab.sampling.choice import Sampling
 from simlab.studies.confirm.confirmation import Confirmation
@@ -133,7 +133,7 @@ def test_exchanged_seconds_fail(made: Made, tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_batch_that_is_not_kept_full_fails(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BatchedSpeculation, "has_place", property(lambda self: not self.running))
+    monkeypatch.setattr(Speculation, "has_place", property(lambda self: not self.running))
     done = confirmed(made, ConfirmOptions(tmp_path / "out", batch=2, limit=2), ASKED)
     assert done.has_failed
     assert "texts beside it" in done.verdict or "rounds of the batch" in done.verdict
