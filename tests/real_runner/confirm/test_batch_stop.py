@@ -13,7 +13,7 @@ from simlab.cost import StageSeconds
 from simlab.draft import Prompt
 from simlab.errors import TraceError
 from simlab.policy import AnyPolicy
-from simlab.real_runner.confirm import batch as confirm_batch
+from simlab.real_runner.confirm import confirm
 from simlab.real_runner.confirm.audit import audit as confirm_audit
 from simlab.real_runner.confirm.batch import ServedGroup, serve_group
 from simlab.real_runner.confirm.log import LOG
@@ -39,7 +39,7 @@ class Watch:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int | None = None) -> None:
         self.asked: list[tuple[str, tuple[str, ...], int]] = []
         self._most = most
-        monkeypatch.setattr(confirm_batch, "serve_group", self)
+        monkeypatch.setattr(confirm, "serve_group", self)
 
     def __call__(
         self, models: Models, policy: AnyPolicy, prompts: Sequence[Prompt], sampling: Sampling, most: int, batch: int,
@@ -80,7 +80,7 @@ def test_a_killed_run_goes_on_after_its_last_whole_group(
     assert done.ran.prompt_runs == 10
     assert "3 groups, 6 runs of a group" in done.text()
     monkeypatch.setattr(confirm_audit, "audit_text", None)
-    monkeypatch.setattr(confirm_batch, "serve_group", None)
+    monkeypatch.setattr(confirm, "serve_group", None)
     assert confirmed(made, replace(options, resume=True), ASKED).to_json() == done.to_json()
 
 
@@ -101,7 +101,7 @@ def spoilt(monkeypatch: pytest.MonkeyPatch, policy: str, change: Callable[[Serve
         found = serve_group(*arguments)
         return change(found) if repr(arguments[1]).startswith(policy) else found
 
-    monkeypatch.setattr(confirm_batch, "serve_group", faulty)
+    monkeypatch.setattr(confirm, "serve_group", faulty)
 
 
 def exchanged_seconds(served: ServedGroup) -> ServedGroup:
