@@ -91,16 +91,11 @@ def _plainly(
     models: Models, prompt: Prompt, sampling: Sampling, max_new_tokens: int, clock: Clock, check: Callable[[], None]
 ) -> DecodedText:
     running = plain_decoding(models, prompt, sampling, max_new_tokens, clock)
-    seconds = []
-    while not running.ended:
+    text, seconds = running.text, list[float]()
+    while not text.ended:
         check()
         seconds.append(running.step())
-    text = running.text
-    rounds = tuple(
-        DecodedRound(
-            Round(t, DraftTree.root_only(int(text[t])), (), 1, clipped=False), None, StageSeconds(verify_s=step_s)
-        )
-        for t, step_s in enumerate(seconds)
-    )
-    stop_reason = "stop" if int(text[-1]) in models.target.stop_token_ids else "length"
-    return DecodedText(prompt, text, stop_reason, rounds)
+    for t, (root, step_s) in enumerate(zip(text.text.tolist(), seconds, strict=False)):
+        ran = Round(t, DraftTree.root_only(root), (), 1, clipped=False)
+        text.rounds.append(DecodedRound(ran, None, StageSeconds(verify_s=step_s)))
+    return text.decoded()

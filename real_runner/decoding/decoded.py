@@ -13,7 +13,7 @@ from simlab.channels import Channel
 from simlab.cost import StageSeconds
 from simlab.draft import Marginals, Prompt
 from simlab.real_runner.targets.model import Target
-from simlab.sampling.choice import Sampling, choose
+from simlab.sampling.choice import Sampling, choose, sequence_key
 from simlab.sequence_replay import Round, totals_of
 from simlab.totals import Totals
 
@@ -133,6 +133,11 @@ class RunningText:
         """Whether the last token is a stop token or the last allowed one."""
         return self.root in self.stop_token_ids or self.num_left == 0
 
+    def rewind(self, context_length: int, root_token: int) -> None:
+        """Go back to the first ``context_length`` tokens, below another root."""
+        self.tokens[context_length] = root_token
+        self.length = context_length + 1
+
     def append(self, tokens: Sequence[int]) -> None:
         """Add the tokens that a round committed."""
         self.tokens[self.length : self.length + len(tokens)] = tokens
@@ -142,6 +147,15 @@ class RunningText:
         """The text as far as it came."""
         stop_reason = "stop" if self.root in self.stop_token_ids else "length"
         return DecodedText(self.prompt, self.text, stop_reason, tuple(self.rounds))
+
+
+def begun_text(
+    target: Target, prompt: Prompt, sampling: Sampling, max_new_tokens: int, state: object = None, number: int = 0
+) -> RunningText:
+    """A text of which only the prompt is there, with room for so many new tokens; the rest as in `RunningText`."""
+    tokens = np.concatenate([prompt.token_ids, np.zeros(max_new_tokens, np.int32)])
+    key = sequence_key(sampling, prompt)
+    return RunningText(number, prompt, key, target.stop_token_ids, tokens, len(prompt.token_ids), state)
 
 
 def stage_seconds(times: Sequence[float]) -> StageSeconds:

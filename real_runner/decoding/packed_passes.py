@@ -17,13 +17,7 @@ from simlab.real_runner.decoding.tree_pass import Walked, walk
 from simlab.real_runner.drafters.dense import block_logits
 from simlab.real_runner.drafters.dflash import DrafterContext
 from simlab.real_runner.drafters.ranked import CandidatesRead, first_marginals
-from simlab.real_runner.execution.batched_buffers import (
-    BatchedCache,
-    SequenceRows,
-    packed_states,
-    prompt_pass,
-    trees_pass,
-)
+from simlab.real_runner.execution.batched_buffers import BatchedCache, SequenceRows, trees_pass
 from simlab.real_runner.models import Models
 from simlab.real_runner.targets.model import features_of, tapped
 from simlab.sampling.choice import Sampling
@@ -133,8 +127,9 @@ class PackedPasses:
 
     def add(self, row: int, text: RunningText) -> None:
         target = self._models.target
-        packed, positions = prompt_pass(row, text.length, target.device)
-        states, features = self._pass(text.prompt_ids.to(positions.device), positions, packed)
+        packed = packed_pass([PackedPart(row, 0, 0, text.length, None)], target.device)
+        positions = torch.arange(text.length, device=target.device)[None]
+        states, features = self._pass(text.prompt_ids, positions, packed)
         if self._drafter is not None:
             self._drafter.read(row, features)
         logits = target.logits(states[0, -1:])
@@ -187,6 +182,8 @@ class PackedPasses:
         """States ``[1, N, H]`` of the target, and tapped ones ``[N, taps x H]``, of no layer without a drafter."""
         target = self._models.target
         layer_ids = () if self._drafter is None else self._models.drafter.config.target_layer_ids
+        self._cache.packed = packed
         with tapped(target, layer_ids) as taken:
-            states = packed_states(target, ids, positions, self._cache, packed)
+            states = target.states(ids, self._cache, None, positions, packed)
+        self._cache.rows.extend(packed)
         return states, features_of(taken, layer_ids)[0] if layer_ids else states[0, :, :0]

@@ -15,7 +15,6 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-import numpy as np
 import torch
 
 from simlab.cost import StageSeconds
@@ -24,13 +23,13 @@ from simlab.errors import PolicyError
 from simlab.policies.composition import select_together, shared_composition
 from simlab.policy import AnyPolicy, Outcome, is_plain_decoding, modelled_s
 from simlab.real_runner.decoding.captured_passes import CapturedPasses
-from simlab.real_runner.decoding.decoded import DecodedRound, RunningText
+from simlab.real_runner.decoding.decoded import DecodedRound, RunningText, begun_text
 from simlab.real_runner.decoding.eager_passes import EagerPasses
 from simlab.real_runner.decoding.packed_passes import PackedPasses
 from simlab.real_runner.decoding.plain import Clock
 from simlab.real_runner.decoding.tree_pass import Walked
 from simlab.real_runner.models import Models
-from simlab.sampling.choice import Sampling, sequence_key
+from simlab.sampling.choice import Sampling
 from simlab.sequence_replay import Round, check_tree
 from simlab.tree import DraftTree
 
@@ -125,18 +124,8 @@ class Speculation:
         """Read a prompt and choose token 0; a text that this ends stays until `take_ended`."""
         if not self.has_place:
             raise ValueError(f"{self._batch} texts are running already")
-        start = len(prompt.token_ids)
-        tokens = np.zeros(start + self._max_new_tokens, np.int32)
-        tokens[:start] = prompt.token_ids
-        text = RunningText(
-            number=self._num_came,
-            prompt=prompt,
-            key=sequence_key(self._sampling, prompt),
-            stop_token_ids=self._models.target.stop_token_ids,
-            tokens=tokens,
-            length=start,
-            state=self._policy.start(prompt),
-        )
+        target, state = self._models.target, self._policy.start(prompt)
+        text = begun_text(target, prompt, self._sampling, self._max_new_tokens, state, self._num_came)
         self._passes.add(len(self.running), text)
         self._num_came += 1
         self.running.append(text)
@@ -187,8 +176,8 @@ class Speculation:
     def rewind(self, context_length: int, root_token: int) -> None:
         """Take every text back to its first ``context_length`` tokens, below another root: to time rounds again."""
         for row, text in enumerate(self.running):
-            text.tokens[context_length] = root_token
-            text.length, text.state = context_length + 1, self._policy.start(text.prompt)
+            text.rewind(context_length, root_token)
+            text.state = self._policy.start(text.prompt)
             self._passes.rewind(row, text)
 
     def _select(self, drafts: Sequence[Draft]) -> list[DraftTree]:

@@ -148,7 +148,7 @@ class PlainStepTimer:
         self._step: Callable[[], float]
         if batch == 1:
             alone = plain_decoding(_endless(models), _prompt(token_ids, longest), sampling, most_steps + 1, clock)
-            self._first_token, self._rewind, self._step = int(alone.text[0]), alone.rewind, alone.step
+            self._first_token, self._rewind, self._step = alone.text.root, alone.rewind, alone.step
         else:
             some = _begun(models, Autoregressive(), token_ids, longest, most_steps + 1, sampling, clock, batch)
             self._first_token, self._rewind = some.running[0].root, some.rewind

@@ -18,7 +18,7 @@ from simlab.policies.named.ddtree import DDTree
 from simlab.policy import AnyPolicy
 from simlab.real_runner.attention.grouped import additive_mask
 from simlab.real_runner.confirm.record_comparison import compare_rows
-from simlab.real_runner.decoding import decoded, eager_passes, plain, tree_pass
+from simlab.real_runner.decoding import decoded, eager_passes, tree_pass
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import Choose, RunningText
 from simlab.real_runner.decoding.eager_passes import EagerPasses
@@ -272,5 +272,5 @@ def test_plain_decoding_is_held_against_batches_too(monkeypatch: pytest.MonkeyPa
         random_trees.plain_text(case.models.target, case.prompt, case.sampling, case.max_new_tokens) for case in CASES
     ]
     assert plain_texts() == expected
-    monkeypatch.setattr(plain, "sequence_key", lambda sampling, prompt: 1)
+    monkeypatch.setattr(decoded, "sequence_key", lambda sampling, prompt: 1)
     assert plain_texts() != expected
