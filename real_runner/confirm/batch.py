@@ -56,7 +56,7 @@ class ServedGroup:
         texts: those of the group, in the order in which they came.
         company: those that came after them, once more from the first, so that the batch stayed full; the last of them
             were left where they were when the group ended.
-        rounds: of the batch.
+        rounds: of the batch; not kept where one text runs at a time.
     """
 
     batch: int

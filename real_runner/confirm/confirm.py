@@ -65,7 +65,8 @@ def measure(setup: ConfirmSetup, log: ConfirmLog, rule: StopRule = NEVER) -> Non
             records = _on_record(setup, [groups[number] for number in numbers])
             for number, on_record in zip(numbers, records, strict=True):
                 group = _measured(setup, repeat, number, groups[number], on_record, clock, bar)
-                _append(setup, log, group)
+                kind, entry = (GROUP, group) if setup.options.batch > 1 else (SEQUENCE, group.sequences[0])
+                log.append(kind, entry.to_json())
                 for sequence in group.sequences:
                     ending.add(sequence)
                 if ending.is_reached:
@@ -75,13 +76,6 @@ def measure(setup: ConfirmSetup, log: ConfirmLog, rule: StopRule = NEVER) -> Non
 def _groups(setup: ConfirmSetup) -> Sequence[TextGroup]:
     """What is measured at a time: a text, or a group of several."""
     return setup.groups if setup.options.batch > 1 else [(record,) for record in setup.records]
-
-
-def _append(setup: ConfirmSetup, log: ConfirmLog, group: FinishedGroup) -> None:
-    if setup.options.batch > 1:
-        log.append(GROUP, group.to_json())
-    else:
-        log.append(SEQUENCE, group.sequences[0].to_json())
 
 
 def finished(log: ConfirmLog) -> list[FinishedSequence]:

@@ -17,7 +17,7 @@ from simlab.policy import TARGET_LAW, AnyPolicy, branches_asked, num_masked, rou
 from simlab.real_runner.attention.batch_invariant import FixedPass, fixed_shape
 from simlab.real_runner.attention.packed import PackedPass
 from simlab.real_runner.decoding.decoded import RunningText, chooser, stage_seconds
-from simlab.real_runner.decoding.drafting import Drafting, is_drafting
+from simlab.real_runner.decoding.drafting import Drafting
 from simlab.real_runner.decoding.plain import Clock
 from simlab.real_runner.decoding.tree_pass import TreeMask, Walked, pass_of, walk
 from simlab.real_runner.drafters.dense import BlockStates
@@ -48,16 +48,17 @@ class EagerPasses:
         target, policy, rows = self._models.target, self._policy, self._models.fixed_rows
         start, room = text.length, len(text.tokens)
         self._shape = fixed_shape(rows, start, room - start) if rows else None
-        self._drafter = Drafting(self._models, policy, room) if is_drafting(policy) else None
-        self._num_masks = 0 if self._masks is None else self._models.drafter.config.depth
+        self._drafting = Drafting(self._models, policy, room)
+        masks = self._drafting.masks
+        self._num_masks = 0 if masks is None else self._models.drafter.config.depth
         most = rows or policy.budget + (policy.budget + 1) * self._num_masks
         self._cache = BufferCache(target, room + most if rows or policy.budget < 1 << 15 else 0)
         self._mask = TreeMask(target)
         states, features = self._pass(text.prompt_ids)
-        if self._drafter is not None and features is not None:
-            self._drafter.read(features)
-        if self._masks is not None:
-            self._masks.take(self._behind_prompt(self._masks))
+        if features is not None:
+            self._drafting.read(features)
+        if masks is not None:
+            masks.take(self._behind_prompt(masks))
         logits = target.logits(states[:, -1])
         self._remember(states[0, -1], logits[0])
         text.append((chooser(target, logits, self._sampling, text.key)(0, start),))
@@ -70,13 +71,13 @@ class EagerPasses:
         times.append(times[-1] if self._before_root is None else self._clock())
         text.route = route_taken(self._policy, before, text.state)
         served = self._policy if text.route is None else routes_of(self._policy)[text.route]
-        if self._drafter is not None:
-            self._drafter.draft(committed, served.needs)
+        self._drafting.draft(committed, served.needs)
         times.append(self._clock())
-        draft = self._seen(before, text)
+        first = replace(before, marginals=self._drafting.marginals())
+        made = self._drafting.channels(branches_asked(self._policy, first, text.state))
         # A round without channels has no such stage.
         times.append(self._clock() if served.needs.scored else times[-1])
-        return [draft]
+        return [replace(first, channels={**first.channels, **made})]
 
     def verify(self, texts: Sequence[RunningText], trees: Sequence[DraftTree]) -> list[Walked]:
         (text,), (tree,) = texts, trees
@@ -92,27 +93,22 @@ class EagerPasses:
         (text,), ((path, _),) = texts, walks
         kept = torch.tensor((0, *path))
         self._cache.compact(text.position, kept)
-        if self._masks is not None:
+        if self._drafting.masks is not None:
             # The next root's draft is what the masks behind the last accepted node say, where it carries some.
             last = int(kept[-1])
-            self._masks.take(self._said[last] if last < len(self._said) else None)
-        if self._drafter is not None and self._features is not None:
-            self._drafter.read(self._features.index_select(1, kept.to(self._features.device)))
+            self._drafting.masks.take(self._said[last] if last < len(self._said) else None)
+        if self._features is not None:
+            self._drafting.read(self._features.index_select(1, kept.to(self._features.device)))
 
     def stage_seconds(self, times: Sequence[float]) -> StageSeconds:
         return stage_seconds(times)
 
     def rewind(self, row: int, text: RunningText) -> None:
         self._cache.shorten(text.position)
-        if self._drafter is not None:
-            self._drafter.rewind(text.position)
+        self._drafting.rewind(text.position)
 
     def drop(self, row: int, last: int) -> None:
         """Do nothing: the next text begins anew."""
-
-    @property
-    def _masks(self) -> LiveMasks | None:
-        return None if self._drafter is None else self._drafter.masks
 
     def _behind_prompt(self, masks: LiveMasks) -> BlockStates:
         """States of the masks behind the prompt, in a pass of their own: reading it is as without masks."""
@@ -131,7 +127,7 @@ class EagerPasses:
         fixed: FixedPass | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """States ``[1, L, H]`` of the target, and tapped ones ``[1, L, taps x H]`` where they are wanted."""
-        target, layer_ids = self._models.target, () if self._drafter is None else self._drafter.layer_ids
+        target, layer_ids = self._models.target, self._drafting.layer_ids
         with tapped(target, layer_ids) as taken:
             states = target.states(ids, self._cache, visible, positions, packed, fixed)
         return states, features_of(taken, layer_ids) if layer_ids else None
@@ -139,23 +135,12 @@ class EagerPasses:
     def _remember(self, state: Tensor, logits: Tensor) -> None:
         """Keep what is read of the token before the next root: its law ``[V]``, and its state ``[H]``."""
         self._law = TargetLaw(float(entropies_of(logits.log_softmax(-1)))) if self._reads_law else None
-        foresees = self._drafter is not None and self._drafter.foresees
-        self._before_root = (state, logits) if foresees else None
+        self._before_root = (state, logits) if self._drafting.foresees else None
 
     def _known(self, position: int) -> dict[str, Channel]:
         """What is known before anything is drafted."""
         law: dict[str, Channel] = {} if self._law is None else {TARGET: self._law}
-        if self._drafter is None or self._before_root is None:
-            return law
-        return law | self._drafter.foreseen(*self._before_root, position)
-
-    def _seen(self, before: Draft, text: RunningText) -> Draft:
-        """What the policy may know of the draft that was made."""
-        if self._drafter is None:
-            return before
-        first = replace(before, marginals=self._drafter.marginals())
-        made = self._drafter.channels(branches_asked(self._policy, first, text.state))
-        return replace(first, channels={**first.channels, **made})
+        return law if self._before_root is None else law | self._drafting.foreseen(*self._before_root, position)
 
     def _read_tree(self, tree: DraftTree, position: int) -> tuple[Tensor, Tensor | None]:
         target = self._models.target
@@ -171,7 +156,7 @@ class EagerPasses:
 
     def _read_with_masks(self, tree: DraftTree, text: RunningText) -> tuple[Tensor, Tensor | None]:
         """States of the nodes of a tree, and tapped ones; what its masks say is kept until one of them is the last."""
-        masks, k, self._said = self._masks, self._num_masks, []
+        masks, k, self._said = self._drafting.masks, self._num_masks, []
         num = 0 if masks is None else num_masked(self._policy, text.state, tree.num_nodes)
         if masks is None or num == 0:
             return self._read_tree(tree, text.position)
