@@ -99,11 +99,9 @@ class CapturedPasses:
         layer_ids = self._models.drafter.config.target_layer_ids if self._read is not None else ()
         with tapped(target, layer_ids) as taken:
             states = target.states(text.prompt_ids.to(target.device), cache)
-        rows = cache.rows.tensor
-        assert rows is not None
         features = features_of(taken, layer_ids) if self._read is not None else None
         context = None if features is None else self._models.block_drafter.context(features)
-        graphed.begin(rows[:, :, :, :start], context, len(text.tokens) + self._most_rows)
+        graphed.begin(cache, context, len(text.tokens) + self._most_rows)
         text.append((chooser(target, target.logits(states[:, -1]), self._sampling, text.key)(0, start),))
         if self._read is not None:
             graphed.draft_at(text.root, start, self._read, features)

@@ -110,9 +110,7 @@ class GraphPlainDecoding:
         start = self.text.length
         cache = BufferCache(target, start)
         states = target.states(self.text.prompt_ids, cache)
-        rows = cache.rows.tensor
-        assert rows is not None
-        graphed.begin(rows[:, :, :, :start], None, start + max_new_tokens)
+        graphed.begin(cache, None, start + max_new_tokens)
         self.text.append((chooser(target, target.logits(states[:, -1]), sampling, self.text.key)(0, start),))
         graphed.place(self.text.root, start, sampling.temperature > 0)
 
