@@ -226,6 +226,7 @@ class ConfirmSetup:
 
     def key(self) -> Json:
         """All that a resumed run must share with the one that it goes on with."""
+        digests = {name: self.manifest.channels[name].producer.digest for name in self.models.channels}
         return {
             "--trace": self.trace.text_id,
             "--target": self.manifest.target.digest,
@@ -237,15 +238,12 @@ class ConfirmSetup:
             "--limit": self.options.limit,
             "--repeats": self.options.repeats,
             **({} if self.options.batch == 1 else {"--batch": self.options.batch}),
-            **({"--channel": digests} if (digests := self._channel_digests()) else {}),
+            **({"--channel": digests} if digests else {}),
             **({"--batch-invariant": f"{self.models.fixed_rows} rows"} if self.options.batch_invariant else {}),
             "threads": torch.get_num_threads(),
             "versions": {"simlab": VERSION, **library_versions()},
             "policy ids": [one.policy_id for one in self.policies],
         }
-
-    def _channel_digests(self) -> dict[str, object]:
-        return {name: self.manifest.channels[name].producer.digest for name in self.models.channels}
 
     def price_difference(self, file: CostFile) -> str | None:
         """In what a cost file was measured otherwise than this run, in words that follow "measured with"; or None."""

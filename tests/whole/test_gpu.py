@@ -16,7 +16,7 @@ from simlab.real_runner.attention.tree_attention import plain_tree_attention, sp
 from simlab.real_runner.decoding.decode import decode  # noqa: E402
 from simlab.real_runner.decoding.own_rows import first_unequal  # noqa: E402
 from simlab.real_runner.decoding.plain import clock_of  # noqa: E402
-from simlab.real_runner.decoding.text_runners import GraphSpeculation  # noqa: E402
+from simlab.real_runner.decoding.speculation import Speculation  # noqa: E402
 from simlab.real_runner.execution.graph_models import GraphedModels  # noqa: E402
 from simlab.real_runner.models import load_models  # noqa: E402
 from simlab.real_runner.record.options import RecordOptions  # noqa: E402
@@ -160,10 +160,10 @@ def test_a_captured_round_waits_for_the_device_at_one_place_only(tmp_path: Path)
     target, drafter = make_pair(tmp_path)
     models = load_models(str(target), str(drafter), "float32", "cuda")
     models = replace(models, target=replace(models.target, stop_token_ids=()))
-    graphs = GraphedModels(models.target, models.block_drafter)
-    prompt = Prompt("p", "made-up", 0, 0, np.arange(5, 25, dtype=np.int32))
+    models = replace(models, graphs=GraphedModels(models.target, models.block_drafter))
     (policy,) = parse_policies(["ddtree:budget=8"])
-    running = GraphSpeculation(models, graphs, policy.policy, prompt, Sampling(0.0, 0, 1.0, 7), 64)
+    running = Speculation(models, policy.policy, Sampling(0.0, 0, 1.0, 7), 64, clock_of(models.target.device))
+    running.add(Prompt("p", "made-up", 0, 0, np.arange(5, 25, dtype=np.int32)))
     for _ in range(4):
         running.round()
     torch.cuda.set_sync_debug_mode("error")

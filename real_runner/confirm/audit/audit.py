@@ -398,7 +398,7 @@ def verdicts(setup: ConfirmSetup, log: ConfirmLog) -> dict[str, Verdict]:
     totals = {one.policy_id: Verdict("exact", bound=bound) for one in setup.policies}
     counted: set[tuple[str, int, str, str]] = set()
     for sequence in whole(setup.units, finished(log)):
-        plain = next(run for run in sequence.runs if run.policy_id == setup.plain_id)
+        plain = _plain(setup, sequence)
         for run in sequence.runs:
             once = (run.policy_id, sequence.index, run.text_digest, plain.text_digest)
             if once not in counted:

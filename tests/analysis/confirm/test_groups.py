@@ -21,7 +21,7 @@ from simlab.policies.named.joint_budget import JointBudget
 from simlab.policy import AnyPolicy
 from simlab.real_runner.confirm.batch import ServedGroup, first_unequal_of_each, serve_group
 from simlab.real_runner.confirm.groups import groups_of, of_groups, units_of
-from simlab.real_runner.decoding import batched_speculation
+from simlab.real_runner.decoding import speculation
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedRound
 from simlab.real_runner.execution import batched_buffers
@@ -136,7 +136,7 @@ def test_a_joint_budget_that_is_shared_out_otherwise_is_seen(monkeypatch: pytest
         rest = select_together(shared, drafts[1:]) if drafts[1:] else []
         return [DraftTree(first.tokens[:1], first.parents[:1]) if rest else first, *rest]
 
-    monkeypatch.setattr(batched_speculation, "select_together", otherwise)
+    monkeypatch.setattr(speculation, "select_together", otherwise)
     assert any("tree" in one or "root" in one for one in faults(long_group(policy), policy))
 
 

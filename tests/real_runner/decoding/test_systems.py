@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 import random_trees
+from decoded_batches import decode_batch
 from depth import THOROUGH, examples
 from lossless_checks import check_rounds, check_text
 from replay_is_the_runner import engine_unequal, with_true_ranks
@@ -13,7 +14,6 @@ from systems import CLOSE, GREEDY, MOST, SAMPLED, SYSTEMS, long_text, prompts_fo
 from simlab.errors import SimlabError
 from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.real_runner.confirm.record_comparison import compare_with_record
-from simlab.real_runner.decoding.batched_speculation import decode_batch
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence
 from simlab.sampling.choice import Sampling
