@@ -94,7 +94,7 @@ def _on_record(setup: ConfirmSetup, groups: Sequence[TextGroup]) -> Iterator[_On
         yield from [()] * len(groups)
         return
     wanted = [record.index for group in groups for record in group]
-    read = channels_read(one.policy for one in setup.policies)
+    read = channels_read(policy.policy for policy in setup.policies)
     # Channels are read by policies of single texts alone, so each group has one.
     channels = (one.channels for one in setup.trace.recorded(setup.draft, wanted, read)) if read else endlessly({})
     for records in of_groups(groups, setup.trace.records([setup.draft], wanted)):
@@ -132,14 +132,14 @@ def _measured(
     for named in order:
         bar.begin_policy(named, repeat, number)
         served[named.policy_id] = found = _served(setup, named, group, setup.manifest.max_new_tokens, clock, bar)
-        num_tokens = sum(len(one.text) - 1 for one in found.texts)
-        bar.end_policy(named, num_tokens, sum(one.seconds.total_s for one in found.texts), len(group))
+        num_tokens = sum(len(text.text) - 1 for text in found.texts)
+        bar.end_policy(named, num_tokens, sum(text.seconds.total_s for text in found.texts), len(group))
     runs = [_finished(named, served[named.policy_id], on_record) for named in setup.policies]
     sequences = tuple(
         FinishedSequence(repeat, record.index, each)
         for record, each in zip(group, zip(*runs, strict=True), strict=True)
     )
-    machine = ((one.policy_id, served[one.policy_id]) for one in setup.policies)
+    machine = ((policy.policy_id, served[policy.policy_id]) for policy in setup.policies)
     runs_of_machine = tuple(MachineRun(name, found.num_committed, found.total_s) for name, found in machine)
     return FinishedGroup(repeat, number, sequences, runs_of_machine)
 
@@ -193,7 +193,7 @@ class ConfirmProgress:
             bar_format=_OPEN_LAYOUT if is_open else _LAYOUT,
             smoothing=0,
         )
-        self._tokens = dict.fromkeys((one.policy_id for one in setup.policies), 0)
+        self._tokens = dict.fromkeys((policy.policy_id for policy in setup.policies), 0)
         self._seconds = dict.fromkeys(self._tokens, 0.0)
 
     def show(self, text: str) -> None:

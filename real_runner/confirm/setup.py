@@ -53,7 +53,7 @@ def with_producers(models: Models, options: ConfirmOptions, trace: Trace, polici
         trace: holds the channels; see `simlab.sequence_replay.check_needs`.
         policies: that run.
     """
-    names = channels_made(one.policy for one in policies)
+    names = channels_made(policy.policy for policy in policies)
     for name in options.channels:
         if name not in names:
             read = did_you_mean(name, names) or f"; they read {', '.join(names) or 'none'}"
@@ -207,7 +207,7 @@ class ConfirmSetup:
     @property
     def plain_id(self) -> str:
         """The id of plain decoding."""
-        return next(one.policy_id for one in self.policies if is_plain_decoding(one.policy))
+        return next(policy.policy_id for policy in self.policies if is_plain_decoding(policy.policy))
 
     @property
     def is_reference(self) -> bool:
@@ -231,7 +231,7 @@ class ConfirmSetup:
             "--trace": self.trace.text_id,
             "--target": self.manifest.target.digest,
             "--draft": self.trace.draft_ids[self.draft],
-            "--policy": [one.label for one in self.policies],
+            "--policy": [policy.label for policy in self.policies],
             "--dtype": self.options.dtype,
             "--device": machine_of(self.options.device, self.models.target.placement),
             **({} if self.options.execution == EAGER else {"--execution": self.options.execution}),
@@ -242,7 +242,7 @@ class ConfirmSetup:
             **({"--batch-invariant": f"{self.models.fixed_rows} rows"} if self.options.batch_invariant else {}),
             "threads": torch.get_num_threads(),
             "versions": {"simlab": VERSION, **library_versions()},
-            "policy ids": [one.policy_id for one in self.policies],
+            "policy ids": [policy.policy_id for policy in self.policies],
         }
 
     def price_difference(self, file: CostFile) -> str | None:

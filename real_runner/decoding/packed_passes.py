@@ -57,8 +57,8 @@ class BatchedDrafter:
         context, device = self._context(num), models.target.device
         roots, places = torch.tensor(root_tokens, device=device), torch.tensor(positions, device=device)
         logits = block_logits(models.block_drafter, models.target, roots, places, context)
-        rows, own = [first_marginals(one, self._wanted) for one in logits], models.block_drafter.vocabulary
-        return rows if own is None else [own.in_target(one) for one in rows]
+        rows, own = [first_marginals(logit, self._wanted) for logit in logits], models.block_drafter.vocabulary
+        return rows if own is None else [own.in_target(row) for row in rows]
 
     def rewind(self, row: int, length: int) -> None:
         """Forget all but the first tokens of a row; the last few are left to be projected again."""
@@ -142,8 +142,8 @@ class PackedPasses:
         drafted = self._clock()
         times += [times[-1], drafted, drafted]
         return [
-            Draft(one, text.root, read_only(text.tokens[: text.length]), text.position)
-            for text, one in zip(texts, marginals, strict=True)
+            Draft(marginal, text.root, read_only(text.tokens[: text.length]), text.position)
+            for text, marginal in zip(texts, marginals, strict=True)
         ]
 
     def verify(self, texts: Sequence[RunningText], trees: Sequence[DraftTree]) -> list[Walked]:

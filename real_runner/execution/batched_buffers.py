@@ -37,8 +37,8 @@ class SequenceRows:
 
     def extend(self, packed: PackedPass) -> None:
         """Count the tokens of a pass as written."""
-        for one in packed.parts:
-            self.lengths[one.row] = one.num_before + one.num
+        for part in packed.parts:
+            self.lengths[part.row] = part.num_before + part.num
 
     def compact(self, row: int, num_before: int, kept: Tensor) -> None:
         """Keep some of a row's tokens after the first ``num_before``: int64, rising, counted from there."""

@@ -219,7 +219,7 @@ class GraphedModels:
     def marginals(self, read: CandidatesRead) -> Marginals:
         """The candidates of the latest draft; waits until it is done."""
         self._drafted.wait()
-        drafted, own = marginals_at(*(one.numpy() for one in self._drafts[read])), self.drafter.vocabulary
+        drafted, own = marginals_at(*(draft.numpy() for draft in self._drafts[read])), self.drafter.vocabulary
         return drafted if own is None else own.in_target(drafted)
 
     @property

@@ -217,7 +217,7 @@ def _profile(options: ProfileOptions, earlier: CostFile | None) -> ProfileResult
         settle_tap_offset(models, options.tap_offset, _samples(models.target, options.text))
     check_grid(models, options.contexts[-1], options.node_counts[-1])
     channels = load_channels(options.channels, models)
-    entries = {name: one.entry for name, one in channels.items()}
+    entries = {name: channel.entry for name, channel in channels.items()}
     entries |= catch_up_entries(options.catch_up, options.draft, models, channels)
     file = empty_file(options, models, entries)
     if earlier is not None:

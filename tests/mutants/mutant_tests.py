@@ -56,9 +56,9 @@ def _written_imports(source: str) -> list[tuple[str, str | None]]:
     found: list[tuple[str, str | None]] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found += [(one.name, None) for one in node.names]
+            found += [(name.name, None) for name in node.names]
         if isinstance(node, ast.ImportFrom) and node.module:
-            found += [(node.module, one.name) for one in node.names]
+            found += [(node.module, name.name) for name in node.names]
     return found
 
 

@@ -395,7 +395,7 @@ def verdicts(setup: ConfirmSetup, log: ConfirmLog) -> dict[str, Verdict]:
     """The verdict on each policy by its id, over all sequences; a text that repeats counts once."""
     bound = bound_of(log)
     losses = {_place(entry): entry for entry in log.entries(AUDIT)}
-    totals = {one.policy_id: Verdict("exact", bound=bound) for one in setup.policies}
+    totals = {policy.policy_id: Verdict("exact", bound=bound) for policy in setup.policies}
     counted: set[tuple[str, int, str, str]] = set()
     for sequence in whole(setup.units, finished(log)):
         plain = _plain(setup, sequence)

@@ -92,7 +92,7 @@ def test_records_of_aiperf(tmp_path: Path) -> None:
     (found,) = read_metrics_file(written(tmp_path, "\n".join([json.dumps(line)] * 2)))
     assert (found.kind, found.engine, found.k) == (AIPERF, "vLLM", 3)
     assert found.counters == ServerCounters(6, 18, 8, (4, 2, 2), 16, 2)
-    assert [one.num_rounds for one in found.answers] == [3, 3]
+    assert [answer.num_rounds for answer in found.answers] == [3, 3]
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ class Watch:
     ) -> ServedGroup:  # fmt: skip
         if self._most is not None and len(self.asked) == self._most:
             raise KeyboardInterrupt
-        self.asked.append((type(policy).__name__, tuple(one.prompt_id for one in prompts), batch))
+        self.asked.append((type(policy).__name__, tuple(prompt.prompt_id for prompt in prompts), batch))
         return serve_group(models, policy, prompts, sampling, most, batch, clock, check)
 
 
@@ -119,7 +119,7 @@ def _with_seconds(one: DecodedText, seconds: Sequence[StageSeconds]) -> DecodedT
 
 
 def row_of(done: Confirmation, label: str) -> dict[str, Any]:
-    return next(one.row() for one in done.policies if one.policy == label)
+    return next(policy.row() for policy in done.policies if policy.policy == label)
 
 
 def test_exchanged_seconds_fail(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,12 +99,12 @@ def alone(
 
 def assert_same(ours: Sequence[DecodedText], theirs: Sequence[DecodedText]) -> None:
     """Equal texts, ends and rounds."""
-    for one, other in zip(ours, theirs, strict=True):
-        assert one.prompt is other.prompt
-        assert one.text.tolist() == other.text.tolist()
-        assert one.text.dtype == np.int32
-        assert one.stop_reason == other.stop_reason
-        assert_same_rounds([ran.round for ran in one.rounds], [ran.round for ran in other.rounds])
+    for our, other in zip(ours, theirs, strict=True):
+        assert our.prompt is other.prompt
+        assert our.text.tolist() == other.text.tolist()
+        assert our.text.dtype == np.int32
+        assert our.stop_reason == other.stop_reason
+        assert_same_rounds([ran.round for ran in our.rounds], [ran.round for ran in other.rounds])
 
 
 @settings(max_examples=examples(40))

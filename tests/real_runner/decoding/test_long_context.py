@@ -33,7 +33,7 @@ class Made(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         found = func(*args, **(kwargs or {}))
-        given = {storage_of(one) for one in args if isinstance(one, torch.Tensor)}
+        given = {storage_of(arg) for arg in args if isinstance(arg, torch.Tensor)}
         for one in found if isinstance(found, list | tuple) else (found,):
             if isinstance(one, torch.Tensor) and storage_of(one) not in given:
                 self.shapes.append((tuple(one.shape), one.dtype))

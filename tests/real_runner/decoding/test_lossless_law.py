@@ -54,7 +54,7 @@ def texts_of(family: str, policy: AnyPolicy, sampling: Sampling, num_texts: int)
     """One text a seed."""
     models = models_of(family)
     settings = (replace(sampling, seed=seed) for seed in range(num_texts))
-    return [tuple(decode(models, policy, PROMPT, one, NUM_TOKENS).text.tolist()) for one in settings]
+    return [tuple(decode(models, policy, PROMPT, setting, NUM_TOKENS).text.tolist()) for setting in settings]
 
 
 class ExactLaw:

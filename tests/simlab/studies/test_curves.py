@@ -47,7 +47,7 @@ def test_smooth_prices_give_one_maximum_and_all_rules(trace: Path, cost: Path) -
 def test_rows_and_table_of_two_machines(trace: Path, cost: Path, tmp_path: Path) -> None:
     full, stairs, out = filled(), tmp_path / "stairs.json", tmp_path / "curves.parquet"
     samples = {
-        cell: tuple(one * (3 if cell[0] == "verify" and cell[1] > 1 else 1) for one in values)
+        cell: tuple(value * (3 if cell[0] == "verify" and cell[1] > 1 else 1) for value in values)
         for cell, values in full.samples.items()
     }
     write_cost_file(stairs, replace(full, samples=samples))

@@ -200,7 +200,7 @@ def test_the_card_says_what_the_trace_is(folder: Path) -> None:
     lines = [line for line in card.partition("## Texts")[2].splitlines() if line.startswith("|")]
     rows = [line.strip("| ").split(" | ") for line in lines[2:]]
     assert sum(int(row[2]) for row in rows) == len(trace.texts)
-    assert sum(int(row[3].replace(",", "")) for row in rows) == sum(len(one.text) for one in trace.texts)
+    assert sum(int(row[3].replace(",", "")) for row in rows) == sum(len(text.text) for text in trace.texts)
     assert front_matter(trace_card(trace, HERE))["license"] == "unknown"
 
 

@@ -40,7 +40,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 def optimum(made: Made) -> Optimum:
     """Chosen on other prompts, reported on those of the trace."""
     (best,) = parse_policies([BEST])
-    names = frozenset((one.prompt.dataset, one.prompt.prompt_id) for one in made.trace.sequences())
+    names = frozenset((sequence.prompt.dataset, sequence.prompt.prompt_id) for sequence in made.trace.sequences())
     here = PromptSource(made.trace.text_id, made.trace.draft_ids[made.trace.draft_name()], names)
     chosen = ChosenPolicy(BEST, best.policy_id)
     speedup = {"evaluation_speedup": 1.5, "evaluation_speedup_ci_low": 1.4, "evaluation_speedup_ci_high": 1.6}
@@ -95,7 +95,7 @@ def test_the_file_holds_what_a_report_needs(made: Made, done: tuple[Path, Confir
     ran = [row["policy"] for row in found.rows if row["measured_tokens_per_s"] is not None]
     assert ran == ["autoregressive", *RUN, ONE_MORE]
     assert found.first == BEST
-    assert [one["first"] for one in found.comparisons] == [BEST] * 3
+    assert [comparison["first"] for comparison in found.comparisons] == [BEST] * 3
     assert (found.text_id, found.cost_id, found.has_key_match) == (made.trace.text_id, None, False)
     assert found.why_unpriced.startswith("Nothing is predicted")
     assert {"device", "threads", "dtype", "versions", "target", "drafter", "half_width", "ended"} <= set(found.ran)
@@ -177,7 +177,7 @@ def test_compare_says_the_same(done: tuple[Path, Confirmation]) -> None:
     results, policies = done[0] / "results.parquet", [*RUN, ONE_MORE]
     table = simlab.compare(results, policies, kind="measured", measure="tokens_per_s")
     theirs = {row["second"]: row for row in value_of(table)["rows"] if row["measure"] == "tokens_per_s"}
-    assert {str(one["second"]): dict(one) for one in found.comparisons} == theirs
+    assert {str(comparison["second"]): dict(comparison) for comparison in found.comparisons} == theirs
     said = table.text().split("\n\n")[1].splitlines()[0]
     assert found.verdict.splitlines()[0][1:] == said[1:]
 

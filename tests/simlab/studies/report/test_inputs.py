@@ -44,7 +44,7 @@ def test_the_trace_and_the_prices_of_rows_are_found(rows: Path) -> None:
 
 
 def test_prices_of_other_rows_are_refused(rows: Path, tmp_path: Path) -> None:
-    own = next(one for one in packaged_cost_files() if read_cost_file(one).cost_id == used_cost(rows))
+    own = next(file for file in packaged_cost_files() if read_cost_file(file).cost_id == used_cost(rows))
     other = tmp_path / "cost.json"
     write_cost_file(other, replace(read_cost_file(own), notes=("made up",)))
     with pytest.raises(UsageError, match="holds the latency profile"):
@@ -60,14 +60,14 @@ def shown(inputs: ReportInputs, number: int) -> list[int]:
     assert isinstance(part, TreeExplorer)
     texts = part.values["texts"]
     assert isinstance(texts, list)
-    return [one["sequence"] for one in texts]
+    return [text["sequence"] for text in texts]
 
 
 def test_texts_whose_trees_are_shown_are_of_each_dataset_in_turn(played: ReportInputs) -> None:
     assert played.trace is not None
     firsts: dict[str, int] = {}
-    for one in played.trace.sequences():
-        firsts.setdefault(one.prompt.dataset, one.index)
+    for sequence in played.trace.sequences():
+        firsts.setdefault(sequence.prompt.dataset, sequence.index)
     assert len(firsts) > 1
     assert shown(played, len(firsts)) == sorted(firsts.values())
     assert len(shown(played, len(firsts) + 1)) == len(firsts) + 1
