@@ -93,8 +93,8 @@ def small_shop(folder: Path, asserted: str) -> Campaign:
     (tree / "tests" / "simlab" / "test_two.py").write_text(
         f"from simlab.two import two\n\n\ndef test_two():\n    assert {asserted}\n"
     )
-    for name in ("conftest.py", "helpers/depth.py", "helpers/kernel_cache.py"):
-        shutil.copy(TESTS / name, tree / "tests")
+    shutil.copy(TESTS / "conftest.py", tree / "tests")
+    (tree / "pytest.ini").write_text(f"[pytest]\npythonpath = {TESTS / 'helpers'}\n")
     return Campaign(Workshop(folder), ImportGraph(tree))
 
 
