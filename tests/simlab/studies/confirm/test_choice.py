@@ -160,6 +160,39 @@ def test_a_choice_that_is_none_is_refused(made: Made, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+OWN = """
+from pathlib import Path
+from simlab.policies.named.chain import Chain
+
+Path(__file__).with_suffix(".ran").touch()
+
+class Mine(Chain):
+    pass
+"""
+
+
+@pytest.mark.parametrize("run", ["{}:Mine", 'router:routes="{}:Mine/ar"'])
+def test_a_choice_runs_no_code_that_is_not_named_on_this_command_line(
+    run: str, made: Made, optimum: Optimum, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(OWN)
+    typed = run.format(own)
+    write_optimum(tmp_path / "choice.json", replace(optimum, run=(*RUN, typed)))
+    said = refused(confirm, made.trace, choice=tmp_path / "choice.json", out=tmp_path / "out")
+    assert f"code runs only if you name it yourself: look at it, then add -p '{typed}'" in said
+    assert not own.with_suffix(".ran").exists()
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_policy_file_of_a_choice_that_is_named_too_runs(made: Made, optimum: Optimum, tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(OWN)
+    write_optimum(tmp_path / "choice.json", replace(optimum, run=(*RUN, f"{own}:Mine")))
+    done = confirm(made.trace, [f"{own}:Mine"], choice=tmp_path / "choice.json", out=tmp_path / "out", limit=1)
+    assert len([row for row in value_of(done)["rows"] if str(row["policy"]).endswith("own.py:Mine")]) == 1
+
+
 def test_time_that_is_up_leaves_a_whole_prompt(made: Made, tmp_path: Path) -> None:
     asked: dict[str, Any] = {"out": tmp_path, "time_limit": 0.0, "until_interval": 0.02}
     confirmation = confirm(made.trace, [ONE_MORE], **asked)

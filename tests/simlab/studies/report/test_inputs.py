@@ -73,3 +73,11 @@ def test_texts_whose_trees_are_shown_are_of_each_dataset_in_turn(played: ReportI
     assert len(shown(played, len(firsts) + 1)) == len(firsts) + 1
     few = replace(played, wanted=(1, 3))
     assert shown(few, 9) == [1, 3]
+
+
+def test_a_label_out_of_a_file_runs_no_code(rows: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text("from pathlib import Path\n\nPath(__file__).with_suffix('.ran').touch()\n")
+    labels = [f"{own}:Mine", f'router:routes="{own}:Mine/ar"', "chain"]
+    assert [policy.label for policy in inputs_of_results([rows], None, None, None).named(labels)] == ["chain"]
+    assert not own.with_suffix(".ran").exists()
