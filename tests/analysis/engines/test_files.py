@@ -135,7 +135,7 @@ TWICE = VLLM_METRICS.replace("# TYPE vllm:generation", f"{MORE_DRAFTED}# TYPE vl
         for value in (-2.5, 5e-324, 0.5, 1e300)
     ]
     + [
-        ([BENCH | {"spec_decode_per_position_acceptance_rates": rates}], "to be from 0 to 1")
+        ([BENCH | {"spec_decode_per_position_acceptance_rates": rates}], "to be shares from 0 to 1")
         for rates in ([-1, 3], [1e308], ["x"], [0.5, None])
     ]
     + [
