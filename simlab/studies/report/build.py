@@ -255,13 +255,18 @@ def _sections(inputs: ReportInputs, shown: Sequence[Summary], num_texts: int, mi
     named = inputs.named([one.policy for one in shown])
     if (left := len(shown) - len(named)) > 0:
         missing.append(f"{left} of {len(shown)} policies cannot be made again from their labels; figures lack them.")
-    plans = [
-        *_of_engines(inputs),
-        *_of_trees(inputs, named, num_texts, missing),
-        *_of_rows(inputs, shown),
-        *_of_rounds(inputs, named),
-        *_of_prices(inputs, missing),
-    ]
+    texts = inputs.texts()
+    if texts and all(len(text.text) < 2 for text in texts):
+        missing.append("Every text has a single token, which the prefill gives; sections about rounds are left out.")
+        plans = [*_of_engines(inputs), *_of_rows(inputs, shown)]
+    else:
+        plans = [
+            *_of_engines(inputs),
+            *_of_trees(inputs, named, num_texts, missing),
+            *_of_rows(inputs, shown),
+            *_of_rounds(inputs, named),
+            *_of_prices(inputs, missing),
+        ]
     for plan in plans:
         with step("report", plan.title):
             parts = plan.parts()

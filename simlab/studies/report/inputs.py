@@ -115,6 +115,8 @@ def inputs_of_replay(
     trace: Trace, draft_name: str | None, cost: Path | None, typed: Sequence[str], limit: int | None
 ) -> ReportInputs:
     """Rows of policies that are replayed for the report."""
+    if not trace.sequences():
+        raise TraceError(f"{trace.place} holds no sequences, so there is nothing to report")
     draft = trace.draft_name(draft_name)
     chosen = typed or (_WITHOUT_PRICES if prices_for_trace(cost, trace, draft, limit).cost is None else USUAL)
     (machine,) = priced_policies(chosen, [] if cost is None else [cost], trace, draft, limit)

@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 
 from simlab.analysis.report.page import TreeExplorer
-from simlab.errors import UsageError
+from simlab.errors import TraceError, UsageError
 from simlab.studies.replay.replay import replay as replayed
 from simlab.studies.report.build import explorer
 from simlab.studies.report.inputs import ReportInputs, inputs_of_replay, inputs_of_results
+from simlab.studies.report.report import report
 from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file, write_cost_file
 from simlab.traces.reader import open_trace, packaged_trace
 from simlab.traces.results.files import read_results
+from simlab.traces.synthetic import write_synthetic_trace
 
 
 @pytest.fixture(scope="module")
@@ -81,3 +83,14 @@ def test_a_label_out_of_a_file_runs_no_code(rows: Path, tmp_path: Path) -> None:
     labels = [f"{own}:Mine", f'router:routes="{own}:Mine/ar"', "chain"]
     assert [policy.label for policy in inputs_of_results([rows], None, None, None).named(labels)] == ["chain"]
     assert not own.with_suffix(".ran").exists()
+
+
+@pytest.mark.parametrize(("length", "said"), [(1, "Every text has a single token"), (2, "")])
+def test_short_texts_make_a_report_and_no_texts_a_sentence(length: int, said: str, tmp_path: Path) -> None:
+    trace = write_synthetic_trace(tmp_path / "trace", num_sequences=4, length=length, kept=128)
+    made = report([], trace=trace, policies=["chain", "ddtree:budget=4"])
+    assert any("Every text has a single token" in sentence for sentence in made.missing) == bool(said)
+    assert (said or "Acceptance by depth") in made.html
+    empty = write_synthetic_trace(tmp_path / "empty", num_sequences=0, length=2, kept=128)
+    with pytest.raises(TraceError, match="holds no sequences, so there is nothing to report"):
+        report([], trace=empty, policies=["chain"])
