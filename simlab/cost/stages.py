@@ -14,6 +14,9 @@ GRID_STAGES = tuple(stage for stage in STAGES if stage != CHANNEL)
 PLAIN = "plain"
 """One token of plain decoding on its own fastest path; it stands in a table beside the stages."""
 
+LEAST_S, MOST_S = 1e-9, 1e6
+"""No pass takes less or more seconds; what a file says beyond these was not measured."""
+
 
 def channel_stage(name: str) -> str:
     """The stage of a cost file that makes one channel.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from simlab.channels.rows import EXACT_NODES, POOL
 from simlab.cost import GRID_STAGES, PLAIN, Visits, channel_stage, plain_beside
+from simlab.cost.stages import LEAST_S, MOST_S
 from simlab.errors import CostError, TraceError
 from simlab.ids import content_id
 from simlab.limits.typed_numbers import MOST_COUNT
@@ -205,8 +206,11 @@ class CostFile:
                 raise ValueError(
                     f"samples of {cell}, which is not in the grid of contexts and node counts, nor in that of a channel"
                 )
-            if not seconds or not all(0 <= value < float("inf") for value in seconds):
-                raise ValueError(f"samples of {cell} must be one or more finite times; got {seconds}")
+            if not seconds or not all(value == 0 or LEAST_S <= value <= MOST_S for value in seconds):
+                raise ValueError(
+                    f"samples of {cell} must be one or more times, 0 or from {LEAST_S:g} to {MOST_S:g} seconds; got "
+                    f"{str(seconds)[:100]}"
+                )
 
     def _check_channels(self) -> None:
         for name in self.channels:

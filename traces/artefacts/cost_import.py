@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from simlab.cost import GRID_STAGES, PLAIN, Visits
+from simlab.cost.stages import LEAST_S, MOST_S
 from simlab.errors import CostError, named_or_listed
 from simlab.limits.typed_numbers import MOST_COUNT, finite_number, shown, whole_number
 from simlab.traces.artefacts.cost import EXAMPLES, IMPORTED, MOST_DRAFTED, UNKNOWN, Cell, CostFile, write_cost_file
@@ -251,8 +252,10 @@ def _timing(row: Mapping[str, object], where: str) -> PassTiming:
         seconds = finite_number(str(row["seconds"]))
     except ValueError:
         seconds = 0.0
-    if seconds <= 0:
-        raise CostError(f"{where}: seconds must be a number above 0; got {shown(str(row['seconds']))}")
+    if not LEAST_S <= seconds <= MOST_S:
+        raise CostError(
+            f"{where}: seconds must be a number from {LEAST_S:g} to {MOST_S:g}; got {shown(str(row['seconds']))}"
+        )
     return PassTiming(nodes, context, batch, seconds)
 
 

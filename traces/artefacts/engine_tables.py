@@ -17,6 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from simlab.cost.stages import LEAST_S, MOST_S
 from simlab.errors import CostError
 from simlab.limits.typed_numbers import MOST_COUNT
 from simlab.untrusted.json_text import parse_json
@@ -202,8 +203,8 @@ def _check_sizes(name: str, points: Sequence[tuple[int, float]]) -> None:
 
 def _check_points(name: str, points: Sequence[tuple[int, float]]) -> None:
     _check_sizes(name, points)
-    if not all(0 < seconds < float("inf") for _, seconds in points):
-        raise ValueError(f"seconds beside {name} must be above 0 and finite")
+    if not all(LEAST_S <= seconds <= MOST_S for _, seconds in points):
+        raise ValueError(f"seconds beside {name} must be from {LEAST_S:g} to {MOST_S:g}")
 
 
 def _linear(points: Points, size: int) -> float:
