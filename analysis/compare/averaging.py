@@ -119,10 +119,5 @@ def find_ranking_flips(runs: Sequence[PolicyRun]) -> list[RankingFlip]:
     return [one for one in both if (one.pooled.ratio - 1) * (one.macro.ratio - 1) < 0]
 
 
-def finite(value: float) -> float | None:
-    """None where a number is not known."""
-    return value if math.isfinite(value) else None
-
-
 def _exp(interval: Interval) -> Interval:
     return UNKNOWN if math.isnan(interval.low) else Interval(math.exp(interval.low), math.exp(interval.high))

@@ -7,13 +7,13 @@ import numpy as np
 
 from simlab.analysis.statistics.intervals import (
     CorrectedSum,
-    Interval,
     intervals_of,
     prompt_spread,
     ratios,
     share_intervals,
     sum_of_distances,
 )
+from simlab.analysis.table.estimates import Estimate, estimates
 from simlab.arrays import Doubles, Longs
 from simlab.policies.fits.edge_sums import EDGES, LOG_LOSS, LOST, PREDICTED, RANK_CLASSES, SQUARES, TRUE, EdgeSums
 
@@ -97,14 +97,12 @@ class ReliabilityBin:
         weight: their share of all probability in the slice; about the same in each bin.
         predicted: their mean probability.
         observed: the share of them that was the true token.
-        interval: of ``observed``, 95 % over prompts.
     """
 
     edges: int
     weight: float
     predicted: float
-    observed: float
-    interval: Interval
+    observed: Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +116,9 @@ class Calibration:
         expected: true tokens a node by the edge model, summed probabilities.
         observed: true tokens a node that there were.
         excess: ``expected - observed``; above 0 the edge model is overconfident.
-        excess_interval: of it, 95 % over prompts.
         ece: expected calibration error a node; None where the slice is of a depth and a rank.
         log_loss: negative log-likelihood of whether each candidate is the true token, in nats, summed over those of a
             node.
-        log_loss_interval: of it.
         brier: squared errors, summed over the candidates of a node.
     """
 
@@ -131,11 +127,9 @@ class Calibration:
     edges: int
     expected: float
     observed: float
-    excess: float
-    excess_interval: Interval
+    excess: Estimate
     ece: CorrectedSum | None
-    log_loss: float
-    log_loss_interval: Interval
+    log_loss: Estimate
     brier: float
 
 
@@ -161,7 +155,8 @@ def reliability(model: ScoredEdges, where: EdgeSlice, num_bins: int = NUM_BINS) 
         edges, predicted, true = total[number]
         (interval,) = share_intervals(prompt_spread(binned[:, number][:, [EDGES, TRUE]], ratios))
         weight = predicted / total[:, PREDICTED].sum()
-        found.append(ReliabilityBin(int(edges), float(weight), predicted / edges, true / edges, interval))
+        observed = Estimate(true / edges, interval)
+        found.append(ReliabilityBin(int(edges), float(weight), predicted / edges, observed))
     return found
 
 
@@ -180,16 +175,14 @@ def calibration(model: ScoredEdges, where: EdgeSlice) -> Calibration | None:
         edges=int(total[EDGES]),
         expected=total[PREDICTED] / num,
         observed=total[TRUE] / num,
-        excess=(total[PREDICTED] - total[TRUE]) / num,
-        excess_interval=excess,
+        excess=Estimate((total[PREDICTED] - total[TRUE]) / num, excess),
         ece=_calibration_error(model, where, nodes),
-        log_loss=total[LOG_LOSS] / num,
-        log_loss_interval=loss,
+        log_loss=Estimate(total[LOG_LOSS] / num, loss),
         brier=total[SQUARES] / num,
     )
 
 
-def loss_against(model: ScoredEdges, other: ScoredEdges, where: EdgeSlice) -> tuple[float, Interval] | None:
+def loss_against(model: ScoredEdges, other: ScoredEdges, where: EdgeSlice) -> Estimate | None:
     """By how much a model's log loss a node is larger than another's, paired over prompts.
 
     None on other nodes, and where scores are no probabilities.
@@ -200,8 +193,7 @@ def loss_against(model: ScoredEdges, other: ScoredEdges, where: EdgeSlice) -> tu
     if not np.array_equal(nodes, others) or nodes.sum() == 0:
         return None
     sums = np.stack([nodes, cells[:, LOG_LOSS] - other_cells[:, LOG_LOSS]], axis=1)
-    spread = prompt_spread(sums, ratios)
-    return float(spread.whole[0]), intervals_of(spread)[0]
+    return estimates(prompt_spread(sums, ratios))[0]
 
 
 def node_sums(model: ScoredEdges, where: EdgeSlice) -> tuple[Doubles, Doubles]:

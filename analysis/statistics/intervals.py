@@ -129,7 +129,17 @@ class Interval:
     high: float
 
 
+    def row(self, name: str) -> dict[str, float | None]:
+        """Both ends under ``NAME_low`` and ``NAME_high``; None where they are not known."""
+        return {f"{name}_low": finite(self.low), f"{name}_high": finite(self.high)}
+
+
 UNKNOWN = Interval(math.nan, math.nan)
+
+
+def finite(value: float) -> float | None:
+    """A number as JSON has it; None where it is not known."""
+    return float(value) if math.isfinite(value) else None
 
 
 def intervals_of(spread: Spread) -> list[Interval]:

@@ -243,4 +243,3 @@ def _recorded(
         exact_budget=max([EXACT_BUDGET, *whole]),
     )
     return record.run(options)
-

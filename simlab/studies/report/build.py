@@ -12,7 +12,7 @@ from simlab.analysis.report.page import FirstScreen, Note, Part, Section, TreeEx
 from simlab.analysis.report.results import crosscheck_grid, scoring_parts
 from simlab.analysis.report.rounds import RoundCounts, depth_chart, ends_chart
 from simlab.analysis.report.speed import policy_table, slice_chart, speed_chart, stage_chart, stage_table
-from simlab.analysis.report.trees import ShownPolicy, TreeCollector
+from simlab.analysis.report.trees import TreeCollector
 from simlab.analysis.report.verdict import ReportVerdict, VerdictChoice, verdict_of
 from simlab.analysis.scoring.score import ScoringLimits, score_trace
 from simlab.analysis.table.summaries import Summary
@@ -51,7 +51,7 @@ def explorer(inputs: ReportInputs, named: Sequence[NamedPolicy], num_texts: int,
             "fetch the target once)."
         )
     channels = channels_read(one.policy for one in named)
-    trees = TreeCollector([ShownPolicy(one.label, one.policy) for one in named], decode)
+    trees = TreeCollector(named, decode)
     for recorded in inputs.trace.recorded(inputs.draft, _spread(inputs, num_texts), channels):
         trees.add(recorded)
     return TreeExplorer(trees.values())

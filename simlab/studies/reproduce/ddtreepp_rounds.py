@@ -8,7 +8,7 @@ import polars as pl
 
 from simlab.analysis.compare.averaging import both_means
 from simlab.analysis.compare.comparisons import Comparison, compare_runs
-from simlab.analysis.compare.estimates import Estimate
+from simlab.analysis.table.estimates import Estimate
 from simlab.analysis.statistics.intervals import ratio_interval
 from simlab.analysis.table.price_draws import DRAWS
 from simlab.analysis.table.prompt_sums import PolicyRun, shared_runs

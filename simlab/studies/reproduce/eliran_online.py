@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from simlab.analysis.compare.estimates import Estimate
+from simlab.analysis.table.estimates import Estimate
 from simlab.analysis.statistics.intervals import mean_interval, ratio_interval
 from simlab.errors import SimlabError
 from simlab.studies.reproduce.options import ReproduceOptions

@@ -15,7 +15,7 @@ from simlab.analysis.compare.averaging import (
     find_ranking_flips,
     finite,
 )
-from simlab.analysis.compare.estimates import Estimate
+from simlab.analysis.table.estimates import Estimate
 from simlab.analysis.compare.verdicts import measure_name
 from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
 from simlab.analysis.table.prompt_sums import PolicyRun

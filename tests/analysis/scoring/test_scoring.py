@@ -95,11 +95,11 @@ def test_places_areas_and_coverage_by_listing() -> None:
         assert has_both.tolist() == [one is not None for one in areas]
         assert found[has_both].tolist() == pytest.approx([one for one in areas if one is not None])
         figures = order_figures(places)[number]
-        assert figures.auc == pytest.approx(np.mean([one for one in areas if one is not None]))
+        assert figures.auc.value == pytest.approx(np.mean([one for one in areas if one is not None]))
         for covered in path_coverage(places, places.orders[number]):
             nodes = sorted(needed[covered.depth])
             assert covered.roots == len(nodes)
-            assert covered.shares == pytest.approx([np.mean([n <= cap for n in nodes]) for cap in (2, most)])
+            assert [one.value for one in covered.shares] == pytest.approx([np.mean([n <= cap for n in nodes]) for cap in (2, most)])
             for told, share in ((covered.median, 0.5), (covered.ninety, 0.9)):
                 at = nodes[math.ceil(share * len(nodes)) - 1]
                 assert told == (None if math.isinf(at) else at)
@@ -113,11 +113,12 @@ def test_expected_and_accepted_tokens_and_the_excess_over_an_oracle() -> None:
         most=9, caps=(3, 9), num_prompts=3, prompts=np.arange(3), left=np.array([5, 2, 1]), orders=(order, other)
     )
     one, two = order_figures(places)
-    assert one.excess == pytest.approx((1 / 1 * 4 / 2 * 2 / 1) ** (1 / 3))
-    assert two.excess == pytest.approx(1)
+    assert one.excess.value == pytest.approx((1 / 1 * 4 / 2 * 2 / 1) ** (1 / 3))
+    assert two.excess.value == pytest.approx(1)
     assert one.expected == pytest.approx((0.5, 1.0))
     assert one.accepted == pytest.approx((1.0, 1.5))
-    assert one.overstated == pytest.approx((-0.5, 1 - 1.5 / 1.5 - 1 / 3))
+    assert one.overstated is not None
+    assert [share.value for share in one.overstated] == pytest.approx([-0.5, 1 - 1.5 / 1.5 - 1 / 3])
     assert two.expected is None
     first = places.take(np.array([1]))
     assert first.prompts.tolist() == [0]
@@ -128,9 +129,10 @@ def test_people_read_the_figures_of_orders() -> None:
     scored = scored_texts(["ddtree:budget=9"], DEEP[:8], 9)
     assert scored.places is not None
     (figures,) = order_figures(scored.places)
-    auc, excess = figures.auc_interval, figures.excess_interval
+    auc, excess = figures.auc, figures.excess
     shown = (
-        f"{figures.auc:.3f} [{auc.low:.3f}, {auc.high:.3f}] {figures.excess:.2f} [{excess.low:.2f}, {excess.high:.2f}]"
+        f"{auc.value:.3f} [{auc.interval.low:.3f}, {auc.interval.high:.3f}] "
+        f"{excess.value:.2f} [{excess.interval.low:.2f}, {excess.interval.high:.2f}]"
     )
     lines = [" ".join(line.split()) for line in scoring_text(scored).splitlines()]
     assert any(line.startswith(f"{figures.order} {shown} ") for line in lines)
@@ -158,15 +160,18 @@ def test_what_nodes_are_spent_on_and_how_much_of_the_gap_is_closed() -> None:
         assert bound.sums[:, ROUNDS].tolist() == fewest
     figures = policy_figures(scored)
     assert [one.policy for one in figures] == ["ddtree:budget=3", "ddtree:budget=9", "chain", "calibrated:budget=9"]
-    assert figures[2].closed == pytest.approx(0)
-    assert figures[3].against_first == pytest.approx(figures[3].closed - figures[1].closed)
+    assert figures[2].closed.value == pytest.approx(0)
+    assert figures[3].against_first is not None
+    assert figures[3].against_first.value == pytest.approx(figures[3].closed.value - figures[1].closed.value)
     assert figures[1].against_first is None
-    unpriced = ("tokens_per_s", "chain_tokens_per_s", "hindsight_tokens_per_s", "speed_closed", "speed_closed_interval")
+    unpriced = ("tokens_per_s", "chain_tokens_per_s", "hindsight_tokens_per_s", "speed_closed")
     assert all(getattr(one, name) is None for one in figures for name in unpriced)
-    assert all(one.accepted_share + one.sibling_share + one.below_wrong_share == pytest.approx(1) for one in figures)
+    for one in figures:
+        shares = (one.accepted_share, one.sibling_share, one.below_wrong_share)
+        assert sum(share.value for share in shares) == pytest.approx(1)
     (small, *_) = figures
     length = (small.acceptance_length - small.chain) / (small.hindsight - small.chain)
-    assert small.closed == pytest.approx(length)
+    assert small.closed.value == pytest.approx(length)
 
 
 def test_datasets_are_parts_of_the_whole() -> None:
@@ -231,17 +236,17 @@ def test_a_calibrated_model_has_no_error_beyond_noise_and_an_overconfident_one_h
     assert bad.ece is not None
     assert good.ece.interval.low == 0
     assert good.ece.value < good.ece.raw
-    assert good.excess_interval.low < 0 < good.excess_interval.high
+    assert good.excess.interval.low < 0 < good.excess.interval.high
     true_error = float(np.mean([p - p**2 for p in np.linspace(0.02, 0.98, 10_001)]))
     assert bad.ece.interval.low < true_error < bad.ece.interval.high
-    assert bad.excess == pytest.approx(true_error, abs=0.02)
-    assert bad.excess_interval.low > 0.1
+    assert bad.excess.value == pytest.approx(true_error, abs=0.02)
+    assert bad.excess.interval.low > 0.1
     curve = reliability(bold, EdgeSlice(ON_SPINE))
     assert len(curve) == 10
     assert [one.weight for one in curve] == pytest.approx([0.1] * 10, abs=0.03)
     assert sum(one.weight for one in curve) == pytest.approx(1)
-    assert all(abs(one.observed - one.predicted**2) < 0.05 for one in curve)
-    assert all(one.interval.low < one.observed < one.interval.high for one in curve)
+    assert all(abs(one.observed.value - one.predicted**2) < 0.05 for one in curve)
+    assert all(one.observed.interval.low < one.observed.value < one.observed.interval.high for one in curve)
 
 
 def test_debiased_errors_cover_the_truth_on_few_noisy_prompts() -> None:

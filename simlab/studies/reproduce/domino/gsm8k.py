@@ -6,8 +6,8 @@ rounds are released summed over all prompts only.
 
 import polars as pl
 
-from simlab.analysis.compare.averaging import finite
-from simlab.analysis.compare.estimates import Estimate, prompt_ratio
+from simlab.analysis.statistics.intervals import finite
+from simlab.analysis.table.estimates import Estimate, prompt_ratio
 from simlab.errors import SimlabError
 from simlab.studies.reproduce.domino.records import (
     METHODS,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from simlab.analysis.compare.estimates import Estimate, mean_over_datasets, prompt_ratio, prompt_share
+from simlab.analysis.table.estimates import Estimate, mean_over_datasets, prompt_ratio, prompt_share
 from simlab.analysis.table.text import within_width
 from simlab.errors import SimlabError
 from simlab.studies.reproduce.domino.records import BLOCK, DATASETS, TREE, TURN

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from simlab.analysis.compare.averaging import finite
-from simlab.analysis.compare.estimates import Estimate, prompt_ratio
+from simlab.analysis.statistics.intervals import finite
+from simlab.analysis.table.estimates import Estimate, prompt_ratio
 from simlab.analysis.statistics.intervals import (
     LEVEL,
     Interval,

@@ -9,7 +9,7 @@ from commands import ran
 from file_server import FileServer, serving_files
 from released_data import made_up_release
 
-from simlab.analysis.compare.estimates import Estimate
+from simlab.analysis.table.estimates import Estimate
 from simlab.analysis.statistics.intervals import Interval
 from simlab.errors import SimlabError, UsageError
 from simlab.studies.reproduce.published import PUBLISHED

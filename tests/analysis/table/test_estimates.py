@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from simlab.analysis.compare.estimates import (
+from simlab.analysis.table.estimates import (
     Estimate,
     mean_over_datasets,
     prompt_ratio,

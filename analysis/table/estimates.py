@@ -12,11 +12,11 @@ import numpy as np
 import polars as pl
 from scipy.special import stdtr
 
-from simlab.analysis.compare.averaging import finite
 from simlab.analysis.statistics.intervals import (
     UNKNOWN,
     Interval,
     Spread,
+    finite,
     intervals_of,
     log_products,
     prompt_spread,
@@ -58,10 +58,10 @@ class Estimate:
             factor: what all three are multiplied by, such as 1000 for a number per 1,000.
             digits: decimals; None: as they are.
         """
-        found = {name: self.value, f"{name}_ci_low": self.interval.low, f"{name}_ci_high": self.interval.high}
+        found = {name: finite(self.value), **self.interval.row(f"{name}_ci")}
         if digits is None:
-            return {key: finite(value) for key, value in found.items()}
-        return {key: round(factor * value, digits) if math.isfinite(value) else None for key, value in found.items()}
+            return found
+        return {key: None if value is None else round(factor * value, digits) for key, value in found.items()}
 
     def __format__(self, spec: str) -> str:
         """As a table prints it: the value and its interval with so many decimals, 2 unless given.
@@ -76,6 +76,18 @@ class Estimate:
         if spec[:1] in ("v", "i"):
             return ends if spec[0] == "i" else number(factor * self.value, digits)
         return f"{number(factor * self.value, digits)} {ends}".rstrip()
+
+
+def estimates(spread: Spread) -> list[Estimate]:
+    """Figures of sums over prompts, each with its interval."""
+    pairs = zip(spread.whole.tolist(), intervals_of(spread), strict=True)
+    return [Estimate(value, interval, prompts=spread.num_prompts) for value, interval in pairs]
+
+
+def share_estimates(spread: Spread) -> list[Estimate]:
+    """Figures between 0 and 1, each with an interval that stays there."""
+    pairs = zip(spread.whole.tolist(), share_intervals(spread), strict=True)
+    return [Estimate(value, interval, prompts=spread.num_prompts) for value, interval in pairs]
 
 
 def prompt_ratio(turns: pl.DataFrame, **powers: int) -> Estimate:
@@ -104,8 +116,7 @@ def prompt_share(turns: pl.DataFrame, part: str, whole: str) -> Estimate:
         ValueError: there is no row.
     """
     table = turns.group_by(*PROMPT, maintain_order=True).agg(pl.col(whole, part).cast(pl.Float64).sum())
-    spread = prompt_spread(table.select(whole, part).to_numpy(), ratios)
-    return Estimate(float(spread.whole[0]), share_intervals(spread)[0], prompts=table.height)
+    return share_estimates(prompt_spread(table.select(whole, part).to_numpy(), ratios))[0]
 
 
 def mean_over_datasets(turns: pl.DataFrame, above: str, below: str) -> Estimate:
@@ -116,8 +127,9 @@ def mean_over_datasets(turns: pl.DataFrame, above: str, below: str) -> Estimate:
         above: a column.
         below: a column; a column of ones makes the mean over turns.
     """
-    spread = _over_datasets(turns, (above, below), lambda sums: _mean_ratio(sums[..., 0, :], sums[..., 1, :]))
-    return Estimate(float(spread.whole[0]), intervals_of(spread)[0], prompts=spread.num_prompts)
+    return estimates(
+        _over_datasets(turns, (above, below), lambda sums: _mean_ratio(sums[..., 0, :], sums[..., 1, :]))
+    )[0]
 
 
 def ratio_of_dataset_means(turns: pl.DataFrame, first: tuple[str, str], second: tuple[str, str]) -> Estimate:
