@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from scipy.special import stdtr
 
-from simlab.analysis.statistics.intervals import LEVEL, UNKNOWN, Interval, Spread, intervals_of, log_products
+from simlab.analysis.statistics.intervals import LEVEL, UNKNOWN, Interval, Spread, finite, intervals_of, log_products
 from simlab.analysis.statistics.significance import CORRECTIONS, PriceSpread, detectable_ratios
 from simlab.analysis.statistics.slices import Slice
 from simlab.analysis.table.prompt_sums import COLUMNS, PolicyRun, PromptSums, prompt_sums, runs_by_slice
@@ -100,10 +100,9 @@ class Comparison:
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, Interval):
-                stem = _ENDS[field.name]
-                found |= {f"{stem}_low": _finite(value.low), f"{stem}_high": _finite(value.high)}
+                found |= value.row(_ENDS[field.name])
             else:
-                found[field.name] = _finite(value) if isinstance(value, float) else value
+                found[field.name] = finite(value) if isinstance(value, float) else value
         return found | {"differs": self.differs}
 
 
@@ -248,10 +247,6 @@ def _exp(interval: Interval) -> Interval:
         return UNKNOWN
     with np.errstate(over="ignore"):
         return Interval(float(np.exp(interval.low)), float(np.exp(interval.high)))
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def compare_runs(

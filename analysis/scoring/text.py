@@ -1,6 +1,5 @@
 """A scoring as the tables that a person reads."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -384,4 +383,3 @@ def _waste(figures: Sequence[PolicyFigures]) -> str:
         shares = (policy.accepted_share, policy.sibling_share, policy.below_wrong_share)
         cells.append([policy.policy, number(policy.drafted, 1), *(f"{share:1%}" for share in shares)])
     return f"What the drafted tokens are\n\n{aligned(cells, [True, False, True, True, True])}"
-

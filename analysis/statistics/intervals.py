@@ -128,7 +128,6 @@ class Interval:
     low: float
     high: float
 
-
     def row(self, name: str) -> dict[str, float | None]:
         """Both ends under ``NAME_low`` and ``NAME_high``; None where they are not known."""
         return {f"{name}_low": finite(self.low), f"{name}_high": finite(self.high)}

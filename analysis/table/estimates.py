@@ -127,9 +127,9 @@ def mean_over_datasets(turns: pl.DataFrame, above: str, below: str) -> Estimate:
         above: a column.
         below: a column; a column of ones makes the mean over turns.
     """
-    return estimates(
-        _over_datasets(turns, (above, below), lambda sums: _mean_ratio(sums[..., 0, :], sums[..., 1, :]))
-    )[0]
+    return estimates(_over_datasets(turns, (above, below), lambda sums: _mean_ratio(sums[..., 0, :], sums[..., 1, :])))[
+        0
+    ]
 
 
 def ratio_of_dataset_means(turns: pl.DataFrame, first: tuple[str, str], second: tuple[str, str]) -> Estimate:

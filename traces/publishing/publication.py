@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
@@ -40,11 +40,15 @@ class Storage:
     address: str
 
     def described(self) -> str:
-        """Name the place, in a line."""
+        """Name the place, and who may see what is there, in a line."""
         return f"{self.address}: whoever may read there"
 
     def send(self, files: Mapping[str, Path], texts: Mapping[str, str]) -> str:
-        """Send file by file, the manifest last; returns the address."""
+        """Send files and short texts by their names there, the manifest last; returns the address.
+
+        Raises:
+            SimlabError: it cannot be sent; what is there cannot be taken for a finished trace.
+        """
         with _explained(self.address):
             import fsspec  # noqa: PLC0415 - an extra of its own
 
@@ -308,22 +312,6 @@ CARD = "README.md"
 """The file of the card."""
 
 
-class Place(Protocol):
-    """Where a trace can be published."""
-
-    def described(self) -> str:
-        """Name the place, and who may see what is there, in a line."""
-        ...
-
-    def send(self, files: Mapping[str, Path], texts: Mapping[str, str]) -> str:
-        """Send files and short texts by their names there, all at once or the manifest last; returns the address.
-
-        Raises:
-            SimlabError: it cannot be sent; what is there can not be taken for a finished trace.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Publication:
     """A trace on its way.
@@ -335,7 +323,7 @@ class Publication:
     """
 
     trace: Trace
-    place: Place
+    place: HubRepository | Storage
     card: str
 
     def sizes(self) -> dict[str, int]:

@@ -7,12 +7,12 @@ from typing import ClassVar
 
 from simlab.analysis.advise.verdicts import (
     BatchAdvice,
-    BatchOf,
     advice_sentences,
     advice_table,
     batch_advice,
     notes_text,
 )
+from simlab.analysis.table.price_draws import BatchPrices
 from simlab.analysis.table.summaries import BASELINE
 from simlab.errors import CostError, TraceError, UsageError
 from simlab.options import (
@@ -82,7 +82,7 @@ class Advice(StudyResult):
     def _notes(self) -> list[str]:
         same = self.chosen_on is self.trace
         where = "the very prompts that they are judged on, which favours them" if same else self.chosen_on.place
-        modelled = [str(batch.of.batch) for batch in self.batches if batch.of.modelled]
+        modelled = [str(batch.of.batch) for batch in self.batches if batch.of.what_if]
         notes = [
             f"Chain lengths and tree sizes were chosen on {where}"
             + ("; --dev-trace DEV_TRACE chooses on other prompts." if same else "."),
@@ -101,7 +101,7 @@ class Advice(StudyResult):
             )
         return [
             *notes,
-            *(f"Prices of {batch.of.batch}: {batch.of.heading}." for batch in self.batches if not batch.of.modelled),
+            *(f"Prices of {batch.of.batch}: {batch.of.heading}." for batch in self.batches if not batch.of.what_if),
             *self.notes,
         ]
 
@@ -169,7 +169,7 @@ def advise(options: AdviseOptions) -> Advice:
     return Advice(judged, chosen_on, len(prompts), tuple(found), tuple(dict.fromkeys(notes)))
 
 
-_Machine = tuple[BatchOf, PricedPolicies]
+_Machine = tuple[BatchPrices, PricedPolicies]
 
 
 def _rows(trace: Trace, draft: str, machines: Sequence[_Machine], limit: int | None, options: ReplayRun) -> Results:
@@ -203,7 +203,7 @@ def _machines(
         # Notes of an imported file say what its seconds leave out, which verdicts over plain decoding depend on.
         said = prices.file.notes if batch in measured and prices.file is not None else ()
         notes += [f"Batch {batch}: {one}." for one in said if "not given" in one]
-        of = BatchOf(batch, batch not in measured, prices.heading, prices.cost.cost_id)
+        of = BatchPrices(batch, prices.cost.cost_id, prices.heading, batch not in measured)
         found.append((of, PricedPolicies(prices, tuple(_policies(trace, draft, typed, prices, notes)))))
     if not found:
         raise CostError(notes[-1])

@@ -412,8 +412,7 @@ def export(options: ExportOptions) -> ExportedFile:
     own = own_blocks(recording, recording.draft_name(options.draft_set), [opened(one) for one in options.block_trace])
     texts = replace(_texts(recording, options.draft_set, options.limit, options.progress), own_blocks=own)
     choices = EngineOptions(costs, options.batch, options.draft_tokens, options.limit, path_or_none(options.out))
-    made = engine_file(options.file_format, options.policy, texts, choices)
-    return ExportedFile(made.text, made.summary, made.notes)
+    return ExportedFile(*engine_file(options.file_format, options.policy, texts, choices))
 
 
 def _texts(trace: Trace, draft: str | None, limit: int | None, progress: bool | None) -> ExportedTexts:

@@ -175,22 +175,7 @@ _SCORED = ("ddtree:budget=16", "calibrated:budget=16", "presto:budget=16,renorma
 """Policies whose probabilities are held against the truth, as far as tables for the models are at hand."""
 
 
-@dataclass(frozen=True, slots=True)
-class BuiltPage:
-    """A report that was built.
-
-    Attributes:
-        html: the file.
-        verdict: its first sentence.
-        missing: what is not in it, and why, and what must be known of the rest, a sentence each.
-    """
-
-    html: str
-    verdict: str
-    missing: tuple[str, ...]
-
-
-def built_page(inputs: ReportInputs, title: str, num_texts: int, command: str) -> BuiltPage:
+def built_page(inputs: ReportInputs, title: str, num_texts: int, command: str) -> tuple[str, str, tuple[str, ...]]:
     """The report of what was read.
 
     Args:
@@ -198,6 +183,9 @@ def built_page(inputs: ReportInputs, title: str, num_texts: int, command: str) -
         title: of the browser's tab.
         num_texts: texts whose trees are shown.
         command: what makes the report again, as it is typed.
+
+    Returns:
+        The file; its first sentence; what is not in it, and why, and what must be known of the rest, a sentence each.
     """
     missing = list(inputs.missing)
     verdict = verdict_of(inputs.results, _choice(inputs))
@@ -212,7 +200,7 @@ def built_page(inputs: ReportInputs, title: str, num_texts: int, command: str) -
     )
     sections = list(_sections(inputs, shown, num_texts, missing))
     html = report_page(title, first, sections, footer_text(inputs))
-    return BuiltPage(html, verdict.sentence, tuple(missing))
+    return html, verdict.sentence, tuple(missing)
 
 
 def _measured(inputs: ReportInputs) -> list[str]:

@@ -99,7 +99,9 @@ def test_places_areas_and_coverage_by_listing() -> None:
         for covered in path_coverage(places, places.orders[number]):
             nodes = sorted(needed[covered.depth])
             assert covered.roots == len(nodes)
-            assert [one.value for one in covered.shares] == pytest.approx([np.mean([n <= cap for n in nodes]) for cap in (2, most)])
+            assert [one.value for one in covered.shares] == pytest.approx(
+                [np.mean([n <= cap for n in nodes]) for cap in (2, most)]
+            )
             for told, share in ((covered.median, 0.5), (covered.ninety, 0.9)):
                 at = nodes[math.ceil(share * len(nodes)) - 1]
                 assert told == (None if math.isinf(at) else at)
@@ -166,8 +168,8 @@ def test_what_nodes_are_spent_on_and_how_much_of_the_gap_is_closed() -> None:
     assert figures[1].against_first is None
     unpriced = ("tokens_per_s", "chain_tokens_per_s", "hindsight_tokens_per_s", "speed_closed")
     assert all(getattr(one, name) is None for one in figures for name in unpriced)
-    for one in figures:
-        shares = (one.accepted_share, one.sibling_share, one.below_wrong_share)
+    for figure in figures:
+        shares = (figure.accepted_share, figure.sibling_share, figure.below_wrong_share)
         assert sum(share.value for share in shares) == pytest.approx(1)
     (small, *_) = figures
     length = (small.acceptance_length - small.chain) / (small.hindsight - small.chain)

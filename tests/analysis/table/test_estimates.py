@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from simlab.analysis.statistics.intervals import Interval, ratio_interval, speedup_interval
 from simlab.analysis.table.estimates import (
     Estimate,
     mean_over_datasets,
@@ -11,7 +12,6 @@ from simlab.analysis.table.estimates import (
     prompt_share,
     ratio_of_dataset_means,
 )
-from simlab.analysis.statistics.intervals import Interval, ratio_interval, speedup_interval
 from simlab.arrays import Doubles
 
 

@@ -5,17 +5,17 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from simlab.analysis.statistics.intervals import finite
-from simlab.analysis.table.estimates import Estimate, prompt_ratio
 from simlab.analysis.statistics.intervals import (
     LEVEL,
     Interval,
+    finite,
     intervals_of,
     log_products,
     prompt_spread,
     ratio_interval,
 )
 from simlab.analysis.statistics.significance import holm
+from simlab.analysis.table.estimates import Estimate, prompt_ratio
 from simlab.arrays import Doubles, Longs
 from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.studies.reproduce.released import ComparedFigure, Findings, Quoted, ReleasedFiles, Row, flat
