@@ -160,7 +160,9 @@ def compare_logs(
     """
     first, second = (logs.take([pair[side] for pair in pairs]) for side in (0, 1))
     ratio, difference = first.minus(second), first.exp().minus(second.exp())
-    errors, degrees = _errors(ratio), _degrees(ratio)
+    errors = degrees = np.full(len(ratio.whole), np.nan)
+    if ratio.num_prompts > 1:
+        errors, degrees = ratio.standard_errors(), ratio.degrees_of_freedom()
     p_values, detectable = _p_values(ratio.whole, errors, degrees), detectable_ratios(errors, degrees)
     ratios, differences = intervals_of(ratio), intervals_of(difference)
     return [
@@ -224,14 +226,6 @@ def logs_of_runs(sums: Doubles, powers: Doubles) -> Spread:
     for run in range(num_runs):
         spread[run, run * num_columns : (run + 1) * num_columns] = powers
     return log_products(flat, spread)
-
-
-def _errors(ratio: Spread) -> Doubles:
-    return ratio.standard_errors() if ratio.num_prompts > 1 else np.full(len(ratio.whole), np.nan)
-
-
-def _degrees(ratio: Spread) -> Doubles:
-    return ratio.degrees_of_freedom() if ratio.num_prompts > 1 else np.full(len(ratio.whole), np.nan)
 
 
 def _p_values(logs: Doubles, errors: Doubles, degrees: Doubles) -> Doubles:

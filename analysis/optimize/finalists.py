@@ -239,9 +239,11 @@ def compare_worst_speedups(
         pairs: places of two runs each.
     """
     found = [prompt_sums(runs) for runs in machines]
-    sums = [_sums(one) for one in found]
+    columns = [COLUMNS.index(name) for name in POWERS["speedup"]]
+    powers = np.array(list(POWERS["speedup"].values()), np.float64)
+    sums = [np.asarray(one.sums[:, :, columns], np.float64) for one in found]
     equal = [all(np.array_equal(some[:, one], some[:, other]) for some in sums) for one, other in pairs]
-    logs = _least([logs_of_runs(some, _powers()) for some in sums])
+    logs = _least([logs_of_runs(some, powers) for some in sums])
     return compare_logs(logs, _worst_at_draws(found), equal, [run.name for run in machines[0]], pairs, WORST_SPEEDUP)
 
 
@@ -269,15 +271,6 @@ def _worst_at_draws(found: Sequence[PromptSums]) -> PriceSpread:
     """Logarithms of the worst speedups at each draw of every machine's prices, of which each has its own noise."""
     logs = np.min([price_spread(one, "speedup").logs for one in found], axis=0)
     return PriceSpread(np.asarray(logs, np.float64), (None,) * len(logs))
-
-
-def _sums(found: PromptSums) -> Doubles:
-    """What speedups are made of, float64 ``[prompts, runs, 4]``."""
-    return np.asarray(found.sums[:, :, [COLUMNS.index(name) for name in POWERS["speedup"]]], np.float64)
-
-
-def _powers() -> Doubles:
-    return np.array(list(POWERS["speedup"].values()), np.float64)
 
 
 def _least(spreads: Sequence[Spread]) -> Spread:

@@ -445,7 +445,6 @@ def _named_edges(
 
 
 def _one_policy(typed: str, artefacts: TraceArtefacts) -> NamedPolicy:
-
     found = parse_policies([typed], artefacts)
     if len(found) != 1:
         raise UsageError(f"expected one policy, whose rounds to look at; {typed} makes {len(found)}")

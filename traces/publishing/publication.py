@@ -217,7 +217,10 @@ def trace_card(trace: Trace, address: str, licence: str = UNKNOWN) -> str:
         f"```python\nimport simlab\n\ntrace = simlab.open_trace({json.dumps(address)})\n```",
         _HOW,
         "## Models",
-        _table(("", "name", "revision", "sha256"), _models(trace)),
+        _table(
+            ("", "name", "revision", "sha256"),
+            [(what, one.name, one.revision or "", one.digest) for what, one in _model_ids(trace)],
+        ),
         "## Contents",
         _table(("what", "value"), _contents(trace)),
         "## Texts",
@@ -259,15 +262,12 @@ def _model_ids(trace: Trace) -> list[tuple[str, ModelInfo]]:
     return [("target", manifest.target), *drafters, *producers]
 
 
-def _models(trace: Trace) -> list[tuple[str, ...]]:
-    return [(what, one.name, one.revision or "", one.digest) for what, one in _model_ids(trace)]
-
-
 def _contents(trace: Trace) -> list[tuple[str, object]]:
     manifest, held = trace.manifest, trace.manifest.held()
-    sampling = manifest.sampling
+    sampling, num_bytes = manifest.sampling, sum(file.num_bytes for file in held.files.values())
+    size = f"{len(held.files) + 1} files, {num_bytes / 1e6:,.1f} MB, {len(held.shards)} shards"
     rows: list[tuple[str, object]] = [
-        ("trace format", f"simlab-trace, {len(held.files) + 1} files, {_size(trace)}, {len(held.shards)} shards"),
+        ("trace format", f"simlab-trace, {size}"),
         ("text", f"{held.text_id}, dtype {manifest.dtype}"),
         ("sampling", f"temperature {sampling.temperature:g}, top-p {sampling.top_p:g}, top-k {sampling.top_k}"),
     ]
@@ -279,11 +279,6 @@ def _contents(trace: Trace) -> list[tuple[str, object]]:
     ]
     rows.append(("recorded with", ", ".join(f"{name} {version}" for name, version in manifest.versions.items())))
     return rows
-
-
-def _size(trace: Trace) -> str:
-    """The bytes of all files, in MB."""
-    return f"{sum(file.num_bytes for file in trace.manifest.held().files.values()) / 1e6:,.1f} MB"
 
 
 def _texts(trace: Trace) -> list[tuple[object, ...]]:

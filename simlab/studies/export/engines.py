@@ -185,7 +185,6 @@ def engine_file(
 
 
 def _exported(policy: NamedPolicy, texts: ExportedTexts, priced: Sequence[BatchPricing]) -> ExportedPolicy:
-
     manifest = texts.trace.manifest
     kept = manifest.draft_sets[texts.draft]
     if kept.is_chain:
@@ -214,7 +213,6 @@ def _exported(policy: NamedPolicy, texts: ExportedTexts, priced: Sequence[BatchP
 
 
 def _policy(typed: str, artefacts: TraceArtefacts, texts: ExportedTexts) -> NamedPolicy:
-
     found = parse_policies([typed], artefacts)
     if len(found) != 1:
         raise UsageError(f"`{typed}` names {len(found)} policies; settings are of one, so name one")
@@ -237,7 +235,6 @@ def _acceptance(policy: NamedPolicy, texts: ExportedTexts) -> Acceptance:
 
 
 def _vllm(one: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
-
     settings = vllm_settings(one, options.draft_tokens)
     if one.is_chain and not one.choices:
         notes = [*notes, f"No table of batch sizes: there is a latency profile of one only. {HOW}."]
@@ -248,7 +245,6 @@ def _vllm(one: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made
 
 
 def _sglang(one: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
-
     settings = sglang_settings(one)
     commands = {"load_test": sglang_command(settings, sglang_environment(one))}
     if one.is_chain:
@@ -258,7 +254,6 @@ def _sglang(one: ExportedPolicy, notes: list[str], options: EngineOptions) -> Ma
 
 
 def _tensorrt_llm(one: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
-
     settings = tensorrt_llm_settings(one)
     if one.is_chain and not one.choices:
         notes = [*notes, f"No draft_len_schedule: there is a latency profile of one batch size only. {HOW}."]
@@ -269,13 +264,11 @@ def _tensorrt_llm(one: ExportedPolicy, notes: list[str], options: EngineOptions)
 
 
 def _trtllm_commands(one: ExportedPolicy, file: str) -> dict[str, str]:
-
     load_test = tensorrt_llm_command(one.target, file, tensorrt_llm_environment(one))
     return {"load_test": load_test} | ({"serve": tensorrt_llm_command(one.target, file)} if one.is_chain else {})
 
 
 def _modelopt(one: ExportedPolicy, notes: list[str], texts: ExportedTexts) -> Made:
-
     manifest = texts.trace.manifest
     target, drafter = (
         asdict(model) | {"name": short_name(model.name)}

@@ -125,7 +125,6 @@ def _synthetic_rounds(one: NamedPolicy, num_texts: int) -> Iterator[Mapping[str,
 def _rounds(
     one: NamedPolicy, recorded: RecordedSequence, text: str, most: int | None
 ) -> Iterator[Mapping[str, object]]:
-
     for found in islice(conformance_rounds(one.policy, recorded), most):
         yield {"text": text} | found
 
@@ -416,5 +415,4 @@ def export(options: ExportOptions) -> ExportedFile:
 
 
 def _texts(trace: Trace, draft: str | None, limit: int | None, progress: bool | None) -> ExportedTexts:
-
     return ExportedTexts(trace, trace.draft_name(draft), first_prompts(trace, limit), progress)

@@ -167,12 +167,10 @@ def _runs(side: PromptSet, machine: int, finalists: Sequence[SearchPoint], rows:
 
 
 def _summaries(rows: Results, cost_id: str | None) -> list[Summary]:
-
     return summarise(results_at(rows, cost_id))
 
 
 def _optimism(inputs: SearchInputs, dev: SearchOutcome, evaluation: SearchOutcome, best: int) -> Mapping[str, Scalar]:
-
     chain = next(place for place, point in enumerate(dev.points) if point.entry == CHAIN)
     own = SearchOutcome((dev.points[best], dev.points[chain]), dev.sums.take([best, chain]), ())
     dev_values = objective_figures(own.sums, inputs.objective)

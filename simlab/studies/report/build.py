@@ -79,7 +79,6 @@ def trust_labels(inputs: ReportInputs, choice: VerdictChoice) -> list[TrustLabel
 
 
 def _text_label(inputs: ReportInputs) -> TrustLabel:
-
     name = "The text"
     if not inputs.judged:
         return TrustLabel(
@@ -101,7 +100,6 @@ def _text_label(inputs: ReportInputs) -> TrustLabel:
 
 
 def _rows_label(inputs: ReportInputs) -> TrustLabel:
-
     name = "The trace"
     if inputs.trace is None:
         return TrustLabel(name, f"text {inputs.rows['text_id'][0]}", "The trace itself is not at hand.")
@@ -118,7 +116,6 @@ def _rows_label(inputs: ReportInputs) -> TrustLabel:
 
 
 def _prices_label(inputs: ReportInputs) -> TrustLabel:
-
     name = "Latency profile"
     if not inputs.results.has_speeds:
         why = inputs.prices.why_none if inputs.prices is not None else ""
@@ -140,7 +137,6 @@ def _prices_label(inputs: ReportInputs) -> TrustLabel:
 
 
 def _choice_label(inputs: ReportInputs, choice: VerdictChoice) -> TrustLabel:
-
     name = "Chosen on / reported on"
     found = inputs.results.found[0]
     datasets = ", ".join(sorted(set(inputs.rows["dataset"])))
@@ -209,7 +205,6 @@ def _measured(inputs: ReportInputs) -> list[str]:
 
 
 def _choice(inputs: ReportInputs) -> VerdictChoice:
-
     optimum = inputs.optimum
     if optimum is None:
         return VerdictChoice(None, "on these very prompts", False)
@@ -270,7 +265,6 @@ def _of_engines(inputs: ReportInputs) -> Iterator[_Planned]:
 def _of_trees(
     inputs: ReportInputs, named: Sequence[NamedPolicy], num_texts: int, missing: list[str]
 ) -> Iterator[_Planned]:
-
     if inputs.trace is not None and num_texts and named:
         yield _Planned(
             "trees",
@@ -282,7 +276,6 @@ def _of_trees(
 
 
 def _of_rows(inputs: ReportInputs, shown: Sequence[Summary]) -> Iterator[_Planned]:
-
     yield _Planned(
         "slices",
         "By kind of prompt",
@@ -299,7 +292,6 @@ def _of_rows(inputs: ReportInputs, shown: Sequence[Summary]) -> Iterator[_Planne
 
 
 def _of_rounds(inputs: ReportInputs, named: Sequence[NamedPolicy]) -> Iterator[_Planned]:
-
     if inputs.trace is None:
         return
     if named:
@@ -319,7 +311,6 @@ def _of_rounds(inputs: ReportInputs, named: Sequence[NamedPolicy]) -> Iterator[_
 
 
 def _of_prices(inputs: ReportInputs, missing: list[str]) -> Iterator[_Planned]:
-
     if inputs.trace is None or inputs.prices is None or inputs.cost is None:
         return
     yield _Planned(
@@ -333,14 +324,12 @@ def _of_prices(inputs: ReportInputs, missing: list[str]) -> Iterator[_Planned]:
 
 
 def _slices(inputs: ReportInputs, shown: Sequence[Summary]) -> list[Part]:
-
     charts = [slice_chart(inputs.results, shown, by) for by in ("dataset", "context", "turn")]
     found: list[Part] = [chart for chart in charts if chart is not None]
     return found or [Note("All prompts are of one dataset, turn and range of lengths.")]
 
 
 def _stages(inputs: ReportInputs, shown: Sequence[Summary]) -> list[Part]:
-
     parts = (stage_chart(inputs.results, shown), stage_table(inputs.results, shown))
     said = [text for one in inputs.confirmed for text in (one.prediction, _order(one)) if text]
     return [*(part for part in parts if part is not None), *map(Note, said)]
@@ -358,7 +347,6 @@ def _order(one: Confirmation) -> str:
 
 
 def _rounds(inputs: ReportInputs, named: Sequence[NamedPolicy]) -> list[Part]:
-
     assert inputs.trace is not None
     assert inputs.draft is not None
     depth = inputs.trace.manifest.draft_sets[inputs.draft].depth
@@ -373,7 +361,6 @@ def _rounds(inputs: ReportInputs, named: Sequence[NamedPolicy]) -> list[Part]:
 
 
 def _scoring(inputs: ReportInputs) -> list[Part]:
-
     trace, draft = inputs.trace, inputs.draft
     assert trace is not None
     assert draft is not None
@@ -386,7 +373,6 @@ def _scoring(inputs: ReportInputs) -> list[Part]:
 
 
 def _curves(inputs: ReportInputs, missing: list[str]) -> list[Part]:
-
     trace, draft, cost = inputs.trace, inputs.draft, inputs.cost
     assert trace is not None
     assert draft is not None
@@ -416,7 +402,6 @@ def _curves(inputs: ReportInputs, missing: list[str]) -> list[Part]:
 
 
 def _costs(inputs: ReportInputs) -> list[Part]:
-
     cost = inputs.cost
     assert cost is not None
     assert inputs.trace is not None
