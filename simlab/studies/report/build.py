@@ -1,14 +1,13 @@
 """The page of a report: its sections, each from what is at hand."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from simlab.analysis.curves.machines import curve_machine
 from simlab.analysis.curves.rows import CurveRoots, curve_rows
 from simlab.analysis.curves.summaries import curve_summaries
 from simlab.analysis.curves.text import worst_example
 from simlab.analysis.report.costs import budget_chart, cost_chart, example_chart, maxima_chart, regret_chart
-from simlab.analysis.report.page import FirstScreen, Note, Part, Section, TreeExplorer, TrustLabel, report_page
+from simlab.analysis.report.page import FirstScreen, Part, Section, TreeExplorer, TrustLabel, report_page
 from simlab.analysis.report.results import crosscheck_grid, scoring_parts
 from simlab.analysis.report.rounds import RoundCounts, depth_chart, ends_chart
 from simlab.analysis.report.speed import policy_table, slice_chart, speed_chart, stage_chart, stage_table
@@ -194,7 +193,7 @@ def built_page(inputs: ReportInputs, title: str, num_texts: int, command: str) -
         trust_labels(inputs, _choice(inputs)),
         command,
     )
-    sections = list(_sections(inputs, shown, num_texts, missing))
+    sections = _sections(inputs, shown, num_texts, missing)
     html = report_page(title, first, sections, footer_text(inputs))
     return html, verdict.sentence, tuple(missing)
 
@@ -223,38 +222,30 @@ def _shown(inputs: ReportInputs, verdict: ReportVerdict) -> list[Summary]:
     return list({one.policy_id: one for one in found}.values())[:MOST_SHOWN]
 
 
-@dataclass(frozen=True, slots=True)
-class _Planned:
-    """A section before its parts are worked out."""
-
-    key: str
-    title: str
-    text: str
-    parts: Callable[[], list[Part]]
+def _section(key: str, title: str, text: str, parts: Callable[[], list[Part]]) -> Section:
+    """A section whose parts are worked out, with a line of progress meanwhile."""
+    with step("report", title):
+        return Section(key, title, text, parts())
 
 
-def _sections(inputs: ReportInputs, shown: Sequence[Summary], num_texts: int, missing: list[str]) -> Iterator[Section]:
-    """The sections for which everything is at hand, one by one."""
+def _sections(inputs: ReportInputs, shown: Sequence[Summary], num_texts: int, missing: list[str]) -> list[Section]:
+    """The sections for which everything is at hand."""
     named = inputs.named([one.policy for one in shown])
     if (left := len(shown) - len(named)) > 0:
         missing.append(f"{left} of {len(shown)} policies cannot be made again from their labels; figures lack them.")
-    plans = [
+    return [
         *_of_engines(inputs),
         *_of_trees(inputs, named, num_texts, missing),
         *_of_rows(inputs, shown),
         *_of_rounds(inputs, named),
         *_of_prices(inputs, missing),
     ]
-    for plan in plans:
-        with step("report", plan.title):
-            parts = plan.parts()
-        yield Section(plan.key, plan.title, plan.text, parts)
 
 
-def _of_engines(inputs: ReportInputs) -> Iterator[_Planned]:
+def _of_engines(inputs: ReportInputs) -> Iterator[Section]:
     """What live engines did, where a crosscheck was given."""
     if inputs.crosschecks:
-        yield _Planned(
+        yield _section(
             "engines",
             "Beside a live engine",
             "The same prompts, asked of a serving engine: does it do what the trace foretells of a chain?",
@@ -264,9 +255,9 @@ def _of_engines(inputs: ReportInputs) -> Iterator[_Planned]:
 
 def _of_trees(
     inputs: ReportInputs, named: Sequence[NamedPolicy], num_texts: int, missing: list[str]
-) -> Iterator[_Planned]:
+) -> Iterator[Section]:
     if inputs.trace is not None and num_texts and named:
-        yield _Planned(
+        yield _section(
             "trees",
             "Trees, text by text",
             "The trees that two policies chose at the same place of a text, the target's path highlighted. "
@@ -275,15 +266,15 @@ def _of_trees(
         )
 
 
-def _of_rows(inputs: ReportInputs, shown: Sequence[Summary]) -> Iterator[_Planned]:
-    yield _Planned(
+def _of_rows(inputs: ReportInputs, shown: Sequence[Summary]) -> Iterator[Section]:
+    yield _section(
         "slices",
         "By kind of prompt",
         "The same by dataset, context length and turn.",
         lambda: _slices(inputs, shown),
     )
     if inputs.results.has_speeds:
-        yield _Planned(
+        yield _section(
             "stages",
             "Where the time goes",
             "Seconds of a round, stage by stage.",
@@ -291,17 +282,17 @@ def _of_rows(inputs: ReportInputs, shown: Sequence[Summary]) -> Iterator[_Planne
         )
 
 
-def _of_rounds(inputs: ReportInputs, named: Sequence[NamedPolicy]) -> Iterator[_Planned]:
+def _of_rounds(inputs: ReportInputs, named: Sequence[NamedPolicy]) -> Iterator[Section]:
     if inputs.trace is None:
         return
     if named:
-        yield _Planned(
+        yield _section(
             "rounds",
             "Acceptance by depth, and where rounds end",
             "How many drafted tokens rounds accept, and why they end.",
             lambda: _rounds(inputs, named),
         )
-    yield _Planned(
+    yield _section(
         "scoring",
         "Are the drafter's probabilities calibrated?",
         "Best-first trees follow the drafter's marginals, which know nothing of the tokens before. How often are "
@@ -310,29 +301,29 @@ def _of_rounds(inputs: ReportInputs, named: Sequence[NamedPolicy]) -> Iterator[_
     )
 
 
-def _of_prices(inputs: ReportInputs, missing: list[str]) -> Iterator[_Planned]:
+def _of_prices(inputs: ReportInputs, missing: list[str]) -> Iterator[Section]:
     if inputs.trace is None or inputs.prices is None or inputs.cost is None:
         return
-    yield _Planned(
+    yield _section(
         "curves",
         "Unimodality and early stopping",
         "At each root expected tokens per second rise and fall with the size of the tree. Rules that stop at the "
         "first fall find the best size only where the curve is unimodal.",
         lambda: _curves(inputs, missing),
     )
-    yield _Planned("costs", "Latency profile", inputs.prices.heading, lambda: _costs(inputs))
+    yield _section("costs", "Latency profile", inputs.prices.heading, lambda: _costs(inputs))
 
 
 def _slices(inputs: ReportInputs, shown: Sequence[Summary]) -> list[Part]:
     charts = [slice_chart(inputs.results, shown, by) for by in ("dataset", "context", "turn")]
     found: list[Part] = [chart for chart in charts if chart is not None]
-    return found or [Note("All prompts are of one dataset, turn and range of lengths.")]
+    return found or ["All prompts are of one dataset, turn and range of lengths."]
 
 
 def _stages(inputs: ReportInputs, shown: Sequence[Summary]) -> list[Part]:
     parts = (stage_chart(inputs.results, shown), stage_table(inputs.results, shown))
     said = [text for one in inputs.confirmed for text in (one.prediction, _order(one)) if text]
-    return [*(part for part in parts if part is not None), *map(Note, said)]
+    return [*(part for part in parts if part is not None), *said]
 
 
 def _order(one: Confirmation) -> str:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from summary_rows import with_draws
 
 from simlab.analysis.optimize.finalists import judge_finalists
-from simlab.analysis.report.page import Chart, FirstScreen, Grid, Note, Section, TreeExplorer, TrustLabel, report_page
+from simlab.analysis.report.page import Chart, FirstScreen, Grid, Section, TreeExplorer, TrustLabel, report_page
 from simlab.analysis.report.results import ReportResults
 from simlab.analysis.report.rounds import ENDS, RoundCounts
 from simlab.analysis.report.speed import policy_table, speed_chart
@@ -247,7 +247,7 @@ def nasty_page() -> str:
         command=nasty,
     )
     trees = TreeExplorer({"policies": [nasty], "texts": []})
-    return report_page(nasty, first, [Section("s", nasty, nasty, [Note(nasty), trees])], nasty)
+    return report_page(nasty, first, [Section("s", nasty, nasty, [nasty, trees])], nasty)
 
 
 def test_names_cannot_break_out_of_the_page() -> None:
