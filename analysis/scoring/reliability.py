@@ -29,6 +29,7 @@ PLACES: dict[str, tuple[int, ...]] = {
 drafter's first candidates alone, and all others; below a true token that is no candidate."""
 
 NUM_BINS = 10
+"""Of a curve, at most; empty ones are left out."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,7 +134,7 @@ class Calibration:
     brier: float
 
 
-def reliability(model: ScoredEdges, where: EdgeSlice, num_bins: int = NUM_BINS) -> list[ReliabilityBin]:
+def reliability(model: ScoredEdges, where: EdgeSlice) -> list[ReliabilityBin]:
     """The reliability curve of an edge model, from small to large probabilities.
 
     Bins hold equal shares of the summed probability, as nearly as steps of an eighth of a logit allow, not equal
@@ -142,11 +143,10 @@ def reliability(model: ScoredEdges, where: EdgeSlice, num_bins: int = NUM_BINS) 
     Args:
         model: on the prompts of interest.
         where: a place, and a depth or a class of rank, not both.
-        num_bins: at most so many; empty ones are left out.
     """
     if where.place not in model.places or (where.depth is not None and where.rank is not None):
         raise ValueError(f"there is no reliability curve of {where} for {model.label}")
-    binned = _binned(model.sums, where, num_bins)
+    binned = _binned(model.sums, where)
     if binned.size == 0:
         return []
     total = binned.sum(axis=0)
@@ -211,12 +211,12 @@ def _calibration_error(model: ScoredEdges, where: EdgeSlice, nodes: Doubles) -> 
     """Distances between summed probabilities and true tokens of each bin, a node."""
     if where.depth is not None and where.rank is not None:
         return None
-    binned = _binned(model.sums, where, NUM_BINS)
+    binned = _binned(model.sums, where)
     off = binned[..., PREDICTED] - binned[..., TRUE]
     return sum_of_distances(prompt_spread(np.concatenate([nodes[:, None], off], axis=1), ratios))
 
 
-def _binned(sums: EdgeSums, where: EdgeSlice, num_bins: int) -> Doubles:
+def _binned(sums: EdgeSums, where: EdgeSlice) -> Doubles:
     """float64 ``[P, bins, 3]``, bins of equal shares of the summed probability, empty ones left out."""
     places = list(PLACES[where.place])
     if where.rank is not None:
@@ -226,6 +226,6 @@ def _binned(sums: EdgeSums, where: EdgeSlice, num_bins: int) -> Doubles:
         fine = sums.by_depth[:, places][:, :, depths].sum(axis=(1, 2))
     mass = fine[..., PREDICTED].sum(axis=0)
     reached = (np.cumsum(mass) - mass / 2) / max(mass.sum(), np.finfo(np.float64).tiny)
-    numbers = np.minimum((reached * num_bins).astype(np.int64), num_bins - 1)
-    coarse = np.stack([fine[:, numbers == one].sum(axis=1) for one in range(num_bins)], axis=1)
+    numbers = np.minimum((reached * NUM_BINS).astype(np.int64), NUM_BINS - 1)
+    coarse = np.stack([fine[:, numbers == one].sum(axis=1) for one in range(NUM_BINS)], axis=1)
     return coarse[:, coarse[..., EDGES].sum(axis=0) > 0]
