@@ -6,14 +6,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simlab.analysis.statistics.intervals import (
-    CorrectedSum,
     intervals_of,
     prompt_spread,
     ratios,
     share_intervals,
-    sum_of_distances,
 )
-from simlab.analysis.table.estimates import Estimate, estimates
+from simlab.analysis.table.estimates import Estimate, estimates, sum_of_distances
 from simlab.arrays import Doubles, Longs
 from simlab.policies.fits.edge_sums import EDGES, LOG_LOSS, LOST, PREDICTED, RANK_CLASSES, SQUARES, TRUE, EdgeSums
 
@@ -117,7 +115,9 @@ class Calibration:
         expected: true tokens a node by the edge model, summed probabilities.
         observed: true tokens a node that there were.
         excess: ``expected - observed``; above 0 the edge model is overconfident.
-        ece: expected calibration error a node; None where the slice is of a depth and a rank.
+        ece: expected calibration error a node, less what noise adds to it; None where the slice is of a depth and a
+            rank.
+        raw_ece: as it is on these prompts; likewise.
         log_loss: negative log-likelihood of whether each candidate is the true token, in nats, summed over those of a
             node.
         brier: squared errors, summed over the candidates of a node.
@@ -129,7 +129,8 @@ class Calibration:
     expected: float
     observed: float
     excess: Estimate
-    ece: CorrectedSum | None
+    ece: Estimate | None
+    raw_ece: float | None
     log_loss: Estimate
     brier: float
 
@@ -169,6 +170,7 @@ def calibration(model: ScoredEdges, where: EdgeSlice) -> Calibration | None:
     num = nodes.sum()
     per_node = np.stack([nodes, cells[:, PREDICTED] - cells[:, TRUE], cells[:, LOG_LOSS]], axis=1)
     excess, loss = intervals_of(prompt_spread(per_node, ratios))
+    raw_ece, ece = _calibration_error(model, where, nodes)
     return Calibration(
         slice=where,
         nodes=int(num),
@@ -176,7 +178,8 @@ def calibration(model: ScoredEdges, where: EdgeSlice) -> Calibration | None:
         expected=total[PREDICTED] / num,
         observed=total[TRUE] / num,
         excess=Estimate((total[PREDICTED] - total[TRUE]) / num, excess),
-        ece=_calibration_error(model, where, nodes),
+        ece=ece,
+        raw_ece=raw_ece,
         log_loss=Estimate(total[LOG_LOSS] / num, loss),
         brier=total[SQUARES] / num,
     )
@@ -207,10 +210,10 @@ def node_sums(model: ScoredEdges, where: EdgeSlice) -> tuple[Doubles, Doubles]:
     return nodes, cells.sum(axis=(1, 2, 3))
 
 
-def _calibration_error(model: ScoredEdges, where: EdgeSlice, nodes: Doubles) -> CorrectedSum | None:
+def _calibration_error(model: ScoredEdges, where: EdgeSlice, nodes: Doubles) -> tuple[float | None, Estimate | None]:
     """Distances between summed probabilities and true tokens of each bin, a node."""
     if where.depth is not None and where.rank is not None:
-        return None
+        return None, None
     binned = _binned(model.sums, where)
     off = binned[..., PREDICTED] - binned[..., TRUE]
     return sum_of_distances(prompt_spread(np.concatenate([nodes[:, None], off], axis=1), ratios))

@@ -113,14 +113,13 @@ def _is_whole(where: EdgeSlice) -> bool:
 
 
 def _calibration_row(model: ScoredEdges, one: Calibration, against: Estimate | None) -> Row:
-    ece = one.ece
     return (
         _slice_of(model, one.slice)
         | {"num_nodes": one.nodes, "num_edges": one.edges}
         | {"expected_per_node": one.expected, "true_per_node": one.observed}
         | _row("excess_per_node", one.excess)
-        | _row("ece_per_node", None if ece is None else Estimate(ece.value, ece.interval))
-        | {"ece_per_node_raw": None if ece is None else ece.raw}
+        | _row("ece_per_node", one.ece)
+        | {"ece_per_node_raw": one.raw_ece}
         | _row("log_loss_per_node", one.log_loss)
         | _row("log_loss_against_first", against)
         | {"brier_per_node": one.brier}

@@ -21,7 +21,6 @@ from simlab.analysis.scoring.reliability import (
 )
 from simlab.analysis.scoring.score import Scoring, without_budget
 from simlab.analysis.statistics.intervals import FEW_PROMPTS
-from simlab.analysis.table.estimates import Estimate
 from simlab.analysis.table.text import aligned, number
 from simlab.policies.fits.edge_sums import RANK_CLASSES
 
@@ -299,7 +298,7 @@ def _name(model: ScoredEdges) -> str:
 
 
 def _edge_cells(one: Calibration) -> list[str]:
-    ece = "" if one.ece is None else f"{Estimate(one.ece.value, one.ece.interval):3}"
+    ece = "" if one.ece is None else f"{one.ece:3}"
     return [
         one.slice.place,
         f"{one.nodes:,}",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from scipy.special import stdtr
+from scipy.special import erf, stdtr
 
 from simlab.analysis.statistics.intervals import (
     UNKNOWN,
@@ -88,6 +88,33 @@ def share_estimates(spread: Spread) -> list[Estimate]:
     """Figures between 0 and 1, each with an interval that stays there."""
     pairs = zip(spread.whole.tolist(), share_intervals(spread), strict=True)
     return [Estimate(value, interval, prompts=spread.num_prompts) for value, interval in pairs]
+
+
+def sum_of_distances(spread: Spread) -> tuple[float, Estimate]:
+    """The sum of the absolute values of some signed figures, which is too large where few prompts make them noisy.
+
+    A figure b with a standard error s is expected to be |N(b, s)|, a folded normal, away from 0. Its excess over |b| is
+    taken off, with b^2 - s^2 in place of the unknown b^2, or 0 where that is negative. The interval reaches as far
+    around what is left as that of the raw sum does around it. In simulations of 40 prompts it holds the truth in 92 to
+    96 % of cases; with 160, where figures are off by no more than their standard errors, in 79 %, since what noise adds
+    is then not well known.
+
+    Returns:
+        The sum as it is on these prompts, and less what noise is thought to add to it; neither that nor its interval
+        lies below 0.
+    """
+    figures, errors = spread.whole, np.maximum(spread.standard_errors(), 1e-12)
+    there = np.sqrt(np.maximum(figures**2 - errors**2, 0.0))
+    folded = errors * np.sqrt(2 / np.pi) * np.exp(-((there / errors) ** 2) / 2) + there * erf(
+        there / errors / np.sqrt(2)
+    )
+    raw = float(np.abs(figures).sum())
+    value = max(raw - float((folded - there).sum()), 0.0)
+    total = Spread(np.array([raw]), np.abs(spread.without_each).sum(axis=1, keepdims=True), spread.num_effective[:1])
+    (around,) = intervals_of(total)
+    if is_known(around):
+        around = Interval(max(value - (raw - around.low), 0.0), value + (around.high - raw))
+    return raw, Estimate(value, around)
 
 
 def prompt_ratio(turns: pl.DataFrame, **powers: int) -> Estimate:
