@@ -4,7 +4,6 @@ Pooled: all tokens over all rounds. Per response: the mean of each text's own me
 first; where texts of easy rounds are short, the second is larger.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -12,8 +11,8 @@ from itertools import combinations
 import numpy as np
 
 from simlab.analysis.compare.comparisons import POWERS, Comparison, compare_runs
-from simlab.analysis.statistics.intervals import UNKNOWN, Interval, intervals_of, log_products
-from simlab.analysis.table.estimates import Estimate
+from simlab.analysis.statistics.intervals import log_products
+from simlab.analysis.table.estimates import Estimate, ratio_estimates
 from simlab.analysis.table.prompt_sums import COLUMNS, PolicyRun, prompt_sums
 from simlab.analysis.table.summaries import Scalar
 
@@ -80,12 +79,7 @@ def both_means(run: PolicyRun) -> BothMeans:
     powers[2] = powers[1] - powers[0]
     used = [columns.index(name) for measure in (POOLED, MACRO) for name in POWERS[measure]]
     spread = log_products(np.ascontiguousarray(sums[:, used]), powers[:, used])
-    pairs = zip(np.exp(spread.whole).tolist(), intervals_of(spread), strict=True)
-    ends = [
-        (value, UNKNOWN if math.isnan(logs.low) else Interval(math.exp(logs.low), math.exp(logs.high)))
-        for value, logs in pairs
-    ]
-    return BothMeans(run.name, len(sums), *(Estimate(value, interval) for value, interval in ends))
+    return BothMeans(run.name, len(sums), *ratio_estimates(spread))
 
 
 def find_ranking_flips(runs: Sequence[PolicyRun]) -> list[RankingFlip]:

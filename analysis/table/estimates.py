@@ -84,6 +84,15 @@ def estimates(spread: Spread) -> list[Estimate]:
     return [Estimate(value, interval, prompts=spread.num_prompts) for value, interval in pairs]
 
 
+def ratio_estimates(spread: Spread) -> list[Estimate]:
+    """Ratios, each with its interval, from the spread of their logarithms."""
+    ends = (
+        one if not is_known(one) else Interval(math.exp(one.low), math.exp(one.high)) for one in intervals_of(spread)
+    )
+    pairs = zip(np.exp(spread.whole).tolist(), ends, strict=True)
+    return [Estimate(value, interval, prompts=spread.num_prompts) for value, interval in pairs]
+
+
 def share_estimates(spread: Spread) -> list[Estimate]:
     """Figures between 0 and 1, each with an interval that stays there."""
     pairs = zip(spread.whole.tolist(), share_intervals(spread), strict=True)
