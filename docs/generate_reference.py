@@ -172,9 +172,9 @@ def _study_signature(name: str, value: Any) -> str:  # noqa: ANN401 - a study
     """The fields of the options of a study as its arguments, with types and defaults."""
     signature = inspect.signature(value)
     parts: list[str] = []
-    for one in signature.parameters.values():
-        parts += ["*"] if one.kind is one.KEYWORD_ONLY and "*" not in parts else []
-        parts.append(_short(str(one)))
+    for parameter in signature.parameters.values():
+        parts += ["*"] if parameter.kind is parameter.KEYWORD_ONLY and "*" not in parts else []
+        parts.append(_short(str(parameter)))
     listed = "".join(f"    {part},\n" for part in parts)
     return f"{name}(\n{listed}) -> {_short(inspect.formatannotation(signature.return_annotation))}"
 
@@ -212,7 +212,9 @@ def _signature(node: ast.FunctionDef) -> str:
     parts = _arguments(node.args)
     line = f"{node.name}({', '.join(parts)}){returns}"
     return (
-        line if len(line) <= COLUMNS else f"{node.name}(\n" + "".join(f"    {one},\n" for one in parts) + f"){returns}"
+        line
+        if len(line) <= COLUMNS
+        else f"{node.name}(\n" + "".join(f"    {part},\n" for part in parts) + f"){returns}"
     )
 
 
@@ -227,7 +229,9 @@ def _arguments(given: ast.arguments) -> list[str]:
         parts.append("*" + _argument(given.vararg, None))
     elif given.kwonlyargs:
         parts.append("*")
-    parts += [_argument(one, default) for one, default in zip(given.kwonlyargs, given.kw_defaults, strict=True)]
+    parts += [
+        _argument(kwonlyarg, default) for kwonlyarg, default in zip(given.kwonlyargs, given.kw_defaults, strict=True)
+    ]
     return parts
 
 
@@ -240,7 +244,7 @@ def _member(node: ast.FunctionDef) -> str:
     """A method or property in one line."""
     is_property = any(ast.unparse(one).split(".")[0] in ("property", "cached_property") for one in node.decorator_list)
     arguments = (
-        "" if is_property else f"({', '.join(one.arg for one in node.args.args if one.arg not in ('self', 'cls'))})"
+        "" if is_property else f"({', '.join(arg.arg for arg in node.args.args if arg.arg not in ('self', 'cls'))})"
     )
     said = (ast.get_docstring(node) or "").split("\n\n")[0]
     return textwrap.fill(f"* `{node.name}{arguments}`: {_plain(said)}", 118, subsequent_indent="  ")

@@ -31,7 +31,7 @@ def executed() -> Any:  # noqa: ANN401 - nbformat carries no types
     for cell in notebook.cells:
         cell.metadata = {}
         if cell.cell_type == "code":
-            cell.outputs = [cleaned(one) for one in cell.outputs if one.output_type != "stream"]
+            cell.outputs = [cleaned(output) for output in cell.outputs if output.output_type != "stream"]
     notebook.metadata = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
     return notebook
 

@@ -194,7 +194,7 @@ class AnswerOptions:
     @property
     def typed(self) -> str:
         """The options that were given, as they are typed: ``--top-p, --seed``; empty without any."""
-        names = [one.name for one in fields(AnswerOptions) if getattr(self, one.name) is not None]
+        names = [field.name for field in fields(AnswerOptions) if getattr(self, field.name) is not None]
         return ", ".join(f"--{name.replace('_', '-')}" for name in names)
 
     @property

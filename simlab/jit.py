@@ -2,6 +2,7 @@
 
 import functools
 import os
+import sys
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -50,7 +51,19 @@ class _KernelFiles(IndexDataCacheFile):
         except Exception:  # noqa: BLE001 - a damaged index, or one that names types of an older simlab, raises anything
             return {}
 
+    def load(self, key: object) -> object:
+        try:
+            return super().load(key)  # type: ignore[no-untyped-call]
+        except Exception:  # noqa: BLE001 - what is damaged raises anything when it is unpickled
+            return None
+
     def save(self, key: object, data: object) -> None:
+        try:
+            self._save(key, data)
+        except OSError as error:
+            _say_not_kept(f"{self._cache_path}: {error.strerror or error}")
+
+    def _save(self, key: object, data: object) -> None:
         folder = Path(self._cache_path)
         folder.mkdir(parents=True, exist_ok=True)
         kept = self._load_index()
@@ -62,6 +75,20 @@ class _KernelFiles(IndexDataCacheFile):
         self._save_index(kept)
 
 
+_NOT_KEPT: list[str] = []
+"""Why compiled functions cannot be kept, once that was said."""
+
+
+def _say_not_kept(reason: str) -> None:
+    """Once, that every run compiles anew, and what to do."""
+    if not _NOT_KEPT:
+        sys.stderr.write(
+            f"simlab: compiled functions cannot be kept ({reason}), so each run compiles them anew, for minutes; set "
+            "NUMBA_CACHE_DIR to a folder that can be written\n"
+        )
+    _NOT_KEPT.append(reason)
+
+
 def _with_files(function: Callable[..., object], ending: str, options: Mapping[str, Any]) -> object:
     """Under numba, with the options that every kernel has, and kept in files of its own.
 
@@ -69,7 +96,12 @@ def _with_files(function: Callable[..., object], ending: str, options: Mapping[s
     source. Who sets ``SIMLAB_KERNELS``, as the tests do, answers for it that all checkouts that use the folder have the
     same kernels.
     """
-    compiled: Any = numba.njit(nogil=True, cache=True, error_model="numpy", **options)(function)
+    decorate = functools.partial(numba.njit, nogil=True, error_model="numpy", **options)
+    try:
+        compiled: Any = decorate(cache=True)(function)
+    except RuntimeError:  # numba finds no folder: simlab's own is read-only, and there is none of the user
+        _say_not_kept("no folder can be written")
+        return decorate()(function)
     cache: Any = getattr(compiled, "_cache", None)
     files = getattr(cache, "_cache_file", None)
     if type(files) is IndexDataCacheFile:

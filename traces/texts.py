@@ -8,9 +8,9 @@ from typing import cast
 import polars as pl
 
 from simlab.errors import PromptError
-from simlab.traces.format.files import MANIFEST, write_beside, write_frame
+from simlab.traces.format.files import MANIFEST, TOKEN_TEXTS, write_beside, write_frame
 from simlab.traces.format.manifest import file_info
-from simlab.traces.format.token_texts import TOKEN_TEXTS, token_texts_frame
+from simlab.traces.format.token_texts import token_texts_frame
 from simlab.traces.parquet.sizes import check_size
 from simlab.traces.reader import Trace, open_trace
 from simlab.untrusted.json_text import parse_json
@@ -66,7 +66,7 @@ def read_text_table(path: Path) -> Iterator[tuple[list[int], list[int]]]:
     """
     try:
         check_size(path, at_once=_AS_LISTS)
-        table = pl.read_parquet(path)
+        table = pl.read_parquet(path, glob=False)
     except (OSError, ValueError, pl.exceptions.PolarsError) as error:
         reason = str(error).strip().splitlines()[0]
         raise PromptError(

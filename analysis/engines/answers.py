@@ -185,6 +185,8 @@ def _grown_at(before: tuple[int, ...] | None, after: tuple[int, ...] | None) -> 
 Json = Mapping[str, object]
 
 _MOST_TOKENS = 1 << 24
+_MOST_COUNT = 1 << 53
+"""Whole numbers from here on are not exact in JSON."""
 
 
 def parsed_object(text: str | bytes, where: str) -> Json:
@@ -223,7 +225,7 @@ def count(values: Json, key: str, where: str) -> int | None:
         return None
     if isinstance(found, float) and found.is_integer():
         found = int(found)
-    if not isinstance(found, int) or isinstance(found, bool) or found < 0:
+    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < _MOST_COUNT:
         raise EngineError(f"expected {key} of {where} to be a whole number from 0; got {str(found)[:60]!r}")
     return found
 
@@ -238,6 +240,20 @@ def counts(values: Json, key: str, where: str) -> tuple[int, ...] | None:
     ):
         raise EngineError(f"expected {key} of {where} to be a list of whole numbers from 0; got {str(found)[:60]!r}")
     return tuple(cast(Sequence[int], found))
+
+
+def check_counts(counters: ServerCounters, where: str) -> None:
+    """Refuse counts that no server can have.
+
+    Raises:
+        EngineError: more tokens were accepted than drafted, or more requests were answered than tokens written.
+    """
+    tokens, requests = counters.num_tokens, counters.num_requests
+    accepted, drafted = counters.num_accepted, counters.num_drafted
+    if tokens is not None and requests is not None and tokens < requests:
+        raise EngineError(f"{where} counts {tokens:,} tokens in {requests:,} requests; each has one at least")
+    if accepted is not None and drafted is not None and accepted > drafted:
+        raise EngineError(f"{where} counts {accepted:,} accepted tokens of {drafted:,} drafted ones")
 
 
 def number(values: Json, key: str, where: str) -> float | None:

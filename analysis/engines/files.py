@@ -1,6 +1,7 @@
 """Files in which engines and benchmarks leave what they counted: metrics, benchmark results, records of requests."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from simlab.analysis.engines.answers import (
     EngineError,
     Json,
     ServerCounters,
+    check_counts,
     count,
     counts,
     inner,
@@ -20,6 +22,9 @@ from simlab.analysis.engines.known import ENGINES, engine_of
 from simlab.analysis.engines.metrics import MOST_BYTES, read_samples
 
 PROMETHEUS, VLLM_BENCH, SGLANG_BENCH, AIPERF = "Prometheus text", "vllm bench serve", "SGLang bench_serving", "AIPerf"
+
+_MOST_PLACES = 10_000
+"""Tokens of a round, far above any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +67,22 @@ def read_metrics_file(path: Path) -> tuple[MetricsFile, ...]:
     lines = [line for line in content.splitlines() if line.strip()]
     # A line each, or one object over many lines.
     objects = [content] if len(lines) > 1 and not lines[0].rstrip().endswith("}") else lines
-    values = [parsed_object(one, f"{path}, line {place}") for place, one in enumerate(objects, 1)]
-    records = [found for value in values for found in _records(value)]
-    if records:
-        return (_aiperf(path, records),)
-    return tuple(_benchmark(path, value) for value in values)
+    values = [parsed_object(line, f"{path}, line {number}") for number, line in enumerate(objects, 1)]
+    records = [list(_records(value)) for value in values]
+    if any(records):
+        for number, (value, of_line) in enumerate(zip(values, records, strict=True), 1):
+            # A request that failed has an error in place of a record.
+            if not of_line and not value.get("error"):
+                raise EngineError(
+                    f"{path}, line {number} has no record of speculative decoding, and others have; it is damaged, or "
+                    "of another run: give the file as AIPerf wrote it"
+                )
+        files: tuple[MetricsFile, ...] = (_aiperf(path, [record for of_line in records for record in of_line]),)
+    else:
+        files = tuple(_benchmark(path, value) for value in values)
+    for file in files:
+        check_counts(file.counters, str(path))
+    return files
 
 
 def _content(path: Path) -> str:
@@ -93,6 +109,7 @@ def _prometheus(path: Path, content: str) -> MetricsFile:
             f"{path} holds metrics of {engine.title}, and no counts of its speculative decoding; serve with a drafter, "
             "and read the metrics after a request"
         )
+    check_counts(counters, str(path))
     return MetricsFile(path, PROMETHEUS, engine.title, counters, k=facts.num_speculative, is_running=True)
 
 
@@ -107,6 +124,8 @@ def _benchmark(path: Path, value: Json) -> MetricsFile:
                 f"{path} is of SGLang's bench_serving without an accept_length: the server drafted nothing, or is none "
                 "of SGLang's"
             )
+        if not 1 <= length <= _MOST_PLACES:
+            raise EngineError(f"expected accept_length of {where} to be from 1, tokens a round; got {length:g}")
         tokens, requests = count(value, "total_output_tokens", where), count(value, "completed", where)
         info = inner(value, "server_info")
         drafted = count(info, "speculative_num_draft_tokens", where)
@@ -134,7 +153,11 @@ def _vllm_bench(path: Path, value: Json) -> MetricsFile:
     rounds = count(value, "spec_decode_num_drafts", where)
     rates = value.get("spec_decode_per_position_acceptance_rates")
     at: tuple[int, ...] | None = None
-    if rounds and isinstance(rates, list) and all(isinstance(rate, int | float) for rate in rates):
+    if rounds and isinstance(rates, list):
+        if not all(isinstance(rate, int | float) and 0 <= rate <= 1 for rate in rates):
+            raise EngineError(
+                f"expected the acceptance rates of {where} to be shares from 0 to 1; got {str(rates)[:60]}"
+            )
         at = tuple(round(rate * rounds) for rate in rates)
     counters = ServerCounters(
         num_rounds=rounds,
@@ -163,18 +186,23 @@ def _aiperf(path: Path, records: list[Json]) -> MetricsFile:
     ks = {found for record in records if (found := count(record, "num_spec_tokens", where)) is not None}
     at = _accepted_at([_histogram(record, where) for record in records])
     counters = ServerCounters(
-        num_rounds=sum(answer.num_rounds or 0 for answer in answers),
-        num_drafted=sum(answer.num_drafted or 0 for answer in answers),
-        num_accepted=sum(answer.num_accepted or 0 for answer in answers),
+        num_rounds=_total(answer.num_rounds for answer in answers),
+        num_drafted=_total(answer.num_drafted for answer in answers),
+        num_accepted=_total(answer.num_accepted for answer in answers),
         accepted_at=at,
-        num_tokens=sum(answer.num_tokens for answer in answers)
-        if all(answer.num_tokens for answer in answers)
-        else None,
+        num_tokens=_total(answer.num_tokens or None for answer in answers),
         num_requests=len(answers),
     )
     engine = text(records[0], "engine") or ""
     title = next((one.title for one in ENGINES if one.name == engine), engine)
     return MetricsFile(path, AIPERF, title, counters, answers, k=ks.pop() if len(ks) == 1 else None)
+
+
+def _total(values: Iterable[int | None]) -> int | None:
+    """The sum of counts; what one of them does not tell is not known of all."""
+    listed = list(values)
+    known = [value for value in listed if value is not None]
+    return sum(known) if len(known) == len(listed) else None
 
 
 def _aiperf_answer(record: Json, where: str) -> EngineAnswer:
@@ -192,7 +220,12 @@ def _histogram(record: Json, where: str) -> dict[int, int]:
     """Rounds by their number of accepted tokens; written as a list, or as an object with what is not 0."""
     found = record.get("acceptance_histogram")
     if isinstance(found, Mapping):
-        return {int(key): count(found, key, where) or 0 for key in found if str(key).isdecimal()}
+        for key in found:
+            if re.fullmatch(r"[0-9]{1,5}", str(key)) is None:
+                raise EngineError(
+                    f"expected acceptance_histogram of {where} by numbers of accepted tokens; got {str(key)[:60]!r}"
+                )
+        return {int(key): count(found, key, where) or 0 for key in found}
     return dict(enumerate(counts(record, "acceptance_histogram", where) or ()))
 
 

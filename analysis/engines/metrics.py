@@ -60,11 +60,19 @@ def read_samples(text: str, where: str) -> Samples:
         EngineError: it is no such text.
     """
     found: dict[str, list[tuple[Mapping[str, str], float]]] = {}
+    series: set[tuple[str, frozenset[tuple[str, str]]]] = set()
     try:
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
+                labelled = sample.name, frozenset(sample.labels.items())
+                if labelled in series:
+                    raise EngineError(
+                        f"{where} has {sample.name} with the same labels twice, as two readings in one file have; give "
+                        "one reading, and an earlier one with --before"
+                    )
+                series.add(labelled)
                 found.setdefault(sample.name, []).append((dict(sample.labels), float(sample.value)))
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
         lines = str(error).splitlines() or [type(error).__name__]
         raise EngineError(
             f"{where} is no Prometheus text ({lines[0][:120]}); give what the server's address of metrics answers"

@@ -141,7 +141,8 @@ def gap_figure(rows: Rows) -> go.Figure:
     """
     figure = go.Figure()
     for index, budget in enumerate(sorted({row["budget"] for row in rows})):
-        some = _chosen(rows, budget=budget)
+        # Where the chain is the bound there is no gap.
+        some = [row for row in _chosen(rows, budget=budget) if row["gap_closed_share"] is not None]
         figure.add_scatter(
             x=[100 * row["gap_closed_share"] for row in some],
             y=[without_budget(row["policy"]) for row in some],

@@ -3,7 +3,7 @@
 import hashlib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -24,6 +24,35 @@ def split_user_file(text: str) -> tuple[Path, str, str] | None:
     if not match[2]:
         raise PolicyError(f"`{text}` names a file but no class in it; write {match[1]}:MyPolicy")
     return Path(match[1]).expanduser(), match[2], match[3] or ""
+
+
+def names_code(text: str) -> bool:
+    """Whether the text of a policy may name a file of code, as the policy itself or as one of its routes.
+
+    >>> names_code('router:routes="evil.py:Mine"'), names_code("ddtree:budget=16")
+    (True, False)
+    """
+    return ".py" in text
+
+
+def check_names_no_code(texts: Iterable[str], typed: Iterable[str], file: str) -> None:
+    """Refuse policies of a file that would run code which nobody named on this command line.
+
+    Args:
+        texts: policies as the file has them.
+        typed: policies that were typed; one of these may stand in the file too.
+        file: where the texts are from.
+
+    Raises:
+        PolicyError: one names a file of code and was not typed.
+    """
+    named = set(typed)
+    for text in texts:
+        if names_code(text) and text not in named:
+            raise PolicyError(
+                f"{file} names `{text}`, which is a file of code, and code runs only if you name it yourself: look at "
+                f"it, then add -p '{text}'"
+            )
 
 
 def load_policy_class(path: Path, class_name: str) -> tuple[Callable[..., AnyPolicy], str]:

@@ -71,7 +71,7 @@ def write_checkpoint(
         names: of the two files.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    whole = {name: _stored(one, dtype) for name, one in tensors.items()}
+    whole = {name: _stored(tensor, dtype) for name, tensor in tensors.items()}
     write_tensors(folder / names[0], whole, ("format", "pt"))
     write_json(folder / names[1], config)
 

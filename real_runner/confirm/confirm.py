@@ -1,16 +1,17 @@
 """Measuring: every policy in turn on the same recorded prompts, in one process."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from itertools import repeat as endlessly
 
 from tqdm import tqdm
 
-from simlab.channels import ChannelRows
 from simlab.channels.needs import channels_read
 from simlab.policies.parsing.parse import NamedPolicy
-from simlab.real_runner.confirm.groups import finished_groups
+from simlab.real_runner.confirm.batch import ServedGroup, first_unequal_of_each, policies_on_record, serve_group
+from simlab.real_runner.confirm.groups import GROUP, FinishedGroup, MachineRun, TextGroup, finished_groups, of_groups
 from simlab.real_runner.confirm.log import (
     ConfirmLog,
     Difference,
@@ -23,10 +24,9 @@ from simlab.real_runner.confirm.record_comparison import RecordComparison, compa
 from simlab.real_runner.confirm.setup import ConfirmSetup
 from simlab.real_runner.confirm.stop import StopMonitor, StopRule, TimeIsUpError
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.decoding.decoded import DecodedText
-from simlab.real_runner.decoding.own_rows import first_unequal
 from simlab.real_runner.decoding.plain import Clock, clock_of
-from simlab.traces.format.frames import SequenceRecord
+from simlab.recorded import RecordedSequence
+from simlab.traces.format.frames import TokenRows
 
 SEQUENCE = "sequence"
 """The kind of the log's entries."""
@@ -40,34 +40,42 @@ NEVER = StopRule(lambda *_: math.inf)
 
 
 def measure(setup: ConfirmSetup, log: ConfirmLog, rule: StopRule = NEVER) -> None:
-    """Decode every prompt under every policy and add it to the log, but for what is there already.
+    """Decode every text under every policy and add it to the log, but for what is there already.
 
-    Before anything is timed each policy decodes some tokens of the first prompt. The policies go in
-    order at every other prompt and backwards at the rest; with each repeat these change places.
+    Where several texts run at a time they do in groups, each of which is served from start to end. Before anything is
+    timed each policy writes some tokens of the first texts. The policies go in order at every other text or group and
+    backwards at the rest; with each repeat these change places.
 
     Args:
         setup: what is run.
         log: what was measured already.
-        rule: what ends the run before its last repeat; the text that is decoded when time is up is not kept.
+        rule: what ends the run before its last repeat; what is decoded when time is up is not kept.
     """
-    before = finished(log)
-    done = {(one.repeat, one.index) for one in before}
-    places = [(repeat, record.index) for repeat in range(setup.options.repeats) for record in setup.records]
+    groups, before = _groups(setup), finished(log)
+    number_of = {record.index: number for number, group in enumerate(groups) for record in group}
+    done = {(one.repeat, number_of[one.index]) for one in before}
     ending = StopMonitor(setup, rule, before)
-    if done.issuperset(places) or ending.is_reached:
+    if len(done) == setup.options.repeats * len(groups) or ending.is_reached:
         return
     clock = clock_of(setup.models.target.device)
-    with suppress(TimeIsUpError), ConfirmProgress(setup, done, ending, rule.may_stop) as bar:
-        _warm_up(setup, clock, bar)
-        for repeat, number, record, channels in _all_missing(setup, done):
-            order = setup.policies if (number + repeat) % 2 == 0 else setup.policies[::-1]
-            decoded = {one.policy_id: _timed(setup, one, record, clock, bar) for one in order}
-            runs = tuple(_finished(setup, one, decoded[one.policy_id], record, channels) for one in setup.policies)
-            sequence = FinishedSequence(repeat, record.index, runs)
-            log.append(SEQUENCE, sequence.to_json())
-            ending.add(sequence)
-            if ending.is_reached:
-                return
+    with suppress(TimeIsUpError), ConfirmProgress(setup, len(before), ending, rule.may_stop) as bar:
+        _warm_up(setup, groups[0][: setup.options.batch], clock, bar)
+        for repeat in range(setup.options.repeats):
+            numbers = [number for number in range(len(groups)) if (repeat, number) not in done]
+            records = _on_record(setup, [groups[number] for number in numbers])
+            for number, on_record in zip(numbers, records, strict=True):
+                group = _measured(setup, repeat, number, groups[number], on_record, clock, bar)
+                kind, entry = (GROUP, group) if setup.options.batch > 1 else (SEQUENCE, group.sequences[0])
+                log.append(kind, entry.to_json())
+                for sequence in group.sequences:
+                    ending.add(sequence)
+                if ending.is_reached:
+                    return
+
+
+def _groups(setup: ConfirmSetup) -> Sequence[TextGroup]:
+    """What is measured at a time: a text, or a group of several."""
+    return setup.groups if setup.options.batch > 1 else [(record,) for record in setup.records]
 
 
 def finished(log: ConfirmLog) -> list[FinishedSequence]:
@@ -76,57 +84,75 @@ def finished(log: ConfirmLog) -> list[FinishedSequence]:
     return [*(finished_sequence(entry) for entry in log.entries(SEQUENCE)), *groups]
 
 
-_Channels = Mapping[str, ChannelRows]
+_OnRecord = Sequence[tuple[RecordedSequence, TokenRows | None]]
+"""What was recorded of the texts of a group, and of the target's decisions in each."""
 
 
-def _all_missing(
-    setup: ConfirmSetup, done: set[tuple[int, int]]
-) -> Iterator[tuple[int, int, SequenceRecord, _Channels]]:
-    """Repeat, number, record and recorded channels of what is still to be done, repeat by repeat."""
-    for repeat in range(setup.options.repeats):
-        own = {index for where, index in done if where == repeat}
-        yield from ((repeat, *one) for one in _missing(setup, own))
+def _on_record(setup: ConfirmSetup, groups: Sequence[TextGroup]) -> Iterator[_OnRecord]:
+    """What was recorded of the texts of each group, where it is compared; else nothing of it."""
+    if not setup.is_reference:
+        yield from [()] * len(groups)
+        return
+    wanted = [record.index for group in groups for record in group]
+    read = channels_read(policy.policy for policy in setup.policies)
+    # Channels are read by policies of single texts alone, so each group has one.
+    channels = (one.channels for one in setup.trace.recorded(setup.draft, wanted, read)) if read else endlessly({})
+    for records in of_groups(groups, setup.trace.records([setup.draft], wanted)):
+        yield [(replace(one.recorded(setup.draft), channels=next(channels)), one.tokens) for one in records]
 
 
-def _missing(setup: ConfirmSetup, done: set[int]) -> Iterator[tuple[int, SequenceRecord, _Channels]]:
-    """The sequences not yet done, each with its number among all; with what was recorded where it is compared."""
-    numbers = {record.index: number for number, record in enumerate(setup.records) if record.index not in done}
-    records = setup.trace.records([setup.draft], numbers) if setup.is_reference else setup.records
-    read = channels_read(one.policy for one in setup.policies) if setup.is_reference else ()
-    of_channels = setup.trace.recorded(setup.draft, numbers, read) if read else None
-    for record in records:
-        if record.index in numbers:
-            yield numbers[record.index], record, {} if of_channels is None else next(of_channels).channels
-
-
-def _warm_up(setup: ConfirmSetup, clock: Clock, bar: "ConfirmProgress") -> None:
-    first, most = setup.records[0], min(WARM_UP_TOKENS, setup.manifest.max_new_tokens)
+def _warm_up(setup: ConfirmSetup, first: TextGroup, clock: Clock, bar: "ConfirmProgress") -> None:
+    most = min(WARM_UP_TOKENS, setup.manifest.max_new_tokens)
     for named in setup.policies:
         bar.show(f"warming up {named.label}")
-        decode(setup.models, named.policy, first.prompt, setup.sampling, most, clock, bar.check_time)
+        _served(setup, named, first, most, clock, bar)
 
 
-def _timed(
-    setup: ConfirmSetup, named: NamedPolicy, record: SequenceRecord, clock: Clock, bar: "ConfirmProgress"
-) -> DecodedText:
-    bar.begin_policy(named)
-    most, check = setup.manifest.max_new_tokens, bar.check_time
-    decoded = decode(setup.models, named.policy, record.prompt, setup.sampling, most, clock, check)
-    bar.end_policy(named, len(decoded.text) - 1, decoded.seconds.total_s)
-    return decoded
+def _served(
+    setup: ConfirmSetup, named: NamedPolicy, group: TextGroup, most: int, clock: Clock, bar: "ConfirmProgress"
+) -> ServedGroup:
+    prompts, batch, rest = [record.prompt for record in group], setup.options.batch, (clock, bar.check_time)
+    if batch == 1:
+        return ServedGroup(1, (decode(setup.models, named.policy, prompts[0], setup.sampling, most, *rest),), (), ())
+    return serve_group(setup.models, named.policy, prompts, setup.sampling, most, batch, *rest)
 
 
-def _finished(
-    setup: ConfirmSetup, named: NamedPolicy, decoded: DecodedText, record: SequenceRecord, channels: _Channels
-) -> FinishedRun:
-    """Judged outside of all timing."""
-    unequal = first_unequal(named.policy, decoded)
-    differences: list[Difference] = []
-    if setup.is_reference:
-        recorded = replace(record.recorded(setup.draft), channels=channels)
-        gaps = None if record.tokens is None else record.tokens.decision_gap
-        differences = list(differences_in(compare_with_record(named.policy, decoded, recorded, gaps)))
-    return finished_run(named.policy_id, decoded, "" if unequal is None else str(unequal), differences)
+def _measured(
+    setup: ConfirmSetup,
+    repeat: int,
+    number: int,
+    group: TextGroup,
+    on_record: _OnRecord,
+    clock: Clock,
+    bar: "ConfirmProgress",
+) -> FinishedGroup:
+    """Decode a group under every policy, and judge it outside of all timing."""
+    order = setup.policies if (number + repeat) % 2 == 0 else setup.policies[::-1]
+    served = dict[str, ServedGroup]()
+    for named in order:
+        bar.begin_policy(named, repeat, number)
+        served[named.policy_id] = found = _served(setup, named, group, setup.manifest.max_new_tokens, clock, bar)
+        num_tokens = sum(len(text.text) - 1 for text in found.texts)
+        bar.end_policy(named, num_tokens, sum(text.seconds.total_s for text in found.texts), len(group))
+    runs = [_finished(named, served[named.policy_id], on_record) for named in setup.policies]
+    sequences = tuple(
+        FinishedSequence(repeat, record.index, each)
+        for record, each in zip(group, zip(*runs, strict=True), strict=True)
+    )
+    machine = ((policy.policy_id, served[policy.policy_id]) for policy in setup.policies)
+    runs_of_machine = tuple(MachineRun(name, found.num_committed, found.total_s) for name, found in machine)
+    return FinishedGroup(repeat, number, sequences, runs_of_machine)
+
+
+def _finished(named: NamedPolicy, served: ServedGroup, on_record: _OnRecord) -> Iterator[FinishedRun]:
+    policies = policies_on_record(named.policy, [recorded for recorded, _ in on_record], served.batch)
+    for place, unequal in enumerate(first_unequal_of_each(named.policy, served)):
+        decoded, differences = served.texts[place], list[Difference]()
+        if on_record:
+            recorded, tokens = on_record[place]
+            gaps = None if tokens is None else tokens.decision_gap
+            differences = list(differences_in(compare_with_record(policies[place], decoded, recorded, gaps)))
+        yield finished_run(named.policy_id, decoded, "" if unequal is None else str(unequal), differences)
 
 
 def differences_in(comparison: RecordComparison) -> Iterator[Difference]:
@@ -156,36 +182,37 @@ class ConfirmProgress:
     A context manager.
     """
 
-    def __init__(self, setup: ConfirmSetup, done: set[tuple[int, int]], ending: StopMonitor, is_open: bool) -> None:
+    def __init__(self, setup: ConfirmSetup, num_done: int, ending: StopMonitor, is_open: bool) -> None:
         self._setup, self._ending, self._is_open = setup, ending, is_open
         self.check_time = ending.check_time
         num_runs = len(setup.policies) * len(setup.records) * setup.options.repeats
         self._bar = tqdm(
             total=num_runs,
-            initial=len(setup.policies) * len(done),
+            initial=len(setup.policies) * num_done,
             desc="confirm",
             bar_format=_OPEN_LAYOUT if is_open else _LAYOUT,
             smoothing=0,
         )
-        self._tokens = dict.fromkeys((one.policy_id for one in setup.policies), 0)
+        self._tokens = dict.fromkeys((policy.policy_id for policy in setup.policies), 0)
         self._seconds = dict.fromkeys(self._tokens, 0.0)
 
     def show(self, text: str) -> None:
         """Show beside the bar what runs now."""
         self._bar.set_postfix_str(text, refresh=True)
 
-    def begin_policy(self, named: NamedPolicy) -> None:
-        """A policy's turn has come."""
-        number = int(self._bar.n) // len(self._setup.policies) + 1
-        num = len(self._setup.records) * self._setup.options.repeats
-        self.begin_policy_at(named, f"text {number}" if self._is_open else f"text {number}/{num}")
-
-    def begin_policy_at(self, named: NamedPolicy, place: str) -> None:
-        """A policy's turn has come, at a text or a group that is named."""
+    def begin_policy(self, named: NamedPolicy, repeat: int, number: int) -> None:
+        """A policy's turn has come, at a text or a group of that number."""
+        if self._setup.options.batch > 1:
+            again = f", repeat {repeat + 1}" if repeat else ""
+            place = f"group {number + 1} of {len(self._setup.groups)}{again}"
+        else:
+            num = len(self._setup.records) * self._setup.options.repeats
+            text = int(self._bar.n) // len(self._setup.policies) + 1
+            place = f"text {text}" if self._is_open else f"text {text}/{num}"
         width = self._ending.text()
         self.show(f"{place}, {f'{width}, ' if width else ''}{named.label}{self._speed(named.policy_id)}")
 
-    def end_policy(self, named: NamedPolicy, num_tokens: int, seconds: float, num_texts: int = 1) -> None:
+    def end_policy(self, named: NamedPolicy, num_tokens: int, seconds: float, num_texts: int) -> None:
         """A policy has written so many tokens after the first, in that many texts."""
         self._tokens[named.policy_id] += num_tokens
         self._seconds[named.policy_id] += seconds

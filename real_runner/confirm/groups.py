@@ -121,7 +121,7 @@ class FinishedGroup:
         return {
             "repeat": self.repeat,
             "group": self.group,
-            "sequences": [one.to_json() for one in self.sequences],
+            "sequences": [sequence.to_json() for sequence in self.sequences],
             "machine": [asdict(one) for one in self.machine],
         }
 

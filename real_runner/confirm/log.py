@@ -70,7 +70,7 @@ class FinishedRun:
             "text": list(self.text),
             "rounds": self.rounds.tolist(),
             "seconds": asdict(self.seconds),
-            "differences": [dict(one) for one in self.differences],
+            "differences": [dict(difference) for difference in self.differences],
         }
 
 

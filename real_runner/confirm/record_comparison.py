@@ -7,6 +7,7 @@ such difference is listed, with the gap that it met.
 import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 
@@ -299,7 +300,7 @@ def compare_with_record(
     # At the last token of the shorter text no round begins, though the longer one may go on there.
     last = min(end, len(decoded.text) - 1, len(recorded.text) - 1)
     ran = {one.round.position: one.round for one in decoded.rounds if one.round.position < last}
-    replayed = {one.position: one for one in _before(last, rounds(policy, recorded))}
+    replayed = {one.position: one for one in takewhile(lambda one: one.position < last, rounds(policy, recorded))}
     common = sorted(ran.keys() & replayed.keys())
     rows = _rows_at(recorded.rows, ran.keys())
     drafted = [(one.round.position, one.marginals) for one in decoded.rounds if one.round.position in rows]
@@ -330,14 +331,6 @@ def _channels_compared(
             there = seen(ran.round.position).channels
             for name, channel in ran.channels.items():
                 yield compare_channels(ran.round.position, name, channel, there[name])
-
-
-def _before(end: int, replayed: Iterator[Round]) -> Iterator[Round]:
-    """The rounds whose roots lie before ``end``."""
-    for coming in replayed:
-        if coming.position >= end:
-            return
-        yield coming
 
 
 def _text_parting(

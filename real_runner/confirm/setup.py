@@ -53,7 +53,7 @@ def with_producers(models: Models, options: ConfirmOptions, trace: Trace, polici
         trace: holds the channels; see `simlab.sequence_replay.check_needs`.
         policies: that run.
     """
-    names = channels_made(one.policy for one in policies)
+    names = channels_made(policy.policy for policy in policies)
     for name in options.channels:
         if name not in names:
             read = did_you_mean(name, names) or f"; they read {', '.join(names) or 'none'}"
@@ -207,7 +207,7 @@ class ConfirmSetup:
     @property
     def plain_id(self) -> str:
         """The id of plain decoding."""
-        return next(one.policy_id for one in self.policies if is_plain_decoding(one.policy))
+        return next(policy.policy_id for policy in self.policies if is_plain_decoding(policy.policy))
 
     @property
     def is_reference(self) -> bool:
@@ -226,26 +226,24 @@ class ConfirmSetup:
 
     def key(self) -> Json:
         """All that a resumed run must share with the one that it goes on with."""
+        digests = {name: self.manifest.channels[name].producer.digest for name in self.models.channels}
         return {
             "--trace": self.trace.text_id,
             "--target": self.manifest.target.digest,
             "--draft": self.trace.draft_ids[self.draft],
-            "--policy": [one.label for one in self.policies],
+            "--policy": [policy.label for policy in self.policies],
             "--dtype": self.options.dtype,
             "--device": machine_of(self.options.device, self.models.target.placement),
             **({} if self.options.execution == EAGER else {"--execution": self.options.execution}),
             "--limit": self.options.limit,
             "--repeats": self.options.repeats,
             **({} if self.options.batch == 1 else {"--batch": self.options.batch}),
-            **({"--channel": digests} if (digests := self._channel_digests()) else {}),
+            **({"--channel": digests} if digests else {}),
             **({"--batch-invariant": f"{self.models.fixed_rows} rows"} if self.options.batch_invariant else {}),
             "threads": torch.get_num_threads(),
             "versions": {"simlab": VERSION, **library_versions()},
-            "policy ids": [one.policy_id for one in self.policies],
+            "policy ids": [policy.policy_id for policy in self.policies],
         }
-
-    def _channel_digests(self) -> dict[str, object]:
-        return {name: self.manifest.channels[name].producer.digest for name in self.models.channels}
 
     def price_difference(self, file: CostFile) -> str | None:
         """In what a cost file was measured otherwise than this run, in words that follow "measured with"; or None."""

@@ -70,8 +70,12 @@ def whole(units: Mapping[int, ResampledUnit], sequences: Sequence[FinishedSequen
         units: what each sequence is run whole with, by its place in the trace.
         sequences: what was measured.
     """
-    sizes, done = Counter(units.values()), Counter((one.repeat, units[one.index]) for one in sequences)
-    return [one for one in sequences if done[one.repeat, units[one.index]] == sizes[units[one.index]]]
+    sizes, done = Counter(units.values()), Counter((sequence.repeat, units[sequence.index]) for sequence in sequences)
+    return [
+        sequence
+        for sequence in sequences
+        if done[sequence.repeat, units[sequence.index]] == sizes[units[sequence.index]]
+    ]
 
 
 class StopMonitor:
@@ -87,7 +91,7 @@ class StopMonitor:
         self._rule = rule
         self._prompt_of = setup.units
         self._sizes = Counter(self._prompt_of.values())
-        self._ids = [one.policy_id for one in setup.policies]
+        self._ids = [policy.policy_id for policy in setup.policies]
         self._plain = self._ids.index(setup.plain_id)
         self._sums: dict[tuple[str, str], Doubles] = {}
         self._done: Counter[Place] = Counter()

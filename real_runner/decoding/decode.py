@@ -10,8 +10,8 @@ from simlab.policy import AnyPolicy, is_plain_decoding
 from simlab.real_runner.attention.batch_invariant import check_rows
 from simlab.real_runner.decoding.decoded import DecodedRound, DecodedText
 from simlab.real_runner.decoding.drafting import depth_of
-from simlab.real_runner.decoding.plain import Clock
-from simlab.real_runner.decoding.text_runners import plain_decoding, speculation
+from simlab.real_runner.decoding.plain import Clock, plain_decoding
+from simlab.real_runner.decoding.speculation import Speculation
 from simlab.real_runner.models import Models
 from simlab.sampling.choice import Sampling
 from simlab.sequence_replay import Round
@@ -48,13 +48,12 @@ def decode(
     check_runs(models, policy, prompt, max_new_tokens)
     if is_plain_decoding(policy):
         return _plainly(models, prompt, sampling, max_new_tokens, clock, check)
-    running = speculation(models, policy, prompt, sampling, max_new_tokens, clock)
-    rounds = []
-    while not running.ended:
+    running = Speculation(models, policy, sampling, max_new_tokens, clock)
+    text = running.add(prompt)
+    while not text.ended:
         check()
-        rounds.append(running.round())
-    text = running.text
-    return DecodedText(prompt, text, _stop_reason(models, int(text[-1])), tuple(rounds))
+        running.round()
+    return text.decoded()
 
 
 def check_runs(models: Models, policy: AnyPolicy, prompt: Prompt, max_new_tokens: int) -> None:
@@ -92,19 +91,11 @@ def _plainly(
     models: Models, prompt: Prompt, sampling: Sampling, max_new_tokens: int, clock: Clock, check: Callable[[], None]
 ) -> DecodedText:
     running = plain_decoding(models, prompt, sampling, max_new_tokens, clock)
-    seconds = []
-    while not running.ended:
+    text, seconds = running.text, list[float]()
+    while not text.ended:
         check()
         seconds.append(running.step())
-    text = running.text
-    rounds = tuple(
-        DecodedRound(
-            Round(t, DraftTree.root_only(int(text[t])), (), 1, clipped=False), None, StageSeconds(verify_s=step_s)
-        )
-        for t, step_s in enumerate(seconds)
-    )
-    return DecodedText(prompt, text, _stop_reason(models, int(text[-1])), rounds)
-
-
-def _stop_reason(models: Models, last_token: int) -> str:
-    return "stop" if last_token in models.target.stop_token_ids else "length"
+    for t, (root, step_s) in enumerate(zip(text.text.tolist(), seconds, strict=False)):
+        ran = Round(t, DraftTree.root_only(root), (), 1, clipped=False)
+        text.rounds.append(DecodedRound(ran, None, StageSeconds(verify_s=step_s)))
+    return text.decoded()

@@ -1,6 +1,6 @@
 """A decoded text, the rounds in which it was made, and where two texts of one prompt part."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from simlab.channels import Channel
 from simlab.cost import StageSeconds
 from simlab.draft import Marginals, Prompt
 from simlab.real_runner.targets.model import Target
-from simlab.sampling.choice import Sampling, choose
+from simlab.sampling.choice import Sampling, choose, sequence_key
 from simlab.sequence_replay import Round, totals_of
 from simlab.totals import Totals
 
@@ -85,24 +85,33 @@ class RunningText:
     Attributes:
         number: texts are numbered as they come.
         key: of its noise.
+        stop_token_ids: any of them ends it.
         tokens: int32 ``[P + T_most]``, prompt and text.
         length: so many of them are there.
         state: the policy's memory.
+        route: which of its routes a router takes in the round that runs; None: the policy is no router.
         rounds: so far.
     """
 
     number: int
     prompt: Prompt
     key: int
+    stop_token_ids: Collection[int]
     tokens: Ints
     length: int
     state: Any
+    route: int | None = None
     rounds: list[DecodedRound] = field(default_factory=list)
 
     @property
     def text(self) -> Ints:
         """int32 ``[T]``, what was written so far."""
         return self.tokens[len(self.prompt.token_ids) : self.length].copy()
+
+    @property
+    def prompt_ids(self) -> Tensor:
+        """int64 ``[1, P]``, the tokens of the prompt."""
+        return torch.from_numpy(self.prompt.token_ids.astype(np.int64))[None]
 
     @property
     def position(self) -> int:
@@ -119,10 +128,43 @@ class RunningText:
         """Tokens that may still come."""
         return len(self.tokens) - self.length
 
+    @property
+    def ended(self) -> bool:
+        """Whether the last token is a stop token or the last allowed one."""
+        return self.root in self.stop_token_ids or self.num_left == 0
+
+    def rewind(self, context_length: int, root_token: int) -> None:
+        """Go back to the first ``context_length`` tokens, below another root."""
+        self.tokens[context_length] = root_token
+        self.length = context_length + 1
+
     def append(self, tokens: Sequence[int]) -> None:
         """Add the tokens that a round committed."""
         self.tokens[self.length : self.length + len(tokens)] = tokens
         self.length += len(tokens)
+
+    def decoded(self) -> DecodedText:
+        """The text as far as it came."""
+        stop_reason = "stop" if self.root in self.stop_token_ids else "length"
+        return DecodedText(self.prompt, self.text, stop_reason, tuple(self.rounds))
+
+
+def begun_text(
+    target: Target, prompt: Prompt, sampling: Sampling, max_new_tokens: int, state: object = None, number: int = 0
+) -> RunningText:
+    """A text of which only the prompt is there, with room for so many new tokens; the rest as in `RunningText`."""
+    tokens = np.concatenate([prompt.token_ids, np.zeros(max_new_tokens, np.int32)])
+    key = sequence_key(sampling, prompt)
+    return RunningText(number, prompt, key, target.stop_token_ids, tokens, len(prompt.token_ids), state)
+
+
+def stage_seconds(times: Sequence[float]) -> StageSeconds:
+    """Seconds of a round, from when it began and when each stage was done: see `Passes.drafts`, and the three behind.
+
+    What is known before the draft, and the channels behind it, are one stage.
+    """
+    before_s, draft_s, behind_s, *others_s = np.diff(times).tolist()
+    return StageSeconds(draft_s, before_s + behind_s, *others_s)
 
 
 # The target's choice after some of the tokens of a pass.

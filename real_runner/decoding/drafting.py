@@ -148,11 +148,6 @@ class Drafting:
         return self._drafted
 
 
-def is_drafting(policy: AnyPolicy) -> bool:
-    """Whether rounds of a policy need states of the target: for the drafter's pass, or for a channel."""
-    return policy.needs.draft or bool(policy.needs.made)
-
-
 def candidates_read(policy: AnyPolicy) -> CandidatesRead:
     """What a policy may read of a draft: a best-first tree of n nodes reads no candidate past rank n."""
     needs = policy.needs

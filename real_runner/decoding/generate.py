@@ -49,6 +49,7 @@ def generate(
         on_tokens: called after each pass with the number of tokens it added.
     """
     texts: list[list[int]] = [[] for _ in prompts]
+    stops = target.stop_token_ids
     lengths = torch.tensor([len(prompt) for prompt in prompts])
     cache = BufferCache(target)
     logits = _prefill(target, cache, prompts, lengths)
@@ -61,23 +62,15 @@ def generate(
         for index, token in zip(alive, chosen.tolist(), strict=True):
             texts[index].append(token)
         on_tokens(len(alive))
-        going = [place for place, i in enumerate(alive) if _goes_on(target, texts[i], max_new_tokens)]
+        going = [place for place, i in enumerate(alive) if texts[i][-1] not in stops and len(texts[i]) < max_new_tokens]
         alive, rows = [alive[place] for place in going], rows[torch.tensor(going, dtype=torch.int64)]
         if not alive:
-            return [_continuation(target, text) for text in texts]
+            return [Continuation(tuple(text), "stop" if text[-1] in stops else "length") for text in texts]
         if len(alive) <= cache.num_rows // 2:
             cache.keep_sequences(rows)
             rows = torch.arange(len(alive))
         last = torch.tensor([texts[i][-1] for i in alive])
         logits = _decode_one(target, cache, rows, last, lengths[torch.tensor(alive)], padded)
-
-
-def _goes_on(target: Target, text: Sequence[int], max_new_tokens: int) -> bool:
-    return text[-1] not in target.stop_token_ids and len(text) < max_new_tokens
-
-
-def _continuation(target: Target, text: Sequence[int]) -> Continuation:
-    return Continuation(tuple(text), "stop" if text[-1] in target.stop_token_ids else "length")
 
 
 def _prefill(target: Target, cache: BufferCache, prompts: Sequence[Sequence[int]], lengths: Tensor) -> Tensor:

@@ -118,7 +118,8 @@ def own_sequence(decoded: DecodedText, policy: AnyPolicy | None = None) -> Recor
     by_position = {ran.round.position: ran.marginals for ran in decoded.rounds if ran.marginals is not None}
     num_roots = len(decoded.text) - 1
     rows = _rows(by_position, num_roots) if by_position else None
-    channels = {name: _channel(decoded, name, num_roots) for name in _names_of_channels(decoded)}
+    names = dict.fromkeys(name for ran in decoded.rounds for name in ran.channels)
+    channels = {name: _channel(decoded, name, num_roots) for name in names}
     own = RecordedSequence(0, decoded.prompt, decoded.text, decoded.stop_reason, rows, channels)
     return own if policy is None else _with_all_that_is_read(own, policy)
 
@@ -189,10 +190,6 @@ def _entropies(by_position: dict[int, Marginals], shape: tuple[int, ...]) -> Flo
             return None
         entropies[position] = marginals.entropies
     return entropies
-
-
-def _names_of_channels(decoded: DecodedText) -> list[str]:
-    return list(dict.fromkeys(name for ran in decoded.rounds for name in ran.channels))
 
 
 def _channel(decoded: DecodedText, name: str, num_roots: int) -> ChannelRows:

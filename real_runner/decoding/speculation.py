@@ -1,290 +1,198 @@
-"""Speculative decoding of one text under any policy: draft, select, verify, commit.
+"""Speculative decoding under any policy, round by round: draft, select, verify, commit; of one text or of several.
 
-The target reads the whole tree in one pass: each node sees the text before the root, its ancestors
+The target reads a whole tree in one pass: each node sees the text before the root, its ancestors
 and itself, and stands at the root's position plus its depth (Miao et al. 2024, "SpecInfer",
 arXiv 2305.09781). The target's own choice is followed down the tree as long as it was drafted, and its
 choice after the last such node is the bonus token. So the text is that of plain decoding under every
 policy, at any temperature, because the choice at a position does not depend on how it was reached.
 
-Where the target drafts for itself, masks stand behind nodes of the tree as its last leaves, and no node sees one.
+Each text has its own tree, context, memory and noise, so its rounds are those that it has alone: a choice
+at a position depends on nothing but the text before it, up to the last bits of the arithmetic. A policy of
+the whole batch, of a `simlab.policies.rules.budgets.SharedRule`, sees all drafts of a round.
 """
 
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Sequence
+from typing import Protocol
 
-import numpy as np
 import torch
-from torch import Tensor
 
-from simlab.arrays import Ints, read_only
-from simlab.channels import TARGET, Channel, TargetLaw
 from simlab.cost import StageSeconds
 from simlab.draft import Draft, Prompt
 from simlab.errors import PolicyError
-from simlab.policy import (
-    TARGET_LAW,
-    AnyPolicy,
-    Outcome,
-    branches_asked,
-    modelled_s,
-    num_masked,
-    route_taken,
-    routes_of,
-)
-from simlab.real_runner.attention.batch_invariant import FixedPass, fixed_shape
-from simlab.real_runner.attention.packed import PackedPass
-from simlab.real_runner.decoding.decoded import Choose, DecodedRound, chooser
-from simlab.real_runner.decoding.drafting import Drafting, is_drafting
+from simlab.policies.composition import select_together, shared_composition
+from simlab.policy import AnyPolicy, Outcome, is_plain_decoding, modelled_s
+from simlab.real_runner.decoding.captured_passes import CapturedPasses
+from simlab.real_runner.decoding.decoded import DecodedRound, RunningText, begun_text
+from simlab.real_runner.decoding.eager_passes import EagerPasses
+from simlab.real_runner.decoding.packed_passes import PackedPasses
 from simlab.real_runner.decoding.plain import Clock
-from simlab.real_runner.decoding.tree_pass import TreeMask, follow, pass_of
-from simlab.real_runner.drafters.dense import BlockStates
-from simlab.real_runner.execution.batched_buffers import trees_pass
-from simlab.real_runner.execution.kv_buffers import BufferCache
+from simlab.real_runner.decoding.tree_pass import Walked
 from simlab.real_runner.models import Models
-from simlab.real_runner.networks.adapter.masked import LiveMasks, mask_rows, with_masks
-from simlab.real_runner.targets.model import entropies_of, features_of, tapped
-from simlab.sampling.choice import Sampling, sequence_key
+from simlab.sampling.choice import Sampling
 from simlab.sequence_replay import Round, check_tree
 from simlab.tree import DraftTree
 
-LONG_CONTEXT = 4096
-"""From so many tokens before the root on, text and tree are attended to apart: a mask over both grows with the text,
-and below it one call is faster than two."""
 
+class Passes(Protocol):
+    """What both models do in the rounds of some texts, each of which has a row of its own."""
 
-@dataclass(frozen=True, slots=True)
-class VerifiedTree:
-    """What the target said about a tree: accepted nodes, the tokens they and the bonus token add, and its law there.
+    def add(self, row: int, text: RunningText) -> None:
+        """Read the prompt of a text and choose its token 0."""
+        ...
 
-    ``said`` is the state ``[H]`` at the last of these nodes and its logits ``[V]``, where a network goes on from them.
-    """
+    def drafts(self, texts: Sequence[RunningText], times: list[float]) -> list[Draft]:
+        """What the policy may know below the root of each text.
 
-    path: tuple[int, ...]
-    committed: tuple[int, ...]
-    ended: bool
-    features: Tensor | None
-    law: TargetLaw | None = None
-    said: tuple[Tensor, Tensor] | None = None
+        Args:
+            texts: all that run, in the order of the rows.
+            times: receives when what is known before the draft was made, the draft, and the channels behind it.
+        """
+        ...
+
+    def verify(self, texts: Sequence[RunningText], trees: Sequence[DraftTree]) -> list[Walked]:
+        """How far the target goes down the tree of each text."""
+        ...
+
+    def keep(self, texts: Sequence[RunningText], walks: Sequence[Walked]) -> None:
+        """Keep what was accepted of the trees that were verified, the root first."""
+        ...
+
+    def stage_seconds(self, times: Sequence[float]) -> StageSeconds:
+        """Seconds of a round, from when it began and when each of its stages was done."""
+        ...
+
+    def rewind(self, row: int, text: RunningText) -> None:
+        """Forget what lies behind the root of a text that was set back.
+
+        The last few states that the drafter read stay what they were.
+        """
+        ...
+
+    def drop(self, row: int, last: int) -> None:
+        """Free a row: the text in the last used row moves there."""
+        ...
 
 
 class Speculation:
-    """One text, round by round; begins with the prefill and token 0."""
+    """Up to ``batch`` texts at a time, round by round; texts come and go between rounds.
 
-    @torch.inference_mode()
+    Attributes:
+        running: texts that have not been taken; the place in this list is the text's row.
+    """
+
     def __init__(
         self,
         models: Models,
         policy: AnyPolicy,
-        prompt: Prompt,
         sampling: Sampling,
         max_new_tokens: int,
         clock: Clock,
+        batch: int = 1,
+        longest_prompt: int = 0,
     ) -> None:
-        """Read the prompt and choose token 0."""
-        self._models, self._policy, self._prompt = models, policy, prompt
-        self._sampling, self._clock = sampling, clock
-        self._key = sequence_key(sampling, prompt)
-        self._start, self._max_new_tokens = len(prompt.token_ids), max_new_tokens
-        self._tokens = np.zeros(self._start + max_new_tokens, np.int32)
-        self._tokens[: self._start] = prompt.token_ids
-        self._length = self._start
-        rows = models.fixed_rows
-        self._shape = fixed_shape(rows, self._start, max_new_tokens) if rows else None
-        self._drafter = Drafting(models, policy, len(self._tokens)) if is_drafting(policy) else None
-        self._num_masks = 0 if self._masks is None else models.drafter.config.depth
-        most = rows or policy.budget + (policy.budget + 1) * self._num_masks
-        self._cache = BufferCache(models.target, len(self._tokens) + most if rows or policy.budget < 1 << 15 else 0)
-        self._mask = TreeMask(models.target)
-        self._reads_law = TARGET_LAW in policy.needs.channels
-        self._state = policy.start(prompt)
-        self._said = list[BlockStates]()
-        self._read_prompt()
+        """Begin with no text.
+
+        Args:
+            models: where they hold captured passes, these are used, and another text's are lost.
+            policy: of every text, or of the batch.
+            sampling: how the target chooses.
+            max_new_tokens: of every text, at least 1.
+            clock: of the models' device; captured passes are timed by the device itself.
+            batch: texts at a time, at most.
+            longest_prompt: tokens of it, of several texts; longer ones may come, and cost a copy of everything.
+        """
+        self._models, self._policy, self._sampling, self._clock = models, policy, sampling, clock
+        self._max_new_tokens, self._batch, self._num_came = max_new_tokens, batch, 0
+        self._shared = shared_composition(policy) if batch > 1 else None
+        self._passes: Passes
+        if batch > 1:
+            self._passes = PackedPasses(models, policy, sampling, clock, batch, longest_prompt + max_new_tokens)
+        elif models.graphs is not None:
+            self._passes, self._clock = CapturedPasses(models, models.graphs, policy, sampling), time.perf_counter
+        else:
+            self._passes = EagerPasses(models, policy, sampling, clock)
+        self.running: list[RunningText] = []
 
     @property
-    def text(self) -> Ints:
-        """int32 ``[T]``, what was written so far."""
-        return self._tokens[self._start : self._length].copy()
-
-    @property
-    def ended(self) -> bool:
-        """Whether the last token is a stop token or the last allowed one."""
-        return self._stops(int(self._tokens[self._length - 1])) or self._left == 0
+    def has_place(self) -> bool:
+        """Whether another text may come."""
+        return len(self.running) < self._batch
 
     @torch.inference_mode()
-    def round(self) -> DecodedRound:
-        """One draft and one verification.
+    def add(self, prompt: Prompt) -> RunningText:
+        """Read a prompt and choose token 0; a text that this ends stays until `take_ended`."""
+        if not self.has_place:
+            raise ValueError(f"{self._batch} texts are running already")
+        target, state = self._models.target, self._policy.start(prompt)
+        text = begun_text(target, prompt, self._sampling, self._max_new_tokens, state, self._num_came)
+        self._passes.add(len(self.running), text)
+        self._num_came += 1
+        self.running.append(text)
+        return text
+
+    @torch.inference_mode()
+    def take_ended(self) -> list[RunningText]:
+        """Remove the texts that have ended, and hand them over."""
+        # From the last row on: a text that moves to a freed row was looked at already.
+        rows = reversed(range(len(self.running)))
+        return [self._drop(row) for row in rows if self.running[row].ended]
+
+    @torch.inference_mode()
+    def round(self) -> list[DecodedRound]:
+        """One draft and one verification of every running text, none of which has ended.
+
+        Returns:
+            In the order of the rows. Each has the seconds of all: every text waits for all of them.
 
         Raises:
             PolicyError: a tree above the policy's own budget, below another root, or of unknown tokens.
             ModelError: logits of a model are no law.
         """
-        position = self._length - 1
-        times = [self._clock()]
-        committed = read_only(self._tokens[: self._length])
-        before = Draft(None, int(committed[-1]), committed, position, self._known(position))
-        # A round of which nothing is foreseen has no such stage, either.
-        times.append(times[-1] if self._before_root is None else self._clock())
-        route = route_taken(self._policy, before, self._state)
-        served = self._policy if route is None else routes_of(self._policy)[route]
-        if self._drafter is not None:
-            self._drafter.draft(committed, served.needs)
+        policy, texts, times = self._policy, self.running, [self._clock()]
+        drafts = self._passes.drafts(texts, times)
+        trees = self._select(drafts)
         times.append(self._clock())
-        draft = self._seen(before)
-        # A round without channels has no such stage.
-        times.append(self._clock() if served.needs.scored else times[-1])
-        tree = self._policy.select(draft, self._state)
+        for text, tree in zip(texts, trees, strict=True):
+            check_drafted(policy, tree, text.root, self._models.target.vocab_size)
+        walks = self._passes.verify(texts, trees)
         times.append(self._clock())
-        check_drafted(self._policy, tree, draft.root_token, self._models.target.vocab_size)
-        verified = self._verify(tree, position)
+        self._passes.keep(texts, walks)
+        for text, draft, tree, (path, committed) in zip(texts, drafts, trees, walks, strict=True):
+            text.append(committed)
+            outcome = Outcome(path, committed, text.ended, modelled_s(policy, draft.context_length, tree.num_drafted))
+            text.state = policy.update(text.state, outcome)
         times.append(self._clock())
-        self._commit(verified, position, tree.num_drafted)
-        times.append(self._clock())
-        clipped = len(verified.path) == len(verified.committed)
-        ran = Round(position - self._start, tree, verified.path, len(verified.committed), clipped, route=route)
-        foreseen_s, draft_s, channel_s, *rest_s = np.diff(times).tolist()
-        return DecodedRound(
-            ran, draft.marginals, StageSeconds(draft_s, foreseen_s + channel_s, *rest_s), draft.channels
-        )
+        seconds = self._passes.stage_seconds(times)
+        if is_plain_decoding(policy):
+            seconds = StageSeconds(verify_s=seconds.total_s)
+        for text, draft, tree, (path, committed) in zip(texts, drafts, trees, walks, strict=True):
+            position, num = draft.context_length - len(text.prompt.token_ids), len(committed)
+            ran = Round(position, tree, path, num, clipped=len(path) == num, route=text.route)
+            text.rounds.append(DecodedRound(ran, draft.marginals, seconds, draft.channels))
+        return [text.rounds[-1] for text in texts]
 
     @torch.inference_mode()
     def rewind(self, context_length: int, root_token: int) -> None:
-        """Go back to the first ``context_length`` tokens, below another root: to time a round again.
+        """Take every text back to its first ``context_length`` tokens, below another root: to time rounds again."""
+        for row, text in enumerate(self.running):
+            text.rewind(context_length, root_token)
+            text.state = self._policy.start(text.prompt)
+            self._passes.rewind(row, text)
 
-        The last few of the drafter's hidden states stay what they were.
-        """
-        self._cache.shorten(context_length)
-        if self._drafter is not None:
-            self._drafter.rewind(context_length)
-        self._tokens[context_length] = root_token
-        self._length = context_length + 1
-        self._state = self._policy.start(self._prompt)
+    def _select(self, drafts: Sequence[Draft]) -> list[DraftTree]:
+        if self._shared is None:
+            return [self._policy.select(draft, one.state) for draft, one in zip(drafts, self.running, strict=True)]
+        came = sorted(range(len(drafts)), key=lambda row: self.running[row].number)
+        trees = select_together(self._shared, [drafts[row] for row in came])
+        return [trees[came.index(row)] for row in range(len(drafts))]
 
-    @property
-    def _masks(self) -> LiveMasks | None:
-        return None if self._drafter is None else self._drafter.masks
-
-    @property
-    def _left(self) -> int:
-        return self._start + self._max_new_tokens - self._length
-
-    def _stops(self, token: int) -> bool:
-        return token in self._models.target.stop_token_ids
-
-    def _read_prompt(self) -> None:
-        ids = torch.from_numpy(self._prompt.token_ids.astype(np.int64))[None]
-        states, features = self._pass(ids, None, None)
-        if self._drafter is not None and features is not None:
-            self._drafter.read(features)
-        if self._masks is not None:
-            self._masks.take(self._behind_prompt(self._masks))
-        logits = self._models.target.logits(states[:, -1])
-        self._law, self._before_root = self._law_of(logits[0]), self._kept(states[0, -1], logits[0])
-        self._append((self._chooser(logits)(0, self._start),))
-
-    def _behind_prompt(self, masks: LiveMasks) -> BlockStates:
-        """States of the masks behind the prompt, in a pass of their own: reading it is as without masks."""
-        ids = torch.zeros(1, self._num_masks, dtype=torch.int64)
-        with masks.during(mask_rows(0, 1, self._num_masks)) as before:
-            after = self._models.target.states(ids, self._cache)
-        self._cache.shorten(self._start)
-        return BlockStates(before[-1], after)
-
-    def _pass(
-        self,
-        ids: Tensor,
-        visible: Tensor | None,
-        positions: Tensor | None,
-        packed: PackedPass | None = None,
-        fixed: FixedPass | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """States ``[1, L, H]`` of the target, and tapped ones ``[1, L, taps x H]`` where they are wanted."""
-        target = self._models.target
-        if self._drafter is None or not self._drafter.layer_ids:
-            return target.states(ids, self._cache, visible, positions, packed, fixed), None
-        layer_ids = self._drafter.layer_ids
-        with tapped(target, layer_ids) as taken:
-            states = target.states(ids, self._cache, visible, positions, packed, fixed)
-        return states, features_of(taken, layer_ids)
-
-    def _chooser(self, logits: Tensor) -> Choose:
-        return chooser(self._models.target, logits, self._sampling, self._key)
-
-    def _law_of(self, logits: Tensor) -> TargetLaw | None:
-        """The law ``[V]`` of the next root, where the policy reads it."""
-        return TargetLaw(float(entropies_of(logits.log_softmax(-1)))) if self._reads_law else None
-
-    def _kept(self, state: Tensor, logits: Tensor) -> tuple[Tensor, Tensor] | None:
-        """What was said at the token before the next root, where something is foreseen from it."""
-        return (state, logits) if self._drafter is not None and self._drafter.foresees else None
-
-    def _known(self, position: int) -> dict[str, Channel]:
-        """What is known before anything is drafted."""
-        law: dict[str, Channel] = {} if self._law is None else {TARGET: self._law}
-        if self._drafter is None or self._before_root is None:
-            return law
-        return law | self._drafter.foreseen(*self._before_root, position)
-
-    def _seen(self, before: Draft) -> Draft:
-        """What the policy may know of the draft that was made."""
-        if self._drafter is None:
-            return before
-        first = replace(before, marginals=self._drafter.marginals())
-        made = self._drafter.channels(branches_asked(self._policy, first, self._state))
-        return replace(first, channels={**first.channels, **made})
-
-    def _read_tree(self, tree: DraftTree, position: int) -> tuple[Tensor, Tensor | None]:
-        target = self._models.target
-        device = target.device
-        if self._shape is not None:
-            heads, dtype = target.heads_per_group, target.dtype
-            ids, positions, fixed = self._shape.tree_pass(tree, position, heads, dtype, device)
-            return self._pass(ids, None, positions, None, fixed)
-        if position < LONG_CONTEXT:
-            return self._pass(*pass_of(tree, position, self._mask))
-        packed, ids, positions = trees_pass([tree], [0], [position], device)
-        return self._pass(ids, None, positions, packed)
-
-    def _verify(self, tree: DraftTree, position: int) -> VerifiedTree:
-        states, features = self._read_with_masks(tree, position)
-        logits = self._models.target.logits(states[0])
-        choose = self._chooser(logits)
-        path, committed = follow(tree, choose, position, self._left, self._models.target.stop_token_ids)
-        ended = self._stops(committed[-1]) or len(committed) == self._left
-        last = path[-1] if path else 0
-        law, said = self._law_of(logits[last]), self._kept(states[0, last], logits[last])
-        return VerifiedTree(path, committed, ended, features, law, said)
-
-    def _read_with_masks(self, tree: DraftTree, position: int) -> tuple[Tensor, Tensor | None]:
-        """States of the nodes of a tree, and tapped ones; what its masks say is kept until one of them is the last."""
-        masks, k, self._said = self._masks, self._num_masks, []
-        num = 0 if masks is None else num_masked(self._policy, self._state, tree.num_nodes)
-        if masks is None or num == 0:
-            return self._read_tree(tree, position)
-        with masks.during(mask_rows(tree.num_nodes, num, k)) as before:
-            states, features = self._read_tree(with_masks(tree, num, k), position)
-        of_masks = (one[:, tree.num_nodes :].split(k, dim=1) for one in (before[-1], states))
-        self._said = [BlockStates(*pair) for pair in zip(*of_masks, strict=True)]
-        return states[:, : tree.num_nodes], None if features is None else features[:, : tree.num_nodes]
-
-    def _take_draft(self, last_node: int) -> None:
-        """The next root's draft is what the masks behind the last accepted node say, where it carries some."""
-        if self._masks is not None:
-            self._masks.take(self._said[last_node] if last_node < len(self._said) else None)
-
-    def _commit(self, verified: VerifiedTree, position: int, num_drafted: int) -> None:
-        kept = torch.tensor((0, *verified.path))
-        self._law, self._before_root = verified.law, verified.said
-        self._cache.compact(position, kept)
-        self._take_draft(int(kept[-1]))
-        if self._drafter is not None and verified.features is not None:
-            self._drafter.read(verified.features.index_select(1, kept.to(verified.features.device)))
-        self._append(verified.committed)
-        seconds = modelled_s(self._policy, position, num_drafted)
-        outcome = Outcome(verified.path, verified.committed, verified.ended, seconds)
-        self._state = self._policy.update(self._state, outcome)
-
-    def _append(self, tokens: tuple[int, ...]) -> None:
-        self._tokens[self._length : self._length + len(tokens)] = tokens
-        self._length += len(tokens)
+    def _drop(self, row: int) -> RunningText:
+        gone, last = self.running[row], len(self.running) - 1
+        self._passes.drop(row, last)
+        self.running[row] = self.running[last]
+        self.running.pop()
+        return gone
 
 
 def check_drafted(policy: AnyPolicy, tree: DraftTree, root_token: int, vocab_size: int) -> None:

@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simlab.real_runner.decoding.decoded import Choose
+from simlab.real_runner.decoding.decoded import Choose, RunningText, chooser
 from simlab.real_runner.targets.model import Target
+from simlab.sampling.choice import Sampling
 from simlab.tree import DraftTree
 
 
@@ -58,9 +59,17 @@ def pass_of(tree: DraftTree, position: int, mask: TreeMask) -> tuple[Tensor, Ten
     return ids[None].to(added.device), added, positions[None].to(added.device)
 
 
-def follow(
-    tree: DraftTree, choose: Choose, position: int, num_left: int, stop_token_ids: Collection[int]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
+Walked = tuple[tuple[int, ...], tuple[int, ...]]
+"""How far the target goes down a tree: see `follow`."""
+
+
+def walk(target: Target, logits: Tensor, sampling: Sampling, text: RunningText, tree: DraftTree) -> Walked:
+    """Follow the choices that the target makes of its logits ``[N + 1, V]`` at the nodes of a text's tree."""
+    choose = chooser(target, logits, sampling, text.key)
+    return follow(tree, choose, text.position, text.num_left, text.stop_token_ids)
+
+
+def follow(tree: DraftTree, choose: Choose, position: int, num_left: int, stop_token_ids: Collection[int]) -> Walked:
     """Follow the target's choices down the tree.
 
     A stop token, and the last token allowed, end the walk, also where they were drafted.

@@ -80,10 +80,10 @@ def on_grid(places: Longs) -> Floats:
 def on_host(*tensors: Tensor) -> list[np.ndarray]:
     """Some tensors of one device as arrays, with one wait for all of them."""
     device = tensors[0].device
-    copies = [one.to("cpu", non_blocking=device.type == "cuda") for one in tensors]
+    copies = [tensor.to("cpu", non_blocking=device.type == "cuda") for tensor in tensors]
     if device.type == "cuda":
         torch.cuda.current_stream(device).synchronize()
-    return [one.numpy() for one in copies]
+    return [copy.numpy() for copy in copies]
 
 
 # How many candidates a trace keeps.

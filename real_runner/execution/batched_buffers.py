@@ -37,8 +37,8 @@ class SequenceRows:
 
     def extend(self, packed: PackedPass) -> None:
         """Count the tokens of a pass as written."""
-        for one in packed.parts:
-            self.lengths[one.row] = one.num_before + one.num
+        for part in packed.parts:
+            self.lengths[part.row] = part.num_before + part.num
 
     def compact(self, row: int, num_before: int, kept: Tensor) -> None:
         """Keep some of a row's tokens after the first ``num_before``: int64, rising, counted from there."""
@@ -91,32 +91,8 @@ class BatchedCache(Cache):
     def __init__(self, target: Target, num_rows: int, num_slots: int) -> None:
         self.rows = SequenceRows(2 * len(target.layers), num_rows, num_slots)
         self.packed: PackedPass | None = None
-        """The pass that is running."""
+        """The pass that is running: it is set before a pass, and its tokens are counted in ``rows`` behind it."""
         super().__init__(layers=[_PackedLayer(self, index) for index in range(len(target.layers))])
-
-
-# One pass of the target over the tokens of several sequences.
-
-
-def packed_states(target: Target, ids: Tensor, positions: Tensor, cache: BatchedCache, packed: PackedPass) -> Tensor:
-    """States after the final norm, ``[1, N, H]``.
-
-    Args:
-        target: reads the tokens.
-        ids: int64 ``[1, N]``.
-        positions: int64 ``[1, N]``, absolute, each in its own sequence.
-        cache: receives keys and values; its lengths count the tokens afterwards.
-        packed: which token belongs where.
-    """
-    cache.packed = packed
-    output = target.states(ids, cache, None, positions, packed)
-    cache.rows.extend(packed)
-    return output
-
-
-def prompt_pass(row: int, num: int, device: torch.device) -> tuple[PackedPass, Tensor]:
-    """A whole prompt read into an empty row: its places, and positions int64 ``[1, num]``."""
-    return packed_pass([PackedPart(row, 0, 0, num, None)], device), torch.arange(num, device=device)[None]
 
 
 def trees_pass(

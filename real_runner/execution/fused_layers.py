@@ -98,15 +98,15 @@ def _eps(norm: object) -> float:
 
 def _joined(products: Sequence[nn.Linear]) -> tuple[nn.Parameter, nn.Parameter | None]:
     """The weights below each other, of which those of the products become views; and their biases."""
-    weights = nn.Parameter(torch.cat([one.weight.detach() for one in products]), requires_grad=False)
-    sizes = [one.out_features for one in products]
-    for one, part in zip(products, weights.detach().split(sizes), strict=True):
-        one.weight.data = part
+    weights = nn.Parameter(torch.cat([product.weight.detach() for product in products]), requires_grad=False)
+    sizes = [product.out_features for product in products]
+    for product, part in zip(products, weights.detach().split(sizes), strict=True):
+        product.weight.data = part
     if products[0].bias is None:
         return weights, None
-    biases = nn.Parameter(torch.cat([one.bias.detach() for one in products]), requires_grad=False)
-    for one, part in zip(products, biases.detach().split(sizes), strict=True):
-        one.bias.data = part
+    biases = nn.Parameter(torch.cat([product.bias.detach() for product in products]), requires_grad=False)
+    for product, part in zip(products, biases.detach().split(sizes), strict=True):
+        product.bias.data = part
     return weights, biases
 
 
@@ -330,7 +330,7 @@ def can_fuse_target(target: Target) -> bool:
         for part, names in (("self_attn", "qkvo"), ("mlp", ("gate", "up", "down")))
         for name in names
     )
-    return all(type(one) is nn.Linear for one in products) and len(set(target.layer_devices)) == 1
+    return all(type(product) is nn.Linear for product in products) and len(set(target.layer_devices)) == 1
 
 
 def can_fuse_drafter(drafter: DFlashDrafter) -> bool:

@@ -30,7 +30,7 @@ from simlab.real_runner.execution.fused_layers import (
     can_fuse_target,
     compiled,
 )
-from simlab.real_runner.execution.kv_buffers import FixedCache, FixedRows
+from simlab.real_runner.execution.kv_buffers import BufferCache, FixedCache, FixedRows
 from simlab.real_runner.execution.tree_passes import NO_PARENT, TreePass, empty_pass, keep_accepted, on_host
 from simlab.real_runner.targets.model import Target, features_of, tapped
 from simlab.tree import DraftTree
@@ -74,14 +74,17 @@ class GraphedModels:
         """Tokens of context that a draft projects at least: as many as a round may bring."""
         return self.drafter.config.block_size
 
-    def begin(self, rows: Tensor, context: DrafterContext | None, room: int) -> None:
+    def begin(self, prompt: BufferCache, context: DrafterContext | None, room: int) -> None:
         """Take in the keys and values of a prompt.
 
         Args:
-            rows: of the target, ``[2 x layers, 1, E, P, F]``.
+            prompt: as the target has read it.
             context: of the drafter; None: it is not used.
             room: tokens of prompt, text and a tree; where more come everything is captured anew.
         """
+        held = prompt.rows.tensor
+        assert held is not None
+        rows = held[:, :, :, : prompt.length]
         if self._cache is None:
             self._cache = FixedCache(FixedRows(rows, 0))
         filled = None
@@ -216,7 +219,7 @@ class GraphedModels:
     def marginals(self, read: CandidatesRead) -> Marginals:
         """The candidates of the latest draft; waits until it is done."""
         self._drafted.wait()
-        drafted, own = marginals_at(*(one.numpy() for one in self._drafts[read])), self.drafter.vocabulary
+        drafted, own = marginals_at(*(draft.numpy() for draft in self._drafts[read])), self.drafter.vocabulary
         return drafted if own is None else own.in_target(drafted)
 
     @property

@@ -42,11 +42,6 @@ class FixedRows:
         """The first slots, as a view."""
         return self.tensor[part][:, :, :num]
 
-    def move(self, start: Tensor, kept: Tensor) -> None:
-        """Move rows ``start + kept[i]`` to ``start + i``; both on the device, int64 ``[1]`` and ``[K]``."""
-        moved = self.tensor.index_select(3, start + kept)
-        self.tensor.index_copy_(3, start + torch.arange(len(kept), device=kept.device), moved)
-
     def of_layers(self) -> list[tuple[Tensor, Tensor]]:
         """Each layer's keys and values, ``[E, room, F]``, as views."""
         parts = self.tensor[:, 0].unbind()
@@ -65,18 +60,12 @@ class FixedLayer(DynamicLayer):
         super().__init__()  # type: ignore[no-untyped-call]
         self._cache, self._index = cache, index
 
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        self.dtype, self.device = key_states.dtype, key_states.device
-        self.is_initialized = True
-
     def get_seq_length(self) -> int:
         return self._cache.num_seen
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
         cache, part = self._cache, 2 * self._index
         cache.rows.write(part, cache.slots, key_states)
         cache.rows.write(part + 1, cache.slots, value_states)
@@ -106,18 +95,12 @@ class BufferLayer(DynamicLayer):
         super().__init__()  # type: ignore[no-untyped-call]
         self.rows, self.index, self.length = rows, index, 0
 
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        self.dtype, self.device = key_states.dtype, key_states.device
-        self.is_initialized = True
-
     def get_seq_length(self) -> int:
         return self.length
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
         start = self.length
         self.length += key_states.shape[2]
         keys = self.rows.write(2 * self.index, start, key_states)

@@ -39,7 +39,7 @@ def network_of(fields: Fields) -> Network | None:
 def trees_bytes(draft_name: str) -> float:
     """Bytes of a root's trees, which are recorded beside the chain of a head that drafts alone; 0 of other drafters."""
     heads = (one for one in NETWORKS if one.draft_name == draft_name and not one.needs_drafter)
-    return sum(one.reach({}, {}, False).disk_bytes(0) for one in heads)
+    return sum(head.reach({}, {}, False).disk_bytes(0) for head in heads)
 
 
 def first_policies(draft_names: Sequence[str]) -> str:

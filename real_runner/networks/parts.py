@@ -57,7 +57,7 @@ def parts_of(fields: Fields, tensors: Tensors) -> CheckpointParts:
     head = None if network is None else network.reads(fields)
     beside = None if network is None else network.prefix
     if network is not None and beside is None:
-        return CheckpointParts(None, {}, head, {network.tensor_name(name): one for name, one in tensors.items()})
+        return CheckpointParts(None, {}, head, {network.tensor_name(name): tensor for name, tensor in tensors.items()})
     layout = layout_of(fields)
     drafter = None if is_head_alone(fields) else layout.reads(fields)
     in_head = {name for name in tensors if beside is not None and name.startswith(beside)}

@@ -52,9 +52,9 @@ def _best(costs: Longs, count: int) -> Longs:
 def joined_pools(parts: Sequence[PoolRows]) -> PoolRows:
     """The pools of some roots, one part after the other; of no part none."""
     return PoolRows(
-        np.concatenate([np.empty(0, np.int64), *(one.sizes for one in parts)]),
-        np.concatenate([np.empty(0, np.int32), *(one.tokens for one in parts)]),
-        np.concatenate([np.empty(0, np.int32), *(one.parents for one in parts)]),
-        np.concatenate([np.empty(0, np.float32), *(one.log_probs for one in parts)]),
-        np.concatenate([np.empty(0, np.bool_), *(one.expanded for one in parts)]),
+        np.concatenate([np.empty(0, np.int64), *(part.sizes for part in parts)]),
+        np.concatenate([np.empty(0, np.int32), *(part.tokens for part in parts)]),
+        np.concatenate([np.empty(0, np.int32), *(part.parents for part in parts)]),
+        np.concatenate([np.empty(0, np.float32), *(part.log_probs for part in parts)]),
+        np.concatenate([np.empty(0, np.bool_), *(part.expanded for part in parts)]),
     )

@@ -56,7 +56,7 @@ def load_channels(channels: Mapping[str, ProfileChannel], models: Models) -> dic
     Raises:
         ModelError: a network cannot be loaded, belongs to another drafter, or has no such settings or units.
     """
-    return {name: _loaded(one, models) for name, one in channels.items()}
+    return {name: _loaded(channel, models) for name, channel in channels.items()}
 
 
 def _loaded(asked: ProfileChannel, models: Models) -> TimedChannel:
@@ -85,15 +85,15 @@ def _default_units(settings: Mapping[str, object], key: str | None) -> int:
 def with_channels(path: Path, earlier: CostFile, entries: Mapping[str, CostChannel]) -> CostFile:
     """A file that is gone on with, and what is to be timed besides: further channels, and further units."""
     found = dict(earlier.channels)
-    for name, one in entries.items():
-        before = found.get(name, one)
-        difference = before.difference(one.kind, one.producer, one.settings)
+    for name, entry in entries.items():
+        before = found.get(name, entry)
+        difference = before.difference(entry.kind, entry.producer, entry.settings)
         if difference is not None:
             raise CostError(
                 f"the channel {name} of {path} was measured with {difference}; samples of the two do not belong "
                 f"together: give another --out, or another name in --channel {name}=CHECKPOINT"
             )
-        found[name] = replace(before, units=tuple(sorted({*before.units, *one.units})))
+        found[name] = replace(before, units=tuple(sorted({*before.units, *entry.units})))
     return replace(earlier, channels=found)
 
 
@@ -122,9 +122,15 @@ def catch_up_entries(
     if not missed:
         return {}
     drafter = ModelInfo(repository_of(draft), models.draft_revision, checkpoint_digest(models.draft_folder))
-    readers = {name: one for name, one in channels.items() if isinstance(one.producer, TextProducer | StagedProducer)}
-    networks = {DRAFTER: drafter, **{name: one.entry.producer for name, one in readers.items()}}
-    return {catch_up_name(name): CostChannel(CATCH_UP, one, {}, tuple(missed)) for name, one in networks.items()}
+    readers = {
+        name: channel
+        for name, channel in channels.items()
+        if isinstance(channel.producer, TextProducer | StagedProducer)
+    }
+    networks = {DRAFTER: drafter, **{name: reader.entry.producer for name, reader in readers.items()}}
+    return {
+        catch_up_name(name): CostChannel(CATCH_UP, network, {}, tuple(missed)) for name, network in networks.items()
+    }
 
 
 class CatchUpTimer:

@@ -188,11 +188,13 @@ def settings_of(file: CostFile) -> ProfileSettings:
         threads=file.threads,
         execution=file.execution,
         channels={
-            name: ProfileChannel(at_revision(one.producer.name, one.producer.revision), one.settings, one.units)
-            for name, one in file.channels.items()
-            if one.kind != CATCH_UP
+            name: ProfileChannel(
+                at_revision(channel.producer.name, channel.producer.revision), channel.settings, channel.units
+            )
+            for name, channel in file.channels.items()
+            if channel.kind != CATCH_UP
         },
-        catch_up=next((one.units for one in file.channels.values() if one.kind == CATCH_UP), ()),
+        catch_up=next((channel.units for channel in file.channels.values() if channel.kind == CATCH_UP), ()),
     )
 
 

@@ -23,7 +23,6 @@ from simlab.policies.costs.cell_prices import Cell, ratio_half_widths
 from simlab.policy import caught_up
 from simlab.real_runner.decoding.plain import Clock, clock_of
 from simlab.real_runner.models import Models, load_models, within_memory
-from simlab.real_runner.profile.batches import BatchPlainStepTimer, BatchRoundTimer
 from simlab.real_runner.profile.channels import (
     FEWEST_READ,
     CatchUpTimer,
@@ -218,7 +217,7 @@ def _profile(options: ProfileOptions, earlier: CostFile | None) -> ProfileResult
         settle_tap_offset(models, options.tap_offset, _samples(models.target, options.text))
     check_grid(models, options.contexts[-1], options.node_counts[-1])
     channels = load_channels(options.channels, models)
-    entries = {name: one.entry for name, one in channels.items()}
+    entries = {name: channel.entry for name, channel in channels.items()}
     entries |= catch_up_entries(options.catch_up, options.draft, models, channels)
     file = empty_file(options, models, entries)
     if earlier is not None:
@@ -343,17 +342,11 @@ def _samples(target: Target, text: str) -> list[PromptAndText]:
 
 def _begun(
     options: ProfileOptions, models: Models, token_ids: Ints, clock: Clock
-) -> tuple[PlainStepTimer | BatchPlainStepTimer, Mapping[int, RoundTimer | BatchRoundTimer]]:
+) -> tuple[PlainStepTimer, Mapping[int, RoundTimer]]:
     """Plain decoding, and rounds at each context, of one text or of several, which are read here."""
     most, sampling, batch = options.node_counts[-1], options.sampling, options.batch
-    if batch == 1:
-        plain = PlainStepTimer(models, token_ids, options.contexts[-1], sampling, clock)
-        return plain, {
-            context: RoundTimer(models, most, token_ids, context, sampling, clock) for context in options.contexts
-        }
-    together = BatchPlainStepTimer(models, token_ids, options.contexts[-1], sampling, clock, batch)
-    return together, {
-        context: BatchRoundTimer(models, most, token_ids, context, sampling, clock, batch)
+    return PlainStepTimer(models, token_ids, options.contexts[-1], sampling, clock, batch), {
+        context: RoundTimer(models, most, token_ids, context, sampling, clock, batch=batch)
         for context in options.contexts
     }
 

@@ -5,7 +5,7 @@ round. So whole rounds of the real loop are run, one after the other along the t
 their stage seconds are kept.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,11 +18,13 @@ from simlab.channels.rows import WHOLE_CHAIN
 from simlab.cost import StageSeconds, Visits
 from simlab.draft import Draft, Prompt
 from simlab.errors import CostError, ModelError
+from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.ddtree import DDTree
-from simlab.policy import Asked, ChannelNeed, Needs, Stateless
+from simlab.policy import AnyPolicy, Asked, ChannelNeed, Needs, Stateless
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
-from simlab.real_runner.decoding.plain import Clock
-from simlab.real_runner.decoding.text_runners import plain_decoding, speculation, with_own_graphs
+from simlab.real_runner.decoding.plain import Clock, plain_decoding
+from simlab.real_runner.decoding.speculation import Speculation
+from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.models import Models
 from simlab.real_runner.profile.machine import library_versions, machine_of, system_name
 from simlab.real_runner.profile.options import ProfileOptions
@@ -37,6 +39,9 @@ UNMEASURED = 1
 
 MEASURED_ROUNDS = 3
 MEASURED_STEPS = 3
+
+_TOKENS_APART = 97
+"""Each text begins so many tokens further on in what is read, so that no two are alike."""
 
 VISITS = Visits(MEASURED_ROUNDS, MEASURED_STEPS, paired=True)
 """What a visit to a cell brings."""
@@ -84,7 +89,7 @@ class TreesOfSize(Stateless):
 
 
 class RoundTimer:
-    """Rounds with contexts of about one length."""
+    """Rounds of texts with contexts of about one length."""
 
     def __init__(
         self,
@@ -95,60 +100,66 @@ class RoundTimer:
         sampling: Sampling,
         clock: Clock,
         channels: tuple[ChannelNeed, ...] = (),
+        batch: int = 1,
     ) -> None:
-        """Read the text before the rounds.
+        """Read the texts before the rounds.
 
         Args:
             models: a target and a drafter that fits it, and what makes the channels.
-            most_drafted: the largest number of drafted tokens.
+            most_drafted: the largest number of drafted tokens of a text.
             token_ids: int32, at least ``context`` of them.
             context: tokens before the root, give or take a few.
             sampling: how the target chooses.
             clock: of the models' device.
             channels: that are made in every round.
+            batch: texts at a time.
         """
         self._trees = TreesOfSize(0, most_drafted, channels)
         self._window = window_of(context)
         self._start, max_new_tokens = first_position(models, context)
-        own = with_own_graphs(_never_stopping(models))
-        self._running = speculation(own, self._trees, _prompt(token_ids, self._start), sampling, max_new_tokens, clock)
-        self._first_token = int(self._running.text[0])
+        self._running = _begun(models, self._trees, token_ids, self._start, max_new_tokens, sampling, clock, batch)
+        self._first_token = self._running.running[0].root
 
     @torch.inference_mode()
     def visit(self, num_drafted: int, num_unmeasured: int) -> list[StageSeconds]:
-        """``MEASURED_ROUNDS`` rounds of one tree size, after some that are not measured."""
-        if len(self._running.text) - 1 > self._window:
+        """Seconds of ``MEASURED_ROUNDS`` rounds of one tree size in every text, after some that are not measured."""
+        if max(len(one.text) for one in self._running.running) - 1 > self._window:
             self._running.rewind(self._start, self._first_token)
         self._trees.num_drafted = num_drafted
         rounds = [self._running.round() for _ in range(num_unmeasured + MEASURED_ROUNDS)]
-        fewest = min(ran.round.num_drafted for ran in rounds)
+        fewest = min(ran.round.num_drafted for each in rounds for ran in each)
         if fewest < num_drafted:
             raise ModelError(
                 f"a tree of {num_drafted} drafted tokens was asked for, and the drafter's candidates fill {fewest}; "
                 "give smaller --node-counts"
             )
-        return [ran.seconds for ran in rounds[num_unmeasured:]]
+        return [each[0].seconds for each in rounds[num_unmeasured:]]
 
 
 class PlainStepTimer:
-    """Steps of plain decoding at any of some contexts."""
+    """Steps of plain decoding at any of some contexts: of one text, or of several, a token of each in one pass."""
 
-    def __init__(self, models: Models, token_ids: Ints, longest: int, sampling: Sampling, clock: Clock) -> None:
-        """Read the text before the longest context; shorter ones are returned to."""
-        self._most_steps = UNMEASURED + MEASURED_STEPS
-        target = models.target
-        self._highest = target.longest_context - self._most_steps - 1
-        prompt = _prompt(token_ids, longest)
-        own = with_own_graphs(_never_stopping(models))
-        self._running = plain_decoding(own, prompt, sampling, self._most_steps + 1, clock)
-        self._first_token = int(self._running.text[0])
+    def __init__(
+        self, models: Models, token_ids: Ints, longest: int, sampling: Sampling, clock: Clock, batch: int = 1
+    ) -> None:
+        """Read the texts before the longest context; shorter ones are returned to."""
+        most_steps = UNMEASURED + MEASURED_STEPS
+        self._highest = models.target.longest_context - most_steps - 1
+        self._step: Callable[[], float]
+        if batch == 1:
+            alone = plain_decoding(_endless(models), _prompt(token_ids, longest), sampling, most_steps + 1, clock)
+            self._first_token, self._rewind, self._step = alone.text.root, alone.rewind, alone.step
+        else:
+            some = _begun(models, Autoregressive(), token_ids, longest, most_steps + 1, sampling, clock, batch)
+            self._first_token, self._rewind = some.running[0].root, some.rewind
+            self._step = lambda: some.round()[0].seconds.total_s
 
     def visit(self, context: int, num_unmeasured: int) -> list[float]:
         """Seconds of ``MEASURED_STEPS`` steps about one context, after some that are not measured."""
         num_steps = num_unmeasured + MEASURED_STEPS
         start = max(1, min(context - num_steps // 2, self._highest))
-        self._running.rewind(start, self._first_token)
-        return [self._running.step() for _ in range(num_steps)][num_unmeasured:]
+        self._rewind(start, self._first_token)
+        return [self._step() for _ in range(num_steps)][num_unmeasured:]
 
 
 def check_grid(models: Models, longest: int, most_drafted: int) -> None:
@@ -191,13 +202,35 @@ def _reach(models: Models) -> int:
     return (UNMEASURED + MEASURED_ROUNDS) * (models.drafter.config.depth + 1) + 2
 
 
-def _prompt(token_ids: Ints, length: int) -> Prompt:
-    return Prompt("profile", "profile", 0, 0, np.ascontiguousarray(token_ids[:length]))
+def _begun(
+    models: Models,
+    policy: AnyPolicy,
+    token_ids: Ints,
+    length: int,
+    max_new_tokens: int,
+    sampling: Sampling,
+    clock: Clock,
+    batch: int,
+) -> Speculation:
+    """So many texts of one length, read."""
+    running = Speculation(_endless(models), policy, sampling, max_new_tokens, clock, batch, length)
+    for number in range(batch):
+        name = f"profile-{number}" if batch > 1 else "profile"
+        running.add(_prompt(np.roll(token_ids, -number * _TOKENS_APART), length, name))
+    return running
 
 
-def _never_stopping(models: Models) -> Models:
-    """These models with a text that goes on after a stop token: its rounds cost the same."""
-    return replace(models, target=replace(models.target, stop_token_ids=()))
+def _prompt(token_ids: Ints, length: int, name: str = "profile") -> Prompt:
+    return Prompt(name, "profile", 0, 0, np.ascontiguousarray(token_ids[:length]))
+
+
+def _endless(models: Models) -> Models:
+    """These models with a text that goes on after a stop token, whose rounds cost the same, beside other texts.
+
+    Where passes are captured they have passes and buffers of their own.
+    """
+    graphs = models.graphs and GraphedModels(models.target, models.block_drafter, models.graphs.fused)
+    return replace(models, target=replace(models.target, stop_token_ids=()), graphs=graphs)
 
 
 # The setting of a cost file: what it says of the models and the machine, and whether another one says the same.

@@ -43,12 +43,12 @@ def test_a_picture_has_every_node_and_lights_the_path() -> None:
     labels = ["root", "a", "<b>", "c & d", "d", "x" * 30]
     picture = ET.fromstring(tree_svg(TREE, labels, ["", "0.60", "", "", "", ""], path=(0, 1, 3)))
     words = picture.findall(f"{SVG}text")
-    assert [one.find(f"{SVG}title").tail for one in words] == ["root", "a", "<b>", "c & d", "d", "x" * 23 + "…"]  # type: ignore[union-attr]
-    assert [one.find(f"{SVG}title").text for one in words][1] == "a 0.60"  # type: ignore[union-attr]
-    assert [one.get("fill") is not None for one in words] == [True, True, False, True, False, False]
+    assert [word.find(f"{SVG}title").tail for word in words] == ["root", "a", "<b>", "c & d", "d", "x" * 23 + "…"]  # type: ignore[union-attr]
+    assert [word.find(f"{SVG}title").text for word in words][1] == "a 0.60"  # type: ignore[union-attr]
+    assert [word.get("fill") is not None for word in words] == [True, True, False, True, False, False]
     edges = picture.findall(f"{SVG}path")
     assert len(edges) == TREE.num_drafted
-    assert sum(one.get("stroke") != "currentColor" for one in edges) == 2
+    assert sum(edge.get("stroke") != "currentColor" for edge in edges) == 2
     assert "5 drafted tokens, 2 on the path" in str(picture.get("aria-label"))
 
 

@@ -110,7 +110,7 @@ def attack(options: argparse.Namespace, folder: Path) -> int:
         print(f"\nDamaged inputs of bad cases are kept in {folder / 'failed'}." if _is_bad(found) else "")
     if options.found:
         options.found.write_text(as_markdown(found, kills) + "\n")
-    return int(_is_bad(found) or disagreeing(found) > 0 or any(one.outcome == LOST for one in kills))
+    return int(_is_bad(found) or disagreeing(found) > 0 or any(kill.outcome == LOST for kill in kills))
 
 
 def _is_bad(found: Sequence[Finding]) -> bool:

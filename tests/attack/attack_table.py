@@ -12,8 +12,8 @@ from attack_kills import FINE, LOST, Trial
 
 def markdown_table(findings: Sequence[Finding]) -> str:
     """Kinds of input down, classes across, and the sums: Markdown that can be pasted into a page."""
-    counts = Counter((one.kind, one.outcome) for one in findings)
-    kinds = list(dict.fromkeys(sorted(one.kind for one in findings)))
+    counts = Counter((finding.kind, finding.outcome) for finding in findings)
+    kinds = list(dict.fromkeys(sorted(finding.kind for finding in findings)))
     lines = [
         "| kind of input | cases | " + " | ".join(CLASSES) + " |",
         "|---|---:|" + "---:|" * len(CLASSES),
@@ -29,8 +29,8 @@ def _line(name: str, numbers: Sequence[int]) -> str:
 
 def summary(findings: Sequence[Finding]) -> str:
     """What else is to be said of all cases: the longest, the largest, those that were run as processes too."""
-    whole = [one for one in findings if one.whole]
-    lines = [f"{sum(one.outcome in BAD for one in findings):,} of {len(findings):,} cases are bad."]
+    whole = [finding for finding in findings if finding.whole]
+    lines = [f"{sum(finding.outcome in BAD for finding in findings):,} of {len(findings):,} cases are bad."]
     if findings:
         longest = max(findings, key=lambda one: one.seconds)
         largest = max(findings, key=lambda one: one.peak_bytes)
@@ -38,7 +38,7 @@ def summary(findings: Sequence[Finding]) -> str:
         lines.append(f"Most resident memory: {largest.peak_bytes / (1 << 20):,.0f} MB ({largest.case}).")
     if whole:
         lines.append(f"{len(whole):,} cases were run as processes of their own too; {disagreeing(findings)} disagree.")
-    if shared := [one for one in findings if one.shared]:
+    if shared := [finding for finding in findings if finding.shared]:
         listed = ", ".join(f"{one.case} ({one.shared})" for one in shared)
         lines.append(f"Bad only in the process that runs case after case, and not in one of their own: {listed}.")
     return "\n".join(lines)
@@ -46,15 +46,15 @@ def summary(findings: Sequence[Finding]) -> str:
 
 def disagreeing(findings: Sequence[Finding]) -> int:
     """How many cases have another class as a process of their own."""
-    return sum(one.whole not in ("", one.outcome) for one in findings)
+    return sum(finding.whole not in ("", finding.outcome) for finding in findings)
 
 
 def causes(findings: Sequence[Finding]) -> str:
     """Each kind and cause of bad cases with their number, an example and how to repeat it; Markdown."""
     grouped: dict[tuple[str, str], list[Finding]] = {}
-    for one in findings:
-        if one.outcome in BAD:
-            grouped.setdefault((one.kind, one.signature), []).append(one)
+    for finding in findings:
+        if finding.outcome in BAD:
+            grouped.setdefault((finding.kind, finding.signature), []).append(finding)
     lines = []
     for (kind, signature), some in sorted(grouped.items(), key=lambda item: (item[0][0], -len(item[1]))):
         first = min(some, key=lambda one: len(one.note) + len(one.command))
@@ -77,8 +77,8 @@ def shown(text: str, most: int = 300) -> str:
 def trials_table(kills: Sequence[Trial]) -> str:
     """What came of kills, as Markdown."""
     lines = ["| trial | trials | kills | fine | lost |", "|---|---:|---:|---:|---:|"]
-    for name in sorted({one.name for one in kills}):
-        mine = [one for one in kills if one.name == name]
+    for name in sorted({kill.name for kill in kills}):
+        mine = [kill for kill in kills if kill.name == name]
         fine, killed = sum(one.outcome == FINE for one in mine), sum(one.kills for one in mine)
         lines.append(f"| {name} | {len(mine)} | {killed} | {fine} | {len(mine) - fine} |")
     return "\n".join(lines)
@@ -88,7 +88,7 @@ def as_markdown(findings: Sequence[Finding], kills: Sequence[Trial]) -> str:
     """All that was found, for people and pages."""
     parts = [markdown_table(findings), summary(findings), causes(findings)] if findings else []
     if kills:
-        lost = [one for one in kills if one.outcome == LOST]
+        lost = [kill for kill in kills if kill.outcome == LOST]
         parts += [trials_table(kills), "\n".join(f"- {one.name} {one.seed}: {shown(one.why)}" for one in lost)]
     return "\n\n".join(part for part in parts if part)
 
@@ -96,9 +96,9 @@ def as_markdown(findings: Sequence[Finding], kills: Sequence[Trial]) -> str:
 def as_json(findings: Sequence[Finding], trials: Sequence[Trial], seed: int) -> str:
     """Counts by kind and class, every bad case, and every kill."""
     counts: dict[str, dict[str, int]] = {}
-    for one in findings:
-        by_class = counts.setdefault(one.kind, dict.fromkeys(CLASSES, 0))
-        by_class[one.outcome] += 1
-    bad = [asdict(one) for one in findings if one.outcome in BAD]
+    for finding in findings:
+        by_class = counts.setdefault(finding.kind, dict.fromkeys(CLASSES, 0))
+        by_class[finding.outcome] += 1
+    bad = [asdict(finding) for finding in findings if finding.outcome in BAD]
     facts = {"seed": seed, "cases": len(findings), "disagreeing": disagreeing(findings)}
-    return json.dumps(facts | {"counts": counts, "bad": bad, "trials": [asdict(one) for one in trials]}, indent=1)
+    return json.dumps(facts | {"counts": counts, "bad": bad, "trials": [asdict(trial) for trial in trials]}, indent=1)

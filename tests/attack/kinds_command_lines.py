@@ -166,7 +166,7 @@ def _words_of(option: argparse.Action, chance: Random) -> list[str]:
 def _drawn(chance: Random) -> Command:
     words = [chance.choice([one for one in (*COMMANDS, *command_line.KINDS) if one not in _LEFT_OUT])]
     if words[0] in command_line.KINDS:
-        words.append(chance.choice([one for one in command_line.KINDS[words[0]][1] if one not in _KINDS_LEFT_OUT]))
+        words.append(chance.choice([kind for kind in command_line.KINDS[words[0]][1] if kind not in _KINDS_LEFT_OUT]))
     command = parser_for(*words)
     for word in words:
         assert command.commands is not None

@@ -15,8 +15,7 @@ from damage_signed import sign_json
 
 from simlab.errors import SimlabError
 from simlab.traces.format.documents import with_digest
-from simlab.traces.format.files import SEQUENCES, file_sha256
-from simlab.traces.format.token_texts import TOKEN_TEXTS
+from simlab.traces.format.files import SEQUENCES, TOKEN_TEXTS, file_sha256
 from simlab.traces.inspect import check_trace
 
 TRACE = "trace"

@@ -143,7 +143,7 @@ def test_cases_go_on_after_a_bad_one(tmp_path: Path) -> None:
 
     cases = plan([kind], 20, 3)
     found = list(Watch(make, 2, tmp_path / "failed").run(cases, lambda _: False))
-    assert {one.case for one in found} == {one.name for one in cases}
+    assert {one.case for one in found} == {case.name for case in cases}
     expected = {"fine": HARMLESS, "figure": WRONG, "die": TRACEBACK}
     assert [one.outcome for one in found] == [expected[one.note] for one in found]
     assert len({one.outcome for one in found}) == 3
@@ -246,4 +246,4 @@ def test_a_small_campaign_runs(tmp_path: Path) -> None:
     )
     values = json.loads(done.stdout)
     assert done.returncode == (1 if values["bad"] or values["disagreeing"] else 0), done.stderr
-    assert sum(sum(one.values()) for one in values["counts"].values()) == values["cases"] == 8
+    assert sum(sum(value.values()) for value in values["counts"].values()) == values["cases"] == 8

@@ -72,7 +72,7 @@ def main() -> None:
     target: Any = AutoModelForCausalLM.from_pretrained(str(builtin.builtin_target_dir()), dtype=dtype)
     drafter = released.DFlashDraftModel.from_pretrained(find_drafter(PACKAGED).folder, dtype=dtype)
     pair = (drafter.eval().to(arguments.device), target.eval().to(arguments.device))
-    prompts = [one.prompt for one in open_trace(packaged_trace()).sequences()][: arguments.prompts]
+    prompts = [sequence.prompt for sequence in open_trace(packaged_trace()).sequences()][: arguments.prompts]
     stop = list(models.target.stop_token_ids)
     (tree,) = parse_policies(["ddtree:budget=8"])
     paths: dict[str, Callable[[Prompt], tuple[float, list[int]]]] = {

@@ -44,7 +44,7 @@ def main() -> None:
         )
         print(f"{execution}: loaded in {time.perf_counter() - start:.1f} s")
     num_compiled = counters["stats"]["unique_graphs"]
-    prompts = [one.prompt for one in open_trace(packaged_trace()).sequences()][: arguments.prompts]
+    prompts = [sequence.prompt for sequence in open_trace(packaged_trace()).sequences()][: arguments.prompts]
     policies = parse_policies(arguments.policies)
     seconds: dict[tuple[str, str], list[float]] = {}
     texts: dict[tuple[str, str, str], list[int]] = {}

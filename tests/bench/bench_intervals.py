@@ -49,7 +49,7 @@ def populations() -> dict[str, Population]:
 def covered(population: Population, truths: Doubles, num_prompts: int, repeats: int) -> Doubles:
     """Share of sets whose interval holds the truth, float64 ``[measures]``."""
     rng = np.random.default_rng([1, num_prompts])
-    powers = np.concatenate([np.kron(np.eye(AT_ONCE), one) for one in MEASURES.values()]).astype(np.float64)
+    powers = np.concatenate([np.kron(np.eye(AT_ONCE), measure) for measure in MEASURES.values()]).astype(np.float64)
     held = np.zeros(len(MEASURES))
     for _ in range(repeats // AT_ONCE):
         sums = population.draw(rng, (num_prompts, AT_ONCE)).reshape(num_prompts, -1)

@@ -40,7 +40,7 @@ def seconds_of(device: str, work: Callable[[], object]) -> float:
 
 def decoding(models: Models, records: list[SequenceRecord], batch_size: int, most: int) -> None:
     """The texts alone."""
-    prompts = [one.prompt.token_ids.tolist() for one in records]
+    prompts = [record.prompt.token_ids.tolist() for record in records]
     for first in range(0, len(prompts), batch_size):
         batch = prompts[first : first + batch_size]
         generate(models.target, batch, [0] * len(batch), GREEDY, most)
@@ -51,9 +51,9 @@ def passes(models: Models, records: list[SequenceRecord]) -> None:
     """The target's pass over each text, and the drafter's at every root."""
     target, drafter = models.target, models.block_drafter
     config = drafter.config
-    for one in records:
-        start = len(one.prompt.token_ids)
-        tokens = torch.tensor([*one.prompt.token_ids.tolist(), *one.text.tolist()], device=target.device)
+    for record in records:
+        start = len(record.prompt.token_ids)
+        tokens = torch.tensor([*record.prompt.token_ids.tolist(), *record.text.tolist()], device=target.device)
         features, hidden = recording.forward_text(target, tokens, config.target_layer_ids)
         target.logits(hidden[start - 1 : -1])
         roots = torch.arange(start, len(tokens) - 1, device=target.device)
@@ -102,7 +102,7 @@ def main() -> None:
             records = list(open_trace(f"{folder}/{repeat}").records())
             own = seconds_of(asked.device, lambda: decoding(loaded[0], records, asked.batch_size, asked.tokens))  # noqa: B023
             drafted = seconds_of(asked.device, lambda: passes(loaded[0], records))  # noqa: B023
-            positions = sum(len(one.text) for one in records)
+            positions = sum(len(record.text) for record in records)
             found.append((whole, own, drafted, positions))
             print(
                 f"{positions} positions, {positions / whole:.0f} a second: {whole:.2f} s; decoding alone {own:.2f} s, "

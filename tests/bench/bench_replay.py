@@ -85,11 +85,11 @@ class Case:
 
     @property
     def texts(self) -> list[RecordedSequence]:
-        return [one for texts in self.batches for one in texts.sequences]
+        return [sequence for texts in self.batches for sequence in texts.sequences]
 
     @property
     def num_positions(self) -> int:
-        return sum(len(one.text) - 1 for one in self.texts)
+        return sum(len(text.text) - 1 for text in self.texts)
 
 
 def real(num_slow: int) -> Case:

@@ -26,9 +26,9 @@ def peak_of(process: subprocess.Popen[bytes], ended: threading.Event, peaks: dic
         try:
             driver = psutil.Process(process.pid)
             peaks["driver"] = max(peaks.get("driver", 0), driver.memory_info().rss)
-            for one in driver.children(recursive=True):
-                if one.name().startswith("ray::RayWorker"):
-                    peaks["worker"] = max(peaks.get("worker", 0), one.memory_info().rss)
+            for child in driver.children(recursive=True):
+                if child.name().startswith("ray::RayWorker"):
+                    peaks["worker"] = max(peaks.get("worker", 0), child.memory_info().rss)
         except psutil.NoSuchProcess:
             pass
         ended.wait(0.2)
@@ -83,7 +83,7 @@ def ask() -> None:
         trace = options.trace or write_synthetic_trace(
             Path(folder) / "trace", num_sequences=2680, length=512, prompts_per_shard=16
         )
-        positions = sum(len(one.text) - 1 for one in open_trace(trace).sequences())
+        positions = sum(len(sequence.text) - 1 for sequence in open_trace(trace).sequences())
         print(f"{positions:,} positions, {options.policies:,} policies", flush=True)
         first = None
         for workers in map(int, options.workers.split(",")):

@@ -36,7 +36,7 @@ def test_sentences_quote_the_tables_alone(maker: ModuleType) -> None:
         r"```.*?```|`[^`]*`", "", re.sub(r"<!-- table.*?<!-- end -->", "", page, flags=re.DOTALL), flags=re.DOTALL
     )
     tables = set(NUMBER.findall(" ".join(make(json.loads(DATA.read_text())) for make in maker.TABLES.values())))
-    bare = {one.lstrip("+") for one in tables}
+    bare = {table.lstrip("+") for table in tables}
     quoted = [one for one in NUMBER.findall(re.sub(r"\]\([^)]*\)", "", sentences)) if one.lstrip("+") not in bare]
     assert not quoted, f"figures that no table of the page has: {quoted}"
 

@@ -67,7 +67,7 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.thorough
 def test_the_slurm_array(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (script,) = (one for one in blocks("bash") if one.startswith("#!"))
+    (script,) = (block for block in blocks("bash") if block.startswith("#!"))
     for task in (1, 0):
         run(script, place, tmp_path, monkeypatch, SLURM_ARRAY_TASK_ID=task, SLURM_ARRAY_TASK_COUNT=2)
     assert bytes_of(tmp_path / "runs" / "mine") == bytes_of(place / "one")
@@ -75,7 +75,7 @@ def test_the_slurm_array(place: Path, tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.thorough
 def test_the_indexed_job(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = loaded(next(one for one in blocks("yaml") if "kind: Job" in one))
+    job = loaded(next(block for block in blocks("yaml") if "kind: Job" in block))
     assert (job["apiVersion"], job["kind"], job["spec"]["completionMode"]) == ("batch/v1", "Job", "Indexed")
     pod = job["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -83,14 +83,14 @@ def test_the_indexed_job(place: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     (script,) = container["args"]
     for index in range(job["spec"]["completions"]):
         run(script, place, tmp_path, monkeypatch, JOB_COMPLETION_INDEX=index)
-    merge = next(one for one in blocks("sh") if "--shard" in one and "simlab replay" in one).splitlines()[-1]
+    merge = next(block for block in blocks("sh") if "--shard" in block and "simlab replay" in block).splitlines()[-1]
     run(merge, place, tmp_path, monkeypatch)
     assert (tmp_path / "all.parquet").read_bytes() == (place / "one.parquet").read_bytes()
 
 
 @pytest.mark.thorough
 def test_the_skypilot_task(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = loaded(next(one for one in blocks("yaml") if "num_nodes" in one))
+    task = loaded(next(block for block in blocks("yaml") if "num_nodes" in block))
     assert set(task) == {"name", "num_nodes", "resources", "envs", "file_mounts", "setup", "workdir", "run"}
     assert task["num_nodes"] == 4
     bucket = tmp_path / "bucket"
@@ -106,7 +106,7 @@ def test_the_skypilot_task(place: Path, tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_ranks(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What torchrun starts; torchrun itself asks for ports, and is not run here."""
-    (line,) = (one for one in blocks("bash") if one.startswith("torchrun"))
+    (line,) = (block for block in blocks("bash") if block.startswith("torchrun"))
     script = re.fullmatch(r"torchrun --nproc-per-node 2 --no-python bash -c '(.*)'\n", line, re.DOTALL)
     assert script is not None
     for rank in range(2):

@@ -42,13 +42,13 @@ def test_every_figure_of_a_page_was_printed(name: str) -> None:
     # A number is far from most others in three digits or more; of fewer, more would be found by chance.
     forms = [
         *numbers,
-        *(100 * one for one in numbers if one <= 1),
-        *(abs(100 * (one - 1)) for one in numbers if one < 3),
+        *(100 * number for number in numbers if number <= 1),
+        *(abs(100 * (number - 1)) for number in numbers if number < 3),
     ]
     missing = []
     for figure in sorted(decimals_of((PAGES / f"{name}.md").read_text(encoding="utf-8"))):
         digits = len(figure.partition(".")[2])
-        if not any(abs(one - float(figure)) <= 0.500001 * 10.0**-digits for one in forms):
+        if not any(abs(form - float(figure)) <= 0.500001 * 10.0**-digits for form in forms):
             missing.append(figure)
     assert not missing
 

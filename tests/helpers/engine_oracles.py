@@ -66,7 +66,7 @@ def serve_chains(texts: RecordedTexts, batch: int, planner: Planner) -> list[Lis
     numbers, num = count(), len(texts.sequences)
     running: list[tuple[int, int, int]] = []
     rounds: list[Listed] = [[] for _ in texts.sequences]
-    left = {n for n, one in enumerate(texts.sequences) if len(one.text) > 1}
+    left = {n for n, sequence in enumerate(texts.sequences) if len(sequence.text) > 1}
     while left:
         while len(running) < batch:
             number = next(numbers)
@@ -300,7 +300,7 @@ class SglangByHand:
 
 def _survival(confidences: Sequence[float]) -> list[float]:
     reached, found = np.float32(1.0), []
-    for one in confidences:
-        reached = np.float32(reached * np.float32(one))
+    for confidence in confidences:
+        reached = np.float32(reached * np.float32(confidence))
         found.append(float(reached))
     return found

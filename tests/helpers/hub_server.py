@@ -103,7 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.hub.commits[found["id"]][found["revision"]] = self.hub.commits[found["id"]]["main"]
             self._json({}, True)
         elif _PREUPLOAD.fullmatch(path):
-            names = [one["path"] for one in json.loads(body)["files"]]
+            names = [load["path"] for load in json.loads(body)["files"]]
             modes = {True: "lfs", False: "regular"}
             files = [{"path": n, "uploadMode": modes[n.endswith(".parquet")], "shouldIgnore": False} for n in names]
             self._json({"files": files}, True)

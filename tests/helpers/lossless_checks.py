@@ -134,11 +134,11 @@ def check_rounds(decoded: DecodedText, policy: AnyPolicy) -> None:
 
 def assert_same_rounds(ours: list[Round], theirs: list[Round]) -> None:
     """Equal roots, trees, paths and commitments."""
-    for one, other in zip(ours, theirs, strict=True):
-        assert one.position == other.position
-        assert one.tree.tokens.tolist() == other.tree.tokens.tolist()
-        assert one.tree.parents.tolist() == other.tree.parents.tolist()
-        assert (one.path, one.num_committed, one.clipped) == (other.path, other.num_committed, other.clipped)
+    for our, other in zip(ours, theirs, strict=True):
+        assert our.position == other.position
+        assert our.tree.tokens.tolist() == other.tree.tokens.tolist()
+        assert our.tree.parents.tolist() == other.tree.parents.tolist()
+        assert (our.path, our.num_committed, our.clipped) == (other.path, other.num_committed, other.clipped)
 
 
 def kinds_of(decoded: DecodedText) -> set[str]:

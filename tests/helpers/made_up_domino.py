@@ -45,7 +45,7 @@ def made_up_contents(seed: int = 7) -> dict[str, str]:
 
 def lines(records: Iterable[Mapping[str, Any]]) -> str:
     """JSON lines."""
-    return "".join(json.dumps(one) + "\n" for one in records)
+    return "".join(json.dumps(record) + "\n" for record in records)
 
 
 def parsed(text: str) -> list[Record]:
@@ -64,7 +64,7 @@ def _domino_files(
             records, rows = [], []
             for prompt in range(prompts):
                 lengths = [[chance.randint(1, 17) for _ in range(chance.randint(3, 9))] for _ in range(turns)]
-                tokens = [sum(one) - chance.randint(0, 1) for one in lengths]
+                tokens = [sum(length) - chance.randint(0, 1) for length in lengths]
                 seconds = [chance.uniform(0.1, 0.9) for _ in range(turns)]
                 block = {"index": 1, "turns": ["x"] * turns, "new_tokens": tokens, "decode_times": seconds}
                 records.append({"question_id": prompt, "choices": [_empty(), block | {"acceptance_lengths": lengths}]})
@@ -123,7 +123,7 @@ def _program_files(
             _session_files(contents, model, temperature, dataset, sums)
         elif program == "dominotree" and model.summaries and temperature == "0.0":
             contents[f"{BASELINE_SESSION}/{dataset}_T0.0.jsonl"] = lines(_slower(records))
-        found[dataset] = {method: [one for one in records if one["method"] == method] for method in methods}
+        found[dataset] = {method: [record for record in records if record["method"] == method] for method in methods}
     return found
 
 
@@ -158,9 +158,9 @@ SECONDS = {"baseline": 0.06, "dflash": 0.09, "ddtree_tb16": 0.1, "caddtree": 0.1
 def _slower(records: Iterable[Record]) -> list[Record]:
     """The same trees in the session of the baseline, in which verification takes 1.25 times as long."""
     return [
-        one | {"method": "cond@16", "ms_verify": 1.25 * float(str(one["ms_verify"]))}
-        for one in records
-        if one["method"] == "dominotree@16"
+        record | {"method": "cond@16", "ms_verify": 1.25 * float(str(record["ms_verify"]))}
+        for record in records
+        if record["method"] == "dominotree@16"
     ]
 
 
@@ -181,10 +181,10 @@ def _ablation_files(chance: random.Random) -> dict[str, str]:
 def _make_caddtree_same(records: list[Record], temperature: str) -> None:
     """At temperature 0 CaDDTree has DDTree's lengths in all turns but the first."""
     if temperature == "0.0":
-        trees = [one for one in records if one["method"] == "ddtree_tb16"]
-        for tree, cost_aware in list(zip(trees, (one for one in records if one["method"] == "caddtree"), strict=True))[
-            1:
-        ]:
+        trees = [record for record in records if record["method"] == "ddtree_tb16"]
+        for tree, cost_aware in list(
+            zip(trees, (record for record in records if record["method"] == "caddtree"), strict=True)
+        )[1:]:
             cost_aware |= {key: tree[key] for key in ("mean_accept", "num_output", "decode_rounds") if key in tree}
 
 
@@ -210,7 +210,7 @@ def _ladder_files(chance: random.Random) -> dict[str, str]:
         for folder in ("matched_builder", "best_builder"):
             found[f"results/conditioning_ladder/{folder}/{dataset}_T0.0.jsonl"] = lines(records)
         for method in methods:
-            own = [float(str(one["mean_accept"])) for one in records if one["method"] == method]
+            own = [float(str(record["mean_accept"])) for record in records if record["method"] == method]
             means[method].append(statistics.fmean(own))
     shown = " → ".join(f"{statistics.fmean(means[method]):.2f}" for method in methods[1:])
     found["results/conditioning_ladder/README.md"] = f"It is the same across both configurations — {shown}."
@@ -220,7 +220,7 @@ def _ladder_files(chance: random.Random) -> dict[str, str]:
 def _cells(model: Model, temperature: str, domino: Mapping[str, list[Record]], printed: list[str]) -> list[Record]:
     rows = []
     for dataset, turns in domino.items():
-        tau = statistics.fmean(statistics.fmean(one["lengths"]) for one in turns)
+        tau = statistics.fmean(statistics.fmean(turn["lengths"]) for turn in turns)
         rows.append(
             {"temp": temperature, "dataset": dataset, "model": model.name, "method": "Domino", "tau": repr(tau)}
         )

@@ -79,8 +79,8 @@ def check_columns(policies: list[AnyPolicy], recorded: RecordedSequence) -> None
     """The engine's rounds of each policy are those of playing it round by round."""
     for policy, found in zip(policies, replay_policies(policies, recorded), strict=True):
         expected = columns_of(rounds(policy, recorded))
-        for one, other in zip(found.columns(), expected.columns(), strict=True):
-            np.testing.assert_array_equal(one, other, err_msg=repr(policy))
+        for column, other in zip(found.columns(), expected.columns(), strict=True):
+            np.testing.assert_array_equal(column, other, err_msg=repr(policy))
 
 
 def check_nested(order: NodeOrder, draft: Draft, small: int, large: int) -> None:

@@ -22,8 +22,8 @@ def write_trace(folder: Path, name: str, seed: int, target: str = "synthetic") -
     """A made-up trace whose prompts have names, and tokens, of their own."""
     manifest = synthetic_manifest(length=24, depth=7)
     records = [
-        replace(one, prompt=replace(one.prompt, prompt_id=f"{name}-{one.prompt.prompt_id}"))
-        for one in synthetic_sequences(seed, num_sequences=24, length=24, heads=SyntheticHeads(0.9, 0.97))
+        replace(sequence, prompt=replace(sequence.prompt, prompt_id=f"{name}-{sequence.prompt.prompt_id}"))
+        for sequence in synthetic_sequences(seed, num_sequences=24, length=24, heads=SyntheticHeads(0.9, 0.97))
     ]
     shards = list(shards_of(records, 4))
     models = replace(manifest, target=replace(manifest.target, digest=target))

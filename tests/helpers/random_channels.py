@@ -99,7 +99,7 @@ def transition_rows(parts: list[Transitions]) -> TransitionRows:
 def pool_rows(parts: list[Pool]) -> PoolRows:
     """The pools of some roots together."""
     columns = zip(*((p.tokens, p.parents, p.log_probs, p.expanded) for p in parts), strict=True)
-    return PoolRows(np.array([len(p.tokens) for p in parts], np.int64), *(np.concatenate(one) for one in columns))
+    return PoolRows(np.array([len(p.tokens) for p in parts], np.int64), *(np.concatenate(column) for column in columns))
 
 
 def with_channel(generator: np.random.Generator, kind: str) -> RecordedSequence:
@@ -174,13 +174,13 @@ def with_marginals_as(kind: str, recorded: RecordedSequence) -> RecordedSequence
         recorded: a text with a drafter's rows.
     """
     assert recorded.rows is not None
-    roots = [(one.ids, one.log_probs, np.diff(one.offsets)) for one in recorded.rows.rows()]
+    roots = [(row.ids, row.log_probs, np.diff(row.offsets)) for row in recorded.rows.rows()]
     width = int(recorded.rows.counts.max())
     rows: ChannelRows
     if kind == "transitions":
-        rows = transition_rows([zero_head(*one, width, width) for one in roots])
+        rows = transition_rows([zero_head(*root, width, width) for root in roots])
     else:
-        rows = pool_rows([whole_pool(*one, width) for one in roots])
+        rows = pool_rows([whole_pool(*root, width) for root in roots])
     return replace(recorded, channels={"made-up": rows})
 
 

@@ -60,8 +60,8 @@ def drafted(models: Models) -> tuple[BlockStates, list[Marginals], np.ndarray]:
 
 def base_at(marginals: list[Marginals], width: int) -> BaseCandidates:
     """The first candidates of some marginals."""
-    flat = [np.concatenate([getattr(one, name) for one in marginals]) for name in ("ids", "log_probs")]
-    return base_candidates(flat[0], flat[1], np.stack([np.diff(one.offsets) for one in marginals]), width)
+    flat = [np.concatenate([getattr(marginal, name) for marginal in marginals]) for name in ("ids", "log_probs")]
+    return base_candidates(flat[0], flat[1], np.stack([np.diff(marginal.offsets) for marginal in marginals]), width)
 
 
 def flash_policy(budget: int = 8, previous: int = 4, top_k: int = 4) -> Composition:

@@ -149,19 +149,19 @@ def check_prompt(
     ``on_policy`` is called with each label before its run. Many policies write the same text, which is audited once.
     """
     if not models.channels:
-        models = with_producers(models, [one.policy for one in policies])
+        models = with_producers(models, [policy.policy for policy in policies])
     # A policy that says which nodes carry masks runs on a target that drafts for itself.
     adapted = replace(models, drafter=random_adapter(models.target, seed=1), channels={})
     prompt, runs = record.prompt, []
     audits: dict[bytes, TextLosses] = {}
-    for one in policies:
-        on_policy(one.label)
-        ran_on = models if one.policy.needs.masked is None else adapted
-        decoded = decode(ran_on, one.policy, prompt, sampling, max_new_tokens)
+    for policy in policies:
+        on_policy(policy.label)
+        ran_on = models if policy.policy.needs.masked is None else adapted
+        decoded = decode(ran_on, policy.policy, prompt, sampling, max_new_tokens)
         text = decoded.text.tobytes()
         if text not in audits:
             audits[text] = audit_text(target32, prompt, decoded.text, sampling)
-        runs.append(_ran(one, decoded, audits[text], record if against else None))
+        runs.append(_ran(policy, decoded, audits[text], record if against else None))
     plain = np.array(next(run for run in runs if run.label == PLAIN).text, np.int32)
     bound = measured_bound(models.target, target32, prompt, plain)
     return Checked(prompt.prompt_id, prompt.dataset, prompt.turn, bound, tuple(runs))
@@ -228,7 +228,7 @@ def _against(found: RecordComparison) -> Against:
         "" if found.parting is None else str(found.parting),
         0.0 if found.parting is None else found.parting.gap,
         tuple(map(str, found.round_differences)),
-        tuple(one.gap if one.num_nodes else math.nan for one in found.round_differences),
+        tuple(difference.gap if difference.num_nodes else math.nan for difference in found.round_differences),
         tuple(map(str, found.row_differences)),
     )
 

@@ -102,7 +102,7 @@ def served_by_hand(
     running: list[tuple[int, int, int]] = []
     rounds: list[list[tuple[int, int, int]]] = [[] for _ in waiting]
     batches: list[tuple[list[int], list[int]]] = []
-    left = {n for n, one in enumerate(texts.sequences) if len(one.text) > 1}
+    left = {n for n, sequence in enumerate(texts.sequences) if len(sequence.text) > 1}
     first_pass = len(waiting)
     while left:
         while len(running) < batch:
@@ -116,7 +116,7 @@ def served_by_hand(
                 offers.append((-score, place, index, ranks))
         places = [len(texts.sequences[text].prompt.token_ids) + t for _, text, t in running]
         offers.sort()
-        taken = offers[: how_many([-one[0] for one in offers[:most]], places)]
+        taken = offers[: how_many([-offer[0] for offer in offers[:most]], places)]
         going, sizes = [], []
         for place, (number, text, t) in enumerate(running):
             mine = {ranks for _, owner, _, ranks in taken if owner == place}

@@ -97,7 +97,7 @@ def packaged_sums() -> Doubles:
     policies = "ddtree:budget=16", "ddtree:budget=32"
     rows = replay(policies=policies).rows
     plain = rows.filter(pl.col("name") == BASELINE)
-    runs = [PolicyRun(one, rows.filter(pl.col("policy") == one), plain) for one in policies]
+    runs = [PolicyRun(policy, rows.filter(pl.col("policy") == policy), plain) for policy in policies]
     columns = [COLUMNS.index(name) for name in ("committed", "rounds", "seconds", "plain_seconds")]
     sums = prompt_sums(runs).sums[:, :, columns]
     return np.insert(sums[:, 0], RIVAL_SECONDS, sums[:, 1, SECONDS], axis=1)

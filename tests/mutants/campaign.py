@@ -208,7 +208,7 @@ class Campaign:
         objecting = {one.partition("::")[0] for one, content in self.content_alone().items() if not content}
         first, second = files_to_ask(self.shop.tree, Path(mutant.module))
         for tests, limit_s, wanted in ((first, FIRST_LIMIT_S, near), (second, SECOND_LIMIT_S, far)):
-            asked = [one for one in tests if wanted and one not in objecting]
+            asked = [test for test in tests if wanted and test not in objecting]
             answer = self._planted(mutant, changed, asked, limit_s) if asked else Answer(0, ())
             slow = answer.status is None and self.shop.ask(asked, limit_s, self.shop.kernels).objects
             if answer.objects and not slow:
@@ -222,7 +222,7 @@ class Campaign:
         if len(mutants) < number:
             every = thinned(sample(self.shop.tree, seed), compiled(self.imports.graph))
             mutants = list(islice(every, number))
-            kept.write_text(json.dumps([asdict(one) for one in mutants], indent=1), encoding="utf-8")
+            kept.write_text(json.dumps([asdict(mutant) for mutant in mutants], indent=1), encoding="utf-8")
         return mutants[:number]
 
     def run(self, number: int, mutant: Mutant, *, near: bool = True, far: bool = True) -> None:

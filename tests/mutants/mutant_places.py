@@ -82,7 +82,9 @@ def _text_nodes(tree: ast.AST) -> Iterator[ast.AST | None]:
                 yield node
             case ast.keyword() if node.arg in TEXT_KEYWORDS:
                 yield node.value
-            case ast.Assign() if any(isinstance(one, ast.Name) and one.id == "__all__" for one in node.targets):
+            case ast.Assign() if any(
+                isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets
+            ):
                 yield node
             case ast.If() if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
                 yield node
@@ -143,7 +145,11 @@ def changed_lines(before: str, after: str) -> tuple[str, str]:
         return " ".join(line.strip() for line in lines)
 
     old, new = before.splitlines(), after.splitlines()
-    codes = [one for one in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes() if one[0] != "equal"]
+    codes = [
+        opcode
+        for opcode in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+        if opcode[0] != "equal"
+    ]
     return (
         text(line for _, low, high, _, _ in codes for line in old[low:high]),
         text(line for _, _, _, low, high in codes for line in new[low:high]),

@@ -56,9 +56,9 @@ def _written_imports(source: str) -> list[tuple[str, str | None]]:
     found: list[tuple[str, str | None]] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found += [(one.name, None) for one in node.names]
+            found += [(name.name, None) for name in node.names]
         if isinstance(node, ast.ImportFrom) and node.module:
-            found += [(node.module, one.name) for one in node.names]
+            found += [(node.module, name.name) for name in node.names]
     return found
 
 
@@ -102,16 +102,16 @@ def distances(graph: Mapping[str, Iterable[str]], module: str) -> dict[str, int]
     return found
 
 
-def _imports_of_tests(root: Path, imports: ImportGraph) -> dict[str, set[str]]:
-    """For each file of tests the product's modules that it imports, itself or with a helper."""
+def _imports_of_tests(root: Path, imports: ImportGraph) -> dict[str, tuple[set[str], set[str]]]:
+    """For each file of tests the product's modules that it imports itself, and those that its helpers do."""
     helpers = {
         path.stem: _written_imports(path.read_text(encoding="utf-8")) for path in root.glob("tests/helpers/*.py")
     }
     found = {}
     for path in sorted((root / "tests").rglob("test_*.py")):
         written = _written_imports(path.read_text(encoding="utf-8"))
-        lent = [one for name, _ in written for one in helpers.get(name, ())]
-        found[path.relative_to(root).as_posix()] = imports.resolved([*written, *lent])
+        lent = [name for module, _ in written for name in helpers.get(module, ())]
+        found[path.relative_to(root).as_posix()] = imports.resolved(written), imports.resolved(lent)
     return found
 
 
@@ -146,15 +146,17 @@ def files_to_ask(root: Path, module: Path) -> tuple[list[str], list[str]]:
     mirror = f"{_mirrored_folder(module)}test_{module.stem}.py"
     study = _study(module)
 
-    def rank(file: str, names: set[str]) -> tuple[bool, bool, int, bool, int]:
-        steps = min((near[name] for name in names if name in near), default=FAR_AWAY)
+    def rank(file: str, own: set[str], lent: set[str]) -> tuple[bool, bool, int, bool, int]:
+        # What a helper imports says less of the test: a helper of many tests would make all of them equally near.
+        ways = [near[name] for name in own if name in near] + [near[name] + 1 for name in lent if name in near]
+        steps = min(ways, default=FAR_AWAY)
         of_study = study is not None and file.startswith(study)
         related = of_study or file.startswith(_mirrored_folder(module))
-        return file != mirror, steps > 0 and not related, 0 if of_study else steps, not related, len(names)
+        return file != mirror, steps > 0 and not related, 0 if of_study else steps, not related, len(own | lent)
 
     imports = _imports_of_tests(root, graph)
     asked = {
-        file: rank(file, names)
+        file: rank(file, *names)
         for file, names in imports.items()
         if file == mirror or file.startswith(QUICK) or not file.startswith(SLOW)
     }

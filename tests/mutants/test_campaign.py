@@ -94,6 +94,7 @@ def small_shop(folder: Path, asserted: str) -> Campaign:
         f"from simlab.two import two\n\n\ndef test_two():\n    assert {asserted}\n"
     )
     shutil.copy(TESTS / "conftest.py", tree / "tests")
+    (tree / "pytest.ini").write_text(f"[pytest]\npythonpath = {TESTS / 'helpers'}\n")
     return Campaign(Workshop(folder), ImportGraph(tree))
 
 

@@ -165,8 +165,8 @@ def test_record_and_confirm_with_the_offset_that_was_found(
         kept = ["--max-new-tokens", "24", "--min-width", "8", "--exact-budget", "16", "--tap-offset", choice]
         assert main(["record", *models, "--prompts", str(prompts), "--out", str(trace), *kept]) == 0
         columns = [record.drafts["dflash"] for record in open_trace(trace).records(["dflash"])]
-        right = sum(int(((one.true_rank == 0) & one.valid).sum()) for one in columns)
-        shares[choice] = right / sum(int(one.valid.sum()) for one in columns)
+        right = sum(int(((column.true_rank == 0) & column.valid).sum()) for column in columns)
+        shares[choice] = right / sum(int(column.valid.sum()) for column in columns)
     assert "--tap-offset auto: 0 (0: " in capsys.readouterr().err
     assert shares["auto"] > 0.5 > 2 * shares["1"]
     assert open_trace(tmp_path / "auto").manifest.draft_sets["dflash"].tap_offset == 0

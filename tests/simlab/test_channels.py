@@ -129,8 +129,10 @@ def parts_of(seed: int, kind: str) -> list[Transitions] | list[Pool]:
 
 
 def together(parts: list[Transitions] | list[Pool]) -> ChannelRows:
-    transitions = [one for one in parts if isinstance(one, Transitions)]
-    return transition_rows(transitions) if transitions else pool_rows([one for one in parts if isinstance(one, Pool)])
+    transitions = [part for part in parts if isinstance(part, Transitions)]
+    return (
+        transition_rows(transitions) if transitions else pool_rows([part for part in parts if isinstance(part, Pool)])
+    )
 
 
 @pytest.mark.parametrize("kind", ["transitions", "pool"])

@@ -29,8 +29,8 @@ def made_up(seed: int) -> RecordedSequence:
 @given(SEEDS)
 def test_columns_say_what_the_rounds_say(seed: int) -> None:
     recorded = made_up(seed)
-    for one in POLICIES:
-        found = list(rounds(one.policy, recorded))
+    for policy in POLICIES:
+        found = list(rounds(policy.policy, recorded))
         columns = columns_of(found)
         assert columns.totals() == totals_of(found)
         assert columns.num_rounds == len(found)
@@ -63,10 +63,10 @@ def slow_ending(one: Round, top_k: int | None, recorded: RecordedSequence) -> st
 @given(SEEDS)
 def test_why_a_round_ended(seed: int) -> None:
     recorded = made_up(seed)
-    for one in POLICIES[1:]:
-        found = list(rounds(one.policy, recorded))
-        why = [ENDINGS[place] for place in endings(one.policy.needs, columns_of(found), recorded)]
-        assert why == [slow_ending(each, one.policy.needs.top_k, recorded) for each in found]
+    for policy in POLICIES[1:]:
+        found = list(rounds(policy.policy, recorded))
+        why = [ENDINGS[place] for place in endings(policy.policy.needs, columns_of(found), recorded)]
+        assert why == [slow_ending(each, policy.policy.needs.top_k, recorded) for each in found]
 
 
 def test_plain_decoding_ends_where_its_block_of_nothing_does() -> None:
@@ -86,7 +86,7 @@ def test_a_table_of_rounds_is_there_when_it_is_whole(tmp_path: Path) -> None:
     expected = []
     for number, text in enumerate(texts):
         recorded = replace(text, index=number)
-        found = [columns_of(rounds(one.policy, recorded)) for one in POLICIES]
+        found = [columns_of(rounds(policy.policy, recorded)) for policy in POLICIES]
         rows = rows_of_rounds(POLICIES, found, recorded, WHICH, ["{}"] * len(POLICIES))
         file.add(rows)
         expected.append(rows)

@@ -1,6 +1,9 @@
 """Compiled functions: one machine code for a number, whether it is written in the caller or worked out there."""
 
+import math
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -52,3 +55,36 @@ def test_two_processes_that_keep_a_kernel_at_once_write_two_files(
 def test_kernels_are_kept_by_the_name_of_their_module_where_the_tests_say_so() -> None:
     kept = cast(Any, _plus)._cache._cache_file
     assert Path(kept._cache_path) == Path(os.environ["SIMLAB_KERNELS"], __name__)
+
+
+PLUS_ONE = """
+import sys
+from pathlib import Path
+import numba.core.caching as caching
+if sys.argv[1] == "no folder":
+    caching.CompileResultCacheImpl._locator_classes = []
+from simlab.grid import weight_scalar
+print(weight_scalar(-1.0))
+"""
+
+
+@pytest.mark.parametrize("how", ["no folder", "a file in its place"])
+def test_where_nothing_can_be_kept_kernels_run_and_one_sentence_says_so(how: str, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PLUS_ONE)
+    (tmp_path / "file").write_text("")
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    environment["SIMLAB_KERNELS"] = "" if how == "no folder" else str(tmp_path / "file")
+    command = [sys.executable, str(tmp_path / "program.py"), how]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert float(done.stdout) == pytest.approx(math.exp(-1.0))
+    assert done.stderr.startswith("simlab: compiled functions cannot be kept (")
+    assert done.stderr.endswith("set NUMBA_CACHE_DIR to a folder that can be written\n")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_damaged_file_of_a_kernel_is_compiled_again(tmp_path: Path) -> None:
+    kept = _KernelFiles(str(tmp_path), "plus", "stamp")
+    kept.save("ints", "code for ints")
+    for path in tmp_path.glob("*.nbc"):
+        path.write_bytes(b"damaged")
+    assert kept.load("ints") is None

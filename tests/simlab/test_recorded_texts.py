@@ -18,20 +18,20 @@ from simlab.traces.synthetic import write_synthetic_trace
 def check_roots(texts: RecordedTexts, sequences: list[RecordedSequence]) -> None:
     """Every column of every root says what the sequences say."""
     roots, place = texts.roots, 0
-    assert [one.index for one in texts.sequences] == [one.index for one in sequences]
-    for text, one in enumerate(sequences):
-        prompt, length = one.prompt.token_ids, len(one.text)
-        assert one.rows is not None
+    assert [sequence.index for sequence in texts.sequences] == [sequence.index for sequence in sequences]
+    for text, sequence in enumerate(sequences):
+        prompt, length = sequence.prompt.token_ids, len(sequence.text)
+        assert sequence.rows is not None
         assert (roots.firsts[text], roots.firsts[text + 1]) == (place, place + length - 1)
         own = roots.tokens[roots.begins[text] : roots.begins[text + 1]]
-        assert own.tolist() == [*prompt.tolist(), *one.text.tolist()]
-        for t, marginals in enumerate(one.rows.rows()):
+        assert own.tolist() == [*prompt.tolist(), *sequence.text.tolist()]
+        for t, marginals in enumerate(sequence.rows.rows()):
             kept = slice(roots.starts[place], roots.starts[place + 1])
             assert roots.ids[kept].tolist() == marginals.ids.tolist()
             assert roots.log_probs[kept].tolist() == marginals.log_probs.tolist()
-            assert roots.tokens[roots.places[place]] == one.text[t]
+            assert roots.tokens[roots.places[place]] == sequence.text[t]
             assert texts.contexts[place] == len(prompt) + t
-            assert roots.true_ranks[place].tolist() == one.rows.true_ranks[t].tolist()
+            assert roots.true_ranks[place].tolist() == sequence.rows.true_ranks[t].tolist()
             assert marginals.entropies is not None
             assert texts.entropies()[place].tolist() == marginals.entropies.tolist()
             place += 1
@@ -60,12 +60,12 @@ def test_texts_without_a_draft_set_have_roots_and_no_candidates() -> None:
 def test_the_fewest_rounds_at_once_are_those_one_by_one(seed: int, number: int, budget: int) -> None:
     sequences = of_one_depth(seed, number)
     texts = texts_of(sequences)
-    for found, one in zip(fewest_rounds(texts, budget).columns(texts), sequences, strict=True):
-        expected = [(r.position, r.num_drafted, r.num_accepted, r.clipped) for r in hindsight_rounds(one, budget)]
+    for found, sequence in zip(fewest_rounds(texts, budget).columns(texts), sequences, strict=True):
+        expected = [(r.position, r.num_drafted, r.num_accepted, r.clipped) for r in hindsight_rounds(sequence, budget)]
         columns = found.positions, found.num_drafted, found.num_accepted
         assert list(zip(*(column.tolist() for column in columns), strict=True)) == [r[:3] for r in expected]
         # A bound drafts no token that it does not need, so that none of its rounds is clipped.
-        assert int(found.num_committed.sum()) == len(one.text) - 1
+        assert int(found.num_committed.sum()) == len(sequence.text) - 1
 
 
 @pytest.fixture(scope="module")
@@ -81,11 +81,11 @@ def test_a_trace_gives_its_texts_in_order_and_not_too_many_at_a_time(
 ) -> None:
     parts = list(trace.recorded_texts("synthetic", indices, most_roots))
     wanted = list(trace.recorded("synthetic", indices))
-    assert [one.index for texts in parts for one in texts.sequences] == [one.index for one in wanted]
+    assert [sequence.index for texts in parts for sequence in texts.sequences] == [one.index for one in wanted]
     for texts in parts:
         assert len(texts.sequences) == 1 or len(texts.roots.places) <= most_roots
         check_roots(texts, [one for one in wanted if one.index in {each.index for each in texts.sequences}])
         assert texts.rows is not None
-        for one in texts.sequences:
-            assert one.rows is not None
-            assert np.shares_memory(one.rows.counts, texts.rows.counts) or len(one.text) == 1
+        for sequence in texts.sequences:
+            assert sequence.rows is not None
+            assert np.shares_memory(sequence.rows.counts, texts.rows.counts) or len(sequence.text) == 1

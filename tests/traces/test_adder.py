@@ -159,17 +159,17 @@ def test_odd_shapes_are_whole(
     names = [TRANSITIONS, POOL, BRANCHES, FEATURES]
     assert list(report.channels) == names
     texts = [one for one in open_trace(folder).recorded(DRAFT, channels=names) if len(one.text) > 1]
-    for one in texts:
-        made, rows = made_up_branches(one, depth, channels.top_k, vocab_size)[0], one.channels[BRANCHES]
+    for text in texts:
+        made, rows = made_up_branches(text, depth, channels.top_k, vocab_size)[0], text.channels[BRANCHES]
         assert isinstance(rows, BranchRows)
         assert rows.depth == made.depth
         for name in ("lengths", "ids", "log_probs"):
             np.testing.assert_array_equal(getattr(rows, name), getattr(made, name))
-        features = one.channels[FEATURES]
+        features = text.channels[FEATURES]
         assert isinstance(features, FeatureRows)
-        np.testing.assert_array_equal(features.values, made_up_features(one, 2).values)
-    assert all(isinstance(one.channels[POOL], PoolRows) for one in texts)
-    assert all(isinstance(one.channels[TRANSITIONS], TransitionRows) for one in texts)
+        np.testing.assert_array_equal(features.values, made_up_features(text, 2).values)
+    assert all(isinstance(text.channels[POOL], PoolRows) for text in texts)
+    assert all(isinstance(text.channels[TRANSITIONS], TransitionRows) for text in texts)
 
 
 @pytest.mark.parametrize("add", [add_everything], ids=["all"])
@@ -199,7 +199,7 @@ def test_killed_anywhere_and_resumed_gives_the_same_bytes(tmp_path: Path, add: C
 def test_a_finished_shard_is_not_made_again(folder: Path) -> None:
     adder = ChannelAdder(folder, "eagle", of_nodes(), resume=False)
     assert adder.missing() == [0, 1]
-    adder.write(1, [pools(one) for one in adder.sequences(1)])
+    adder.write(1, [pools(sequence) for sequence in adder.sequences(1)])
     with pytest.raises(TraceError, match="holds an unfinished channel-eagle; add --resume"):
         ChannelAdder(folder, "eagle", of_nodes(), resume=False)
     with pytest.raises(TraceError, match=r"unfinished channel-eagle with another settings.beam \(2 there, 1 here\)"):
@@ -209,7 +209,7 @@ def test_a_finished_shard_is_not_made_again(folder: Path) -> None:
     with pytest.raises(ValueError, match=r"shards \[0\] are not written yet"):
         again.finish()
     with pytest.raises(ValueError, match="shard 1 is done"):
-        again.write(1, [pools(one) for one in again.sequences(1)])
+        again.write(1, [pools(sequence) for sequence in again.sequences(1)])
     assert open_trace(folder).channel_ids == {}
 
 
@@ -344,6 +344,6 @@ def test_narrower_settings_are_cut_from_a_recording(tmp_path: Path) -> None:
         check_needs(policy, trace.holds(DRAFT))
         totals.append([replay_sequence(policy, one) for one in trace.recorded(DRAFT, channels=["flash"])])
     assert totals[0] == totals[1]
-    assert sum(one.accepted for one in totals[0]) > 0
+    assert sum(total.accepted for total in totals[0]) > 0
     with pytest.raises(MissingChannelError, match=r"--add-channel flash-2=CHECKPOINT,previous=3,top_k=3`$"):
         check_needs(Wanting(("flash", TRANSITIONS), previous=3, top_k=3), open_trace(narrow).holds(DRAFT))

@@ -303,8 +303,8 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> Product:
     assert copy.changed() == set()
     seen: set[str] = set()
     for name, touches in EXTENSIONS.items():
-        for one in touches:
-            copy.touch(one)
+        for touch in touches:
+            copy.touch(touch)
         assert copy.changed() - seen == FILES[name] - seen
         seen |= FILES[name]
     return copy

@@ -16,7 +16,7 @@ from simlab.real_runner.attention.tree_attention import plain_tree_attention, sp
 from simlab.real_runner.decoding.decode import decode  # noqa: E402
 from simlab.real_runner.decoding.own_rows import first_unequal  # noqa: E402
 from simlab.real_runner.decoding.plain import clock_of  # noqa: E402
-from simlab.real_runner.decoding.text_runners import GraphSpeculation  # noqa: E402
+from simlab.real_runner.decoding.speculation import Speculation  # noqa: E402
 from simlab.real_runner.execution.graph_models import GraphedModels  # noqa: E402
 from simlab.real_runner.models import load_models  # noqa: E402
 from simlab.real_runner.record.options import RecordOptions  # noqa: E402
@@ -59,10 +59,10 @@ def test_every_policy_writes_the_same_text_on_a_gpu(tmp_path: Path, family: str,
     for device in ("cpu", "cuda"):
         models = load_models(str(target), str(drafter), "float32", device)
         prompt = Prompt("p", "made-up", 0, 0, np.arange(5, 25, dtype=np.int32))
-        for one in parse_policies(["ar", "chain", "ddtree:budget=1/8/32"]):
+        for policy in parse_policies(["ar", "chain", "ddtree:budget=1/8/32"]):
             sampling = Sampling(temperature, 0, 1.0, 7)
-            found = decode(models, one.policy, prompt, sampling, 48, clock_of(models.target.device))
-            assert first_unequal(one.policy, found) is None
+            found = decode(models, policy.policy, prompt, sampling, 48, clock_of(models.target.device))
+            assert first_unequal(policy.policy, found) is None
             texts.append(found.text.tolist())
     assert all(text == texts[0] for text in texts)
 
@@ -79,11 +79,11 @@ def test_captured_passes_write_the_same_text(tmp_path: Path, family: str, temper
     # 255 tokens are the last that a size of contexts holds; for the longest text all is captured anew.
     for length in (255, 20, 300, 700, 20):
         prompt = Prompt(f"p{length}", "made-up", 0, 0, (np.arange(length) % 50 + 5).astype(np.int32))
-        for one in parse_policies(["ar", "chain", "ddtree:budget=1/8/32", "ddtree:budget=520"]):
-            ours = decode(captured, one.policy, prompt, sampling, 48, clock)
-            theirs = decode(models, one.policy, prompt, sampling, 48, clock)
+        for policy in parse_policies(["ar", "chain", "ddtree:budget=1/8/32", "ddtree:budget=520"]):
+            ours = decode(captured, policy.policy, prompt, sampling, 48, clock)
+            theirs = decode(models, policy.policy, prompt, sampling, 48, clock)
             assert ours.text.tolist() == theirs.text.tolist()
-            assert first_unequal(one.policy, ours) is None
+            assert first_unequal(policy.policy, ours) is None
             # A text that ended with its first token has no rounds.
             assert all(ran.seconds.total_s > 0 for ran in ours.rounds)
             num_rounds += len(ours.rounds)
@@ -150,9 +150,9 @@ def test_masked_attention_in_bfloat16_gives_numbers(tmp_path: Path) -> None:
     models = load_models(str(target), str(drafter), "bfloat16", "cuda")
     captured = replace(models, graphs=GraphedModels(models.target, models.block_drafter))
     prompt = Prompt("p", "made-up", 0, 0, (np.arange(300) % 50 + 5).astype(np.int32))
-    for one in parse_policies(["ar", "chain", "ddtree:budget=32"]):
+    for policy in parse_policies(["ar", "chain", "ddtree:budget=32"]):
         for loaded in (models, captured):
-            assert len(decode(loaded, one.policy, prompt, Sampling(0.0, 0, 1.0, 7), 48).text) > 0
+            assert len(decode(loaded, policy.policy, prompt, Sampling(0.0, 0, 1.0, 7), 48).text) > 0
 
 
 def test_a_captured_round_waits_for_the_device_at_one_place_only(tmp_path: Path) -> None:
@@ -160,10 +160,10 @@ def test_a_captured_round_waits_for_the_device_at_one_place_only(tmp_path: Path)
     target, drafter = make_pair(tmp_path)
     models = load_models(str(target), str(drafter), "float32", "cuda")
     models = replace(models, target=replace(models.target, stop_token_ids=()))
-    graphs = GraphedModels(models.target, models.block_drafter)
-    prompt = Prompt("p", "made-up", 0, 0, np.arange(5, 25, dtype=np.int32))
+    models = replace(models, graphs=GraphedModels(models.target, models.block_drafter))
     (policy,) = parse_policies(["ddtree:budget=8"])
-    running = GraphSpeculation(models, graphs, policy.policy, prompt, Sampling(0.0, 0, 1.0, 7), 64)
+    running = Speculation(models, policy.policy, Sampling(0.0, 0, 1.0, 7), 64, clock_of(models.target.device))
+    running.add(Prompt("p", "made-up", 0, 0, np.arange(5, 25, dtype=np.int32)))
     for _ in range(4):
         running.round()
     torch.cuda.set_sync_debug_mode("error")
@@ -185,7 +185,7 @@ def test_a_target_on_two_gpus_writes_the_texts_of_one(tmp_path: Path) -> None:
         assert models.target.placement == ("" if device_map is None else "layers on cuda:0: 2, cuda:1: 2")
         clock = clock_of(models.target.device)
         policies = [named.policy for named in parse_policies(["ar", "chain", "ddtree:budget=8"])]
-        texts += [decode(models, one, prompt, Sampling(0.0, 0, 1.0, 0), 48, clock).text for one in policies]
+        texts += [decode(models, policy, prompt, Sampling(0.0, 0, 1.0, 0), 48, clock).text for policy in policies]
     for text in texts[1:]:
         np.testing.assert_array_equal(texts[0], text)
 
@@ -200,6 +200,6 @@ def test_layers_in_the_machines_memory_write_the_texts_of_a_gpu(tmp_path: Path) 
         models = load_models(str(target), str(drafter), "float32", "cuda", device_map=device_map)
         clock = clock_of(models.target.device)
         policies = [named.policy for named in parse_policies(["ar", "ddtree:budget=8"])]
-        texts += [decode(models, one, prompt, Sampling(0.0, 0, 1.0, 0), 48, clock).text for one in policies]
+        texts += [decode(models, policy, prompt, Sampling(0.0, 0, 1.0, 0), 48, clock).text for policy in policies]
     for text in texts[1:]:
         np.testing.assert_array_equal(texts[0], text)

@@ -27,10 +27,10 @@ def trace() -> Trace:
 
 def test_golden_totals(trace: Trace) -> None:
     policies = parse_policies(["ar", "chain", "ddtree:budget=16/64/512"])
-    found = {one.label: Totals() for one in policies} | {"hindsight:budget=64": Totals()}
+    found = {policy.label: Totals() for policy in policies} | {"hindsight:budget=64": Totals()}
     for recorded in trace.recorded(trace.draft_name()):
-        for one in policies:
-            found[one.label] += replay_sequence(one.policy, recorded)
+        for policy in policies:
+            found[policy.label] += replay_sequence(policy.policy, recorded)
         found["hindsight:budget=64"] += hindsight_sequence(recorded, 64)
     seen = {label: (t.rounds, t.drafted, t.accepted, t.committed, t.clipped) for label, t in found.items()}
     assert seen == GOLDEN, f"GOLDEN = {seen}"

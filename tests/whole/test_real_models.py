@@ -56,10 +56,10 @@ def sample() -> SequenceRecord:
 
 def test_the_packaged_prompts_are_those_of_the_packaged_trace(models: Models, tmp_path: Path) -> None:
     made = prompts("sample", out=tmp_path / "sample.jsonl")
-    first = [one for one in open_trace(packaged_trace()).sequences() if one.prompt.turn == 0]
-    for record, one in zip(first, read_prompts(made.path), strict=True):
-        assert record.prompt.prompt_id == one.prompt_id
-        assert render(models.target.tokenizer, one.conversation, {}) == record.prompt.token_ids.tolist()
+    first = [sequence for sequence in open_trace(packaged_trace()).sequences() if sequence.prompt.turn == 0]
+    for record, prompt in zip(first, read_prompts(made.path), strict=True):
+        assert record.prompt.prompt_id == prompt.prompt_id
+        assert render(models.target.tokenizer, prompt.conversation, {}) == record.prompt.token_ids.tolist()
 
 
 def live_log_probs(models: Models, record: SequenceRecord) -> list[np.ndarray]:

@@ -74,7 +74,7 @@ def test_on_tiny_models(tmp_path: Path, family: str, dtype: torch.dtype, tempera
     sampling = sampling_at(temperature)
     records = record_texts(models, tiny_prompts(4), sampling, NUM_TOKENS)
     is_reference = dtype == torch.float32
-    found = [check_prompt(models, target32, one, sampling, NUM_TOKENS, is_reference) for one in records]
+    found = [check_prompt(models, target32, record, sampling, NUM_TOKENS, is_reference) for record in records]
     assert_no_faults(found, models, NUM_TOKENS)
     assert [run.label for run in found[0].runs] == [named.label for named in POLICIES]
     assert all(run.num_rounds < len(run.text) for one in found for run in one.runs if run.label == "ddtree:budget=64")
@@ -127,7 +127,9 @@ def test_on_the_real_models(models: Models, records: list[SequenceRecord], tempe
         records = records[:2]
         references = record_texts(models, [record.prompt for record in records], sampling, NUM_TOKENS)
     target32, policies = models.target, parse_policies(["ar", "chain", "ddtree:budget=32"])
-    found = [check_prompt(models, target32, one, sampling, NUM_TOKENS, True, policies) for one in references]
+    found = [
+        check_prompt(models, target32, reference, sampling, NUM_TOKENS, True, policies) for reference in references
+    ]
     assert {one.dataset for one in found} == {record.prompt.dataset for record in records}
     assert_no_faults(found, models, NUM_TOKENS)
     assert_the_record_was_met(found)
@@ -149,10 +151,10 @@ def test_every_policy_of_the_table_is_verified() -> None:
 def test_every_switch_of_every_policy_is_verified() -> None:
     """A setting that is a word or yes and no chooses ways through the code; a name of a file or channel does not."""
     names = {"cost", "table", "ngram", "target_config", "channel"}
-    for one in describe_policies():
-        switches = {field.name for field in one.fields if field.kind in ("str", "bool")} - names
-        named = {pair.partition("=")[0] for settings in VARIANTS.get(one.name, ()) for pair in settings.split(",")}
-        assert switches <= named, f"{one.name}: name {', '.join(switches - named)} in its `variants`"
+    for policy in describe_policies():
+        switches = {field.name for field in policy.fields if field.kind in ("str", "bool")} - names
+        named = {pair.partition("=")[0] for settings in VARIANTS.get(policy.name, ()) for pair in settings.split(",")}
+        assert switches <= named, f"{policy.name}: name {', '.join(switches - named)} in its `variants`"
 
 
 def test_every_policy_on_tiny_models(tmp_path: Path) -> None:
@@ -180,7 +182,7 @@ def test_every_policy_on_the_real_models(
     policies = every_policy(artefacts_of_models(None, open_trace(packaged_trace()), None, dtype), variants)
     found = check_prompt(ran, models.target, record, sampling, FEW_TOKENS, against=False, policies=policies)
     assert_no_faults([found], ran, FEW_TOKENS)
-    assert {one.name for one in policies} == set(NAMED)
+    assert {policy.name for policy in policies} == set(NAMED)
     assert any(run.num_rounds < FEW_TOKENS - 1 for run in found.runs)
 
 

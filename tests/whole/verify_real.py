@@ -270,7 +270,9 @@ def _fingerprint(trace: Trace, device: str, max_new_tokens: int, policies: Mappi
     files = [getattr(sys.modules[name], "__file__", None) for name in [*names, check_prompt.__module__]]
     code = hashlib.sha256(b"".join(Path(file).read_bytes() for file in files if file)).hexdigest()
     known = [code, trace.text_id, _drafter_digest(), hardware_name(device), torch.get_num_threads(), max_new_tokens]
-    return content_id([*known, library_versions(), [[one.policy_id for one in policies[dtype]] for dtype in DTYPES]])
+    return content_id(
+        [*known, library_versions(), [[policy.policy_id for policy in policies[dtype]] for dtype in DTYPES]]
+    )
 
 
 if __name__ == "__main__":

@@ -71,24 +71,26 @@ class Page:
 
     def part(self, name: str) -> list[Combination]:
         """Of one part, in order; none where it was left out."""
-        return [one for one in self.combinations if one.part == name]
+        return [combination for combination in self.combinations if combination.part == name]
 
     def bound(self, like: Combination) -> float:
         """The largest of all plain texts in its dtype and at its temperature."""
         key = (like.dtype, like.temperature)
-        same = (one for one in self.combinations if (one.dtype, one.temperature) == key)
+        same = (combination for combination in self.combinations if (combination.dtype, combination.temperature) == key)
         return max(checked.bound for one in same for checked in one.checked)
 
     def faults(self) -> list[str]:
         """What must not be; nothing when all is well."""
         found = [
-            f"{one.name}, {fault}"
-            for one in self.combinations
-            for checked in one.checked
-            for fault in faults_of(checked, self.bound(one), self.stop_token_ids, one.max_new_tokens)
+            f"{combination.name}, {fault}"
+            for combination in self.combinations
+            for checked in combination.checked
+            for fault in faults_of(checked, self.bound(combination), self.stop_token_ids, combination.max_new_tokens)
         ]
-        for dtype in dict.fromkeys(one.dtype for one in self.combinations):
-            ends = sum((_ends(one) for one in self.combinations if one.dtype == dtype), Counter[str]())
+        for dtype in dict.fromkeys(combination.dtype for combination in self.combinations):
+            ends = sum(
+                (_ends(combination) for combination in self.combinations if combination.dtype == dtype), Counter[str]()
+            )
             found += [f"{dtype}: no text ended by {kind}" for kind in ("length", "stop, inside") if not ends[kind]]
         return found
 

@@ -4,14 +4,12 @@ import json
 from importlib.resources import files
 from pathlib import Path
 
-import polars as pl
-
 from simlab.errors import TraceError
 from simlab.traces.artefacts import cost as cost_file
 from simlab.traces.artefacts import ngram as ngram_file
 from simlab.traces.artefacts import table as table_file
 from simlab.traces.format.documents import Json, JsonFields, json_fields
-from simlab.traces.format.files import FAILURES
+from simlab.traces.format.files import column_names
 from simlab.traces.format.tables import table_facts
 from simlab.untrusted.json_text import parse_json
 
@@ -110,8 +108,8 @@ def format_of(path: Path) -> str | None:
 def looks_like_results(path: Path) -> bool:
     """Whether a ``.parquet`` file has the columns that tell result rows from others, or cannot be read at all."""
     try:
-        columns = pl.read_parquet_schema(path)
-    except FAILURES:
+        columns = column_names(path)
+    except TraceError:
         return path.suffix == ".parquet"
     return {"policy_id", "committed", "kind"} <= set(columns)
 

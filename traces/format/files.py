@@ -22,6 +22,7 @@ FORMAT_VERSION = 1
 
 MANIFEST = "manifest.json"
 SEQUENCES = "sequences.parquet"
+TOKEN_TEXTS = "token_texts.parquet"
 RECORDING = "recording.json"
 UNFINISHED = "unfinished"
 
@@ -110,6 +111,19 @@ def read_frame(
         return rows.select(list(schema)).collect().rechunk()
     except (*FAILURES, ValueError) as error:
         raise unreadable(place, name, error) from error
+
+
+def column_names(path: Path) -> list[str]:
+    """The names of the columns of a Parquet file.
+
+    Raises:
+        TraceError: it cannot be read.
+    """
+    # Every reader says `glob=False`: to polars a path with brackets or stars is a pattern, and other files match it.
+    try:
+        return pl.scan_parquet(path, glob=False).collect_schema().names()
+    except (*FAILURES, ValueError) as error:
+        raise unreadable(path.parent, path.name, error) from error
 
 
 def in_folder(place: str | Path, name: str) -> Path:

@@ -1,6 +1,7 @@
 """``manifest.json``: what was recorded, from which models, how, and what the trace holds."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -10,7 +11,16 @@ from simlab.limits.typed_numbers import MOST_COUNT
 from simlab.sampling.choice import Sampling
 from simlab.traces.fetching.fetched import fetched_text
 from simlab.traces.format.documents import Json, JsonFields, check_digest, check_version, value_of, with_digest
-from simlab.traces.format.files import FORMAT_VERSION, MANIFEST, UNFINISHED, file_sha256, local_folder, read_text
+from simlab.traces.format.files import (
+    FORMAT_VERSION,
+    MANIFEST,
+    SEQUENCES,
+    TOKEN_TEXTS,
+    UNFINISHED,
+    file_sha256,
+    local_folder,
+    read_text,
+)
 from simlab.traces.format.manifest_entries import (
     MOST_TOKENS,
     ChannelInfo,
@@ -141,6 +151,22 @@ class Manifest:
             for name in names:
                 check_name(kind, name)
         self._check_channels()
+        self._check_files()
+
+    def _check_files(self) -> None:
+        """A listed name is read, fetched, sent and deleted by, so only those that the sets and shards call for pass."""
+        files = {} if self.contents is None else self.contents.files
+        strange = next((name for name in files if not self._is_called_for(name)), None)
+        if strange is not None:
+            raise ValueError(f"files lists {strange[:100]!r}, which is no file of its draft sets, channels and shards")
+
+    def _is_called_for(self, name: str) -> bool:
+        match = re.fullmatch(r"(tokens|draft|channel)(?:-(.+))?-([0-9]{4,8})\.parquet", name)
+        if match is None:
+            return name in (SEQUENCES, TOKEN_TEXTS)
+        kind, of, shard = match.groups()
+        known = {"tokens": (None,), "draft": self.draft_sets, "channel": self.channels}[kind]
+        return of in known and shard == f"{int(shard):04d}" and int(shard) < len(self.held().shards)
 
     def _check_channels(self) -> None:
         contents = self.contents

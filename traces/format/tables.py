@@ -12,7 +12,7 @@ import polars as pl
 from simlab.errors import TraceError
 from simlab.ids import content_digest
 from simlab.traces.format.documents import DIGEST, Json, JsonFields, json_fields
-from simlab.traces.format.files import FAILURES, read_frame, unreadable, write_frame
+from simlab.traces.format.files import FAILURES, column_names, read_frame, unreadable, write_frame
 from simlab.traces.format.schema import Schema
 
 ENTRY = "simlab"
@@ -63,7 +63,7 @@ def read_columns(path: Path, schema: Schema, added: Mapping[str, pl.Expr]) -> tu
         TraceError: it cannot be read, or has other columns.
     """
     rows = read_frame(path.parent, path.name, schema, added)
-    there = pl.read_parquet_schema(path)
+    there = column_names(path)
     absent = [name for name in added if name not in there]
     return rows.with_columns(added[name].alias(name) for name in absent), absent
 

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import polars as pl
 
-from simlab.traces.format.files import read_frame
+from simlab.traces.format.files import TOKEN_TEXTS, read_frame
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.schema import Schema
 from simlab.traces.format.shards import checked_file
-
-TOKEN_TEXTS = "token_texts.parquet"
 
 _SCHEMA: Schema = {"token_id": pl.Int32(), "text": pl.Binary()}
 

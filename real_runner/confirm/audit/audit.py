@@ -395,10 +395,10 @@ def verdicts(setup: ConfirmSetup, log: ConfirmLog) -> dict[str, Verdict]:
     """The verdict on each policy by its id, over all sequences; a text that repeats counts once."""
     bound = bound_of(log)
     losses = {_place(entry): entry for entry in log.entries(AUDIT)}
-    totals = {one.policy_id: Verdict("exact", bound=bound) for one in setup.policies}
+    totals = {policy.policy_id: Verdict("exact", bound=bound) for policy in setup.policies}
     counted: set[tuple[str, int, str, str]] = set()
     for sequence in whole(setup.units, finished(log)):
-        plain = next(run for run in sequence.runs if run.policy_id == setup.plain_id)
+        plain = _plain(setup, sequence)
         for run in sequence.runs:
             once = (run.policy_id, sequence.index, run.text_digest, plain.text_digest)
             if once not in counted:

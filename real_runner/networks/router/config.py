@@ -41,7 +41,7 @@ class RouterConfig(Reach):
     inner_size: int = 128
 
     def __post_init__(self) -> None:
-        if not 1 <= len(self.routes) <= MOST_FEATURES or any("|" in one or not one for one in self.routes):
+        if not 1 <= len(self.routes) <= MOST_FEATURES or any("|" in route or not route for route in self.routes):
             raise ValueError(f"a router's network has 1 to {MOST_FEATURES} routes, none empty; got {list(self.routes)}")
 
     def settings(self, depth: int = 0) -> dict[str, object]:
@@ -67,7 +67,7 @@ class RouterConfig(Reach):
                 "router",
                 f"how many tokens a round by each of {len(self.routes)} routes would bring; it needs no drafter",
             ),
-            *(("route", one) for one in self.routes),
+            *(("route", route) for route in self.routes),
             ("belongs to", f"the target of the digest {self.target_digest}, and no other"),
         ]
 
@@ -89,7 +89,7 @@ def router_from_json(fields: Fields) -> RouterConfig | None:
     if not isinstance(nested, Mapping):
         raise ModelError(f"the router's config.json holds {_FIELD}={shown(nested)} where an object belongs")
     routes, digest = nested.get("routes"), nested.get("target_digest")
-    if not isinstance(routes, list) or not all(isinstance(one, str) for one in routes):
+    if not isinstance(routes, list) or not all(isinstance(route, str) for route in routes):
         raise ModelError(f"the router's config.json holds routes={shown(routes)} where a list of policies belongs")
     if not isinstance(digest, str):
         raise ModelError(f"the router's config.json holds target_digest={shown(digest)} where a digest belongs")

@@ -291,7 +291,7 @@ def _nothing(depth: int, reach: HeadReach) -> TransitionColumns:
 def _joined(parts: list[HeadRows]) -> TransitionColumns:
     names = ("num_rows", "previous", "ids", "log_probs")
     rows = [part.transitions for part in parts]
-    joined = TransitionRows(*(np.concatenate([getattr(one, name) for one in rows]) for name in names))
+    joined = TransitionRows(*(np.concatenate([getattr(row, name) for row in rows]) for name in names))
     return TransitionColumns(joined, np.concatenate([part.outside_log_mass for part in parts]))
 
 

@@ -267,7 +267,7 @@ def load_draft(options: DraftOptions) -> Addition[DraftColumns]:
     """
     trace = opened(options)
     models = _load_models(options, trace, options.checkpoint, parse_tap_offset(options.tap_offset), options.block)
-    texts = [(one.prompt.token_ids, one.text) for one in trace.texts[:MOST_TEXTS]]
+    texts = [(text.prompt.token_ids, text.text) for text in trace.texts[:MOST_TEXTS]]
     settle_tap_offset(models, options.tap_offset, texts)
     kept = KeptCandidates(options.min_width, options.exact_budget)
     draft_set = draft_set_of(options.checkpoint, models, kept)

@@ -106,7 +106,7 @@ def _measured(addition: Addition[Columns], options: ChannelOptions | DraftOption
 
 
 def _num_roots(trace: Trace) -> int:
-    return sum(len(one.text) - 1 for one in trace.texts)
+    return sum(len(text.text) - 1 for text in trace.texts)
 
 
 def _texts(trace: Trace, num_roots: int) -> tuple[str, str]:

@@ -182,7 +182,7 @@ class Eagle3Loss:
         fixed = copy.deepcopy(self.network).to(torch.bfloat16).float().eval()
         batches = store.fixed_batches(plan.seed, plan.num_sequences, plan.num_roots, self.passes + 1)
         parts = [self._scored(fixed, batch, self.passes) for batch in batches]
-        scored = _Scored(*(torch.cat([getattr(one, name) for one in parts]) for name in _Scored.__slots__))
+        scored = _Scored(*(torch.cat([getattr(part, name) for part in parts]) for name in _Scored.__slots__))
         return held_out_of(float(self._loss(scored)), scored.entropies, scored.right, scored.counts)
 
     def settings(self) -> dict[str, object]:

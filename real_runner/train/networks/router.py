@@ -132,7 +132,7 @@ def read_roots(
         of_trace = RouterRoots(inputs, torch.from_numpy(tokens).float(), torch.from_numpy(texts) + num_texts)
         parts.append(of_trace.of(torch.from_numpy(left > deepest)))
         num_texts += len(trace.texts)
-    joined = RouterRoots(*(torch.cat([getattr(one, name) for one in parts]) for name in RouterRoots.__slots__))
+    joined = RouterRoots(*(torch.cat([getattr(part, name) for part in parts]) for name in RouterRoots.__slots__))
     if not len(joined):
         raise PromptError("no text is longer than what its drafters look ahead, so there is nothing to learn from")
     return joined
@@ -150,8 +150,8 @@ def _labels(trace: Trace, router: RoutedPolicy, draft: str) -> tuple[Longs, Long
         trees = RouteLayers(some).trees(router.routes)
         tokens.append(1 + accepted_by(trees).T)
         deepest = max(deepest, deepest_of(trees))
-        for one in some.sequences:
-            num_roots = len(one.text) - 1
+        for sequence in some.sequences:
+            num_roots = len(sequence.text) - 1
             texts.append(np.full(num_roots, number, np.int64))
             left.append(np.arange(num_roots, 0, -1, dtype=np.int64))
             number += 1
@@ -236,7 +236,7 @@ def train_router(options: RouterOptions) -> Path:
         roots = read_roots(traces, router, options.draft_set, target, options.out)
         learnt, held_out = roots.split(options.held_out, options.plan.seed)
         config = RouterConfig(target.config.hidden_size, options.routes, target.digest, options.inner_size)
-        read = {"text_ids": [one.text_id for one in traces]}
+        read = {"text_ids": [trace.text_id for trace in traces]}
         with tracking(options.track, "train router", lambda: tracked_settings(options, target, read)) as tracker:
             network, curve = trained(config, learnt, held_out, options, tracker)
             save_router(network, options.out)
@@ -345,7 +345,7 @@ def _card(
     ]
     plan = {**asdict(options.plan), "inner size": options.inner_size}
     plan |= {"held out": options.held_out, "patience": options.patience}
-    names = ", ".join(dict.fromkeys(one.prompt.dataset for trace in traces for one in trace.texts))
+    names = ", ".join(dict.fromkeys(text.prompt.dataset for trace in traces for text in trace.texts))
     losses = [("each route's mean", scores.constants), ("the entropy alone", scores.entropy)]
     what = (
         "A router's network (after WhiFlash 2026, arXiv 2606.07710, which published none; a reconstruction) for the "

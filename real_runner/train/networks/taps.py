@@ -148,7 +148,7 @@ class ScorerLoss:
         fixed = copy.deepcopy(self.network).eval()
         batches = store.fixed_batches(plan.seed, plan.num_sequences, plan.num_roots, size)
         parts = [self._scored(fixed, batch) for batch in batches]
-        scored = _Scored(*(torch.cat([getattr(one, name) for one in parts]) for name in _Scored.__slots__))
+        scored = _Scored(*(torch.cat([getattr(part, name) for part in parts]) for name in _Scored.__slots__))
         loss = float(self._loss(scored)) if self.laws is None else self._held_out_law_loss(fixed, store)
         return held_out_of(loss, -scored.of_truth, scored.of_truth >= scored.best, scored.asked)
 

@@ -123,7 +123,7 @@ class HeadLoss:
         fixed = copy.deepcopy(self.network).to(torch.bfloat16).float().eval()
         batches = store.fixed_batches(plan.seed, plan.num_sequences, plan.num_roots, size)
         parts = [self._scored(fixed, batch) for batch in batches]
-        scored = _Scored(*(torch.cat([getattr(one, entry.name) for one in parts]) for entry in fields(_Scored)))
+        scored = _Scored(*(torch.cat([getattr(part, entry.name) for part in parts]) for entry in fields(_Scored)))
         loss = float(block_loss(scored.best, scored.of_truth, scored.known, plan.loss))
         return held_out_of(loss, -scored.of_truth, scored.of_truth >= scored.best, scored.known)
 

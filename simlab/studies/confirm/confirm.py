@@ -8,6 +8,7 @@ from simlab.errors import CostError, UsageError, as_usage_error
 from simlab.ids import VERSION
 from simlab.options import path_or_none, study
 from simlab.policies.parsing.parse import NamedPolicy
+from simlab.policies.parsing.user_file import check_names_no_code
 from simlab.policy import routes_of
 from simlab.real_runner.confirm.log import LOG, check_out
 from simlab.real_runner.confirm.options import ConfirmOptions
@@ -97,7 +98,9 @@ def confirm(options: ConfirmRequest) -> Confirmation:
     """
     check_trackers(options.track)
     optimum = None if options.choice is None else read_optimum(Path(options.choice))
-    typed = [*(() if optimum is None else optimum.run), *options.policies] or list(WITHOUT_CHOICE)
+    chosen_policies = () if optimum is None else optimum.run
+    check_names_no_code(chosen_policies, options.policies, str(options.choice))
+    typed = [*chosen_policies, *options.policies] or list(WITHOUT_CHOICE)
     cost = path_or_none(options.cost)
     with as_usage_error():
         run = ConfirmOptions(

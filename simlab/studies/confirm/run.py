@@ -27,7 +27,6 @@ from simlab.ids import VERSION
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policy import is_plain_decoding, routes_of
 from simlab.real_runner.confirm.audit.audit import Verdict, audit, bound_of, verdicts
-from simlab.real_runner.confirm.batch import measure_groups
 from simlab.real_runner.confirm.confirm import finished, measure
 from simlab.real_runner.confirm.log import ROUND_COLUMNS, ConfirmLog, FinishedRun, FinishedSequence, check_out
 from simlab.real_runner.confirm.options import ConfirmOptions
@@ -334,7 +333,7 @@ def run_confirmation(
         predicted = _predicted(setup, prices)
         log = ConfirmLog(options.out, setup.key(), options.resume)
         rule = StopRule(widest_half_width, options.until_interval, options.time_limit_s, begun)
-        (measure if options.batch == 1 else measure_groups)(setup, log, rule)
+        measure(setup, log, rule)
         audit(setup, log)
     sequences = whole(setup.units, finished(log))
     ran = replace(run_facts(setup, sequences, rule, batch_facts(setup, log)), bound=bound_of(log))

@@ -261,7 +261,7 @@ def _read(path: Path) -> Sequence[object]:
     if path.suffix == ".parquet":
         try:
             check_size(path, at_once=_AS_OBJECTS)
-            table = pl.read_parquet(path)
+            table = pl.read_parquet(path, glob=False)
             letters = table.select(pl.col(pl.String).str.len_bytes().sum()).sum_horizontal().sum()
             check_memory(_AS_OBJECTS * int(letters), f"reading {path}")
             return table.to_dicts()

@@ -233,6 +233,10 @@ def _sections(inputs: ReportInputs, shown: Sequence[Summary], num_texts: int, mi
     named = inputs.named([one.policy for one in shown])
     if (left := len(shown) - len(named)) > 0:
         missing.append(f"{left} of {len(shown)} policies cannot be made again from their labels; figures lack them.")
+    texts = inputs.texts()
+    if texts and all(len(text.text) < 2 for text in texts):
+        missing.append("Every text has a single token, which the prefill gives; sections about rounds are left out.")
+        return [*_of_engines(inputs), *_of_rows(inputs, shown)]
     return [
         *_of_engines(inputs),
         *_of_trees(inputs, named, num_texts, missing),

@@ -1,7 +1,7 @@
 """What a report is of: result rows, the trace they come from, prices, and what was chosen beforehand."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simlab.analysis.crosscheck.summary import CrosscheckSummary
@@ -11,6 +11,7 @@ from simlab.channels.needs import check_channels
 from simlab.cost import CostTable
 from simlab.errors import SimlabError, TraceError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.policies.parsing.user_file import names_code
 from simlab.studies.inputs.artefacts import TraceArtefacts, priced_policies
 from simlab.studies.inputs.prices import Prices, no_prices, prices_for_trace
 from simlab.studies.inputs.progress import step
@@ -54,6 +55,7 @@ class ReportInputs:
         wanted: sequences of the trace that have rows.
         served: how texts were served and what that does to intervals, where several were at a time; else empty.
         crosschecks: what live engines did with these texts.
+        replayed: policies of rows that were replayed for this report; of others the label is known.
     """
 
     rows: Results
@@ -68,6 +70,7 @@ class ReportInputs:
     wanted: tuple[int, ...]
     served: str
     crosschecks: tuple[CrosscheckSummary, ...] = ()
+    replayed: tuple[NamedPolicy, ...] = ()
 
     @property
     def judged(self) -> tuple[tuple[str, str], ...]:
@@ -88,11 +91,17 @@ class ReportInputs:
         )
 
     def named(self, labels: Sequence[str]) -> list[NamedPolicy]:
-        """Policies by the labels of their rows; those that cannot be made or seen again are left out."""
+        """Policies by the labels of their rows; those that cannot be made or seen again are left out.
+
+        A label out of a file never runs code.
+        """
+        known = {policy.label: policy for policy in self.replayed}
         found: list[NamedPolicy] = []
         for label in labels:
+            if label not in known and names_code(label):
+                continue
             try:
-                made = parse_policies([label], self.artefacts)
+                made = [known[label]] if label in known else parse_policies([label], self.artefacts)
                 if self.trace is not None and self.draft is not None:
                     for one in made:
                         check_channels(one.policy, self.trace.holds(self.draft))
@@ -106,12 +115,15 @@ def inputs_of_replay(
     trace: Trace, draft_name: str | None, cost: Path | None, typed: Sequence[str], limit: int | None
 ) -> ReportInputs:
     """Rows of policies that are replayed for the report."""
+    if not trace.sequences():
+        raise TraceError(f"{trace.place} holds no sequences, so there is nothing to report")
     draft = trace.draft_name(draft_name)
     chosen = typed or (_WITHOUT_PRICES if prices_for_trace(cost, trace, draft, limit).cost is None else USUAL)
     (machine,) = priced_policies(chosen, [] if cost is None else [cost], trace, draft, limit)
     with step("report", f"replay of {len(machine.policies)} policies"):
         rows = replay_trace(trace, draft, [machine], limit)
-    return _joined(rows, machine.prices.cost_id, trace, draft, machine.prices, (), "")
+    inputs = _joined(rows, machine.prices.cost_id, trace, draft, machine.prices, (), "")
+    return replace(inputs, replayed=tuple(machine.policies))
 
 
 def inputs_of_results(

@@ -38,7 +38,7 @@ def read_released() -> pl.DataFrame:
     """A row per round, as released; see the README beside the file."""
     if not _FILE.is_file():
         raise SimlabError(f"the released rounds are missing from {_FILE}; install simlab again")
-    return pl.read_parquet(_FILE)
+    return pl.read_parquet(_FILE, glob=False)
 
 
 def run_of_rounds(rounds: pl.DataFrame, name: str) -> PolicyRun:

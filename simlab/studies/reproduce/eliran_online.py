@@ -73,7 +73,7 @@ def _read_rounds(files: ReleasedFiles, dataset: str) -> pl.DataFrame:
     """A row per round: sample, method, budget, nodes, tokens and the milliseconds of the pass."""
     name, budgeted = ROUNDS[dataset], r"^(?<method>.+)_tb(?<budget>\d+)$"
     try:
-        rows = pl.read_csv(files.path(name), columns=list(_COLUMNS), schema_overrides=_COLUMNS)
+        rows = pl.read_csv(files.path(name), glob=False, columns=list(_COLUMNS), schema_overrides=_COLUMNS)
     except pl.exceptions.PolarsError as error:
         raise SimlabError(f"{name} has no rounds as the release exports them ({str(error).splitlines()[0]})") from error
     parts = pl.col("method_key").str.extract_groups(budgeted).struct

@@ -47,7 +47,7 @@ def made_up(factors: dict[str, tuple[float, ...]], num_prompts: int = 30, noise:
                 Row(kind="predicted", policy=policy, prompt=prompt, rounds=rounds, committed=committed, seconds=stages)
             )
             slow = rng.lognormal(0, noise) if noise else 1.0
-            measured = tuple(slow * one * factor for one, factor in zip(stages, factors[policy], strict=True))
+            measured = tuple(slow * stage * factor for stage, factor in zip(stages, factors[policy], strict=True))
             rows.append(
                 Row(kind="measured", policy=policy, prompt=prompt, rounds=rounds, committed=committed, seconds=measured)
             )
@@ -110,7 +110,7 @@ def by_hand(rows: list[Row], policy: str) -> dict[str, float]:
 
 
 def of(rows: list[Row], policy: str) -> PredictionErrors:
-    return next(one for one in prediction_errors(frame(rows)) if one.policy == policy)
+    return next(error for error in prediction_errors(frame(rows)) if error.policy == policy)
 
 
 EQUAL: dict[str, tuple[float, ...]] = dict.fromkeys(SECONDS, (1.0,) * 5)
@@ -150,13 +150,13 @@ def test_other_rounds_explain_the_error() -> None:
 def test_the_parts_add_up(factors: list[float]) -> None:
     given_factors = {policy: tuple(factors[5 * place : 5 * place + 5]) for place, policy in enumerate(SECONDS)}
     rows = made_up(given_factors, num_prompts=3)
-    for one in prediction_errors(frame(rows)):
-        wanted = by_hand(rows, one.policy)
+    for error in prediction_errors(frame(rows)):
+        wanted = by_hand(rows, error.policy)
         for name, value in wanted.items():
-            assert one.errors[name].value == pytest.approx(value, abs=1e-9)
-        assert sum(one.parts.values()) == pytest.approx(math.log1p(wanted["speedup"]), abs=1e-9)
-        assert sum(one.parts.values()) + one.machine == pytest.approx(math.log1p(wanted["tokens_per_s"]), abs=1e-9)
-        assert math.isnan(one.shares["draft"]) or sum(one.shares.values()) == pytest.approx(1)
+            assert error.errors[name].value == pytest.approx(value, abs=1e-9)
+        assert sum(error.parts.values()) == pytest.approx(math.log1p(wanted["speedup"]), abs=1e-9)
+        assert sum(error.parts.values()) + error.machine == pytest.approx(math.log1p(wanted["tokens_per_s"]), abs=1e-9)
+        assert math.isnan(error.shares["draft"]) or sum(error.shares.values()) == pytest.approx(1)
 
 
 def test_a_text_that_ran_twice_is_predicted_twice() -> None:
@@ -169,7 +169,7 @@ def test_a_text_that_ran_twice_is_predicted_twice() -> None:
         if row["prompt"] == 0 and row["kind"] == "measured":
             row["seconds"] = tuple(1.3 * one for one in row["seconds"])
             rows.append(row)
-    found = {one.policy: one.errors for one in prediction_errors(frame(rows))}
+    found = {error.policy: error.errors for error in prediction_errors(frame(rows))}
     for policy in SECONDS:
         for name, value in by_hand(rows, policy).items():
             assert found[policy][name].value == pytest.approx(value, abs=1e-12)

@@ -21,7 +21,7 @@ from simlab.policies.named.joint_budget import JointBudget
 from simlab.policy import AnyPolicy
 from simlab.real_runner.confirm.batch import ServedGroup, first_unequal_of_each, serve_group
 from simlab.real_runner.confirm.groups import groups_of, of_groups, units_of
-from simlab.real_runner.decoding import batched_speculation
+from simlab.real_runner.decoding import speculation
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedRound
 from simlab.real_runner.execution import batched_buffers
@@ -73,16 +73,16 @@ def test_a_group_is_served_as_the_replay_serves_it(policy: AnyPolicy, num: int, 
         models, prompts = models_of(seed), prompts_of(seed, num)
         served = serve_group(models, policy, prompts, sampling, MOST, BATCH, SlowingClock())
         alone = [decode(models, policy, prompt, sampling, MOST) for prompt in prompts]
-        assert [one.text.tolist() for one in served.texts] == [one.text.tolist() for one in alone]
-        assert [one.stop_reason for one in served.texts] == [one.stop_reason for one in alone]
+        assert [text.text.tolist() for text in served.texts] == [one.text.tolist() for one in alone]
+        assert [text.stop_reason for text in served.texts] == [one.stop_reason for one in alone]
         if not isinstance(policy, JointBudget):
-            for one, other in zip(served.texts, alone, strict=True):
-                assert_same_rounds([ran.round for ran in one.rounds], [ran.round for ran in other.rounds])
+            for text, other in zip(served.texts, alone, strict=True):
+                assert_same_rounds([ran.round for ran in text.rounds], [ran.round for ran in other.rounds])
             turns = turns_of([len(one.rounds) for one in alone], BATCH)
             assert [sorted(one.numbers) for one in served.rounds] == turns
-            for number, one in enumerate(served.texts):
+            for number, text in enumerate(served.texts):
                 own = [round_seconds(this) for this, turn in enumerate(turns) if number in turn]
-                assert [ran.seconds.total_s for ran in one.rounds] == own
+                assert [ran.seconds.total_s for ran in text.rounds] == own
         assert all(len(one.numbers) == BATCH for one in served.rounds)
         assert served.total_s == sum(round_seconds(number) for number in range(len(served.rounds)))
         in_rounds = sum(ran.round.num_committed for one in served.came for ran in one.rounds)
@@ -120,7 +120,9 @@ def test_mixed_up_seconds_and_neighbours_are_seen(policy: AnyPolicy) -> None:
     assert "seconds 1.5 in the run" in faults(shifted, policy)[0]
     numbers = served.rounds[-1].numbers
     wrong = replace(served.rounds[-1], numbers=(*numbers[1:], numbers[0] + 1))
-    assert any("texts beside it" in one for one in faults(replace(served, rounds=(*served.rounds[:-1], wrong)), policy))
+    assert any(
+        "texts beside it" in fault for fault in faults(replace(served, rounds=(*served.rounds[:-1], wrong)), policy)
+    )
     assert "rounds of the batch" in faults(replace(served, rounds=served.rounds[:-1]), policy)[0]
     emptier = replace(served, batch=BATCH + 1)
     assert faults(emptier, policy)
@@ -136,8 +138,8 @@ def test_a_joint_budget_that_is_shared_out_otherwise_is_seen(monkeypatch: pytest
         rest = select_together(shared, drafts[1:]) if drafts[1:] else []
         return [DraftTree(first.tokens[:1], first.parents[:1]) if rest else first, *rest]
 
-    monkeypatch.setattr(batched_speculation, "select_together", otherwise)
-    assert any("tree" in one or "root" in one for one in faults(long_group(policy), policy))
+    monkeypatch.setattr(speculation, "select_together", otherwise)
+    assert any("tree" in fault or "root" in fault for fault in faults(long_group(policy), policy))
 
 
 def test_the_row_of_another_text_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +154,7 @@ def test_the_row_of_another_text_is_seen(monkeypatch: pytest.MonkeyPatch) -> Non
                 found = serve_group(models, DDTree(7), prompts, GREEDY, MOST, BATCH)
             except (ModelError, RuntimeError, IndexError):
                 return True
-            if [one.text.tolist() for one in found.texts] != alone:
+            if [text.text.tolist() for text in found.texts] != alone:
                 return True
         return False
 

@@ -33,7 +33,7 @@ def noisy(size: float, seed: int = 0, wrong: float = 1.0) -> pl.DataFrame:
 
 
 def errors_of(rows: pl.DataFrame) -> dict[str, PredictionErrors]:
-    return {one.policy: one for one in prediction_errors(rows)}
+    return {error.policy: error for error in prediction_errors(rows)}
 
 
 def test_the_error_has_a_price_interval() -> None:
@@ -85,7 +85,7 @@ def test_without_draws_nothing_is_said_of_the_noise() -> None:
 
 
 def test_the_table_shows_the_price_interval_of_the_prediction() -> None:
-    (tree,) = (one for one in confirmed_policies(noisy(0.02), judged()) if one.policy == "ddtree:budget=8")
+    (tree,) = (policy for policy in confirmed_policies(noisy(0.02), judged()) if policy.policy == "ddtree:budget=8")
     interval = tree.predicted.speed.price_interval
     table = confirm_table([tree])
     assert "predicted [prices]" in table.splitlines()[1]

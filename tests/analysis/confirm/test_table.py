@@ -21,7 +21,7 @@ def test_two_that_differ_by_less_than_the_noise_have_no_winner() -> None:
     found = confirmed_policies(rows, judged())
     won = compare_winner(found, rows)
     assert won is not None
-    assert {won.first.policy, *(one.policy for one in won.rivals)} == {"ddtree:budget=8", "ddtree:budget=16"}
+    assert {won.first.policy, *(rival.policy for rival in won.rivals)} == {"ddtree:budget=8", "ddtree:budget=16"}
     text = verdict_text(found, won)
     names = f"{won.first.policy} and {won.rivals[0].policy}"
     assert re.match(
@@ -83,11 +83,13 @@ def test_differences_are_read_as_a_family() -> None:
     rows = results(speeds, noise=0.1)
     won = compare_winner(confirmed_policies(rows, dict.fromkeys(speeds, EXACT)), rows)
     assert won is not None
-    adjusted = holm_by_hand([one.p_value for one in won.comparisons])
-    assert [one.p_adjusted for one in won.comparisons] == pytest.approx(adjusted)
-    assert any(one.p_value < 0.05 <= one.p_adjusted for one in won.comparisons)
-    behind = {one.second for one in won.comparisons if one.p_adjusted < 0.05 and one.ratio > 1}
-    assert {one.policy for one in won.rivals} == {one.second for one in won.comparisons} - behind
+    adjusted = holm_by_hand([comparison.p_value for comparison in won.comparisons])
+    assert [comparison.p_adjusted for comparison in won.comparisons] == pytest.approx(adjusted)
+    assert any(comparison.p_value < 0.05 <= comparison.p_adjusted for comparison in won.comparisons)
+    behind = {
+        comparison.second for comparison in won.comparisons if comparison.p_adjusted < 0.05 and comparison.ratio > 1
+    }
+    assert {rival.policy for rival in won.rivals} == {comparison.second for comparison in won.comparisons} - behind
     assert 0 < len(won.rivals) < 11
 
 
@@ -128,7 +130,7 @@ def test_one_prompt_has_no_interval_and_no_winner() -> None:
 
 def test_predicted_and_measured_stand_side_by_side() -> None:
     rows = results()
-    found = {one.policy: one for one in confirmed_policies(rows, judged())}
+    found = {policy.policy: policy for policy in confirmed_policies(rows, judged())}
     chain = rows.filter((pl.col("policy") == "chain") & (pl.col("kind") == "measured"))
     committed, seconds, rounds = (float(chain[name].sum()) for name in ("committed", "verify_s", "rounds"))
     row = found["chain"].row()

@@ -82,7 +82,7 @@ def test_shares_of_draws_are_those_of_the_listing(seed: int) -> None:
     for part in two_at_a_time(texts):
         layer = order.layer(part, MOST, with_scores=True)
         for scores, context in zip(layer.score_rows, part.contexts.tolist(), strict=True):
-            weights = [Fraction(float(path_weight(one))) for one in scores[1:] if one > -math.inf]
+            weights = [Fraction(float(path_weight(score))) for score in scores[1:] if score > -math.inf]
             curves = [
                 curve_by_hand(weights, [Fraction(one) for one in seconds_at(prices, context)])
                 for prices in (table, *table.draws)
@@ -140,9 +140,9 @@ def test_draws_that_are_all_alike_leave_the_prompts_interval() -> None:
     again, same = rows_of(texts, curve_machine(replace(table, draws=(table,) * 4), MOST))
     (alone,), (beside,) = curve_summaries(rows, [setting]), curve_summaries(again, [same])
     assert (alone.kept, beside.kept, beside.kept_deep) == (None, beside.several, beside.deep)
-    for one, other in zip(alone.rules, beside.rules, strict=True):
+    for rule, other in zip(alone.rules, beside.rules, strict=True):
         for name in ("regret", "behind_price"):
-            ends, others = getattr(one, name).interval, getattr(other, name).interval
+            ends, others = getattr(rule, name).interval, getattr(other, name).interval
             assert ends.high == pytest.approx(others.high, abs=1e-12)
             assert max(ends.low, 0) == pytest.approx(max(others.low, 0), abs=1e-12)
 

@@ -39,19 +39,19 @@ def exact_seconds(table: CostTable, context: int) -> list[Fraction]:
         [sum(Fraction(float(table.seconds[stage][row, n])) for stage in GRID_STAGES) for n in range(MOST + 1)]
         for row in (low, high)
     ]
-    return [one * (1 - share) + other * share for one, other in zip(*parts, strict=True)]
+    return [part * (1 - share) + other * share for part, other in zip(*parts, strict=True)]
 
 
 def exact_roots(texts: list[RecordedSequence], table: CostTable) -> list[tuple[list[Fraction], list[Fraction]]]:
     """Expected tokens and seconds by size, root after root."""
     found = []
-    for one in texts:
-        assert one.rows is not None
-        for t, marginals in enumerate(one.rows.rows()):
-            nodes = best_first(int(one.text[t]), marginals, MOST)
+    for text in texts:
+        assert text.rows is not None
+        for t, marginals in enumerate(text.rows.rows()):
+            nodes = best_first(int(text.text[t]), marginals, MOST)
             weights = [Fraction(float(path_weight(score))) for score in nodes.scores[1:]]
             tokens = [1 + sum(weights[:n], Fraction(0)) for n in range(len(weights) + 1)]
-            found.append((tokens, exact_seconds(table, len(one.prompt.token_ids) + t)))
+            found.append((tokens, exact_seconds(table, len(text.prompt.token_ids) + t)))
     return found
 
 
@@ -107,15 +107,15 @@ def test_rows_are_what_fractions_say(seed: int) -> None:
             assert row["num_maxima"] == deep_maxima_by_listing(curve, Fraction(ROUNDING))
             assert row["num_deep_maxima"] == deep_maxima_by_listing(curve, Fraction(NOTABLE_SHARE))
     first = rows.filter(rule=FIRST)
-    places = [(one.index, t, len(one.prompt.token_ids) + t) for one in texts for t in range(len(one.text) - 1)]
+    places = [(text.index, t, len(text.prompt.token_ids) + t) for text in texts for t in range(len(text.text) - 1)]
     assert list(first.select("sequence", "position", "context").iter_rows()) == places
-    names = [(one.prompt.dataset, one.prompt.prompt_id, one.prompt.turn) for one in texts for _ in one.text[1:]]
+    names = [(text.prompt.dataset, text.prompt.prompt_id, text.prompt.turn) for text in texts for _ in text.text[1:]]
     assert list(first.select("dataset", "prompt_id", "turn").iter_rows()) == names
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_the_price_rule_has_the_most_of_all_choices(seed: int) -> None:
-    texts = [one for one in made_up_texts(seed, 40) if len(one.text) < 4][:2]
+    texts = [text for text in made_up_texts(seed, 40) if len(text.text) < 4][:2]
     table = random_table(np.random.default_rng(seed + 100), MOST)
     rows, setting = rows_of(texts, table)
     exact = exact_roots(texts, table)
@@ -142,7 +142,7 @@ def test_at_the_price_no_choice_brings_more_than_it_costs(seed: int) -> None:
     rate = Fraction(setting.rate)
     exact = exact_roots(texts, table)
     surplus = sum(
-        max(one - rate * paid for one, paid in zip(tokens, seconds, strict=False)) for tokens, seconds in exact
+        max(token - rate * paid for token, paid in zip(tokens, seconds, strict=False)) for tokens, seconds in exact
     )
     assert abs(float(surplus)) < 1e-10
 
@@ -157,7 +157,7 @@ def test_only_chosen_roots_count() -> None:
     first = rows.filter(rule=FIRST)
     assert first["position"].to_list() == [0] * 4
     assert first.equals(everything.filter(rule=FIRST, position=0))
-    assert sum(counted) % sum(len(one.text) - 1 for one in texts) == 0
+    assert sum(counted) % sum(len(text.text) - 1 for text in texts) == 0
     nothing = CurveRoots(lambda: two_at_a_time(texts), lambda some: some.roots.firsts[:0])
     with pytest.raises(ValueError, match="no rounds"):
         curve_rows({"raw": BestFirst(Marginal())}, [machine], nothing, MOST)
@@ -224,7 +224,7 @@ def test_summaries_are_plain_sums_and_intervals_are_over_prompts() -> None:
 
 def test_intervals_of_shares_stay_within_them() -> None:
     _, _, whole = summed(8)
-    for share in (whole.several, *(one.regret for one in whole.rules)):
+    for share in (whole.several, *(rule.regret for rule in whole.rules)):
         assert 0 <= share.interval.low <= share.value <= share.interval.high <= 1
 
 

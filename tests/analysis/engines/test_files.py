@@ -92,7 +92,7 @@ def test_records_of_aiperf(tmp_path: Path) -> None:
     (found,) = read_metrics_file(written(tmp_path, "\n".join([json.dumps(line)] * 2)))
     assert (found.kind, found.engine, found.k) == (AIPERF, "vLLM", 3)
     assert found.counters == ServerCounters(6, 18, 8, (4, 2, 2), 16, 2)
-    assert [one.num_rounds for one in found.answers] == [3, 3]
+    assert [answer.num_rounds for answer in found.answers] == [3, 3]
 
 
 @pytest.mark.parametrize(
@@ -119,6 +119,51 @@ def test_records_of_aiperf(tmp_path: Path) -> None:
 def test_what_is_no_such_file_is_refused(tmp_path: Path, content: str | bytes, words: str) -> None:
     with pytest.raises(EngineError, match=words):
         read_metrics_file(written(tmp_path, content))
+
+
+RECORD = {"num_spec_steps": 3, "num_accepted_draft_tokens": 4, "completion_tokens": 8}
+BENCH = {"spec_decode_num_drafts": 10, "spec_decode_draft_tokens": 70}
+LENGTH = {"completed": 3, "total_output_tokens": 97}
+MORE_DRAFTED = 'vllm:spec_decode_num_draft_tokens_total{engine="0"} 3.0\n'
+TWICE = VLLM_METRICS.replace("# TYPE vllm:generation", f"{MORE_DRAFTED}# TYPE vllm:generation")
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([LENGTH | {"accept_length": value}], "expected accept_length of .* to be from 1")
+        for value in (-2.5, 5e-324, 0.5, 1e300)
+    ]
+    + [
+        ([BENCH | {"spec_decode_per_position_acceptance_rates": rates}], "to be shares from 0 to 1")
+        for rates in ([-1, 3], [1e308], ["x"], [0.5, None])
+    ]
+    + [
+        ([RECORD | {"acceptance_histogram": {key: 1}}], "by numbers of accepted tokens")
+        for key in ("999999999", "9" * 5000, "-1", "x")
+    ]
+    + [
+        ([RECORD, {"num_spec_stepz": 3}], "line 2 has no record of speculative decoding"),
+        ([RECORD | {"num_spec_steps": 1 << 60}], "whole number from 0"),
+        ([RECORD | {"num_draft_tokens": 3}], "counts 4 accepted tokens of 3 drafted ones"),
+        ([BENCH | {"completed": 10**9, "total_output_tokens": 0}], "counts 0 tokens in 1,000,000,000 requests"),
+        (["vllm:spec_decode_num_drafts_total " + "9" * 400], "to be a whole number|no Prometheus text"),
+        ([VLLM_METRICS + VLLM_METRICS], "no Prometheus text|with the same labels twice"),
+        ([TWICE], "with the same labels twice, as two readings in one file have"),
+    ],
+)
+def test_impossible_counts_are_refused_and_not_summed_or_skipped(
+    tmp_path: Path, lines: list[object], words: str
+) -> None:
+    content = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
+    with pytest.raises(EngineError, match=words):
+        read_metrics_file(written(tmp_path, content))
+
+
+def test_a_request_that_failed_has_no_record(tmp_path: Path) -> None:
+    failed = {"metadata": {}, "error": {"type": "HTTPError"}}
+    (file,) = read_metrics_file(written(tmp_path, "\n".join(map(json.dumps, [RECORD, failed]))))
+    assert file.counters.num_requests == 1
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -130,11 +130,11 @@ def test_the_worst_case_is_compared_over_machines() -> None:
     standing = judge_finalists(runs_of(found, [2, 0, 1]), WORST_CASE)
     assert standing.wins
     assert "has a larger worst speedup than each of 2 others" in standing.verdict
-    for one, place in zip(standing.comparisons, (0, 1), strict=True):
+    for comparison, place in zip(standing.comparisons, (0, 1), strict=True):
         ratios = [worst_speedup(found, 2, at) / worst_speedup(found, place, at) for at in (None, *range(30))]
-        assert one.ratio == pytest.approx(ratios[0])
+        assert comparison.ratio == pytest.approx(ratios[0])
         logs = np.log(ratios[1:])
-        assert one.log_error == pytest.approx(np.sqrt(29 / 30 * ((logs - logs.mean()) ** 2).sum()))
+        assert comparison.log_error == pytest.approx(np.sqrt(29 / 30 * ((logs - logs.mean()) ** 2).sum()))
 
 
 def test_optimism_is_what_the_other_choice_claims() -> None:
@@ -216,7 +216,7 @@ def test_the_worst_case_too(size: float, wins: bool) -> None:
     assert standing.wins is wins
     # By hand: at each draw the worst of the machines, of the policy over that of another.
     plain, seconds = found.plain_seconds.sum(axis=1), found.seconds.sum(axis=2)
-    for one, place in zip(standing.comparisons, (0, 1), strict=True):
+    for comparison, place in zip(standing.comparisons, (0, 1), strict=True):
         logs = []
         for draw in range(NUM_DRAWS):
             worst = [
@@ -225,7 +225,7 @@ def test_the_worst_case_too(size: float, wins: bool) -> None:
             ]
             logs.append(np.log(worst[0] / worst[1]))
         half = 2.0395134 * np.std(logs, ddof=1)
-        assert np.log(one.price_interval.high / one.ratio) == pytest.approx(half, rel=1e-4)
+        assert np.log(comparison.price_interval.high / comparison.ratio) == pytest.approx(half, rel=1e-4)
 
 
 @given(st.integers(0, 60), st.sampled_from([0.001, 0.05, 0.5]))

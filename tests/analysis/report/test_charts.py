@@ -62,7 +62,7 @@ def test_curves_are_shown_as_shares_losses_and_speeds() -> None:
     )
     line, *marks = drawn(example_chart(example))
     assert (list(line["x"]), list(line["y"])) == ([0, 1, 2], curve.tolist())
-    assert [(one["name"], list(one["x"]), list(one["y"])) for one in marks] == [
+    assert [(mark["name"], list(mark["x"]), list(mark["y"])) for mark in marks] == [
         (f"{SCAN}: 1", [1], [7.0]),
         (f"{FIXED}: 2", [2], [6.0]),
     ]

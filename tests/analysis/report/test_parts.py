@@ -299,7 +299,7 @@ def test_results_of_other_texts_than_the_traces_are_refused(tmp_path: Path) -> N
 
 def test_no_verdict_on_a_text_hides_another_under_the_same_label() -> None:
     rows = [({"policy": "chain", "lossless": verdict},) for verdict in ("FAILED", "exact", "exact")]
-    confirmed: Any = tuple(SimpleNamespace(rows=one) for one in rows)
+    confirmed: Any = tuple(SimpleNamespace(rows=row) for row in rows)
     found = made_rows({"ar": 1.0, "chain": 1.5})
     inputs = ReportInputs(
         rows=found,

@@ -35,7 +35,7 @@ from simlab.totals import ACCEPTED, DRAFTED, ROUNDS
 
 
 def test_slices_add_up_and_models_are_compared_on_the_same_nodes() -> None:
-    recorded = next(one for one in texts(21, 9) if len(one.text) > 8)
+    recorded = next(text for text in texts(21, 9) if len(text.text) > 8)
     artefacts = FullArtefacts()
     policies = parse_policies(["ddtree:budget=5", "calibrated:budget=5", "sequoia:budget=5"], artefacts)
     scored = score_trace(policies, [("made-up", "made-up")], [texts_of([recorded])], ScoringLimits(9, (3, 9), 9))
@@ -44,7 +44,7 @@ def test_slices_add_up_and_models_are_compared_on_the_same_nodes() -> None:
     whole, everything = (calibration(marginal, EdgeSlice(place)) for place in (TRUE_PREFIX, ANY))
     assert whole is not None
     assert everything is not None
-    assert sum(one.edges for one in parts if one) == whole.edges <= everything.edges
+    assert sum(part.edges for part in parts if part) == whole.edges <= everything.edges
     by_rank = [calibration(marginal, EdgeSlice(TRUE_PREFIX, rank=rank)) for rank in ("0", "1", "2-3", "4-7", "8+")]
     assert sum(one.edges for one in by_rank if one) == whole.edges
     assert sum(one.expected for one in by_rank if one) == pytest.approx(whole.expected)
@@ -66,7 +66,9 @@ def scored_texts(typed: Sequence[str], recorded: Sequence[RecordedSequence], mos
 
 
 DEEP = [
-    one for one in texts(31, 400, 5) if one.rows is not None and one.rows.counts.shape[1] == 4 and len(one.text) > 4
+    text
+    for text in texts(31, 400, 5)
+    if text.rows is not None and text.rows.counts.shape[1] == 4 and len(text.text) > 4
 ]
 
 
@@ -93,10 +95,10 @@ def test_places_areas_and_coverage_by_listing() -> None:
                     path = follows[:depth]
                     needed.setdefault(depth, []).append(listed.index(path) + 1 if path in listed else math.inf)
         has_both, found = root_areas(places.orders[number], most)
-        assert has_both.tolist() == [one is not None for one in areas]
-        assert found[has_both].tolist() == pytest.approx([one for one in areas if one is not None])
+        assert has_both.tolist() == [area is not None for area in areas]
+        assert found[has_both].tolist() == pytest.approx([area for area in areas if area is not None])
         figures = order_figures(places)[number]
-        assert figures.auc.value == pytest.approx(np.mean([one for one in areas if one is not None]))
+        assert figures.auc.value == pytest.approx(np.mean([area for area in areas if area is not None]))
         for covered in path_coverage(places, places.orders[number]):
             nodes = sorted(needed[covered.depth])
             assert covered.roots == len(nodes)
@@ -162,13 +164,18 @@ def test_what_nodes_are_spent_on_and_how_much_of_the_gap_is_closed() -> None:
         fewest = [sum(1 for _ in hindsight_rounds(one, bound.budget)) for one in recorded]
         assert bound.sums[:, ROUNDS].tolist() == fewest
     figures = policy_figures(scored)
-    assert [one.policy for one in figures] == ["ddtree:budget=3", "ddtree:budget=9", "chain", "calibrated:budget=9"]
+    assert [figure.policy for figure in figures] == [
+        "ddtree:budget=3",
+        "ddtree:budget=9",
+        "chain",
+        "calibrated:budget=9",
+    ]
     assert figures[2].closed.value == pytest.approx(0)
     assert figures[3].against_first is not None
     assert figures[3].against_first.value == pytest.approx(figures[3].closed.value - figures[1].closed.value)
     assert figures[1].against_first is None
     unpriced = ("tokens_per_s", "chain_tokens_per_s", "hindsight_tokens_per_s", "speed_closed")
-    assert all(getattr(one, name) is None for one in figures for name in unpriced)
+    assert all(getattr(figure, name) is None for figure in figures for name in unpriced)
     for figure in figures:
         shares = (figure.accepted_share, figure.sibling_share, figure.below_wrong_share)
         assert sum(share.value for share in shares) == pytest.approx(1)
@@ -203,9 +210,9 @@ def test_an_edge_model_is_scored_once_and_labels_stay_different() -> None:
     policies = parse_policies([typed[0], typed[2]], FullArtefacts())
     recorded = DEEP[0]
     found = score_trace(policies, [("made-up", "made-up")], [texts_of([recorded])], ScoringLimits(9, (9,), 9))
-    assert [one.label for one in found.edges] == ["ddtree"]
+    assert [edge.label for edge in found.edges] == ["ddtree"]
     assert found.places is not None
-    labels = [one.label for one in found.places.orders]
+    labels = [order.label for order in found.places.orders]
     assert len(set(labels)) == len(labels)
 
 
@@ -258,9 +265,9 @@ def test_debiased_errors_cover_the_truth_on_few_noisy_prompts() -> None:
     found = [calibration(planted(40, 1.0, seed, 12), EdgeSlice(ON_SPINE)) for seed in range(20)]
     errors = [one.ece for one in found if one is not None and one.ece is not None]
     raw = [one.raw_ece for one in found if one is not None and one.raw_ece is not None]
-    assert sum(one.interval.low == 0 for one in errors) >= 17
+    assert sum(error.interval.low == 0 for error in errors) >= 17
     assert np.mean(raw) > 0.03
-    assert np.mean([one.value for one in errors]) < 0.5 * np.mean(raw)
+    assert np.mean([error.value for error in errors]) < 0.5 * np.mean(raw)
 
 
 def test_spreads_of_sums_over_prompts() -> None:

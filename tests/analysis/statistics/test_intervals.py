@@ -192,7 +192,7 @@ def test_draws_that_are_all_equal_give_a_point(value: float, log: float) -> None
 def test_the_interval_is_student_s_around_the_figure_as_a_share_of_it(value: float, seed: int) -> None:
     logs = np.random.default_rng(seed).normal(5, 0.02, NUM_DRAWS)
     mean = sum(logs) / NUM_DRAWS
-    deviation = math.sqrt(sum((one - mean) ** 2 for one in logs) / (NUM_DRAWS - 1))
+    deviation = math.sqrt(sum((log - mean) ** 2 for log in logs) / (NUM_DRAWS - 1))
     found = price_interval(value, logs)
     assert math.log(found.high / value) == pytest.approx(STUDENT_31 * deviation)
     assert math.log(value / found.low) == pytest.approx(STUDENT_31 * deviation)
@@ -272,12 +272,12 @@ def families(num_true: int, repeats: int = 4000, size: int = 12) -> np.ndarray:
 
 @pytest.mark.parametrize("num_true", [0, 4])
 def test_holm_rarely_finds_anything_false(num_true: int) -> None:
-    found = [holm(one) < 0.05 for one in families(num_true)]
+    found = [holm(family) < 0.05 for family in families(num_true)]
     assert np.mean([one[num_true:].any() for one in found]) <= 0.055
     assert num_true == 0 or np.mean([one[:num_true].mean() for one in found]) > 0.5
 
 
 @pytest.mark.parametrize("num_true", [0, 4, 8])
 def test_few_findings_of_benjamini_and_hochberg_are_false(num_true: int) -> None:
-    found = [benjamini_hochberg(one) < 0.05 for one in families(num_true)]
+    found = [benjamini_hochberg(family) < 0.05 for family in families(num_true)]
     assert np.mean([one[num_true:].sum() / max(1, one.sum()) for one in found]) <= 0.055

@@ -56,7 +56,7 @@ def test_shares_stay_between_0_and_1() -> None:
 def test_datasets_have_equal_weight() -> None:
     turns = made_up_turns().slice(6)
     halves = [turns.filter(pl.col("dataset") == name) for name in ("first", "second")]
-    sums = [one["above"].to_numpy().sum() / one["below"].to_numpy().sum() for one in halves]
+    sums = [half["above"].to_numpy().sum() / half["below"].to_numpy().sum() for half in halves]
     found = mean_over_datasets(turns, "above", "below")
     assert found.value == pytest.approx(sum(sums) / 2)
     assert found.interval.low < found.value < found.interval.high

@@ -100,7 +100,7 @@ def test_a_file_of_an_older_simlab_is_signed_and_then_read_and_has_no_price_inte
     found = read_results(path)
     assert found.schema == pl.Schema(results_schema())
     speeds = [one.speed for one in summarise(found)]
-    assert all(one.price_interval is UNKNOWN and one.speedup > 0 for one in speeds)
+    assert all(speed.price_interval is UNKNOWN and speed.speedup > 0 for speed in speeds)
 
 
 def test_the_table_shows_both_intervals_and_says_what_they_are() -> None:

@@ -237,11 +237,11 @@ def test_tables_drawn_again_are_of_prices_drawn_again(seed: int, paired: bool) -
         samples |= {(PLAIN, n, context): (1.0, 2.0, 3.0, 4.0) for n in counts for context in contexts}
     cost, drawn = cost_table("made-up", contexts, counts, samples, visits), drawn_prices(samples, visits)
     assert len(cost.draws) == (NUM_DRAWS if drawn else 0)
-    for number, one in enumerate(cost.draws):
-        assert (one.cost_id, one.draws) == ("made-up", ())
+    for number, draw in enumerate(cost.draws):
+        assert (draw.cost_id, draw.draws) == ("made-up", ())
         for (stage, n, context), prices in drawn.items():
             place = 0 if stage == PLAIN else n
-            assert one.curve(stage, context)[place] == pytest.approx(prices[number], rel=1e-12)
+            assert draw.curve(stage, context)[place] == pytest.approx(prices[number], rel=1e-12)
 
 
 @given(st.integers(0, 10**6), st.data())

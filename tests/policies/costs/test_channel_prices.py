@@ -62,8 +62,8 @@ def test_a_round_costs_the_sum_of_its_cells(texts: RecordedTexts, seed: int) -> 
     cost = priced(seed, longest=int(texts.contexts.max()))
     sums = Replay([(one, cost) for one in (*TREES, *PLAINER)]).sums(texts)
     for place, policy in enumerate((*TREES, *PLAINER)):
-        for number, one in enumerate(texts.sequences):
-            found, length = list(rounds(policy, one)), len(one.prompt.token_ids)
+        for number, sequence in enumerate(texts.sequences):
+            found, length = list(rounds(policy, sequence)), len(sequence.prompt.token_ids)
             wanted = {str(stage): 0.0 for stage in STAGES}
             for played in found:
                 context = length + played.position
@@ -80,11 +80,11 @@ def test_a_round_costs_the_sum_of_its_cells(texts: RecordedTexts, seed: int) -> 
 def test_prices_drawn_again_have_channels_of_their_own(texts: RecordedTexts) -> None:
     cost = priced(1, longest=int(texts.contexts.max()))
     drawn = replace(cost.draws[0], draws=())
-    for one in TREES:
-        wanted = Replay([(one, drawn)]).sums(texts).seconds[0].sum(axis=1)
-        charged = cost.charged(one)
-        assert charged.draws[0].seconds["channel"].tolist() == drawn.charged(one).seconds["channel"].tolist()
-        assert Replay([(one, cost)]).sums(texts).draws_s[0, :, 0].tolist() == pytest.approx(wanted.tolist())
+    for tree in TREES:
+        wanted = Replay([(tree, drawn)]).sums(texts).seconds[0].sum(axis=1)
+        charged = cost.charged(tree)
+        assert charged.draws[0].seconds["channel"].tolist() == drawn.charged(tree).seconds["channel"].tolist()
+        assert Replay([(tree, cost)]).sums(texts).draws_s[0, :, 0].tolist() == pytest.approx(wanted.tolist())
 
 
 def test_a_rule_that_reads_prices_sees_the_channel() -> None:

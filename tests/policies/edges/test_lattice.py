@@ -63,10 +63,10 @@ def test_transitions_of_many_roots(seed: int, num_depths: int, width: int, most_
     parts = [random_transitions(generator, num_depths, width) for _ in range(3)]
     lists = transition_lists(transition_rows(parts), most_rows, top_k)
     lattice = empty_transition_lattice(lists)
-    for root, one in enumerate(parts):
+    for root, part in enumerate(parts):
         num_lists = fill_transitions(lattice, lists, root)
-        assert num_lists == 1 + np.minimum(one.num_rows[1:], most_rows).sum()
-        columns = one.num_rows.tolist(), one.previous.tolist(), one.ids.tolist(), one.log_probs.tolist()
+        assert num_lists == 1 + np.minimum(part.num_rows[1:], most_rows).sum()
+        columns = part.num_rows.tolist(), part.previous.tolist(), part.ids.tolist(), part.log_probs.tolist()
         check_same(lattice, lattice_oracle.below_transitions(*columns, most_rows, top_k), num_depths)
 
 
@@ -77,9 +77,9 @@ def test_pools_of_many_roots(seed: int, price: float, deepest: int) -> None:
     parts = [random_pool(generator, 20) for _ in range(3)]
     lists = pool_lists(pool_rows(parts), deepest, price)
     lattice, longest = empty_pool_lattice(lists), 0
-    for root, one in enumerate(parts):
+    for root, part in enumerate(parts):
         fill_pool(lattice, lists, root)
-        columns = one.tokens.tolist(), one.parents.tolist(), one.log_probs.tolist()
+        columns = part.tokens.tolist(), part.parents.tolist(), part.log_probs.tolist()
         longest = max(longest, check_same(lattice, lattice_oracle.below_pool(*columns, price, deepest), deepest))
     assert deepest_node(lists) == longest
 

@@ -75,7 +75,7 @@ def test_no_choice_of_budgets_takes_less(seed: int) -> None:
 def test_no_fixed_budget_is_faster_on_real_rows() -> None:
     trace = open_trace(packaged_trace())
     cost = cost_table_of(read_cost_file(packaged_cost_files()[0]))
-    policies = [one.policy for one in parse_policies(["ddtree:budget=1..64"])]
+    policies = [policy.policy for policy in parse_policies(["ddtree:budget=1..64"])]
     for recorded in trace.recorded("dflash", range(4)):
         length = len(recorded.prompt.token_ids)
         alone = texts_of([recorded])

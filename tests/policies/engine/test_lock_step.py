@@ -27,9 +27,9 @@ from simlab.sequence_replay import draft_source
 def listed(found: TextRounds, texts: RecordedTexts) -> list[list[tuple[int, int, int]]]:
     return [
         list(
-            zip(one.positions.tolist(), one.num_drafted.tolist(), one.num_accepted.tolist(), strict=True),
+            zip(column.positions.tolist(), column.num_drafted.tolist(), column.num_accepted.tolist(), strict=True),
         )
-        for one in found.columns(texts)
+        for column in found.columns(texts)
     ]
 
 
@@ -132,7 +132,7 @@ def test_the_best_of_all_texts_enter_and_the_first_text_wins_a_tie(rows: list[li
 
 def test_live_trees_are_those_of_the_replay() -> None:
     texts = random_texts(11, 3, coarse=True)
-    long = [one for one in texts.sequences if len(one.text) > 2]
+    long = [sequence for sequence in texts.sequences if len(sequence.text) > 2]
     assert len(long) > 1
     shared = shared_composition(JointBudget(10))
     assert shared is not None

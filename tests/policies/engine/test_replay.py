@@ -61,8 +61,10 @@ SETTINGS: dict[str, list[str]] = {
     "d2sd": ["budget=1/9,branches=2", "budget=24,exclude=true", "budget=24,width=3"],
     "eagle3": ["budget=1/9,beam=3,top_k=4,steps=2", "budget=24,beam=3,top_k=4,steps=4"],
     "tree": [
-        one.replace("channel=taps", "channel=taps,pool_beam=3").replace("pool_beam=10", "pool_beam=3,top_k=4,steps=4")
-        for one in Tree.variants
+        variant.replace("channel=taps", "channel=taps,pool_beam=3").replace(
+            "pool_beam=10", "pool_beam=3,top_k=4,steps=4"
+        )
+        for variant in Tree.variants
     ],
     "router": [
         'routes="ddtree:budget=9|ar",cuts=0.8/1.5',
@@ -83,9 +85,9 @@ SETTINGS: dict[str, list[str]] = {
 def text_of(name: str, given_settings: str) -> str:
     """What is typed; required settings that are not given are 9."""
     required = [
-        one.name
-        for one in dataclasses.fields(POLICIES[name])  # type: ignore[arg-type]
-        if one.init and one.default is dataclasses.MISSING and f"{one.name}=" not in given_settings
+        field.name
+        for field in dataclasses.fields(POLICIES[name])  # type: ignore[arg-type]
+        if field.init and field.default is dataclasses.MISSING and f"{field.name}=" not in given_settings
     ]
     pairs = [*filter(None, [given_settings]), *(f"{one}=9" for one in required)]
     return f"{name}:{','.join(pairs)}" if pairs else name
@@ -161,15 +163,15 @@ def test_sums_of_texts_together_are_those_of_their_rounds(seed: int, number: int
     priced = [(policy, None if place % 3 == 0 else cost) for place, policy in enumerate(policies)]
     sums = Replay(priced).sums(texts)
     for place, (policy, own) in enumerate(priced):
-        for text, one in enumerate(sequences):
-            found = columns_of(rounds(policy, one))
+        for text, sequence in enumerate(sequences):
+            found = columns_of(rounds(policy, sequence))
             totals = found.totals()
             expected = [getattr(totals, name) for name in COUNTS]
             assert sums.counts[place, text].tolist() == expected, policy
             if own is None:
                 assert np.all(np.isnan(sums.seconds[place, text]))
             else:
-                seconds = astuple(price(policy, found, len(one.prompt.token_ids), own))
+                seconds = astuple(price(policy, found, len(sequence.prompt.token_ids), own))
                 assert tuple(sums.seconds[place, text].tolist()) == seconds, policy
 
 

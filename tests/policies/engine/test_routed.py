@@ -145,7 +145,9 @@ def fewest_s(recorded: RecordedSequence, cost: CostTable) -> float:
                     token_ids=np.concatenate([recorded.prompt.token_ids, recorded.text[:root]]).astype(np.int32),
                 ),
                 rows=recorded.rows.part(root, last, recorded.rows.starts()),
-                channels={name: one.part(root, last, one.starts()) for name, one in recorded.channels.items()},
+                channels={
+                    name: channel.part(root, last, channel.starts()) for name, channel in recorded.channels.items()
+                },
             )
             one = next(rounds(only, part))
             seconds = price(only, columns_of([one]), length + root, cost).total_s
@@ -167,7 +169,7 @@ def test_no_choice_of_routes_takes_less(seed: int) -> None:
     best = best_routes_in_hindsight(texts, cost, ROUTES)
     found = sums_of_policy(router, best, texts, cost).seconds[0].sum()
     assert found == pytest.approx(fewest_s(recorded, cost))
-    ours = Replay([(router, cost), *((one, cost) for one in ROUTES[:2])]).sums(texts).seconds.sum(axis=(1, 2))
+    ours = Replay([(router, cost), *((route, cost) for route in ROUTES[:2])]).sums(texts).seconds.sum(axis=(1, 2))
     assert (found <= ours + 1e-9).all()
 
 

@@ -50,8 +50,8 @@ def served(policy: AnyPolicy, texts: RecordedTexts, batch: int) -> ServedRounds:
 def listed(found: ServedRounds, texts: RecordedTexts) -> list[list[tuple[int, int, int]]]:
     columns = found.text_rounds(texts).columns(texts)
     return [
-        list(zip(one.positions.tolist(), one.num_drafted.tolist(), one.num_accepted.tolist(), strict=True))
-        for one in columns
+        list(zip(column.positions.tolist(), column.num_drafted.tolist(), column.num_accepted.tolist(), strict=True))
+        for column in columns
     ]
 
 

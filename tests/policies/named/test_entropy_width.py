@@ -84,7 +84,7 @@ def test_it_is_best_first_below_the_shares(
 def released_widths(entropies: Floats, budget: int) -> list[int]:
     """The release's arithmetic, in float32: base width 1, power 1, no width above the budget."""
     fractions = entropies / entropies.sum()
-    return [max(1, min(1 + int(float(one) * max(0, budget - len(entropies))), budget)) for one in fractions]
+    return [max(1, min(1 + int(float(fraction) * max(0, budget - len(entropies))), budget)) for fraction in fractions]
 
 
 def released_bins(entropies: Floats) -> list[int]:
@@ -213,7 +213,7 @@ def test_without_entropies_it_is_refused() -> None:
         policy = EntropyWidth(budget=9, caps=caps)
         assert not policy.needs.entropies
         assert policy.select(draft_of(rows)).num_drafted == 9
-    recorded = next(one for one in texts(2, 9) if len(one.text) > 2)
+    recorded = next(text for text in texts(2, 9) if len(text.text) > 2)
     assert recorded.rows is not None
     bare = replace(recorded, rows=replace(recorded.rows, entropies=None))
     with pytest.raises(MissingChannelError, match="these rows hold none; read them from a trace"):

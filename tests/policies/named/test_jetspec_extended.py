@@ -72,8 +72,8 @@ def only_asked(recorded: RecordedSequence, order: ExtendedFamilies) -> RecordedS
         branches = draft.channels["extension"]
         assert isinstance(branches, Branches)
         parts.append(branches.only(order.asked(draft)["extension"]))
-    kept = np.array([one.lengths[0] if len(one.lengths) else -1 for one in parts], np.int32)
-    joined = np.concatenate([one.ids for one in parts]), np.concatenate([one.log_probs for one in parts])
+    kept = np.array([part.lengths[0] if len(part.lengths) else -1 for part in parts], np.int32)
+    joined = np.concatenate([part.ids for part in parts]), np.concatenate([part.log_probs for part in parts])
     return replace(recorded, channels={"extension": BranchRows(kept[:, None], parts[0].depth, *joined)})
 
 
@@ -171,8 +171,8 @@ def check_prices(seed: int, width: int, gap: float) -> None:
     policy = JetSpecExtended(9, width, gap, 2)
     cost = priced(seed, policy.budget, 60)
     sums = Replay([(policy, cost), (JetSpecExtended(9, width, 1e9, 2), cost)]).sums(texts)
-    for number, one in enumerate(texts.sequences):
-        found, length = list(rounds(policy, one)), len(one.prompt.token_ids)
+    for number, sequence in enumerate(texts.sequences):
+        found, length = list(rounds(policy, sequence)), len(sequence.prompt.token_ids)
         assert sums.seconds[0, number].tolist() == list(astuple(price(policy, columns_of(found), length, cost)))
         by_context = cost.channels["extension"].seconds[:, 0]
         paid = [float(np.interp(length + each.position, cost.contexts, by_context)) for each in found if each.num_asked]

@@ -84,8 +84,8 @@ def check_served(seed: int, num: int, batch: int, budget: int, coarse: bool, cos
     policy = priced(budget, cost, look_ahead)
     served = serve(texts, batch, rounds_of_policy(policy, texts), with_filler_requests(num))
     found = [
-        list(zip(one.positions.tolist(), one.num_drafted.tolist(), one.num_accepted.tolist(), strict=True))
-        for one in served.text_rounds(texts).columns(texts)
+        list(zip(column.positions.tolist(), column.num_drafted.tolist(), column.num_accepted.tolist(), strict=True))
+        for column in served.text_rounds(texts).columns(texts)
     ]
     assert found == rounds
     assert served.mean_drafted.tolist() == [sum(sizes) / len(sizes) for sizes, _ in batches]

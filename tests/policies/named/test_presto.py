@@ -181,7 +181,7 @@ def test_without_weight_it_is_ddtree_on_the_same_ranks(seed: int, budget: int, t
         assert tree.parents.tolist() == nodes.parents.tolist()
     kept = max((int(recorded.rows.counts.max(initial=1)) if recorded.rows else 1), 1)
     columns, other = replay_policies([Presto(budget, 0.0, kept), DDTree(budget)], recorded)
-    assert [one.tolist() for one in columns.columns()] == [one.tolist() for one in other.columns()]
+    assert [column.tolist() for column in columns.columns()] == [column.tolist() for column in other.columns()]
 
 
 @settings(max_examples=examples(40))

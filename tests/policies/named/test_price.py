@@ -29,7 +29,7 @@ ORDER = BestFirst(Marginal())
 
 def drawn_texts(generator: np.random.Generator, number: int) -> list[RecordedSequence]:
     texts = (random_sequence(generator, most_kept=10) for _ in range(10 * number))
-    return [one for one in texts if len(one.text) > 1][:number]
+    return [text for text in texts if len(text.text) > 1][:number]
 
 
 def learning(table: CostTable, stages: tuple[str, ...] = ALL_STAGES) -> Composition:
@@ -150,7 +150,7 @@ def test_on_fixed_rounds_the_search_is_dinkelbachs() -> None:
     found = fixed_point(learning(table), lambda: texts)
     assert found.settled
     assert list(found.rates) == sorted(found.rates)
-    alone = [texts_of([one]) for one in texts]
+    alone = [texts_of([text]) for text in texts]
     layers = [ORDER.layer(one, MOST, True) for one in alone]
     for budget in range(MOST + 1):
         total = PricedRounds()

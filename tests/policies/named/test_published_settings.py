@@ -51,7 +51,7 @@ RELEASED: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("name", RELEASED)
 def test_defaults_are_the_release_s(name: str) -> None:
     policy = POLICIES[name]
-    defaults = {one.name: one.default for one in fields(policy)}  # type: ignore[arg-type]
+    defaults = {field.name: field.default for field in fields(policy)}  # type: ignore[arg-type]
     assert {setting: defaults[setting] for setting in RELEASED[name]} == RELEASED[name]
 
 

@@ -180,7 +180,7 @@ ARTEFACTS = FreeChannel()
 
 
 def made(*parts: str) -> list[AnyPolicy]:
-    return [one.policy for one in parse_policies(["tree:" + ",".join(filter(None, parts))], ARTEFACTS)]
+    return [policy.policy for policy in parse_policies(["tree:" + ",".join(filter(None, parts))], ARTEFACTS)]
 
 
 @pytest.mark.parametrize(("order", "shape", "rule"), RUNNING)

@@ -99,7 +99,7 @@ def test_a_smaller_tree_is_the_beginning_of_a_larger_one(
 
 
 def test_the_scores_of_a_chain_have_no_room_for_more_than_the_block() -> None:
-    recorded = next(one for one in texts(0, 9) if len(one.text) > 2)
+    recorded = next(text for text in texts(0, 9) if len(text.text) > 2)
     assert recorded.rows is not None
     scores = SpineOrder().layer(texts_of([recorded]), Chain().budget, True).scores
     assert scores is not None

@@ -111,7 +111,7 @@ def test_less_of_a_recording_is_a_smaller_recording(seed: int, previous: int, to
     recorded = with_channel(np.random.default_rng(seed), "transitions")
     rows = recorded.channels["made-up"]
     assert isinstance(rows, TransitionRows)
-    cut = transition_rows([one.first(previous, top_k) for one in rows.rows()])
+    cut = transition_rows([row.first(previous, top_k) for row in rows.rows()])
     narrow = replace(recorded, channels={"made-up": cut})
     wide, whole = TransitionSource("made-up", previous=previous, top_k=top_k), TransitionSource("made-up")
     for shape in SHAPES:
@@ -139,13 +139,13 @@ def marginals_twice(seed: int, kind: str) -> tuple[RecordedSequence, int, int] |
     fewest = int(rows.counts.min())
     width = int(generator.integers(1, fewest + 1))
     most_rows = int(generator.integers(width, fewest + 1))
-    roots = [(one.ids, one.log_probs, np.diff(one.offsets)) for one in rows.rows()]
+    roots = [(row.ids, row.log_probs, np.diff(row.offsets)) for row in rows.rows()]
     channel: TransitionRows | PoolRows
     if kind == "transitions":
-        channel = transition_rows([zero_head(*one, most_rows, width) for one in roots])
+        channel = transition_rows([zero_head(*root, most_rows, width) for root in roots])
     else:
         width = min(width, 2)
-        channel = pool_rows([whole_pool(*one, width) for one in roots])
+        channel = pool_rows([whole_pool(*root, width) for root in roots])
     return replace(recorded, channels={"made-up": channel}), most_rows, width
 
 

@@ -68,7 +68,7 @@ def test_masks_behind_every_node_are_a_walk_without_any(seed: int) -> None:
 @given(seed=st.integers(0, 1 << 20), masked=st.integers(-1, 9), budget=st.integers(1, 9))
 def test_the_engine_has_the_rounds_of_playing_it(seed: int, masked: int, budget: int) -> None:
     policies: list[AnyPolicy] = [SelfSpeculation(budget, masked), SelfSpeculation(budget, masked, "chain")]
-    policies += [one.policy for one in parse_policies([f"tree:budget={budget},rule=survival,masked={masked}"])]
+    policies += [policy.policy for policy in parse_policies([f"tree:budget={budget},rule=survival,masked={masked}"])]
     for recorded in texts(seed, 3):
         check_columns([*policies, DDTree(budget)], recorded)
 
@@ -79,7 +79,7 @@ def test_the_two_ends(seed: int, budget: int) -> None:
     """Masks behind every node: the policy within. None: every other round drafts nothing and commits one token."""
     for recorded in texts(seed, 2):
         within, whole = replay_policies([DDTree(budget), SelfSpeculation(budget, budget)], recorded)
-        assert [one.tolist() for one in within.columns()] == [one.tolist() for one in whole.columns()]
+        assert [column.tolist() for column in within.columns()] == [column.tolist() for column in whole.columns()]
         chain, whole = replay_policies([Chain(budget), SelfSpeculation(budget, budget, "chain")], recorded)
         assert chain.num_accepted.tolist() == whole.num_accepted.tolist()
         (linear,) = replay_policies([SelfSpeculation(budget, -1)], recorded)

@@ -133,7 +133,10 @@ def test_the_merged_tree_accepts_what_unmerged_branches_accept(seed: int, count:
 def test_no_tree_holds_more_of_the_text_than_the_bound(seed: int, deeper: int) -> None:
     recorded = redrafted(seed, deeper)
     sources = [BranchSource("d2sd", count=9, whole=True, top_k=top_k) for top_k in (1, 2, 9)]
-    orders: list[NodeOrder] = [*map(LatticeOrder, sources), *(RedraftOrder(one, one.top_k > 1) for one in sources)]
+    orders: list[NodeOrder] = [
+        *map(LatticeOrder, sources),
+        *(RedraftOrder(source, source.top_k > 1) for source in sources),
+    ]
     bound = true_reaches(source_of(sources[-1].needs.channels[0]), texts_of([recorded])).tolist()
     for t in range(len(recorded.text) - 1):
         chain, branches = parts(recorded, t)
@@ -228,7 +231,7 @@ def test_what_may_not_be_asked_for_is_refused() -> None:
         next(rounds(Astray(20), recorded))
     rows = recorded.channels["d2sd"]
     assert isinstance(rows, BranchRows)
-    none = [one.only([0]) for one in rows.rows()]
+    none = [row.only([0]) for row in rows.rows()]
     parts = [BranchRows(one.lengths[None], one.depth, one.ids, one.log_probs) for one in none]
     fewer = replace(recorded, channels={"d2sd": join_branches(parts)})
     with pytest.raises(MissingChannelError, match="there is no branch behind"):

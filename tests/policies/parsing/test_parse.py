@@ -286,23 +286,23 @@ def test_a_grid_of_ten_thousand_points(mine: Path) -> None:
 
 REQUIRED = {"int": "8", "float": "0.5", "str": "ar"}
 SETTINGS = [
-    (name, one.name, kind)
+    (name, field.name, kind)
     for name, policy in POLICIES.items()
-    for one in describe(name, policy).fields
+    for field in describe(name, policy).fields
     for kind in ("int", "float")
-    if one.kind.split()[0] == kind
+    if field.kind.split()[0] == kind
 ]
 
 
 def typed(name: str, key: str, value: str) -> str:
     """A policy with one setting of a person's, and what it needs besides."""
-    needed = {one.name: REQUIRED[one.kind] for one in describe(name, POLICIES[name]).fields if one.required}
+    needed = {field.name: REQUIRED[field.kind] for field in describe(name, POLICIES[name]).fields if field.required}
     return f"{name}:{','.join(f'{at}={given}' for at, given in (needed | {key: value}).items())}"
 
 
 def test_settings_are_found() -> None:
-    assert len([one for one in SETTINGS if one[2] == "int"]) > 30
-    assert len([one for one in SETTINGS if one[2] == "float"]) > 10
+    assert len([setting for setting in SETTINGS if setting[2] == "int"]) > 30
+    assert len([setting for setting in SETTINGS if setting[2] == "float"]) > 10
 
 
 @pytest.mark.parametrize(("name", "key", "kind"), SETTINGS, ids=lambda one: one)
@@ -318,7 +318,9 @@ def test_what_no_policy_can_bear_is_refused(name: str, key: str, kind: str) -> N
         assert "\n" not in said
 
 
-@pytest.mark.parametrize(("name", "key", "kind"), [one for one in SETTINGS if one[2] == "int"], ids=lambda one: one)
+@pytest.mark.parametrize(
+    ("name", "key", "kind"), [setting for setting in SETTINGS if setting[2] == "int"], ids=lambda one: one
+)
 def test_large_settings_are_refused_in_a_sentence_or_will_do(name: str, key: str, kind: str) -> None:
     for value in ("0", "-1", "65534", "65535", "1000000000", str(2**31 - 1)):
         said = ""

@@ -25,7 +25,7 @@ def route_by_counting(cuts: list[float], number: float) -> int:
 def texts_with_law(seed: int) -> RecordedTexts:
     generator = np.random.default_rng(seed)
     sequences = [random_sequence(generator, 4) for _ in range(2)]
-    same_depth = [one for one in sequences if one.rows is not None][:1]
+    same_depth = [sequence for sequence in sequences if sequence.rows is not None][:1]
     texts = texts_of(same_depth)
     entropies = generator.choice(np.array([0.0, 0.5, 1.0, 2.0], np.float32), len(texts.roots.places))
     return RecordedTexts(texts.sequences, texts.rows, {TARGET: TargetLawRows(entropies)})

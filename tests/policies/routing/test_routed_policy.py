@@ -175,7 +175,7 @@ def test_routers_as_typed() -> None:
 
 def test_another_route_makes_another_id() -> None:
     typed = [f'router:routes="ddtree:budget={budget}|caddtree",cuts=1' for budget in (4, 5)]
-    assert len({one.policy_id for one in parse_policies(typed, FullArtefacts())}) == 2
+    assert len({policy.policy_id for policy in parse_policies(typed, FullArtefacts())}) == 2
 
 
 # What a drafter missed when it runs again, against counting the tokens that it did not read in time

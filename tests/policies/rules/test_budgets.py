@@ -118,7 +118,7 @@ def test_best_ratio(
 @given(cases())
 def test_a_full_scan_finds_the_best_ratio_of_all(case: Case) -> None:
     found = int(BestRatio(MOST, case.table, look_ahead=FULL_SCAN).sizes(case.layer(), case.contexts())[0])
-    ratios = [one / other for one, other in zip(case.tokens(), case.seconds(ALL_STAGES), strict=False)]
+    ratios = [token / other for token, other in zip(case.tokens(), case.seconds(ALL_STAGES), strict=False)]
     assert ratios[found] == max(ratios)
     assert ratios.index(max(ratios)) == found
 
@@ -158,7 +158,7 @@ def test_survival(case: Case, most: int, threshold: float) -> None:
 def test_a_fixed_price(case: Case, most: int, eighths: int, look_ahead: int | None) -> None:
     rule = FixedPrice(most, case.table, eighths / 8, look_ahead=look_ahead or FULL_SCAN)
     seconds = case.seconds(ALL_STAGES)
-    surplus = [one - Fraction(eighths, 8) * other for one, other in zip(case.tokens(), seconds, strict=False)][
+    surplus = [token - Fraction(eighths, 8) * other for token, other in zip(case.tokens(), seconds, strict=False)][
         : most + 1
     ]
     best, missed = 0, 0
@@ -188,10 +188,10 @@ def online_price_by_hand(
         by_stage = [table.at(stage, context, np.arange(len(tokens))) for stage in rule.stages]
         seconds = np.sum(by_stage, axis=0).tolist()
         if mean_tokens is None or mean_seconds is None:
-            rate = max(one / other for one, other in zip(tokens, seconds, strict=True))
+            rate = max(token / other for token, other in zip(tokens, seconds, strict=True))
         else:
             rate = mean_tokens / mean_seconds
-        surplus = [one - rate * other for one, other in zip(tokens, seconds, strict=True)]
+        surplus = [token - rate * other for token, other in zip(tokens, seconds, strict=True)]
         # At the best ratio of the round all that reach it have a surplus of 0, give or take a rounding.
         size = min(n for n in range(len(surplus)) if surplus[n] >= max(surplus) - 1e-12)
         found.append((position, size))
@@ -235,4 +235,4 @@ def test_they_need_prices() -> None:
             recipe.compose(MadeUpArtefacts())
     policy = CaDDTree(budget=41).compose(MadeUpArtefacts(random_table(np.random.default_rng(1), most_drafted=40)))
     with pytest.raises(ValueError, match="its latency profile ends at 40"):
-        replay_policies([policy], next(one for one in texts(4, 20) if len(one.text) > 1))
+        replay_policies([policy], next(text for text in texts(4, 20) if len(text.text) > 1))

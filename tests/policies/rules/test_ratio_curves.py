@@ -82,7 +82,7 @@ class Case:
 
     def found(self, deep_share: float = 0.0) -> list[int]:
         """What the kernel says."""
-        return [int(one) for one in scan_curves(self.expected, self.costs, deep_share)[0]]
+        return [int(curve) for curve in scan_curves(self.expected, self.costs, deep_share)[0]]
 
 
 path_costs = st.lists(
@@ -154,7 +154,7 @@ def test_what_rules_take_and_what_it_brings(
 ) -> None:
     case = Case(path, units)
     tokens = [1 + sum(case.weights[:n], Fraction(0)) for n in range(len(path) + 1)]
-    surplus = [one - rate * seconds for one, seconds in zip(tokens, case.seconds, strict=False)]
+    surplus = [token - rate * seconds for token, seconds in zip(tokens, case.seconds, strict=False)]
     at_price = min(n for n, one in enumerate(surplus) if one == max(surplus))
     stops = [first_stop_by_hand(Case(path, one).curve) for one in (units, viewed)]
     wanted = [best_by_hand(case.curve), stops[0], min(budget, len(path)), at_price, stops[1]]

@@ -26,7 +26,7 @@ from simlab.policy import AnyPolicy
 from simlab.real_runner.attention.batch_invariant import FixedShape, check_rows, fixed_shape, rows_for
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.confirm.setup import check_rows_agree
-from simlab.real_runner.decoding import plain, speculation
+from simlab.real_runner.decoding import eager_passes, plain, tree_pass
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import Choose, chooser
 from simlab.real_runner.models import Models
@@ -89,8 +89,8 @@ def logits_of(models: Models, policy: AnyPolicy, prompt: Prompt, sampling: Sampl
         return noted
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plain, "chooser", watched)
-        patch.setattr(speculation, "chooser", watched)
+        for module in (plain, eager_passes, tree_pass):
+            patch.setattr(module, "chooser", watched)
         decode(models, policy, prompt, sampling, MAX_NEW_TOKENS)
     return seen
 

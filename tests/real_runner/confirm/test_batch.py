@@ -114,14 +114,14 @@ def test_intervals_are_over_groups(made: Made, tmp_path: Path) -> None:
 
     done = confirmed(made, ConfirmOptions(tmp_path / "out", batch=2), ASKED)
     rows = read_results(tmp_path / "out" / "results.parquet").filter(pl.col("kind") == "measured")
-    for one in done.policies:
-        own = rows.filter(pl.col("policy") == one.policy)
+    for policy in done.policies:
+        own = rows.filter(pl.col("policy") == policy.policy)
         parts = [own.filter(pl.col("sequence").is_in(group)) for group in GROUPS]
         tokens = np.array([part["committed"].sum() for part in parts])
         seconds = np.array([sum(part[f"{stage}_s"].sum() for stage in STAGES) for part in parts])
         expected = ratio_interval(tokens, seconds)
-        assert one.tokens_per_s_interval.low == pytest.approx(expected.low)
-        assert one.tokens_per_s_interval.high == pytest.approx(expected.high)
+        assert policy.tokens_per_s_interval.low == pytest.approx(expected.low)
+        assert policy.tokens_per_s_interval.high == pytest.approx(expected.high)
     assert "prompt" not in done.verdict
 
 

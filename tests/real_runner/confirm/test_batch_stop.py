@@ -13,13 +13,13 @@ from simlab.cost import StageSeconds
 from simlab.draft import Prompt
 from simlab.errors import TraceError
 from simlab.policy import AnyPolicy
-from simlab.real_runner.confirm import batch as confirm_batch
+from simlab.real_runner.confirm import confirm
 from simlab.real_runner.confirm.audit import audit as confirm_audit
 from simlab.real_runner.confirm.batch import ServedGroup, serve_group
 from simlab.real_runner.confirm.log import LOG
 from simlab.real_runner.confirm.options import ConfirmOptions
-from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
 from simlab.real_runner.decoding.decoded import DecodedText
+from simlab.real_runner.decoding.speculation import Speculation
 from simlab.real_runner.models import Models
 from simlab.sampling.choice import Sampling
 from simlab.studies.confirm.confirmation import Confirmation
@@ -39,7 +39,7 @@ class Watch:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int | None = None) -> None:
         self.asked: list[tuple[str, tuple[str, ...], int]] = []
         self._most = most
-        monkeypatch.setattr(confirm_batch, "serve_group", self)
+        monkeypatch.setattr(confirm, "serve_group", self)
 
     def __call__(
         self, models: Models, policy: AnyPolicy, prompts: Sequence[Prompt], sampling: Sampling, most: int, batch: int,
@@ -47,7 +47,7 @@ class Watch:
     ) -> ServedGroup:  # fmt: skip
         if self._most is not None and len(self.asked) == self._most:
             raise KeyboardInterrupt
-        self.asked.append((type(policy).__name__, tuple(one.prompt_id for one in prompts), batch))
+        self.asked.append((type(policy).__name__, tuple(prompt.prompt_id for prompt in prompts), batch))
         return serve_group(models, policy, prompts, sampling, most, batch, clock, check)
 
 
@@ -80,7 +80,7 @@ def test_a_killed_run_goes_on_after_its_last_whole_group(
     assert done.ran.prompt_runs == 10
     assert "3 groups, 6 runs of a group" in done.text()
     monkeypatch.setattr(confirm_audit, "audit_text", None)
-    monkeypatch.setattr(confirm_batch, "serve_group", None)
+    monkeypatch.setattr(confirm, "serve_group", None)
     assert confirmed(made, replace(options, resume=True), ASKED).to_json() == done.to_json()
 
 
@@ -101,7 +101,7 @@ def spoilt(monkeypatch: pytest.MonkeyPatch, policy: str, change: Callable[[Serve
         found = serve_group(*arguments)
         return change(found) if repr(arguments[1]).startswith(policy) else found
 
-    monkeypatch.setattr(confirm_batch, "serve_group", faulty)
+    monkeypatch.setattr(confirm, "serve_group", faulty)
 
 
 def exchanged_seconds(served: ServedGroup) -> ServedGroup:
@@ -119,7 +119,7 @@ def _with_seconds(one: DecodedText, seconds: Sequence[StageSeconds]) -> DecodedT
 
 
 def row_of(done: Confirmation, label: str) -> dict[str, Any]:
-    return next(one.row() for one in done.policies if one.policy == label)
+    return next(policy.row() for policy in done.policies if policy.policy == label)
 
 
 def test_exchanged_seconds_fail(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_exchanged_seconds_fail(made: Made, tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_batch_that_is_not_kept_full_fails(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BatchedSpeculation, "has_place", property(lambda self: not self.running))
+    monkeypatch.setattr(Speculation, "has_place", property(lambda self: not self.running))
     done = confirmed(made, ConfirmOptions(tmp_path / "out", batch=2, limit=2), ASKED)
     assert done.has_failed
     assert "texts beside it" in done.verdict or "rounds of the batch" in done.verdict

@@ -96,19 +96,19 @@ def test_it_measures_what_was_recorded(kind: str, request: pytest.FixtureRequest
     assert not done.has_failed
     assert done.differences is not None
     # Candidates that nearly tie may change places; the target's tokens do not tie here.
-    assert all(one["kind"] != "text" and one["gap"] < 1e-4 for one in done.differences)  # type: ignore[operator]
+    assert all(difference["kind"] != "text" and difference["gap"] < 1e-4 for difference in done.differences)  # type: ignore[operator]
     texts = {record.index: record for record in given.trace.sequences()}
     assert {record.prompt.turn for record in texts.values()} == {0, 1}
     found = log_of(given, options)
     assert [one.index for one in found] == list(texts)
-    policies = {one.policy_id: one.policy for one in parse_policies(["ar", "chain", *confirm_runs.POLICIES])}
+    policies = {policy.policy_id: policy.policy for policy in parse_policies(["ar", "chain", *confirm_runs.POLICIES])}
     recorded = {one.index: one for one in given.trace.recorded(given.trace.draft_name())}
     for sequence in found:
         for run in sequence.runs:
             assert run.text == tuple(texts[sequence.index].text.tolist())
             assert run.stop_reason == texts[sequence.index].stop_reason
             replayed = replay_sequence(policies[run.policy_id], recorded[sequence.index])
-            assert run.totals == replayed or any(one["kind"] == "round" for one in run.differences)
+            assert run.totals == replayed or any(difference["kind"] == "round" for difference in run.differences)
             assert run.rounds[:, 4:].sum() / 1e6 == pytest.approx(run.seconds.total_s, rel=0.01, abs=1e-4)
 
 
@@ -199,7 +199,7 @@ def test_a_wrong_token_fails(made: Made, tmp_path: Path, monkeypatch: pytest.Mon
     spoilt(monkeypatch, "chain", another_token)
     done = confirmed(made, ConfirmOptions(tmp_path / "out", limit=1))
     assert done.has_failed
-    by_policy = {one.policy: one for one in done.policies}
+    by_policy = {policy.policy: policy for policy in done.policies}
     judged = by_policy["chain"].judged
     assert judged is not None
     assert (judged.lossless, judged.worst_gap > judged.bound > 0) == ("FAILED", True)
@@ -220,11 +220,11 @@ def test_a_text_that_parts_within_the_bound_is_a_tie(
     measure(setup, log)
     audit(setup, log)
     found = verdicts(setup, log)
-    by_label = {one.label: found[one.policy_id] for one in setup.policies}
+    by_label = {policy.label: found[policy.policy_id] for policy in setup.policies}
     assert [str(by_label[label]) for label in ("autoregressive", "ddtree:budget=8")] == ["exact", "exact"]
     assert by_label["chain"].kind == "ties"
     assert by_label["chain"].num_ties >= len(setup.records)
-    parted = [one for sequence in finished(log) for one in sequence.runs[1].differences]
+    parted = [difference for sequence in finished(log) for difference in sequence.runs[1].differences]
     assert {one["kind"] for one in parted} >= {"text"}
     assert all(one["position"] is not None and one["says"] for one in parted)
 
@@ -245,7 +245,7 @@ def test_an_infinite_loss_survives_the_log_and_the_largest_bound_holds(
     monkeypatch.setattr(confirm_audit, "audit_text", impossible)
     options = ConfirmOptions(tmp_path / "out")
     for done in (confirmed(made, options), confirmed(made, replace(options, resume=True))):
-        judged = [one.judged for one in done.policies if one.judged is not None]
+        judged = [policy.judged for policy in done.policies if policy.judged is not None]
         assert [(one.lossless, one.worst_gap, one.bound) for one in judged] == [("FAILED", np.inf, 3.0)] * 3
         assert all(one.fault.startswith("prompt 'p1', turn 1: token 1 of the text loses by inf") for one in judged)
         assert json.loads(json.dumps(done.to_json(), allow_nan=False))["rows"][0]["worst_gap"] is None
@@ -265,13 +265,13 @@ def test_reduced_precision_is_audited_in_float32(made: Made, tmp_path: Path, mon
     assert loaded == ["torch.float32"]
     assert done.differences is None
     assert "the trace is float32, from which a bfloat16 text may part" in done.heading
-    judged = [one.judged for one in done.policies if one.judged is not None]
+    judged = [policy.judged for policy in done.policies if policy.judged is not None]
     assert all(one.counts_equal_replay and one.num_texts == 2 * 6 for one in judged)
     assert {one.lossless for one in judged} & {"FAILED"} == set()
     # Bfloat16 keeps 8 bits of a logit, float32 24.
     assert all(one.bound > 1e-3 for one in judged)
     entries = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
-    assert len({one["sequence"] for one in entries if one.get("kind") == "bound"}) == 6
+    assert len({entry["sequence"] for entry in entries if entry.get("kind") == "bound"}) == 6
 
 
 def test_what_the_log_keeps_comes_back(made: Made, tmp_path: Path) -> None:

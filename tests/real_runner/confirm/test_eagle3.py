@@ -66,7 +66,7 @@ def test_the_runner_builds_the_trees_of_the_record(made: Made, tmp_path: Path) -
     setup = load_setup(options, trace, policies(), trace.sequences()[:2])
     assert isinstance(setup.models.channels["eagle3"], Eagle3Producer)
     runs = [run for one in finished(ConfirmLog(options.out, setup.key(), resume=True)) for run in one.runs]
-    ours = [run for run in runs if run.policy_id in {one.policy_id for one in policies()[-2:]}]
+    ours = [run for run in runs if run.policy_id in {policy.policy_id for policy in policies()[-2:]}]
     assert len(ours) >= 4
     assert all(run.unequal == "" and not run.differences for run in ours)
     assert all(run.totals.drafted > run.totals.rounds and run.seconds.channel_s > 0 for run in ours)

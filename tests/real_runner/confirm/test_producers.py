@@ -78,14 +78,14 @@ def test_a_policy_of_a_channel_is_confirmed(made: Made, tmp_path: Path) -> None:
     ours = [run for run in runs if run.policy_id == NAMED.policy_id]
     assert len(ours) == 2
     assert all(run.unequal == "" and run.totals.drafted > run.totals.rounds for run in ours)
-    assert all(_largest(one) <= 1e-3 for run in ours for one in run.differences)
+    assert all(_largest(difference) <= 1e-3 for run in ours for difference in run.differences)
 
 
 def test_a_policy_of_a_channel_is_predicted_with_its_price(made: Made, tmp_path: Path) -> None:
     """Profiled, predicted and measured: the channel is a stage of its own in each, and of nobody else."""
     cost = tmp_path / "cost.json"
     channel = FLASH, str(made.folder / "head"), {"top_k": 5}
-    longest = max(len(one.prompt.token_ids) + len(one.text) for one in made.trace.sequences())
+    longest = max(len(sequence.prompt.token_ids) + len(sequence.text) for sequence in made.trace.sequences())
     models = str(made.folder / "target"), str(made.folder / "drafter")
     grid = (0, 4, 16), (8, longest)
     profile(*models, out=cost, node_counts=grid[0], contexts=grid[1], repeats=6, channel=[channel], units=(4, 6))
@@ -109,7 +109,7 @@ def test_a_policy_of_a_channel_is_predicted_with_its_price(made: Made, tmp_path:
 
 def test_a_policy_whose_channel_has_no_price_is_measured_and_not_predicted(made: Made, tmp_path: Path) -> None:
     cost = tmp_path / "cost.json"
-    longest = max(len(one.prompt.token_ids) + len(one.text) for one in made.trace.sequences())
+    longest = max(len(sequence.prompt.token_ids) + len(sequence.text) for sequence in made.trace.sequences())
     models = str(made.folder / "target"), str(made.folder / "drafter")
     profile(*models, out=cost, node_counts=(0, 4, 16), contexts=(8, longest), repeats=3)
     found = run_confirmation(ConfirmOptions(out=tmp_path / "out", limit=1), made.trace, policies_of(), cost=cost)
@@ -147,7 +147,7 @@ def test_another_head_in_rounds_is_among_the_differences(
     assert not found.has_failed, "the text is still the target's, and its own rows replay"
     setup = load_setup(options, made.trace, policies_of(), made.trace.sequences()[:2])
     runs = [run for one in finished(ConfirmLog(options.out, setup.key(), resume=True)) for run in one.runs]
-    listed = [one for run in runs for one in run.differences if one["kind"] == "channel"]
+    listed = [difference for run in runs for difference in run.differences if difference["kind"] == "channel"]
     assert max(map(_largest, listed)) > 0.1
     assert {one["channel"] for one in listed} == {FLASH}
     assert any(str(one["says"]).startswith("flash at 0, ") for one in listed)
@@ -235,6 +235,6 @@ def test_the_runner_builds_the_trees_of_the_record(made_with_paths: Made, tmp_pa
     setup = load_setup(options, trace, policies(), trace.sequences()[:2])
     assert isinstance(setup.models.channels["jetspec"], PathProducer)
     runs = [run for one in finished(ConfirmLog(options.out, setup.key(), resume=True)) for run in one.runs]
-    ours = [run for run in runs if run.policy_id in {one.policy_id for one in policies()[-2:]}]
+    ours = [run for run in runs if run.policy_id in {policy.policy_id for policy in policies()[-2:]}]
     assert len(ours) >= 4
     assert all(run.unequal == "" and run.totals.drafted > run.totals.rounds for run in ours)

@@ -154,7 +154,7 @@ def test_exchanged_ranks_are_listed_with_their_gap(run: DecodedText, recorded: R
     log_probs = recorded.rows.row(t, int(recorded.rows.starts()[t])).at(2)[1]
     gap = float(log_probs[0] - log_probs[1])
     assert gap > 0.01
-    (row,) = [one for one in found.row_differences if one.gap > CLOSE]
+    (row,) = [difference for difference in found.row_differences if difference.gap > CLOSE]
     assert (row.position, row.depth, row.num_ranks) == (t, 2, 2)
     assert row.gap == pytest.approx(gap, abs=CLOSE)
     assert row.size == pytest.approx(gap, abs=CLOSE)
@@ -192,7 +192,9 @@ def test_a_moved_node_is_listed(run: DecodedText, recorded: RecordedSequence) ->
     parents[-1] = len(parents) - 2 if parents[-1] != len(parents) - 2 else len(parents) - 3
     moved = replace(one, round=replace(one.round, tree=DraftTree(tree.tokens, parents)))
     found = compare_with_record(TREE, replace(run, rounds=(*run.rounds[:2], moved, *run.rounds[3:])), recorded)
-    assert [(one.position, one.num_nodes) for one in found.round_differences] == [(moved.round.position, 1)]
+    assert [(difference.position, difference.num_nodes) for difference in found.round_differences] == [
+        (moved.round.position, 1)
+    ]
     assert not found.rounds_equal
 
 
@@ -245,7 +247,7 @@ def test_what_cannot_be_compared_is_refused(run: DecodedText, recorded: Recorded
 
 def row_of(ids: list[list[int]], log_probs: list[list[float]]) -> Marginals:
     offsets = np.cumsum([0, *map(len, ids)]).astype(np.int32)
-    flat: Floats = np.concatenate([np.array(one, np.float32) for one in log_probs])
+    flat: Floats = np.concatenate([np.array(prob, np.float32) for prob in log_probs])
     return Marginals(np.concatenate([np.array(one, np.int32) for one in ids]), flat, offsets)
 
 
@@ -306,7 +308,7 @@ def test_log_probs_alone_that_differ_are_no_other_ranks() -> None:
 
 def test_a_row_that_only_one_has_differs_in_all_ranks() -> None:
     other = transitions(IDS, LOG_PROBS, (7, 9))
-    found = [(one.below, one.num_ranks) for one in compare_channels(3, "flash", other, ONE)[0]]
+    found = [(channel.below, channel.num_ranks) for channel in compare_channels(3, "flash", other, ONE)[0]]
     assert found == [("depth 2 below 9", 2), ("depth 2 below 8", 2)]
 
 

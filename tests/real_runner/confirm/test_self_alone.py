@@ -68,7 +68,7 @@ def test_it_is_profiled_replayed_and_confirmed(made: Made, tmp_path: Path) -> No
     trace, cost, rows = str(made.folder / "trace"), tmp_path / "cost.json", tmp_path / "rows.parquet"
     grid = ["--node-counts", "0,4,9", "--contexts", "8,120", "--repeats", "5"]
     assert main(["profile", *made.models, *grid, "--out", str(cost)]) == 0
-    policies = [word for one in POLICIES for word in ("-p", one)]
+    policies = [word for policy in POLICIES for word in ("-p", policy)]
     assert main(["replay", "--trace", trace, *policies, "--cost", str(cost), "--out", str(rows)]) == 0
     found = pl.read_parquet(rows)
     seconds = {

@@ -135,8 +135,8 @@ def test_a_prompt_during_which_time_runs_out_is_left_out(
     monkeypatch.undo()
     done = confirmed(made, replace(options, resume=True))
     assert "ended    time was up, a prompt that was cut off is left out: 1 prompt\n" in done.text()
-    assert [one.judged.num_texts for one in done.policies if one.judged] == [2] * len(LABELS)
-    assert [one.measured.sequences for one in done.policies if one.measured] == [2] * 3
+    assert [policy.judged.num_texts for policy in done.policies if policy.judged] == [2] * len(LABELS)
+    assert [policy.measured.sequences for policy in done.policies if policy.measured] == [2] * 3
     assert [(one.index, len(one.runs)) for one in finished(log)] == [(number, len(LABELS)) for number in range(3)]
     again = confirmed(made, replace(options, time_limit_s=None, resume=True))
     assert (again.ran.ended, again.ran.prompts) == ("all", 3)
@@ -175,8 +175,8 @@ def test_an_interrupted_run_ends_where_it_would_have_ended(
 def test_every_policy_has_the_same_prompts_on_both_sides(made: Made, tmp_path: Path) -> None:
     done = confirmed(made, ConfirmOptions(tmp_path / "out", time_limit_s=0))
     assert done.ran.ended == "time"
-    assert [(one.predicted.prompts, one.predicted.sequences) for one in done.policies] == [(1, 2)] * 4
-    assert [one.measured.sequences for one in done.policies if one.measured] == [2] * 3
+    assert [(policy.predicted.prompts, policy.predicted.sequences) for policy in done.policies] == [(1, 2)] * 4
+    assert [policy.measured.sequences for policy in done.policies if policy.measured] == [2] * 3
     assert "1 prompts, 2 sequences" in done.heading
 
 

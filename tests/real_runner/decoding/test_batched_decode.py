@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import random_trees
 import torch
+from decoded_batches import decode_batch
 from depth import examples, some
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,10 +29,10 @@ from simlab.policies.named.joint_budget import JointBudget
 from simlab.policies.named.joint_throughput import JointThroughput
 from simlab.policy import AnyPolicy, Needs
 from simlab.real_runner.attention.packed import PackedPart
-from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation, decode_batch
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.own_rows import own_sequence, replays_equal
+from simlab.real_runner.decoding.speculation import Speculation
 from simlab.real_runner.models import Models
 from simlab.recorded import DraftRows, RecordedSequence, texts_of
 from simlab.sampling.choice import Sampling
@@ -98,12 +99,12 @@ def alone(
 
 def assert_same(ours: Sequence[DecodedText], theirs: Sequence[DecodedText]) -> None:
     """Equal texts, ends and rounds."""
-    for one, other in zip(ours, theirs, strict=True):
-        assert one.prompt is other.prompt
-        assert one.text.tolist() == other.text.tolist()
-        assert one.text.dtype == np.int32
-        assert one.stop_reason == other.stop_reason
-        assert_same_rounds([ran.round for ran in one.rounds], [ran.round for ran in other.rounds])
+    for our, other in zip(ours, theirs, strict=True):
+        assert our.prompt is other.prompt
+        assert our.text.tolist() == other.text.tolist()
+        assert our.text.dtype == np.int32
+        assert our.stop_reason == other.stop_reason
+        assert_same_rounds([ran.round for ran in our.rounds], [ran.round for ran in other.rounds])
 
 
 @settings(max_examples=examples(40))
@@ -269,7 +270,7 @@ def test_a_joint_budget_alone_is_ddtree_and_in_a_batch_is_shared() -> None:
     assert_same(
         decode_batch(models, JointBudget(6), prompts, GREEDY, 16, 1), alone(models, DDTree(6), prompts, GREEDY, 16)
     )
-    running = BatchedSpeculation(models, JointBudget(6), GREEDY, 16, lambda: 0.0, 4, 12)
+    running = Speculation(models, JointBudget(6), GREEDY, 16, lambda: 0.0, 4, 12)
     for prompt in prompts:
         running.add(prompt)
     running.take_ended()
@@ -285,14 +286,12 @@ def test_a_joint_budget_alone_is_ddtree_and_in_a_batch_is_shared() -> None:
 
 def test_what_cannot_be_run_is_refused() -> None:
     models, prompts = models_of("llama", 0), prompts_of(0, 2)
-    with pytest.raises(ValueError, match="batch must be at least 1"):
-        decode_batch(models, DDTree(3), prompts, GREEDY, 4, 0)
     with pytest.raises(ModelError, match="positions"):
         decode_batch(models, DDTree(3), prompts, GREEDY, random_trees.MAX_POSITIONS, 2)
     truth = random_trees.RandomTrees(0, 4, 3, (), 0.5, 10 * VOCAB_SIZE)
     with pytest.raises(PolicyError, match="ids go from 0"):
         decode_batch(models, truth, prompts_of(3, 6), GREEDY, 24, 2)
-    full = BatchedSpeculation(models, DDTree(3), GREEDY, 4, lambda: 0.0, 1, 4)
+    full = Speculation(models, DDTree(3), GREEDY, 4, lambda: 0.0, 1, 4)
     full.add(prompts[0])
     with pytest.raises(ValueError, match="running already"):
         full.add(prompts[1])
@@ -306,7 +305,7 @@ def test_what_cannot_be_run_is_refused() -> None:
 def test_texts_go_back_together() -> None:
     models, prompts = models_of("llama", 1), [random_trees.prompt_of([1, 2, 3, 4, 5], f"p{n}") for n in range(3)]
     models = replace(models, target=replace(models.target, stop_token_ids=()))
-    running = BatchedSpeculation(models, DDTree(5), GREEDY, 30, lambda: 0.0, 3, 5)
+    running = Speculation(models, DDTree(5), GREEDY, 30, lambda: 0.0, 3, 5)
     for prompt in prompts:
         running.add(prompt)
     first = running.running[0].root

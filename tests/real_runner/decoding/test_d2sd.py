@@ -33,7 +33,7 @@ def test_a_round_makes_what_it_asks_for() -> None:
     rows = own_sequence(decoded).channels["d2sd"]
     assert isinstance(rows, BranchRows)
     visited = {ran.round.position for ran in decoded.rounds}
-    assert [(one >= 0).any() for one in rows.lengths] == [t in visited for t in range(MOST - 1)]
+    assert [(length >= 0).any() for length in rows.lengths] == [t in visited for t in range(MOST - 1)]
 
 
 def test_without_a_branch_it_is_the_chain_and_no_second_drafter_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ def test_a_round_that_asks_for_nothing_runs_nothing_and_projects_nothing(monkeyp
     assert not projected
     decoded = long_text(models, SOMETIMES)
     passes = [ran.channels["extension"] for ran in decoded.rounds]
-    assert len(projected) == sum(len(one.lengths) for one in passes if isinstance(one, Branches))
+    assert len(projected) == sum(len(pass_.lengths) for pass_ in passes if isinstance(pass_, Branches))
 
 
 def test_a_chain_that_is_one_token_off_would_be_found_behind_the_chain(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import random_trees
 import torch
+from decoded_batches import decode_batch
 from random_heads import FLASH, flash_policy
 from systems import (
     FLASH_REACH,
@@ -28,7 +29,6 @@ from simlab.errors import MissingChannelError
 from simlab.policies.named.ddtree import DDTree
 from simlab.policy import AnyPolicy, ChannelNeed, Needs, Stateless
 from simlab.real_runner.confirm.record_comparison import RecordComparison, compare_with_record
-from simlab.real_runner.decoding.batched_speculation import decode_batch
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence, replays_equal

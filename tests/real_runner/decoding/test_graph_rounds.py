@@ -21,7 +21,7 @@ from simlab.policy import AnyPolicy
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.own_rows import first_unequal
-from simlab.real_runner.decoding.text_runners import GraphSpeculation
+from simlab.real_runner.decoding.speculation import Speculation
 from simlab.real_runner.execution.captured_work import Moment
 from simlab.real_runner.execution.executions import context_for, node_counts_at_steps, rows_for
 from simlab.real_runner.execution.graph_models import GraphedModels
@@ -124,16 +124,16 @@ def test_time_taken_by_capturing_is_in_no_round(monkeypatch: pytest.MonkeyPatch)
 
 def test_going_back_repeats_the_rounds() -> None:
     case = next(one for one in CASES if one.temperature == 0 and len(plain_of(one)) == 24)
-    models = replace(case.models, target=replace(case.models.target, stop_token_ids=()))
-    graphs = GraphedModels(models.target, models.block_drafter)
-    running = GraphSpeculation(models, graphs, Chain(), case.prompt, case.sampling, 24)
-    first = running.text[0]
+    models = graphed(replace(case.models, target=replace(case.models.target, stop_token_ids=())))
+    running = Speculation(models, Chain(), case.sampling, 24, lambda: 0.0)
+    text = running.add(case.prompt)
+    first = text.root
     texts = []
     for _ in range(2):
         for _ in range(3):
             running.round()
-        texts.append(running.text[:4].tolist())
-        running.rewind(len(case.prompt.token_ids), int(first))
+        texts.append(text.text[:4].tolist())
+        running.rewind(len(case.prompt.token_ids), first)
     assert texts[0] == texts[1] == plain_of(case)[:4]
 
 
@@ -142,9 +142,8 @@ def test_logits_that_are_no_law_are_refused() -> None:
     for what in ("target", "drafter"):
         models = random_trees.random_models("llama", 3, 12, torch.float32)
         models = replace(models, target=replace(models.target, stop_token_ids=()))
-        running = GraphSpeculation(
-            models, GraphedModels(models.target, models.block_drafter), DDTree(4), case.prompt, Sampling(0, 0, 1, 0), 20
-        )
+        running = Speculation(graphed(models), DDTree(4), Sampling(0, 0, 1, 0), 20, lambda: 0.0)
+        running.add(case.prompt)
         layers = models.target.layers if what == "target" else models.block_drafter.layers
         weight = next(layers.parameters())
         with torch.no_grad():

@@ -13,8 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from simlab.draft import Prompt
 from simlab.policies.named.ddtree import DDTree
-from simlab.real_runner.decoding import speculation
-from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
+from simlab.policy import AnyPolicy
+from simlab.real_runner.decoding import eager_passes
 from simlab.real_runner.decoding.plain import PlainDecoding
 from simlab.real_runner.decoding.speculation import Speculation
 from simlab.real_runner.models import Models
@@ -33,7 +33,7 @@ class Made(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         found = func(*args, **(kwargs or {}))
-        given = {storage_of(one) for one in args if isinstance(one, torch.Tensor)}
+        given = {storage_of(arg) for arg in args if isinstance(arg, torch.Tensor)}
         for one in found if isinstance(found, list | tuple) else (found,):
             if isinstance(one, torch.Tensor) and storage_of(one) not in given:
                 self.shapes.append((tuple(one.shape), one.dtype))
@@ -62,6 +62,12 @@ def prompt_of(length: int, name: str = "long") -> Prompt:
     return random_trees.prompt_of(ids, name)
 
 
+def begun(models: Models, policy: AnyPolicy, length: int, most: int) -> Speculation:
+    running = Speculation(models, policy, GREEDY, most, lambda: 0.0)
+    running.add(prompt_of(length))
+    return running
+
+
 def biggest_state(models: Models) -> int:
     """Elements of the largest state of a token: what a pass needs per token however it attends."""
     config = models.target.config
@@ -78,11 +84,11 @@ def grows_with_context(shapes: Sequence[tuple[int, ...]], nodes: int) -> list[tu
 def test_a_long_text_is_read_and_gone_on_with_in_linear_memory(family: str) -> None:
     models = models_of(family)
     with Made() as made:
-        running = Speculation(models, DDTree(BUDGET), prompt_of(CONTEXT), GREEDY, 32, lambda: 0.0)
+        running = begun(models, DDTree(BUDGET), CONTEXT, 32)
     assert made.largest <= CONTEXT * biggest_state(models)
     assert not grows_with_context(made.masks(), 2)
     with Made() as made:
-        ran = running.round()
+        (ran,) = running.round()
     assert ran.round.num_drafted == BUDGET
     assert not grows_with_context(made.masks(), random_trees.BLOCK_SIZE + 1)
     with Made() as made:
@@ -94,8 +100,8 @@ def test_a_long_text_is_read_and_gone_on_with_in_linear_memory(family: str) -> N
 
 def test_a_mask_over_the_whole_context_is_seen_and_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Below the length from which text and tree are attended to apart: later rounds write into what the first made."""
-    monkeypatch.setattr(speculation, "LONG_CONTEXT", 1 << 30)
-    running = Speculation(models_of("llama"), DDTree(BUDGET), prompt_of(CONTEXT), GREEDY, 32, lambda: 0.0)
+    monkeypatch.setattr(eager_passes, "LONG_CONTEXT", 1 << 30)
+    running = begun(models_of("llama"), DDTree(BUDGET), CONTEXT, 32)
     seen = []
     for _ in range(3):
         with Made() as made:
@@ -107,7 +113,7 @@ def test_a_mask_over_the_whole_context_is_seen_and_made_once(monkeypatch: pytest
 
 def test_a_batch_of_long_and_short_texts_makes_masks_of_trees_alone() -> None:
     models = models_of("qwen3")
-    running = BatchedSpeculation(models, DDTree(BUDGET), GREEDY, 32, lambda: 0.0, 3, CONTEXT)
+    running = Speculation(models, DDTree(BUDGET), GREEDY, 32, lambda: 0.0, 3, CONTEXT)
     with Made() as made:
         for number, length in enumerate((CONTEXT, 7, 900)):
             running.add(prompt_of(length, f"p{number}"))
@@ -122,12 +128,11 @@ def test_a_batch_of_long_and_short_texts_makes_masks_of_trees_alone() -> None:
 @pytest.mark.parametrize("family", random_trees.FAMILIES)
 def test_text_and_tree_apart_give_the_same_rounds(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def rounds() -> list[Any]:
-        running = Speculation(models_of(family), DDTree(9), prompt_of(40), GREEDY, 40, lambda: 0.0)
-        found = []
-        while not running.ended:
-            found.append(running.round().round)
-        return found
+        running = begun(models_of(family), DDTree(9), 40, 40)
+        while not running.running[0].ended:
+            running.round()
+        return [ran.round for ran in running.running[0].rounds]
 
     together = rounds()
-    monkeypatch.setattr(speculation, "LONG_CONTEXT", 0)
+    monkeypatch.setattr(eager_passes, "LONG_CONTEXT", 0)
     assert_same_rounds(rounds(), together)

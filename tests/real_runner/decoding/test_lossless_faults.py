@@ -1,6 +1,6 @@
 """Faults planted in the runner: each must be caught by the checks that the runner passes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,10 +18,11 @@ from simlab.policies.named.ddtree import DDTree
 from simlab.policy import AnyPolicy
 from simlab.real_runner.attention.grouped import additive_mask
 from simlab.real_runner.confirm.record_comparison import compare_rows
-from simlab.real_runner.decoding import decoded, plain, speculation
+from simlab.real_runner.decoding import decoded, eager_passes, tree_pass
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.decoding.decoded import Choose
-from simlab.real_runner.decoding.tree_pass import TreeMask, follow, pass_of
+from simlab.real_runner.decoding.decoded import Choose, RunningText
+from simlab.real_runner.decoding.eager_passes import EagerPasses
+from simlab.real_runner.decoding.tree_pass import TreeMask, Walked, follow, pass_of
 from simlab.real_runner.drafters.dense import BlockStates, block_states, draft_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
 from simlab.real_runner.drafters.ranked import CandidatesRead, first_marginals
@@ -48,7 +49,7 @@ def in_the_pass(change: Callable[[DraftTree, int, Tensor, Tensor, Tensor], None]
             change(tree, position, ids, visible, positions)
             return ids, additive_mask(visible, added.shape[2] // tree.num_nodes, added.dtype), positions
 
-        monkeypatch.setattr(speculation, "pass_of", faulty)
+        monkeypatch.setattr(eager_passes, "pass_of", faulty)
 
     return plant
 
@@ -91,12 +92,11 @@ def values_not_moved(cache: BufferCache, num_before: int, kept: Tensor) -> None:
     rows[1::2] = before
 
 
-Walked = tuple[tuple[int, ...], tuple[int, ...]]
 Walk = Callable[..., Walked]
 
 
 def in_the_walk(walk: Walk) -> Plant:
-    return lambda monkeypatch: monkeypatch.setattr(speculation, "follow", walk)
+    return lambda monkeypatch: monkeypatch.setattr(tree_pass, "follow", walk)
 
 
 def accepted_not_clipped(
@@ -132,7 +132,7 @@ def row_of_another_node(monkeypatch: pytest.MonkeyPatch) -> None:
         choose = whole(*given)  # type: ignore[arg-type]
         return lambda row, position: choose(max(row - 1, 0), position)
 
-    monkeypatch.setattr(speculation, "chooser", shifted)
+    monkeypatch.setattr(tree_pass, "chooser", shifted)
 
 
 PLANTS: dict[str, Plant] = {
@@ -219,19 +219,16 @@ def test_rows_drafted_live_are_rows_drafted_densely(temperature: float) -> None:
             assert live_rows_are_dense_rows(models, policy, sampling)
 
 
-def rejected_rows_read(
-    self: speculation.Speculation, found: speculation.VerifiedTree, position: int, num_drafted: int
-) -> None:
+def rejected_rows_read(self: EagerPasses, texts: Sequence[RunningText], walks: Sequence[Walked]) -> None:
     """The drafter reads as many rows as were accepted, but the first ones of the pass."""
-    assert found.features is not None
-    num = 1 + len(found.path)
-    first = found.features.clone()
-    kept = [0, *found.path]
-    first[:, kept] = found.features[:, :num]
-    COMMIT(self, speculation.VerifiedTree(found.path, found.committed, found.ended, first), position, num_drafted)
+    (path, _), features = walks[0], self._features
+    assert features is not None
+    self._features = features.clone()
+    self._features[:, [0, *path]] = features[:, : 1 + len(path)]
+    KEEP(self, texts, walks)
 
 
-COMMIT = speculation.Speculation._commit
+KEEP = EagerPasses.keep
 
 
 def wrong_taps(taken: dict[int, Tensor], layer_ids: tuple[int, ...]) -> Tensor:
@@ -247,8 +244,8 @@ def one_further(
 @pytest.mark.parametrize(
     ("place", "name", "fault"),
     [
-        ("simlab.real_runner.decoding.speculation.Speculation", "_commit", rejected_rows_read),
-        ("simlab.real_runner.decoding.speculation", "features_of", wrong_taps),
+        ("simlab.real_runner.decoding.eager_passes.EagerPasses", "keep", rejected_rows_read),
+        ("simlab.real_runner.decoding.eager_passes", "features_of", wrong_taps),
         ("simlab.real_runner.networks.drafter", "block_states", one_further),
     ],
     ids=["rejected rows read", "states of the token before", "root one further"],
@@ -275,5 +272,5 @@ def test_plain_decoding_is_held_against_batches_too(monkeypatch: pytest.MonkeyPa
         random_trees.plain_text(case.models.target, case.prompt, case.sampling, case.max_new_tokens) for case in CASES
     ]
     assert plain_texts() == expected
-    monkeypatch.setattr(plain, "sequence_key", lambda sampling, prompt: 1)
+    monkeypatch.setattr(decoded, "sequence_key", lambda sampling, prompt: 1)
     assert plain_texts() != expected

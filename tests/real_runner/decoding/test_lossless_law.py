@@ -22,7 +22,7 @@ from simlab.arrays import Doubles
 from simlab.draft import Draft
 from simlab.policies.named.ddtree import DDTree
 from simlab.policy import AnyPolicy, Needs, Stateless
-from simlab.real_runner.decoding import speculation
+from simlab.real_runner.decoding import tree_pass
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import Choose
 from simlab.real_runner.decoding.tree_pass import follow
@@ -54,7 +54,7 @@ def texts_of(family: str, policy: AnyPolicy, sampling: Sampling, num_texts: int)
     """One text a seed."""
     models = models_of(family)
     settings = (replace(sampling, seed=seed) for seed in range(num_texts))
-    return [tuple(decode(models, policy, PROMPT, one, NUM_TOKENS).text.tolist()) for one in settings]
+    return [tuple(decode(models, policy, PROMPT, setting, NUM_TOKENS).text.tolist()) for setting in settings]
 
 
 class ExactLaw:
@@ -163,7 +163,7 @@ def test_one_noise_for_a_whole_round_is_another_law(monkeypatch: pytest.MonkeyPa
 
     models = models_of("llama")
     assert fits(texts_of("llama", EveryToken(), EVEN, NUM_TEXTS // 2), models, EVEN)
-    monkeypatch.setattr(speculation, "follow", faulty)
+    monkeypatch.setattr(tree_pass, "follow", faulty)
     assert not fits(texts_of("llama", EveryToken(), EVEN, NUM_TEXTS // 2), models, EVEN)
 
 

@@ -16,7 +16,8 @@ from simlab.policies.named.ddtree import DDTree
 from simlab.policies.routing.cut_rule import CutRule, NetworkRule
 from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.real_runner.confirm.record_comparison import compare_with_record
-from simlab.real_runner.decoding import speculation
+from simlab.real_runner.decoding import eager_passes
+from simlab.real_runner.decoding.eager_passes import EagerPasses
 from simlab.real_runner.decoding.own_rows import first_unequal
 from simlab.real_runner.networks.drafter import LiveDrafter
 from simlab.real_runner.networks.eagle3.pool import Eagle3Text
@@ -48,7 +49,7 @@ def test_the_law_of_another_node_would_be_found(monkeypatch: pytest.MonkeyPatch)
     def shifted(log_probs: torch.Tensor) -> torch.Tensor:
         return whole(log_probs) + 0.5
 
-    monkeypatch.setattr(speculation, "entropies_of", shifted)
+    monkeypatch.setattr(eager_passes, "entropies_of", shifted)
     decoded = long_text(models, router)
     monkeypatch.undo()
     assert compare_with_record(router, decoded, recorded_of(models, decoded)).largest_channel_size > CLOSE
@@ -92,14 +93,12 @@ def test_a_network_is_asked_once_a_round_before_anything_is_drafted(monkeypatch:
 
 def test_the_state_of_another_node_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A network that always reads the root's own node says otherwise than the record."""
-    models, router, whole = routed_models(2), routers_of(2)["by network"], speculation.Speculation._kept
+    models, router, whole = routed_models(2), routers_of(2)["by network"], EagerPasses._remember
 
-    def shifted(
-        self: speculation.Speculation, state: torch.Tensor, logits: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor] | None:
-        return whole(self, state + 1.0, logits)
+    def shifted(self: EagerPasses, state: torch.Tensor, logits: torch.Tensor) -> None:
+        whole(self, state + 1.0, logits)
 
-    monkeypatch.setattr(speculation.Speculation, "_kept", shifted)
+    monkeypatch.setattr(EagerPasses, "_remember", shifted)
     decoded = long_text(models, router)
     monkeypatch.undo()
     assert compare_with_record(router, decoded, recorded_of(models, decoded)).largest_channel_size > CLOSE

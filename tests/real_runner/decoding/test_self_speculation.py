@@ -38,9 +38,10 @@ from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.self_speculation import SelfSpeculation
 from simlab.real_runner.confirm.record_comparison import compare_with_record
-from simlab.real_runner.decoding import speculation
+from simlab.real_runner.decoding import eager_passes
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.decoding.decoded import DecodedText
+from simlab.real_runner.decoding.decoded import DecodedText, RunningText
+from simlab.real_runner.decoding.eager_passes import EagerPasses
 from simlab.real_runner.decoding.speculation import Speculation
 from simlab.real_runner.drafters.dense import BlockStates
 from simlab.real_runner.models import Models
@@ -126,14 +127,14 @@ def test_states_of_nodes_are_bit_for_bit_those_without_a_change(
     family: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In every round of a text, over keys and values that earlier rounds left: also these are the target's own."""
-    whole, found = Speculation._read_with_masks, list[list[torch.Tensor]]()
+    whole, found = EagerPasses._read_with_masks, list[list[torch.Tensor]]()
 
-    def kept(self: Speculation, tree: DraftTree, position: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-        states, features = whole(self, tree, position)
+    def kept(self: EagerPasses, tree: DraftTree, text: RunningText) -> tuple[torch.Tensor, torch.Tensor | None]:
+        states, features = whole(self, tree, text)
         found[-1].append(states)
         return states, features
 
-    monkeypatch.setattr(Speculation, "_read_with_masks", kept)
+    monkeypatch.setattr(EagerPasses, "_read_with_masks", kept)
     for seed in (None, 0, 1):
         models = self_models(3, family, dtype)
         adapter = random_adapter(models.target, seed or 0, NUM_MASKS)
@@ -168,7 +169,7 @@ def test_a_long_context_reads_masks_as_a_short_one(monkeypatch: pytest.MonkeyPat
     """Text and tree are then attended to apart, and masks stand in the tree."""
     models = self_models(1, dtype=torch.float64)
     expected = long_text(models, SelfSpeculation(QUADRATIC, 2))
-    monkeypatch.setattr(speculation, "LONG_CONTEXT", 0)
+    monkeypatch.setattr(eager_passes, "LONG_CONTEXT", 0)
     found = long_text(models, SelfSpeculation(QUADRATIC, 2))
     for one, other in zip(found.rounds, expected.rounds, strict=True):
         assert one.round.tree.tokens.tolist() == other.round.tree.tokens.tolist()
@@ -177,12 +178,14 @@ def test_a_long_context_reads_masks_as_a_short_one(monkeypatch: pytest.MonkeyPat
 
 def test_a_round_can_be_timed_again() -> None:
     models = endless(self_models())
-    running = Speculation(models, SelfSpeculation(4, LINEAR), prompts_for(3)[0], GREEDY, MOST, lambda: 0.0)
-    root, start = int(running.text[0]), len(prompts_for(3)[0].token_ids)
-    first = running.round()
+    running = Speculation(models, SelfSpeculation(4, LINEAR), GREEDY, MOST, lambda: 0.0)
+    text = running.add(prompts_for(3)[0])
+    root, start = text.root, text.position
+    running.round()
     running.round()
     running.rewind(start, root)
-    assert running.round().round.num_drafted == first.round.num_drafted == 4
+    running.round()
+    assert text.rounds[-1].round.num_drafted == text.rounds[0].round.num_drafted == 4
 
 
 def test_what_does_not_fit_is_refused() -> None:

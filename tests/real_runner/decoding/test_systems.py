@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 import random_trees
+from decoded_batches import decode_batch
 from depth import THOROUGH, examples
 from lossless_checks import check_rounds, check_text
 from replay_is_the_runner import engine_unequal, with_true_ranks
@@ -13,7 +14,6 @@ from systems import CLOSE, GREEDY, MOST, SAMPLED, SYSTEMS, long_text, prompts_fo
 from simlab.errors import SimlabError
 from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.real_runner.confirm.record_comparison import compare_with_record
-from simlab.real_runner.decoding.batched_speculation import decode_batch
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence
 from simlab.sampling.choice import Sampling
@@ -79,7 +79,7 @@ def test_rounds_are_those_of_a_record(name: str, sampling: Sampling) -> None:
             assert found.num_channel_rows == sum(len(ran.channels) for ran in decoded.rounds)
             assert max(found.largest_size, found.largest_channel_size) <= CLOSE
             assert found.num_unpaired == 0
-            assert all(one.gap <= CLOSE for one in found.round_differences)
+            assert all(difference.gap <= CLOSE for difference in found.round_differences)
             assert found.rounds_equal or not system.equal
 
 

@@ -77,7 +77,7 @@ def test_exact_trees_are_counted_without_building_them(
     offsets = np.arange(0, depth * width + 1, width, dtype=np.int32)
     log_probs = (costs / -STEPS_PER_NAT + 0.0).astype(np.float32)
     ids = np.zeros(depth * width, np.int32)
-    expected = [ranks_used(Marginals(ids, one.ravel(), offsets), budget).tolist() for one in log_probs]
+    expected = [ranks_used(Marginals(ids, prob.ravel(), offsets), budget).tolist() for prob in log_probs]
     assert exact_ranks(torch.from_numpy(costs), budget).tolist() == expected
 
 

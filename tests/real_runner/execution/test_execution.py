@@ -88,7 +88,9 @@ def prompts(models: Models) -> list[Prompt]:
 def texts(models: Models, sampling: Sampling) -> list[list[int]]:
     policies = parse_policies(POLICIES)
     return [
-        decode(models, one.policy, prompt, sampling, 8).text.tolist() for prompt in prompts(models) for one in policies
+        decode(models, policy.policy, prompt, sampling, 8).text.tolist()
+        for prompt in prompts(models)
+        for policy in policies
     ]
 
 

@@ -15,14 +15,13 @@ from tiny_models import VOCAB_SIZE
 from simlab.cli.main import main
 from simlab.errors import CostError, ModelError
 from simlab.policies.named.ddtree import DDTree
-from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
 from simlab.real_runner.decoding.decoded import DecodedRound
+from simlab.real_runner.decoding.speculation import Speculation
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.profile import machine
-from simlab.real_runner.profile.batches import BatchPlainStepTimer, BatchRoundTimer
 from simlab.real_runner.profile.options import ProfileOptions, settings_of
 from simlab.real_runner.profile.profile import profile
-from simlab.real_runner.profile.rounds import MEASURED_ROUNDS, MEASURED_STEPS, TreesOfSize
+from simlab.real_runner.profile.rounds import MEASURED_ROUNDS, MEASURED_STEPS, PlainStepTimer, RoundTimer, TreesOfSize
 from simlab.sampling.choice import Sampling
 from simlab.traces.artefacts.cost import read_cost_file
 
@@ -52,15 +51,15 @@ def options(pair: tuple[Path, Path], tmp_path: Path) -> ProfileOptions:
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, DecodedRound]]]:
     """Every round of a batch from now on, each text's with the tokens before its root."""
     found: list[list[tuple[int, DecodedRound]]] = []
-    real = BatchedSpeculation.round
+    real = Speculation.round
 
-    def watched(self: BatchedSpeculation) -> list[DecodedRound]:
+    def watched(self: Speculation) -> list[DecodedRound]:
         rounds = real(self)
         starts = [len(one.prompt.token_ids) for one in self.running]
         found.append([(start + one.round.position, one) for start, one in zip(starts, rounds, strict=True)])
         return rounds
 
-    monkeypatch.setattr(BatchedSpeculation, "round", watched)
+    monkeypatch.setattr(Speculation, "round", watched)
     return found
 
 
@@ -86,7 +85,7 @@ def test_a_file_of_batches_has_every_cell_and_says_so(options: ProfileOptions) -
 def test_rounds_of_all_texts_stay_about_their_context(
     models: Models, context: int, ran: list[list[tuple[int, DecodedRound]]]
 ) -> None:
-    rounds = BatchRoundTimer(models, 9, token_ids(), context, GREEDY, lambda: 0.0, BATCH)
+    rounds = RoundTimer(models, 9, token_ids(), context, GREEDY, lambda: 0.0, batch=BATCH)
     for num_drafted in (9, 0, 1, 9, 9, 1, 0, 9):
         before = len(ran)
         found = rounds.visit(num_drafted, 1)
@@ -105,7 +104,7 @@ def test_plain_steps_are_of_all_texts_without_a_drafter(
     models: Models, ran: list[list[tuple[int, DecodedRound]]]
 ) -> None:
     ticks = iter(range(10_000))
-    plain = BatchPlainStepTimer(models, token_ids(), 60, GREEDY, lambda: float(next(ticks)), BATCH)
+    plain = PlainStepTimer(models, token_ids(), 60, GREEDY, lambda: float(next(ticks)), BATCH)
     for context in (60, 24):
         before = len(ran)
         # The clock is read five times a round: four stages.
@@ -116,7 +115,7 @@ def test_plain_steps_are_of_all_texts_without_a_drafter(
 
 
 def test_a_tree_that_comes_out_smaller_is_refused(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
-    rounds = BatchRoundTimer(models, 9, token_ids(), 24, GREEDY, lambda: 0.0, BATCH)
+    rounds = RoundTimer(models, 9, token_ids(), 24, GREEDY, lambda: 0.0, batch=BATCH)
     monkeypatch.setattr(TreesOfSize, "select", lambda self, draft, state=None: DDTree(1).select(draft))
     with pytest.raises(ModelError, match="candidates fill 1; give smaller"):
         rounds.visit(9, 0)

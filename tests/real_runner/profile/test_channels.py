@@ -62,9 +62,10 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[DecodedRound]:
     found: list[DecodedRound] = []
     real = Speculation.round
 
-    def watched(self: Speculation) -> DecodedRound:
-        found.append(real(self))
-        return found[-1]
+    def watched(self: Speculation) -> list[DecodedRound]:
+        ran = real(self)
+        found.extend(ran)
+        return ran
 
     monkeypatch.setattr(Speculation, "round", watched)
     return found

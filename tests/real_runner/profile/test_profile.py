@@ -82,10 +82,10 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, DecodedRound]]:
     found: list[tuple[int, DecodedRound]] = []
     real = Speculation.round
 
-    def watched(self: Speculation) -> DecodedRound:
-        one = real(self)
-        found.append((len(self._prompt.token_ids) + one.round.position, one))
-        return one
+    def watched(self: Speculation) -> list[DecodedRound]:
+        (one,) = real(self)
+        found.append((len(self.running[0].prompt.token_ids) + one.round.position, one))
+        return [one]
 
     monkeypatch.setattr(Speculation, "round", watched)
     return found

@@ -92,8 +92,8 @@ def columns(trace: Trace) -> list[np.ndarray]:
 
 def test_equal_to_a_live_recording(options: RecordOptions) -> None:
     ours, live = recorded(options), recorded(without_dump(options))
-    for one, other in zip(columns(ours), columns(live), strict=True):
-        np.testing.assert_array_equal(one, other)
+    for column, other in zip(columns(ours), columns(live), strict=True):
+        np.testing.assert_array_equal(column, other)
     assert (ours.text_id, ours.draft_ids) == (live.text_id, live.draft_ids)
     told = ours.manifest.to_json()
     assert told["hidden_states"] == {"layers": LAYERS, "dtype": "float32"}

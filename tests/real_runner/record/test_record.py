@@ -86,9 +86,9 @@ def test_from_prompts_to_a_replay(options: RecordOptions, sampling: dict[str, fl
     policies = [named.policy for named in parse_policies(["ar", "chain", "ddtree:budget=4/32"])]
     for sequence in trace.recorded(trace.draft_name()):
         totals = [replay_sequence(policy, sequence) for policy in policies]
-        assert {one.committed for one in totals} == {len(sequence.text) - 1}
+        assert {total.committed for total in totals} == {len(sequence.text) - 1}
         least = hindsight_sequence(sequence, 32).rounds
-        assert all(least <= one.rounds <= len(sequence.text) - 1 for one in totals)
+        assert all(least <= total.rounds <= len(sequence.text) - 1 for total in totals)
 
 
 def test_a_text_of_one_token_is_recorded_and_has_no_rounds(options: RecordOptions) -> None:

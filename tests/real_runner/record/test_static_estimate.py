@@ -156,6 +156,7 @@ def test_it_says_what_a_published_pair_needs(tmp_path: Path) -> None:
         '{"enable_thinking": false}',
         "at most 25,600",
         "audit           32.8 GB more",
+        "disk            at most ",
         "Computed, not measured",
     ):
         assert part in said, said

@@ -34,7 +34,7 @@ def test_greedy_rows_are_the_same_on_any_device(seed: int, num: int, vocab_size:
     rows[:, chance.integers(0, vocab_size)] = 0.0
     logits, text = torch.from_numpy(rows), torch.from_numpy(chance.integers(0, vocab_size, num))
     expected = module.token_rows(target_of(logits), logits, text, GREEDY, 0, 0)
-    found = module._rows(*(one.numpy() for one in module.greedy_rows(logits, text)))
+    found = module._rows(*(row.numpy() for row in module.greedy_rows(logits, text)))
     for name in ("top_ids", "top_log_probs", "log_prob", "entropy", "decision_gap"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
     np.testing.assert_allclose(found.log_normaliser, expected.log_normaliser, rtol=1e-7, atol=1e-7)

@@ -93,7 +93,9 @@ def typed(folder: Path, line: str) -> list[str]:
 @pytest.fixture(scope="module")
 def said(folder: Path, hub: Hub) -> dict[str, Said]:
     lines = commands_of_the_page()
-    return {line: one for line in lines for one in run_commands(hub.address, folder / "home", [typed(folder, line)])}
+    return {
+        line: command for line in lines for command in run_commands(hub.address, folder / "home", [typed(folder, line)])
+    }
 
 
 @pytest.mark.thorough
@@ -103,7 +105,7 @@ def test_the_commands_of_the_page_run(folder: Path, said: dict[str, Said]) -> No
         assert one.code == 0, (line, one)
     check_trace(folder / "mine")
     manifest = open_trace(folder / "mine").manifest
-    assert {name: one.producer.name for name, one in manifest.channels.items()} == {
+    assert {name: channel.producer.name for name, channel in manifest.channels.items()} == {
         "eagle3": EAGLE3,
         "jetspec": JETSPEC,
         "d2sd": str(folder / "runs" / "second"),
@@ -131,7 +133,7 @@ def test_weights_that_are_pickled_are_refused(folder: Path, hub: Hub, said: dict
         ["inspect", "org/pickled"],
         ["record", "--trace", str(folder / "mine"), "--add-channel", "other=org/pickled"],
     ]
-    for one in run_commands(hub.address, folder / "home of the refused", commands):
-        assert (one.code, one.err.count("\n")) == (2, 1), one
-        assert "has no model.safetensors on the hub; simlab reads weights from safetensors only" in one.err
+    for command in run_commands(hub.address, folder / "home of the refused", commands):
+        assert (command.code, command.err.count("\n")) == (2, 1), command
+        assert "has no model.safetensors on the hub; simlab reads weights from safetensors only" in command.err
     assert not any(path.endswith(".bin") for path in hub.asked)

@@ -53,8 +53,8 @@ def assert_same(one: Channel | ChannelRows, other: Channel | ChannelRows) -> Non
 def test_transitions_cut_to_less_are_those_made_with_less(seed: int, previous: int, top_k: int, tied: bool) -> None:
     text = random_text(seed)
     wide, narrow = (made_up_transitions(text, *size, VOCAB, tied)[0] for size in ((6, 9), (previous, top_k)))
-    for one, other in zip(wide.rows(), narrow.rows(), strict=True):
-        assert_same(one.first(previous, top_k), other)
+    for row, other in zip(wide.rows(), narrow.rows(), strict=True):
+        assert_same(row.first(previous, top_k), other)
 
 
 @settings(max_examples=examples(40))
@@ -62,8 +62,8 @@ def test_transitions_cut_to_less_are_those_made_with_less(seed: int, previous: i
 def test_a_pool_cut_to_fewer_depths_is_that_of_fewer(seed: int, depth: int, tied: bool) -> None:
     text = random_text(seed)
     deep, flat = (made_up_pools(text, each, 3, VOCAB, 2, 0, tied) for each in (5, depth))
-    for one, other in zip(deep.rows(), flat.rows(), strict=True):
-        assert_same(one.first(depth), other)
+    for row, other in zip(deep.rows(), flat.rows(), strict=True):
+        assert_same(row.first(depth), other)
 
 
 def test_a_pool_in_any_order_is_cut() -> None:
@@ -83,15 +83,15 @@ def test_a_pool_in_any_order_is_cut() -> None:
 @given(seeds=st.lists(SEEDS, min_size=1, max_size=3))
 def test_parts_of_what_was_joined_are_what_was_joined(seeds: list[int]) -> None:
     texts = [random_text(seed) for seed in seeds]
-    depths = {one.rows.counts.shape[1] for one in texts if one.rows is not None}
-    pools: list[ChannelRows] = [made_up_pools(one, 3, 2, VOCAB, 2) for one in texts]
-    transitions: list[ChannelRows] = [made_up_transitions(one, 2, 3, VOCAB)[0] for one in texts]
+    depths = {text.rows.counts.shape[1] for text in texts if text.rows is not None}
+    pools: list[ChannelRows] = [made_up_pools(text, 3, 2, VOCAB, 2) for text in texts]
+    transitions: list[ChannelRows] = [made_up_transitions(text, 2, 3, VOCAB)[0] for text in texts]
     both = [pools, transitions] if len(depths) == 1 else [pools]
     for parts in both:
         joined = join_channels(parts)
         starts, firsts = joined.starts(), np.cumsum([0, *map(len, parts)]).tolist()
-        for one, (first, last) in zip(parts, itertools.pairwise(firsts), strict=True):
-            assert_same(joined.part(first, last, starts), one)
+        for part, (first, last) in zip(parts, itertools.pairwise(firsts), strict=True):
+            assert_same(joined.part(first, last, starts), part)
         assert len(list(joined.rows())) == len(joined) == firsts[-1]
 
 
@@ -120,7 +120,7 @@ def exact_by_listing(pool: Pool, depth: int) -> int:
 @given(seed=SEEDS, depth=st.integers(1, 4), beam=st.integers(1, 3), more=st.integers(0, 1), tied=st.booleans())
 def test_exact_nodes_is_the_smallest_of_the_roots(seed: int, depth: int, beam: int, more: int, tied: bool) -> None:
     pools = made_up_pools(random_text(seed), depth, 2, VOCAB, beam, 0, tied)
-    expected = min((exact_by_listing(one, depth + more) for one in pools.rows()), default=MOST_EXACT)
+    expected = min((exact_by_listing(row, depth + more) for row in pools.rows()), default=MOST_EXACT)
     assert pools.exact_nodes(depth + more) == expected
 
 
@@ -130,8 +130,8 @@ def test_up_to_exact_nodes_the_best_nodes_are_those_of_a_larger_pool(seed: int, 
     text = random_text(seed)
     small, large = (made_up_pools(text, 3, 3, VOCAB, None, number, tied) for number in (budget, 100))
     assert small.exact_nodes(3) >= budget
-    for one, other in zip(small.rows(), large.rows(), strict=True):
-        assert best_paths(one, budget) == best_paths(other, budget)
+    for row, other in zip(small.rows(), large.rows(), strict=True):
+        assert best_paths(row, budget) == best_paths(other, budget)
 
 
 def best_paths(pool: Pool, budget: int) -> list[tuple[float, tuple[int, ...]]]:
@@ -171,8 +171,8 @@ def test_branches_cut_to_less_are_those_made_with_less(
     assert text.rows is not None
     depth = max(1, text.rows.counts.shape[1] + deeper)
     wide, less = (made_up_branches(text, depth, size, VOCAB, tied)[0] for size in (top_k, min(top_k, narrow)))
-    for one, other in zip(wide.rows(), less.rows(), strict=True):
-        assert_same(one.first(narrow), other)
+    for row, other in zip(wide.rows(), less.rows(), strict=True):
+        assert_same(row.first(narrow), other)
 
 
 @settings(max_examples=examples(60))
@@ -203,12 +203,12 @@ def test_branches_joined_are_those_of_each(seed: int, cut: int) -> None:
     starts, middle = rows.starts(), min(cut, len(rows))
     parts = [rows.part(0, middle, starts), rows.part(middle, len(rows), starts)]
     assert_same(join_channels(parts), rows)
-    few = [one.only([0]) for one in rows.rows()]
+    few = [row.only([0]) for row in rows.rows()]
     mixed = [BranchRows(one.lengths[None], one.depth, one.ids, one.log_probs) for one in few] + [rows]
     joined = join_channels(mixed)
     assert isinstance(joined, BranchRows)
-    for one, other in zip(joined.rows(), [*few, *rows.rows()], strict=True):
-        assert_same(one, other)
+    for row, other in zip(joined.rows(), [*few, *rows.rows()], strict=True):
+        assert_same(row, other)
 
 
 @pytest.mark.parametrize(
@@ -253,9 +253,9 @@ def test_rows_taken_apart_and_joined_are_the_same(lengths: list[int], size: int,
     joined = join_channels(parts)
     assert isinstance(joined, FeatureRows)
     assert np.array_equal(joined.values, values)
-    assert [one.values.tolist() for one in rows.rows()] == values.tolist()
+    assert [row.values.tolist() for row in rows.rows()] == values.tolist()
     assert kind_of(rows) == FEATURES
-    assert all(kind_of(one) == FEATURES for one in rows.rows())
+    assert all(kind_of(row) == FEATURES for row in rows.rows())
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def test_a_programming_error_keeps_its_traceback(
 ) -> None:
     """In a file, or else on the terminal."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("" if can_write else "missing")))
-    for name in [one for one in sys.modules if one.startswith(USER_MODULE)]:
+    for name in [module for module in sys.modules if module.startswith(USER_MODULE)]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(completion, "run", raising(error))
     code, out, said = ran("completion", "bash")

@@ -71,7 +71,7 @@ def test_a_number_is_one_in_plain_digits_that_a_machine_can_hold(command: str) -
 
 def needed(parser: Parser, but: str) -> list[str]:
     """Words for all that must be typed, but for one option."""
-    must = [one for one in parser._actions if one.required]
+    must = [action for action in parser._actions if action.required]
     must += [group._group_actions[0] for group in parser._mutually_exclusive_groups if group.required]
     return [word for one in must if but not in one.option_strings for word in (*one.option_strings[-1:], "x")]
 

@@ -87,7 +87,7 @@ class Made:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
     path = tmp_path_factory.mktemp("report") / "report.html"
     with browser() as running:
-        chosen = [word for one in POLICIES for word in ("-p", one)]
+        chosen = [word for policy in POLICIES for word in ("-p", policy)]
         assert main(["report", "--limit", "5", "--texts", "3", *chosen, "--out", str(path)]) == 0
         yield Made(path, running)
 

@@ -227,9 +227,9 @@ def test_fewer_rows_cost_what_as_many_did() -> None:
     np.testing.assert_allclose(linear[:, 1], verify[:, 0])
     for stage in set(STAGES) - {"verify"}:
         np.testing.assert_array_equal(charged.seconds[stage], cost.seconds[stage])
-    for one, other in zip(charged.draws, cost.draws, strict=True):
+    for draw, other in zip(charged.draws, cost.draws, strict=True):
         expected = seconds_by_rows(other.seconds["verify"], 0, NUM_MASKS)
-        np.testing.assert_array_equal(one.seconds["verify"], expected)
+        np.testing.assert_array_equal(draw.seconds["verify"], expected)
 
 
 def test_a_drafters_draft_set_knows_no_masks() -> None:

@@ -24,7 +24,8 @@ RULES = [FIRST, SCAN, CONVEX, FIXED, PRICE]
 
 
 def test_smooth_prices_give_one_maximum_and_all_rules(trace: Path, cost: Path) -> None:
-    value = value_of(curves(trace, cost=cost, budget=8))
+    result = curves(trace, cost=cost, budget=8)
+    value = value_of(result)
     assert (value["budget"], value["policy"], value["in_sample"]) == (8, None, [])
     rows = {row["rule"]: row for row in value["rows"]}
     assert list(rows) == RULES
@@ -33,6 +34,9 @@ def test_smooth_prices_give_one_maximum_and_all_rules(trace: Path, cost: Path) -
     assert scan["regret_share"] == price["behind_price_share"] == 0
     assert all(row["regret_share"] >= 0 and row["behind_price_share"] > -1e-12 for row in rows.values())
     assert price["tokens_per_s"] == pytest.approx(price["price_tokens_per_s"])
+    named = [line.split("  ")[0] for line in result.text().splitlines()]
+    assert {FIRST, f"{FIXED}, {rows[FIXED]['best_fixed_budget']}"} < set(named)
+    assert f"{PRICE}, {price['price_tokens_per_s']:.1f} tokens/s" in named
     (whole,) = value["fixed_budget_curves"]
     assert len(whole["tokens_per_s"]) == 9
     assert max(whole["tokens_per_s"]) == whole["tokens_per_s"][rows[FIXED]["best_fixed_budget"]]
@@ -47,7 +51,7 @@ def test_smooth_prices_give_one_maximum_and_all_rules(trace: Path, cost: Path) -
 def test_rows_and_table_of_two_machines(trace: Path, cost: Path, tmp_path: Path) -> None:
     full, stairs, out = filled(), tmp_path / "stairs.json", tmp_path / "curves.parquet"
     samples = {
-        cell: tuple(one * (3 if cell[0] == "verify" and cell[1] > 1 else 1) for one in values)
+        cell: tuple(value * (3 if cell[0] == "verify" and cell[1] > 1 else 1) for value in values)
         for cell, values in full.samples.items()
     }
     write_cost_file(stairs, replace(full, samples=samples))

@@ -52,7 +52,7 @@ def test_it_counts_the_texts_of_a_trace(tmp_path: Path) -> None:
     out, trace = tmp_path / "counts.parquet", open_trace(packaged_trace())
     fit_ngram(trace=trace, out=out)
     file = read_ngram_file(out)
-    assert (file.source, file.num_tokens) == (trace.text_id, sum(len(one.text) for one in trace.sequences()))
+    assert (file.source, file.num_tokens) == (trace.text_id, sum(len(sequence.text) for sequence in trace.sequences()))
     counts = counts_from_rows(file.firsts, file.seconds, file.thirds, file.counts, file.vocab_size)
     text = trace.sequences()[0].text.tolist()
     assert probability(counts, text[0], text[1], text[2]) > 0.1

@@ -27,7 +27,7 @@ def shares() -> dict[str, float]:
     """Counted round by round."""
     (named,) = parse_policies([ROUTER])
     trace = open_trace(packaged_trace())
-    prompts = [(one.prompt.dataset, one.prompt.prompt_id) for one in trace.sequences()]
+    prompts = [(sequence.prompt.dataset, sequence.prompt.prompt_id) for sequence in trace.sequences()]
     first = list(dict.fromkeys(prompts))[:3]
     wanted = [place for place, prompt in enumerate(prompts) if prompt in first]
     (draft,) = trace.manifest.draft_sets

@@ -83,13 +83,13 @@ def test_the_packaged_trace_has_all_edge_models_and_figures_are_made_of_its_rows
         gap_figure(value["policies"]),
         waste_figure(value["policies"]),
     ]
-    curves, *others, bars = (one.to_dict()["data"] for one in figures)
+    curves, *others, bars = (figure.to_dict()["data"] for figure in figures)
     assert all(len(one) > 1 for one in others)
     # Each name stands in the legend once, though there are two fields.
     assert [one["name"] for one in others[0] if one["showlegend"]] == ["came true", *edges[:2]]
-    assert {one.get("name") for one in curves} == {None, "spine", "off-spine", "any prefix"}
-    assert [one["name"] for one in bars] == ["accepted", "wrong, parent true", "parent wrong"]
-    assert [sum(part) for part in zip(*(one["x"] for one in bars), strict=True)] == pytest.approx([100] * 10)
+    assert {curve.get("name") for curve in curves} == {None, "spine", "off-spine", "any prefix"}
+    assert [bar["name"] for bar in bars] == ["accepted", "wrong, parent true", "parent wrong"]
+    assert [sum(part) for part in zip(*(bar["x"] for bar in bars), strict=True)] == pytest.approx([100] * 10)
 
 
 @pytest.mark.parametrize(

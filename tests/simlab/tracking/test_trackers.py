@@ -62,7 +62,7 @@ def mlflow_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
                     name: [(one.step, one.value) for one in client.get_metric_history(run.info.run_id, name)]
                     for name in run.data.metrics
                 },
-                "files": {one.path for one in client.list_artifacts(run.info.run_id)},
+                "files": {artifact.path for artifact in client.list_artifacts(run.info.run_id)},
                 "state": run.info.status,
             }
             for run in runs

@@ -79,7 +79,7 @@ def test_version_3() -> None:
     ratios = [0.002 / 0.0051, 0.0029 / 0.0074, 0.00198 / 0.0052]
     plain = cost.curve(PLAIN, 32)[0]
     assert cost.channels["flash"].seconds[0].tolist() == pytest.approx([plain * sorted(ratios)[1] * n for n in (1, 2)])
-    assert [len(one.channels["flash"].units) for one in cost.draws] == [2] * NUM_DRAWS
+    assert [len(draw.channels["flash"].units) for draw in cost.draws] == [2] * NUM_DRAWS
 
 
 HEAD = ModelInfo("synthetic-head", "", "synthetic-head")

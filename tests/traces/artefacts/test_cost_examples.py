@@ -12,12 +12,12 @@ from simlab.traces.artefacts.cost import EXAMPLES, example_cost_files, packaged_
 from simlab.traces.artefacts.cost_import import COST_EXAMPLES, CostExample, made_example, read_timings, write_examples
 from simlab.traces.artefacts.kinds import find_file
 
-NAMES = [one.name for one in COST_EXAMPLES]
+NAMES = [example.name for example in COST_EXAMPLES]
 
 
 def test_the_shipped_files_are_those_that_the_timings_make(tmp_path: Path) -> None:
     write_examples(tmp_path)
-    assert sorted(NAMES) == [one.stem for one in example_cost_files()]
+    assert sorted(NAMES) == [file.stem for file in example_cost_files()]
     for name in NAMES:
         assert (tmp_path / f"{name}.json").read_bytes() == (EXAMPLES / f"{name}.json").read_bytes()
 
@@ -36,7 +36,7 @@ def test_an_example_names_its_source_and_what_is_missing(one: CostExample) -> No
 
 
 def test_files_of_a_machine_of_ours_are_no_examples() -> None:
-    assert not any(read_cost_file(one).is_of_others for one in packaged_cost_files())
+    assert not any(read_cost_file(file).is_of_others for file in packaged_cost_files())
 
 
 def test_an_unknown_name_lists_them() -> None:
@@ -67,7 +67,7 @@ def test_only_the_example_whose_plain_decoding_was_timed_has_a_baseline() -> Non
         "a800-eager": True,
         "rtx5080-domino": False,
     }
-    assert not any(read_cost_file(one).lacks_plain for one in packaged_cost_files())
+    assert not any(read_cost_file(file).lacks_plain for file in packaged_cost_files())
 
 
 def test_the_prices_of_the_rtx_5080_are_means_over_the_rounds_that_were_released() -> None:
@@ -90,7 +90,7 @@ def test_the_prices_of_the_rtx_5080_are_means_over_the_rounds_that_were_released
         name: sum(row["num_output"] for row in some) / sum(row["decode_time"] for row in some)
         for name, some in (("tree", tree), ("plain", plain))
     }
-    (one,) = [one for one in COST_EXAMPLES if one.name == "rtx5080-domino"]
+    (one,) = [example for example in COST_EXAMPLES if example.name == "rtx5080-domino"]
     assert one.constants == pytest.approx(
         {
             "draft": mean["draft"],

@@ -198,5 +198,5 @@ def test_the_published_figures_are_those_that_were_read(size: str) -> None:
     }
     assert found == pytest.approx(wanted, abs=1e-9)
     assert "commit a88f3f3" in read_timings(path.stem).remarks[0]
-    named = {one.stem for one in published_timings() if one.stem.startswith("caddtree")}
+    named = {timing.stem for timing in published_timings() if timing.stem.startswith("caddtree")}
     assert named == {f"caddtree-a800-qwen3-{one}" for one in A800_MS}

@@ -106,8 +106,8 @@ def test_vllm_pads_to_the_next_size_and_never_falls(found: tuple[tuple[int, floa
     if len(sizes) > 1:
         slope = (seconds[-1] - seconds[-2]) / (sizes[-1] - sizes[-2])
         wanted[tokens > sizes[-1]] = (seconds[-1] + slope * (tokens - sizes[-1]))[tokens > sizes[-1]]
-    assert np.allclose([table.pass_s(1, int(one)) for one in tokens], wanted)
-    assert np.allclose([table.draft_s(int(one)) for one in tokens], wanted)
+    assert np.allclose([table.pass_s(1, int(token)) for token in tokens], wanted)
+    assert np.allclose([table.draft_s(int(token)) for token in tokens], wanted)
 
 
 @given(points, rising, st.integers(0, 60))

@@ -178,7 +178,7 @@ def test_what_simlab_writes_is_valid(kind: str, tmp_path: Path) -> None:
 def test_packaged_and_golden_files_are_valid() -> None:
     manifests = [packaged_trace(), GOLDEN / "trace_v1", GOLDEN / "trace_channels_v1"]
     costs = [*packaged_cost_files(), *sorted(GOLDEN.glob("cost_v*.json"))]
-    for kind, paths in (("manifest", [one / "manifest.json" for one in manifests]), ("cost", costs)):
+    for kind, paths in (("manifest", [manifest / "manifest.json" for manifest in manifests]), ("cost", costs)):
         for path in paths:
             values = json.loads(path.read_text(encoding="utf-8"))
             assert list(validator(kind).iter_errors(values)) == [], path
@@ -190,7 +190,7 @@ def test_packaged_and_golden_files_are_valid() -> None:
 def test_schema_and_reader_refuse_the_same_damage(kind: str, tmp_path: Path) -> None:
     check, refused = validator(kind), 0
     older = [cost_values_of(1), cost_values_of(2)] if kind == "cost" else []
-    for at, wrong, values in (one for whole in (VALUES[kind](), *older) for one in damages(with_digest(whole))):
+    for at, wrong, values in (damage for whole in (VALUES[kind](), *older) for damage in damages(with_digest(whole))):
         by_schema, by_reader = check.is_valid(values), reader_accepts(kind, values, tmp_path)
         refused += not by_schema
         if by_schema and is_beyond_a_schema(kind, at):

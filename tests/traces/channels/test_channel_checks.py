@@ -45,7 +45,7 @@ def transitions_of(text: RecordedSequence, tied: bool) -> TransitionColumns:
 def joined_base() -> DraftRows:
     parts = [text.rows for text in TEXTS if text.rows is not None]
     ids, log_probs, counts, ranks = (
-        np.concatenate([getattr(one, name) for one in parts]) for name in ("ids", "log_probs", "counts", "true_ranks")
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("ids", "log_probs", "counts", "true_ranks")
     )
     return DraftRows(ids, log_probs, counts, ranks)
 
@@ -73,7 +73,7 @@ def changed(array: np.ndarray, place: int, value: object) -> np.ndarray:
 
 
 def refused_transitions(arrays: list[dict[str, np.ndarray]], manifest: Manifest, with_base: bool) -> bool:
-    whole = {name: np.concatenate([one[name] for one in arrays]) for name in ("previous", "ids", "log_probs")}
+    whole = {name: np.concatenate([array[name] for array in arrays]) for name in ("previous", "ids", "log_probs")}
     shape = transition_shape(OF_ROWS, manifest)
     try:
         check_transition_rows(**whole, base=BASE if with_base else None, texts=RECORDS, shape=shape, where="here")
@@ -84,9 +84,9 @@ def refused_transitions(arrays: list[dict[str, np.ndarray]], manifest: Manifest,
 
 def broken_transitions(arrays: list[dict[str, np.ndarray]], manifest: Manifest, tied: bool) -> list[str]:
     found: list[str] = []
-    for text, one, whole in zip(TEXTS, arrays, COLUMNS[tied], strict=True):
+    for text, array, whole in zip(TEXTS, arrays, COLUMNS[tied], strict=True):
         try:
-            rows = TransitionRows(whole.rows.num_rows, one["previous"], one["ids"], one["log_probs"])
+            rows = TransitionRows(whole.rows.num_rows, array["previous"], array["ids"], array["log_probs"])
         except ValueError as error:
             found.append(str(error))
             continue
@@ -127,13 +127,15 @@ def test_a_read_of_transitions_refuses_what_the_whole_check_refuses(
     tied: bool, small: bool, faults: list[tuple[int, tuple[str, int, object]]]
 ) -> None:
     names = ("previous", "ids", "log_probs")
-    arrays = [{name: getattr(one.rows, name) for name in names} for one in COLUMNS[tied]]
+    arrays = [{name: getattr(column.rows, name) for name in names} for column in COLUMNS[tied]]
     for number, (name, place, value) in faults:
         if arrays[number][name].size:
             arrays[number][name] = changed(arrays[number][name], place, value)
     base = MANIFEST.draft_sets[DRAFT]
     manifest = replace(MANIFEST, draft_sets={DRAFT: replace(base, vocab_size=VOCAB - 3 if small else VOCAB)})
-    problems = [one for one in broken_transitions(arrays, manifest, tied) if not LEFT_OUT.search(one)]
+    problems = [
+        transition for transition in broken_transitions(arrays, manifest, tied) if not LEFT_OUT.search(transition)
+    ]
     assert refused_transitions(arrays, manifest, with_base=True) == bool(problems)
     if not refused_transitions(arrays, manifest, with_base=True) and not small:
         assert not refused_transitions(arrays, manifest, with_base=False)
@@ -156,18 +158,18 @@ def test_a_read_of_pools_refuses_what_the_whole_check_refuses(
     tied: bool, info: ChannelInfo, faults: list[tuple[int, tuple[str, int, object]]]
 ) -> None:
     names = PoolRows.__slots__
-    arrays = [{name: getattr(one, name) for name in names} for one in POOLS[tied]]
+    arrays = [{name: getattr(pool, name) for name in names} for pool in POOLS[tied]]
     for number, (name, place, value) in faults:
         if arrays[number][name].size:
             arrays[number][name] = changed(arrays[number][name], place, value)
     found: list[str] = []
-    for text, one in zip(TEXTS, arrays, strict=True):
+    for text, array in zip(TEXTS, arrays, strict=True):
         try:
-            columns = PoolColumns.unlabelled(PoolRows(**one))
+            columns = PoolColumns.unlabelled(PoolRows(**array))
             found += checks._problems(text, columns, info, MANIFEST)
         except ValueError as error:
             found.append(str(error))
-    flat = tuple(np.concatenate([one[name] for one in arrays]) for name in names)
+    flat = tuple(np.concatenate([array[name] for array in arrays]) for name in names)
     is_refused = False
     try:
         check_pool_rows(flat, RECORDS, info, VOCAB, "here")  # type: ignore[arg-type]
@@ -190,13 +192,13 @@ def test_a_read_of_branches_refuses_what_the_whole_check_refuses(
         if arrays[number][name].size:
             arrays[number][name] = changed(arrays[number][name], place, value)
     found: list[str] = []
-    for text, one, whole in zip(TEXTS, arrays, BRANCHED[tied], strict=True):
+    for text, array, whole in zip(TEXTS, arrays, BRANCHED[tied], strict=True):
         try:
-            columns = BranchColumns(replace(whole.rows, **one), whole.outside_log_mass)
+            columns = BranchColumns(replace(whole.rows, **array), whole.outside_log_mass)
             found += checks._problems(text, columns, OF_BRANCHES, MANIFEST)
         except ValueError as error:
             found.append(str(error))
-    ids, log_probs = (np.concatenate([one[name] for one in arrays]) for name in names)
+    ids, log_probs = (np.concatenate([array[name] for array in arrays]) for name in names)
     is_refused = False
     try:
         check_branch_rows(ids, log_probs, DEPTH * (DEPTH + 1) // 2, RECORDS, VOCAB, "here")
@@ -218,9 +220,11 @@ def test_what_only_the_whole_check_refuses_of_branches() -> None:
 
 
 def test_the_sentence_says_where() -> None:
-    arrays = [{name: getattr(one.rows, name) for name in ("previous", "ids", "log_probs")} for one in COLUMNS[False]]
+    arrays = [
+        {name: getattr(column.rows, name) for name in ("previous", "ids", "log_probs")} for column in COLUMNS[False]
+    ]
     arrays[2]["ids"] = changed(arrays[2]["ids"], 3 * 9 * 6 + 1, VOCAB)
-    whole = {name: np.concatenate([one[name] for one in arrays]) for name in arrays[0]}
+    whole = {name: np.concatenate([array[name] for array in arrays]) for name in arrays[0]}
     with pytest.raises(TraceError, match="here: sequence 2, position 3: an id lies outside the vocabulary"):
         check_transition_rows(
             **whole, base=BASE, texts=RECORDS, shape=transition_shape(OF_ROWS, MANIFEST), where="here"

@@ -1,6 +1,8 @@
 """Files are there whole or not at all, whoever else writes beside them."""
 
+import ast
 import os
+import re
 import resource
 import secrets
 import signal
@@ -13,9 +15,12 @@ from typing import IO
 
 import polars as pl
 import pytest
+from places import REPOSITORY
+from source_files import source_files
 
 from simlab.errors import TraceError
-from simlab.traces.format.files import remove_leftovers, write_beside, write_frame
+from simlab.traces.format.files import column_names, read_frame, remove_leftovers, write_beside, write_frame
+from simlab.traces.texts import read_text_table
 
 RANDOM = "0123456789ab"
 
@@ -202,3 +207,26 @@ def test_many_writers_of_one_file_never_mix(tmp_path: Path) -> None:
         time.sleep(0.005)
     assert [one.wait() for one in started] == [0, 0, 0]
     assert names(tmp_path) == ["whole"]
+
+
+def test_a_path_is_taken_as_it_is_and_not_as_a_pattern(tmp_path: Path) -> None:
+    folder = tmp_path / "run[1]"
+    folder.mkdir()
+    for name, rows in (("t[1].parquet", 3), ("t1.parquet", 5)):
+        lists = pl.Series([[1, 2]] * rows, dtype=pl.List(pl.Int32()))
+        write_frame(folder / name, pl.DataFrame({"prompt_ids": lists, "text_ids": lists, f"of_{rows}": [0] * rows}))
+    assert column_names(folder / "t[1].parquet")[-1] == "of_3"
+    assert len(list(read_text_table(folder / "t[1].parquet"))) == 3
+    assert read_frame(folder, "t[1].parquet", {"of_3": pl.Int64()}).height == 3
+
+
+def test_every_reader_of_tables_takes_a_path_as_it_is() -> None:
+    """To polars a path is a pattern unless `glob=False` stands beside it; some readers cannot be told."""
+    calls = [
+        (path, ast.unparse(node))
+        for path in source_files()
+        for node in ast.walk(ast.parse((REPOSITORY / path).read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and re.match(r"pl\.(read|scan)_(?!ndjson|json)\w+$", ast.unparse(node.func))
+    ]
+    assert len(calls) > 5
+    assert not [call for call in calls if "glob=False" not in call[1] and "pl.read_parquet_metadata" not in call[1]]

@@ -135,8 +135,8 @@ def test_a_read_refuses_what_the_whole_check_refuses(
 
 
 def test_what_is_whole_is_read() -> None:
-    assert [is_broken(RECORDS, one) for one in manifests()][:2] == [False, False]
-    assert [is_refused(RECORDS, one) for one in manifests()][:2] == [False, False]
+    assert [is_broken(RECORDS, manifest) for manifest in manifests()][:2] == [False, False]
+    assert [is_refused(RECORDS, manifest) for manifest in manifests()][:2] == [False, False]
 
 
 @pytest.mark.parametrize("kept", [1, 2, 3, 64, 300])

@@ -12,7 +12,8 @@ from simlab.cli.main import main
 from simlab.errors import TraceError
 from simlab.real_runner.targets import builtin, token_text
 from simlab.studies.inputs.trace import decoder_of, sample_trace
-from simlab.traces.format.token_texts import TOKEN_TEXTS, text_of_tokens
+from simlab.traces.format.files import TOKEN_TEXTS
+from simlab.traces.format.token_texts import text_of_tokens
 from simlab.traces.reader import open_trace, packaged_trace
 from simlab.traces.synthetic import write_synthetic_trace
 from simlab.traces.texts import add_token_texts, tokens_of

@@ -3,8 +3,10 @@
 import json
 import random
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -207,3 +209,36 @@ def test_the_packaged_trace_is_whole() -> None:
     report = check_trace(packaged_trace())
     assert report.num_prompts >= 32
     assert report.num_bytes <= 28 * 2**20
+
+
+STRANGE_NAMES = (
+    "../victim.txt",
+    "/etc/hostname",
+    "deeper/tokens-0000.parquet",
+    "tokens-0000.parquet/../../victim.txt",
+    "draft-../../victim-0000.parquet",
+    "draft-other-0000.parquet",
+    "channel-other-0000.parquet",
+    "tokens-0009.parquet",
+    "tokens-00000.parquet",
+    "tokens-synthetic-0000.parquet",
+    "draft-0000.parquet",
+    "manifest.json",
+    "",
+)
+
+
+@pytest.mark.parametrize("name", STRANGE_NAMES)
+def test_a_manifest_names_only_files_that_its_sets_and_shards_call_for(folder: Path, name: str) -> None:
+    def listed(manifest: dict[str, Any]) -> None:
+        manifest["contents"]["files"][name] = manifest["contents"]["files"]["tokens-0000.parquet"]
+
+    resign(folder, listed)
+    assert "is no file of its draft sets, channels and shards" in sentence(folder)
+
+
+def resign(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change a manifest, and sign it again."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    change(manifest)
+    (folder / "manifest.json").write_text(json.dumps(signed(manifest)))

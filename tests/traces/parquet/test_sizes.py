@@ -71,13 +71,13 @@ def test_what_polars_writes_is_sized(
     sizes = parquet_sizes(place)
     assert sizes.num_rows == len(frame)
     if len(frame):
-        assert {one.name: one.num_values for one in sizes.columns} == {
+        assert {column.name: column.num_values for column in sizes.columns} == {
             name: num_leaves(frame[name]) for name in frame.columns
         }
-        for one in sizes.columns:
-            dtype = frame.schema[one.name]
+        for column in sizes.columns:
+            dtype = frame.schema[column.name]
             width = 4 if dtype in (pl.Int32, pl.Float32, pl.UInt16) else 1
-            assert one.num_bytes >= width * (len(frame) - frame[one.name].null_count())
+            assert column.num_bytes >= width * (len(frame) - frame[column.name].null_count())
 
 
 @settings(max_examples=examples(300))
@@ -169,7 +169,7 @@ def test_the_packaged_files_are_sized() -> None:
         frame = pl.read_parquet(path)
         sizes = parquet_sizes(path)
         assert sizes.num_rows == len(frame)
-        total = sum(one.num_bytes for one in sizes.columns)
+        total = sum(column.num_bytes for column in sizes.columns)
         assert 0.9 * frame.estimated_size() <= total <= 3 * frame.estimated_size()
 
 

@@ -1,7 +1,9 @@
 """A trace that is published: on a hub, in a bucket, in a folder; what is sent, and what is not."""
 
+import hashlib
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +12,9 @@ import polars as pl
 import pytest
 from commands import output_of, refusal_of
 from depth import some
+from file_server import serving_files
 from hub_server import TOKEN, Hub, Said, run_commands, serving
+from signed_files import signed
 
 from simlab.cli.main import main
 from simlab.errors import SimlabError, TraceError, UsageError
@@ -200,7 +204,7 @@ def test_the_card_says_what_the_trace_is(folder: Path) -> None:
     lines = [line for line in card.partition("## Texts")[2].splitlines() if line.startswith("|")]
     rows = [line.strip("| ").split(" | ") for line in lines[2:]]
     assert sum(int(row[2]) for row in rows) == len(trace.texts)
-    assert sum(int(row[3].replace(",", "")) for row in rows) == sum(len(one.text) for one in trace.texts)
+    assert sum(int(row[3].replace(",", "")) for row in rows) == sum(len(text.text) for text in trace.texts)
     assert front_matter(trace_card(trace, HERE))["license"] == "unknown"
 
 
@@ -215,3 +219,23 @@ def test_names_of_others_are_nothing_but_text(folder: Path) -> None:
     assert "<script>" not in body
     rows = [line for line in body.splitlines() if line.startswith("| target")]
     assert len(rows) == 1
+
+
+def test_nothing_outside_the_destination_is_written_for_a_forged_name(tmp_path: Path, folder: Path) -> None:
+    """Neither where the trace is a folder nor where it is served."""
+    forged = Path(shutil.copytree(folder, tmp_path / "forged"))
+    victim, content = tmp_path / "victim.txt", b"of the forger"
+    (tmp_path / "a").mkdir()
+    victim.write_bytes(content)
+    manifest = json.loads((forged / "manifest.json").read_text())
+    entry = {"num_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    manifest["contents"]["files"]["../victim.txt"] = entry
+    (forged / "manifest.json").write_text(json.dumps(signed(manifest)))
+    before = set(tmp_path.rglob("*"))
+    said = refusal_of("export", "--push", str(tmp_path / "a" / "b"), "--trace", str(forged))
+    assert "is no file of its draft sets, channels and shards" in said
+    with serving_files(forged) as server:
+        said = refusal_of("export", "--push", str(tmp_path / "a" / "b"), "--trace", server.address)
+    assert "is no file of its draft sets, channels and shards" in said
+    assert set(tmp_path.rglob("*")) == before
+    assert victim.read_bytes() == content

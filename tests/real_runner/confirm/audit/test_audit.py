@@ -187,8 +187,8 @@ def test_a_fault_just_beyond_the_bound_fails_and_one_just_within_is_a_tie(calm: 
         faults += [(float(logits.max() - logits[token]), place, token) for token in tokens]
     # The passes are of other lengths, so the last bits differ.
     within, beyond = (
-        max(one for one in faults if one[0] < bound - 1e-4),
-        min(one for one in faults if one[0] > bound + 1e-4),
+        max(fault for fault in faults if fault[0] < bound - 1e-4),
+        min(fault for fault in faults if fault[0] > bound + 1e-4),
     )
     assert bound - within[0] < 0.05 > beyond[0] - bound
     for (loss, place, token), kind in ((within, "ties"), (beyond, "FAILED")):

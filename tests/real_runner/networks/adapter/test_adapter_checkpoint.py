@@ -100,7 +100,7 @@ def test_tensors_that_are_missing_foreign_or_of_another_shape_are_refused(place:
     tensors = load_file(path)
     name = "base_model.model.model.layers.1.mlp.up_proj.lora_A.weight"
     cases = {
-        "lacks": {key: one for key, one in tensors.items() if key != name},
+        "lacks": {key: tensor for key, tensor in tensors.items() if key != name},
         "holds, beside its own tensors": tensors | {"other.weight": torch.zeros(1)},
         "do not fit": tensors | {"mask_embeddings": torch.zeros(2, tiny_models.HIDDEN_SIZE)},
         "are not of an adapter of": tensors | {name: torch.zeros(4, 5)},

@@ -76,8 +76,10 @@ def test_gradients_reach_all_of_the_adapter_and_nothing_else() -> None:
     with torch.no_grad():
         texts = read_texts(target, TEXTS)
     mask_states(target, adapter, texts, torch.tensor([[4, 6], [7, 9]])).square().sum().backward()
-    assert all(one.grad is not None and bool(one.grad.abs().sum() > 0) for one in adapter.parameters())
-    assert all(one.grad is None for one in target.model.parameters())
+    assert all(
+        parameter.grad is not None and bool(parameter.grad.abs().sum() > 0) for parameter in adapter.parameters()
+    )
+    assert all(parameter.grad is None for parameter in target.model.parameters())
 
 
 def test_masks_in_a_tree_are_chains_behind_its_first_nodes() -> None:

@@ -40,7 +40,7 @@ def features_of(head: Eagle3Head, target: Target) -> torch.Tensor:
 def plain_chain(head: Eagle3Head, target: Target, root: int) -> list[dict[int, float]]:
     """The law of each depth by the target's ids, on the grid: the whole text and path read anew for every token."""
     features, path, laws = features_of(head, target), list[int](), list[dict[int, float]]()
-    hidden = [head.fused(one) for one in features[:root]]
+    hidden = [head.fused(feature) for feature in features[:root]]
     for place in range(BLOCK - 1):
         upto = root + place
         tokens = [*TEXT[1 : root + 1].tolist(), *path][:upto]

@@ -79,7 +79,7 @@ def released(folder: Path, changed: dict[str, Any] | None = None, prefix: str = 
     mask = torch.zeros(VOCAB, dtype=torch.bool)
     mask[ids] = True
     tensors |= {"d2t": ids - torch.arange(OWN), "t2d": mask}
-    renamed = {name.replace("midlayer.", prefix): one for name, one in tensors.items()}
+    renamed = {name.replace("midlayer.", prefix): tensor for name, tensor in tensors.items()}
     return written(folder, renamed, RELEASED | (changed or {}))
 
 
@@ -157,7 +157,7 @@ def test_tensors_that_do_not_fit_are_refused(
     tmp_path: Path, dropped: tuple[str, ...], added: dict[str, torch.Tensor], said: str
 ) -> None:
     tensors = load_file(released(tmp_path / "head") / "model.safetensors")
-    kept = {name: one for name, one in tensors.items() if name not in dropped} | added
+    kept = {name: tensor for name, tensor in tensors.items() if name not in dropped} | added
     with pytest.raises(ModelError, match=said) as refused:
         load_eagle3(written(tmp_path / "bad", kept, RELEASED), torch.float32)
     assert "\n" not in str(refused.value)

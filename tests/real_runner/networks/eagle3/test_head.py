@@ -103,7 +103,7 @@ def test_parts_of_a_text_are_the_whole(cuts: tuple[int, ...]) -> None:
     past: KeyValues | None = None
     parts = []
     for first, last in zip((0, *cuts), (*cuts, 9), strict=True):
-        part, past = head(*(one[:, first:last] for one in arguments), past, None)
+        part, past = head(*(argument[:, first:last] for argument in arguments), past, None)
         parts.append(part)
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=0, atol=1e-6)
     assert past is not None

@@ -62,7 +62,7 @@ class PathByPath:
     def law(self, path: Path) -> dict[int, float]:
         """Log-probabilities of what follows, on the grid, by the target's ids."""
         head, target = self._made.head, self._made.target
-        hidden = [head.fused(one) for one in self._features[: self._root]]
+        hidden = [head.fused(feature) for feature in self._features[: self._root]]
         tokens = [*TEXT[1 : self._root + 1].tolist(), *path]
         for place in range(len(path) + 1):
             upto = self._root + place

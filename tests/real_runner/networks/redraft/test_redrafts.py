@@ -29,8 +29,8 @@ def models_of() -> Models:
 def rows_of(models: Models) -> DraftRows:
     """What the first drafter says at every root."""
     _, marginals, _ = drafted(models)
-    flat = [np.concatenate([getattr(one, name) for one in marginals]) for name in ("ids", "log_probs")]
-    counts = np.stack([np.diff(one.offsets) for one in marginals]).astype(np.int32)
+    flat = [np.concatenate([getattr(marginal, name) for marginal in marginals]) for name in ("ids", "log_probs")]
+    counts = np.stack([np.diff(marginal.offsets) for marginal in marginals]).astype(np.int32)
     return DraftRows(flat[0], flat[1], counts, np.full_like(counts, -1))
 
 

@@ -50,7 +50,7 @@ def test_along_a_text_it_says_what_it_says_at_each_root(family: str) -> None:
 def test_what_is_read_by_hand() -> None:
     logits, states = torch.tensor([[0.0, 1.0, -1.0]]), torch.tensor([[3.0, 4.0]])
     laws = torch.softmax(logits[0], -1).tolist()
-    entropy = -sum(one * np.log(one) for one in laws)
+    entropy = -sum(law * np.log(law) for law in laws)
     found = router_inputs(states, logits, torch.tensor([8]))[0].tolist()
     assert found == pytest.approx([3.0, 4.0, entropy, 1.0, np.log(8)])
 
@@ -83,7 +83,9 @@ def test_a_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None:
     save_router(network, tmp_path)
     read = load_router(tmp_path)
     assert read.config == network.config
-    assert all(torch.equal(one, other) for one, other in zip(read.parameters(), network.parameters(), strict=True))
+    assert all(
+        torch.equal(parameter, other) for parameter, other in zip(read.parameters(), network.parameters(), strict=True)
+    )
     fields = read_fields(config_file(tmp_path))
     reach = reach_of(fields, {}, is_base=False)
     assert isinstance(reach, RouterConfig)

@@ -178,7 +178,7 @@ def test_a_scorer_is_plain_arithmetic() -> None:
             while above:
                 path, above = path + logs[above - 1], parents[above - 1]
             siblings = [one for one, its in enumerate(parents) if its == parent]
-            rest = max(1 - sum(math.exp(logs[one]) for one in siblings), 0.0)
+            rest = max(1 - sum(math.exp(logs[sibling]) for sibling in siblings), 0.0)
 
             def said(log_prob: float, weight: float, *rows: torch.Tensor, at: int = depth) -> float:
                 place = [log_prob, *inputs.spread[0, at - 1].tolist(), at / scorer.sizes.depth, weight, weight / at]
@@ -187,10 +187,11 @@ def test_a_scorer_is_plain_arithmetic() -> None:
                 return float(network(torch.cat(parts)))
 
             corrections = {
-                one: said(logs[one], path - logs[node] + logs[one], tokens[1 + one], tokens[parent]) for one in siblings
+                sibling: said(logs[sibling], path - logs[node] + logs[sibling], tokens[1 + sibling], tokens[parent])
+                for sibling in siblings
             }
             other = said(math.log(max(rest, 1e-9)), path - logs[node], tokens[parent])
-            total = sum(math.exp(logs[one] + corrections[one]) for one in siblings) + rest * math.exp(other)
+            total = sum(math.exp(logs[sibling] + corrections[sibling]) for sibling in siblings) + rest * math.exp(other)
             assert float(children[0, node]) == pytest.approx(logs[node] + corrections[node] - math.log(total), abs=2e-4)
 
 

@@ -113,8 +113,8 @@ def test_fewer_tokens_are_the_first_of_more(previous: int, top_k: int, candidate
     head = random_head(models)
     whole = rows_of(models, head, HeadReach(8, 9, candidates)).transitions
     some = rows_of(models, head, HeadReach(previous, top_k, candidates)).transitions
-    for one, other in zip(some.rows(), whole.rows(), strict=True):
-        assert_same(one, other.first(previous, top_k))
+    for row, other in zip(some.rows(), whole.rows(), strict=True):
+        assert_same(row, other.first(previous, top_k))
 
 
 def assert_same(one: Transitions, other: Transitions) -> None:

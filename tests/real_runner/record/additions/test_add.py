@@ -279,8 +279,8 @@ def test_another_drafter_redrafts_behind_every_beginning(made: Path, trace: Path
         assert (rows.lengths == np.arange(info.setting("branches"))).all()
         assert rows.ids.shape[1] == 3
     narrow = channel(made, trace, "narrow", "other", {"top_k": 1})
-    for wide, one in zip(branch_rows(narrow, "d2sd"), branch_rows(narrow, "narrow"), strict=True):
-        assert np.array_equal(wide.ids[:, :1], one.ids)
+    for wide, row in zip(branch_rows(narrow, "d2sd"), branch_rows(narrow, "narrow"), strict=True):
+        assert np.array_equal(wide.ids[:, :1], row.ids)
     policy = D2SD(10, branches=2, channel="d2sd")
     check_needs(policy, narrow.holds("dflash"))
     assert all(list(rounds(policy, one)) for one in narrow.recorded("dflash", channels=["d2sd"]) if len(one.text) > 1)
@@ -310,9 +310,9 @@ def test_the_branch_behind_the_whole_chain_is_added_alone_in_a_longer_block(made
     info = alone.manifest.channels["alone"]
     assert info.settings == {"depth": 2 * depth, "branches": 1, "top_k": 3, "block": block, "whole": 1}
     assert every.manifest.channels["every"].setting("branches") == depth + 1
-    for one, other in zip(branch_rows(alone, "alone"), branch_rows(every, "every"), strict=True):
-        assert (one.lengths == depth).all()
-        for own, beside in zip(one.rows(), other.rows(), strict=True):
+    for row, other in zip(branch_rows(alone, "alone"), branch_rows(every, "every"), strict=True):
+        assert (row.lengths == depth).all()
+        for own, beside in zip(row.rows(), other.rows(), strict=True):
             assert own.ids.tolist() == beside.only([depth]).ids.tolist()
     policy = JetSpecExtended(10, 2, gap=-1.0, channel="alone")
     check_needs(policy, alone.holds("dflash"))

@@ -119,7 +119,7 @@ def test_what_it_made_is_recorded_and_asked_for(made: Path, trained: Path) -> No
     rows = [
         one.channels["router"] for one in trace.recorded(trace.draft_name(), channels=["router"]) if len(one.text) > 1
     ]
-    values = np.concatenate([one.values for one in rows if isinstance(one, FeatureRows)])
+    values = np.concatenate([row.values for row in rows if isinstance(row, FeatureRows)])
     assert values == pytest.approx(network(inputs).numpy(), abs=1e-4)
     with pytest.raises(MissingChannelError, match="its routes are ar, where its network was trained for"):
         check_needs(network_router(("ar",)), trace.holds(trace.draft_name()))

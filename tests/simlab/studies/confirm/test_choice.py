@@ -40,7 +40,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 def optimum(made: Made) -> Optimum:
     """Chosen on other prompts, reported on those of the trace."""
     (best,) = parse_policies([BEST])
-    names = frozenset((one.prompt.dataset, one.prompt.prompt_id) for one in made.trace.sequences())
+    names = frozenset((sequence.prompt.dataset, sequence.prompt.prompt_id) for sequence in made.trace.sequences())
     here = PromptSource(made.trace.text_id, made.trace.draft_ids[made.trace.draft_name()], names)
     chosen = ChosenPolicy(BEST, best.policy_id)
     speedup = {"evaluation_speedup": 1.5, "evaluation_speedup_ci_low": 1.4, "evaluation_speedup_ci_high": 1.6}
@@ -95,7 +95,7 @@ def test_the_file_holds_what_a_report_needs(made: Made, done: tuple[Path, Confir
     ran = [row["policy"] for row in found.rows if row["measured_tokens_per_s"] is not None]
     assert ran == ["autoregressive", *RUN, ONE_MORE]
     assert found.first == BEST
-    assert [one["first"] for one in found.comparisons] == [BEST] * 3
+    assert [comparison["first"] for comparison in found.comparisons] == [BEST] * 3
     assert (found.text_id, found.cost_id) == (made.trace.text_id, None)
     assert found.why_unpriced.startswith("Nothing is predicted")
     assert {"device", "threads", "dtype", "versions", "target", "drafter", "half_width", "ended"} <= set(found.ran)
@@ -160,6 +160,39 @@ def test_a_choice_that_is_none_is_refused(made: Made, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+OWN = """
+from pathlib import Path
+from simlab.policies.named.chain import Chain
+
+Path(__file__).with_suffix(".ran").touch()
+
+class Mine(Chain):
+    pass
+"""
+
+
+@pytest.mark.parametrize("run", ["{}:Mine", 'router:routes="{}:Mine/ar"'])
+def test_a_choice_runs_no_code_that_is_not_named_on_this_command_line(
+    run: str, made: Made, optimum: Optimum, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(OWN)
+    typed = run.format(own)
+    write_optimum(tmp_path / "choice.json", replace(optimum, run=(*RUN, typed)))
+    said = refused(confirm, made.trace, choice=tmp_path / "choice.json", out=tmp_path / "out")
+    assert f"code runs only if you name it yourself: look at it, then add -p '{typed}'" in said
+    assert not own.with_suffix(".ran").exists()
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_policy_file_of_a_choice_that_is_named_too_runs(made: Made, optimum: Optimum, tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(OWN)
+    write_optimum(tmp_path / "choice.json", replace(optimum, run=(*RUN, f"{own}:Mine")))
+    done = confirm(made.trace, [f"{own}:Mine"], choice=tmp_path / "choice.json", out=tmp_path / "out", limit=1)
+    assert len([row for row in value_of(done)["rows"] if str(row["policy"]).endswith("own.py:Mine")]) == 1
+
+
 def test_time_that_is_up_leaves_a_whole_prompt(made: Made, tmp_path: Path) -> None:
     asked: dict[str, Any] = {"out": tmp_path, "time_limit": 0.0, "until_interval": 0.02}
     confirmation = confirm(made.trace, [ONE_MORE], **asked)
@@ -177,7 +210,7 @@ def test_compare_says_the_same(done: tuple[Path, Confirmation]) -> None:
     results, policies = done[0] / "results.parquet", [*RUN, ONE_MORE]
     table = simlab.compare(results, policies, kind="measured", measure="tokens_per_s")
     theirs = {row["second"]: row for row in value_of(table)["rows"] if row["measure"] == "tokens_per_s"}
-    assert {str(one["second"]): dict(one) for one in found.comparisons} == theirs
+    assert {str(comparison["second"]): dict(comparison) for comparison in found.comparisons} == theirs
     said = table.text().split("\n\n")[1].splitlines()[0]
     assert found.verdict.splitlines()[0][1:] == said[1:]
 

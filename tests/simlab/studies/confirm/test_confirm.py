@@ -294,7 +294,7 @@ def test_the_packaged_trace_and_its_models_are_the_default(tmp_path: Path, monke
     asked: list[object] = []
 
     def noted(options: ConfirmOptions, trace: Trace, policies: list[NamedPolicy], *others: object) -> None:
-        asked.append((options, trace.manifest.target.name, [one.label for one in policies], *others))
+        asked.append((options, trace.manifest.target.name, [policy.label for policy in policies], *others))
         raise KeyboardInterrupt
 
     monkeypatch.setattr("simlab.studies.confirm.confirm.run_confirmation", noted)

@@ -50,7 +50,7 @@ def test_the_fastest_setting_is_taken(tmp_path: Path) -> None:
     trace, cost = sample_trace(), _cost(tmp_path)
     name = trace.draft_name()
     entries, left_out = choose(trace, name, cost)
-    assert [(one.system, one.size) for one in entries] == [
+    assert [(entry.system, entry.size) for entry in entries] == [
         ("chain", FASTEST),
         *[(system, size) for system in ("ddtree", "twin") for size in ("8", "16", FASTEST)],
     ]
@@ -63,7 +63,7 @@ def test_the_fastest_setting_is_taken(tmp_path: Path) -> None:
             rows = replay(trace, [point.label], cost=cost, draft_set=name, progress=False).rows
             found = {one.policy_id: one.speed.tokens_per_s for one in summarise(rows)}
             speeds[point.label] = found[point.policy_id]
-        chosen = next(one for one in entries if one.system == system.name and one.size == FASTEST)
+        chosen = next(entry for entry in entries if entry.system == system.name and entry.size == FASTEST)
         assert speeds[chosen.policy] == max(speeds.values())
         assert chosen.chosen_from == len(speeds)
 

@@ -124,8 +124,8 @@ def test_a_text_or_a_round_that_is_another_is_a_failure(
 ) -> None:
     def spoilt(place: Path) -> Confirmation:
         found = read_confirmation(place)
-        ran = next(one for one in found.rows if one.get("lossless") is not None)
-        return replace(found, rows=tuple({**one, **fault} if one is ran else dict(one) for one in found.rows))
+        ran = next(row for row in found.rows if row.get("lossless") is not None)
+        return replace(found, rows=tuple({**row, **fault} if row is ran else dict(row) for row in found.rows))
 
     monkeypatch.setattr(made, "read_confirmation", spoilt)
     assert made_field(folder, confirm_minutes=0.0).has_failed

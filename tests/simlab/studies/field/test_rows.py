@@ -86,7 +86,7 @@ def test_reconstructions_are_marked(found: FieldRows) -> None:
 
 def test_the_file_holds_what_is_printed(found: FieldRows, tmp_path: Path) -> None:
     rows, bounds = field_rows(ENTRIES, found), bound_rows("dflash", found["dflash", "predicted", EQUAL])
-    assert {str(one["bound"]) for one in bounds} >= {"hindsight:budget=16"}
+    assert {str(bound["bound"]) for bound in bounds} >= {"hindsight:budget=16"}
     result = FieldResult(
         {"prompts": {"gsm8k": 3}}, rows, bounds, {"d2sd": "the channel d2sd was not recorded"}, {}, False
     )

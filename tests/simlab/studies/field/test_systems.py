@@ -30,6 +30,6 @@ def test_every_composition_can_be_made(drafter: str, artefacts: FullArtefacts) -
 
 
 def test_rows_are_one_of_their_own() -> None:
-    names = [one.name for one in SYSTEMS]
+    names = [system.name for system in SYSTEMS]
     assert len(set(names)) == len(names)
     assert BASELINE in names

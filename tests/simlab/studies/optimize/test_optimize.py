@@ -96,10 +96,10 @@ def test_one_trace_is_split_by_prompt(traces: tuple[Path, Path], costs: list[Pat
     assert value["chosen_on"]["text_id"] == value["reported_on"]["text_id"] == trace.text_id
     assert value["chosen_on"]["prompts"] + value["reported_on"]["prompts"] == 18
     assert "split by a hash" in value["split"]
-    prompts = {(one.prompt.dataset, one.prompt.prompt_id) for one in trace.sequences()}
+    prompts = {(sequence.prompt.dataset, sequence.prompt.prompt_id) for sequence in trace.sequences()}
     (row,) = [row for row in value["rows"] if row["policy"] == "ddtree:budget=6"]
     for side, half in (("dev", 0), ("evaluation", 1)):
-        wanted = {one for one in prompts if prompt_hash(one) % 2 == half}
+        wanted = {prompt for prompt in prompts if prompt_hash(prompt) % 2 == half}
         assert row[f"{side}_tokens_per_s"] == pytest.approx(tokens_per_s(trace, "ddtree:budget=6", FILE, wanted))
 
 
@@ -238,8 +238,8 @@ def test_policies_of_channels_are_searched_where_the_channel_is_there(tmp_path: 
     typed = [f"treeflash:budget=1..6,{HEAD}", f"tree:edges=transitions,{HEAD},order=best-first/expand-parent,budget=6"]
     space = optimize(trace, typed, **of_length).space
     labels = [point.typed for point in space.points]
-    assert sum(one.startswith("treeflash:") for one in labels) == 6
-    assert sum(one.startswith("tree:") and "expand-parent" in one for one in labels) == 1
+    assert sum(label.startswith("treeflash:") for label in labels) == 6
+    assert sum(label.startswith("tree:") and "expand-parent" in label for label in labels) == 1
     assert space.left_out == ()
     (sentence,) = [one for one in optimize(trace, **of_length).space.left_out if one.startswith("taps:")]
     assert "has none of that name" in sentence

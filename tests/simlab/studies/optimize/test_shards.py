@@ -80,7 +80,7 @@ def test_one_trace_in_halves_and_more_parts_than_prompts(tmp_path: Path) -> None
     optimize(*asked, threads=1, halving=False, out=tmp_path / "one.json")
     paths = [tmp_path / f"{number}.parquet" for number in range(48)]
     parts = [sum_part(*asked, threads=1, shard=Part(n, 48), sums=path) for n, path in enumerate(paths)]
-    numbers = [one.prompts for one in parts]
+    numbers = [part.prompts for part in parts]
     assert (sum(numbers), min(numbers)) == (41, 0)
     merge(paths[::-1], sums)
     optimize(*asked, threads=1, sums=sums, out=tmp_path / "together.json")

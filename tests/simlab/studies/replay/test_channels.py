@@ -171,7 +171,7 @@ def test_a_policy_of_ones_own_reads_a_channel(tmp_path: Path) -> None:
     mine = f"{tmp_path}/mine.py:Follow"
     policy = parse_policies([mine])[0].policy
     texts = open_trace(trace).recorded(DRAFT, channels=["transitions"])
-    expected = sum((replay_sequence(policy, one) for one in texts), Totals())
+    expected = sum((replay_sequence(policy, text) for text in texts), Totals())
     assert expected.accepted > 0
     for batch in (None, 2):
         rows = replay(trace, [mine], batch=batch).rows.filter(policy=mine)

@@ -72,7 +72,7 @@ def test_a_policy_that_reads_prices_reads_those_of_each_machine(
     )
     opened, paths = open_trace(trace), machines[0]
     asked = priced_policies([f"{mine}:Mine", f'{mine}:Mine:cost="{paths[0]}"'], paths, opened, "synthetic")
-    ids = [[one.policy_id for one in each.policies if one.name.endswith("Mine")] for each in asked]
+    ids = [[policy.policy_id for policy in each.policies if policy.name.endswith("Mine")] for each in asked]
     assert ids[0][0] != ids[1][0]
     assert ids[0][1] == ids[1][1]
     rows = replay_trace(opened, "synthetic", asked, None, ReplayRun(Threads(2)))
@@ -213,7 +213,7 @@ def test_the_seconds_of_a_replay_are_those_of_the_file() -> None:
     assert cost is not None
     assert cost.block_size == trace.manifest.draft_sets["dflash"].block_size
     texts = [trace.sequences()[index] for index in simlab.replay(limit=2).rows["sequence"].unique().sort()]
-    contexts = [len(one.prompt.token_ids) + place for one in texts for place in range(len(one.text) - 1)]
+    contexts = [len(text.prompt.token_ids) + place for text in texts for place in range(len(text.text) - 1)]
     seconds = sum(float(cost.curve("plain", context)[0]) for context in contexts)
     row = rows_of(replay(None, ["ar"], cost="h100-vllm-graphs", limit=2))["autoregressive"]
     assert row["tokens_per_s"] == pytest.approx(len(contexts) / seconds, rel=1e-6)

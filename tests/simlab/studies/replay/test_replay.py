@@ -55,11 +55,13 @@ def test_the_reference_rows_are_always_there(trace: Path, policies: tuple[str, .
 def test_rows_are_sums_of_rounds(trace: Path, cost: Path, limit: int | None) -> None:
     """Counted in plain Python, and priced one round after another; a limit keeps the turns of a prompt together."""
     opened, rows = open_trace(trace), rows_of(replay(trace, TREES, cost=cost, limit=limit))
-    names = list(dict.fromkeys((one.prompt.dataset, one.prompt.prompt_id) for one in opened.sequences()))[:limit]
+    names = list(
+        dict.fromkeys((sequence.prompt.dataset, sequence.prompt.prompt_id) for sequence in opened.sequences())
+    )[:limit]
     texts = [one for one in opened.recorded("synthetic") if (one.prompt.dataset, one.prompt.prompt_id) in names]
     for label in DRAWN:
         row, typed = rows[label], "ar" if label == "autoregressive" else label
-        found = [list(rounds(parse_policies([typed])[0].policy, one)) for one in texts]
+        found = [list(rounds(parse_policies([typed])[0].policy, text)) for text in texts]
         every = [one for of_text in found for one in of_text]
         assert (row["prompts"], row["sequences"], row["rounds"]) == (len(names), len(texts), len(every))
         for name in ("drafted", "accepted", "committed"):
@@ -154,7 +156,7 @@ def test_a_policy_that_knows_the_answers_is_marked(trace: Path, tmp_path: Path) 
 
 def cost_ids(table: ReplayTable) -> list[str | None]:
     """The latency profile of each machine; None: there is none."""
-    return [one.cost_id for one in table.prices]
+    return [price.cost_id for price in table.prices]
 
 
 def test_shipped_prices_are_taken_where_none_are_given(trace: Path, cost: Path, shipped: Path) -> None:
@@ -186,7 +188,7 @@ def test_shipped_prices_that_end_too_early_are_left_out(
 
 
 def test_the_longest_round_decides_whether_prices_reach(trace: Path, shipped: Path) -> None:
-    longest = max(len(one.prompt.token_ids) + len(one.text) - 2 for one in open_trace(trace).sequences())
+    longest = max(len(sequence.prompt.token_ids) + len(sequence.text) - 2 for sequence in open_trace(trace).sequences())
     just = filled(replace(EMPTY, contexts=(16, longest), node_counts=(0, 16)))
     write_cost_file(shipped / "a.json", just)
     assert cost_ids(replay(trace, TREES)) == [just.cost_id]

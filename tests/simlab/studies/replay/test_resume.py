@@ -93,7 +93,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
         if len(found.texts) >= found.most:
             raise KeyboardInterrupt
         sums = real(replay, texts)
-        found.texts += [one.index for one in texts.sequences]
+        found.texts += [sequence.index for sequence in texts.sequences]
         found.policies += sums.counts.shape[0] * len(texts.sequences)
         return sums
 

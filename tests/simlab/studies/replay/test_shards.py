@@ -54,8 +54,8 @@ def test_the_parts_together_are_the_whole(
 ) -> None:
     parts = parts_of(trace, tmp_path, count)
     rows = [read_unfinished_results(path)[0] for path in parts]
-    assert sum(len(set(one["sequence"])) for one in rows) == 12
-    prompts = [set(one.select("dataset", "prompt_id").iter_rows()) for one in rows]
+    assert sum(len(set(row["sequence"])) for row in rows) == 12
+    prompts = [set(row.select("dataset", "prompt_id").iter_rows()) for row in rows]
     assert sum(map(len, prompts)) == 9, "turns of one prompt belong to one part"
     # A part that was there already is gone on with.
     replayed(trace, parts[0], shard=Part(0, count), resume=True)

@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 
 from simlab.analysis.report.page import TreeExplorer
-from simlab.errors import UsageError
+from simlab.errors import TraceError, UsageError
 from simlab.studies.replay.replay import replay as replayed
 from simlab.studies.report.build import explorer
 from simlab.studies.report.inputs import ReportInputs, inputs_of_replay, inputs_of_results
+from simlab.studies.report.report import report
 from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file, write_cost_file
 from simlab.traces.reader import open_trace, packaged_trace
 from simlab.traces.results.files import read_results
+from simlab.traces.synthetic import write_synthetic_trace
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,7 @@ def test_the_trace_and_the_prices_of_rows_are_found(rows: Path) -> None:
 
 
 def test_prices_of_other_rows_are_refused(rows: Path, tmp_path: Path) -> None:
-    own = next(one for one in packaged_cost_files() if read_cost_file(one).cost_id == used_cost(rows))
+    own = next(file for file in packaged_cost_files() if read_cost_file(file).cost_id == used_cost(rows))
     other = tmp_path / "cost.json"
     write_cost_file(other, replace(read_cost_file(own), notes=("made up",)))
     with pytest.raises(UsageError, match="holds the latency profile"):
@@ -60,16 +62,35 @@ def shown(inputs: ReportInputs, number: int) -> list[int]:
     assert isinstance(part, TreeExplorer)
     texts = part.values["texts"]
     assert isinstance(texts, list)
-    return [one["sequence"] for one in texts]
+    return [text["sequence"] for text in texts]
 
 
 def test_texts_whose_trees_are_shown_are_of_each_dataset_in_turn(played: ReportInputs) -> None:
     assert played.trace is not None
     firsts: dict[str, int] = {}
-    for one in played.trace.sequences():
-        firsts.setdefault(one.prompt.dataset, one.index)
+    for sequence in played.trace.sequences():
+        firsts.setdefault(sequence.prompt.dataset, sequence.index)
     assert len(firsts) > 1
     assert shown(played, len(firsts)) == sorted(firsts.values())
     assert len(shown(played, len(firsts) + 1)) == len(firsts) + 1
     few = replace(played, wanted=(1, 3))
     assert shown(few, 9) == [1, 3]
+
+
+def test_a_label_out_of_a_file_runs_no_code(rows: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text("from pathlib import Path\n\nPath(__file__).with_suffix('.ran').touch()\n")
+    labels = [f"{own}:Mine", f'router:routes="{own}:Mine/ar"', "chain"]
+    assert [policy.label for policy in inputs_of_results([rows], None, None, None).named(labels)] == ["chain"]
+    assert not own.with_suffix(".ran").exists()
+
+
+@pytest.mark.parametrize(("length", "said"), [(1, "Every text has a single token"), (2, "")])
+def test_short_texts_make_a_report_and_no_texts_a_sentence(length: int, said: str, tmp_path: Path) -> None:
+    trace = write_synthetic_trace(tmp_path / "trace", num_sequences=4, length=length, kept=128)
+    made = report([], trace=trace, policies=["chain", "ddtree:budget=4"])
+    assert any("Every text has a single token" in sentence for sentence in made.missing) == bool(said)
+    assert ("Acceptance by depth" in made.html) == (not said)
+    empty = write_synthetic_trace(tmp_path / "empty", num_sequences=0, length=2, kept=128)
+    with pytest.raises(TraceError, match="holds no sequences, so there is nothing to report"):
+        report([], trace=empty, policies=["chain"])

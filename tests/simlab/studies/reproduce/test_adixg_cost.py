@@ -57,16 +57,16 @@ def oracle(files: ReleasedFiles) -> dict[str, float]:
             }
             for row in found["rows"]
         ]
-    train = [one for one in cells if one["context"] not in HELD_OUT]
+    train = [cell for cell in cells if cell["context"] not in HELD_OUT]
     x = np.array([one["read"] for one in train], float)
     y = np.array([one["ms"] - one["floor"] for one in train])
     k = float(np.linalg.lstsq(x[:, None], y, rcond=None)[0][0])
-    test = [one for one in cells if one["context"] in HELD_OUT]
+    test = [cell for cell in cells if cell["context"] in HELD_OUT]
     errors = {
         "profile": float(np.sqrt(np.mean([(one["profile"] - one["ms"]) ** 2 for one in test]))),
         "additive": float(np.sqrt(np.mean([(one["floor"] + k * one["read"] - one["ms"]) ** 2 for one in test]))),
     }
-    graphs = [(one["size"], one["read"], ms) for one in cells if one["graphs"] for ms in one["all"]]
+    graphs = [(cell["size"], cell["read"], ms) for cell in cells if cell["graphs"] for ms in cell["all"]]
     mini = [
         (row["num_tokens"], row["num_reqs"] * row["effective_context_len"], ms)
         for row in json.loads(files.text(SERVED))["rows"]
@@ -101,7 +101,7 @@ def check_against_oracle(files: ReleasedFiles) -> Findings:
     found, wanted = study(files), oracle(files)
     ours = [one.ours for one in found.compared]
     names = ("profile", "additive", "reduction", "graphs", "served")
-    assert [one.value for one in ours[:5]] == pytest.approx([wanted[name] for name in names], rel=1e-6)
+    assert [our.value for our in ours[:5]] == pytest.approx([wanted[name] for name in names], rel=1e-6)
     assert ours[7].value == pytest.approx(wanted["percent"])
     ends = ours[7].interval
     assert (ends.low, ends.high) == pytest.approx((wanted["percent_low"], wanted["percent_high"]), rel=1e-3)

@@ -36,12 +36,12 @@ def test_paired_gains_are_those_of_plain_python(tmp_path: Path) -> None:
     found = eliran_online(made_up_release(tmp_path, made), QUIET)
     gains = [one for one in found.compared if one.what.endswith("pairwise over unary")]
     assert len(gains) == 4
-    for one, (dataset, budget) in zip(gains, [(d, b) for d in ROUNDS for b in BUDGETS], strict=True):
+    for gain, (dataset, budget) in zip(gains, [(d, b) for d in ROUNDS for b in BUDGETS], strict=True):
         mean, low, high = oracle(made[ROUNDS[dataset]], budget)
-        assert one.ours.value == pytest.approx(mean)
-        assert (one.ours.interval.low, one.ours.interval.high) == pytest.approx((low, high), rel=0.02, abs=0.01)
-        assert one.theirs is not None
-        assert one.theirs.value == 0.8
+        assert gain.ours.value == pytest.approx(mean)
+        assert (gain.ours.interval.low, gain.ours.interval.high) == pytest.approx((low, high), rel=0.02, abs=0.01)
+        assert gain.theirs is not None
+        assert gain.theirs.value == 0.8
     assert "matches more tokens in 4, fewer in 0" in found.follows
 
 

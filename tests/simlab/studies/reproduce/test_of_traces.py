@@ -38,8 +38,8 @@ from simlab.traces.writer import TraceWriter
 
 def means_by_hand(texts: list[list[int]]) -> tuple[float, float]:
     """Pooled and macro mean of the lengths of each text's rounds."""
-    every = [length for one in texts for length in one]
-    return sum(every) / len(every), sum(sum(one) / len(one) for one in texts) / len(texts)
+    every = [length for text in texts for length in text]
+    return sum(every) / len(every), sum(sum(text) / len(text) for text in texts) / len(texts)
 
 
 # --- released rounds; what is printed of them is kept in tests/golden

@@ -46,7 +46,7 @@ def steep() -> WrongPrices:
 
 
 def chosen(found: WrongPrices, setting: str) -> dict[str, str]:
-    return {one["by"]: one["policy"] for one in found.choices if one["setting"].startswith(setting)}
+    return {choice["by"]: choice["policy"] for choice in found.choices if choice["setting"].startswith(setting)}
 
 
 def test_long_chains_are_chosen_where_tokens_are_cheap(steep: WrongPrices) -> None:
@@ -59,9 +59,9 @@ def test_a_profile_at_a_long_context_makes_tokens_look_cheap(steep: WrongPrices)
     """At 4,096 tokens of context a pass costs 4 ms more, whatever its size, so drafts look longer worth it."""
     by = chosen(steep, "64 texts")
     assert int(by[ONE_CONTEXT].rpartition("=")[2]) >= int(by[RIGHT].rpartition("=")[2])
-    for one in steep.choices:
-        assert (one["percent"] is None) == (one["policy"] == chosen(steep, one["setting"])[RIGHT])
-        assert one["by"] != RIGHT or one["percent"] is None
+    for choice in steep.choices:
+        assert (choice["percent"] is None) == (choice["policy"] == chosen(steep, choice["setting"])[RIGHT])
+        assert choice["by"] != RIGHT or choice["percent"] is None
     rows = steep.values()["wrong_prices"]
     assert [row["faster_percent"] for row in rows if row["same"]] == [0.0] * sum(row["same"] for row in rows)
     assert all(row["ci_low"] <= row["faster_percent"] <= row["ci_high"] for row in rows)
@@ -70,7 +70,7 @@ def test_a_profile_at_a_long_context_makes_tokens_look_cheap(steep: WrongPrices)
 def test_the_speed_of_a_chain_is_its_tokens_over_the_price_of_its_rounds() -> None:
     """An oracle: where context costs nothing, each round of 4 tokens costs the same."""
     flat = wrong_prices(passes(STEEP_MS, per_context_ms=0.0), ReproduceOptions(limit=LIMIT, progress=False))
-    (setting,) = (one for one in flat.speeds if one.startswith("64 texts"))
+    (setting,) = (speed for speed in flat.speeds if speed.startswith("64 texts"))
     rows = json_of("replay", "-p", "chain:length=3", "--limit", LIMIT, "--json")["rows"]
     (length,) = (row["acceptance_length"] for row in rows if row["policy"] == "chain:length=3")
     assert flat.speeds[setting]["chain:length=3"] == pytest.approx(1000 * length / (2 + STEEP_MS * 4), rel=1e-6)

@@ -46,7 +46,7 @@ def check_against_oracle(files: ReleasedFiles) -> Values:
             names = names_like(files, f"{model.raw}/baseline_ddtree_caddtree/*_T{temperature}.jsonl")
             records = [one for name in names for one in parsed(files.text(name))]
             for method in ("caddtree", "ddtree_tb16"):
-                two[method] = [one for one in records if one["method"] == method]
+                two[method] = [record for record in records if record["method"] == method]
             keys = [key for key in ("mean_accept", "num_output", "decode_rounds") if key in records[0]]
             pairs = list(zip(*two.values(), strict=True))
             assert row["same"] == sum(all(one[key] == other[key] for key in keys) for one, other in pairs)
@@ -115,8 +115,8 @@ def test_what_follows_depends_on_the_lengths(contents: dict[str, str], tmp_path:
     for name, text in contents.items():
         if "baseline_ddtree_caddtree/" in name:
             records = parsed(text)
-            for one in records:
-                one["mean_accept"] *= 3.001 if one["method"] == "caddtree" else 1
+            for record in records:
+                record["mean_accept"] *= 3.001 if record["method"] == "caddtree" else 1
             changed[name] = lines(records)
     after = domino_caddtree(made_up_release(tmp_path / "longer", changed), QUIET)
     assert "0 of 10 turns (Qwen3-4B) and 0 of 10 turns (Qwen3-8B); so in most turns they drafted" in after.follows

@@ -78,7 +78,7 @@ def test_sees_another_token(contents: dict[str, str], tmp_path: Path) -> None:
     counted = {}
     for place in (0, 6):
         records = parsed(contents[name])
-        plain, tree = records[0], next(one for one in records if one["method"] == "dominotree@16")
+        plain, tree = records[0], next(record for record in records if record["method"] == "dominotree@16")
         tree["out_head"] = [*plain["out_head"], 198, 9]
         tree["out_head"][place] += 1
         files = made_up_release(tmp_path / str(place), contents | {name: lines(records)})
@@ -117,7 +117,7 @@ def with_long_texts(contents: dict[str, str], others: Mapping[str, tuple[list[in
     for folder in LABELS:
         some = list(records)
         for method in ("marg@16", "condstatic@16") if folder.startswith(LADDER) else ():
-            some += [one | {"method": method} for one in records if one["method"] != "ar"]
+            some += [record | {"method": method} for record in records if record["method"] != "ar"]
         changed[f"{folder}/gsm8k_T0.0.jsonl"] = lines(some)
     changed[f"{LADDER}README.md"] = "both configurations — 3.00 → 3.00 → 3.00."
     return changed
@@ -153,9 +153,9 @@ def test_an_end_at_the_last_released_token(contents: dict[str, str], tmp_path: P
     changed = with_long_texts(contents, others)
     for name in [name for name in changed if name.startswith(tuple(LABELS)) and name.endswith(".jsonl")]:
         records = parsed(changed[name])
-        for one in records:
-            if one["method"] == "ar":
-                one |= {"out_head": ended[str(one["sample_idx"])], "num_output": 128}
+        for record in records:
+            if record["method"] == "ar":
+                record |= {"out_head": ended[str(record["sample_idx"])], "num_output": 128}
         changed[name] = lines(records)
     row = first_row(values_of(domino_lossless(made_up_release(tmp_path, changed), QUIET)))
     assert (row["ends"], row["after_end"], row["surely_equal"], row["digest_equal"]) == (5, 5, 5, 0)
@@ -198,7 +198,7 @@ def test_repeated_texts_are_of_two_folders(contents: dict[str, str], tmp_path: P
     name = f"{LADDER}best_builder/gsm8k_T0.0.jsonl"
     for method, told in (("marg@16", "Some of it may be chance from run to run: 19 of 20"), ("ar", "20 of 20 texts")):
         records = parsed(changed[name])
-        next(one for one in records if one["method"] == method)["out_sig"] = "another run"
+        next(record for record in records if record["method"] == method)["out_sig"] = "another run"
         files = made_up_release(tmp_path / method, changed | {name: lines(records)})
         again = domino_lossless(files, QUIET)
         assert told in again.follows

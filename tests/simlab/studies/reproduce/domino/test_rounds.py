@@ -52,17 +52,21 @@ def check_against_oracle(files: ReleasedFiles) -> Values:
             row, own = arms[model.name, temperature], {}
             for arm in ("graph", "eager"):
                 folder = f"results/raw/domino_official/{model.folder}/T{temperature}/{arm}_"
-                names = [f"{folder}{one}.jsonl" for one in DATASETS if f"{folder}{one}.jsonl" in files.release.files]
+                names = [
+                    f"{folder}{dataset}.jsonl"
+                    for dataset in DATASETS
+                    if f"{folder}{dataset}.jsonl" in files.release.files
+                ]
                 turns = own[arm] = [one for name in names for one in turns_of(files, name)]
-                lengths = [length for one in turns for length in one["lengths"]]
+                lengths = [length for turn in turns for length in turn["lengths"]]
                 rounds += len(lengths)
-                macro = statistics.fmean(statistics.fmean(one["lengths"]) for one in turns)
+                macro = statistics.fmean(statistics.fmean(turn["lengths"]) for turn in turns)
                 assert row[f"{arm}_pooled"] == pytest.approx(statistics.fmean(lengths), abs=2e-5)
                 assert row[f"{arm}_macro"] == pytest.approx(macro, abs=2e-5)
                 share = sum(length == 17 for length in lengths) / len(lengths)
                 assert row[f"{arm}_whole_block_share"] == pytest.approx(share, abs=2e-5)
                 assert row[f"{arm}_pooled_ci_low"] < row[f"{arm}_pooled"] < row[f"{arm}_pooled_ci_high"]
-                over = [sum(one["lengths"]) - one["tokens"] for one in turns if one["tokens"] < 2048]
+                over = [sum(turn["lengths"]) - turn["tokens"] for turn in turns if turn["tokens"] < 2048]
                 counted = ends[model.name, temperature, arm]
                 assert counted["ended_by_one"] == over.count(1)
                 assert counted["ended"] == len(over)
@@ -152,7 +156,7 @@ def cell_of(p_value: float, theirs: int = 1, *, pooled: int | None = None, is_co
 def test_p_values_are_corrected_by_hand() -> None:
     """0.012, 0.03 and 0.04 become 0.036, 0.06 and 0.06; one that does not count is no part of the family."""
     cells = among_all([cell_of(0.04), cell_of(0.012), cell_of(0.03), cell_of(1e-9, is_counted=False)])
-    assert [one["remains_among_all"] for one in cells] == [False, True, False, False]
+    assert [cell["remains_among_all"] for cell in cells] == [False, True, False, False]
     assert all(one["remains_among_all"] for one in among_all([cell_of(0.02), cell_of(0.024)]))
     left_out = among_all([cell_of(0.02), cell_of(0.024), cell_of(0.9, is_counted=False)])
     assert [one["remains_among_all"] for one in left_out] == [True, True, False], (

@@ -66,8 +66,11 @@ def adaptive(name: str) -> Callable[[int, int], int]:
 
 
 def slow_seconds(requests: list[Request], drafter: str, batch: int, make: Callable[[], Any]) -> tuple[float, float]:
-    own = sum(rounds_s(COSTS, one, drafter, batch, make(), LONGEST)[0] for one in requests)
-    plain = [plain_s(COSTS, len(one["prompt_token_ids"]), len(lengths_of(one, drafter)), batch) for one in requests]
+    own = sum(rounds_s(COSTS, request, drafter, batch, make(), LONGEST)[0] for request in requests)
+    plain = [
+        plain_s(COSTS, len(request["prompt_token_ids"]), len(lengths_of(request, drafter)), batch)
+        for request in requests
+    ]
     return sum(plain), own
 
 
@@ -100,7 +103,7 @@ def test_an_oracle_that_always_drafts_is_charged_in_every_round(release: Release
     row = row_of(steps, dataset="cnn", drafter="eagle", policy="oracle")
     for place, batch in enumerate(THEIR_BATCHES):
         plain, _ = slow_seconds(requests, "eagle", batch, partial(fixed, -1))
-        own = sum(rounds_s(COSTS, one, "eagle", batch, fixed(-1), LONGEST, True)[0] for one in requests)
+        own = sum(rounds_s(COSTS, request, "eagle", batch, fixed(-1), LONGEST, True)[0] for request in requests)
         assert row["ours_always_drafting"][place] == pytest.approx(plain / own, abs=6e-4)
         assert row["ours_always_drafting"][place] < row["ours"][place]
     assert "ours_always_drafting" not in row_of(steps, dataset="cnn", drafter="ngram", policy="oracle")
@@ -131,7 +134,7 @@ def test_combined_takes_the_drafter_with_more(release: ReleasedFiles) -> None:
     found: Any = specdecode_bench(release).to_json()
     requests = made_up()["instructcoder"]
     row = row_of(found["combined"], dataset="instructcoder")
-    same = [one for one in requests if len(lengths_of(one, "eagle")) == len(lengths_of(one, "ngram"))]
+    same = [request for request in requests if len(lengths_of(request, "eagle")) == len(lengths_of(request, "ngram"))]
     assert row_of(found["drafters"], dataset="instructcoder", drafter="eagle")["same_length"] == len(same)
     assert 0 < len(same) < len(requests)
     for place, batch in enumerate(THEIR_BATCHES[:2]):
@@ -151,19 +154,19 @@ def test_means_and_survival_are_counted(release: ReleasedFiles) -> None:
     for drafter in ("eagle", "ngram"):
         dense = [
             [min(right, len(all_of) - at) for at, right in enumerate(all_of) if at]
-            for all_of in (lengths_of(one, drafter) for one in requests)
+            for all_of in (lengths_of(request, drafter) for request in requests)
         ]
         row = row_of(found["means"], dataset="gsm8k", drafter=drafter, of="every position")
         assert row["acceptance_length"] == pytest.approx(statistics.mean(itertools.chain(*dense)), abs=6e-4)
         assert row["acceptance_length_macro"] == pytest.approx(statistics.mean(map(statistics.mean, dense)), abs=6e-4)
-        walked = [rounds_s(COSTS, one, drafter, 1, fixed(LONGEST), LONGEST)[1] for one in requests]
-        tokens = sum(len(lengths_of(one, drafter)) - 1 for one in requests)
+        walked = [rounds_s(COSTS, request, drafter, 1, fixed(LONGEST), LONGEST)[1] for request in requests]
+        tokens = sum(len(lengths_of(request, drafter)) - 1 for request in requests)
         row = row_of(found["means"], dataset="gsm8k", drafter=drafter, of="longest chain")
         assert row["acceptance_length"] == pytest.approx(tokens / sum(walked), abs=6e-4)
         shares = row_of(found["survival"], dataset="gsm8k", drafter=drafter)["shares"]
         some = [
             (min(right - 1, len(all_of) - at), len(all_of) - at)
-            for all_of in (lengths_of(one, drafter) for one in requests)
+            for all_of in (lengths_of(request, drafter) for request in requests)
             for at, right in enumerate(all_of)
             if at
         ]
@@ -195,7 +198,7 @@ def test_adaptive_and_fixed_seconds_are_paired_by_request(release: ReleasedFiles
     row = row_of(found["reached"], dataset="sharegpt", drafter=drafter)
     for place, batch in ((0, 1), (5, 128)):
         seconds = [
-            np.array([slow_seconds([one], drafter, batch, make)[1] for one in requests])
+            np.array([slow_seconds([request], drafter, batch, make)[1] for request in requests])
             for make in (partial(fixed, row["chosen"][place]), partial(adaptive, "two-up-one-down"))
         ]
         expected = ratio_interval(seconds[0], seconds[1])
@@ -266,7 +269,7 @@ def test_on_the_real_files_their_formulas_give_what_their_program_writes() -> No
     for (dataset, drafter), batches in THEIR_PROGRAM.items():
         for place, policy in enumerate(("k=1", "k=3", "k=5", "oracle")):
             theirs = row_of(found["steps"], dataset=dataset, drafter=drafter, policy=policy)["theirs"]
-            assert theirs[:2] == pytest.approx([one[place] for one in batches], abs=0.0051)
+            assert theirs[:2] == pytest.approx([batch[place] for batch in batches], abs=0.0051)
     for dataset, written in THEIR_COMBINED.items():
         assert row_of(found["combined"], dataset=dataset)["theirs"][:2] == pytest.approx(written, abs=0.0051)
     ngram, eagle = found["drafters"][1::2], found["drafters"][::2]
@@ -283,7 +286,7 @@ def test_on_the_real_files_a_slow_replay_agrees() -> None:
     chains = read_chains(files, {"gsm8k": path_of("gsm8k")})["gsm8k"][0]["eagle"]
     requests = [json.loads(line) for line in files.text(path_of("gsm8k")).splitlines()]
     for length in (1, 4, chains.longest):
-        slow = [rounds_s(COSTS, one, "eagle", 1, fixed(length), chains.longest)[1] for one in requests]
+        slow = [rounds_s(COSTS, request, "eagle", 1, fixed(length), chains.longest)[1] for request in requests]
         assert fixed_chain(chains, length)[:, 0].tolist() == slow
     with pytest.raises(ValueError, match=f"have 1 to {chains.longest} tokens; got {chains.longest + 1}"):
         fixed_chain(chains, chains.longest + 1)
