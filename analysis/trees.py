@@ -17,20 +17,6 @@ _MOST_LETTERS = 24
 """Longer labels are cut short in a picture; the whole one is shown where the pointer rests."""
 
 
-def tree_graph(tree: DraftTree) -> "nx.DiGraph[int]":
-    """The tree as a directed graph, for the algorithms of networkx; edges lead from a parent to its children.
-
-    Nodes are numbered as in the tree, and have the attributes ``token`` (id) and ``depth`` (0 for the root); the
-    children of a node come in the order in which they entered the tree.
-    """
-    graph = _graph_of(tree.parents.tolist())
-    graph.add_nodes_from(
-        (node, {"token": token, "depth": depth})
-        for node, (token, depth) in enumerate(zip(tree.tokens.tolist(), tree.depths().tolist(), strict=True))
-    )
-    return graph
-
-
 def tree_text(
     tree: DraftTree, labels: Sequence[str], notes: Sequence[str], path: Collection[int], width: int = 60
 ) -> str:

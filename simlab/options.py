@@ -297,11 +297,6 @@ def progress_option() -> bool | None:
     return option(None, "a progress bar; by default on a terminal, after two seconds")
 
 
-def batch_option(said: str, default: Sequence[int] | None = None) -> Sequence[int] | None:
-    """``--batch`` of a command that takes several batch sizes."""
-    return option(default, said, "N,N,...", read=batch_sizes)
-
-
 def one_batch_option(said: str = "decode N texts at a time (default: each alone)", group: str = "") -> int | None:
     """``--batch`` of a command that runs at one batch size."""
     return option(None, said, "N", read=batch_size, group=group)

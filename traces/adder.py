@@ -154,11 +154,6 @@ class ChannelAdder:
         self._manifest = _with_channel(trace.manifest, name, info, "")
         self._files.begin(resume)
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether the channel is in the trace; then there is nothing left to write."""
-        return self._files.is_complete
-
     def missing(self) -> list[int]:
         """The shards that are not written yet."""
         return self._files.missing()
@@ -184,7 +179,7 @@ class ChannelAdder:
 
     def finish(self) -> None:
         """Write the manifest with the channel, its settings and its id."""
-        if self.is_complete:
+        if self._files.is_complete:
             return
         digests: list[str] = []
         exact = MOST_EXACT
@@ -218,11 +213,6 @@ class DraftAdder:
         self._manifest = _with_draft(trace.manifest, name, draft_set, "")
         self._files.begin(resume)
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether the draft set is in the trace; then there is nothing left to write."""
-        return self._files.is_complete
-
     def missing(self) -> list[int]:
         """The shards that are not written yet."""
         return self._files.missing()
@@ -243,7 +233,7 @@ class DraftAdder:
 
     def finish(self) -> None:
         """Write the manifest with the draft set and its id."""
-        if self.is_complete:
+        if self._files.is_complete:
             return
         digests: list[str] = []
         unfinished, trace = replace(self._manifest, contents=None), self._files.trace

@@ -110,10 +110,6 @@ class _DraftTally:
         return tuple(float(share) for share in self.firsts / np.maximum(self.chances, 1))
 
 
-def _no_tally(depth: int) -> _DraftTally:
-    return _DraftTally(firsts=np.zeros(depth, np.int64), chances=np.zeros(depth, np.int64))
-
-
 def _nothing(num_sequences: int) -> None:
     """The progress of somebody who does not look."""
 
@@ -126,7 +122,8 @@ def check_trace(place: str | Path, on_progress: Callable[[int], object] = _nothi
         on_progress: called after each sequence with the number of sequences read.
     """
     trace = open_trace(place)
-    tallies = {name: _no_tally(draft_set.depth) for name, draft_set in trace.manifest.draft_sets.items()}
+    zeros = {name: np.zeros(draft_set.depth, np.int64) for name, draft_set in trace.manifest.draft_sets.items()}
+    tallies = {name: _DraftTally(zero, zero.copy()) for name, zero in zeros.items()}
     text_digests = []
     for record in trace.records(list(tallies)):
         problem = find_problem(record, trace.manifest)

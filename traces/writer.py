@@ -87,6 +87,10 @@ class TraceWriter:
 
     A shard is done once its file of sequences lies in ``unfinished/``, which is written last;
     the trace is complete once ``manifest.json`` is there.
+
+    Attributes:
+        folder: where the trace is to be.
+        is_complete: whether the trace is finished; then there is nothing left to write.
     """
 
     def __init__(
@@ -104,14 +108,14 @@ class TraceWriter:
         """
         if num_shards < 1 or manifest.contents is not None:
             raise ValueError("a writer needs at least one shard and a manifest without contents")
-        self._folder = folder
+        self.folder = folder
         self._unfinished = folder / UNFINISHED
         self._manifest = _through_json(manifest)
         self._num_shards = num_shards
         self._level = QUICK_LEVEL if is_made_up else COMPRESSION_LEVEL
         self._is_made_up = is_made_up
         self._digests: dict[int, list[_Digests]] = {}
-        self._complete = False
+        self.is_complete = False
         check_output_folder(folder, resume)
         if (folder / MANIFEST).exists():
             self._meet_complete()
@@ -120,19 +124,9 @@ class TraceWriter:
         else:
             self._begin()
 
-    @property
-    def folder(self) -> Path:
-        """Where the trace is to be."""
-        return self._folder
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the trace is finished; then there is nothing left to write."""
-        return self._complete
-
     def is_done(self, shard: int) -> bool:
         """Whether a shard is already written."""
-        return self._complete or (self._unfinished / sequences_file(shard)).exists()
+        return self.is_complete or (self._unfinished / sequences_file(shard)).exists()
 
     def check_same(self, manifest: Manifest) -> None:
         """Refuse to write shards of another recording, which another process might bring."""
@@ -147,10 +141,10 @@ class TraceWriter:
             if problem is not None:
                 raise ValueError(problem)
         frame = tokens_frame(records, self._manifest.vocab_size)
-        write_frame(self._folder / tokens_file(shard), frame, level=self._level)
+        write_frame(self.folder / tokens_file(shard), frame, level=self._level)
         for name, draft_set in self._manifest.draft_sets.items():
             frame = draft_frame(records, name, draft_set.depth)
-            write_frame(self._folder / draft_file(name, shard), frame, level=self._level)
+            write_frame(self.folder / draft_file(name, shard), frame, level=self._level)
         if self._is_made_up:
             self._digests[shard] = [_digests(record) for record in records]
         write_frame(self._unfinished / sequences_file(shard), sequences_frame(records))
@@ -161,7 +155,7 @@ class TraceWriter:
         for name in [tokens_file(shard), *drafts, f"{UNFINISHED}/{sequences_file(shard)}"]:
             try:
                 with (folder / name).open("rb") as source:
-                    write_beside(self._folder / name, partial(shutil.copyfileobj, source))
+                    write_beside(self.folder / name, partial(shutil.copyfileobj, source))
             except OSError as error:
                 raise unreadable(folder, name, error) from error
 
@@ -175,19 +169,19 @@ class TraceWriter:
         Args:
             recording: timings, host, speed: a JSON object that is outside every id.
         """
-        if not self._complete and (self._folder / MANIFEST).exists():
+        if not self.is_complete and (self.folder / MANIFEST).exists():
             # Another process that recorded a part was faster.
             self._meet_complete()
-        if self._complete:
+        if self.is_complete:
             return
         texts = self._all_texts()
         frames = [self._sequences_frame(shard) for shard in range(self._num_shards)]
-        write_frame(self._folder / SEQUENCES, pl.concat(frames))
+        write_frame(self.folder / SEQUENCES, pl.concat(frames))
         recording_text = json.dumps(dict(recording), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        write_beside(self._folder / RECORDING, lambda file: file.write(recording_text.encode()))
+        write_beside(self.folder / RECORDING, lambda file: file.write(recording_text.encode()))
         finished = replace(self._manifest, contents=self._contents(texts))
-        write_beside(self._folder / MANIFEST, lambda file: file.write(finished.to_bytes()))
-        self._complete = True
+        write_beside(self.folder / MANIFEST, lambda file: file.write(finished.to_bytes()))
+        self.is_complete = True
         self._clean()
 
     def _all_texts(self) -> list[list[SequenceRecord]]:
@@ -211,9 +205,7 @@ class TraceWriter:
         for shard, part in enumerate(texts):
             written = self._digests.get(shard)
             if written is None:
-                written = [
-                    _digests(record) for record in read_records(self._folder, self._manifest, names, shard, part)
-                ]
+                written = [_digests(record) for record in read_records(self.folder, self._manifest, names, shard, part)]
             for of_text, drafts in written:
                 of_texts.append(of_text)
                 for name, digest in drafts.items():
@@ -224,7 +216,7 @@ class TraceWriter:
             text_id=text,
             draft_ids={name: draft_id(text, producers[name], of_drafts[name]) for name in names},
             shards=tuple(len(part) for part in texts),
-            files={name: file_info(self._folder / name) for name in self._file_names()},
+            files={name: file_info(self.folder / name) for name in self._file_names()},
         )
 
     def _file_names(self) -> list[str]:
@@ -238,29 +230,29 @@ class TraceWriter:
         write_beside(self._unfinished / MANIFEST, lambda file: file.write(text.encode()))
 
     def _meet_unfinished(self) -> None:
-        manifest, found = read_beginning(self._folder)
+        manifest, found = read_beginning(self.folder)
         self._must_agree(manifest)
         if found != self._num_shards:
             raise TraceError(
-                f"{self._folder} holds a recording in {found} shards; this one has "
+                f"{self.folder} holds a recording in {found} shards; this one has "
                 f"{self._num_shards}. Resume with the same prompts and options, or choose another --out."
             )
-        remove_leftovers(self._folder)
+        remove_leftovers(self.folder)
         remove_leftovers(self._unfinished)
 
     def _meet_complete(self) -> None:
-        found = replace(read_manifest(self._folder), contents=None)
+        found = replace(read_manifest(self.folder), contents=None)
         # What was added to the finished trace is no part of the recording that is repeated.
         drafted = {name: one for name, one in found.draft_sets.items() if name in self._manifest.draft_sets}
         self._must_agree(replace(found, draft_sets=drafted, channels={}))
-        self._complete = True
+        self.is_complete = True
         self._clean()
 
     def _must_agree(self, found: Manifest) -> None:
         differing = first_difference(found.to_json(), self._manifest.to_json())
         if differing is not None:
             raise TraceError(
-                f"{self._folder} holds a recording with another {differing}. "
+                f"{self.folder} holds a recording with another {differing}. "
                 "Resume with the options it began with, or choose another --out."
             )
 
@@ -272,7 +264,7 @@ class TraceWriter:
             path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._unfinished.rmdir()
-        remove_leftovers(self._folder)
+        remove_leftovers(self.folder)
 
 
 def _digests(record: SequenceRecord) -> _Digests:

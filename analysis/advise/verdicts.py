@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from simlab.analysis.compare.comparisons import Comparison, adjust_family, compare_pairs
+from simlab.analysis.statistics.intervals import UNKNOWN, finite
+from simlab.analysis.table.price_draws import BatchPrices
 from simlab.analysis.table.prompt_sums import PolicyRun, prompt_sums
 from simlab.analysis.table.summaries import BASELINE, Summary, summarise
 from simlab.analysis.table.text import aligned, within_width
@@ -16,23 +18,6 @@ CHAIN = "chain"
 MEASURE = "tokens_per_s"
 
 WINNER, LOSER, UNDECIDED = "winner", "loser", "no winner"
-
-
-@dataclass(frozen=True, slots=True)
-class BatchOf:
-    """Which batch size, and whose prices.
-
-    Attributes:
-        batch: texts at a time.
-        modelled: whether the prices were worked out from those of one text.
-        heading: whose prices they are.
-        cost_id: of them.
-    """
-
-    batch: int
-    modelled: bool
-    heading: str
-    cost_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +54,7 @@ class BatchAdvice:
         needs: what would make the tree pay; None where one of the two is missing.
     """
 
-    of: BatchOf
+    of: BatchPrices
     chain: Summary | None
     tree: Summary | None
     chain_gain: Comparison | None
@@ -98,7 +83,7 @@ class BatchAdvice:
         """As a script reads it; what is not known is None."""
         found: dict[str, object] = {
             "batch": self.of.batch,
-            "modelled": self.of.modelled,
+            "modelled": self.of.what_if,
             "prices": self.of.heading,
             "cost_id": self.of.cost_id,
             "fastest": self.fastest,
@@ -112,13 +97,10 @@ class BatchAdvice:
             "tree_over_chain": self.tree_over_chain,
         }
         for name, gain in gains.items():
-            ends = (math.nan,) * 3 if gain is None else (gain.ratio, gain.ratio_interval.low, gain.ratio_interval.high)
-            for key, value in zip((name, f"{name}_ci_low", f"{name}_ci_high"), ends, strict=True):
-                found[key] = None if math.isnan(value) else value
+            found[name] = None if gain is None else finite(gain.ratio)
+            found |= (UNKNOWN if gain is None else gain.ratio_interval).row(f"{name}_ci")
             found[f"{name}_verdict"] = None if gain is None else verdict_of(gain)
-            prices = None if gain is None or math.isnan(gain.price_interval.low) else gain.price_interval
-            found[f"{name}_price_low"] = None if prices is None else prices.low
-            found[f"{name}_price_high"] = None if prices is None else prices.high
+            found |= (UNKNOWN if gain is None else gain.price_interval).row(f"{name}_price")
         names = TreeNeeds.__dataclass_fields__
         return found | {f"tree_{name}": None if self.needs is None else getattr(self.needs, name) for name in names}
 
@@ -130,7 +112,7 @@ def verdict_of(one: Comparison) -> str:
     return WINNER if one.ratio > 1 else LOSER
 
 
-def batch_advice(of: BatchOf, rows: pl.DataFrame, chosen_on: pl.DataFrame) -> BatchAdvice:
+def batch_advice(of: BatchPrices, rows: pl.DataFrame, chosen_on: pl.DataFrame) -> BatchAdvice:
     """Choose the fastest chain and the fastest other policy on some rows, and judge them on others.
 
     Each batch size is a family of three comparisons, whose p-values are adjusted.
@@ -160,7 +142,7 @@ def batch_advice(of: BatchOf, rows: pl.DataFrame, chosen_on: pl.DataFrame) -> Ba
     return BatchAdvice(of, chain, tree, gains[0], gains[1], over, needs)
 
 
-def _fastest_labels(of: BatchOf, rows: pl.DataFrame) -> tuple[str, str]:
+def _fastest_labels(of: BatchPrices, rows: pl.DataFrame) -> tuple[str, str]:
     """Label of the fastest chain, and of the fastest other policy; empty where there is none."""
     found = [one for one in summarise(rows) if one.name != BASELINE]
     if any(not one.speed.tokens_per_s > 0 for one in found):
@@ -232,7 +214,7 @@ def advice_table(found: Sequence[BatchAdvice]) -> str:
 def _cells(one: BatchAdvice) -> tuple[str, ...]:
     return (
         str(one.of.batch),
-        "modelled" if one.of.modelled else "measured",
+        "modelled" if one.of.what_if else "measured",
         "-" if one.chain is None else one.chain.policy,
         ratio_text(one.chain_gain),
         "-" if one.tree is None else one.tree.policy,

@@ -4,7 +4,6 @@ Pooled: all tokens over all rounds. Per response: the mean of each text's own me
 first; where texts of easy rounds are short, the second is larger.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -12,7 +11,8 @@ from itertools import combinations
 import numpy as np
 
 from simlab.analysis.compare.comparisons import POWERS, Comparison, compare_runs
-from simlab.analysis.statistics.intervals import UNKNOWN, Interval, intervals_of, log_products
+from simlab.analysis.statistics.intervals import log_products
+from simlab.analysis.table.estimates import Estimate, ratio_estimates
 from simlab.analysis.table.prompt_sums import COLUMNS, PolicyRun, prompt_sums
 from simlab.analysis.table.summaries import Scalar
 
@@ -30,20 +30,15 @@ class BothMeans:
 
     run: str
     prompts: int
-    pooled: float
-    pooled_interval: Interval
-    macro: float
-    macro_interval: Interval
-    over: float
-    over_interval: Interval
+    pooled: Estimate
+    macro: Estimate
+    over: Estimate
 
     def row(self) -> dict[str, Scalar]:
         """Flat scalars, as a script reads them; what is not known is None."""
         found: dict[str, Scalar] = {"run": self.run, "prompts": self.prompts}
-        names = ((POOLED, self.pooled, self.pooled_interval), (MACRO, self.macro, self.macro_interval))
-        for name, value, interval in (*names, ("macro_over_pooled", self.over, self.over_interval)):
-            found |= {name: finite(value), f"{name}_ci_low": finite(interval.low)}
-            found[f"{name}_ci_high"] = finite(interval.high)
+        for name, one in ((POOLED, self.pooled), (MACRO, self.macro), ("macro_over_pooled", self.over)):
+            found |= one.row(name, digits=None)
         return found
 
 
@@ -69,10 +64,7 @@ class RankingFlip:
         found: dict[str, Scalar] = {"first": self.pooled.first, "second": self.pooled.second, "told": self.is_certain}
         for name, comparison in (("pooled", self.pooled), ("macro", self.macro)):
             found |= {f"{name}_ratio": comparison.ratio, f"{name}_differs": comparison.differs}
-            found |= {
-                f"{name}_ci_low": finite(comparison.ratio_interval.low),
-                f"{name}_ci_high": finite(comparison.ratio_interval.high),
-            }
+            found |= comparison.ratio_interval.row(f"{name}_ci")
         return found
 
 
@@ -87,18 +79,7 @@ def both_means(run: PolicyRun) -> BothMeans:
     powers[2] = powers[1] - powers[0]
     used = [columns.index(name) for measure in (POOLED, MACRO) for name in POWERS[measure]]
     spread = log_products(np.ascontiguousarray(sums[:, used]), powers[:, used])
-    ends = intervals_of(spread)
-    (pooled, macro, over), intervals = np.exp(spread.whole).tolist(), [_exp(end) for end in ends]
-    return BothMeans(
-        run=run.name,
-        prompts=len(sums),
-        pooled=pooled,
-        pooled_interval=intervals[0],
-        macro=macro,
-        macro_interval=intervals[1],
-        over=over,
-        over_interval=intervals[2],
-    )
+    return BothMeans(run.name, len(sums), *ratio_estimates(spread))
 
 
 def find_ranking_flips(runs: Sequence[PolicyRun]) -> list[RankingFlip]:
@@ -117,12 +98,3 @@ def find_ranking_flips(runs: Sequence[PolicyRun]) -> list[RankingFlip]:
         if (POOLED, runs[one].name, runs[other].name) in found
     ]
     return [one for one in both if (one.pooled.ratio - 1) * (one.macro.ratio - 1) < 0]
-
-
-def finite(value: float) -> float | None:
-    """None where a number is not known."""
-    return value if math.isfinite(value) else None
-
-
-def _exp(interval: Interval) -> Interval:
-    return UNKNOWN if math.isnan(interval.low) else Interval(math.exp(interval.low), math.exp(interval.high))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from scipy.special import stdtr
 
-from simlab.analysis.statistics.intervals import LEVEL, UNKNOWN, Interval, Spread, intervals_of, log_products
+from simlab.analysis.statistics.intervals import LEVEL, UNKNOWN, Interval, Spread, finite, intervals_of, log_products
 from simlab.analysis.statistics.significance import CORRECTIONS, PriceSpread, detectable_ratios
 from simlab.analysis.statistics.slices import Slice
 from simlab.analysis.table.prompt_sums import COLUMNS, PolicyRun, PromptSums, prompt_sums, runs_by_slice
@@ -100,10 +100,9 @@ class Comparison:
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, Interval):
-                stem = _ENDS[field.name]
-                found |= {f"{stem}_low": _finite(value.low), f"{stem}_high": _finite(value.high)}
+                found |= value.row(_ENDS[field.name])
             else:
-                found[field.name] = _finite(value) if isinstance(value, float) else value
+                found[field.name] = finite(value) if isinstance(value, float) else value
         return found | {"differs": self.differs}
 
 
@@ -161,7 +160,9 @@ def compare_logs(
     """
     first, second = (logs.take([pair[side] for pair in pairs]) for side in (0, 1))
     ratio, difference = first.minus(second), first.exp().minus(second.exp())
-    errors, degrees = _errors(ratio), _degrees(ratio)
+    errors = degrees = np.full(len(ratio.whole), np.nan)
+    if ratio.num_prompts > 1:
+        errors, degrees = ratio.standard_errors(), ratio.degrees_of_freedom()
     p_values, detectable = _p_values(ratio.whole, errors, degrees), detectable_ratios(errors, degrees)
     ratios, differences = intervals_of(ratio), intervals_of(difference)
     return [
@@ -227,14 +228,6 @@ def logs_of_runs(sums: Doubles, powers: Doubles) -> Spread:
     return log_products(flat, spread)
 
 
-def _errors(ratio: Spread) -> Doubles:
-    return ratio.standard_errors() if ratio.num_prompts > 1 else np.full(len(ratio.whole), np.nan)
-
-
-def _degrees(ratio: Spread) -> Doubles:
-    return ratio.degrees_of_freedom() if ratio.num_prompts > 1 else np.full(len(ratio.whole), np.nan)
-
-
 def _p_values(logs: Doubles, errors: Doubles, degrees: Doubles) -> Doubles:
     """nan where there is no error to hold a difference against."""
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -248,10 +241,6 @@ def _exp(interval: Interval) -> Interval:
         return UNKNOWN
     with np.errstate(over="ignore"):
         return Interval(float(np.exp(interval.low)), float(np.exp(interval.high)))
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def compare_runs(

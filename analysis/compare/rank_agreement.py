@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from simlab.analysis.compare.comparisons import Comparison, compare_pairs
-from simlab.analysis.statistics.intervals import Interval
+from simlab.analysis.statistics.intervals import Interval, finite
 from simlab.analysis.table.prompt_sums import PolicyRun, prompt_sums
 from simlab.analysis.table.summaries import Scalar
 
@@ -41,8 +41,7 @@ class PairOrder:
             "faster": self.faster,
             "slower": self.slower,
             "measured_ratio": self.measured,
-            "measured_ratio_ci_low": self.interval.low,
-            "measured_ratio_ci_high": self.interval.high,
+            **self.interval.row("measured_ratio_ci"),
             "predicted_ratio": self.predicted,
             "agrees": self.agrees,
         }
@@ -85,7 +84,7 @@ class RankAgreement:
             "pairs": self.num_pairs,
             "separate": len(self.pairs),
             "same_order": self.num_agreeing,
-            "kendall_tau": self.kendall_tau if math.isfinite(self.kendall_tau) else None,
+            "kendall_tau": finite(self.kendall_tau),
             "disagreeing": [one.row() for one in self.disagreeing],
         }
 
@@ -105,7 +104,11 @@ def rank_agreement(runs: Sequence[PolicyRun], predicted: Mapping[str, float]) ->
     speeds = {one.first: one.first_value for one in found} | {one.second: one.second_value for one in found}
     found_tau = stats.kendalltau([predicted[name] for name in names], [speeds[name] for name in names])
     tau = float(np.asarray(found_tau, np.float64)[0])
-    pairs = [_pair(one, predicted) for one in found if one.is_known and not _holds_one(one.ratio_interval)]
+    pairs = [
+        _pair(one, predicted)
+        for one in found
+        if one.is_known and not one.ratio_interval.low <= 1 <= one.ratio_interval.high
+    ]
     return RankAgreement(len(known), tuple(pairs), tau)
 
 
@@ -124,10 +127,6 @@ def agreement_text(agreement: RankAgreement) -> str:
         for one in agreement.disagreeing
     ]
     return "\n".join(lines)
-
-
-def _holds_one(interval: Interval) -> bool:
-    return interval.low <= 1 <= interval.high
 
 
 def _pair(comparison: Comparison, predicted: Mapping[str, float]) -> PairOrder:

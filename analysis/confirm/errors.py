@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from simlab.analysis.statistics.intervals import UNKNOWN, Interval, intervals_of, log_products
+from simlab.analysis.statistics.intervals import UNKNOWN, Interval, finite, intervals_of, log_products
 from simlab.analysis.statistics.significance import price_interval
+from simlab.analysis.table.estimates import Estimate
 from simlab.analysis.table.price_draws import log_seconds_at_draws
 from simlab.analysis.table.summaries import BASELINE, STAGE_COLUMNS, Scalar
 from simlab.arrays import Doubles, Longs
@@ -170,35 +171,14 @@ _POWERS: dict[str, dict[str, int]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RelativeError:
-    """Predicted over measured, less 1: above 0 the prediction was too high.
-
-    Attributes:
-        interval: 95 %, over prompts, each prompt's prediction paired with its measurement.
-    """
-
-    value: float
-    interval: Interval
-
-    @property
-    def is_within(self) -> bool:
-        """Whether it is no larger than ``TOLERANCE``."""
-        return abs(self.value) <= TOLERANCE
-
-    @property
-    def is_surely_within(self) -> bool:
-        """Whether the whole interval is."""
-        return self.interval.low >= -TOLERANCE and self.interval.high <= TOLERANCE
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class PredictionErrors:
     """Errors of the prediction of one policy, and the parts of its speedup's error.
 
     Attributes:
-        errors: of ``acceptance_length``, the seconds of each stage ``_per_round``, all of them (``round_s``),
-            ``tokens_per_s`` and ``speedup``; NaN where a number is not known.
+        errors: predicted over measured, less 1, each prompt's prediction paired with its measurement; of
+            ``acceptance_length``, the seconds of each stage ``_per_round``, all of them (``round_s``), ``tokens_per_s``
+            and ``speedup``; NaN where a number is not known.
         price_interval: of the error of the speedup, by the noise of the latency profile alone; unknown without it.
         machine: logarithm of predicted over measured tokens/s of plain decoding: what slowed everything alike.
         parts: by the names of ``PARTS``, logarithms that add up to that of predicted over measured speedup; with
@@ -208,10 +188,21 @@ class PredictionErrors:
     policy: str
     policy_id: str
     is_plain: bool
-    errors: Mapping[str, RelativeError]
+    errors: Mapping[str, Estimate]
     price_interval: Interval
     machine: float
     parts: Mapping[str, float]
+
+    @property
+    def is_within(self) -> bool:
+        """Whether the error of the speedup is no larger than ``TOLERANCE``."""
+        return abs(self.errors["speedup"].value) <= TOLERANCE
+
+    @property
+    def is_surely_within(self) -> bool:
+        """Whether its whole interval is."""
+        interval = self.errors["speedup"].interval
+        return interval.low >= -TOLERANCE and interval.high <= TOLERANCE
 
     @property
     def is_within_noise(self) -> bool | None:
@@ -235,19 +226,15 @@ class PredictionErrors:
 
     def row(self) -> dict[str, Scalar]:
         """Flat scalars; what is not known is None."""
-        found: dict[str, float] = {}
+        row: dict[str, Scalar] = {}
         for name, error in self.errors.items():
-            low, high = error.interval.low, error.interval.high
-            found |= {f"error_{name}": error.value, f"error_{name}_ci_low": low, f"error_{name}_ci_high": high}
-        found |= {f"error_speedup_price_{end}": getattr(self.price_interval, end) for end in ("low", "high")}
-        found |= {"log_error_machine": self.machine}
-        found |= {f"log_error_{name}": part for name, part in self.parts.items()}
-        found |= {f"error_share_{name}": share for name, share in self.shares.items()}
-        speedup = self.errors["speedup"]
-        known = not math.isnan(speedup.value)
-        row: dict[str, Scalar] = {name: value if math.isfinite(value) else None for name, value in found.items()}
-        within = {"within_tolerance": speedup.is_within if known else None, "within_noise": self.is_within_noise}
-        return row | within
+            row |= error.row(f"error_{name}", digits=None)
+        row |= self.price_interval.row("error_speedup_price")
+        row |= {"log_error_machine": finite(self.machine)}
+        row |= {f"log_error_{name}": finite(part) for name, part in self.parts.items()}
+        row |= {f"error_share_{name}": finite(share) for name, share in self.shares.items()}
+        known = not math.isnan(self.errors["speedup"].value)
+        return row | {"within_tolerance": self.is_within if known else None, "within_noise": self.is_within_noise}
 
 
 def prediction_errors(results: pl.DataFrame) -> list[PredictionErrors]:
@@ -294,7 +281,7 @@ def _errors(policy: str, policy_id: str, is_plain: bool, own: _Sums, plain: _Sum
     spread = log_products(both.reshape(len(both), -1), np.concatenate([one, -one], axis=1))
     logs = dict(zip(_POWERS, spread.whole, strict=True))
     errors = {
-        name: RelativeError(float(np.expm1(log)), _expm1(interval))
+        name: Estimate(float(np.expm1(log)), _expm1(interval))
         for (name, log), interval in zip(logs.items(), intervals_of(spread), strict=True)
     }
     machine = logs["tokens_per_s"] - logs["speedup"]

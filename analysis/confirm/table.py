@@ -10,8 +10,9 @@ import polars as pl
 from simlab.analysis.compare.comparisons import Comparison, adjust_family, compare_pairs
 from simlab.analysis.statistics.intervals import UNKNOWN, Interval, intervals_of, log_products, ratio_interval
 from simlab.analysis.statistics.slices import split_by_slice
+from simlab.analysis.table.estimates import Estimate
 from simlab.analysis.table.prompt_sums import PolicyRun, prompt_sums
-from simlab.analysis.table.summaries import BASELINE, STAGE_COLUMNS, Scalar, Summary, summarise
+from simlab.analysis.table.summaries import BASELINE, STAGE_COLUMNS, Scalar, Summary, known_values, summarise
 from simlab.analysis.table.text import aligned
 from simlab.arrays import Doubles, Longs
 
@@ -73,15 +74,14 @@ class ConfirmedPolicy:
         """What a replay says of it, then what was measured; what is not known is None."""
         values: dict[str, Scalar] = {
             **_measured_values(self.measured),
-            "measured_tokens_per_s_ci_low": self.tokens_per_s_interval.low,
-            "measured_tokens_per_s_ci_high": self.tokens_per_s_interval.high,
+            **self.tokens_per_s_interval.row("measured_tokens_per_s_ci"),
             "predicted_speedup": self.predicted.speed.speedup,
             **_judged_values(self.judged),
         }
         for kind, summary in (("predicted", self.predicted), ("measured", self.measured)):
             for stage, seconds in zip(STAGE_COLUMNS, stages_per_round(summary), strict=True):
                 values[f"{kind}_{stage}_per_round"] = seconds
-        return self.predicted.row() | {key: _finite(value) for key, value in values.items()}
+        return self.predicted.row() | known_values(values)
 
 
 def _measured_values(ran: Summary | None) -> dict[str, Scalar]:
@@ -89,8 +89,7 @@ def _measured_values(ran: Summary | None) -> dict[str, Scalar]:
         "measured_acceptance_length": None if ran is None else ran.totals.acceptance_length,
         "measured_tokens_per_s": None if ran is None else ran.speed.tokens_per_s,
         "measured_speedup": None if ran is None else ran.speed.speedup,
-        "measured_speedup_ci_low": None if ran is None else ran.speed.interval.low,
-        "measured_speedup_ci_high": None if ran is None else ran.speed.interval.high,
+        **(UNKNOWN if ran is None else ran.speed.interval).row("measured_speedup_ci"),
     }
 
 
@@ -175,7 +174,7 @@ def compare_winner(
     contenders = [policy for policy in policies if _has_speed(policy) and policy.predicted.name != BASELINE]
     if not contenders:
         return None
-    first = max(contenders, key=_measured_speed)
+    first = max(contenders, key=lambda one: math.nan if one.measured is None else one.measured.speed.speedup)
     first = next((contender for contender in contenders if contender.predicted.policy_id == chosen), first)
     others = [contender for contender in contenders if contender is not first]
     if not others:
@@ -194,10 +193,6 @@ def _has_speed(policy: ConfirmedPolicy) -> bool:
     return not math.isnan(policy.measured.speed.speedup)
 
 
-def _measured_speed(one: ConfirmedPolicy) -> float:
-    return math.nan if one.measured is None else one.measured.speed.speedup
-
-
 def _of(ran: pl.DataFrame, summary: Summary) -> pl.DataFrame:
     return ran.filter((pl.col("policy_id") == summary.policy_id) & (pl.col("policy") == summary.policy))
 
@@ -209,10 +204,6 @@ def _tokens_per_s_interval(rows: pl.DataFrame) -> Interval:
     prompts = rows.group_by("dataset", "prompt_id").agg(pl.col("committed").cast(pl.Int64).sum(), total_s)
     prompts = prompts.sort("dataset", "prompt_id")
     return ratio_interval(prompts["committed"].to_numpy(), prompts["total_s"].to_numpy())
-
-
-def _finite(value: Scalar) -> Scalar:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def widest_half_width(sums: Doubles, plain: int) -> float:
@@ -293,52 +284,19 @@ def with_prompts(
     return changed
 
 
-@dataclass(frozen=True, slots=True)
-class MachineSpeed:
-    """Tokens per second of all texts of the batch together under a policy, filler requests among them.
-
-    Attributes:
-        tokens_per_s: tokens of all texts over the seconds of all rounds of the batch.
-        interval: 95 %, over groups.
-    """
-
-    policy: str
-    policy_id: str
-    tokens_per_s: float
-    interval: Interval
-
-    def row(self) -> dict[str, Scalar]:
-        """The speed as flat scalars, as a script reads them; what is not known is None."""
-        ends = {f"_ci_{name}": getattr(self.interval, name) for name in ("low", "high")}
-        values = {"": self.tokens_per_s, **ends}
-        return {
-            f"measured_machine_tokens_per_s{name}": None if math.isnan(value) else value
-            for name, value in values.items()
-        }
-
-
-def machine_speed(policy: str, policy_id: str, tokens: Longs, seconds: Doubles) -> MachineSpeed:
-    """Tokens per second of the whole batch under a policy, pooled over groups, with an interval.
+def machine_speed(tokens: Longs, seconds: Doubles) -> Estimate:
+    """Tokens per second of all texts of the batch together, filler requests among them, with an interval over groups.
 
     Args:
-        policy: its label.
-        policy_id: its id.
         tokens: int64 ``[groups]``, repeats added up.
         seconds: float64 ``[groups]``, likewise.
     """
     total_s = float(seconds.sum())
     pooled = float(tokens.sum()) / total_s if total_s else float("nan")
-    return MachineSpeed(policy, policy_id, pooled, ratio_interval(tokens, seconds))
+    return Estimate(pooled, ratio_interval(tokens, seconds))
 
 
-def machine_table(speeds: Sequence[MachineSpeed], batch: int) -> str:
-    """A row per policy."""
+def machine_table(speeds: Mapping[str, Estimate], batch: int) -> str:
+    """A row per policy, by its label."""
     heading = [f"all {batch} texts together", "tokens/s [95 %]"]
-    cells = [[speed.policy, _with_interval(speed)] for speed in speeds]
-    return aligned([heading, *cells], [True, True])
-
-
-def _with_interval(speed: MachineSpeed) -> str:
-    known = not math.isnan(speed.interval.low)
-    ends = f" [{speed.interval.low:.1f}, {speed.interval.high:.1f}]" if known else ""
-    return f"{speed.tokens_per_s:.1f}{ends}"
+    return aligned([heading, *([policy, f"{speed:1}"] for policy, speed in speeds.items())], [True, True])

@@ -4,9 +4,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 from simlab.analysis.compare.verdicts import standing_sentence, verdict_sentence
-from simlab.analysis.confirm.errors import PARTS, TOLERANCE, PredictionErrors, RelativeError
+from simlab.analysis.confirm.errors import PARTS, TOLERANCE, PredictionErrors
 from simlab.analysis.confirm.table import FAILED, ConfirmedPolicy, WinnerComparison, stages_per_round
 from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
+from simlab.analysis.table.estimates import Estimate
 from simlab.analysis.table.summaries import BASELINE
 from simlab.analysis.table.text import aligned, ends, is_known, number, with_interval
 from simlab.cost import CHANNEL, STAGES
@@ -229,13 +230,13 @@ def prediction_verdict(errors: Sequence[PredictionErrors], first: str | None = N
         return ""
     worst = max(known, key=lambda one: abs(one.errors["speedup"].value))
     named = next((one for one in known if one.policy == first), worst)
-    outside = [one for one in known if not one.errors["speedup"].is_within]
+    outside = [one for one in known if not one.is_within]
     limit = f"{100 * TOLERANCE:.0f} %"
     policies = "the one policy" if len(known) == 1 else f"all {len(known)} policies"
     if outside:
         listed = ", ".join(f"{one.policy} ({_high_or_low(one.errors['speedup'])})" for one in outside)
         rest = f"not within {limit}: {listed}"
-    elif all(one.errors["speedup"].is_surely_within for one in known):
+    elif all(one.is_surely_within for one in known):
         rest = f"{policies} within {limit}, intervals too"
     else:
         rest = f"{policies} within {limit}, though not with {'its interval' if len(known) == 1 else 'every interval'}"
@@ -275,7 +276,7 @@ def _machine(errors: Sequence[PredictionErrors]) -> str:
     return f" Tokens/s of autoregressive decoding: predicted {_high_or_low(plain.errors['tokens_per_s'])}."
 
 
-def _high_or_low(error: RelativeError) -> str:
+def _high_or_low(error: Estimate) -> str:
     """``1.6 % high [0.4, 2.8]``; the interval is turned round where the prediction was too low."""
     sign = 1 if error.value >= 0 else -1
     ends = sorted(100 * sign * end for end in (error.interval.low, error.interval.high))
@@ -302,7 +303,7 @@ def _error_cells(errors: PredictionErrors, names: Sequence[str]) -> list[str]:
     ]
 
 
-def _signed(error: RelativeError) -> str:
+def _signed(error: Estimate) -> str:
     if math.isnan(error.value):
         return "-"
     low, high = error.interval.low, error.interval.high

@@ -1,13 +1,13 @@
 """Acceptance lengths of an engine beside those that a trace foretells, paired by prompt."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from simlab.analysis.crosscheck.rounds import ComparedText
-from simlab.analysis.statistics.intervals import UNKNOWN, Interval, ratio_interval, speedup_interval
+from simlab.analysis.statistics.intervals import UNKNOWN, ratio_interval, speedup_interval
+from simlab.analysis.table.estimates import Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,27 +16,31 @@ class ComparedLengths:
 
     Attributes:
         num_prompts: that the intervals are over.
-        measured: the engine's, tokens a round without the prefills' tokens; likewise ``measured_interval``.
-        foretold: of the recorded texts; likewise ``foretold_interval``.
-        error: foretold over measured; above 1 the trace foretold more.
-        error_interval: of it, paired by prompt.
+        measured: the engine's, tokens a round without the prefills' tokens.
+        foretold: of the recorded texts.
+        error: foretold over measured, paired by prompt; above 1 the trace foretold more.
         all_equal: whether every text has as many rounds and tokens as foretold.
     """
 
     num_prompts: int
-    measured: float
-    measured_interval: Interval
-    foretold: float
-    foretold_interval: Interval
-    error: float
-    error_interval: Interval
+    measured: Estimate
+    foretold: Estimate
+    error: Estimate
     all_equal: bool
 
     @property
     def agrees(self) -> bool:
         """Whether they are equal, or their interval holds 1."""
-        low, high = self.error_interval.low, self.error_interval.high
-        return self.all_equal or (not math.isnan(low) and low <= 1 <= high)
+        return self.all_equal or self.error.interval.low <= 1 <= self.error.interval.high
+
+    def to_json(self) -> dict[str, object]:
+        """All of it; null: not known."""
+        return {
+            "prompts": self.num_prompts,
+            **self.measured.row("engine", digits=None),
+            **self.foretold.row("trace", digits=None),
+            **self.error.row("trace_over_engine", digits=None),
+        }
 
 
 def compared_lengths(texts: Sequence[ComparedText]) -> ComparedLengths | None:
@@ -62,11 +66,8 @@ def compared_lengths(texts: Sequence[ComparedText]) -> ComparedLengths | None:
     error = speedup_interval(foretold_tokens, foretold_rounds, tokens, rounds)
     return ComparedLengths(
         num_prompts=len(names),
-        measured=float(measured),
-        measured_interval=ratio_interval(tokens, rounds),
-        foretold=float(foretold),
-        foretold_interval=ratio_interval(foretold_tokens, foretold_rounds),
-        error=float(foretold / measured),
-        error_interval=UNKNOWN if equal else error,
+        measured=Estimate(float(measured), ratio_interval(tokens, rounds)),
+        foretold=Estimate(float(foretold), ratio_interval(foretold_tokens, foretold_rounds)),
+        error=Estimate(float(foretold / measured), UNKNOWN if equal else error),
         all_equal=equal,
     )

@@ -1,6 +1,5 @@
 """What a crosscheck came to, read from the file that it left."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from simlab.analysis.crosscheck.lengths import ComparedLengths
 from simlab.analysis.crosscheck.rounds import ComparedText
 from simlab.analysis.crosscheck.verdict import GOOD, Verdict
 from simlab.analysis.engines.answers import EngineError, Json, ServerCounters, count, inner, number, parsed_object, text
+from simlab.analysis.statistics.intervals import finite
 
 # A crosscheck as JSON: the verdict, a row for each text, lengths and counts.
 
@@ -30,26 +30,11 @@ def crosscheck_json(
         "texts_equal": sum(one.parting is None for one in texts),
         "rounds_compared": sum(one.num_compared for one in texts),
         "rounds_equal": sum(one.num_equal for one in texts),
-        "acceptance_length": None if lengths is None else _lengths(lengths),
+        "acceptance_length": None if lengths is None else lengths.to_json(),
         "counters": None if counters is None else counters.to_json(),
         "counters_foretold": foretold.to_json(),
         "texts": [_text(one) for one in texts],
     }
-
-
-def _lengths(lengths: ComparedLengths) -> dict[str, object]:
-    values = {
-        "engine": lengths.measured,
-        "engine_ci_low": lengths.measured_interval.low,
-        "engine_ci_high": lengths.measured_interval.high,
-        "trace": lengths.foretold,
-        "trace_ci_low": lengths.foretold_interval.low,
-        "trace_ci_high": lengths.foretold_interval.high,
-        "trace_over_engine": lengths.error,
-        "trace_over_engine_ci_low": lengths.error_interval.low,
-        "trace_over_engine_ci_high": lengths.error_interval.high,
-    }
-    return {"prompts": lengths.num_prompts, **{key: _known(value) for key, value in values.items()}}
 
 
 def _text(one: ComparedText) -> dict[str, object]:
@@ -61,7 +46,7 @@ def _text(one: ComparedText) -> dict[str, object]:
         "tokens": one.num_tokens,
         "tokens_foretold": one.num_foretold_tokens,
         "parts_at": one.parting,
-        "gap_where_it_parts": _known(one.gap),
+        "gap_where_it_parts": finite(one.gap),
         "parts_at_close_call": one.is_tie if one.parting is not None else None,
         "rounds": one.num_rounds,
         "rounds_foretold": one.num_foretold,
@@ -74,14 +59,10 @@ def _text(one: ComparedText) -> dict[str, object]:
             "root": first.root,
             "accepted": first.accepted,
             "foretold": first.foretold,
-            "margin": _known(first.margin),
+            "margin": finite(first.margin),
             "close_call": first.is_tie,
         },
     }
-
-
-def _known(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 FORMAT = "simlab-crosscheck"

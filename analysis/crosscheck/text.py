@@ -26,14 +26,15 @@ def lengths_text(lengths: ComparedLengths | None) -> str:
     if lengths is None:
         return ""
     heads = ["acceptance length", "engine", "[95 %]", "trace", "[95 %]", "trace over engine, %"]
-    error = "exact" if lengths.all_equal else f"{100 * (lengths.error - 1):+.2f}{_percent(lengths.error_interval)}"
+    error = lengths.error
+    shown = "exact" if lengths.all_equal else f"{100 * (error.value - 1):+.2f}{_percent(error.interval)}"
     row = [
         f"{lengths.num_prompts:,} prompts",
-        number(lengths.measured, 4),
-        _ends(lengths.measured_interval),
-        number(lengths.foretold, 4),
-        _ends(lengths.foretold_interval),
-        error,
+        f"{lengths.measured:v4}",
+        _ends(lengths.measured.interval),
+        f"{lengths.foretold:v4}",
+        _ends(lengths.foretold.interval),
+        shown,
     ]
     few = f"\nFewer than {FEW_PROMPTS} prompts: the intervals are rough." if lengths.num_prompts < FEW_PROMPTS else ""
     return aligned([heads, row], [True, False, True, False, True, True]) + few

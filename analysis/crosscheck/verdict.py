@@ -98,7 +98,7 @@ def _by_rounds(
         )
     if not differences and not parted:
         return Verdict(CONFIRMED, ROUNDS, f"all {len(texts):,} texts and all {num:,} rounds are as foretold")
-    if lengths is not None and not lengths.agrees and not math.isnan(lengths.error_interval.low):
+    if lengths is not None and not lengths.agrees and not math.isnan(lengths.error.interval.low):
         return Verdict(
             LENGTHS_DIFFER,
             ROUNDS,
@@ -118,7 +118,7 @@ def _by_lengths(level: str, lengths: ComparedLengths, parted: Sequence[ComparedT
         return Verdict(CONFIRMED, level, "every text has as many rounds as foretold")
     if lengths.agrees:
         return Verdict(LENGTHS_AGREE, level, f"the acceptance length is {_off(lengths)} from what is foretold")
-    if math.isnan(lengths.error_interval.low):
+    if math.isnan(lengths.error.interval.low):
         return Verdict(LENGTHS_DIFFER, level, "one prompt allows no interval, and its number of rounds is another one")
     return Verdict(LENGTHS_DIFFER, level, f"the acceptance length is {_off(lengths)} from what is foretold")
 
@@ -166,6 +166,6 @@ def _parted(text: ComparedText, num: int, num_texts: int) -> str:
 
 
 def _off(lengths: ComparedLengths) -> str:
-    low, high = lengths.error_interval.low, lengths.error_interval.high
+    low, high = lengths.error.interval.low, lengths.error.interval.high
     ends = "" if math.isnan(low) else f" [{100 * (low - 1):+.2f}, {100 * (high - 1):+.2f}]"
-    return f"{100 * (lengths.error - 1):+.2f} %{ends}"
+    return f"{100 * (lengths.error.value - 1):+.2f} %{ends}"

@@ -6,6 +6,7 @@ to other roots; that is what a replay is for. Here rules are held against each o
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -187,11 +188,11 @@ def curve_rows(
     Returns:
         The rows, columns as `SCHEMA`; and what was chosen for all roots together.
     """
-    frames, settings, kinds = [], [], tuple(machines)
+    frames, settings = [], []
     for name, order in orders.items():
-        found = [_Machine(machine) for machine in kinds]
+        found = [_Machine(machine) for machine in machines]
         wheres = []
-        for where, looks in roots.each(order, most, _ScanLook(kinds)):
+        for where, looks in roots.each(order, most, partial(_first_looks, machines)):
             wheres.append(where)
             for one, first in zip(found, looks, strict=True):
                 one.scanned(first)
@@ -200,7 +201,8 @@ def curve_rows(
         for one in found:
             one.start()
         while any(any(one.asked) for one in found):
-            for _, again in roots.each(order, most, _PriceLook(kinds, tuple(one.asked for one in found))):
+            asked = [one.asked for one in found]
+            for _, again in roots.each(order, most, partial(_next_looks, machines, asked)):
                 for one, more in zip(found, again, strict=True):
                     one.priced(more)
             for one in found:
@@ -237,16 +239,10 @@ class _NextLook(NamedTuple):
     drawn: Sequence[Mapping[str, Doubles] | None]
 
 
-@dataclass(frozen=True, slots=True)
-class _ScanLook:
-    """Asks everything that needs no other roots, of each machine."""
-
-    machines: tuple[CurveMachine, ...]
-
-    def __call__(self, part: RootPart) -> list[_FirstLook]:
-        return [self._of(machine, part) for machine in self.machines]
-
-    def _of(self, machine: CurveMachine, part: RootPart) -> _FirstLook:
+def _first_looks(machines: Sequence[CurveMachine], part: RootPart) -> list[_FirstLook]:
+    """Everything that needs no other roots, of each machine."""
+    looks = []
+    for machine in machines:
         drawn = [
             (fixed, sums_of_texts(taken, part.sequences, taken))
             for fixed, taken in (scan_part(draw, part) for draw in machine.draws)
@@ -255,27 +251,23 @@ class _ScanLook:
         if machine.draws:
             kept = kept_valleys(part.expected, machine.costs, machine.drawn_s, NOTABLE_SHARE)
         halves = scan_halves(machine.halves, part) if machine.halves else None
-        return _FirstLook(part.sequences, curves, scan_part(machine, part), drawn, kept, halves)
+        looks.append(_FirstLook(part.sequences, curves, scan_part(machine, part), drawn, kept, halves))
+    return looks
 
 
-@dataclass(frozen=True, slots=True)
-class _PriceLook:
-    """Asks what rules take at budgets and rates: of each machine as measured, and at each draw."""
-
-    machines: tuple[CurveMachine, ...]
-    asked: tuple[list[tuple[int, float] | None], ...]
-
-    def __call__(self, part: RootPart) -> list[_NextLook]:
-        return [self._of(machine, asked, part) for machine, asked in zip(self.machines, self.asked, strict=True)]
-
-    def _of(self, machine: CurveMachine, settings: list[tuple[int, float] | None], part: RootPart) -> _NextLook:
-        first, *others = settings
+def _next_looks(
+    machines: Sequence[CurveMachine], asked: Sequence[Sequence[tuple[int, float] | None]], part: RootPart
+) -> list[_NextLook]:
+    """What rules take at budgets and rates: of each machine as measured, and at each draw."""
+    looks = []
+    for machine, (first, *others) in zip(machines, asked, strict=True):
         drawn = [
-            None if asked is None else sums_of_texts(price_part(draw, part, *asked), part.sequences, PRICED)
-            for draw, asked in zip(machine.draws, others, strict=True)
+            None if each is None else sums_of_texts(price_part(draw, part, *each), part.sequences, PRICED)
+            for draw, each in zip(machine.draws, others, strict=True)
         ]
         measured = None if first is None else price_part(machine, part, *first)
-        return _NextLook(None if measured is None else {rule: measured[rule] for rule in PRICED}, drawn)
+        looks.append(_NextLook(None if measured is None else {rule: measured[rule] for rule in PRICED}, drawn))
+    return looks
 
 
 class _Machine:

@@ -1,5 +1,6 @@
 """From rows of curves to one summary per edge model, machine and slice, with intervals over prompts."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -10,8 +11,9 @@ from simlab.analysis.curves.halves import SplitHalves
 from simlab.analysis.curves.price_noise import KEPT_SHARE, drawn_behind_price, drawn_regrets, with_price_noise
 from simlab.analysis.curves.rows import CurveSetting, DrawnSums
 from simlab.analysis.curves.tallies import NOTABLE_SHARE, PRICE, SCAN
-from simlab.analysis.statistics.intervals import UNKNOWN, Interval, ratio_interval, speedup_interval
+from simlab.analysis.statistics.intervals import Interval, ratio_interval, speedup_interval
 from simlab.analysis.statistics.slices import Slice, split_by_slice
+from simlab.analysis.table.estimates import Estimate
 from simlab.arrays import Doubles
 
 Scalar = str | int | float | None
@@ -28,11 +30,10 @@ class RuleSummary:
         drafted: tokens in a tree, mean over roots.
         tokens_per_s: expected, of the whole: summed tokens over summed seconds.
         behind_price: the share of the price rule's tokens per second that it lacks; below 0 where it is faster, which
-            only a slice allows.
-        behind_price_interval: of it, over prompts, paired, with price and budget held as they are; and over prices,
-            where their noise is known, with both chosen anew.
-        regret: the share of the full scan's tokens per second that a round lacks, mean over roots.
-        regret_interval: of it, over prompts, and over prices where their noise is known.
+            only a slice allows. Its interval is over prompts, paired, with price and budget held as they are; and over
+            prices, where their noise is known, with both chosen anew.
+        regret: the share of the full scan's tokens per second that a round lacks, mean over roots. Its interval is
+            over prompts, and over prices where their noise is known.
         worst_regret: the largest.
         notable: the share of roots where it is above `NOTABLE_SHARE`.
         shorter: the share of roots where the tree is smaller than the full scan's.
@@ -42,10 +43,8 @@ class RuleSummary:
     rule: str
     drafted: float
     tokens_per_s: float
-    behind_price: float
-    behind_price_interval: Interval
-    regret: float
-    regret_interval: Interval
+    behind_price: Estimate
+    regret: Estimate
     worst_regret: float
     notable: float
     shorter: float
@@ -64,11 +63,9 @@ class CurveSummary:
         roots: how many, a curve each.
         maxima: how many roots have one local maximum, two, and so on; the last counts the most there are.
         several: the share of roots with more than one.
-        several_interval: of it, over prompts.
         deep: the share with several of which each two are apart by a fall and a rise above `NOTABLE_SHARE`.
         kept: the share with a valley that stays in `KEPT_SHARE` of the draws of the prices; None: their noise is not
             known.
-        kept_interval: of it, over prompts.
         kept_deep: the share with one that stays deeper than `NOTABLE_SHARE`.
         halves: the curves by each half of the samples, of the whole; None: of a slice, or they cannot be halved.
         budget: the best fixed one of the whole.
@@ -82,11 +79,9 @@ class CurveSummary:
     prompts: int
     roots: int
     maxima: tuple[int, ...]
-    several: float
-    several_interval: Interval
+    several: Estimate
     deep: float
-    kept: float | None
-    kept_interval: Interval
+    kept: Estimate | None
     kept_deep: float | None
     halves: SplitHalves | None
     budget: int
@@ -97,9 +92,9 @@ class CurveSummary:
         """Flat scalars, one row a rule, as a script reads them; what is not known is None."""
         first: dict[str, Scalar] = {} if self.slice is None else {"slice": self.slice}
         first |= {"edges": self.edges, "cost_id": self.cost_id, "prompts": self.prompts, "roots": self.roots}
-        first |= {"several_maxima_share": self.several, **_ends("several_maxima_share", self.several_interval)}
+        first |= self.several.row("several_maxima_share", digits=None)
         first |= {"several_deep_maxima_share": self.deep}
-        first |= {"kept_valley_share": self.kept, **_ends("kept_valley_share", self.kept_interval)}
+        first |= (Estimate(math.nan) if self.kept is None else self.kept).row("kept_valley_share", digits=None)
         first |= {"kept_deep_valley_share": self.kept_deep}
         first |= {"most_maxima": len(self.maxima), "best_fixed_budget": self.budget, "price_tokens_per_s": self.rate}
         return [first | _rule_row(rule) for rule in self.rules]
@@ -110,20 +105,13 @@ def _rule_row(rule: RuleSummary) -> dict[str, Scalar]:
         "rule": rule.rule,
         "num_drafted": rule.drafted,
         "tokens_per_s": rule.tokens_per_s,
-        "behind_price_share": rule.behind_price,
-        **_ends("behind_price_share", rule.behind_price_interval),
-        "regret_share": rule.regret,
-        **_ends("regret_share", rule.regret_interval),
+        **rule.behind_price.row("behind_price_share", digits=None),
+        **rule.regret.row("regret_share", digits=None),
         "worst_regret_share": rule.worst_regret,
         "notable_regret_share": rule.notable,
         "shorter_than_scan_share": rule.shorter,
         "longer_than_scan_share": rule.longer,
     }
-
-
-def _ends(name: str, interval: Interval) -> dict[str, Scalar]:
-    low, high = interval.low, interval.high
-    return {f"{name}_ci_low": None if np.isnan(low) else low, f"{name}_ci_high": None if np.isnan(high) else high}
 
 
 def curve_summaries(rows: pl.DataFrame, settings: Iterable[CurveSetting], by: str | None = None) -> list[CurveSummary]:
@@ -148,9 +136,8 @@ def _summary(rows: pl.DataFrame, value: Slice, setting: CurveSetting) -> CurveSu
     rules = {part["rule"][0]: part for part in rows.partition_by("rule", maintain_order=True)}
     scan = rules[SCAN]
     maxima = np.bincount(scan["num_maxima"].to_numpy())[1:]
-    several, several_interval = _share_of_roots(scan, pl.col("num_maxima") > 1)
-    kept, kept_interval = _share_of_roots(scan, pl.col("kept_valley_share") >= KEPT_SHARE)
-    kept_deep, _ = _share_of_roots(scan, pl.col("kept_deep_valley_share") >= KEPT_SHARE)
+    kept = _share_of_roots(scan, pl.col("kept_valley_share") >= KEPT_SHARE)
+    kept_deep = _share_of_roots(scan, pl.col("kept_deep_valley_share") >= KEPT_SHARE)
     known = setting.drawn is not None
     drawn = None if setting.drawn is None else _of_texts(setting.drawn, scan)
     price = _by_prompt(rules[PRICE])
@@ -161,12 +148,10 @@ def _summary(rows: pl.DataFrame, value: Slice, setting: CurveSetting) -> CurveSu
         prompts=price.height,
         roots=scan.height,
         maxima=tuple(maxima.tolist()),
-        several=several,
-        several_interval=several_interval,
+        several=_share_of_roots(scan, pl.col("num_maxima") > 1),
         deep=float(np.mean(_column(scan, "num_deep_maxima") > 1)),
         kept=kept if known else None,
-        kept_interval=kept_interval if known else UNKNOWN,
-        kept_deep=kept_deep if known else None,
+        kept_deep=kept_deep.value if known else None,
         halves=setting.halves if value is None else None,
         budget=setting.budget,
         rate=setting.rate,
@@ -181,11 +166,11 @@ def _of_texts(drawn: DrawnSums, rows: pl.DataFrame) -> DrawnSums:
     return DrawnSums(drawn.sequences[kept], drawn.roots[kept], sums)
 
 
-def _share_of_roots(scan: pl.DataFrame, condition: pl.Expr) -> tuple[float, Interval]:
+def _share_of_roots(scan: pl.DataFrame, condition: pl.Expr) -> Estimate:
     """The share of roots for which something holds, and its interval over prompts."""
     prompts = _by_prompt(scan, condition.sum().alias("held"))
     held, roots = _column(prompts, "held"), _column(prompts, "roots")
-    return float(held.sum() / roots.sum()), _share_interval(held, roots)
+    return Estimate(float(held.sum() / roots.sum()), _share_interval(held, roots))
 
 
 def _rule(
@@ -197,19 +182,17 @@ def _rule(
     ratio = speedup_interval(tokens, seconds, base_tokens, base_seconds)
     rate, base_rate = tokens.sum() / seconds.sum(), base_tokens.sum() / base_seconds.sum()
     sizes, best_sizes, regret = rows["num_drafted"], scan["num_drafted"], _column(rows, "regret_share")
-    behind_price, behind_price_interval = float(1.0 - rate / base_rate), Interval(1.0 - ratio.high, 1.0 - ratio.low)
-    regret_interval = _share_interval(_column(prompts, "regret_share"), _column(prompts, "roots"))
+    behind, behind_ends = float(1.0 - rate / base_rate), Interval(1.0 - ratio.high, 1.0 - ratio.low)
+    mean, mean_ends = float(regret.mean()), _share_interval(_column(prompts, "regret_share"), _column(prompts, "roots"))
     if drawn is not None:
-        behind_price_interval = with_price_noise(behind_price, behind_price_interval, drawn_behind_price(drawn, rule))
-        regret_interval = with_price_noise(float(regret.mean()), regret_interval, drawn_regrets(drawn, rule))
+        behind_ends = with_price_noise(behind, behind_ends, drawn_behind_price(drawn, rule))
+        mean_ends = with_price_noise(mean, mean_ends, drawn_regrets(drawn, rule))
     return RuleSummary(
         rule=rule,
         drafted=float(_column(rows, "num_drafted").mean()),
         tokens_per_s=float(rate),
-        behind_price=behind_price,
-        behind_price_interval=behind_price_interval,
-        regret=float(regret.mean()),
-        regret_interval=regret_interval,
+        behind_price=Estimate(behind, behind_ends),
+        regret=Estimate(mean, mean_ends),
         worst_regret=float(regret.max()),
         notable=float((regret > NOTABLE_SHARE).mean()),
         shorter=float(np.mean((sizes < best_sizes).to_numpy())),

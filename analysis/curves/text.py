@@ -13,7 +13,8 @@ from simlab.analysis.curves.price_noise import KEPT_SHARE
 from simlab.analysis.curves.rows import CurveSetting
 from simlab.analysis.curves.summaries import CurveSummary, RuleSummary
 from simlab.analysis.curves.tallies import FIXED, NOTABLE_SHARE, PRICE
-from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
+from simlab.analysis.statistics.intervals import FEW_PROMPTS
+from simlab.analysis.table.estimates import Estimate
 from simlab.analysis.table.text import aligned, number, within_width
 from simlab.arrays import Doubles
 from simlab.policies.orders.best_first import BestFirst
@@ -100,8 +101,8 @@ _Column = tuple[str, str, Callable[[RuleSummary], str]]
 _COLUMNS: tuple[_Column, ...] = (
     ("drafted", "/round", lambda one: number(one.drafted, 1)),
     ("expected", "tokens/s", lambda one: number(one.tokens_per_s, 2)),
-    ("behind the price rule", "whole, % [95 %]", lambda one: _share(one.behind_price, one.behind_price_interval)),
-    ("behind the full scan", "per round, % [95 %]", lambda one: _share(one.regret, one.regret_interval)),
+    ("behind the price rule", "whole, % [95 %]", lambda one: _share(one.behind_price)),
+    ("behind the full scan", "per round, % [95 %]", lambda one: _share(one.regret)),
     ("worst", "%", lambda one: _percent(one.worst_regret, 1)),
     (f"> {100 * NOTABLE_SHARE:.0f} %", "% of rounds", lambda one: _percent(one.notable, 1)),
     ("smaller", "than scan's, %", lambda one: _percent(one.shorter, 1)),
@@ -151,7 +152,7 @@ def curves_text(summaries: Sequence[CurveSummary], headings: Mapping[str, str], 
 def _block(summary: CurveSummary, by: str | None) -> str:
     of = "" if summary.slice is None else f", {by} {summary.slice}"
     title = f"{summary.edges} probabilities{of}: {summary.roots:,} curves, {summary.prompts} prompts"
-    several = _share(summary.several, summary.several_interval).rstrip()
+    several = _share(summary.several).rstrip()
     deep = f"with a valley deeper than {100 * NOTABLE_SHARE:.0f} %: {_percent(summary.deep, 2)} %"
     maxima = f"several maxima as measured: {several} % of curves ({_maxima(summary.maxima)}); {deep}"
     told = "\n".join([maxima, *_noise(summary), *_halves(summary.halves)])
@@ -164,7 +165,7 @@ def _noise(summary: CurveSummary) -> list[str]:
     """How many valleys are told from noise; nothing where it is not known."""
     if summary.kept is None or summary.kept_deep is None:
         return []
-    share = _share(summary.kept, summary.kept_interval).rstrip()
+    share = _share(summary.kept).rstrip()
     deep = f"deeper than {100 * NOTABLE_SHARE:.0f} %: {_percent(summary.kept_deep, 2)} %"
     return [f"a valley in {100 * KEPT_SHARE:.0f} % of the draws of the prices: {share} % of curves; {deep}"]
 
@@ -188,10 +189,10 @@ def _name(rule: RuleSummary, summary: CurveSummary) -> str:
     return f"{PRICE}, {summary.rate:.1f} tokens/s" if rule.rule == PRICE else rule.rule
 
 
-def _share(value: float, interval: Interval) -> str:
-    low, high = 100 * interval.low, 100 * interval.high
+def _share(one: Estimate) -> str:
+    low, high = 100 * one.interval.low, 100 * one.interval.high
     known = not math.isnan(low) and low != high
-    return f"{_percent(value, 2)} [{low + 0.0:.2f}, {high + 0.0:.2f}]" if known else _percent(value, 2)
+    return f"{_percent(one.value, 2)} [{low + 0.0:.2f}, {high + 0.0:.2f}]" if known else _percent(one.value, 2)
 
 
 def _percent(share: float, digits: int) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from simlab.analysis.statistics.intervals import Interval, intervals_of, prompt_spread, speedup_interval
+from simlab.analysis.statistics.intervals import Interval, finite, intervals_of, prompt_spread, speedup_interval
 from simlab.analysis.table.text import aligned, number, within_width
 from simlab.arrays import Bools, Doubles, Floats, Longs
 from simlab.cost import CostTable
@@ -217,14 +217,8 @@ class ScheduleSums:
         }
         for name, other in (("hindsight", best), ("joint_throughput", joint)):
             value, interval = self.behind(other)
-            found[f"behind_{name}"] = value
-            found[f"behind_{name}_low"], found[f"behind_{name}_high"] = known(interval.low), known(interval.high)
+            found |= {f"behind_{name}": value, **interval.row(f"behind_{name}")}
         return found
-
-
-def known(value: float) -> float | None:
-    """A number as JSON can say it."""
-    return value if np.isfinite(value) else None
 
 
 def prompts_of(texts: RecordedTexts) -> Longs:
@@ -264,20 +258,18 @@ class Calibration:
 
     def row(self, batch: int) -> dict[str, object]:
         """As JSON has it."""
-        low, high = self.bias_interval.low, self.bias_interval.high
         return {
             "batch": batch,
             "estimator": self.estimator,
             "position": self.position,
             "drafts": self.drafts,
-            "accepted": known(self.accepted),
-            "believed": known(self.believed),
-            "bias": known(self.bias),
-            "bias_low": known(low),
-            "bias_high": known(high),
+            "accepted": finite(self.accepted),
+            "believed": finite(self.believed),
+            "bias": finite(self.bias),
+            **self.bias_interval.row("bias"),
             "labels": self.labels,
-            "labels_accepted": known(self.labels_accepted),
-            "labels_believed": known(self.labels_believed),
+            "labels_accepted": finite(self.labels_accepted),
+            "labels_believed": finite(self.labels_believed),
         }
 
 

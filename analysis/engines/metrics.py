@@ -1,7 +1,7 @@
 """A server's Prometheus text, as sums by name."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -80,12 +80,6 @@ def read_samples(text: str, where: str) -> Samples:
     if not found:
         raise EngineError(f"{where} holds no metrics; give what the server's address of metrics answers")
     return Samples({name: tuple(samples) for name, samples in found.items()})
-
-
-def names_of(samples: Samples, prefixes: Iterable[str]) -> list[str]:
-    """The names that begin with one of some prefixes, sorted."""
-    wanted = tuple(prefixes)
-    return sorted(name for name in samples.by_name if name.startswith(wanted))
 
 
 def _whole(name: str, value: float) -> int:

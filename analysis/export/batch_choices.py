@@ -4,7 +4,6 @@ Engines read such a choice as a table over ranges of batch sizes. A batch size b
 choice of the smaller one, as the engines themselves fill gaps.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
@@ -13,28 +12,12 @@ import polars as pl
 
 from simlab.analysis.compare.comparisons import adjust_family, compare_pairs
 from simlab.analysis.statistics.intervals import Interval
+from simlab.analysis.table.price_draws import BatchPrices
 from simlab.analysis.table.prompt_sums import PolicyRun, prompt_sums
 from simlab.analysis.table.summaries import BASELINE, Scalar, Summary, summarise
 from simlab.errors import CostError
 
 MEASURE = "tokens_per_s"
-
-
-@dataclass(frozen=True, slots=True)
-class BatchPrices:
-    """Whose prices a batch size has.
-
-    Attributes:
-        batch: texts at a time.
-        cost_id: of the prices.
-        heading: whose they are, in one line.
-        what_if: whether they were worked out from those of another batch size.
-    """
-
-    batch: int
-    cost_id: str
-    heading: str
-    what_if: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +45,14 @@ class BatchChoice:
 
     def row(self) -> dict[str, Scalar | list[int]]:
         """As a script reads it; an interval that is not known is None."""
-        ends = {
-            f"speedup_{kind}_{end}": None if math.isnan(getattr(interval, end)) else getattr(interval, end)
-            for kind, interval in (("ci", self.interval), ("price", self.price_interval))
-            for end in ("low", "high")
-        }
         return {
             "batch": self.prices.batch,
             "num_drafted": self.length,
             "longest_tried": self.longest,
             "tokens_per_s_of_each_text": self.tokens_per_s,
             "speedup": self.speedup,
-            **ends,
+            **self.interval.row("speedup_ci"),
+            **self.price_interval.row("speedup_price"),
             "not_told_apart": list(self.alike),
             "what_if": self.prices.what_if,
             "cost_id": self.prices.cost_id,

@@ -194,35 +194,29 @@ def judge_finalists(machines: Sequence[Sequence[PolicyRun]], objective: str) -> 
     return FinalistVerdict(tuple(found), f"{standing_sentence(found)}.", wins)
 
 
-@dataclass(frozen=True, slots=True)
-class FinalistFigures:
-    """One policy's figure on the prompts of the choice and on those of the report."""
-
-    policy: str
-    dev: float
-    evaluation: float
-
-
 def optimism_figures(
-    chosen: FinalistFigures, chain: FinalistFigures, best_there: FinalistFigures
+    dev: Sequence[float], evaluation: Sequence[float], best_there: str, best_figure: float
 ) -> Mapping[str, str | float]:
     """What choosing on the prompts of the report would have claimed, and what of the choice was lost on the way.
 
     Args:
-        chosen: the policy that was chosen on dev prompts.
-        chain: the chain, which was not chosen at all: its figures tell how much harder the other prompts are.
+        dev: figures on dev prompts: of the policy that was chosen there, and of the chain, which was not chosen at all
+            and so tells how much harder the other prompts are.
+        evaluation: of these two on the evaluation prompts.
         best_there: the policy that is the best on the evaluation prompts, chosen there by the same search.
+        best_figure: its figure there.
     """
-    ahead, kept = chosen.dev / chain.dev, chosen.evaluation / chain.evaluation
+    (before, chain_before), (chosen, chain) = dev, evaluation
+    ahead, kept = before / chain_before, chosen / chain
     return {
-        "best_on_evaluation": best_there.policy,
-        "best_on_evaluation_figure": best_there.evaluation,
-        "chosen_figure": chosen.evaluation,
-        "optimism": best_there.evaluation - chosen.evaluation,
-        "optimism_share": best_there.evaluation / chosen.evaluation - 1,
-        "dev_figure": chosen.dev,
-        "shrinkage": chosen.dev - chosen.evaluation,
-        "shrinkage_share": 1 - chosen.evaluation / chosen.dev,
+        "best_on_evaluation": best_there,
+        "best_on_evaluation_figure": best_figure,
+        "chosen_figure": chosen,
+        "optimism": best_figure - chosen,
+        "optimism_share": best_figure / chosen - 1,
+        "dev_figure": before,
+        "shrinkage": before - chosen,
+        "shrinkage_share": 1 - chosen / before,
         "dev_over_chain": ahead,
         "evaluation_over_chain": kept,
         "shrinkage_over_chain_share": 1 - kept / ahead,
@@ -239,9 +233,11 @@ def compare_worst_speedups(
         pairs: places of two runs each.
     """
     found = [prompt_sums(runs) for runs in machines]
-    sums = [_sums(one) for one in found]
+    columns = [COLUMNS.index(name) for name in POWERS["speedup"]]
+    powers = np.array(list(POWERS["speedup"].values()), np.float64)
+    sums = [np.asarray(one.sums[:, :, columns], np.float64) for one in found]
     equal = [all(np.array_equal(some[:, one], some[:, other]) for some in sums) for one, other in pairs]
-    logs = _least([logs_of_runs(some, _powers()) for some in sums])
+    logs = _least([logs_of_runs(some, powers) for some in sums])
     return compare_logs(logs, _worst_at_draws(found), equal, [run.name for run in machines[0]], pairs, WORST_SPEEDUP)
 
 
@@ -269,15 +265,6 @@ def _worst_at_draws(found: Sequence[PromptSums]) -> PriceSpread:
     """Logarithms of the worst speedups at each draw of every machine's prices, of which each has its own noise."""
     logs = np.min([price_spread(one, "speedup").logs for one in found], axis=0)
     return PriceSpread(np.asarray(logs, np.float64), (None,) * len(logs))
-
-
-def _sums(found: PromptSums) -> Doubles:
-    """What speedups are made of, float64 ``[prompts, runs, 4]``."""
-    return np.asarray(found.sums[:, :, [COLUMNS.index(name) for name in POWERS["speedup"]]], np.float64)
-
-
-def _powers() -> Doubles:
-    return np.array(list(POWERS["speedup"].values()), np.float64)
 
 
 def _least(spreads: Sequence[Spread]) -> Spread:

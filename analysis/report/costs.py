@@ -66,7 +66,9 @@ def maxima_chart(summaries: Sequence[CurveSummary], names: Sequence[str]) -> Cha
         "Of the curve of expected tokens per second over the size of the tree. Where latencies are convex there is "
         "one, and stopping at the first size that brings no more is best; with several it may stop too early."
     )
-    kept = [f"{one.kept:.0%} ({name})" for one, name in zip(summaries, names, strict=True) if one.kept is not None]
+    kept = [
+        f"{one.kept.value:.0%} ({name})" for one, name in zip(summaries, names, strict=True) if one.kept is not None
+    ]
     if kept:
         caption += (
             f" Prices are noisy, and noise makes maxima; roots with a valley that survives it: {', '.join(kept)}."
@@ -82,15 +84,15 @@ def regret_chart(summaries: Sequence[CurveSummary], names: Sequence[str]) -> Cha
         drawn.add_trace(
             go.Bar(
                 y=[rule.rule for rule in rules],
-                x=[rule.behind_price for rule in rules],
+                x=[rule.behind_price.value for rule in rules],
                 name=name,
                 orientation="h",
                 marker={"color": colour(place)},
                 error_x={
                     "type": "data",
                     "symmetric": False,
-                    "array": [rule.behind_price_interval.high - rule.behind_price for rule in rules],
-                    "arrayminus": [rule.behind_price - rule.behind_price_interval.low for rule in rules],
+                    "array": [rule.behind_price.interval.high - rule.behind_price.value for rule in rules],
+                    "arrayminus": [rule.behind_price.value - rule.behind_price.interval.low for rule in rules],
                     "thickness": 1.2,
                     "width": 3,
                 },

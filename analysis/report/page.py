@@ -56,20 +56,14 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """A sentence, such as why something is not shown."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class TreeExplorer:
     """Trees that policies chose; see `simlab.analysis.report.trees` for what the values are."""
 
     values: Mapping[str, object]
 
 
-Part: TypeAlias = Chart | Grid | Note | TreeExplorer
+Part: TypeAlias = Chart | Grid | TreeExplorer | str
+"""A text is a sentence, such as why something is not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,10 +200,10 @@ def _part(part: Part) -> str:
             return _chart(part)
         case Grid():
             return _grid(part)
-        case Note():
-            return f"<p>{_text(part.text)}</p>"
         case TreeExplorer():
             return Template(_file("explorer.html")).substitute(trees=_json(part.values))
+        case str():
+            return f"<p>{_text(part)}</p>"
 
 
 def _chart(chart: Chart) -> str:

@@ -107,14 +107,11 @@ def _errors(rows: Sequence[Row], edges: Sequence[str]) -> Grid:
     """The calibration error of each edge model, on the greedy path and off it."""
     cells = []
     for label in edges:
-        own = {str(row["place"]): row for row in rows if row["edges"] == label and _is_whole(row)}
+        whole = [row for row in rows if row["edges"] == label and row["depth"] is None and row["rank"] is None]
+        own = {str(row["place"]): row for row in whole}
         cells.append([label, *(_with_ends(own.get(place)) for place in (ON_SPINE, OFF_SPINE))])
     heads = ["edge model", "calibration error (ECE) on the greedy path [95 %]", "off it [95 %]"]
     return Grid(heads, cells, ["Per node: the sum over candidates of how far probability and frequency lie apart."])
-
-
-def _is_whole(row: Row) -> bool:
-    return row["depth"] is None and row["rank"] is None
 
 
 def _with_ends(row: Row | None) -> str:

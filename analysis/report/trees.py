@@ -1,13 +1,13 @@
 """Trees for the explorer of a report: what policies chose at the same places of real texts, and how to draw it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from simlab.analysis.trees import drawing_rows
 from simlab.draft import Draft
 from simlab.policies.composition import Composition
+from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policy import AnyPolicy, Stateless
 from simlab.recorded import RecordedSequence
 from simlab.sequence_replay import draft_source, rounds, staged
@@ -17,14 +17,6 @@ Decode = Callable[[list[int]], str]
 
 MOST_DRAWN = 128
 """Of larger trees only as many nodes are drawn, the first that entered, and the true path's."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShownPolicy:
-    """A policy whose trees are shown."""
-
-    label: str
-    policy: AnyPolicy
 
 
 class TreeCollector:
@@ -41,7 +33,7 @@ class TreeCollector:
         decode: from token ids to text; None: ids are shown.
     """
 
-    def __init__(self, policies: Sequence[ShownPolicy], decode: Decode | None) -> None:
+    def __init__(self, policies: Sequence[NamedPolicy], decode: Decode | None) -> None:
         self._policies, self._decode = policies, decode
         self._places: dict[int, int] = {}
         self._texts: list[dict[str, object]] = []

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simlab.analysis.statistics.intervals import Interval, intervals_of, prompt_spread, share_intervals
+from simlab.analysis.statistics.intervals import prompt_spread
+from simlab.analysis.table.estimates import Estimate, estimates, share_estimates
 from simlab.arrays import Doubles, Longs
 from simlab.sequence_replay import Round
 from simlab.totals import ACCEPTED, COMMITTED, COUNTS, DRAFTED, ROUNDS
@@ -81,18 +82,14 @@ class PolicyFigures:
         acceptance_length_macro: mean over responses.
         chain: the chain's.
         hindsight: the bound's.
-        closed: (policy - chain) / (hindsight - chain).
-        closed_interval: of it, 95 % over prompts, paired.
-        against_first: ``closed`` less that of the first policy of the same budget; None for that policy itself.
-        against_first_interval: of it, paired.
+        closed: (policy - chain) / (hindsight - chain), paired.
+        against_first: ``closed`` less that of the first policy of the same budget, paired; None for that policy itself.
         tokens_per_s, chain_tokens_per_s, hindsight_tokens_per_s: by the prices; None without.
-        speed_closed: ``closed`` in tokens per second.
-        speed_closed_interval: of it.
+        speed_closed: ``closed`` in tokens per second; None without prices.
         drafted: tokens a round.
         accepted_share: of the drafted tokens.
         sibling_share: of the drafted tokens, wrong ones below a true parent, the root or an accepted token.
         below_wrong_share: of the drafted tokens, those whose parent is wrong already.
-        intervals: of these three shares.
     """
 
     policy: str
@@ -101,20 +98,16 @@ class PolicyFigures:
     acceptance_length_macro: float
     chain: float
     hindsight: float
-    closed: float
-    closed_interval: Interval
-    against_first: float | None
-    against_first_interval: Interval | None
+    closed: Estimate
+    against_first: Estimate | None
     tokens_per_s: float | None
     chain_tokens_per_s: float | None
     hindsight_tokens_per_s: float | None
-    speed_closed: float | None
-    speed_closed_interval: Interval | None
+    speed_closed: Estimate | None
     drafted: float
-    accepted_share: float
-    sibling_share: float
-    below_wrong_share: float
-    intervals: tuple[Interval, Interval, Interval]
+    accepted_share: Estimate
+    sibling_share: Estimate
+    below_wrong_share: Estimate
 
 
 def wrong_siblings(rounds: Iterable[Round]) -> int:
@@ -144,9 +137,8 @@ def macro_acceptance_length(run: RoundSums) -> float:
 
 def _figures(chain: RoundSums, policy: RoundSums, bound: RoundSums, first: RoundSums) -> PolicyFigures:
     runs = chain, policy, bound
-    against, against_interval = (None, None) if first is policy else _against(chain, policy, bound, first)
-    lengths, closed, closed_interval = _closed(runs, ROUNDS)
-    speeds, speed_closed, speed_interval = _closed(runs, SECONDS)
+    lengths, closed = _closed(runs, ROUNDS)
+    speeds, speed_closed = _closed(runs, SECONDS)
     is_priced = not np.isnan(speeds).any()
     sums = policy.sums
 
@@ -156,8 +148,7 @@ def _figures(chain: RoundSums, policy: RoundSums, bound: RoundSums, first: Round
         return found
 
     spread = prompt_spread(sums[:, [ROUNDS, DRAFTED, ACCEPTED, SIBLINGS]], shares)
-    one, two, three = share_intervals(spread)
-    accepted, siblings, below = spread.whole.tolist()
+    accepted, siblings, below = share_estimates(spread)
     return PolicyFigures(
         policy=policy.policy,
         budget=policy.budget,
@@ -166,23 +157,19 @@ def _figures(chain: RoundSums, policy: RoundSums, bound: RoundSums, first: Round
         chain=lengths[0],
         hindsight=lengths[2],
         closed=closed,
-        closed_interval=closed_interval,
-        against_first=against,
-        against_first_interval=against_interval,
+        against_first=None if first is policy else _against(chain, policy, bound, first),
         tokens_per_s=speeds[1] if is_priced else None,
         chain_tokens_per_s=speeds[0] if is_priced else None,
         hindsight_tokens_per_s=speeds[2] if is_priced else None,
         speed_closed=speed_closed if is_priced else None,
-        speed_closed_interval=speed_interval if is_priced else None,
         drafted=float(sums[:, DRAFTED].sum() / sums[:, ROUNDS].sum()),
         accepted_share=accepted,
         sibling_share=siblings,
         below_wrong_share=below,
-        intervals=(one, two, three),
     )
 
 
-def _closed(runs: Sequence[RoundSums], below: int) -> tuple[list[float], float, Interval]:
+def _closed(runs: Sequence[RoundSums], below: int) -> tuple[list[float], Estimate]:
     """Committed tokens over rounds or seconds of chain, policy and bound, and how far the second is from first to last.
 
     The same prompts are drawn for all three.
@@ -195,12 +182,11 @@ def _closed(runs: Sequence[RoundSums], below: int) -> tuple[list[float], float, 
         found: Doubles = np.concatenate([rates, far], axis=-1)
         return found
 
-    spread = prompt_spread(sums, figures)
-    *rates, far = spread.whole.tolist()
-    return rates, far, intervals_of(spread)[3]
+    *rates, far = estimates(prompt_spread(sums, figures))
+    return [rate.value for rate in rates], far
 
 
-def _against(chain: RoundSums, policy: RoundSums, bound: RoundSums, first: RoundSums) -> tuple[float, Interval]:
+def _against(chain: RoundSums, policy: RoundSums, bound: RoundSums, first: RoundSums) -> Estimate:
     """How much more of the gap a policy closes than another of the same bound."""
     sums = np.concatenate([one.sums[:, [COMMITTED, ROUNDS]] for one in (chain, policy, bound, first)], axis=1)
 
@@ -209,5 +195,4 @@ def _against(chain: RoundSums, policy: RoundSums, bound: RoundSums, first: Round
         found: Doubles = (rates[..., 1:2] - rates[..., 3:4]) / (rates[..., 2:3] - rates[..., 0:1])
         return found
 
-    spread = prompt_spread(sums, figures)
-    return float(spread.whole[0]), intervals_of(spread)[0]
+    return estimates(prompt_spread(sums, figures))[0]

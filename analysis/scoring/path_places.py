@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simlab.analysis.statistics.intervals import Interval, intervals_of, prompt_spread, ratios, share_intervals
+from simlab.analysis.statistics.intervals import prompt_spread, ratios
+from simlab.analysis.table.estimates import Estimate, estimates, share_estimates
 from simlab.arrays import Bools, Doubles, Ints, Longs, Shorts
 from simlab.grid import path_weight
 from simlab.policies.orders.node_order import NEVER, OrderLayer
@@ -106,7 +107,6 @@ class Coverage:
         depth: from 1.
         roots: those with at least so many tokens behind them.
         shares: of them, the share whose first nodes, as many as each cap says, hold the path.
-        intervals: of each share, 95 % over prompts.
         median: nodes it takes at half the roots; None where more than were looked at, or none suffice.
         ninety: nodes it takes at nine roots of ten; likewise.
     """
@@ -114,8 +114,7 @@ class Coverage:
     order: str
     depth: int
     roots: int
-    shares: tuple[float, ...]
-    intervals: tuple[Interval, ...]
+    shares: tuple[Estimate, ...]
     median: int | None
     ninety: int | None
 
@@ -128,26 +127,20 @@ class OrderFigures:
         order: its label.
         auc: in the tree of the first nodes, how often a node of the true path comes before one that is not; mean over
             the roots whose tree has both.
-        auc_interval: of it, 95 % over prompts.
         excess: how many times as many nodes as an oracle's order it takes to reach a node of the true path, geometric
             mean over those nodes that all orders reach.
-        excess_interval: of it.
         expected: accepted tokens that path probabilities promise at each cap, mean over roots with a whole block of
             text behind them; None where scores are no probabilities.
         accepted: those there are.
         overstated: their difference as a share of ``accepted``.
-        overstated_intervals: of it.
     """
 
     order: str
-    auc: float
-    auc_interval: Interval
-    excess: float
-    excess_interval: Interval
+    auc: Estimate
+    excess: Estimate
     expected: tuple[float, ...] | None
     accepted: tuple[float, ...]
-    overstated: tuple[float, ...] | None
-    overstated_intervals: tuple[Interval, ...] | None
+    overstated: tuple[Estimate, ...] | None
 
 
 def places_of(label: str, layer: OrderLayer, caps: Sequence[int], has_probabilities: bool) -> OrderPlaces:
@@ -177,8 +170,7 @@ def path_coverage(places: TruePlaces, order: OrderPlaces) -> list[Coverage]:
                 order=order.label,
                 depth=depth,
                 roots=len(nodes),
-                shares=tuple(spread.whole.tolist()),
-                intervals=tuple(share_intervals(spread)),
+                shares=tuple(share_estimates(spread)),
                 median=_quantile(nodes, 0.5, places.most),
                 ninety=_quantile(nodes, 0.9, places.most),
             )
@@ -203,25 +195,21 @@ def _figures(places: TruePlaces, order: OrderPlaces, shared: Bools) -> OrderFigu
     whole = places.left >= len(depths)
     accepted = np.stack([(order.insertions <= cap).sum(axis=1) for cap in places.caps], axis=1)[whole]
     mean = tuple(accepted.mean(axis=0).tolist()) if whole.any() else (np.nan,) * len(places.caps)
-    overstated, intervals, expected = None, None, None
+    overstated, expected = None, None
     if order.expected is not None:
         expected = tuple(order.expected[whole].mean(axis=0).tolist()) if whole.any() else mean
         spreads = [
             prompt_spread(_by_prompt(places.prompts[whole], [there, promised - there], places.num_prompts), ratios)
             for there, promised in zip(accepted.T, order.expected[whole].T, strict=True)
         ]
-        overstated = tuple(float(spread.whole[0]) for spread in spreads)
-        intervals = tuple(intervals_of(spread)[0] for spread in spreads)
+        overstated = tuple(estimates(spread)[0] for spread in spreads)
     return OrderFigures(
         order=order.label,
-        auc=float(auc.whole[0]),
-        auc_interval=share_intervals(auc)[0],
-        excess=float(excess.whole[0]),
-        excess_interval=intervals_of(excess)[0],
+        auc=share_estimates(auc)[0],
+        excess=estimates(excess)[0],
         expected=expected,
         accepted=mean,
         overstated=overstated,
-        overstated_intervals=intervals,
     )
 
 

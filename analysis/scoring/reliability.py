@@ -6,14 +6,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simlab.analysis.statistics.intervals import (
-    CorrectedSum,
-    Interval,
     intervals_of,
     prompt_spread,
     ratios,
     share_intervals,
-    sum_of_distances,
 )
+from simlab.analysis.table.estimates import Estimate, estimates, sum_of_distances
 from simlab.arrays import Doubles, Longs
 from simlab.policies.fits.edge_sums import EDGES, LOG_LOSS, LOST, PREDICTED, RANK_CLASSES, SQUARES, TRUE, EdgeSums
 
@@ -29,6 +27,7 @@ PLACES: dict[str, tuple[int, ...]] = {
 drafter's first candidates alone, and all others; below a true token that is no candidate."""
 
 NUM_BINS = 10
+"""Of a curve, at most; empty ones are left out."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,14 +96,12 @@ class ReliabilityBin:
         weight: their share of all probability in the slice; about the same in each bin.
         predicted: their mean probability.
         observed: the share of them that was the true token.
-        interval: of ``observed``, 95 % over prompts.
     """
 
     edges: int
     weight: float
     predicted: float
-    observed: float
-    interval: Interval
+    observed: Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +115,11 @@ class Calibration:
         expected: true tokens a node by the edge model, summed probabilities.
         observed: true tokens a node that there were.
         excess: ``expected - observed``; above 0 the edge model is overconfident.
-        excess_interval: of it, 95 % over prompts.
-        ece: expected calibration error a node; None where the slice is of a depth and a rank.
+        ece: expected calibration error a node, less what noise adds to it; None where the slice is of a depth and a
+            rank.
+        raw_ece: as it is on these prompts; likewise.
         log_loss: negative log-likelihood of whether each candidate is the true token, in nats, summed over those of a
             node.
-        log_loss_interval: of it.
         brier: squared errors, summed over the candidates of a node.
     """
 
@@ -131,15 +128,14 @@ class Calibration:
     edges: int
     expected: float
     observed: float
-    excess: float
-    excess_interval: Interval
-    ece: CorrectedSum | None
-    log_loss: float
-    log_loss_interval: Interval
+    excess: Estimate
+    ece: Estimate | None
+    raw_ece: float | None
+    log_loss: Estimate
     brier: float
 
 
-def reliability(model: ScoredEdges, where: EdgeSlice, num_bins: int = NUM_BINS) -> list[ReliabilityBin]:
+def reliability(model: ScoredEdges, where: EdgeSlice) -> list[ReliabilityBin]:
     """The reliability curve of an edge model, from small to large probabilities.
 
     Bins hold equal shares of the summed probability, as nearly as steps of an eighth of a logit allow, not equal
@@ -148,11 +144,10 @@ def reliability(model: ScoredEdges, where: EdgeSlice, num_bins: int = NUM_BINS) 
     Args:
         model: on the prompts of interest.
         where: a place, and a depth or a class of rank, not both.
-        num_bins: at most so many; empty ones are left out.
     """
     if where.place not in model.places or (where.depth is not None and where.rank is not None):
         raise ValueError(f"there is no reliability curve of {where} for {model.label}")
-    binned = _binned(model.sums, where, num_bins)
+    binned = _binned(model.sums, where)
     if binned.size == 0:
         return []
     total = binned.sum(axis=0)
@@ -161,7 +156,8 @@ def reliability(model: ScoredEdges, where: EdgeSlice, num_bins: int = NUM_BINS) 
         edges, predicted, true = total[number]
         (interval,) = share_intervals(prompt_spread(binned[:, number][:, [EDGES, TRUE]], ratios))
         weight = predicted / total[:, PREDICTED].sum()
-        found.append(ReliabilityBin(int(edges), float(weight), predicted / edges, true / edges, interval))
+        observed = Estimate(true / edges, interval)
+        found.append(ReliabilityBin(int(edges), float(weight), predicted / edges, observed))
     return found
 
 
@@ -174,22 +170,22 @@ def calibration(model: ScoredEdges, where: EdgeSlice) -> Calibration | None:
     num = nodes.sum()
     per_node = np.stack([nodes, cells[:, PREDICTED] - cells[:, TRUE], cells[:, LOG_LOSS]], axis=1)
     excess, loss = intervals_of(prompt_spread(per_node, ratios))
+    raw_ece, ece = _calibration_error(model, where, nodes)
     return Calibration(
         slice=where,
         nodes=int(num),
         edges=int(total[EDGES]),
         expected=total[PREDICTED] / num,
         observed=total[TRUE] / num,
-        excess=(total[PREDICTED] - total[TRUE]) / num,
-        excess_interval=excess,
-        ece=_calibration_error(model, where, nodes),
-        log_loss=total[LOG_LOSS] / num,
-        log_loss_interval=loss,
+        excess=Estimate((total[PREDICTED] - total[TRUE]) / num, excess),
+        ece=ece,
+        raw_ece=raw_ece,
+        log_loss=Estimate(total[LOG_LOSS] / num, loss),
         brier=total[SQUARES] / num,
     )
 
 
-def loss_against(model: ScoredEdges, other: ScoredEdges, where: EdgeSlice) -> tuple[float, Interval] | None:
+def loss_against(model: ScoredEdges, other: ScoredEdges, where: EdgeSlice) -> Estimate | None:
     """By how much a model's log loss a node is larger than another's, paired over prompts.
 
     None on other nodes, and where scores are no probabilities.
@@ -200,8 +196,7 @@ def loss_against(model: ScoredEdges, other: ScoredEdges, where: EdgeSlice) -> tu
     if not np.array_equal(nodes, others) or nodes.sum() == 0:
         return None
     sums = np.stack([nodes, cells[:, LOG_LOSS] - other_cells[:, LOG_LOSS]], axis=1)
-    spread = prompt_spread(sums, ratios)
-    return float(spread.whole[0]), intervals_of(spread)[0]
+    return estimates(prompt_spread(sums, ratios))[0]
 
 
 def node_sums(model: ScoredEdges, where: EdgeSlice) -> tuple[Doubles, Doubles]:
@@ -215,16 +210,16 @@ def node_sums(model: ScoredEdges, where: EdgeSlice) -> tuple[Doubles, Doubles]:
     return nodes, cells.sum(axis=(1, 2, 3))
 
 
-def _calibration_error(model: ScoredEdges, where: EdgeSlice, nodes: Doubles) -> CorrectedSum | None:
+def _calibration_error(model: ScoredEdges, where: EdgeSlice, nodes: Doubles) -> tuple[float | None, Estimate | None]:
     """Distances between summed probabilities and true tokens of each bin, a node."""
     if where.depth is not None and where.rank is not None:
-        return None
-    binned = _binned(model.sums, where, NUM_BINS)
+        return None, None
+    binned = _binned(model.sums, where)
     off = binned[..., PREDICTED] - binned[..., TRUE]
     return sum_of_distances(prompt_spread(np.concatenate([nodes[:, None], off], axis=1), ratios))
 
 
-def _binned(sums: EdgeSums, where: EdgeSlice, num_bins: int) -> Doubles:
+def _binned(sums: EdgeSums, where: EdgeSlice) -> Doubles:
     """float64 ``[P, bins, 3]``, bins of equal shares of the summed probability, empty ones left out."""
     places = list(PLACES[where.place])
     if where.rank is not None:
@@ -234,6 +229,6 @@ def _binned(sums: EdgeSums, where: EdgeSlice, num_bins: int) -> Doubles:
         fine = sums.by_depth[:, places][:, :, depths].sum(axis=(1, 2))
     mass = fine[..., PREDICTED].sum(axis=0)
     reached = (np.cumsum(mass) - mass / 2) / max(mass.sum(), np.finfo(np.float64).tiny)
-    numbers = np.minimum((reached * num_bins).astype(np.int64), num_bins - 1)
-    coarse = np.stack([fine[:, numbers == one].sum(axis=1) for one in range(num_bins)], axis=1)
+    numbers = np.minimum((reached * NUM_BINS).astype(np.int64), NUM_BINS - 1)
+    coarse = np.stack([fine[:, numbers == one].sum(axis=1) for one in range(NUM_BINS)], axis=1)
     return coarse[:, coarse[..., EDGES].sum(axis=0) > 0]

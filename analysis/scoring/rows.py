@@ -17,7 +17,8 @@ from simlab.analysis.scoring.reliability import (
     reliability,
 )
 from simlab.analysis.scoring.score import Scoring
-from simlab.analysis.statistics.intervals import Interval
+from simlab.analysis.statistics.intervals import finite
+from simlab.analysis.table.estimates import Estimate
 from simlab.policies.fits.edge_sums import RANK_CLASSES
 from simlab.traces.format.files import write_frame
 
@@ -111,21 +112,16 @@ def _is_whole(where: EdgeSlice) -> bool:
     return where.depth is None and where.rank is None
 
 
-def _calibration_row(model: ScoredEdges, one: Calibration, against: tuple[float, Interval] | None) -> Row:
-    ece = one.ece
+def _calibration_row(model: ScoredEdges, one: Calibration, against: Estimate | None) -> Row:
     return (
         _slice_of(model, one.slice)
         | {"num_nodes": one.nodes, "num_edges": one.edges}
         | {"expected_per_node": one.expected, "true_per_node": one.observed}
-        | _with_ends("excess_per_node", one.excess, one.excess_interval)
-        | _with_ends("ece_per_node", None if ece is None else ece.value, None if ece is None else ece.interval)
-        | {"ece_per_node_raw": None if ece is None else ece.raw}
-        | _with_ends("log_loss_per_node", one.log_loss, one.log_loss_interval)
-        | _with_ends(
-            "log_loss_against_first",
-            None if against is None else against[0],
-            None if against is None else against[1],
-        )
+        | _row("excess_per_node", one.excess)
+        | _row("ece_per_node", one.ece)
+        | {"ece_per_node_raw": one.raw_ece}
+        | _row("log_loss_per_node", one.log_loss)
+        | _row("log_loss_against_first", against)
         | {"brier_per_node": one.brier}
     )
 
@@ -134,7 +130,7 @@ def _reliability_rows(model: ScoredEdges, where: EdgeSlice) -> list[Row]:
     return [
         _slice_of(model, where)
         | {"num_edges": one.edges, "weight_share": one.weight, "predicted": one.predicted}
-        | _with_ends("observed", one.observed, one.interval)
+        | _row("observed", one.observed)
         for one in reliability(model, where)
     ]
 
@@ -146,50 +142,35 @@ def _slice_of(model: ScoredEdges, where: EdgeSlice) -> Row:
 
 def _order_row(figures: OrderFigures, caps: Sequence[int]) -> Row:
     row: Row = {"order": figures.order}
-    row |= _with_ends("auc", figures.auc, figures.auc_interval)
-    row |= _with_ends("excess_nodes", figures.excess, figures.excess_interval)
+    row |= _row("auc", figures.auc) | _row("excess_nodes", figures.excess)
     for place, cap in enumerate(caps):
-        row[f"expected_accepted_{cap}"] = None if figures.expected is None else _known(figures.expected[place])
-        row[f"accepted_{cap}"] = _known(figures.accepted[place])
-        interval = None if figures.overstated_intervals is None else figures.overstated_intervals[place]
-        row |= _with_ends(
-            f"overstated_share_{cap}", None if figures.overstated is None else figures.overstated[place], interval
-        )
+        row[f"expected_accepted_{cap}"] = None if figures.expected is None else finite(figures.expected[place])
+        row[f"accepted_{cap}"] = finite(figures.accepted[place])
+        row |= _row(f"overstated_share_{cap}", None if figures.overstated is None else figures.overstated[place])
     return row
 
 
 def _coverage_row(coverage: Coverage, caps: Sequence[int]) -> Row:
     row: Row = {"order": coverage.order, "depth": coverage.depth, "roots": coverage.roots}
-    for cap, share, interval in zip(caps, coverage.shares, coverage.intervals, strict=True):
-        row |= _with_ends(f"covered_share_{cap}", share, interval)
+    for cap, share in zip(caps, coverage.shares, strict=True):
+        row |= _row(f"covered_share_{cap}", share)
     return row | {"nodes_median": coverage.median, "nodes_90_percent": coverage.ninety}
 
 
 def _policy_row(figures: PolicyFigures) -> Row:
     row: Row = {"policy": figures.policy, "budget": figures.budget, "acceptance_length": figures.acceptance_length}
-    row |= {"acceptance_length_macro": _known(figures.acceptance_length_macro)}
+    row |= {"acceptance_length_macro": finite(figures.acceptance_length_macro)}
     row |= {"chain_acceptance_length": figures.chain, "hindsight_acceptance_length": figures.hindsight}
-    row |= _with_ends("gap_closed_share", figures.closed, figures.closed_interval)
-    row |= _with_ends("gap_closed_against_first", figures.against_first, figures.against_first_interval)
+    row |= _row("gap_closed_share", figures.closed)
+    row |= _row("gap_closed_against_first", figures.against_first)
     row |= {"tokens_per_s": figures.tokens_per_s, "chain_tokens_per_s": figures.chain_tokens_per_s}
     row |= {"hindsight_tokens_per_s": figures.hindsight_tokens_per_s}
-    row |= _with_ends("speed_gap_closed_share", figures.speed_closed, figures.speed_closed_interval)
+    row |= _row("speed_gap_closed_share", figures.speed_closed)
     row |= {"num_drafted": figures.drafted}
-    shares = {
-        "accepted": figures.accepted_share,
-        "sibling": figures.sibling_share,
-        "below_wrong": figures.below_wrong_share,
-    }
-    for (name, share), interval in zip(shares.items(), figures.intervals, strict=True):
-        row |= _with_ends(f"{name}_share", share, interval)
+    for name in ("accepted_share", "sibling_share", "below_wrong_share"):
+        row |= _row(name, getattr(figures, name))
     return row
 
 
-def _with_ends(name: str, value: float | None, interval: Interval | None) -> Row:
-    known = None if value is None else _known(value)
-    low, high = (None, None) if interval is None else (_known(interval.low), _known(interval.high))
-    return {name: known, f"{name}_ci_low": low, f"{name}_ci_high": high}
-
-
-def _known(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
+def _row(name: str, figure: Estimate | None) -> Row:
+    return dict((Estimate(math.nan) if figure is None else figure).row(name, digits=None))

@@ -1,6 +1,5 @@
 """A scoring as the tables that a person reads."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +20,7 @@ from simlab.analysis.scoring.reliability import (
     loss_against,
 )
 from simlab.analysis.scoring.score import Scoring, without_budget
-from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
+from simlab.analysis.statistics.intervals import FEW_PROMPTS
 from simlab.analysis.table.text import aligned, number
 from simlab.policies.fits.edge_sums import RANK_CLASSES
 
@@ -300,21 +299,21 @@ def _name(model: ScoredEdges) -> str:
 
 
 def _edge_cells(one: Calibration) -> list[str]:
-    ece = "" if one.ece is None else _number(one.ece.value, one.ece.interval, 3)
+    ece = "" if one.ece is None else f"{one.ece:3}"
     return [
         one.slice.place,
         f"{one.nodes:,}",
         number(one.expected, 3),
         number(one.observed, 3),
-        _number(one.excess, one.excess_interval, 3),
+        f"{one.excess:3}",
         ece,
-        number(one.log_loss, 3),
+        f"{one.log_loss:v3}",
     ]
 
 
 def _against(model: ScoredEdges, first: ScoredEdges, where: EdgeSlice) -> str:
     found = None if model is first else loss_against(model, first, where)
-    return "" if found is None else _number(*found, 3)
+    return "" if found is None else f"{found:3}"
 
 
 def _first_candidates(model: ScoredEdges) -> str:
@@ -332,7 +331,7 @@ def _first_candidates(model: ScoredEdges) -> str:
 def _three(one: Calibration | None) -> list[str]:
     if one is None:
         return [""] * 3
-    return [number(one.expected, 3), number(one.observed, 3), _number(one.excess, one.excess_interval, 3)]
+    return [number(one.expected, 3), number(one.observed, 3), f"{one.excess:3}"]
 
 
 def _orders(scored: Scoring) -> str:
@@ -340,17 +339,8 @@ def _orders(scored: Scoring) -> str:
     caps = scored.places.caps
     cells = [["order of nodes", "AUC [95 %]", "excess [95 %]", *(f"overstated, {cap} nodes, %" for cap in caps)]]
     for figures in order_figures(scored.places):
-        over = [""] * len(caps)
-        if figures.overstated is not None and figures.overstated_intervals is not None:
-            over = [_percent(*pair) for pair in zip(figures.overstated, figures.overstated_intervals, strict=True)]
-        cells.append(
-            [
-                figures.order,
-                _number(figures.auc, figures.auc_interval, 3),
-                _number(figures.excess, figures.excess_interval, 2),
-                *over,
-            ]
-        )
+        over = [""] * len(caps) if figures.overstated is None else [f"{share:1%}" for share in figures.overstated]
+        cells.append([figures.order, f"{figures.auc:3}", f"{figures.excess:2}", *over])
     title = f"Where the true path is among the first {scored.places.most} nodes, at every root"
     return f"{title}\n\n{aligned(cells, [True] * len(cells[0]))}"
 
@@ -363,15 +353,9 @@ def _coverage(scored: Scoring) -> str:
     for order in places.orders:
         for coverage in path_coverage(places, order):
             if coverage.depth in _DEPTHS:
-                shares = [_percent(*pair) for pair in zip(coverage.shares, coverage.intervals, strict=True)]
-                cells.append(
-                    [
-                        coverage.order,
-                        str(coverage.depth),
-                        *shares,
-                        *(_nodes(n, places.most) for n in (coverage.median, coverage.ninety)),
-                    ]
-                )
+                shares = [f"{share:1%}" for share in coverage.shares]
+                nodes = [_nodes(n, places.most) for n in (coverage.median, coverage.ninety)]
+                cells.append([coverage.order, str(coverage.depth), *shares, *nodes])
     title = "Nodes that it takes to hold the true path down to a depth"
     return f"{title}\n\n{aligned(cells, [True, False, *[True] * len(heading), False, False])}"
 
@@ -384,13 +368,11 @@ def _gaps(figures: Sequence[PolicyFigures]) -> str:
     cells = [list(row) for row in zip(*_GAP_HEADING, strict=True)]
     for policy in figures:
         speed = "" if policy.tokens_per_s is None else number(policy.tokens_per_s, 1)
-        against = "" if policy.against_first is None else _percent(policy.against_first, policy.against_first_interval)
-        closed = "" if policy.speed_closed is None else _percent(policy.speed_closed, policy.speed_closed_interval)
+        against = "" if policy.against_first is None else f"{policy.against_first:1%}"
+        closed = "" if policy.speed_closed is None else f"{policy.speed_closed:1%}"
         lengths = (policy.acceptance_length, policy.acceptance_length_macro, policy.chain, policy.hindsight)
         length_cells = [number(length, 2) for length in lengths]
-        cells.append(
-            [policy.policy, *length_cells, _percent(policy.closed, policy.closed_interval), against, speed, closed]
-        )
+        cells.append([policy.policy, *length_cells, f"{policy.closed:1%}", against, speed, closed])
     is_left = [True, *[False] * 4, True, True, False, True]
     return f"How much of the gap from the chain to the oracle upper bound is closed\n\n{aligned(cells, is_left)}"
 
@@ -399,20 +381,5 @@ def _waste(figures: Sequence[PolicyFigures]) -> str:
     cells = [["policy", "drafted a round", "accepted, % [95 %]", "wrong siblings, %", "below wrong, %"]]
     for policy in figures:
         shares = (policy.accepted_share, policy.sibling_share, policy.below_wrong_share)
-        share_cells = [_percent(*pair) for pair in zip(shares, policy.intervals, strict=True)]
-        cells.append([policy.policy, number(policy.drafted, 1), *share_cells])
+        cells.append([policy.policy, number(policy.drafted, 1), *(f"{share:1%}" for share in shares)])
     return f"What the drafted tokens are\n\n{aligned(cells, [True, False, True, True, True])}"
-
-
-def _number(value: float, interval: Interval, digits: int) -> str:
-    if math.isnan(value):
-        return "-"
-    text = number(value, digits)
-    if math.isnan(interval.low):
-        return text
-    return f"{text} [{interval.low:.{digits}f}, {interval.high:.{digits}f}]"
-
-
-def _percent(share: float, interval: Interval | None) -> str:
-    known = Interval(math.nan, math.nan) if interval is None else interval
-    return _number(100 * share, Interval(100 * known.low, 100 * known.high), 1)

@@ -137,22 +137,3 @@ def detectable_ratios(log_errors: Doubles, degrees: Doubles, num_comparisons: in
     beyond = stdtrit(degrees, 1 - (1 - LEVEL) / 2 / num_comparisons) + stdtrit(degrees, power)
     with np.errstate(over="ignore"):
         return np.asarray(np.exp(beyond * log_errors), np.float64)
-
-
-def prompts_needed(detectable: float, num_prompts: int, wanted: float) -> float:
-    """About how many prompts would find a ratio, if so many find another one; errors shrink with their square root.
-
-    Args:
-        detectable: what ``num_prompts`` prompts find, as a ratio above 1.
-        num_prompts: how many there are.
-        wanted: the ratio to be found, above 1.
-
-    Raises:
-        ValueError: the wanted ratio is not above 1.
-
-    >>> round(prompts_needed(1.04, 50, 1.02))
-    196
-    """
-    if not wanted > 1:
-        raise ValueError(f"expected a ratio above 1; got {wanted}")
-    return float(num_prompts * (np.log(detectable) / np.log(wanted)) ** 2)

@@ -1,4 +1,6 @@
-"""Seconds of result rows at prices drawn again, added up."""
+"""Whose prices result rows have, and their seconds at prices drawn again, added up."""
+
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -8,6 +10,23 @@ from simlab.policies.costs.cell_prices import NUM_DRAWS
 
 DRAWS = "draws_s"
 """The column of result rows that holds them, a list for each row."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPrices:
+    """Whose prices a batch size has.
+
+    Attributes:
+        batch: texts at a time.
+        cost_id: of the prices.
+        heading: whose they are, in one line.
+        what_if: whether they were worked out from those of another batch size.
+    """
+
+    batch: int
+    cost_id: str
+    heading: str
+    what_if: bool
 
 
 def seconds_at_draws(rows: pl.DataFrame) -> Doubles:

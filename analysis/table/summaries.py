@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from simlab.analysis.statistics.intervals import UNKNOWN, Interval, ratio_interval, speedup_interval
+from simlab.analysis.statistics.intervals import UNKNOWN, Interval, finite, ratio_interval, speedup_interval
 from simlab.analysis.statistics.significance import price_interval
 from simlab.analysis.statistics.slices import split_by_slice
 from simlab.analysis.table.price_draws import log_seconds_at_draws
@@ -302,19 +302,16 @@ class Summary:
             **{name: getattr(self.totals, name) for name in SUMS},
             "acceptance_length": self.totals.acceptance_length,
             "acceptance_length_macro": self.acceptance_length_macro,
-            "acceptance_length_ci_low": self.interval.low,
-            "acceptance_length_ci_high": self.interval.high,
+            **self.interval.row("acceptance_length_ci"),
             "nodes_per_round": self.totals.nodes_per_round,
             "accepted_per_verified": self.totals.accepted_per_verified,
             **{name: None if stages is None else getattr(stages, name) for name in STAGE_COLUMNS},
             "tokens_per_s": self.speed.tokens_per_s,
             "speedup": self.speed.speedup,
-            "speedup_ci_low": self.speed.interval.low,
-            "speedup_ci_high": self.speed.interval.high,
-            "speedup_price_low": self.speed.price_interval.low,
-            "speedup_price_high": self.speed.price_interval.high,
+            **self.speed.interval.row("speedup_ci"),
+            **self.speed.price_interval.row("speedup_price"),
         }
-        return first | {key: _finite(value) for key, value in values.items()}
+        return first | known_values(values)
 
 
 def summarise(results: pl.DataFrame, by: str | None = None) -> list[Summary]:
@@ -383,5 +380,6 @@ def _summary(part: pl.DataFrame, of_prompts: _Prompts, plain: PlainRows, value: 
     )
 
 
-def _finite(value: Scalar) -> Scalar:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def known_values(values: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Flat scalars in which a number that is not known is None."""
+    return {key: finite(value) if isinstance(value, float) else value for key, value in values.items()}

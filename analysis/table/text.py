@@ -237,15 +237,12 @@ def summaries_html(
     """
     if slices:
         parts = [
-            f"{_title(title)}\n{cells_html(summary_cells(some))}" for title, some in summary_parts(slices, whole, by)
+            f'<p style="margin: 8px 0 2px"><b>{visible_html(title)}</b></p>\n{cells_html(summary_cells(some))}'
+            for title, some in summary_parts(slices, whole, by)
         ]
     else:
         parts = [cells_html(summary_cells(whole))]
     return "<div>\n" + "\n".join([*parts, sentences_html(summary_notes(whole, without_speeds, speedup))]) + "\n</div>"
-
-
-def _title(title: str) -> str:
-    return f'<p style="margin: 8px 0 2px"><b>{visible_html(title)}</b></p>'
 
 
 def _row(cells: Sequence[str], to_left: Sequence[bool], kind: str) -> str:

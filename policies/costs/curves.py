@@ -279,12 +279,9 @@ def cost_table(
         curves, channels = _curves(contexts, node_counts, some), _channels(contexts, units, some)
         return CostTable(cost_id, np.array(contexts, np.int64), curves, draws, channels)
 
-    each = ({cell: float(values[number]) for cell, values in drawn.items()} for number in range(_num(drawn)))
+    num_draws = len(next(iter(drawn.values()), ()))
+    each = ({cell: float(values[number]) for cell, values in drawn.items()} for number in range(num_draws))
     return table(prices, tuple(map(table, each)))
-
-
-def _num(drawn: Mapping[Cell, Doubles]) -> int:
-    return len(next(iter(drawn.values()), ()))
 
 
 def _curves(contexts: Sequence[int], node_counts: Sequence[int], prices: Mapping[Cell, float]) -> dict[str, Doubles]:

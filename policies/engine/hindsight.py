@@ -21,7 +21,6 @@ from simlab.policies.edges.models import Marginal
 from simlab.policies.engine.routed import RouteLayers
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.lattice_sources import source_of, true_reaches
-from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.orders.walk import walk_layer
 from simlab.policies.routing.routed_policy import RouteTrees, accepted_by, walk_routes
 from simlab.policy import AnyPolicy, ChannelNeed, caught_up
@@ -92,10 +91,8 @@ def _fewest(reaches: Ints, budget: int, firsts: Longs) -> tuple[Longs, Longs]:
     return visited[:, :number].copy(), ends
 
 
-def best_budgets_in_hindsight(
-    texts: RecordedTexts, cost: CostTable, most: int, order: NodeOrder | None = None
-) -> TextRounds:
-    """The rounds of the fewest seconds that an order can have on each text, every size tried at every root.
+def best_budgets_in_hindsight(texts: RecordedTexts, cost: CostTable, most: int) -> TextRounds:
+    """The rounds of the fewest seconds that best-first trees can have on each text, every size tried at every root.
 
     A drafter pass is charged in each round, whatever its size.
 
@@ -103,9 +100,8 @@ def best_budgets_in_hindsight(
         texts: with draft rows.
         cost: what a round costs.
         most: the largest size.
-        order: which nodes enter; None: best-first on the marginals.
     """
-    layer = (BestFirst(Marginal()) if order is None else order).layer(texts, most, False)
+    layer = BestFirst(Marginal()).layer(texts, most, False)
     costs, firsts = round_costs(cost, ALL_STAGES, most), texts.roots.firsts
     sizes = _sizes(layer.insertions, layer.num_available, texts.contexts, costs, most, firsts)
     return walk_layer(layer.insertions, sizes, firsts)

@@ -67,13 +67,6 @@ class ReadsChannels(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """What reads these channels, and may be nobody's policy."""
-
-    needs: Needs
-
-
 class StageTable(NamedTuple):
     """Some stages of a `CostTable`, as kernels read them.
 
@@ -213,18 +206,19 @@ class CostTable:
         routes = routes_of(policy)
         for route in routes:
             self.charged_route(policy, route)
-        needs = policy.needs
-        table = _charged(self, needs.made, needs.draft) if needs.made and not routes else self
-        return table if needs.masked is None else _masked(table, needs.masked, self.block_size - 1)
+        return self._with_channels(policy.needs, () if routes else policy.needs.made)
 
     def charged_route(self, router: ReadsChannels, route: ReadsChannels) -> "CostTable":
         """As `charged`, for those rounds of a router that one of its routes serves.
 
         What the router reads before anything is drafted is made in each round, whatever route it then takes.
         """
-        needs = route.needs
-        made = tuple(dict.fromkeys((*needs.made, *router.needs.foreseen)))
-        return self.charged(_Reading(replace(needs, channels=made))) if router.needs.foreseen else self.charged(route)
+        return self._with_channels(route.needs, tuple(dict.fromkeys((*route.needs.made, *router.needs.foreseen))))
+
+    def _with_channels(self, needs: Needs, made: tuple[ChannelNeed, ...]) -> "CostTable":
+        """This table for rounds that need a draft or none, and for which some channels are made."""
+        table = _charged(self, made, needs.draft) if made else self
+        return table if needs.masked is None else _masked(table, needs.masked, self.block_size - 1)
 
     def curve(self, stage: str, context: int, batch: int = 1) -> Doubles:
         """Seconds of a stage by the number of drafted tokens.

@@ -319,17 +319,7 @@ def curves(options: CurvesOptions) -> CurveTable:
     """
     if options.calibration is not None and options.edges and CALIBRATED not in options.edges:
         raise UsageError("--calibration is read with --edges calibrated; leave one of the two out")
-    table = path_or_none(options.calibration)
-    inputs = _inputs(
-        opened(options.trace),
-        paths(options.cost),
-        options.draft_set,
-        options.budget,
-        options.edges,
-        table,
-        options.policy,
-        options.limit,
-    )
+    inputs = _inputs(options)
     once, on_ray = inputs.num_roots(), ray_options(options.ray, options.workers)
     with (
         workers_on(on_ray, options.threads) as what,
@@ -348,29 +338,21 @@ def curves(options: CurvesOptions) -> CurveTable:
     return made
 
 
-def _inputs(
-    trace: Trace,
-    costs: Sequence[Path],
-    draft_name: str | None,
-    budget: int | None,
-    edges: Sequence[str],
-    calibration: Path | None,
-    policy: str | None,
-    limit: int | None,
-) -> CurveInputs:
-    draft = trace.draft_name(draft_name)
-    prices = _prices(costs, limit, trace, draft)
-    most = _most(budget, trace, draft, prices)
+def _inputs(options: CurvesOptions) -> CurveInputs:
+    trace = opened(options.trace)
+    draft = trace.draft_name(options.draft_set)
+    prices = _prices(paths(options.cost), options.limit, trace, draft)
+    most = _most(options.budget, trace, draft, prices)
     artefacts = TraceArtefacts(prices[0], trace, draft)
-    named, without = _named_edges(edges, calibration, artefacts, most)
-    visits = None if policy is None else _one_policy(policy, artefacts)
+    named, without = _named_edges(options.edges, path_or_none(options.calibration), artefacts, most)
+    visits = None if options.policy is None else _one_policy(options.policy, artefacts)
     policies = [*named.values(), *(() if visits is None else (visits,))]
     for one in policies:
         check_needs(one.policy, trace.holds(draft))
     return CurveInputs(
         trace=trace,
         draft=draft,
-        wanted=first_prompts(trace, limit),
+        wanted=first_prompts(trace, options.limit),
         prices=prices,
         most=most,
         named=named,
@@ -445,7 +427,6 @@ def _named_edges(
 
 
 def _one_policy(typed: str, artefacts: TraceArtefacts) -> NamedPolicy:
-
     found = parse_policies([typed], artefacts)
     if len(found) != 1:
         raise UsageError(f"expected one policy, whose rounds to look at; {typed} makes {len(found)}")

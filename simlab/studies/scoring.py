@@ -211,14 +211,7 @@ def scoring(options: ScoringOptions) -> ScoringTable:
         SimlabError: something is not there, or does not fit the rest.
     """
     on_ray = ray_options(options.ray, options.workers)
-    inputs = _inputs(
-        opened(options.trace),
-        options.policies,
-        path_or_none(options.cost),
-        options.draft_set,
-        options.nodes,
-        options.limit,
-    )
+    inputs = _inputs(options)
     with (
         workers_on(on_ray, threads=1) as what,
         progress_bar(options.progress, "scoring", "root", inputs.num_roots, unit_scale=True) as bar,
@@ -261,25 +254,19 @@ class _ScoringJob(TraceJob):
         return score_trace(self.policies, prompts, texts, self.limits, self.cost, partial(self.report, "roots"))
 
 
-def _inputs(
-    trace: Trace,
-    typed: Sequence[str],
-    cost: Path | None,
-    draft_name: str | None,
-    nodes: int | None,
-    limit: int | None,
-) -> ScoringInputs:
-    draft = trace.draft_name(draft_name)
+def _inputs(options: ScoringOptions) -> ScoringInputs:
+    trace = opened(options.trace)
+    draft = trace.draft_name(options.draft_set)
     kept = trace.manifest.draft_sets[draft]
-    prices = prices_for_trace(cost, trace, draft, limit)
+    prices = prices_for_trace(path_or_none(options.cost), trace, draft, options.limit)
     artefacts = TraceArtefacts(prices, trace, draft)
-    policies, without = _policies(typed, artefacts)
-    most = _most(nodes, kept.exact_budget)
+    policies, without = _policies(options.policies, artefacts)
+    most = _most(options.nodes, kept.exact_budget)
     for policy in policies:
         if not policy.policy.needs.draft:
             raise UsageError(f"{policy.label} drafts nothing, so there is nothing to score; leave it out")
         check_needs(policy.policy, trace.holds(draft))
-    wanted = first_prompts(trace, limit)
+    wanted = first_prompts(trace, options.limit)
     records = [record for record in trace.sequences() if record.index in set(wanted)]
     num_roots = sum(len(record.text) - 1 for record in records)
     if num_roots == 0:

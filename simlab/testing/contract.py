@@ -10,8 +10,8 @@ log-probabilities, and the same ones every time.
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from dataclasses import replace
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -61,18 +61,14 @@ def check_sequence(policy: AnyPolicy, recorded: RecordedSequence) -> None:
     if needs.draft:
         _check_reach(policy, recorded, steps)
     played = list(rounds(policy, recorded))
-    committed = [token for step in steps for token in step.committed]
-    if [one.path for one in played] != [step.path for step in steps] or committed != recorded.text[1:].tolist():
+    committed = [token for _, outcome in steps for token in outcome.committed]
+    paths = [outcome.path for _, outcome in steps]
+    if [one.path for one in played] != paths or committed != recorded.text[1:].tolist():
         _break(policy, "did not commit each token of the text exactly once")
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """What one round of the check came to."""
-
-    tree: DraftTree
-    path: tuple[int, ...]
-    committed: tuple[int, ...]
+_Step: TypeAlias = tuple[DraftTree, Outcome]
+"""What one round of the check came to."""
 
 
 def _walk(
@@ -93,8 +89,9 @@ def _walk(
         committed = tuple(text[t + 1 : t + 2 + len(path)].tolist())
         seconds = modelled_s(policy, len(recorded.prompt.token_ids) + t, tree.num_drafted)
         t += len(committed)
-        state = policy.update(keep(state), Outcome(path, committed, t == last, seconds))
-        steps.append(_Step(tree, path, committed))
+        outcome = Outcome(path, committed, t == last, seconds)
+        state = policy.update(keep(state), outcome)
+        steps.append((tree, outcome))
     return steps
 
 
@@ -263,7 +260,7 @@ def _equal(one: DraftTree, other: DraftTree) -> bool:
 def _same(steps: list[_Step], others: list[_Step] | None) -> bool:
     if others is None or len(steps) != len(others):
         return False
-    return all(_equal(step.tree, other.tree) for step, other in zip(steps, others, strict=True))
+    return all(_equal(one, other) for (one, _), (other, _) in zip(steps, others, strict=True))
 
 
 def _break(policy: AnyPolicy, sentence: str) -> NoReturn:

@@ -194,11 +194,6 @@ class RayWorkers:
         """False: a job is sent to other processes."""
         return False
 
-    @property
-    def num(self) -> int:
-        """How many workers there are to be."""
-        return self._wanted
-
     def results(self, job: Job[Unit, Part, Value], units: Iterable[Unit], told: Report) -> Iterator[Value]:
         """The values of all parts, in the order of the units."""
         self._num_jobs += 1

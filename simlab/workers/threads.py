@@ -76,9 +76,9 @@ Kind = Mapping[str, str]
 """By name: the versions of packages and of Python, and the processor's architecture."""
 
 
-def kind_of_this_process(packages: Iterable[str] = REPLAYING) -> Kind:
+def kind_of_this_process() -> Kind:
     """What this process runs on."""
-    versions = versions_of(packages)
+    versions = versions_of(REPLAYING)
     major, minor, _ = platform.python_version_tuple()
     return versions | {"python": f"{major}.{minor}", "architecture": platform.machine()}
 

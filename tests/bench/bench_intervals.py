@@ -23,8 +23,8 @@ from simlab.analysis.statistics.intervals import (
     prompt_spread,
     ratios,
     share_intervals,
-    sum_of_distances,
 )
+from simlab.analysis.table.estimates import sum_of_distances
 from simlab.analysis.table.prompt_sums import COLUMNS, PromptSums
 from simlab.arrays import Doubles
 from simlab.real_runner.confirm.stop import is_look
@@ -139,7 +139,7 @@ def calibration_errors(num_prompts: int, off: float, repeats: int) -> float:
         nodes = rng.lognormal(4.0, 0.5, (num_prompts, 1))
         noise = 0.03 * rng.normal(size=(num_prompts, 10)) * rng.lognormal(0, 0.5, (num_prompts, 1))
         distances = nodes * (signed + noise)
-        found = sum_of_distances(prompt_spread(np.concatenate([nodes, distances], axis=1), ratios))
+        _, found = sum_of_distances(prompt_spread(np.concatenate([nodes, distances], axis=1), ratios))
         held += found.interval.low <= 10 * off <= found.interval.high
     return held / repeats
 

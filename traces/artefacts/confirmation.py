@@ -67,11 +67,6 @@ class Confirmation:
     slices: tuple[Row, ...]
     differences: tuple[Row, ...]
 
-    @property
-    def has_key_match(self) -> bool:
-        """Whether prices were used; `simlab confirm` refuses those of another machine or setting."""
-        return self.cost_id is not None
-
     def row(self, policy: str) -> Row:
         """The row of a policy, by its label."""
         return {str(row["policy"]): row for row in self.rows}[policy]

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path, PosixPath
 from queue import SimpleQueue
 from typing import IO, TypeVar
@@ -151,15 +150,6 @@ class HeldFile(PosixPath):
     lease: IO[bytes] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A folder of the store: what lies in it in bytes, and when it was last wanted."""
-
-    folder: Path
-    num_bytes: int
-    used_ns: int
-
-
 def store_dir() -> Path:
     """The folder of all files, each in a folder with its sha256 as name."""
     return cache_dir() / "traces"
@@ -205,22 +195,22 @@ def make_room(num_bytes: int) -> None:
     most, root = most_bytes(), store_dir()
     root.mkdir(parents=True, exist_ok=True)
     with alone(lock_of(root)):
-        entries = sorted(_entries(root), key=lambda one: one.used_ns)
-        total = num_bytes + sum(entry.num_bytes for entry in entries)
-        for entry in entries:
+        entries = sorted(_entries(root))
+        total = num_bytes + sum(own_bytes for _, _, own_bytes in entries)
+        for _, folder, own_bytes in entries:
             if total <= most:
                 return
-            if _is_removed(entry.folder):
-                total -= entry.num_bytes
+            if _is_removed(folder):
+                total -= own_bytes
 
 
-def _entries(root: Path) -> Iterator[_Entry]:
-    """All folders of the store that hold anything."""
+def _entries(root: Path) -> Iterator[tuple[int, Path, int]]:
+    """All folders of the store that hold anything: when each was last wanted, where it is, and the bytes in it."""
     for folder in root.iterdir():
         with suppress(OSError):  # it went meanwhile
             sizes = [path.stat().st_size for path in _contents(folder)]
             if sizes:
-                yield _Entry(folder, sum(sizes), _last_used_ns(folder))
+                yield _last_used_ns(folder), folder, sum(sizes)
 
 
 def _contents(folder: Path) -> Iterator[Path]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
@@ -40,11 +40,15 @@ class Storage:
     address: str
 
     def described(self) -> str:
-        """Name the place, in a line."""
+        """Name the place, and who may see what is there, in a line."""
         return f"{self.address}: whoever may read there"
 
     def send(self, files: Mapping[str, Path], texts: Mapping[str, str]) -> str:
-        """Send file by file, the manifest last; returns the address."""
+        """Send files and short texts by their names there, the manifest last; returns the address.
+
+        Raises:
+            SimlabError: it cannot be sent; what is there cannot be taken for a finished trace.
+        """
         with _explained(self.address):
             import fsspec  # noqa: PLC0415 - an extra of its own
 
@@ -213,7 +217,10 @@ def trace_card(trace: Trace, address: str, licence: str = UNKNOWN) -> str:
         f"```python\nimport simlab\n\ntrace = simlab.open_trace({json.dumps(address)})\n```",
         _HOW,
         "## Models",
-        _table(("", "name", "revision", "sha256"), _models(trace)),
+        _table(
+            ("", "name", "revision", "sha256"),
+            [(what, one.name, one.revision or "", one.digest) for what, one in _model_ids(trace)],
+        ),
         "## Contents",
         _table(("what", "value"), _contents(trace)),
         "## Texts",
@@ -255,15 +262,12 @@ def _model_ids(trace: Trace) -> list[tuple[str, ModelInfo]]:
     return [("target", manifest.target), *drafters, *producers]
 
 
-def _models(trace: Trace) -> list[tuple[str, ...]]:
-    return [(what, one.name, one.revision or "", one.digest) for what, one in _model_ids(trace)]
-
-
 def _contents(trace: Trace) -> list[tuple[str, object]]:
     manifest, held = trace.manifest, trace.manifest.held()
-    sampling = manifest.sampling
+    sampling, num_bytes = manifest.sampling, sum(file.num_bytes for file in held.files.values())
+    size = f"{len(held.files) + 1} files, {num_bytes / 1e6:,.1f} MB, {len(held.shards)} shards"
     rows: list[tuple[str, object]] = [
-        ("trace format", f"simlab-trace, {len(held.files) + 1} files, {_size(trace)}, {len(held.shards)} shards"),
+        ("trace format", f"simlab-trace, {size}"),
         ("text", f"{held.text_id}, dtype {manifest.dtype}"),
         ("sampling", f"temperature {sampling.temperature:g}, top-p {sampling.top_p:g}, top-k {sampling.top_k}"),
     ]
@@ -275,11 +279,6 @@ def _contents(trace: Trace) -> list[tuple[str, object]]:
     ]
     rows.append(("recorded with", ", ".join(f"{name} {version}" for name, version in manifest.versions.items())))
     return rows
-
-
-def _size(trace: Trace) -> str:
-    """The bytes of all files, in MB."""
-    return f"{sum(file.num_bytes for file in trace.manifest.held().files.values()) / 1e6:,.1f} MB"
 
 
 def _texts(trace: Trace) -> list[tuple[object, ...]]:
@@ -308,22 +307,6 @@ CARD = "README.md"
 """The file of the card."""
 
 
-class Place(Protocol):
-    """Where a trace can be published."""
-
-    def described(self) -> str:
-        """Name the place, and who may see what is there, in a line."""
-        ...
-
-    def send(self, files: Mapping[str, Path], texts: Mapping[str, str]) -> str:
-        """Send files and short texts by their names there, all at once or the manifest last; returns the address.
-
-        Raises:
-            SimlabError: it cannot be sent; what is there can not be taken for a finished trace.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Publication:
     """A trace on its way.
@@ -335,7 +318,7 @@ class Publication:
     """
 
     trace: Trace
-    place: Place
+    place: HubRepository | Storage
     card: str
 
     def sizes(self) -> dict[str, int]:

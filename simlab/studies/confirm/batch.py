@@ -1,12 +1,13 @@
 """``simlab confirm --batch N``: texts that are served N at a time, group by group, predicted and run alike."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from tqdm import tqdm
 
-from simlab.analysis.confirm.table import MachineSpeed, machine_speed
+from simlab.analysis.confirm.table import machine_speed
+from simlab.analysis.table.estimates import Estimate
 from simlab.channels.needs import channels_read
 from simlab.policies.composition import check_batch, check_runs_together
 from simlab.policies.engine.lock_step import served_sums
@@ -29,13 +30,13 @@ class BatchFacts:
         batch: texts at a time.
         groups: that were served whole.
         group_runs: likewise, each repeat counted.
-        machine: what the machine wrote under each policy.
+        machine: tokens per second of all texts together, by the label of the policy.
     """
 
     batch: int
     groups: int
     group_runs: int
-    machine: tuple[MachineSpeed, ...]
+    machine: Mapping[str, Estimate]
 
     def text(self) -> str:
         """Groups and their runs, which stand in the heading behind the number of prompts."""
@@ -93,7 +94,7 @@ def batch_facts(setup: ConfirmSetup, log: ConfirmLog) -> BatchFacts | None:
         return None
     finished = list(finished_groups(log))
     places = {number: place for place, number in enumerate(sorted({group.group for group in finished}))}
-    speeds = []
+    speeds = {}
     for policy in setup.policies:
         tokens, seconds = np.zeros(len(places), np.int64), np.zeros(len(places))
         for group in finished:
@@ -101,5 +102,5 @@ def batch_facts(setup: ConfirmSetup, log: ConfirmLog) -> BatchFacts | None:
                 if run.policy_id == policy.policy_id:
                     tokens[places[group.group]] += run.committed
                     seconds[places[group.group]] += run.total_s
-        speeds.append(machine_speed(policy.label, policy.policy_id, tokens, seconds))
-    return BatchFacts(setup.options.batch, len(places), len(finished), tuple(speeds))
+        speeds[policy.label] = machine_speed(tokens, seconds)
+    return BatchFacts(setup.options.batch, len(places), len(finished), speeds)

@@ -1,7 +1,7 @@
 """A confirmation: the real models run the policies that replay compared, and the two are held against each other."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 from simlab.errors import CostError, UsageError, as_usage_error
@@ -17,7 +17,7 @@ from simlab.real_runner.model_options import EXACT_BUDGET, MIN_WIDTH, AnswerOpti
 from simlab.real_runner.profile.machine import library_versions
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.targets.hub_files import repository_of
-from simlab.studies.confirm.choice import PriorChoice, prior_choice
+from simlab.studies.confirm.choice import prior_choice
 from simlab.studies.confirm.confirmation import Confirmation, SummaryContext
 from simlab.studies.confirm.request import ConfirmRequest
 from simlab.studies.confirm.run import RESULTS, SUMMARY, run_confirmation
@@ -26,7 +26,7 @@ from simlab.studies.inputs.prices import cost_table_of, no_prices
 from simlab.studies.inputs.trace import first_prompts, opened, sample_trace
 from simlab.studies.record import record
 from simlab.traces.artefacts.cost import CostFile, find_packaged, read_cost_file
-from simlab.traces.artefacts.optimum import Optimum, read_optimum
+from simlab.traces.artefacts.optimum import read_optimum
 from simlab.traces.format.alone import writing_alone
 from simlab.traces.reader import Trace
 from simlab.tracking.tracker import check_trackers, tracking
@@ -101,9 +101,7 @@ def confirm(options: ConfirmRequest) -> Confirmation:
     chosen_policies = () if optimum is None else optimum.run
     check_names_no_code(chosen_policies, options.policies, str(options.choice))
     typed = [*chosen_policies, *options.policies] or list(WITHOUT_CHOICE)
-    request = _PolicyRequest(
-        tuple(typed), path_or_none(options.cost), options.draft, options.dtype, value_or(options.batch, 1)
-    )
+    cost = path_or_none(options.cost)
     with as_usage_error():
         run = ConfirmOptions(
             out=Path(options.out),
@@ -131,21 +129,21 @@ def confirm(options: ConfirmRequest) -> Confirmation:
         if options.prompts is None:
             recording = opened(options.trace)
         else:
-            first, _ = request.policies_on(_trace_of_models(options.target, options.draft))
+            first, _ = _policies_on(_trace_of_models(options.target, options.draft), typed, options)
             _check_no_channels(first)
             recording = _recorded(Path(options.prompts), first, run, options)
-        asked, in_sample = request.policies_on(recording)
+        asked, in_sample = _policies_on(recording, typed, options)
         chosen = None
         if options.choice is not None and optimum is not None:
-            chosen = _prior_choice(Path(options.choice), optimum, recording, options.limit, asked)
-        with tracking(
-            options.track, "confirm", lambda: _tracked_settings(run, recording, asked, request.cost)
-        ) as tracker:
+            wanted = set(first_prompts(recording, options.limit))
+            records = [sequence for sequence in recording.sequences() if sequence.index in wanted]
+            chosen = prior_choice(Path(options.choice), optimum, records, asked)
+        with tracking(options.track, "confirm", lambda: _tracked_settings(run, recording, asked, cost)) as tracker:
             confirmation = run_confirmation(
                 run,
                 recording,
                 asked,
-                request.cost,
+                cost,
                 SummaryContext(in_sample, options.by, chosen),
                 path_or_none(options.reprice),
             )
@@ -170,33 +168,21 @@ def _tracked_settings(
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _PolicyRequest:
-    """Policies as they were typed, and what decides which artefacts they read.
+def _policies_on(
+    trace: Trace | None, typed: Sequence[str], options: ConfirmRequest
+) -> tuple[list[NamedPolicy], tuple[str, ...]]:
+    """Make the policies, each once, and list the labels of those that are judged in sample.
 
-    Attributes:
-        typed: as they are typed behind ``-p``; one that comes twice is run once.
-        cost: the cost file that was asked for.
-        draft: the drafter that was asked for.
-        dtype: in which the models run.
-        batch: texts at a time.
+    Args:
+        trace: whose models artefacts must be of; None where they are not known yet.
+        typed: as policies are typed behind ``-p``.
+        options: what was asked for.
     """
-
-    typed: tuple[str, ...]
-    cost: Path | None
-    draft: str | None
-    dtype: str
-    batch: int
-
-    def policies_on(self, trace: Trace | None) -> tuple[list[NamedPolicy], tuple[str, ...]]:
-        """Make the policies, and list the labels of those that are judged in sample.
-
-        Args:
-            trace: whose models artefacts must be of; None where they are not known yet.
-        """
-        artefacts = artefacts_of_models(self.cost, trace, self.draft, self.dtype, self.batch)
-        policies = with_references(list(dict.fromkeys(self.typed)), artefacts)
-        return policies, artefacts.in_sample(policies)
+    artefacts = artefacts_of_models(
+        path_or_none(options.cost), trace, options.draft, options.dtype, value_or(options.batch, 1)
+    )
+    policies = with_references(list(dict.fromkeys(typed)), artefacts)
+    return policies, artefacts.in_sample(policies)
 
 
 def _check_no_channels(policies: Sequence[NamedPolicy]) -> None:
@@ -260,12 +246,3 @@ def _recorded(
         exact_budget=max([EXACT_BUDGET, *whole]),
     )
     return record.run(options)
-
-
-def _prior_choice(
-    path: Path, optimum: Optimum, trace: Trace, limit: int | None, policies: Sequence[NamedPolicy]
-) -> PriorChoice:
-    """Hold what was chosen beside the prompts that are run."""
-    wanted = set(first_prompts(trace, limit))
-    records = [sequence for sequence in trace.sequences() if sequence.index in wanted]
-    return prior_choice(path, optimum, records, policies)

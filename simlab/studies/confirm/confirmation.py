@@ -224,13 +224,13 @@ class Confirmation(StudyResult):
         """Flat values of each policy: what was predicted, measured, judged and wrong."""
         errors = {error.policy_id: error.row() for error in self.errors}
         names: Sequence[str] = list(next(iter(errors.values()), {}))
-        served = () if self.ran.batch is None else self.ran.batch.machine
-        machine = {one.policy_id: one.row() for one in served}
+        served = {} if self.ran.batch is None else self.ran.batch.machine
+        machine = {label: one.row("measured_machine_tokens_per_s", digits=None) for label, one in served.items()}
         return [
             {
                 **policy.row(),
                 **errors.get(policy.predicted.policy_id, dict.fromkeys(names)),
-                **machine.get(policy.predicted.policy_id, {}),
+                **machine.get(policy.policy, {}),
                 "in_sample": policy.policy in self.all_in_sample,
             }
             for policy in self.policies

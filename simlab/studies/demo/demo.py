@@ -8,7 +8,6 @@ from typing import ClassVar
 from simlab.errors import SimlabError, needing_models
 from simlab.options import option, path_or_none, study
 from simlab.real_runner.model_options import DRAFTER, TARGET, draft_option, target_option, value_or
-from simlab.studies.demo.live import LiveParts, Part
 from simlab.studies.inputs.progress import announce
 from simlab.studies.replay.replay import replay
 from simlab.studies.report.report import report
@@ -25,20 +24,20 @@ class DemoResult:
     """What the demo found.
 
     Attributes:
-        parts: of the text; the verdict first, where models could be run.
+        parts: titles and texts; the verdict first, where models could be run.
         files: that were made, the report apart.
         page: the report.
         has_failed: whether a text of the confirmation is not the target's, or rounds are not those of their replay.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[tuple[str, str], ...]
     files: tuple[Path, ...]
     page: Path
     has_failed: bool = False
 
     def text(self) -> str:
         """Everything that ``simlab demo`` prints."""
-        blocks = [f"\n{part.title}\n{'-' * len(part.title)}\n\n{part.text}" for part in self.parts]
+        blocks = [f"\n{title}\n{'-' * len(title)}\n\n{text}" for title, text in self.parts]
         return "\n".join(
             (
                 *blocks,
@@ -90,22 +89,16 @@ def demo(options: DemoOptions) -> DemoResult:
     table = replay(policies=POLICIES)
     folder.mkdir(parents=True, exist_ok=True)
     write_results(sample, table.rows, table.trace.sequence_counts)
-    offline = Part("The packaged trace, replayed without any model", table.text())
-    try:
-        live = _live(folder, options)
-    except SimlabError as error:
-        left_out = Part("What was left out", f"Everything that runs models: {error}")
-        return DemoResult((offline, left_out), (sample,), _offline_report(folder, sample))
-    page = _live_report(folder, live)
-    return DemoResult((live.verdict, offline, *live.others), (sample, *live.files), page, live.has_failed)
-
-
-def _live(folder: Path, options: DemoOptions) -> LiveParts:
-    """Run the steps that need models, if the packages for these are installed."""
-    with needing_models("demo"):
-        from simlab.studies.demo.live import live_parts  # noqa: PLC0415 - loads torch
+    offline = ("The packaged trace, replayed without any model", table.text())
     target, draft = value_or(options.target, TARGET), value_or(options.draft, DRAFTER)
-    return live_parts(folder, target, draft, path_or_none(options.prompts))
+    try:
+        with needing_models("demo"):
+            from simlab.studies.demo.live import live_parts  # noqa: PLC0415 - loads torch
+        (verdict, *others), files, has_failed = live_parts(folder, target, draft, path_or_none(options.prompts))
+    except SimlabError as error:
+        left_out = ("What was left out", f"Everything that runs models: {error}")
+        return DemoResult((offline, left_out), (sample,), _offline_report(folder, sample))
+    return DemoResult((verdict, offline, *others), (sample, *files), _live_report(folder, files), has_failed)
 
 
 def _offline_report(folder: Path, sample: Path) -> Path:
@@ -116,13 +109,14 @@ def _offline_report(folder: Path, sample: Path) -> Path:
     return path
 
 
-def _live_report(folder: Path, live: LiveParts) -> Path:
+def _live_report(folder: Path, files: tuple[Path, ...]) -> Path:
     """Make the report of the confirmation and of every budget that was replayed."""
     announce("7/7  The report is made")
     path = folder / "report.html"
-    typed = [*map(str, live.results), "--trace", str(live.trace), "--cost", str(live.cost)]
-    command = _command([*typed, "--optimum", str(live.optimum)], path)
-    page = report(live.results, trace=live.trace, cost=live.cost, optimum=live.optimum, title=_TITLE, command=command)
+    cost, _, fresh, optimum, confirmed = files
+    results = (confirmed, optimum.with_name("budgets.parquet"))
+    typed = [*map(str, results), "--trace", str(fresh), "--cost", str(cost), "--optimum", str(optimum)]
+    page = report(results, trace=fresh, cost=cost, optimum=optimum, title=_TITLE, command=_command(typed, path))
     page.write(path)
     return path
 

@@ -1,6 +1,5 @@
 """The part of the demo that runs models: profile, record, choose on dev prompts, confirm on fresh ones."""
 
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
@@ -24,42 +23,6 @@ from simlab.traces.format.files import write_beside
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.results.files import write_results
 
-# What the steps of the demo say and hand on.
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A titled part of what is printed."""
-
-    title: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class LiveParts:
-    """What came out of the steps that run models.
-
-    Attributes:
-        verdict: the confirmation, which is printed first.
-        others: parts that led to it.
-        files: that were made, in the order of the steps.
-        results: of these the result files and folders that the report shows.
-        trace: the fresh recording.
-        cost: the cost file.
-        optimum: the choice on the dev prompts.
-        has_failed: whether a text is not the target's, or rounds are not those of their replay.
-    """
-
-    verdict: Part
-    others: tuple[Part, ...]
-    files: tuple[Path, ...]
-    results: tuple[Path, ...]
-    trace: Path
-    cost: Path
-    optimum: Path
-    has_failed: bool
-
-
 SEARCHED = ("chain:length=3/5", "presto:budget=4/6/8/12/16/24", "caddtree:budget=48", "price:budget=48")
 """Among these, the whole chain and `ddtree` of every budget the demo chooses on the dev prompts."""
 
@@ -72,7 +35,9 @@ DEV, FRESH = _DATA / "demo_dev_prompts.jsonl", _DATA / "demo_prompts.jsonl"
 _CONTEXTS, _NODE_COUNTS, _REPEATS = (64, 256), (0, 3, 5, 7, 8, 12, 16, 24, 32, 48), 15
 
 
-def live_parts(out: Path, target: str, draft: str, prompts: Path | None = None) -> LiveParts:
+def live_parts(
+    out: Path, target: str, draft: str, prompts: Path | None = None
+) -> tuple[list[tuple[str, str]], tuple[Path, ...], bool]:
     """Run everything; parts that an earlier run finished are used again.
 
     Args:
@@ -80,6 +45,10 @@ def live_parts(out: Path, target: str, draft: str, prompts: Path | None = None) 
         target: a name, folder or Hub id.
         draft: a name, folder, file of weights or Hub id.
         prompts: a file, every second prompt of which is chosen on and the others confirmed on; None: packaged ones.
+
+    Returns:
+        Titles and texts, the verdict first; the latency profile, both recordings, the choice and the confirmation;
+        and whether a text is not the target's, or rounds are not those of their replay.
     """
     dtype = "bfloat16" if has_fast_bfloat16() else "float32"
     cost, optimum = out / "cost.json", out / "optimize.json"
@@ -89,20 +58,13 @@ def live_parts(out: Path, target: str, draft: str, prompts: Path | None = None) 
     fresh = _recorded("4/7  Fresh prompts are recorded", out / "fresh", fresh_prompts, target, draft, dtype)
     search = _chosen(optimum, dev, fresh, cost)
     confirmation = _confirmed(out / "confirm", target, draft, dtype, fresh, cost, optimum, search.optimum)
-    return LiveParts(
-        verdict=Part(f"Verdict, on {_prompts_of(fresh)} fresh prompts", confirmation.text()),
-        others=(
-            Part("The latency profile of this machine, measured briefly", costs.text()),
-            Part(f"The choice, on {_prompts_of(dev)} dev prompts", f"{search.text()}\nChoice: {optimum}"),
-            Part("One round of the fresh recording", _round_text(fresh, target)),
-        ),
-        files=(cost, out / "dev", out / "fresh", optimum, out / "confirm"),
-        results=(out / "confirm", out / "budgets.parquet"),
-        trace=out / "fresh",
-        cost=cost,
-        optimum=optimum,
-        has_failed=confirmation.has_failed,
-    )
+    parts = [
+        (f"Verdict, on {_prompts_of(fresh)} fresh prompts", confirmation.text()),
+        ("The latency profile of this machine, measured briefly", costs.text()),
+        (f"The choice, on {_prompts_of(dev)} dev prompts", f"{search.text()}\nChoice: {optimum}"),
+        ("One round of the fresh recording", _round_text(fresh, target)),
+    ]
+    return parts, (cost, out / "dev", out / "fresh", optimum, out / "confirm"), confirmation.has_failed
 
 
 def _prompts_of(trace: Trace) -> int:

@@ -7,12 +7,12 @@ from typing import ClassVar
 
 from simlab.analysis.advise.verdicts import (
     BatchAdvice,
-    BatchOf,
     advice_sentences,
     advice_table,
     batch_advice,
     notes_text,
 )
+from simlab.analysis.table.price_draws import BatchPrices
 from simlab.analysis.table.summaries import BASELINE
 from simlab.errors import CostError, TraceError, UsageError
 from simlab.options import (
@@ -82,7 +82,7 @@ class Advice(StudyResult):
     def _notes(self) -> list[str]:
         same = self.chosen_on is self.trace
         where = "the very prompts that they are judged on, which favours them" if same else self.chosen_on.place
-        modelled = [str(batch.of.batch) for batch in self.batches if batch.of.modelled]
+        modelled = [str(batch.of.batch) for batch in self.batches if batch.of.what_if]
         notes = [
             f"Chain lengths and tree sizes were chosen on {where}"
             + ("; --dev-trace DEV_TRACE chooses on other prompts." if same else "."),
@@ -101,7 +101,7 @@ class Advice(StudyResult):
             )
         return [
             *notes,
-            *(f"Prices of {batch.of.batch}: {batch.of.heading}." for batch in self.batches if not batch.of.modelled),
+            *(f"Prices of {batch.of.batch}: {batch.of.heading}." for batch in self.batches if not batch.of.what_if),
             *self.notes,
         ]
 
@@ -150,7 +150,7 @@ def advise(options: AdviseOptions) -> Advice:
     notes: list[str] = []
     run = ReplayRun(Threads(options.threads), options.progress, best_budgets=False)
     name = judged.draft_name(options.draft_set)
-    machines = _machines(judged, name, options.policies, paths(options.cost), options.batch, options.limit, notes)
+    machines = _machines(judged, name, options, options.limit, notes)
     wanted = set(first_prompts(judged, options.limit))
     prompts = {
         (sequence.prompt.dataset, sequence.prompt.prompt_id)
@@ -163,13 +163,13 @@ def advise(options: AdviseOptions) -> Advice:
     choosing = rows
     if chosen_on is not judged:
         dev = chosen_on.draft_name(options.draft_set)
-        others = _machines(chosen_on, dev, options.policies, paths(options.cost), options.batch, None, [])
+        others = _machines(chosen_on, dev, options, None, [])
         choosing = _rows(chosen_on, dev, others, None, run)
     found = [batch_advice(of, results_at(rows, of.cost_id), results_at(choosing, of.cost_id)) for of, _ in machines]
     return Advice(judged, chosen_on, len(prompts), tuple(found), tuple(dict.fromkeys(notes)))
 
 
-_Machine = tuple[BatchOf, PricedPolicies]
+_Machine = tuple[BatchPrices, PricedPolicies]
 
 
 def _rows(trace: Trace, draft: str, machines: Sequence[_Machine], limit: int | None, options: ReplayRun) -> Results:
@@ -178,22 +178,15 @@ def _rows(trace: Trace, draft: str, machines: Sequence[_Machine], limit: int | N
     return rows.filter(rows["name"] != HINDSIGHT)
 
 
-def _machines(
-    trace: Trace,
-    draft: str,
-    typed: Sequence[str],
-    costs: Sequence[Path],
-    batches: Sequence[int],
-    limit: int | None,
-    notes: list[str],
-) -> list[_Machine]:
+def _machines(trace: Trace, draft: str, options: AdviseOptions, limit: int | None, notes: list[str]) -> list[_Machine]:
     """Prices and policies of each batch size; what is left out is added to ``notes``."""
+    costs = paths(options.cost)
     measured = _measured(trace, draft, costs, limit)
-    unused = [str(one) for one in sorted(measured) if one not in batches] if costs else []
+    unused = [str(one) for one in sorted(measured) if one not in options.batch] if costs else []
     if unused and unused != ["1"]:  # that of one text is what others are worked out from
         notes.append(f"Cost files of batch sizes {', '.join(unused)} were given and not asked for with --batch.")
     found = []
-    for batch in sorted(set(batches)):
+    for batch in sorted(set(options.batch)):
         try:
             prices = measured[batch] if batch in measured else _worked_out(batch, measured)
         except CostError as error:
@@ -203,8 +196,8 @@ def _machines(
         # Notes of an imported file say what its seconds leave out, which verdicts over plain decoding depend on.
         said = prices.file.notes if batch in measured and prices.file is not None else ()
         notes += [f"Batch {batch}: {one}." for one in said if "not given" in one]
-        of = BatchOf(batch, batch not in measured, prices.heading, prices.cost.cost_id)
-        found.append((of, PricedPolicies(prices, tuple(_policies(trace, draft, typed, prices, notes)))))
+        of = BatchPrices(batch, prices.cost.cost_id, prices.heading, batch not in measured)
+        found.append((of, PricedPolicies(prices, tuple(_policies(trace, draft, options.policies, prices, notes)))))
     if not found:
         raise CostError(notes[-1])
     return found

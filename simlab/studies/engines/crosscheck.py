@@ -216,12 +216,9 @@ def crosscheck(options: CrosscheckOptions) -> CrosscheckTable:
         address = options.endpoint
     table = _compared(found, draft, address, collected, texts, options, remarks)
     if folder is not None:
-        write_beside(folder / RESULT, lambda file: file.write(_bytes(table.to_json())))
+        text = json.dumps(table.to_json(), indent=1, allow_nan=False) + "\n"
+        write_beside(folder / RESULT, lambda file: file.write(text.encode()))
     return table
-
-
-def _bytes(value: object) -> bytes:
-    return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
 
 
 def _kept(
@@ -321,7 +318,8 @@ def _check_length(server: Server, texts: Sequence[ForetoldText], asked: dict[int
 
 def _remarks(server: Server, trace: Trace) -> tuple[str, ...]:
     facts, manifest, found = server.facts, trace.manifest, list[str]()
-    served, recorded = (_base(name) for name in (facts.root or facts.model or "", manifest.target.name))
+    names = (facts.root or facts.model or "", manifest.target.name)
+    served, recorded = (PurePosixPath(name.rstrip("/")).name.lower() for name in names)
     if served and recorded and served != recorded:
         found.append(
             f"The server calls its target {facts.root or facts.model}, the trace {manifest.target.name}; of other "
@@ -333,10 +331,6 @@ def _remarks(server: Server, trace: Trace) -> tuple[str, ...]:
             "part at close calls."
         )
     return tuple(found)
-
-
-def _base(name: str) -> str:
-    return PurePosixPath(name.rstrip("/")).name.lower()
 
 
 def _ties(options: CrosscheckOptions, collected: Collected, trace: Trace) -> Ties:

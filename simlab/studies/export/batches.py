@@ -4,7 +4,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from simlab.analysis.export.batch_choices import BatchChoice, BatchPrices, batch_choice
+from simlab.analysis.export.batch_choices import BatchChoice, batch_choice
+from simlab.analysis.table.price_draws import BatchPrices
 from simlab.errors import CostError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.studies.inputs.prices import BatchPricing, Prices

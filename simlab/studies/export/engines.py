@@ -112,8 +112,7 @@ def stamp(one: ExportedPolicy, source: EngineSource, notes: list[str]) -> dict[s
         "committed": pooled.committed,
         "clipped": one.acceptance.clipped,
         "acceptance_length": pooled.acceptance_length,
-        "acceptance_length_ci_low": None if math.isnan(interval.low) else interval.low,
-        "acceptance_length_ci_high": None if math.isnan(interval.high) else interval.high,
+        **interval.row("acceptance_length_ci"),
         "acceptance_length_macro": one.acceptance.acceptance_length_macro,
         "batches": [choice.row() for choice in one.choices],
         "notes": notes,
@@ -131,21 +130,6 @@ _NAMES = "Models have the names that the trace has for them; put in where the se
 
 Made = tuple[str, list[str]]
 """The file, and what to know beside it."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineFile:
-    """Settings of an engine.
-
-    Attributes:
-        text: the file.
-        summary: what is in it, in a sentence.
-        notes: what else to know; the last lines start a server, or say why none can run the policy.
-    """
-
-    text: str
-    summary: str
-    notes: tuple[str, ...]
 
 
 MOST_DRAFT_TOKENS = NEVER - 1
@@ -171,8 +155,15 @@ class EngineOptions:
     out: Path | None = None
 
 
-def engine_file(engine: str, policy_typed: str, texts: ExportedTexts, options: EngineOptions) -> EngineFile:
-    """The settings of one policy for an engine, and how to start it with them."""
+def engine_file(
+    engine: str, policy_typed: str, texts: ExportedTexts, options: EngineOptions
+) -> tuple[str, str, tuple[str, ...]]:
+    """The settings of one policy for an engine, and how to start it with them.
+
+    Returns:
+        The file; what is in it, in a sentence; what else to know, of which the last lines start a server, or say why
+        none can run the policy.
+    """
     costs = options.costs
     if engine not in TABLED and len(costs) > 1:
         raise UsageError(f"{engine} takes one latency profile, for a policy that weighs it; got {len(costs)} --cost")
@@ -190,11 +181,10 @@ def engine_file(engine: str, policy_typed: str, texts: ExportedTexts, options: E
         text, said = _modelopt(one, notes, texts)
     else:
         text, said = _MAKERS[engine](one, notes, options)
-    return EngineFile(text, f"Settings of {policy.label} for {engine}", tuple(said))
+    return text, f"Settings of {policy.label} for {engine}", tuple(said)
 
 
 def _exported(policy: NamedPolicy, texts: ExportedTexts, priced: Sequence[BatchPricing]) -> ExportedPolicy:
-
     manifest = texts.trace.manifest
     kept = manifest.draft_sets[texts.draft]
     if kept.is_chain:
@@ -223,7 +213,6 @@ def _exported(policy: NamedPolicy, texts: ExportedTexts, priced: Sequence[BatchP
 
 
 def _policy(typed: str, artefacts: TraceArtefacts, texts: ExportedTexts) -> NamedPolicy:
-
     found = parse_policies([typed], artefacts)
     if len(found) != 1:
         raise UsageError(f"`{typed}` names {len(found)} policies; settings are of one, so name one")
@@ -246,7 +235,6 @@ def _acceptance(policy: NamedPolicy, texts: ExportedTexts) -> Acceptance:
 
 
 def _vllm(one: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
-
     settings = vllm_settings(one, options.draft_tokens)
     if one.is_chain and not one.choices:
         notes = [*notes, f"No table of batch sizes: there is a latency profile of one only. {HOW}."]
@@ -257,7 +245,6 @@ def _vllm(one: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made
 
 
 def _sglang(one: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
-
     settings = sglang_settings(one)
     commands = {"load_test": sglang_command(settings, sglang_environment(one))}
     if one.is_chain:
@@ -267,7 +254,6 @@ def _sglang(one: ExportedPolicy, notes: list[str], options: EngineOptions) -> Ma
 
 
 def _tensorrt_llm(one: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
-
     settings = tensorrt_llm_settings(one)
     if one.is_chain and not one.choices:
         notes = [*notes, f"No draft_len_schedule: there is a latency profile of one batch size only. {HOW}."]
@@ -278,13 +264,11 @@ def _tensorrt_llm(one: ExportedPolicy, notes: list[str], options: EngineOptions)
 
 
 def _trtllm_commands(one: ExportedPolicy, file: str) -> dict[str, str]:
-
     load_test = tensorrt_llm_command(one.target, file, tensorrt_llm_environment(one))
     return {"load_test": load_test} | ({"serve": tensorrt_llm_command(one.target, file)} if one.is_chain else {})
 
 
 def _modelopt(one: ExportedPolicy, notes: list[str], texts: ExportedTexts) -> Made:
-
     manifest = texts.trace.manifest
     target, drafter = (
         asdict(model) | {"name": short_name(model.name)}

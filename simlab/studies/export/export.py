@@ -47,22 +47,18 @@ from simlab.traces.results.files import read_results
 _SYNTHETIC_KEPT = 12
 
 
-def conformance_text(
-    policy: str,
-    trace: Trace,
-    costs: Sequence[Path],
-    draft_name: str | None,
-    limit: int | None,
-    rounds: int | None,
-    num_synthetic: int,
-) -> tuple[str, str]:
+def conformance_text(policy: str, trace: Trace, options: "ExportOptions") -> tuple[str, str]:
     """The file, and a sentence that says what is in it."""
+    costs = paths(options.cost)
     if len(costs) > 1:
         raise UsageError(f"rounds are exported with one latency profile; got {len(costs)} times --cost")
-    draft = trace.draft_name(draft_name)
-    wanted = first_prompts(trace, limit)
-    one = _policy(policy, prices_for_trace(costs[0] if costs else None, trace, draft, limit), trace, draft)
-    lines = [*_recorded_rounds(one, trace, draft, wanted, rounds), *_synthetic_rounds(one, num_synthetic)]
+    draft = trace.draft_name(options.draft_set)
+    wanted = first_prompts(trace, options.limit)
+    one = _policy(policy, prices_for_trace(costs[0] if costs else None, trace, draft, options.limit), trace, draft)
+    lines = [
+        *_recorded_rounds(one, trace, draft, wanted, options.rounds),
+        *_synthetic_rounds(one, options.synthetic or 0),
+    ]
     text = "".join(
         json.dumps(line, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n"
         for line in (_header(one, trace, draft, len(lines)), *lines)
@@ -125,7 +121,6 @@ def _synthetic_rounds(one: NamedPolicy, num_texts: int) -> Iterator[Mapping[str,
 def _rounds(
     one: NamedPolicy, recorded: RecordedSequence, text: str, most: int | None
 ) -> Iterator[Mapping[str, object]]:
-
     for found in islice(conformance_rounds(one.policy, recorded), most):
         yield {"text": text} | found
 
@@ -166,10 +161,7 @@ def cost_table_text(file_format: str, paths: Sequence[Path]) -> Made:
     _check_same(paths, files)
     contexts = [file.contexts[-1] for file in files.values()]
     profiles = [BatchCosts(file.batch, file.node_counts, cost_table_of(file, path)) for path, file in files.items()]
-    context, batches = (
-        min(contexts),
-        ", ".join(str(profile.batch) for profile in sorted(profiles, key=lambda one: one.batch)),
-    )
+    context, batches = min(contexts), ", ".join(map(str, sorted(profile.batch for profile in profiles)))
     notes = [f"Seconds are those at a context of {context:,} tokens; the form holds one context only."]
     try:
         if file_format == SGLANG:
@@ -391,31 +383,20 @@ def export(options: ExportOptions) -> ExportedFile:
     if options.file_format in COST_TABLES:
         return ExportedFile(*cost_table_text(options.file_format, paths(options.cost)))
     if options.file_format == TEMPERATURES:
-        return ExportedFile(
-            *temperatures_text(_texts(opened(options.trace), options.draft_set, options.limit, options.progress))
-        )
+        return ExportedFile(*temperatures_text(_texts(opened(options.trace), options)))
     if options.policy is None:
         raise UsageError(f"--format {options.file_format} needs --policy, such as -p ddtree:budget=16")
-    costs, recording = paths(options.cost), opened(options.trace)
+    recording = opened(options.trace)
     if options.file_format == CONFORMANCE:
-        return ExportedFile(
-            *conformance_text(
-                options.policy,
-                recording,
-                costs,
-                options.draft_set,
-                options.limit,
-                options.rounds,
-                options.synthetic or 0,
-            )
-        )
+        return ExportedFile(*conformance_text(options.policy, recording, options))
     own = own_blocks(recording, recording.draft_name(options.draft_set), [opened(one) for one in options.block_trace])
-    texts = replace(_texts(recording, options.draft_set, options.limit, options.progress), own_blocks=own)
-    choices = EngineOptions(costs, options.batch, options.draft_tokens, options.limit, path_or_none(options.out))
-    made = engine_file(options.file_format, options.policy, texts, choices)
-    return ExportedFile(made.text, made.summary, made.notes)
+    texts = replace(_texts(recording, options), own_blocks=own)
+    choices = EngineOptions(
+        paths(options.cost), options.batch, options.draft_tokens, options.limit, path_or_none(options.out)
+    )
+    return ExportedFile(*engine_file(options.file_format, options.policy, texts, choices))
 
 
-def _texts(trace: Trace, draft: str | None, limit: int | None, progress: bool | None) -> ExportedTexts:
-
-    return ExportedTexts(trace, trace.draft_name(draft), first_prompts(trace, limit), progress)
+def _texts(trace: Trace, options: ExportOptions) -> ExportedTexts:
+    draft, wanted = trace.draft_name(options.draft_set), first_prompts(trace, options.limit)
+    return ExportedTexts(trace, draft, wanted, options.progress)

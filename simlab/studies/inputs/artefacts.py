@@ -87,7 +87,6 @@ class TraceArtefacts:
             self._in_sample.add(artefact_id)
 
     def _cost(self, name: str) -> tuple[CostTable, str]:
-
         file, view = name_and_view(name)
         cost = cost_in_view(self._measured(file), view)
         return cost, cost.cost_id
@@ -108,7 +107,6 @@ class TraceArtefacts:
         return cost_table_of(file, path)
 
     def _ngram(self, name: str) -> tuple[NGramCounts, str]:
-
         digest = None if self._trace is None else self._trace.manifest.tokenizer_digest
         again = "count one with `simlab train ngram --out FILE`, and name it: ngram=FILE"
         if name != AUTO:
@@ -127,7 +125,6 @@ class TraceArtefacts:
         return counts_from_rows(file.firsts, file.seconds, file.thirds, file.counts, file.vocab_size), file.ngram_id
 
     def _table(self, kind: str, name: str) -> tuple[Mapping[str, object], str]:
-
         again = f"fit one with `simlab train {kind} --out FILE`, and name it: table=FILE"
         if name != AUTO:
             with _explained(name):
@@ -145,7 +142,6 @@ class TraceArtefacts:
         return {**found.to_json(), "values": found.values}, found.table_id
 
     def _target_config(self, name: str) -> Mapping[str, object]:
-
         if name != AUTO:
             return read_model_config(name)
         again = "name the target's config.json, or the folder of its weights: target_config=FILE"

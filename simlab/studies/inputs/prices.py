@@ -294,15 +294,12 @@ def prices_of_file(file: CostFile, cost: CostTable, trace: Trace, draft: str, lo
 
 def _free_stages(file: CostFile) -> str:
     """A clause that names the stages that nobody timed; empty where all were."""
-    free = [stage for stage in GRID_STAGES if not any(map(any, _samples_of(file, stage)))]
+    timed = {stage for (stage, _, _), seconds in file.samples.items() if any(seconds)}
+    free = [stage for stage in GRID_STAGES if stage not in timed]
     said = f"; not timed, so free here: {', '.join(free)}" if free else ""
     return (
         f"{said}; autoregressive decoding was not timed: the shortest pass stands for it" if file.lacks_plain else said
     )
-
-
-def _samples_of(file: CostFile, stage: str) -> list[tuple[float, ...]]:
-    return [seconds for (own, _, _), seconds in file.samples.items() if own == stage]
 
 
 def _unpriced(file: CostFile, cost_id: str, trace: Trace) -> dict[str, str]:
@@ -405,17 +402,13 @@ def measured_prices(costs: Sequence[Path], trace: Trace, draft: str, limit: int 
     found: dict[int, Prices] = {}
     for path in costs or (None,):
         prices = prices_for_trace(path, trace, draft, limit)
-        batch = _batch_of(path)
+        batch = 1 if path is None else read_cost_file(path).batch
         if batch in found:
             raise CostError(
                 f"two cost files have the latencies of {batch} texts at a time; give one of each batch size"
             )
         found[batch] = prices
     return found
-
-
-def _batch_of(path: Path | None) -> int:
-    return 1 if path is None else read_cost_file(path).batch
 
 
 def _worked_out(batch: int, measured: dict[int, BatchPricing]) -> BatchPricing:

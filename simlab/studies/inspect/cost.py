@@ -227,7 +227,6 @@ def _cells(file: CostFile, prices_s: Mapping[Cell, float], stage: str, num_draft
 
 
 def _prices_s(file: CostFile) -> dict[Cell, float]:
-
     prices = cell_prices(file.samples, file.visits)
     return {cell: prices[cell] for cell in file.cells() if cell in prices}
 

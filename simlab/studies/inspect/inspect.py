@@ -265,7 +265,6 @@ def _file(place: Path, named: str | None) -> tuple[dict[str, object], str]:
 
 
 def _trace(place: str, progress: bool | None) -> tuple[dict[str, object], str]:
-
     with progress_bar(progress, "inspect", "sequence") as bar:
         report = check_trace(place, lambda num: bar.update(num - bar.n))
     return {"kind": "trace", **_trace_json(report)}, _trace_text(report)
@@ -359,7 +358,6 @@ def _channel_lines(report: TraceReport, name: str) -> list[str]:
 
 
 def _optimum(place: Path) -> tuple[dict[str, object], str]:
-
     found = read_optimum(place)
 
     def prompts(one: PromptSource) -> str:
@@ -381,7 +379,6 @@ def _optimum(place: Path) -> tuple[dict[str, object], str]:
 
 
 def _results(place: Path) -> tuple[dict[str, object], str]:
-
     results = read_results(place)
     if results.is_empty():
         raise UsageError(f"{place} is a result file without rows; make it again with `simlab replay --out FILE`")

@@ -10,7 +10,6 @@ import polars as pl
 
 from simlab.analysis.optimize.candidate_sums import best_places, objective_figures
 from simlab.analysis.optimize.finalists import (
-    FinalistFigures,
     FinalistVerdict,
     choose_finalists,
     finalist_table,
@@ -132,7 +131,7 @@ def report_choice(
         rows=tuple(_finalist_rows(inputs, finalists, rows, standing)),
         share_of_draws_best=share_of_draws_best(on_dev, inputs.objective),
     )
-    summaries = tuple(tuple(_summaries(rows[1], price.cost_id)) for price in inputs.evaluation.prices)
+    summaries = tuple(tuple(summarise(results_at(rows[1], price.cost_id))) for price in inputs.evaluation.prices)
     return PolicyChoice(optimum, standing, rows[1], summaries, in_sample)
 
 
@@ -166,25 +165,15 @@ def _runs(side: PromptSet, machine: int, finalists: Sequence[SearchPoint], rows:
     return [PolicyRun(label, priced.filter(priced["policy"] == label), plain) for label in labels]
 
 
-def _summaries(rows: Results, cost_id: str | None) -> list[Summary]:
-
-    return summarise(results_at(rows, cost_id))
-
-
 def _optimism(inputs: SearchInputs, dev: SearchOutcome, evaluation: SearchOutcome, best: int) -> Mapping[str, Scalar]:
-
     chain = next(place for place, point in enumerate(dev.points) if point.entry == CHAIN)
     own = SearchOutcome((dev.points[best], dev.points[chain]), dev.sums.take([best, chain]), ())
-    dev_values = objective_figures(own.sums, inputs.objective)
+    before = objective_figures(own.sums, inputs.objective).tolist()
     there = objective_figures(evaluation.sums, inputs.objective)
     first = best_places(evaluation.sums, there)[0]
     known = {point.typed: float(value) for point, value in zip(evaluation.points, there, strict=True)}
-    chosen, reference = (
-        FinalistFigures(point.typed, float(value), known[point.typed])
-        for point, value in zip(own.points, dev_values, strict=True)
-    )
     typed = evaluation.points[first].typed
-    return optimism_figures(chosen, reference, FinalistFigures(typed, float("nan"), known[typed]))
+    return optimism_figures(before, [known[point.typed] for point in own.points], typed, known[typed])
 
 
 def _finalist_rows(
@@ -195,8 +184,8 @@ def _finalist_rows(
     found: list[dict[str, Scalar]] = []
     for machine, prices in enumerate(inputs.dev.prices):
         labels = {finalist.policies[machine].label: place for place, finalist in enumerate(finalists)}
-        both = zip(*(_summaries(part, prices.cost_id) for part in rows), strict=True)
-        for dev, evaluation in both:
+        both = (summarise(results_at(part, prices.cost_id)) for part in rows)
+        for dev, evaluation in zip(*both, strict=True):
             place = labels.get(evaluation.policy)
             one = against.get(evaluation.policy)
             held = {} if one is None or machine else one.row()

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import polars as pl
@@ -199,11 +200,11 @@ class SumsOfPolicies:
         committed = np.zeros(len(prompts))
         sequences = side.sequences(prompts)
         lengths = {record.index: len(record.text) for record in side.trace.sequences()}
-        for found in self._found(priced, list(sequences)):
-            for number, index in enumerate(found.sequences):
+        for texts, which, found in self._found(priced, list(sequences)):
+            for number, index in enumerate(texts):
                 at = sequences[index]
-                sums[:, found.which, at] += found.sums[:, :, number]
-                committed[at] += (lengths[index] - 1) if found.which[0] == 0 else 0
+                sums[:, which, at] += found[:, :, number]
+                committed[at] += (lengths[index] - 1) if which[0] == 0 else 0
         machines = len(side.prices)
         rounds, drafted, seconds = sums.reshape(3, machines, len(places) + 1, len(prompts))
         names = tuple(side.prompts[place] for place in prompts)
@@ -234,7 +235,8 @@ class SumsOfPolicies:
         with progress_bar(self._progress, f"search on {side.name}", "token", total, unit_scale=True) as bar:
             for found in self._workers.results(job, units, not_told):
                 yield found
-                bar.update(sum(lengths[index] for index in found.sequences) * len(found.which))
+                texts, which, _ = found
+                bar.update(sum(lengths[index] for index in texts) * len(which))
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,19 +247,8 @@ class _Unit:
     chunk: int | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Sums:
-    """Sums of some policies on some texts.
-
-    Attributes:
-        sequences: the texts.
-        which: int64 ``[P]``, places of the policies.
-        sums: float64 ``[3, P, S]``: rounds, drafted tokens, seconds.
-    """
-
-    sequences: tuple[int, ...]
-    which: Longs
-    sums: Doubles
+_Sums: TypeAlias = tuple[tuple[int, ...], Longs, Doubles]
+"""Texts, places of policies, int64 ``[P]``, and their rounds, drafted tokens and seconds, float64 ``[3, P, S]``."""
 
 
 @dataclass
@@ -289,7 +280,7 @@ class _SumsJob(TraceJob):
         found = replay.sums(texts)
         counts = found.counts.astype(np.float64)
         sums = np.stack([counts[:, :, ROUNDS], counts[:, :, DRAFTED], found.seconds.sum(axis=2)])
-        return _Sums(tuple(sequence.index for sequence in texts.sequences), which, sums)
+        return tuple(sequence.index for sequence in texts.sequences), which, sums
 
 
 def units_of(points: Sequence[SearchPoint]) -> Longs:

@@ -106,7 +106,6 @@ def within_cap(points: Sequence[SearchPoint], inputs: SearchInputs) -> list[Sear
 
 
 def _most_drafted(point: SearchPoint, side: PromptSet) -> int:
-
     return most_drafted(point.policies[0].policy.budget, side.depth)
 
 

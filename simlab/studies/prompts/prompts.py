@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import polars as pl
 
@@ -76,12 +76,6 @@ class Question:
     turns: tuple[str, ...]
 
 
-class _IsOf(Protocol):
-    """Whether a question of this number belongs to a split."""
-
-    def __call__(self, number: int, split: str) -> bool: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Benchmark:
     """A public data set.
@@ -92,7 +86,7 @@ class Benchmark:
         files: for each split, where its rows are in the repository; ``*`` stands for anything.
         own_names: what the benchmark calls a split, where its files are of one split each.
         question: what a row asks.
-        is_of: which of the rows that were read belong to a split.
+        is_of: whether a row that was read, by the number of its question, belongs to a split.
     """
 
     name: str
@@ -100,7 +94,7 @@ class Benchmark:
     files: Mapping[str, str]
     own_names: Mapping[str, str]
     question: Callable[[Row], Question]
-    is_of: _IsOf
+    is_of: Callable[[int, str], bool]
 
     def prompt_id(self, question: Question, split: str) -> str:
         """The id of a prompt, the same in every file that has it."""
@@ -141,11 +135,6 @@ def _mt_bench(row: Row) -> Question:
     return Question(number, f"{row.text('category')}-{number}", tuple(turns))
 
 
-def _whole_file(number: int, split: str) -> bool:
-    """Each split has files of its own."""
-    return True
-
-
 def _of_mbpp(number: int, split: str) -> bool:
     """The splits of Austin et al. (2021), by the task's number; 511 to 600 are its validation."""
     return 11 <= number <= 510 if split == TEST else 601 <= number <= 974
@@ -167,7 +156,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         files={TEST: "main/test-*.parquet", DEV: "main/train-*.parquet"},
         own_names={TEST: "test", DEV: "train"},
         question=_gsm8k,
-        is_of=_whole_file,
+        is_of=lambda _number, _split: True,
     ),
     "mbpp": Benchmark(
         name="mbpp",

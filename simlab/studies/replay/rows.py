@@ -130,7 +130,6 @@ def _route_bounds(asked: PricedPolicies) -> Iterator[ReplayRow]:
 def _bound(
     name: str, label: str, settings: Mapping[str, object], artefacts: dict[str, str], prices: Prices, budget: int
 ) -> ReplayRow:
-
     bound_id = content_id({"name": name, "settings": settings, "artefacts": artefacts})
     text = json.dumps(settings, sort_keys=True)
     return ReplayRow({"policy": label, "policy_id": bound_id, "name": name, "settings": text}, prices, None, budget)
@@ -144,7 +143,6 @@ class ReadyRows:
     """
 
     def __init__(self, rows: Sequence[ReplayRow]) -> None:
-
         self.rows = tuple(rows)
         self._played = [place for place, row in enumerate(rows) if row.policy is not None]
         self._replay = Replay([(row.policy.policy, row.cost) for row in rows if row.policy is not None])
@@ -162,7 +160,6 @@ class ReadyRows:
 
 
 def _bound_sums(row: ReplayRow, texts: RecordedTexts) -> ReplaySums:
-
     cost = row.prices.cost
     if row.router is not None and cost is not None:
         rounds, free = best_routes_in_hindsight(texts, cost, row.router.routes), without_catch_up(cost)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import TypeAlias
 
 import numpy as np
 from tqdm import tqdm
@@ -191,22 +192,8 @@ class _Unit:
     group: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Some texts under some policies or bounds, and those of the policies whose rounds are wanted."""
-
-    texts: RecordedTexts
-    ready: ReadyRows
-    in_rounds: tuple[NamedPolicy, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Replayed:
-    """Result rows, the rounds that are wanted, and how many tokens times rows were replayed for them."""
-
-    results: Results
-    rounds: RoundRows | None
-    tokens: int
+_Part: TypeAlias = tuple[RecordedTexts, ReadyRows, tuple[NamedPolicy, ...]]
+"""Some texts under some policies or bounds, and those of the policies whose rounds are wanted."""
 
 
 def replay_trace(
@@ -310,10 +297,10 @@ def _replayed(trace: Trace, draft: str, missing: dict[int, list[_Task]], options
         roots, units = ROOTS_OF_A_WORKER, _pieces(trace, alike, tasks)
     job = _ReplayJob(handed(trace, options.workers), draft, tasks, roots)
     with tqdm(total=total, desc="replay", unit="token", unit_scale=True, delay=2, disable=not shown) as bar:
-        for result in options.workers.results(job, units, not_told):
-            found.append(result.results)
-            keeper.keep(result.results, result.rounds)
-            bar.update(result.tokens)
+        for results, rounds, num_tokens in options.workers.results(job, units, not_told):
+            found.append(results)
+            keeper.keep(results, rounds)
+            bar.update(num_tokens)
     keeper.write()
     return found
 
@@ -352,19 +339,19 @@ class _ReplayJob(TraceJob):
         rows = [task.row for number in numbers for task in wanted[number]]
         channels = tuple(dict.fromkeys(name for row in rows for name in row.channels_read))
         for texts in self.trace.recorded_texts(self.draft, unit.sequences, self.roots, channels):
-            yield from (_Part(texts, *group) for group in ready)
+            yield from ((texts, *group) for group in ready)
 
-    def work(self, part: _Part) -> _Replayed:
-        """Result rows of some texts, and the rounds that are wanted."""
-        texts = part.texts
-        results = results_of(part.ready.rows, part.ready.sums(texts), texts, self.trace, self.draft)
-        rounds = rows_of_texts(part.in_rounds, texts, self.trace, self.draft) if part.in_rounds else None
-        tokens = sum(len(sequence.text) for sequence in texts.sequences) * len(part.ready.rows)
-        return _Replayed(results, rounds, tokens)
+    def work(self, part: _Part) -> tuple[Results, RoundRows | None, int]:
+        """Result rows of some texts, the rounds that are wanted, and how many tokens times rows were replayed."""
+        texts, ready, in_rounds = part
+        results = results_of(ready.rows, ready.sums(texts), texts, self.trace, self.draft)
+        rounds = rows_of_texts(in_rounds, texts, self.trace, self.draft) if in_rounds else None
+        return results, rounds, sum(len(sequence.text) for sequence in texts.sequences) * len(ready.rows)
 
     def _made_ready(self, alike: int, number: int) -> tuple[ReadyRows, tuple[NamedPolicy, ...]]:
         group = self.tasks[alike][number]
-        return ReadyRows([task.row for task in group]), _policies_in_rounds(group)
+        in_rounds = (task.row.policy for task in group if task.with_rounds)
+        return ReadyRows([task.row for task in group]), tuple(policy for policy in in_rounds if policy is not None)
 
 
 def _alike(missing: dict[int, list[_Task]]) -> list[tuple[list[_Task], list[int]]]:
@@ -383,17 +370,13 @@ def _alike(missing: dict[int, list[_Task]]) -> list[tuple[list[_Task], list[int]
 def _groups(tasks: Sequence[_Task]) -> list[tuple[_Task, ...]]:
     """Rows of policies of one order of nodes near each other, so many at once."""
     orders: dict[str, int] = {}
-    near = sorted(tasks, key=lambda task: orders.setdefault(_order_key(task.row), len(orders)))
+
+    def number(task: _Task) -> int:
+        policy = task.row.policy
+        return orders.setdefault("" if policy is None else order_key(policy.policy), len(orders))
+
+    near = sorted(tasks, key=number)
     return [tuple(near[at : at + ROWS_AT_ONCE]) for at in range(0, len(near), ROWS_AT_ONCE)]
-
-
-def _order_key(row: ReplayRow) -> str:
-
-    return "" if row.policy is None else order_key(row.policy.policy)
-
-
-def _policies_in_rounds(tasks: Sequence[_Task]) -> tuple[NamedPolicy, ...]:
-    return tuple(task.row.policy for task in tasks if task.with_rounds and task.row.policy is not None)
 
 
 class _Keeper:

@@ -1,18 +1,17 @@
 """The page of a report: its sections, each from what is at hand."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from simlab.analysis.curves.machines import curve_machine
 from simlab.analysis.curves.rows import CurveRoots, curve_rows
 from simlab.analysis.curves.summaries import curve_summaries
 from simlab.analysis.curves.text import worst_example
 from simlab.analysis.report.costs import budget_chart, cost_chart, example_chart, maxima_chart, regret_chart
-from simlab.analysis.report.page import FirstScreen, Note, Part, Section, TreeExplorer, TrustLabel, report_page
+from simlab.analysis.report.page import FirstScreen, Part, Section, TreeExplorer, TrustLabel, report_page
 from simlab.analysis.report.results import crosscheck_grid, scoring_parts
 from simlab.analysis.report.rounds import RoundCounts, depth_chart, ends_chart
 from simlab.analysis.report.speed import policy_table, slice_chart, speed_chart, stage_chart, stage_table
-from simlab.analysis.report.trees import ShownPolicy, TreeCollector
+from simlab.analysis.report.trees import TreeCollector
 from simlab.analysis.report.verdict import ReportVerdict, VerdictChoice, verdict_of
 from simlab.analysis.scoring.score import ScoringLimits, score_trace
 from simlab.analysis.table.summaries import Summary
@@ -51,7 +50,7 @@ def explorer(inputs: ReportInputs, named: Sequence[NamedPolicy], num_texts: int,
             "fetch the target once)."
         )
     channels = channels_read(one.policy for one in named)
-    trees = TreeCollector([ShownPolicy(one.label, one.policy) for one in named], decode)
+    trees = TreeCollector(named, decode)
     for recorded in inputs.trace.recorded(inputs.draft, _spread(inputs, num_texts), channels):
         trees.add(recorded)
     return TreeExplorer(trees.values())
@@ -79,7 +78,6 @@ def trust_labels(inputs: ReportInputs, choice: VerdictChoice) -> list[TrustLabel
 
 
 def _text_label(inputs: ReportInputs) -> TrustLabel:
-
     name = "The text"
     if not inputs.judged:
         return TrustLabel(
@@ -101,7 +99,6 @@ def _text_label(inputs: ReportInputs) -> TrustLabel:
 
 
 def _rows_label(inputs: ReportInputs) -> TrustLabel:
-
     name = "The trace"
     if inputs.trace is None:
         return TrustLabel(name, f"text {inputs.rows['text_id'][0]}", "The trace itself is not at hand.")
@@ -118,7 +115,6 @@ def _rows_label(inputs: ReportInputs) -> TrustLabel:
 
 
 def _prices_label(inputs: ReportInputs) -> TrustLabel:
-
     name = "Latency profile"
     if not inputs.results.has_speeds:
         why = inputs.prices.why_none if inputs.prices is not None else ""
@@ -140,7 +136,6 @@ def _prices_label(inputs: ReportInputs) -> TrustLabel:
 
 
 def _choice_label(inputs: ReportInputs, choice: VerdictChoice) -> TrustLabel:
-
     name = "Chosen on / reported on"
     found = inputs.results.found[0]
     datasets = ", ".join(sorted(set(inputs.rows["dataset"])))
@@ -175,22 +170,7 @@ _SCORED = ("ddtree:budget=16", "calibrated:budget=16", "presto:budget=16,renorma
 """Policies whose probabilities are held against the truth, as far as tables for the models are at hand."""
 
 
-@dataclass(frozen=True, slots=True)
-class BuiltPage:
-    """A report that was built.
-
-    Attributes:
-        html: the file.
-        verdict: its first sentence.
-        missing: what is not in it, and why, and what must be known of the rest, a sentence each.
-    """
-
-    html: str
-    verdict: str
-    missing: tuple[str, ...]
-
-
-def built_page(inputs: ReportInputs, title: str, num_texts: int, command: str) -> BuiltPage:
+def built_page(inputs: ReportInputs, title: str, num_texts: int, command: str) -> tuple[str, str, tuple[str, ...]]:
     """The report of what was read.
 
     Args:
@@ -198,6 +178,9 @@ def built_page(inputs: ReportInputs, title: str, num_texts: int, command: str) -
         title: of the browser's tab.
         num_texts: texts whose trees are shown.
         command: what makes the report again, as it is typed.
+
+    Returns:
+        The file; its first sentence; what is not in it, and why, and what must be known of the rest, a sentence each.
     """
     missing = list(inputs.missing)
     verdict = verdict_of(inputs.results, _choice(inputs))
@@ -210,9 +193,9 @@ def built_page(inputs: ReportInputs, title: str, num_texts: int, command: str) -
         trust_labels(inputs, _choice(inputs)),
         command,
     )
-    sections = list(_sections(inputs, shown, num_texts, missing))
+    sections = _sections(inputs, shown, num_texts, missing)
     html = report_page(title, first, sections, footer_text(inputs))
-    return BuiltPage(html, verdict.sentence, tuple(missing))
+    return html, verdict.sentence, tuple(missing)
 
 
 def _measured(inputs: ReportInputs) -> list[str]:
@@ -221,7 +204,6 @@ def _measured(inputs: ReportInputs) -> list[str]:
 
 
 def _choice(inputs: ReportInputs) -> VerdictChoice:
-
     optimum = inputs.optimum
     if optimum is None:
         return VerdictChoice(None, "on these very prompts", False)
@@ -240,43 +222,34 @@ def _shown(inputs: ReportInputs, verdict: ReportVerdict) -> list[Summary]:
     return list({one.policy_id: one for one in found}.values())[:MOST_SHOWN]
 
 
-@dataclass(frozen=True, slots=True)
-class _Planned:
-    """A section before its parts are worked out."""
-
-    key: str
-    title: str
-    text: str
-    parts: Callable[[], list[Part]]
+def _section(key: str, title: str, text: str, parts: Callable[[], list[Part]]) -> Section:
+    """A section whose parts are worked out, with a line of progress meanwhile."""
+    with step("report", title):
+        return Section(key, title, text, parts())
 
 
-def _sections(inputs: ReportInputs, shown: Sequence[Summary], num_texts: int, missing: list[str]) -> Iterator[Section]:
-    """The sections for which everything is at hand, one by one."""
+def _sections(inputs: ReportInputs, shown: Sequence[Summary], num_texts: int, missing: list[str]) -> list[Section]:
+    """The sections for which everything is at hand."""
     named = inputs.named([one.policy for one in shown])
     if (left := len(shown) - len(named)) > 0:
         missing.append(f"{left} of {len(shown)} policies cannot be made again from their labels; figures lack them.")
     texts = inputs.texts()
     if texts and all(len(text.text) < 2 for text in texts):
         missing.append("Every text has a single token, which the prefill gives; sections about rounds are left out.")
-        plans = [*_of_engines(inputs), *_of_rows(inputs, shown)]
-    else:
-        plans = [
-            *_of_engines(inputs),
-            *_of_trees(inputs, named, num_texts, missing),
-            *_of_rows(inputs, shown),
-            *_of_rounds(inputs, named),
-            *_of_prices(inputs, missing),
-        ]
-    for plan in plans:
-        with step("report", plan.title):
-            parts = plan.parts()
-        yield Section(plan.key, plan.title, plan.text, parts)
+        return [*_of_engines(inputs), *_of_rows(inputs, shown)]
+    return [
+        *_of_engines(inputs),
+        *_of_trees(inputs, named, num_texts, missing),
+        *_of_rows(inputs, shown),
+        *_of_rounds(inputs, named),
+        *_of_prices(inputs, missing),
+    ]
 
 
-def _of_engines(inputs: ReportInputs) -> Iterator[_Planned]:
+def _of_engines(inputs: ReportInputs) -> Iterator[Section]:
     """What live engines did, where a crosscheck was given."""
     if inputs.crosschecks:
-        yield _Planned(
+        yield _section(
             "engines",
             "Beside a live engine",
             "The same prompts, asked of a serving engine: does it do what the trace foretells of a chain?",
@@ -286,10 +259,9 @@ def _of_engines(inputs: ReportInputs) -> Iterator[_Planned]:
 
 def _of_trees(
     inputs: ReportInputs, named: Sequence[NamedPolicy], num_texts: int, missing: list[str]
-) -> Iterator[_Planned]:
-
+) -> Iterator[Section]:
     if inputs.trace is not None and num_texts and named:
-        yield _Planned(
+        yield _section(
             "trees",
             "Trees, text by text",
             "The trees that two policies chose at the same place of a text, the target's path highlighted. "
@@ -298,16 +270,15 @@ def _of_trees(
         )
 
 
-def _of_rows(inputs: ReportInputs, shown: Sequence[Summary]) -> Iterator[_Planned]:
-
-    yield _Planned(
+def _of_rows(inputs: ReportInputs, shown: Sequence[Summary]) -> Iterator[Section]:
+    yield _section(
         "slices",
         "By kind of prompt",
         "The same by dataset, context length and turn.",
         lambda: _slices(inputs, shown),
     )
     if inputs.results.has_speeds:
-        yield _Planned(
+        yield _section(
             "stages",
             "Where the time goes",
             "Seconds of a round, stage by stage.",
@@ -315,18 +286,17 @@ def _of_rows(inputs: ReportInputs, shown: Sequence[Summary]) -> Iterator[_Planne
         )
 
 
-def _of_rounds(inputs: ReportInputs, named: Sequence[NamedPolicy]) -> Iterator[_Planned]:
-
+def _of_rounds(inputs: ReportInputs, named: Sequence[NamedPolicy]) -> Iterator[Section]:
     if inputs.trace is None:
         return
     if named:
-        yield _Planned(
+        yield _section(
             "rounds",
             "Acceptance by depth, and where rounds end",
             "How many drafted tokens rounds accept, and why they end.",
             lambda: _rounds(inputs, named),
         )
-    yield _Planned(
+    yield _section(
         "scoring",
         "Are the drafter's probabilities calibrated?",
         "Best-first trees follow the drafter's marginals, which know nothing of the tokens before. How often are "
@@ -335,32 +305,29 @@ def _of_rounds(inputs: ReportInputs, named: Sequence[NamedPolicy]) -> Iterator[_
     )
 
 
-def _of_prices(inputs: ReportInputs, missing: list[str]) -> Iterator[_Planned]:
-
+def _of_prices(inputs: ReportInputs, missing: list[str]) -> Iterator[Section]:
     if inputs.trace is None or inputs.prices is None or inputs.cost is None:
         return
-    yield _Planned(
+    yield _section(
         "curves",
         "Unimodality and early stopping",
         "At each root expected tokens per second rise and fall with the size of the tree. Rules that stop at the "
         "first fall find the best size only where the curve is unimodal.",
         lambda: _curves(inputs, missing),
     )
-    yield _Planned("costs", "Latency profile", inputs.prices.heading, lambda: _costs(inputs))
+    yield _section("costs", "Latency profile", inputs.prices.heading, lambda: _costs(inputs))
 
 
 def _slices(inputs: ReportInputs, shown: Sequence[Summary]) -> list[Part]:
-
     charts = [slice_chart(inputs.results, shown, by) for by in ("dataset", "context", "turn")]
     found: list[Part] = [chart for chart in charts if chart is not None]
-    return found or [Note("All prompts are of one dataset, turn and range of lengths.")]
+    return found or ["All prompts are of one dataset, turn and range of lengths."]
 
 
 def _stages(inputs: ReportInputs, shown: Sequence[Summary]) -> list[Part]:
-
     parts = (stage_chart(inputs.results, shown), stage_table(inputs.results, shown))
     said = [text for one in inputs.confirmed for text in (one.prediction, _order(one)) if text]
-    return [*(part for part in parts if part is not None), *map(Note, said)]
+    return [*(part for part in parts if part is not None), *said]
 
 
 def _order(one: Confirmation) -> str:
@@ -375,7 +342,6 @@ def _order(one: Confirmation) -> str:
 
 
 def _rounds(inputs: ReportInputs, named: Sequence[NamedPolicy]) -> list[Part]:
-
     assert inputs.trace is not None
     assert inputs.draft is not None
     depth = inputs.trace.manifest.draft_sets[inputs.draft].depth
@@ -390,7 +356,6 @@ def _rounds(inputs: ReportInputs, named: Sequence[NamedPolicy]) -> list[Part]:
 
 
 def _scoring(inputs: ReportInputs) -> list[Part]:
-
     trace, draft = inputs.trace, inputs.draft
     assert trace is not None
     assert draft is not None
@@ -403,7 +368,6 @@ def _scoring(inputs: ReportInputs) -> list[Part]:
 
 
 def _curves(inputs: ReportInputs, missing: list[str]) -> list[Part]:
-
     trace, draft, cost = inputs.trace, inputs.draft, inputs.cost
     assert trace is not None
     assert draft is not None
@@ -433,7 +397,6 @@ def _curves(inputs: ReportInputs, missing: list[str]) -> list[Part]:
 
 
 def _costs(inputs: ReportInputs) -> list[Part]:
-
     cost = inputs.cost
     assert cost is not None
     assert inputs.trace is not None

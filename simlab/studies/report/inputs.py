@@ -155,7 +155,6 @@ def _joined(
     confirmed: tuple[Confirmation, ...],
     served: str,
 ) -> ReportInputs:
-
     missing = []
     if trace is None:
         missing.append("Sections about single rounds need the trace: give it with --trace DIR.")

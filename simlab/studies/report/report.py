@@ -115,5 +115,5 @@ def report(options: ReportOptions) -> Report:
                 f"the crosscheck in {one.place} is of the texts {one.text_id}, and the report of others; give one "
                 "of the same trace"
             )
-    page = built_page(replace(inputs, optimum=chosen, crosschecks=asked), options.title, options.texts, options.command)
-    return Report(page.html, page.verdict, page.missing)
+    inputs = replace(inputs, optimum=chosen, crosschecks=asked)
+    return Report(*built_page(inputs, options.title, options.texts, options.command))

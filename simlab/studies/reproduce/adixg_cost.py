@@ -14,9 +14,16 @@ from statistics import median
 import numpy as np
 import polars as pl
 
-from simlab.analysis.compare.averaging import finite
-from simlab.analysis.compare.estimates import Estimate
-from simlab.analysis.statistics.intervals import UNKNOWN, Interval, Spread, intervals_of, log_products, mean_interval
+from simlab.analysis.statistics.intervals import (
+    UNKNOWN,
+    Interval,
+    Spread,
+    finite,
+    intervals_of,
+    log_products,
+    mean_interval,
+)
+from simlab.analysis.table.estimates import Estimate
 from simlab.analysis.table.text import is_known, within_width
 from simlab.arrays import Doubles
 from simlab.errors import SimlabError

@@ -8,8 +8,8 @@ import polars as pl
 
 from simlab.analysis.compare.averaging import both_means
 from simlab.analysis.compare.comparisons import Comparison, compare_runs
-from simlab.analysis.compare.estimates import Estimate
 from simlab.analysis.statistics.intervals import ratio_interval
+from simlab.analysis.table.estimates import Estimate
 from simlab.analysis.table.price_draws import DRAWS
 from simlab.analysis.table.prompt_sums import PolicyRun, shared_runs
 from simlab.analysis.table.summaries import STAGE_COLUMNS
@@ -83,13 +83,10 @@ def ddtreepp_rounds(_options: ReproduceOptions, one: PublishedStudy) -> tuple[st
         "comparisons": [each.row() for each in against],
     }
     quoted, baseline = (figure.value for figure in one.figures)
-    pooled, macro = (
-        with_interval(mean, ends).rstrip()
-        for mean, ends in ((means.pooled, means.pooled_interval), (means.macro, means.macro_interval))
-    )
+    pooled, macro = (with_interval(one.value, one.interval).rstrip() for one in (means.pooled, means.macro))
     both = [
-        ("pooled", f"{quoted:.2f}", pooled, f"{means.pooled - quoted:+.3f}"),
-        ("macro average (per response)", "", macro, f"{means.macro - quoted:+.3f}"),
+        ("pooled", f"{quoted:.2f}", pooled, f"{means.pooled.value - quoted:+.3f}"),
+        ("macro average (per response)", "", macro, f"{means.macro.value - quoted:+.3f}"),
         ("fixed budget of 128, as quoted", f"{baseline:.2f}", "its rounds are not released", ""),
     ]
     shares = [
@@ -97,10 +94,10 @@ def ddtreepp_rounds(_options: ReproduceOptions, one: PublishedStudy) -> tuple[st
         (f"rounds that commit all {MOST_COMMITTED} tokens, %", f"{whole_block:1%}"),
         (f"accepted per verified, if all trees had {MOST_NODES} nodes, at least", f"{least_accepted:4}"),
     ]
-    intervals, ends = (means.pooled_interval, means.macro_interval), means.over_interval
+    intervals, ends = (means.pooled.interval, means.macro.interval), means.over.interval
     side = "lies within an interval" if any(each.low <= baseline <= each.high for each in intervals) else "lies outside"
     side = "lies above both intervals" if all(baseline > each.high for each in intervals) else side
-    over = f"{100 * (means.over - 1):.1f} % [{100 * (ends.low - 1):.1f}, {100 * (ends.high - 1):.1f}]"
+    over = f"{100 * (means.over.value - 1):.1f} % [{100 * (ends.low - 1):.1f}, {100 * (ends.high - 1):.1f}]"
     parts = [
         one.heading,
         f"{rounds.height:,} rounds of {means.prompts} prompts",
@@ -135,7 +132,8 @@ def _profiles_text(profiles: dict[str, tuple[int, PolicyRun]], against: list[Com
     for name, (number_of, run) in profiles.items():
         means, pair = both_means(run), pairs.get(name)
         ratio = "" if pair is None else f"{with_interval(pair.ratio, pair.ratio_interval).rstrip()} on {pair.prompts}"
-        shown = {"pooled": with_interval(means.pooled, means.pooled_interval), "macro": number(means.macro, 2)}
+        pooled = with_interval(means.pooled.value, means.pooled.interval)
+        shown = {"pooled": pooled, "macro": number(means.macro.value, 2)}
         rows.append({"name": name, "rounds": number_of, "prompts": means.prompts, **shown, "ratio": ratio})
     columns = [("width profile", "{name}"), ("rounds", "{rounds:,}"), ("prompts", "{prompts}")]
     columns += [("pooled [95 %]", "{pooled}"), ("macro avg", "{macro}")]

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from simlab.analysis.compare.estimates import Estimate
 from simlab.analysis.statistics.intervals import mean_interval, ratio_interval
+from simlab.analysis.table.estimates import Estimate
 from simlab.errors import SimlabError
 from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.studies.reproduce.released import ComparedFigure, Findings, ReleasedFiles, Row, flat, table

@@ -13,11 +13,10 @@ from simlab.analysis.compare.averaging import (
     RankingFlip,
     both_means,
     find_ranking_flips,
-    finite,
 )
-from simlab.analysis.compare.estimates import Estimate
 from simlab.analysis.compare.verdicts import measure_name
-from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
+from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval, finite
+from simlab.analysis.table.estimates import Estimate
 from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.analysis.table.summaries import BASELINE, speed_of
 from simlab.analysis.table.text import is_known, number, with_interval
@@ -162,7 +161,7 @@ def _budget_row(rows: Results, policy: str) -> Row:
     """Both means and the predicted speed of a fixed budget; what is not known is None."""
     run = _run(rows, policy)
     means, speed = both_means(run), speed_of(run.rows, run.plain)
-    numbers = {POOLED: means.pooled, MACRO: means.macro, "tokens_per_s": speed.tokens_per_s}
+    numbers = {POOLED: means.pooled.value, MACRO: means.macro.value, "tokens_per_s": speed.tokens_per_s}
     return {"policy": policy, **{name: finite(value) for name, value in numbers.items()}}
 
 
@@ -180,8 +179,8 @@ def reproduced_figures(published: PublishedStudy, rows: Results, policies: dict[
         run = _run(rows, label, rows.filter(pl.col("name") == BASELINE))
         means, speed = both_means(run), speed_of(run.rows, run.plain)
         ours = {
-            POOLED: Estimate(means.pooled, means.pooled_interval),
-            MACRO: Estimate(means.macro, means.macro_interval),
+            POOLED: means.pooled,
+            MACRO: means.macro,
             "speedup": Estimate(speed.speedup, speed.interval) if not math.isnan(speed.speedup) else Estimate(math.nan),
         }[figure.measure]
         ends = ours.interval
@@ -347,11 +346,11 @@ def _averaging_text(place: str, means: Sequence[BothMeans], flips: Sequence[Rank
     """Both means of each policy of a trace, and the pairs that they rank differently."""
     rows = []
     for both in means:
-        ends = both.over_interval
+        ends = both.over.interval
         known = is_known(ends) and ends.low != ends.high
         interval = f" [{100 * (ends.low - 1):+.1f}, {100 * (ends.high - 1):+.1f}]" if known else ""
-        pooled, macro = with_interval(both.pooled, both.pooled_interval), with_interval(both.macro, both.macro_interval)
-        over = f"{100 * (both.over - 1):+.1f} %{interval}"
+        pooled, macro = (with_interval(one.value, one.interval) for one in (both.pooled, both.macro))
+        over = f"{100 * (both.over.value - 1):+.1f} %{interval}"
         rows.append({"run": both.run, "pooled": pooled, "macro": macro, "over": over})
     columns = [(f"{place}, {means[0].prompts} prompts", "{run}"), ("pooled [95 %]", "{pooled}")]
     columns += [("macro avg [95 %]", "{macro}"), ("larger by, paired [95 %]", "{over}")]

@@ -20,8 +20,8 @@ from typing import Any
 import polars as pl
 from tqdm import tqdm
 
-from simlab.analysis.compare.averaging import finite
-from simlab.analysis.compare.estimates import Estimate
+from simlab.analysis.statistics.intervals import finite
+from simlab.analysis.table.estimates import Estimate
 from simlab.analysis.table.text import aligned, is_known, within_width
 from simlab.errors import SimlabError, TraceError, UsageError
 from simlab.traces.fetching.fetched import NotAsListedError, fetched_file

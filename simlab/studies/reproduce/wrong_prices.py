@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 
 from simlab.analysis.compare.comparisons import compare_runs
-from simlab.analysis.compare.estimates import Estimate
 from simlab.analysis.statistics.intervals import Interval
+from simlab.analysis.table.estimates import Estimate
 from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.analysis.table.summaries import speed_of
 from simlab.analysis.table.text import within_width

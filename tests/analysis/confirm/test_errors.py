@@ -205,7 +205,7 @@ def test_the_sentence_names_the_first_and_those_outside() -> None:
         prediction_verdict(close)
     )
     noisy = prediction_errors(frame(made_up(EQUAL, num_prompts=8, noise=0.1)))
-    if all(one.errors["speedup"].is_within for one in noisy):
+    if all(one.is_within for one in noisy):
         assert "though not with every interval" in prediction_verdict(noisy)
     lines = error_table(found).splitlines()
     assert len(lines) == 2 + 3

@@ -8,9 +8,10 @@ import polars as pl
 import pytest
 from confirm_results import EXACT, NUM_PROMPTS, SPEEDS, judged, results
 
-from simlab.analysis.confirm.table import MachineSpeed, compare_winner, confirmed_policies, machine_table
+from simlab.analysis.confirm.table import compare_winner, confirmed_policies, machine_table
 from simlab.analysis.confirm.text import confirm_table, stage_table, verdict_text
 from simlab.analysis.statistics.intervals import Interval
+from simlab.analysis.table.estimates import Estimate
 
 FAILED = replace(EXACT, lossless="FAILED", worst_gap=3.0, fault="prompt 'p1', turn 0: token 7 is wrong")
 
@@ -165,10 +166,7 @@ def test_without_prices_the_prediction_is_unknown() -> None:
 
 
 def test_speeds_of_all_texts_stand_below_their_heading() -> None:
-    speeds = [
-        MachineSpeed("autoregressive", "0", 30.06, Interval(math.nan, math.nan)),
-        MachineSpeed("chain", "1", 121.25, Interval(118.5, 124.0)),
-    ]
+    speeds = {"autoregressive": Estimate(30.06), "chain": Estimate(121.25, Interval(118.5, 124.0))}
     assert [line.rstrip() for line in machine_table(speeds, 4).splitlines()] == [
         "all 4 texts together  tokens/s [95 %]",
         "autoregressive        30.1",

@@ -60,7 +60,7 @@ def summary_at(table: CostTable, texts: list[RecordedSequence]) -> CurveSummary:
 def test_noise_larger_than_the_valleys_takes_them_away() -> None:
     texts = made_up_texts(1, 12)
     kept = [summary_at(profiled(STAIRS, 0.6, 7, seed), texts).kept for seed in range(10)]
-    assert np.mean([share or 0.0 for share in kept]) < 0.05
+    assert np.mean([share.value if share else 0.0 for share in kept]) < 0.05
 
 
 @pytest.mark.thorough
@@ -68,8 +68,8 @@ def test_convex_prices_have_almost_no_valley_that_stays_though_noise_makes_many(
     """Seven visits to a cell, each 5 % off."""
     texts = made_up_texts(2, 12)
     found = [summary_at(profiled(CONVEX_S, 0.05, 7, seed), texts) for seed in range(60)]
-    assert np.mean([one.several for one in found]) > 0.15
-    assert np.mean([one.kept or 0.0 for one in found]) < 0.02
+    assert np.mean([one.several.value for one in found]) > 0.15
+    assert np.mean([one.kept.value if one.kept else 0.0 for one in found]) < 0.02
     assert np.mean([one.kept_deep or 0.0 for one in found]) < 0.01
 
 
@@ -141,9 +141,10 @@ def test_draws_that_are_all_alike_leave_the_prompts_interval() -> None:
     (alone,), (beside,) = curve_summaries(rows, [setting]), curve_summaries(again, [same])
     assert (alone.kept, beside.kept, beside.kept_deep) == (None, beside.several, beside.deep)
     for rule, other in zip(alone.rules, beside.rules, strict=True):
-        for name in ("regret_interval", "behind_price_interval"):
-            assert getattr(rule, name).high == pytest.approx(getattr(other, name).high, abs=1e-12)
-            assert max(getattr(rule, name).low, 0) == pytest.approx(max(getattr(other, name).low, 0), abs=1e-12)
+        for name in ("regret", "behind_price"):
+            ends, others = getattr(rule, name).interval, getattr(other, name).interval
+            assert ends.high == pytest.approx(others.high, abs=1e-12)
+            assert max(ends.low, 0) == pytest.approx(max(others.low, 0), abs=1e-12)
 
 
 def test_noise_widens_and_what_it_adds_is_taken_off_below() -> None:
@@ -185,11 +186,12 @@ def test_the_text_says_what_is_told_from_noise_and_what_intervals_hold() -> None
     rows, setting = rows_of(texts, curve_machine(table, MOST, (table, table)))
     (whole,) = curve_summaries(rows, [setting])
     text = curves_text([whole], {table.cost_id: "a made-up machine"})
-    assert f"a valley in 95 % of the draws of the prices: {100 * (whole.kept or 0):.2f}" in text
+    assert whole.kept is not None
+    assert f"a valley in 95 % of the draws of the prices: {100 * whole.kept.value:.2f}" in text
     assert "a valley by each half of the samples: " in text
     assert "over prompts and over" in text
     assert all(len(line) <= 140 for line in text.split("\n"))
-    assert whole.rows()[0]["kept_valley_share"] == whole.kept
+    assert whole.rows()[0]["kept_valley_share"] == whole.kept.value
     without, alone = rows_of(texts, curve_machine(replace(table, draws=()), MOST))
     (unknown,) = curve_summaries(without, [alone])
     text = curves_text([unknown], {table.cost_id: "a made-up machine"})

@@ -189,7 +189,7 @@ def test_summaries_are_plain_sums_and_intervals_are_over_prompts() -> None:
     scan = [row for row in told if row["rule"] == SCAN]
     several = [row["num_maxima"] > 1 for row in scan]
     assert (whole.roots, whole.prompts) == (len(scan), 6)
-    assert whole.several == pytest.approx(sum(several) / len(several))
+    assert whole.several.value == pytest.approx(sum(several) / len(several))
     assert whole.deep == pytest.approx(sum(row["num_deep_maxima"] > 1 for row in scan) / len(scan))
     counts = [sum(row["num_maxima"] == n for row in scan) for n in range(1, max(r["num_maxima"] for r in scan) + 1)]
     assert list(whole.maxima) == counts
@@ -205,17 +205,17 @@ def test_summaries_are_plain_sums_and_intervals_are_over_prompts() -> None:
         regrets = [row["regret_share"] for row in told if row["rule"] == one.rule]
         sizes = [row["num_drafted"] for row in told if row["rule"] == one.rule]
         assert one.tokens_per_s == pytest.approx(tokens.sum() / seconds.sum())
-        assert one.behind_price == pytest.approx(1 - one.tokens_per_s / (price[0].sum() / price[1].sum()))
+        assert one.behind_price.value == pytest.approx(1 - one.tokens_per_s / (price[0].sum() / price[1].sum()))
         ratio = speedup_interval(tokens, seconds, *price)
-        assert one.behind_price_interval.low == pytest.approx(1 - ratio.high)
-        assert one.behind_price_interval.high == pytest.approx(1 - ratio.low)
-        assert one.regret == pytest.approx(np.mean(regrets))
+        assert one.behind_price.interval.low == pytest.approx(1 - ratio.high)
+        assert one.behind_price.interval.high == pytest.approx(1 - ratio.low)
+        assert one.regret.value == pytest.approx(np.mean(regrets))
         assert one.worst_regret == pytest.approx(max(regrets))
         assert one.notable == pytest.approx(np.mean([regret > 0.01 for regret in regrets]))
         roots = np.array([sum((r["dataset"], r["prompt_id"]) == prompt for r in scan) for prompt in prompts])
         kept = ratio_interval(roots - by_prompt(one.rule, "regret_share"), roots)
-        assert one.regret_interval.low == pytest.approx(max(1 - kept.high, 0), abs=1e-12)
-        assert one.regret_interval.high == pytest.approx(1 - kept.low, abs=1e-12)
+        assert one.regret.interval.low == pytest.approx(max(1 - kept.high, 0), abs=1e-12)
+        assert one.regret.interval.high == pytest.approx(1 - kept.low, abs=1e-12)
         smaller = [n < row["num_drafted"] for n, row in zip(sizes, scan, strict=True)]
         larger = [n > row["num_drafted"] for n, row in zip(sizes, scan, strict=True)]
         assert (one.shorter, one.longer) == pytest.approx((np.mean(smaller), np.mean(larger)))
@@ -224,9 +224,8 @@ def test_summaries_are_plain_sums_and_intervals_are_over_prompts() -> None:
 
 def test_intervals_of_shares_stay_within_them() -> None:
     _, _, whole = summed(8)
-    assert 0 <= whole.several_interval.low <= whole.several <= whole.several_interval.high <= 1
-    for rule in whole.rules:
-        assert 0 <= rule.regret_interval.low <= rule.regret <= rule.regret_interval.high <= 1
+    for share in (whole.several, *(rule.regret for rule in whole.rules)):
+        assert 0 <= share.interval.low <= share.value <= share.interval.high <= 1
 
 
 def test_slices_add_up_to_the_whole() -> None:

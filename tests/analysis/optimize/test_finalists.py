@@ -18,7 +18,6 @@ from simlab.analysis.optimize.candidate_sums import (
 )
 from simlab.analysis.optimize.finalists import (
     MOST_RIVALS,
-    FinalistFigures,
     FinalistVerdict,
     choose_finalists,
     finalist_table,
@@ -139,9 +138,7 @@ def test_the_worst_case_is_compared_over_machines() -> None:
 
 
 def test_optimism_is_what_the_other_choice_claims() -> None:
-    found = optimism_figures(
-        FinalistFigures("a", 120.0, 100.0), FinalistFigures("chain", 100.0, 90.0), FinalistFigures("b", 110.0, 104.0)
-    )
+    found = optimism_figures((120.0, 100.0), (100.0, 90.0), "b", 104.0)
     assert found["best_on_evaluation"] == "b"
     by_hand = {
         "best_on_evaluation_figure": 104.0,

@@ -11,6 +11,7 @@ from simlab.analysis.curves.tallies import FIXED, PRICE, SCAN
 from simlab.analysis.report.costs import budget_chart, cost_chart, example_chart, maxima_chart, regret_chart
 from simlab.analysis.report.page import Chart
 from simlab.analysis.statistics.intervals import Interval
+from simlab.analysis.table.estimates import Estimate
 from simlab.cost import PLAIN
 from simlab.policies.costs.curves import convex_view
 
@@ -43,10 +44,10 @@ def test_curves_are_shown_as_shares_losses_and_speeds() -> None:
     """Three roots of four have one maximum, one has two; the price rule is what the others are behind of."""
     losses = {SCAN: (0.01, 0.0, 0.03), FIXED: (0.05, 0.04, 0.07), PRICE: (0.0, 0.0, 0.0)}
     rules = [
-        SimpleNamespace(rule=name, behind_price=value, behind_price_interval=Interval(low, high))
+        SimpleNamespace(rule=name, behind_price=Estimate(value, Interval(low, high)))
         for name, (value, low, high) in losses.items()
     ]
-    summaries: Any = [SimpleNamespace(maxima=(3, 1), roots=4, kept=0.25, rules=rules)]
+    summaries: Any = [SimpleNamespace(maxima=(3, 1), roots=4, kept=Estimate(0.25), rules=rules)]
     shares = maxima_chart(summaries, ["mine"])
     (bars,) = drawn(shares)
     assert (list(bars["x"]), list(bars["y"])) == ([1, 2], [0.75, 0.25])

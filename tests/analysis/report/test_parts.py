@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from summary_rows import with_draws
 
 from simlab.analysis.optimize.finalists import judge_finalists
-from simlab.analysis.report.page import Chart, FirstScreen, Grid, Note, Section, TreeExplorer, TrustLabel, report_page
+from simlab.analysis.report.page import Chart, FirstScreen, Grid, Section, TreeExplorer, TrustLabel, report_page
 from simlab.analysis.report.results import ReportResults
 from simlab.analysis.report.rounds import ENDS, RoundCounts
 from simlab.analysis.report.speed import policy_table, speed_chart
-from simlab.analysis.report.trees import ShownPolicy, TreeCollector
+from simlab.analysis.report.trees import TreeCollector
 from simlab.analysis.report.verdict import ReportVerdict, VerdictChoice, verdict_of
 from simlab.analysis.table.text import NO_PRICES, PRICES, ends
 from simlab.analysis.trees import drawing_rows
@@ -217,7 +217,7 @@ def test_no_two_edges_of_a_drawing_cross(draws: list[int]) -> None:
 def test_the_explorer_shows_both_trees_wherever_a_round_of_either_starts() -> None:
     recorded = random_sequence(np.random.default_rng(8), most_kept=6)
     chosen = parse_policies(["ar", "chain", "ddtree:budget=4"])
-    trees = TreeCollector([ShownPolicy(one.label, one.policy) for one in chosen], None)
+    trees = TreeCollector(chosen, None)
     trees.add(recorded)
     values = json.loads(json.dumps(trees.values()))
     (text,) = values["texts"]
@@ -247,7 +247,7 @@ def nasty_page() -> str:
         command=nasty,
     )
     trees = TreeExplorer({"policies": [nasty], "texts": []})
-    return report_page(nasty, first, [Section("s", nasty, nasty, [Note(nasty), trees])], nasty)
+    return report_page(nasty, first, [Section("s", nasty, nasty, [nasty, trees])], nasty)
 
 
 def test_names_cannot_break_out_of_the_page() -> None:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simlab.analysis.export.batch_choices import BatchChoice, BatchPrices, batch_ranges
+from simlab.analysis.export.batch_choices import BatchChoice, batch_ranges
 from simlab.analysis.statistics.intervals import UNKNOWN
+from simlab.analysis.table.price_draws import BatchPrices
 from simlab.analysis.table.summaries import LengthCounts, acceptance_of
 from simlab.columns import RoundColumns
 from simlab.draft import Prompt

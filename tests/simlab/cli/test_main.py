@@ -228,6 +228,7 @@ LIGHT = "numpy numba scipy polars torch"
         *((one, LIGHT) for one in ("--help", "help", "version", "--version", "completion bash")),
         ("policies", "polars torch transformers tqdm"),
         ("replay --limit 1", "scipy.stats scipy.optimize plotly networkx torch"),
+        ("demo --help", "torch transformers"),
     ],
 )
 def test_no_more_is_loaded_than_is_needed(typed: str, heavy: str) -> None:

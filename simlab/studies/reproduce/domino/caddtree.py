@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from simlab.analysis.compare.averaging import finite
-from simlab.analysis.compare.estimates import Estimate, mean_over_datasets, prompt_ratio
+from simlab.analysis.statistics.intervals import finite
+from simlab.analysis.table.estimates import Estimate, mean_over_datasets, prompt_ratio
 from simlab.analysis.table.text import within_width
 from simlab.studies.reproduce.domino.records import (
     MODELS,

@@ -6,8 +6,8 @@ rounds are released summed over all prompts only.
 
 import polars as pl
 
-from simlab.analysis.compare.averaging import finite
-from simlab.analysis.compare.estimates import Estimate, prompt_ratio
+from simlab.analysis.statistics.intervals import finite
+from simlab.analysis.table.estimates import Estimate, prompt_ratio
 from simlab.errors import SimlabError
 from simlab.studies.reproduce.domino.records import (
     METHODS,
@@ -42,7 +42,8 @@ ELSEWHERE = tuple(
 def domino_gsm8k(files: ReleasedFiles, _options: ReproduceOptions) -> Findings:
     """Both means and the speedup of each method, beside their table and beside figures of other pages."""
     prompts, methods = _prompts(files), {key: name for key, name in METHODS.items() if key != _PLAIN}
-    sums = {row["method"]: row["committed"] / row["rounds"] for row in _sums(files).to_dicts()}
+    released = program_sums(files, MODEL, TEMPERATURE, datasets=(DATASET,))
+    sums = {row["method"]: row["committed"] / row["rounds"] for row in released.to_dicts()}
     missing = [name for name in methods if name not in sums]
     if missing:
         raise SimlabError(f"{SUMS} has no sums of {', '.join(missing)}")
@@ -103,10 +104,6 @@ def _prompts(files: ReleasedFiles) -> dict[str, pl.DataFrame]:
                 f"{PROMPTS} has other prompts of {name} than of autoregressive decoding; expected the same"
             )
     return found
-
-
-def _sums(files: ReleasedFiles) -> pl.DataFrame:
-    return program_sums(files, MODEL, TEMPERATURE, datasets=(DATASET,))
 
 
 def _elsewhere_row(figure: ComparedFigure) -> Row:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from simlab.analysis.compare.estimates import Estimate, mean_over_datasets, prompt_ratio, prompt_share
+from simlab.analysis.table.estimates import Estimate, mean_over_datasets, prompt_ratio, prompt_share
 from simlab.analysis.table.text import within_width
 from simlab.errors import SimlabError
 from simlab.studies.reproduce.domino.records import BLOCK, DATASETS, TREE, TURN
@@ -176,7 +176,8 @@ def _row(part: pl.DataFrame) -> Row:
         "turns": part.height,
         **part.select(pl.sum(*_COUNTED)).row(0, named=True),
         "head_equal_share": prompt_share(part, "head_equal", "one"),
-        "diverges": _rate(part),
+        # First differences per token that could have been the first.
+        "diverges": prompt_ratio(part, diverges=1, at_risk=-1),
         "median_diverges_at": part.filter(pl.col("diverges") == 1)["diverges_at"].median(),
     }
 
@@ -186,11 +187,6 @@ def _json_row(row: Row) -> Row:
     return flat(
         {key: value for name in row for key, value in (rate if name == "diverges" else {name: row[name]}).items()}
     )
-
-
-def _rate(part: pl.DataFrame) -> Estimate:
-    """First differences per token that could have been the first."""
-    return prompt_ratio(part, diverges=1, at_risk=-1)
 
 
 def _curve(part: pl.DataFrame) -> list[float]:

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from simlab.analysis.compare.estimates import prompt_ratio
 from simlab.analysis.statistics.intervals import LEVEL
 from simlab.analysis.statistics.significance import holm
+from simlab.analysis.table.estimates import prompt_ratio
 from simlab.analysis.table.text import within_width
 from simlab.errors import SimlabError
 from simlab.studies.reproduce.domino.records import (

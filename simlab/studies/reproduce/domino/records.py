@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from simlab.analysis.compare.averaging import finite
+from simlab.analysis.statistics.intervals import finite
 from simlab.errors import SimlabError
 from simlab.studies.reproduce.released import Quoted, ReleasedFiles, Row
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from simlab.analysis.compare import estimates as over
-from simlab.analysis.compare.estimates import Estimate, prompt_ratio
 from simlab.analysis.statistics.intervals import Interval
+from simlab.analysis.table import estimates as over
+from simlab.analysis.table.estimates import Estimate, prompt_ratio
 from simlab.analysis.table.text import within_width
 from simlab.studies.reproduce.domino import records as domino
 from simlab.studies.reproduce.domino.pairs import comparisons_text, count_comparisons, overall_text, paired_cells

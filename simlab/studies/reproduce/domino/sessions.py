@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from simlab.analysis.compare.estimates import Estimate, prompt_ratio
+from simlab.analysis.table.estimates import Estimate, prompt_ratio
 from simlab.analysis.table.text import within_width
 from simlab.errors import SimlabError
 from simlab.studies.reproduce.domino.records import DATASETS, METHODS, TREE, TURN, Setting

@@ -5,17 +5,17 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from simlab.analysis.compare.averaging import finite
-from simlab.analysis.compare.estimates import Estimate, prompt_ratio
 from simlab.analysis.statistics.intervals import (
     LEVEL,
     Interval,
+    finite,
     intervals_of,
     log_products,
     prompt_spread,
     ratio_interval,
 )
 from simlab.analysis.statistics.significance import holm
+from simlab.analysis.table.estimates import Estimate, prompt_ratio, ratio_estimates
 from simlab.arrays import Doubles, Longs
 from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.studies.reproduce.released import ComparedFigure, Findings, Quoted, ReleasedFiles, Row, flat
@@ -276,9 +276,7 @@ def means_of(records: ChainRecords) -> list[Row]:
         spread = log_products(columns.astype(np.float64), powers)
         row: Row = {"dataset": records.dataset, "drafter": records.drafter, "of": of}
         names = ("acceptance_length", "acceptance_length_macro", "macro_over_pooled")
-        for name, value, ends in zip(names, np.exp(spread.whole).tolist(), intervals_of(spread), strict=True):
-            row[name] = Estimate(value, Interval(float(np.exp(ends.low)), float(np.exp(ends.high))))
-        rows.append(row)
+        rows.append(row | dict(zip(names, ratio_estimates(spread), strict=True)))
     return rows
 
 

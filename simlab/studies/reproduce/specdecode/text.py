@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from simlab.analysis.compare.estimates import Estimate
+from simlab.analysis.table.estimates import Estimate
 from simlab.analysis.table.text import within_width
 from simlab.studies.reproduce.released import ComparedFigure, Row, table
 from simlab.studies.reproduce.specdecode.chains import ADAPTIVE

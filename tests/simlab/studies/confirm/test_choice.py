@@ -96,7 +96,7 @@ def test_the_file_holds_what_a_report_needs(made: Made, done: tuple[Path, Confir
     assert ran == ["autoregressive", *RUN, ONE_MORE]
     assert found.first == BEST
     assert [comparison["first"] for comparison in found.comparisons] == [BEST] * 3
-    assert (found.text_id, found.cost_id, found.has_key_match) == (made.trace.text_id, None, False)
+    assert (found.text_id, found.cost_id) == (made.trace.text_id, None)
     assert found.why_unpriced.startswith("Nothing is predicted")
     assert {"device", "threads", "dtype", "versions", "target", "drafter", "half_width", "ended"} <= set(found.ran)
     assert found.rank_agreement["policies"] == 0

@@ -11,8 +11,8 @@ from made_up_releases import HELD_OUT, adixg_contents, log, sweep
 from released_data import made_up_release, real_release, values_of
 from scipy import stats
 
-from simlab.analysis.compare.estimates import Estimate
 from simlab.analysis.statistics.intervals import UNKNOWN, Interval
+from simlab.analysis.table.estimates import Estimate
 from simlab.errors import SimlabError
 from simlab.studies.reproduce.adixg_cost import (
     CAPTURED,

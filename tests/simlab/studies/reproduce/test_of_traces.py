@@ -109,10 +109,10 @@ def test_a_flip_is_seen_and_told_where_it_can_be() -> None:
     assert flip.macro.ratio == pytest.approx(macros[0] / macros[1])
     assert flip.is_certain
     means = both_means(first)
-    assert [means.pooled, means.macro] == pytest.approx([4800 / 1400, macros[0]])
-    assert means.over == pytest.approx(means.macro / means.pooled)
-    assert means.pooled_interval.low < means.pooled < means.pooled_interval.high
-    assert means.macro_interval.low < means.macro < means.macro_interval.high
+    assert [means.pooled.value, means.macro.value] == pytest.approx([4800 / 1400, macros[0]])
+    assert means.over.value == pytest.approx(means.macro.value / means.pooled.value)
+    for one in (means.pooled, means.macro):
+        assert one.interval.low < one.value < one.interval.high
     assert find_ranking_flips([first, replace(first, name="same")]) == []
     assert find_ranking_flips([first]) == []
 

@@ -9,8 +9,8 @@ from commands import ran
 from file_server import FileServer, serving_files
 from released_data import made_up_release
 
-from simlab.analysis.compare.estimates import Estimate
 from simlab.analysis.statistics.intervals import Interval
+from simlab.analysis.table.estimates import Estimate
 from simlab.errors import SimlabError, UsageError
 from simlab.studies.reproduce.published import PUBLISHED
 from simlab.studies.reproduce.released import ComparedFigure, ReleasedFiles, compared_text, read_release, table

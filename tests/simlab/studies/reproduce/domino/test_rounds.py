@@ -11,8 +11,8 @@ import pytest
 from made_up_domino import lines, made_up_contents, parsed
 from released_data import made_up_release, real_release, values_of
 
-from simlab.analysis.compare.estimates import Estimate
 from simlab.analysis.statistics.intervals import Interval
+from simlab.analysis.table.estimates import Estimate
 from simlab.errors import SimlabError
 from simlab.studies.reproduce.domino.pairs import RIVALS, ROLLUPS, among_all, count_comparisons
 from simlab.studies.reproduce.domino.records import DATASETS, MODELS, TEMPERATURES

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from simlab.analysis.compare.estimates import Estimate
 from simlab.analysis.statistics.intervals import UNKNOWN, Interval
+from simlab.analysis.table.estimates import Estimate
 from simlab.studies.reproduce.released import ComparedFigure, ReleasedFiles, read_release
 from simlab.studies.reproduce.specdecode.bench import with_corrected_verdicts
 from simlab.studies.reproduce.specdecode.chains import ADAPTIVE

@@ -4,14 +4,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from simlab.analysis.compare.estimates import (
+from simlab.analysis.statistics.intervals import Interval, ratio_interval, speedup_interval
+from simlab.analysis.table.estimates import (
     Estimate,
     mean_over_datasets,
     prompt_ratio,
     prompt_share,
     ratio_of_dataset_means,
 )
-from simlab.analysis.statistics.intervals import Interval, ratio_interval, speedup_interval
 from simlab.arrays import Doubles
 
 

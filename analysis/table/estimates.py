@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from scipy.special import stdtr
+from scipy.special import erf, stdtr
 
-from simlab.analysis.compare.averaging import finite
 from simlab.analysis.statistics.intervals import (
     UNKNOWN,
     Interval,
     Spread,
+    finite,
     intervals_of,
     log_products,
     prompt_spread,
@@ -58,10 +58,10 @@ class Estimate:
             factor: what all three are multiplied by, such as 1000 for a number per 1,000.
             digits: decimals; None: as they are.
         """
-        found = {name: self.value, f"{name}_ci_low": self.interval.low, f"{name}_ci_high": self.interval.high}
+        found = {name: finite(self.value), **self.interval.row(f"{name}_ci")}
         if digits is None:
-            return {key: finite(value) for key, value in found.items()}
-        return {key: round(factor * value, digits) if math.isfinite(value) else None for key, value in found.items()}
+            return found
+        return {key: None if value is None else round(factor * value, digits) for key, value in found.items()}
 
     def __format__(self, spec: str) -> str:
         """As a table prints it: the value and its interval with so many decimals, 2 unless given.
@@ -76,6 +76,54 @@ class Estimate:
         if spec[:1] in ("v", "i"):
             return ends if spec[0] == "i" else number(factor * self.value, digits)
         return f"{number(factor * self.value, digits)} {ends}".rstrip()
+
+
+def estimates(spread: Spread) -> list[Estimate]:
+    """Figures of sums over prompts, each with its interval."""
+    pairs = zip(spread.whole.tolist(), intervals_of(spread), strict=True)
+    return [Estimate(value, interval, prompts=spread.num_prompts) for value, interval in pairs]
+
+
+def ratio_estimates(spread: Spread) -> list[Estimate]:
+    """Ratios, each with its interval, from the spread of their logarithms."""
+    ends = (
+        one if not is_known(one) else Interval(math.exp(one.low), math.exp(one.high)) for one in intervals_of(spread)
+    )
+    pairs = zip(np.exp(spread.whole).tolist(), ends, strict=True)
+    return [Estimate(value, interval, prompts=spread.num_prompts) for value, interval in pairs]
+
+
+def share_estimates(spread: Spread) -> list[Estimate]:
+    """Figures between 0 and 1, each with an interval that stays there."""
+    pairs = zip(spread.whole.tolist(), share_intervals(spread), strict=True)
+    return [Estimate(value, interval, prompts=spread.num_prompts) for value, interval in pairs]
+
+
+def sum_of_distances(spread: Spread) -> tuple[float, Estimate]:
+    """The sum of the absolute values of some signed figures, which is too large where few prompts make them noisy.
+
+    A figure b with a standard error s is expected to be |N(b, s)|, a folded normal, away from 0. Its excess over |b| is
+    taken off, with b^2 - s^2 in place of the unknown b^2, or 0 where that is negative. The interval reaches as far
+    around what is left as that of the raw sum does around it. In simulations of 40 prompts it holds the truth in 92 to
+    96 % of cases; with 160, where figures are off by no more than their standard errors, in 79 %, since what noise adds
+    is then not well known.
+
+    Returns:
+        The sum as it is on these prompts, and less what noise is thought to add to it; neither that nor its interval
+        lies below 0.
+    """
+    figures, errors = spread.whole, np.maximum(spread.standard_errors(), 1e-12)
+    there = np.sqrt(np.maximum(figures**2 - errors**2, 0.0))
+    folded = errors * np.sqrt(2 / np.pi) * np.exp(-((there / errors) ** 2) / 2) + there * erf(
+        there / errors / np.sqrt(2)
+    )
+    raw = float(np.abs(figures).sum())
+    value = max(raw - float((folded - there).sum()), 0.0)
+    total = Spread(np.array([raw]), np.abs(spread.without_each).sum(axis=1, keepdims=True), spread.num_effective[:1])
+    (around,) = intervals_of(total)
+    if is_known(around):
+        around = Interval(max(value - (raw - around.low), 0.0), value + (around.high - raw))
+    return raw, Estimate(value, around)
 
 
 def prompt_ratio(turns: pl.DataFrame, **powers: int) -> Estimate:
@@ -104,8 +152,7 @@ def prompt_share(turns: pl.DataFrame, part: str, whole: str) -> Estimate:
         ValueError: there is no row.
     """
     table = turns.group_by(*PROMPT, maintain_order=True).agg(pl.col(whole, part).cast(pl.Float64).sum())
-    spread = prompt_spread(table.select(whole, part).to_numpy(), ratios)
-    return Estimate(float(spread.whole[0]), share_intervals(spread)[0], prompts=table.height)
+    return share_estimates(prompt_spread(table.select(whole, part).to_numpy(), ratios))[0]
 
 
 def mean_over_datasets(turns: pl.DataFrame, above: str, below: str) -> Estimate:
@@ -116,8 +163,9 @@ def mean_over_datasets(turns: pl.DataFrame, above: str, below: str) -> Estimate:
         above: a column.
         below: a column; a column of ones makes the mean over turns.
     """
-    spread = _over_datasets(turns, (above, below), lambda sums: _mean_ratio(sums[..., 0, :], sums[..., 1, :]))
-    return Estimate(float(spread.whole[0]), intervals_of(spread)[0], prompts=spread.num_prompts)
+    return estimates(_over_datasets(turns, (above, below), lambda sums: _mean_ratio(sums[..., 0, :], sums[..., 1, :])))[
+        0
+    ]
 
 
 def ratio_of_dataset_means(turns: pl.DataFrame, first: tuple[str, str], second: tuple[str, str]) -> Estimate:
