@@ -41,7 +41,7 @@ class RoundColumns:
         for name, column in further.items():
             if column is not None:
                 object.__setattr__(self, name, read_only(np.asarray(column, np.int64)))
-        shapes = {one.shape for one in (*self.columns(), self.num_asked, self.routes) if one is not None}
+        shapes = {array.shape for array in (*self.columns(), self.num_asked, self.routes) if array is not None}
         if len(shapes) != 1 or self.positions.ndim != 1:
             raise ValueError(f"the columns of rounds must be flat and equally long; got the shapes {sorted(shapes)}")
 
@@ -90,14 +90,14 @@ class RoundColumns:
 def columns_of(rounds: Iterable[Round]) -> RoundColumns:
     """Rounds of one text that were made one by one."""
     listed = list(rounds)
-    asked = [one.num_asked for one in listed if one.num_asked is not None]
-    routes = [one.route for one in listed if one.route is not None]
+    asked = [round_.num_asked for round_ in listed if round_.num_asked is not None]
+    routes = [round_.route for round_ in listed if round_.route is not None]
     return RoundColumns(
-        positions=np.array([one.position for one in listed], np.int64),
-        num_drafted=np.array([one.num_drafted for one in listed], np.int64),
-        num_accepted=np.array([one.num_accepted for one in listed], np.int64),
-        num_committed=np.array([one.num_committed for one in listed], np.int64),
-        clipped=np.array([one.clipped for one in listed], np.bool_),
+        positions=np.array([round_.position for round_ in listed], np.int64),
+        num_drafted=np.array([round_.num_drafted for round_ in listed], np.int64),
+        num_accepted=np.array([round_.num_accepted for round_ in listed], np.int64),
+        num_committed=np.array([round_.num_committed for round_ in listed], np.int64),
+        clipped=np.array([round_.clipped for round_ in listed], np.bool_),
         num_asked=np.array(asked, np.int64) if asked else None,
         routes=np.array(routes, np.int64) if routes else None,
     )
@@ -151,7 +151,7 @@ class TextRounds:
         roots, accepted = self.roots[part], self.num_accepted[part]
         left = last - roots
         committed, clipped = np.minimum(accepted + 1, left), accepted == left
-        asked, routes = (None if one is None else one[part] for one in (self.num_asked, self.routes))
+        asked, routes = (None if array is None else array[part] for array in (self.num_asked, self.routes))
         return RoundColumns(roots - first, self.num_drafted[part], accepted, committed, clipped, asked, routes)
 
 

@@ -158,29 +158,29 @@ class Needs:
     @property
     def scored(self) -> tuple[ChannelNeed, ...]:
         """Those of ``made`` that score tokens, and are made in or behind a round's draft."""
-        return tuple(one for one in self.made if one.kind != FEATURES)
+        return tuple(need for need in self.made if need.kind != FEATURES)
 
     @property
     def foreseen(self) -> tuple[ChannelNeed, ...]:
         """Those of ``made`` that are known before anything is drafted."""
-        return tuple(one for one in self.made if one.kind == FEATURES)
+        return tuple(need for need in self.made if need.kind == FEATURES)
 
 
 def needs_together(several: Iterable[Needs]) -> Needs:
     """What is read where some of several needs are met in each round."""
     listed, channels = list(several), dict[str, ChannelNeed]()
-    for need in (need for one in listed for need in one.channels):
+    for need in (need for needs in listed for need in needs.channels):
         other = channels.setdefault(need.name, need)
         if need != other:
             raise ValueError(
                 f"the channel {need.name} is read as {_described(other)} and as {_described(need)}; read it in one "
                 "way, or record it under two names"
             )
-    tops = [one.top_k for one in listed if one.draft]
+    tops = [needs.top_k for needs in listed if needs.draft]
     return Needs(
-        draft=any(one.draft for one in listed),
+        draft=any(needs.draft for needs in listed),
         top_k=None if None in tops else max((top for top in tops if top is not None), default=0),
-        entropies=any(one.entropies for one in listed),
+        entropies=any(needs.entropies for needs in listed),
         channels=tuple(channels.values()),
     )
 

@@ -199,7 +199,7 @@ def _num_rows(lengths: Ints, depth: int) -> Longs:
 
 
 def _check(lengths: Ints, depth: int, ids: Ints, log_probs: Floats) -> None:
-    found = [str(one.dtype) for one in (lengths, ids, log_probs)]
+    found = [str(array.dtype) for array in (lengths, ids, log_probs)]
     if found != ["int32", "int32", "float32"]:
         raise ValueError(f"the arrays of branches must be int32, int32, float32; got {', '.join(found)}")
     if lengths.ndim != 2 or ids.ndim != 2 or ids.shape != log_probs.shape:

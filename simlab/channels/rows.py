@@ -283,7 +283,7 @@ def _check_transitions(num_rows: Ints, previous: Ints, ids: Ints, log_probs: Flo
 
 def _check_pool(sizes: Longs, tokens: Ints, parents: Ints, log_probs: Floats, expanded: Bools) -> None:
     _check_dtypes((sizes, tokens, parents, log_probs, expanded), ("int64", "int32", "int32", "float32", "bool"))
-    shapes = {one.shape for one in (tokens, parents, log_probs, expanded)}
+    shapes = {array.shape for array in (tokens, parents, log_probs, expanded)}
     if sizes.ndim != 1 or (sizes < 0).any() or shapes != {(int(sizes.sum()),)}:
         raise ValueError(f"the arrays of a pool must be flat and of {int(sizes.sum())} nodes; got {sorted(shapes)}")
     if not _are_pools(sizes, parents, log_probs, expanded):

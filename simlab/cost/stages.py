@@ -60,7 +60,7 @@ class StageSeconds:
             raise ValueError(f"a stage took negative time: {self!r}")
 
     def __add__(self, other: "StageSeconds") -> "StageSeconds":
-        return StageSeconds(*(one + more for one, more in zip(self.by_stage, other.by_stage, strict=True)))
+        return StageSeconds(*(value + more for value, more in zip(self.by_stage, other.by_stage, strict=True)))
 
     @property
     def by_stage(self) -> tuple[float, ...]:

@@ -87,8 +87,8 @@ class CurveInputs:
     def orders(self) -> dict[str, BestFirst]:
         """By the names of their edge models."""
         found = {}
-        for name, one in self.named.items():
-            order = order_of(one.policy)
+        for name, policy in self.named.items():
+            order = order_of(policy.policy)
             assert isinstance(order, BestFirst)
             found[name] = order
         return found
@@ -227,7 +227,7 @@ class CurveTable(StudyResult):
             "prices": [
                 {"cost_id": price.cost_id, **told_apart(price.file).row()} for price in inputs.prices if price.file
             ],
-            "worst_curves": [one.row() for one in worst],
+            "worst_curves": [example.row() for example in worst],
         }
 
     def text(self) -> str:
@@ -347,8 +347,8 @@ def _inputs(options: CurvesOptions) -> CurveInputs:
     named, without = _named_edges(options.edges, path_or_none(options.calibration), artefacts, most)
     visits = None if options.policy is None else _one_policy(options.policy, artefacts)
     policies = [*named.values(), *(() if visits is None else (visits,))]
-    for one in policies:
-        check_needs(one.policy, trace.holds(draft))
+    for policy in policies:
+        check_needs(policy.policy, trace.holds(draft))
     return CurveInputs(
         trace=trace,
         draft=draft,
@@ -365,10 +365,10 @@ def _inputs(options: CurvesOptions) -> CurveInputs:
 def _prices(costs: Sequence[Path], limit: int | None, trace: Trace, draft: str) -> list[Prices]:
     found: dict[str, Prices] = {}
     for path in costs or (None,):
-        one = prices_for_trace(path, trace, draft, limit)
-        if one.cost is None:
-            raise CostError(f"curves need a latency profile. {one.why_none}")
-        found.setdefault(one.cost.cost_id, one)
+        prices = prices_for_trace(path, trace, draft, limit)
+        if prices.cost is None:
+            raise CostError(f"curves need a latency profile. {prices.why_none}")
+        found.setdefault(prices.cost.cost_id, prices)
     return list(found.values())
 
 

@@ -181,7 +181,7 @@ class CalibrationFit(StudyResult):
         for place, (before, after) in enumerate(self.held_out, 1):
             name = "all" if place == len(self.held_out) else str(place)
             pairs = zip(before[2:], after[2:], strict=True)
-            figures = "  ".join(f"{one:.5f}  {other:.5f}" for one, other in pairs)
+            figures = "  ".join(f"{value:.5f}  {other:.5f}" for value, other in pairs)
             lines.append(f"{name:>5}  {before.num_edges:>11,}  {before.num_true:>9,}  {figures}")
         return "\n".join([*lines, "", f"Table: {self.path} ({self.file.table_id})"])
 
@@ -234,9 +234,9 @@ def fit_calibration(options: CalibrationOptions) -> CalibrationFit:
         raise UsageError(f"{source.trace.place} has fewer than 2 prompts, so none can be held out; record more")
     with tracking(options.track, "train calibration", lambda: source.to_json() | {"top_k": options.top_k}) as tracker:
         parts = [no_edge_counts(source.kept.depth) for _ in range(min(NUM_PARTS, source.num_prompts))]
-        for one in source.recorded():
-            if one.rows is not None:
-                add_edges(parts[source.prompts[one.index] % len(parts)], one.rows, options.top_k)
+        for sequence in source.recorded():
+            if sequence.rows is not None:
+                add_edges(parts[source.prompts[sequence.index] % len(parts)], sequence.rows, options.top_k)
         file = _write_table(Path(options.out), "calibration", source, fit_map(total_edge_counts(parts)))
         fit = CalibrationFit(source, Path(options.out), file, len(parts), tuple(held_out_quality(parts)))
         tracker.results(fit.to_json())
@@ -325,9 +325,9 @@ def fit_ranks(options: RankOptions) -> RankFit:
     _check_width(source, options.top_k)
     with tracking(options.track, "train ranks", lambda: source.to_json() | {"top_k": options.top_k}) as tracker:
         counts = no_rank_counts(source.kept.depth, options.top_k)
-        for one in source.recorded():
-            if one.rows is not None:
-                add_ranks(counts, one.rows)
+        for sequence in source.recorded():
+            if sequence.rows is not None:
+                add_ranks(counts, sequence.rows)
         file = _write_table(Path(options.out), "ranks", source, rank_frequencies(counts))
         fit = RankFit(source, Path(options.out), file, counts)
         tracker.results(fit.to_json())

@@ -102,12 +102,12 @@ def list_policies(options: PoliciesOptions) -> PolicyList:
     return PolicyList(tuple(describe_policies(tuple(options.names))), bool(options.names))
 
 
-def policy_json(one: PolicyInfo) -> dict[str, object]:
+def policy_json(policy: PolicyInfo) -> dict[str, object]:
     """One policy for scripts; a default that JSON cannot say is said in Python's words."""
     return {
-        "name": one.name,
-        "summary": one.summary,
-        "details": list(one.details),
+        "name": policy.name,
+        "summary": policy.summary,
+        "details": list(policy.details),
         "settings": [
             {
                 "name": setting.name,
@@ -115,12 +115,12 @@ def policy_json(one: PolicyInfo) -> dict[str, object]:
                 "required": setting.required,
                 "default": setting.default if _is_plain(setting.default) else repr(setting.default),
             }
-            for setting in one.fields
+            for setting in policy.fields
         ],
-        "reads": one.reads,
-        "exactness": one.exactness,
-        "source": one.source,
-        "as_tree": one.as_tree,
+        "reads": policy.reads,
+        "exactness": policy.exactness,
+        "source": policy.source,
+        "as_tree": policy.as_tree,
     }
 
 
@@ -128,18 +128,18 @@ def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, bool | int | float | str)
 
 
-def _block(one: PolicyInfo, with_details: bool) -> str:
+def _block(policy: PolicyInfo, with_details: bool) -> str:
     """One policy for people, within `WIDTH` columns."""
-    prose = [one.summary, *one.details] if with_details else [one.summary]
-    lines = [one.name, *"\n\n".join("\n".join(_wrapped(part, "  ", "  ")) for part in prose).split("\n")]
+    prose = [policy.summary, *policy.details] if with_details else [policy.summary]
+    lines = [policy.name, *"\n\n".join("\n".join(_wrapped(part, "  ", "  ")) for part in prose).split("\n")]
     # A setting is not broken over two lines.
-    settings = ", ".join(each.replace(" ", _JOINED) for each in one.settings)
+    settings = ", ".join(each.replace(" ", _JOINED) for each in policy.settings)
     said = {
         "settings": settings or "none",
-        "reads": one.reads,
-        "exactness": one.exactness,
-        "source": one.source,
-        "as tree": one.as_tree,
+        "reads": policy.reads,
+        "exactness": policy.exactness,
+        "source": policy.source,
+        "as tree": policy.as_tree,
     }
     said = {key: value for key, value in said.items() if value}
     lines += [line for key, value in said.items() for line in _wrapped(value, f"  {key:<11}", " " * 13)]
@@ -153,20 +153,21 @@ def _wrapped(text: str, first: str, others: str) -> list[str]:
 def policies_page(found: Sequence[PolicyInfo]) -> str:
     """The page docs/reference/policies.md as Markdown."""
     overview = [
-        f"| [`{one.name}`](#{_anchor(one.name)}) | {_cell(one.summary)} | {_cell(one.source)} |" for one in found
+        f"| [`{policy.name}`](#{_anchor(policy.name)}) | {_cell(policy.summary)} | {_cell(policy.source)} |"
+        for policy in found
     ]
     head = [_PAGE_HEAD, "| policy | what it drafts | source |\n|---|---|---|\n" + "\n".join(overview) + "\n"]
-    return "\n".join([*head, *(_section(one) for one in found)])
+    return "\n".join([*head, *(_section(policy) for policy in found)])
 
 
-def _section(one: PolicyInfo) -> str:
-    prose = "\n\n".join(_filled(part) for part in (one.summary, *one.details))
-    facts = {"Reads": one.reads, "Exactness": one.exactness, "Source": one.source}
-    facts |= {"As a tree": f"`{one.as_tree}`"} if one.as_tree else {}
+def _section(policy: PolicyInfo) -> str:
+    prose = "\n\n".join(_filled(part) for part in (policy.summary, *policy.details))
+    facts = {"Reads": policy.reads, "Exactness": policy.exactness, "Source": policy.source}
+    facts |= {"As a tree": f"`{policy.as_tree}`"} if policy.as_tree else {}
     listed = "\n".join(_filled(f"* *{key}*: {value}", "  ") for key, value in facts.items())
-    rows = [f"| `{each.name}` | {_cell(each.kind)} | {_default(each)} |" for each in one.fields]
+    rows = [f"| `{each.name}` | {_cell(each.kind)} | {_default(each)} |" for each in policy.fields]
     table = "\n| setting | type | default |\n|---|---|---|\n" + "\n".join(rows) + "\n" if rows else "\nNo settings.\n"
-    return f"## {one.name}\n\n{prose}\n\n{listed}\n{table}"
+    return f"## {policy.name}\n\n{prose}\n\n{listed}\n{table}"
 
 
 def _filled(text: str, others: str = "") -> str:

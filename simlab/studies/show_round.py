@@ -46,8 +46,8 @@ class RoundView:
 
     def svg(self) -> str:
         """A picture of the tree with the target's path lit, as an ``<svg>`` element that needs nothing else."""
-        one = self.round
-        return tree_svg(one.tree, self._labels(), _notes(self.recorded, one), (0, *one.path))
+        round_ = self.round
+        return tree_svg(round_.tree, self._labels(), _notes(self.recorded, round_), (0, *round_.path))
 
     def _labels(self) -> list[str]:
         return [_quoted(self.decode([token])) for token in self.round.tree.tokens.tolist()]
@@ -56,12 +56,12 @@ class RoundView:
         return self.text()
 
     def _repr_html_(self) -> str:
-        one, prompt = self.round, self.recorded.prompt
-        begin = max(0, one.position - _CONTEXT_TOKENS)
-        context = self.decode(self.recorded.text[begin : one.position + 1].tolist())
+        round_, prompt = self.round, self.recorded.prompt
+        begin = max(0, round_.position - _CONTEXT_TOKENS)
+        context = self.decode(self.recorded.text[begin : round_.position + 1].tolist())
         caption = (
-            f"{prompt.dataset}, {prompt.prompt_id}: {one.num_accepted} of {one.num_drafted} drafted tokens accepted, "
-            f"{one.num_committed} committed"
+            f"{prompt.dataset}, {prompt.prompt_id}: {round_.num_accepted} of {round_.num_drafted} drafted tokens "
+            f"accepted, {round_.num_committed} committed"
         )
         return f"<p>… {visible_html(context[-120:])}</p>\n{self.svg()}\n<p>{visible_html(caption)}</p>"
 
@@ -173,12 +173,12 @@ def round_text(recorded: RecordedSequence, one: Round, decode: Decode) -> str:
     return "\n".join(lines)
 
 
-def _notes(recorded: RecordedSequence, one: Round) -> list[str]:
+def _notes(recorded: RecordedSequence, round_: Round) -> list[str]:
     """The probability of each node's token at its depth; nothing at the root."""
-    marginals = _marginals(recorded, one.position)
+    marginals = _marginals(recorded, round_.position)
     notes = ["root"]
-    depths = one.tree.depths().tolist()
-    for token, depth in zip(one.tree.tokens.tolist()[1:], depths[1:], strict=True):
+    depths = round_.tree.depths().tolist()
+    for token, depth in zip(round_.tree.tokens.tolist()[1:], depths[1:], strict=True):
         ids, log_probs = marginals.at(depth)
         notes.append(f"{math.exp(float(log_probs[int(np.flatnonzero(ids == token)[0])])):.2f}")
     return notes

@@ -63,7 +63,7 @@ def check_sequence(policy: AnyPolicy, recorded: RecordedSequence) -> None:
     played = list(rounds(policy, recorded))
     committed = [token for _, outcome in steps for token in outcome.committed]
     paths = [outcome.path for _, outcome in steps]
-    if [one.path for one in played] != paths or committed != recorded.text[1:].tolist():
+    if [round_.path for round_ in played] != paths or committed != recorded.text[1:].tolist():
         _break(policy, "did not commit each token of the text exactly once")
 
 
@@ -238,14 +238,14 @@ def _as_recorded(marginals: Marginals, budget: int) -> Marginals:
     return Marginals(ids, log_probs, np.cumsum([0, *counts]).astype(np.int32), marginals.entropies)
 
 
-def _untouched(one: Draft, other: Draft) -> bool:
-    if not np.array_equal(one.committed, other.committed):
+def _untouched(draft: Draft, other: Draft) -> bool:
+    if not np.array_equal(draft.committed, other.committed):
         return False
-    if any(not _same_arrays(one.channels[name], other.channels.get(name)) for name in one.channels):
+    if any(not _same_arrays(draft.channels[name], other.channels.get(name)) for name in draft.channels):
         return False
-    if one.marginals is None or other.marginals is None:
-        return one.marginals is other.marginals
-    return _same_arrays(one.marginals, other.marginals)
+    if draft.marginals is None or other.marginals is None:
+        return draft.marginals is other.marginals
+    return _same_arrays(draft.marginals, other.marginals)
 
 
 def _same_arrays(one: Marginals | Channel, other: Marginals | Channel | None) -> bool:
@@ -253,14 +253,14 @@ def _same_arrays(one: Marginals | Channel, other: Marginals | Channel | None) ->
     return type(one) is type(other) and all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
 
 
-def _equal(one: DraftTree, other: DraftTree) -> bool:
-    return np.array_equal(one.tokens, other.tokens) and np.array_equal(one.parents, other.parents)
+def _equal(tree: DraftTree, other: DraftTree) -> bool:
+    return np.array_equal(tree.tokens, other.tokens) and np.array_equal(tree.parents, other.parents)
 
 
 def _same(steps: list[_Step], others: list[_Step] | None) -> bool:
     if others is None or len(steps) != len(others):
         return False
-    return all(_equal(one, other) for (one, _), (other, _) in zip(steps, others, strict=True))
+    return all(_equal(tree, other) for (tree, _), (other, _) in zip(steps, others, strict=True))
 
 
 def _break(policy: AnyPolicy, sentence: str) -> NoReturn:

@@ -73,7 +73,7 @@ def missing_parts(found: Sequence[Part]) -> list[Part]:
     >>> [str(one) for one in missing_parts([Part(0, 4), Part(2, 4)])]
     ['1/4', '3/4']
     """
-    counts = sorted({one.count for one in found})
+    counts = sorted({part.count for part in found})
     if len(counts) != 1:
         raise ValueError(f"expected parts of one work; got some of {' and '.join(map(str, counts)) or 'none'}")
     return [Part(number, counts[0]) for number in range(counts[0]) if Part(number, counts[0]) not in found]

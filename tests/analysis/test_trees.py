@@ -54,7 +54,7 @@ def test_a_picture_has_every_node_and_lights_the_path() -> None:
 
 def test_each_depth_is_a_column_and_no_two_leaves_share_a_row() -> None:
     picture = ET.fromstring(tree_svg(TREE, list("rabcde"), [""] * 6, path=()))
-    places = [(int(str(one.get("x"))), int(str(one.get("y")))) for one in picture.findall(f"{SVG}text")]
+    places = [(int(str(element.get("x"))), int(str(element.get("y")))) for element in picture.findall(f"{SVG}text")]
     lefts = [x for x, _ in places]
     assert [sorted(set(lefts)).index(x) for x in lefts] == TREE.depths().tolist()
     assert len({places[leaf][1] for leaf in (2, 4, 5)}) == 3

@@ -62,13 +62,16 @@ class Campaign:
         watch = Watch(self.worker, self.jobs, self.folder / "failed")
         found: list[Finding] = []
         said = time.monotonic()
-        for one in watch.run(cases, self._is_whole):
-            found.append(one)
-            if one.outcome in BAD and progress:
-                print(f"{one.outcome}: {one.case}: {shown(one.note, 100)}: {shown(one.why, 160)}", file=sys.stderr)
+        for finding in watch.run(cases, self._is_whole):
+            found.append(finding)
+            if finding.outcome in BAD and progress:
+                print(
+                    f"{finding.outcome}: {finding.case}: {shown(finding.note, 100)}: {shown(finding.why, 160)}",
+                    file=sys.stderr,
+                )
             if progress and time.monotonic() - said > _SAY_EVERY_S:
                 said = time.monotonic()
-                bad = sum(one.outcome in BAD for one in found)
+                bad = sum(finding.outcome in BAD for finding in found)
                 print(f"{len(found):,} of {len(cases):,} cases, {bad:,} bad", file=sys.stderr, flush=True)
         return found
 
@@ -114,7 +117,7 @@ def attack(options: argparse.Namespace, folder: Path) -> int:
 
 
 def _is_bad(found: Sequence[Finding]) -> bool:
-    return any(one.outcome in BAD for one in found)
+    return any(finding.outcome in BAD for finding in found)
 
 
 def _show(found: Finding, folder: Path) -> None:

@@ -172,7 +172,7 @@ class Kills:
         some = writers(self.inputs)
         whole_s = {one.name: self._undisturbed(one) for one in some}
         found: list[Trial] = []
-        while sum(one.kills for one in found) < num_kills:
+        while sum(trial.kills for trial in found) < num_kills:
             number = seed * 1_000_000 + len(found)
             chance = Random(f"kill {number}")
             (writer,) = chance.choices(some, (6, 3, 1))

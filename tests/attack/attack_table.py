@@ -79,7 +79,7 @@ def trials_table(kills: Sequence[Trial]) -> str:
     lines = ["| trial | trials | kills | fine | lost |", "|---|---:|---:|---:|---:|"]
     for name in sorted({kill.name for kill in kills}):
         mine = [kill for kill in kills if kill.name == name]
-        fine, killed = sum(one.outcome == FINE for one in mine), sum(one.kills for one in mine)
+        fine, killed = sum(trial.outcome == FINE for trial in mine), sum(trial.kills for trial in mine)
         lines.append(f"| {name} | {len(mine)} | {killed} | {fine} | {len(mine) - fine} |")
     return "\n".join(lines)
 
@@ -89,7 +89,7 @@ def as_markdown(findings: Sequence[Finding], kills: Sequence[Trial]) -> str:
     parts = [markdown_table(findings), summary(findings), causes(findings)] if findings else []
     if kills:
         lost = [kill for kill in kills if kill.outcome == LOST]
-        parts += [trials_table(kills), "\n".join(f"- {one.name} {one.seed}: {shown(one.why)}" for one in lost)]
+        parts += [trials_table(kills), "\n".join(f"- {trial.name} {trial.seed}: {shown(trial.why)}" for trial in lost)]
     return "\n\n".join(part for part in parts if part)
 
 

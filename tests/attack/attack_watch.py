@@ -131,25 +131,32 @@ class Watch:
             watched[number] = _started(self._make(number))
         watched[number].give(case, is_whole(case))
 
-    def _look(self, one: _Watched) -> Finding | None:
+    def _look(self, watched: _Watched) -> Finding | None:
         """What came of the case of a worker; None: it is still at it."""
-        if one.connection.poll():
+        if watched.connection.poll():
             try:
-                message = one.connection.recv()
+                message = watched.connection.recv()
             except (EOFError, OSError):
-                one.process.join()
-                return self._keep(one, one.lost(TRACEBACK, f"the process ended, exit code {one.process.exitcode}"))
+                watched.process.join()
+                return self._keep(
+                    watched, watched.lost(TRACEBACK, f"the process ended, exit code {watched.process.exitcode}")
+                )
             if message[0] == BROKEN:
                 raise BrokenBaselineError(message[1])
             if message[0] == BEGIN:
-                one.note, one.typed, one.in_command, one.since = message[1], message[2], True, time.monotonic()
+                watched.note, watched.typed, watched.in_command, watched.since = (
+                    message[1],
+                    message[2],
+                    True,
+                    time.monotonic(),
+                )
                 return None
-            one.is_spoiled = message[2]
-            return self._keep(one, message[1])
-        trouble = one.trouble()
-        return None if trouble is None else self._keep(one, one.lost(*trouble))
+            watched.is_spoiled = message[2]
+            return self._keep(watched, message[1])
+        trouble = watched.trouble()
+        return None if trouble is None else self._keep(watched, watched.lost(*trouble))
 
-    def _keep(self, one: _Watched, found: Finding) -> Finding:
+    def _keep(self, watched: _Watched, found: Finding) -> Finding:
         """Keep the damaged input of a bad case, and what is known of it."""
         cause = f"{found.kind} {found.signature}"
         disagrees = found.whole not in ("", found.outcome)
@@ -157,7 +164,7 @@ class Watch:
             self._kept[cause] = self._kept.get(cause, 0) + 1
             folder = self._failed / found.case.replace(":", "-")
             shutil.rmtree(folder, ignore_errors=True)
-            slot = one.worker.place.slot
+            slot = watched.worker.place.slot
             shutil.copytree(slot / "run", folder, symlinks=True)
             for name in ("stdout", "stderr"):
                 if (slot / name).is_file():

@@ -143,10 +143,10 @@ def test_cases_go_on_after_a_bad_one(tmp_path: Path) -> None:
 
     cases = plan([kind], 20, 3)
     found = list(Watch(make, 2, tmp_path / "failed").run(cases, lambda _: False))
-    assert {one.case for one in found} == {case.name for case in cases}
+    assert {finding.case for finding in found} == {case.name for case in cases}
     expected = {"fine": HARMLESS, "figure": WRONG, "die": TRACEBACK}
-    assert [one.outcome for one in found] == [expected[one.note] for one in found]
-    assert len({one.outcome for one in found}) == 3
+    assert [finding.outcome for finding in found] == [expected[finding.note] for finding in found]
+    assert len({finding.outcome for finding in found}) == 3
 
 
 SAID = Command(("stub",))

@@ -53,7 +53,7 @@ def covered(population: Population, truths: Doubles, num_prompts: int, repeats: 
     held = np.zeros(len(MEASURES))
     for _ in range(repeats // AT_ONCE):
         sums = population.draw(rng, (num_prompts, AT_ONCE)).reshape(num_prompts, -1)
-        ends = np.array([(one.low, one.high) for one in intervals_of(log_products(sums, powers))])
+        ends = np.array([(interval.low, interval.high) for interval in intervals_of(log_products(sums, powers))])
         of_measure = ends.reshape(len(MEASURES), AT_ONCE, 2)
         held += ((of_measure[..., 0] <= truths[:, None]) & (truths[:, None] <= of_measure[..., 1])).sum(axis=1)
     return held / (repeats // AT_ONCE * AT_ONCE)
@@ -69,7 +69,7 @@ def coverage_tables(repeats: int) -> Iterator[str]:
         yield f"{measure}: % of intervals that hold the truth"
         yield table(
             ("population", *map(str, NUM_PROMPTS)),
-            [(name, *(percent(one[place]) for one in found)) for name, found in shares.items()],
+            [(name, *(percent(array[place]) for array in found)) for name, found in shares.items()],
         )
 
 
@@ -90,7 +90,7 @@ def false_findings(num_prompts: int, num_rivals: int, sigma: float, repeats: int
     pairs, found = [(0, other) for other in range(1, num_rivals + 1)], 0
     for _ in range(repeats):
         alone = compare_pairs(equal_policies(rng, num_prompts, num_rivals + 1, sigma), names, pairs, "tokens_per_s")
-        found += any(one.differs for one in adjust_family(alone))
+        found += any(comparison.differs for comparison in adjust_family(alone))
     return found / repeats
 
 
@@ -104,9 +104,9 @@ def grouped(num_groups: int, noise: float, repeats: int) -> tuple[float, float, 
         own = rng.lognormal(0, 0.05 / np.sqrt(2), (num_groups, 8, 2))
         seconds = tokens * own * rng.lognormal(0, noise, (num_groups, 1, 2))
         for place, sums in enumerate((seconds.reshape(-1, 2), seconds.sum(axis=1))):
-            (one,) = intervals_of(log_products(sums, powers))
-            held[place] += one.low <= 0 <= one.high
-            widths[place] += one.high - one.low
+            (interval,) = intervals_of(log_products(sums, powers))
+            held[place] += interval.low <= 0 <= interval.high
+            widths[place] += interval.high - interval.low
     return float(held[0] / repeats), float(held[1] / repeats), float(widths[1] / widths[0])
 
 
@@ -124,9 +124,9 @@ def stopped(until: float, repeats: int) -> tuple[float, float, float]:
         sums = np.stack([np.repeat(tokens[:, None], 3, axis=1), seconds], axis=2)
         end = next((num for num in looks if widest_half_width(sums[:num], 0) <= until), looks[-1])
         spread = log_products(sums[:end].reshape(end, -1), powers)
-        (one,) = intervals_of(spread)
+        (interval,) = intervals_of(spread)
         ends.append(end)
-        held += one.low <= np.log(1.8) <= one.high
+        held += interval.low <= np.log(1.8) <= interval.high
         logs.append(float(spread.whole[0]) - np.log(1.8))
     return float(np.median(ends)), held / repeats, float(np.mean(logs))
 
@@ -208,7 +208,9 @@ def other_table(repeats: int) -> Iterator[str]:
         (f"calibration error, bins off by {off:g}", *by_number(partial(calibration_errors, off=off, repeats=repeats)))
         for off in (0.0, 0.004, 0.02)
     ]
-    rows += [(f"share, {one:g}", *by_number(partial(shares, share=one, repeats=repeats))) for one in (0.02, 0.1, 0.5)]
+    rows += [
+        (f"share, {value:g}", *by_number(partial(shares, share=value, repeats=repeats))) for value in (0.02, 0.1, 0.5)
+    ]
     yield table(("figure", *map(str, NUM_PROMPTS)), rows)
 
 

@@ -65,7 +65,9 @@ class Seconds:
     @classmethod
     def median(cls, found: Sequence["Seconds"]) -> "Seconds":
         """The medians of several."""
-        return cls(statistics.median(one.wall for one in found), statistics.median(one.cpu for one in found))
+        return cls(
+            statistics.median(seconds.wall for seconds in found), statistics.median(seconds.cpu for seconds in found)
+        )
 
     def __str__(self) -> str:
         return f"{self.wall:7.3f} s, {self.cpu:7.3f} s of the processor"

@@ -215,9 +215,9 @@ def select_times(case: Case, repeats: Callable[[], range]) -> None:
     """Microseconds of one `select`, as the runner calls it."""
     from simlab.sequence_replay import draft_source
 
-    one = case.texts[0]
+    sequence = case.texts[0]
     policy = DDTree(64)
-    drafts = [draft_source(policy.needs, one)(t) for t in range(len(one.text) - 1)]
+    drafts = [draft_source(policy.needs, sequence)(t) for t in range(len(sequence.text) - 1)]
     policy.select(drafts[0])
     start = time.perf_counter()
     for _ in repeats():

@@ -72,6 +72,9 @@ def kept_by_hand(
     """The largest share of drawn curves in which a valley stays, and stays deeper than a share; 0 without valleys."""
     valleys = valleys_by_listing(curve, rounding)
     return tuple(
-        max((sum(is_valley(one, sizes, least) for one in drawn) / len(drawn) for sizes in valleys), default=0.0)
+        max(
+            (sum(is_valley(fraction, sizes, least) for fraction in drawn) / len(drawn) for sizes in valleys),
+            default=0.0,
+        )
         for least in (rounding, share)
     )  # type: ignore[return-value]

@@ -12,11 +12,13 @@ def made_up_texts(seed: int, number: int) -> list[RecordedSequence]:
     generator = np.random.default_rng(seed)
     found: list[RecordedSequence] = []
     while len(found) < number:
-        one = random_sequence(generator, 4)
-        if one.rows is not None and one.rows.counts.shape[1] == 3 and len(one.text) > 1:
+        sequence = random_sequence(generator, 4)
+        if sequence.rows is not None and sequence.rows.counts.shape[1] == 3 and len(sequence.text) > 1:
             index = len(found)
-            prompt = Prompt(f"p{index // 2}", ("left", "right")[index // 2 % 2], index % 2, 0, one.prompt.token_ids)
-            found.append(RecordedSequence(index, prompt, one.text, one.stop_reason, one.rows))
+            prompt = Prompt(
+                f"p{index // 2}", ("left", "right")[index // 2 % 2], index % 2, 0, sequence.prompt.token_ids
+            )
+            found.append(RecordedSequence(index, prompt, sequence.text, sequence.stop_reason, sequence.rows))
     return found
 
 

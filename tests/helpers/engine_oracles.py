@@ -50,13 +50,13 @@ class Planner(Protocol):
 Listed = list[tuple[int, int, int]]
 
 
-def chain_at(one: RecordedSequence, t: int) -> tuple[list[float], int]:
+def chain_at(sequence: RecordedSequence, t: int) -> tuple[list[float], int]:
     """Log-probabilities of the first candidates at a root, and how many of them the text follows."""
-    assert one.rows is not None
-    row = one.rows.row(t, int(one.rows.starts()[t]))
+    assert sequence.rows is not None
+    row = sequence.rows.row(t, int(sequence.rows.starts()[t]))
     firsts = [float(row.log_probs[row.offsets[d]]) for d in range(row.depth) if row.offsets[d + 1] > row.offsets[d]]
     follows = 0
-    while follows < len(firsts) and one.rows.true_ranks[t, follows] == 0:
+    while follows < len(firsts) and sequence.rows.true_ranks[t, follows] == 0:
         follows += 1
     return firsts, follows
 

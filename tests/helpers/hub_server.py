@@ -68,7 +68,7 @@ class Hub:
     def files_asked(self, repository: str) -> set[str]:
         """The files of a repository that somebody wanted."""
         found = (_FILE.fullmatch(path) for path in self.asked)
-        return {one["path"] for one in found if one is not None and one["id"] == repository}
+        return {match["path"] for match in found if match is not None and match["id"] == repository}
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -111,16 +111,16 @@ def check_rounds(decoded: DecodedText, policy: AnyPolicy) -> None:
     """The rounds commit each token of the text once; without a drafter they are those of a replay."""
     position, last = 0, len(decoded.text) - 1
     for ran in decoded.rounds:
-        one = ran.round
+        round_ = ran.round
         left = last - position
-        assert one.position == position
+        assert round_.position == position
         assert left > 0
-        assert one.tree.tokens[0] == decoded.text[position]
-        assert one.path == one.tree.accepted_path(decoded.text[position + 1 :])
-        assert one.num_committed == min(one.num_accepted + 1, left)
-        assert one.clipped == (one.num_accepted == left)
-        assert one.num_drafted <= policy.budget
-        position += one.num_committed
+        assert round_.tree.tokens[0] == decoded.text[position]
+        assert round_.path == round_.tree.accepted_path(decoded.text[position + 1 :])
+        assert round_.num_committed == min(round_.num_accepted + 1, left)
+        assert round_.clipped == (round_.num_accepted == left)
+        assert round_.num_drafted <= policy.budget
+        position += round_.num_committed
     assert position == last
     assert decoded.totals.committed == last
     if not policy.needs.draft:
@@ -147,12 +147,12 @@ def kinds_of(decoded: DecodedText) -> set[str]:
     if len(decoded.text) == 1:
         kinds.add(f"one token, ended by {decoded.stop_reason}")
     for ran in decoded.rounds:
-        one, path = ran.round, list(ran.round.path)
+        round_, path = ran.round, list(ran.round.path)
         if path and path != list(range(1, len(path) + 1)):
             kinds.add("accepted rows that are not side by side")
-        if one.clipped:
+        if round_.clipped:
             kinds.add(f"ended by {decoded.stop_reason} inside an accepted path")
-            if one.path[-1] in one.tree.parents:
+            if round_.path[-1] in round_.tree.parents:
                 kinds.add(f"drafted on beyond the {decoded.stop_reason}")
     if decoded.rounds and not decoded.rounds[-1].round.clipped:
         kinds.add(f"ended by {decoded.stop_reason} at the bonus token")

@@ -255,7 +255,7 @@ def _pairs(
             pairs = [pair for name in datasets if name in tree for pair in
                      pairs_of(model, rival, domino[name], tree[name], others[name])]  # fmt: skip
             if pairs:
-                ratio = statistics.fmean(one for one, _ in pairs) / statistics.fmean(other for _, other in pairs)
+                ratio = statistics.fmean(value for value, _ in pairs) / statistics.fmean(other for _, other in pairs)
                 delta = 100 * (ratio - 1)
                 rows.append(
                     {

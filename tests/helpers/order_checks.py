@@ -44,7 +44,7 @@ def texts(seed: int, number: int, most_kept: int = 9) -> list[RecordedSequence]:
     """Made-up texts, many of them with ties, some with depths at which nothing was kept."""
     generator = np.random.default_rng(seed)
     found = [random_sequence(generator, most_kept) for _ in range(number)]
-    return [with_gaps(one, generator) if place % 3 == 2 else one for place, one in enumerate(found)]
+    return [with_gaps(sequence, generator) if place % 3 == 2 else sequence for place, sequence in enumerate(found)]
 
 
 def with_gaps(recorded: RecordedSequence, generator: np.random.Generator) -> RecordedSequence:
@@ -85,9 +85,9 @@ def check_columns(policies: list[AnyPolicy], recorded: RecordedSequence) -> None
 
 def check_nested(order: NodeOrder, draft: Draft, small: int, large: int) -> None:
     """A smaller tree is the beginning of a larger one, and parents come before children."""
-    one, other = order.nodes(draft, small), order.nodes(draft, large)
+    nodes, other = order.nodes(draft, small), order.nodes(draft, large)
     for name in OrderedNodes._fields:
-        values = getattr(one, name)
+        values = getattr(nodes, name)
         np.testing.assert_array_equal(values, getattr(other, name)[: len(values)])
     assert np.all(other.parents < np.arange(len(other.parents)))
 

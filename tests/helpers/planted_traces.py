@@ -47,12 +47,12 @@ def stairs(free: int, slope: float) -> CostFile:
 
 def tokens_per_s(trace: Trace, typed: str, file: CostFile, wanted: "set[tuple[str, str]] | None" = None) -> float:
     """Round by round, in plain Python."""
-    (one,), table = parse_policies([typed]), cost_table_of(file)
+    (policy,), table = parse_policies([typed]), cost_table_of(file)
     tokens, seconds = 0, 0.0
     for text in trace.recorded(trace.draft_name()):
         if wanted is not None and (text.prompt.dataset, text.prompt.prompt_id) not in wanted:
             continue
-        for each in rounds(one.policy, text):
+        for each in rounds(policy.policy, text):
             tokens += each.num_committed
             for stage in (PLAIN,) if typed == "ar" else STAGES:
                 seconds += float(table.curve(stage, len(text.prompt.token_ids) + each.position)[each.num_drafted])

@@ -41,7 +41,7 @@ def random_lattice(generator: np.random.Generator) -> Lattice:
 def below_lattice(lattice: Lattice) -> lattice_oracle.Below:
     """From a path of tokens to its candidates, list by list, as the oracle has it."""
     costs, tokens, after, starts, ends = (
-        one.tolist() for one in (lattice.costs, lattice.tokens, lattice.below, lattice.starts, lattice.ends)
+        array.tolist() for array in (lattice.costs, lattice.tokens, lattice.below, lattice.starts, lattice.ends)
     )
 
     def below(path: lattice_oracle.Tokens) -> lattice_oracle.Offered:

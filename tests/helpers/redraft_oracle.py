@@ -14,7 +14,7 @@ Row = list[tuple[int, float]]
 def likely(chain: Row, count: int, whole: bool) -> list[int]:
     """The most probable lengths at which the chain breaks, and the whole chain where it is wanted."""
     sums = [math.fsum(log_prob for _, log_prob in chain[:length]) for length in range(len(chain) + 1)]
-    reached = [float(path_weight(one)) for one in sums]
+    reached = [float(path_weight(value)) for value in sums]
     chances = [here - behind for here, behind in zip(reached, [*reached[1:], 0.0], strict=True)]
     inner = sorted(range(len(chain)), key=lambda length: (-chances[length], length))[:count]
     if whole:

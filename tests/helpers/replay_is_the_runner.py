@@ -167,17 +167,17 @@ def check_prompt(
     return Checked(prompt.prompt_id, prompt.dataset, prompt.turn, bound, tuple(runs))
 
 
-def _ran(one: NamedPolicy, decoded: DecodedText, losses: TextLosses, record: SequenceRecord | None) -> Ran:
-    unequal = first_unequal(one.policy, decoded)
+def _ran(policy: NamedPolicy, decoded: DecodedText, losses: TextLosses, record: SequenceRecord | None) -> Ran:
+    unequal = first_unequal(policy.policy, decoded)
     totals = decoded.totals
     places = np.flatnonzero(losses.tokens != decoded.text)
     others = tuple((int(place), int(losses.tokens[place]), float(losses.losses[place])) for place in places)
     against = None
     if record is not None:
         gaps = None if record.tokens is None else record.tokens.decision_gap
-        against = _against(compare_with_record(one.policy, decoded, record.recorded(DRAFT), gaps))
+        against = _against(compare_with_record(policy.policy, decoded, record.recorded(DRAFT), gaps))
     return Ran(
-        one.label,
+        policy.label,
         tuple(decoded.text.tolist()),
         decoded.stop_reason,
         totals.rounds,
@@ -187,7 +187,7 @@ def _ran(one: NamedPolicy, decoded: DecodedText, losses: TextLosses, record: Seq
         "" if unequal is None else str(unequal),
         "not asked"
         if unequal is not None
-        else engine_unequal(one.policy, with_true_ranks(own_sequence(decoded, one.policy))),
+        else engine_unequal(policy.policy, with_true_ranks(own_sequence(decoded, policy.policy))),
         others,
         against,
     )

@@ -65,10 +65,10 @@ def cost_table(most: int = 200) -> CostTable:
 # The oracle: nodes as tuples of ranks, sorted; a server in plain Python
 
 
-def best_paths(one: RecordedSequence, t: int, most: int) -> list[tuple[float, tuple[int, ...]]]:
+def best_paths(sequence: RecordedSequence, t: int, most: int) -> list[tuple[float, tuple[int, ...]]]:
     """All nodes below root ``t``, best first: score, then the smaller tuple of ranks."""
-    assert one.rows is not None
-    row = one.rows.row(t, int(one.rows.starts()[t]))
+    assert sequence.rows is not None
+    row = sequence.rows.row(t, int(sequence.rows.starts()[t]))
     nodes: list[tuple[float, tuple[int, ...]]] = []
     level: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     for depth in range(row.depth):

@@ -35,7 +35,9 @@ class Halves:
 
 def test_only_what_runs_is_mutated() -> None:
     found = {
-        changed_lines(SOURCE, one.apply(SOURCE)) for choice in mutants("half.py", SOURCE).values() for one in choice
+        changed_lines(SOURCE, mutant.apply(SOURCE))
+        for choice in mutants("half.py", SOURCE).values()
+        for mutant in choice
     }
     assert {before for before, _ in found} == {"if of < 0:", "return of / 2"}
     assert ("return of / 2", "return of * 2") in found

@@ -78,9 +78,11 @@ def test_a_chain_of_no_given_length_is_as_long_as_the_block() -> None:
 
 def test_every_policy_is_described() -> None:
     found = describe_policies()
-    assert [one.name for one in found] == list(POLICIES)
-    assert all("not stated" not in (one.source, one.exactness, one.reads) and one.summary for one in found)
-    assert next(one.settings for one in found if one.name == "ddtree") == ("budget: int",)
+    assert [policy.name for policy in found] == list(POLICIES)
+    assert all(
+        "not stated" not in (policy.source, policy.exactness, policy.reads) and policy.summary for policy in found
+    )
+    assert next(policy.settings for policy in found if policy.name == "ddtree") == ("budget: int",)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,8 +77,8 @@ def test_every_command_runs(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     "typed", ["mine.py:SecondChoices", "composed.py:Likely", "rule.py:Shared", "order.py:ChainFirst"]
 )
 def test_each_keeps_the_contract_as_it_is_typed(folder: Path, typed: str) -> None:
-    (one,) = parse_policies([str(folder / typed)])
-    check_policy(one.policy, draws=20)
+    (policy,) = parse_policies([str(folder / typed)])
+    check_policy(policy.policy, draws=20)
 
 
 def test_the_slip_that_the_page_warns_of_is_caught(folder: Path) -> None:
@@ -86,6 +86,6 @@ def test_the_slip_that_the_page_warns_of_is_caught(folder: Path) -> None:
     path = folder / "slip.py"
     code = (folder / "mine.py").read_text(encoding="utf-8")
     path.write_text(code.replace("[0][:2].tolist()", "[0].tolist()"), encoding="utf-8")
-    (one,) = parse_policies([f"{path}:SecondChoices"])
+    (policy,) = parse_policies([f"{path}:SecondChoices"])
     with pytest.raises(AssertionError, match="reads beyond the first 2 ranks"):
-        check_policy(one.policy)
+        check_policy(policy.policy)

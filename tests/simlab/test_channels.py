@@ -166,14 +166,14 @@ def test_joined_rows_are_those_of_all(kind: str, seed: int, at: int) -> None:
 
 
 def test_what_cannot_be_joined_is_refused() -> None:
-    one = transition_rows([transitions()])
-    mixed: list[list[ChannelRows]] = [[], [one, pool_rows([pool()])]]
+    rows = transition_rows([transitions()])
+    mixed: list[list[ChannelRows]] = [[], [rows, pool_rows([pool()])]]
     for parts in mixed:
         with pytest.raises(ValueError, match="expected rows of one channel"):
             join_channels(parts)
     narrow = transition_rows([transitions().first(9, 2)])
     with pytest.raises(ValueError):  # noqa: PT011 - whatever says it first
-        join_channels([one, narrow])
+        join_channels([rows, narrow])
 
 
 def test_rows_are_checked_as_one_root_is() -> None:

@@ -47,16 +47,16 @@ def test_columns_are_read_only_and_equally_long() -> None:
             RoundColumns(wrong, wrong[:2], wrong, wrong, wrong[:2] > 0)
 
 
-def slow_ending(one: Round, top_k: int | None, recorded: RecordedSequence) -> str:
+def slow_ending(round_: Round, top_k: int | None, recorded: RecordedSequence) -> str:
     """Why a round ended, from the candidates themselves."""
-    place = one.position + one.num_accepted + 1
+    place = round_.position + round_.num_accepted + 1
     if place >= len(recorded.text):
         return "text end"
     assert recorded.rows is not None
-    marginals = list(recorded.rows.rows())[one.position]
-    if one.num_accepted == marginals.depth:
+    marginals = list(recorded.rows.rows())[round_.position]
+    if round_.num_accepted == marginals.depth:
         return "block end"
-    read = marginals.at(one.num_accepted + 1)[0][:top_k].tolist()
+    read = marginals.at(round_.num_accepted + 1)[0][:top_k].tolist()
     return "not in tree" if int(recorded.text[place]) in read else "not kept"
 
 
@@ -70,7 +70,7 @@ def test_why_a_round_ended(seed: int) -> None:
 
 
 def test_plain_decoding_ends_where_its_block_of_nothing_does() -> None:
-    recorded = next(one for one in map(made_up, range(99)) if len(one.text) > 3)
+    recorded = next(sequence for sequence in map(made_up, range(99)) if len(sequence.text) > 3)
     found = columns_of(rounds(POLICIES[0].policy, recorded))
     assert {ENDINGS[place] for place in endings(POLICIES[0].policy.needs, found, recorded)} == {"block end"}
 
@@ -82,7 +82,7 @@ WHICH = {"text_id": "text", "draft_id": "draft"}
 def test_a_table_of_rounds_is_there_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "rounds.parquet"
     file = RoundsFile(path, resume=False)
-    texts = [one for one in map(made_up, range(30)) if len(one.text) > 1][:4]
+    texts = [sequence for sequence in map(made_up, range(30)) if len(sequence.text) > 1][:4]
     expected = []
     for number, text in enumerate(texts):
         recorded = replace(text, index=number)

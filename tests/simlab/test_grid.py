@@ -80,8 +80,8 @@ def test_weight_is_exp_within_half_a_unit(score: float) -> None:
 
 
 @given(near_scores, near_scores)
-def test_weight_never_rises_as_the_score_falls(one: float, other: float) -> None:
-    assert weight_scalar(max(one, other)) >= weight_scalar(min(one, other))
+def test_weight_never_rises_as_the_score_falls(value: float, other: float) -> None:
+    assert weight_scalar(max(value, other)) >= weight_scalar(min(value, other))
 
 
 def test_known_weights() -> None:

@@ -39,10 +39,10 @@ def test_two_processes_that_keep_a_kernel_at_once_write_two_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each read the index before the other wrote it; whose entry is lost compiles again."""
-    one, other = (_KernelFiles(str(tmp_path), "plus", "stamp") for _ in range(2))
-    one.save("bools", "code for bools")
+    files, other = (_KernelFiles(str(tmp_path), "plus", "stamp") for _ in range(2))
+    files.save("bools", "code for bools")
     unaware = other._load_index()
-    one.save("ints", "code for ints")
+    files.save("ints", "code for ints")
     monkeypatch.setattr(other, "_load_index", lambda: unaware)
     other.save("floats", "code for floats")
     assert len(list(tmp_path.glob("*.nbc"))) == 3

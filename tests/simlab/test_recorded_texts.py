@@ -45,9 +45,12 @@ def test_texts_together_say_what_each_says(seed: int, number: int) -> None:
 
 
 def test_texts_without_a_draft_set_have_roots_and_no_candidates() -> None:
-    bare = [RecordedSequence(one.index, one.prompt, one.text, "length", None) for one in of_one_depth(1, 3)]
+    bare = [
+        RecordedSequence(sequence.index, sequence.prompt, sequence.text, "length", None)
+        for sequence in of_one_depth(1, 3)
+    ]
     texts = texts_of(bare)
-    assert texts.roots.counts.shape == (sum(len(one.text) - 1 for one in bare), 0)
+    assert texts.roots.counts.shape == (sum(len(sequence.text) - 1 for sequence in bare), 0)
     with pytest.raises(ValueError, match="none were read"):
         texts.drafted()
     with pytest.raises(ValueError, match="of one draft set"):

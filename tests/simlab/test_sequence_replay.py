@@ -70,10 +70,10 @@ def test_totals_are_the_sums_of_rounds(generator: np.random.Generator, policy: A
     recorded = random_sequence(generator, 8)
     totals, each = replay_sequence(policy, recorded), list(rounds(policy, recorded))
     assert totals.committed == len(recorded.text) - 1
-    assert totals.verified == totals.drafted + totals.rounds == sum(one.tree.num_nodes for one in each)
+    assert totals.verified == totals.drafted + totals.rounds == sum(round_.tree.num_nodes for round_ in each)
     assert totals.committed == totals.accepted + totals.rounds - totals.clipped
-    assert totals.clipped == sum(one.clipped for one in each) <= 1
-    assert not any(one.clipped for one in each[:-1])
+    assert totals.clipped == sum(round_.clipped for round_ in each) <= 1
+    assert not any(round_.clipped for round_ in each[:-1])
 
 
 @given(seeds)
@@ -91,13 +91,13 @@ def test_hindsight_has_the_fewest_rounds(generator: np.random.Generator, budget:
     found = list(hindsight_rounds(recorded, budget))
     assert len(found) == expected
     text = recorded.text.tolist()
-    for one in found:
-        assert one.tree.tokens.tolist() == text[one.position : one.position + one.num_committed]
-        assert one.tree.accepted_path(recorded.text[one.position + 1 :]) == one.path
-        assert one.num_drafted == one.num_accepted == one.num_committed - 1 <= budget
-        ranks, counts = rows.true_ranks[one.position], rows.counts[one.position]
-        assert np.all((ranks >= 0)[: one.num_drafted] & (ranks < counts)[: one.num_drafted])
-    assert sum(one.num_committed for one in found) == len(text) - 1
+    for round_ in found:
+        assert round_.tree.tokens.tolist() == text[round_.position : round_.position + round_.num_committed]
+        assert round_.tree.accepted_path(recorded.text[round_.position + 1 :]) == round_.path
+        assert round_.num_drafted == round_.num_accepted == round_.num_committed - 1 <= budget
+        ranks, counts = rows.true_ranks[round_.position], rows.counts[round_.position]
+        assert np.all((ranks >= 0)[: round_.num_drafted] & (ranks < counts)[: round_.num_drafted])
+    assert sum(round_.num_committed for round_ in found) == len(text) - 1
 
 
 @given(seeds, policies)
@@ -246,11 +246,11 @@ totals_strategy = st.builds(Totals, *([st.integers(0, 9)] * 6))
 
 
 @given(totals_strategy, totals_strategy)
-def test_totals_add(one: Totals, other: Totals) -> None:
-    both = one + other
-    assert both.rounds == one.rounds + other.rounds
-    assert both.verified == one.verified + other.verified
-    assert both + Totals() == both == other + one
+def test_totals_add(totals: Totals, other: Totals) -> None:
+    both = totals + other
+    assert both.rounds == totals.rounds + other.rounds
+    assert both.verified == totals.verified + other.verified
+    assert both + Totals() == both == other + totals
 
 
 def test_ratios() -> None:

@@ -158,7 +158,7 @@ def test_odd_shapes_are_whole(
     report = check_trace(folder)
     names = [TRANSITIONS, POOL, BRANCHES, FEATURES]
     assert list(report.channels) == names
-    texts = [one for one in open_trace(folder).recorded(DRAFT, channels=names) if len(one.text) > 1]
+    texts = [sequence for sequence in open_trace(folder).recorded(DRAFT, channels=names) if len(sequence.text) > 1]
     for text in texts:
         made, rows = made_up_branches(text, depth, channels.top_k, vocab_size)[0], text.channels[BRANCHES]
         assert isinstance(rows, BranchRows)
@@ -255,7 +255,10 @@ def test_rows_that_break_an_invariant_are_not_written(folder: Path) -> None:
         add_channel(folder, "flash", of_rows(folder), pools, resume=True)
     with pytest.raises(ValueError, match="other: context_length must be"):
         add_draft(
-            folder, "other", OTHER, lambda one: replace(drafted(one), context_length=drafted(one).context_length + 1)
+            folder,
+            "other",
+            OTHER,
+            lambda sequence: replace(drafted(sequence), context_length=drafted(sequence).context_length + 1),
         )
     adder = DraftAdder(folder, "third", OTHER, resume=False)
     with pytest.raises(ValueError, match="a shard of 2 texts needs the rows of each; got 1"):
@@ -335,14 +338,14 @@ class Wanting(Stateless):
 def test_narrower_settings_are_cut_from_a_recording(tmp_path: Path) -> None:
     """A replay of a wide recording is that of one that was recorded with what is declared."""
     wide, narrow = write_trace(tmp_path / "wide"), write_trace(tmp_path / "narrow")
-    add_channel(wide, "flash", of_rows(wide, 4, 6), lambda one: transitions(one, 4, 6))
-    add_channel(narrow, "flash", of_rows(narrow, 2, 3), lambda one: transitions(one, 2, 3))
+    add_channel(wide, "flash", of_rows(wide, 4, 6), lambda sequence: transitions(sequence, 4, 6))
+    add_channel(narrow, "flash", of_rows(narrow, 2, 3), lambda sequence: transitions(sequence, 2, 3))
     policy = Wanting(("flash", TRANSITIONS), previous=2, top_k=3)
     totals = []
     for folder in (wide, narrow):
         trace = open_trace(folder)
         check_needs(policy, trace.holds(DRAFT))
-        totals.append([replay_sequence(policy, one) for one in trace.recorded(DRAFT, channels=["flash"])])
+        totals.append([replay_sequence(policy, sequence) for sequence in trace.recorded(DRAFT, channels=["flash"])])
     assert totals[0] == totals[1]
     assert sum(total.accepted for total in totals[0]) > 0
     with pytest.raises(MissingChannelError, match=r"--add-channel flash-2=CHECKPOINT,previous=3,top_k=3`$"):

@@ -57,9 +57,9 @@ def undecoded(place: Path, monkeypatch: pytest.MonkeyPatch) -> list[DraftRows]:
 
 def assert_same(found: list[DraftRows], expected: list[DraftRows]) -> None:
     assert len(found) == len(expected) > 0
-    for one, other in zip(found, expected, strict=True):
+    for rows, other in zip(found, expected, strict=True):
         for entry in fields(DraftRows):
-            a, b = getattr(one, entry.name), getattr(other, entry.name)
+            a, b = getattr(rows, entry.name), getattr(other, entry.name)
             assert (a.dtype, a.shape, a.flags.writeable) == (b.dtype, b.shape, b.flags.writeable)
             assert type(a) is np.ndarray
             assert a.flags.c_contiguous

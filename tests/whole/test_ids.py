@@ -60,7 +60,7 @@ def all_ids() -> dict[str, object]:
     """Of all policies, and of everything that comes with simlab."""
     trace = open_trace(packaged_trace())
     return {
-        "policies": {one.label: one.policy_id for one in every_policy(FullArtefacts())},
+        "policies": {policy.label: policy.policy_id for policy in every_policy(FullArtefacts())},
         "trace": {"text": trace.text_id, **dict(trace.draft_ids)},
         "costs": {path.name: read_cost_file(path).cost_id for path in packaged_cost_files()},
         "ngrams": {path.name: read_ngram_file(path).ngram_id for path in packaged_ngram_files()},

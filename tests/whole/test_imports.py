@@ -207,7 +207,7 @@ def fault_of(found: Import, importing: str) -> str | None:
 def faults(module: str, source: str) -> list[str]:
     """What is wrong with the imports of a module."""
     found = ((one, fault_of(one, module)) for one in imports(ast.parse(source)))
-    return [f"{module}:{one.line}: {fault}" for one, fault in found if fault is not None]
+    return [f"{module}:{node.line}: {fault}" for node, fault in found if fault is not None]
 
 
 def test_modules_keep_to_their_floors() -> None:

@@ -152,7 +152,11 @@ def run(command: list[str | Path], folder: Path) -> subprocess.CompletedProcess[
 def needed_distributions(name: str, *, itself: bool = False) -> set[str]:
     """Names of the distributions that one needs without any extra, and those that they need."""
     asked = map(Requirement, distribution(name).requires or ())
-    needed = [one.name for one in asked if one.marker is None or one.marker.evaluate({"extra": ""})]
+    needed = [
+        requirement.name
+        for requirement in asked
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+    ]
     return set().union(*(needed_distributions(one, itself=True) for one in needed), {name} if itself else ())
 
 

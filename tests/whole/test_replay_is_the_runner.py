@@ -77,22 +77,24 @@ def test_on_tiny_models(tmp_path: Path, family: str, dtype: torch.dtype, tempera
     found = [check_prompt(models, target32, record, sampling, NUM_TOKENS, is_reference) for record in records]
     assert_no_faults(found, models, NUM_TOKENS)
     assert [run.label for run in found[0].runs] == [named.label for named in POLICIES]
-    assert all(run.num_rounds < len(run.text) for one in found for run in one.runs if run.label == "ddtree:budget=64")
+    assert all(
+        run.num_rounds < len(run.text) for checked in found for run in checked.runs if run.label == "ddtree:budget=64"
+    )
     if is_reference:
         assert_the_record_was_met(found)
 
 
 def assert_no_faults(found: Sequence[Checked], models: Models, max_new_tokens: int) -> None:
-    bound, stops = max(one.bound for one in found), models.target.stop_token_ids
-    assert [fault for one in found for fault in faults_of(one, bound, stops, max_new_tokens)] == []
-    for one in found:
-        assert checked_from(one.to_json()) == one
+    bound, stops = max(checked.bound for checked in found), models.target.stop_token_ids
+    assert [fault for checked in found for fault in faults_of(checked, bound, stops, max_new_tokens)] == []
+    for checked in found:
+        assert checked_from(checked.to_json()) == checked
 
 
 def assert_the_record_was_met(found: Sequence[Checked]) -> None:
     """In float32 the text is the recorded one, and there were rounds and rows to compare."""
-    for one in found:
-        for run in one.runs:
+    for checked in found:
+        for run in checked.runs:
             assert run.against is not None
             assert not run.against.parting
             assert run.against.num_rounds == run.num_rounds - run.against.num_unpaired
@@ -130,21 +132,23 @@ def test_on_the_real_models(models: Models, records: list[SequenceRecord], tempe
     found = [
         check_prompt(models, target32, reference, sampling, NUM_TOKENS, True, policies) for reference in references
     ]
-    assert {one.dataset for one in found} == {record.prompt.dataset for record in records}
+    assert {checked.dataset for checked in found} == {record.prompt.dataset for record in records}
     assert_no_faults(found, models, NUM_TOKENS)
     assert_the_record_was_met(found)
-    bound = max(one.bound for one in found)
-    for one in found:
-        for run in one.runs:
-            verdict = verdict_on(one, run.label, bound, models.target.stop_token_ids, NUM_TOKENS)
+    bound = max(checked.bound for checked in found)
+    for checked in found:
+        for run in checked.runs:
+            verdict = verdict_on(checked, run.label, bound, models.target.stop_token_ids, NUM_TOKENS)
             assert str(verdict) == "exact"
-        assert one.run("ddtree:budget=32").num_rounds < one.run("chain").num_rounds < one.run(PLAIN).num_rounds
+        assert (
+            checked.run("ddtree:budget=32").num_rounds < checked.run("chain").num_rounds < checked.run(PLAIN).num_rounds
+        )
 
 
 def test_every_policy_of_the_table_is_verified() -> None:
     """A policy of a later day too; and no variant is of a policy that is gone."""
     assert set(VARIANTS) <= set(NAMED)
-    assert {one.name for one in every_policy(FullArtefacts())} == set(NAMED)
+    assert {policy.name for policy in every_policy(FullArtefacts())} == set(NAMED)
     assert every_policy(FullArtefacts(), {})[0].label == PLAIN
 
 
@@ -201,8 +205,8 @@ def test_a_cut_record_is_the_record_of_a_lower_limit(tmp_path: Path) -> None:
     models, _ = tiny(tmp_path, "llama", torch.float32)
     sampling = sampling_at(0.0)
     long, short = (record_texts(models, tiny_prompts(3), sampling, num) for num in (30, 12))
-    for one, other in zip(long, short, strict=True):
-        found = cut(one, 12)
+    for record, other in zip(long, short, strict=True):
+        found = cut(record, 12)
         assert found.text.tolist() == other.text.tolist()
         assert found.stop_reason == other.stop_reason
         ours, theirs = found.recorded(DRAFT), other.recorded(DRAFT)

@@ -53,7 +53,7 @@ class Combination:
         return [run.label for run in self.checked[0].runs]
 
     def runs(self, label: str) -> list[Ran]:
-        return [one.run(label) for one in self.checked]
+        return [checked.run(label) for checked in self.checked]
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Page:
         found = self.part(EVERY)
         rows = []
         for label in found[0].labels:
-            runs = [run for one in found for run in one.runs(label)]
+            runs = [run for combination in found for run in combination.runs(label)]
             num_rounds = sum(run.num_rounds for run in runs)
             rows.append(
                 [
@@ -135,24 +135,24 @@ class Page:
                     f"{sum(run.num_drafted for run in runs) / num_rounds:.1f}",
                     f"{sum(not run.unequal for run in runs)} of {len(runs)}",
                     f"{sum(not run.engine for run in runs)} of {len(runs)}",
-                    *(str(self._verdict(one, label)) for one in found),
+                    *(str(self._verdict(combination, label)) for combination in found),
                 ]
             )
         heads = ["policy", "tokens", "rounds", "drafted a round", "own rows give the same rounds", "so does the engine"]
-        heads += [one.name for one in found]
+        heads += [combination.name for combination in found]
         texts = f"{_texts(found[0])}; {found[0].max_new_tokens} new tokens at most, in each dtype at each temperature."
         return _section("Every policy", f"{texts}\n\n{_table(heads, rows, numbers_from=1)}")
 
     def _long(self) -> str:
         rows = []
-        for one in self.part(LONG):
-            for label in one.labels:
-                runs = one.runs(label)
-                verdict = self._verdict(one, label)
-                same = sum(run.text == plain.text for run, plain in zip(runs, one.runs(PLAIN), strict=True))
+        for combination in self.part(LONG):
+            for label in combination.labels:
+                runs = combination.runs(label)
+                verdict = self._verdict(combination, label)
+                same = sum(run.text == plain.text for run, plain in zip(runs, combination.runs(PLAIN), strict=True))
                 rows.append(
                     [
-                        *(one.dtype, f"{one.temperature:g}", label),
+                        *(combination.dtype, f"{combination.temperature:g}", label),
                         str(sum(len(run.text) for run in runs)),
                         str(sum(run.num_rounds for run in runs)),
                         f"{sum(not run.unequal and not run.engine for run in runs)} of {len(runs)}",
@@ -163,34 +163,36 @@ class Page:
                 )
         heads = ["dtype", "temperature", "policy", "tokens", "rounds", "own rows give the same rounds"]
         heads += ["lossless", "worst gap (bound)", "text as in plain decoding"]
-        one = self.part(LONG)[0]
-        texts = f"{_texts(one)}; {one.max_new_tokens} new tokens at most."
+        combination = self.part(LONG)[0]
+        texts = f"{_texts(combination)}; {combination.max_new_tokens} new tokens at most."
         return _section("Long texts", f"{texts}\n\n{_table(heads, rows, numbers_from=3)}")
 
-    def _verdict(self, one: Combination, label: str) -> Verdict:
-        bound = self.bound(one)
+    def _verdict(self, combination: Combination, label: str) -> Verdict:
+        bound = self.bound(combination)
         found = Verdict("exact", bound=bound)
-        for checked in one.checked:
-            found += verdict_on(checked, label, bound, self.stop_token_ids, one.max_new_tokens)
+        for checked in combination.checked:
+            found += verdict_on(checked, label, bound, self.stop_token_ids, combination.max_new_tokens)
         return found
 
     def _ends_table(self) -> str:
         kinds = ["stop", "stop, inside", "length", "length, inside"]
         rows = []
-        for one in self.part(LONG):
-            for label in one.labels:
-                ends = _ends(one, [label])
-                rows.append([one.dtype, f"{one.temperature:g}", label, *(str(ends[kind]) for kind in kinds)])
+        for combination in self.part(LONG):
+            for label in combination.labels:
+                ends = _ends(combination, [label])
+                rows.append(
+                    [combination.dtype, f"{combination.temperature:g}", label, *(str(ends[kind]) for kind in kinds)]
+                )
         heads = ["dtype", "temperature", "policy", "ended by a stop token", "of these inside an accepted path"]
         heads += ["ended by the limit", "of these inside an accepted path"]
         return _section("How long texts ended", _table(heads, rows, numbers_from=3))
 
     def _record(self) -> str:
         rows = []
-        for one, label, found in self._compared():
+        for combination, label, found in self._compared():
             rows.append(
                 [
-                    *(f"{one.temperature:g}", label),
+                    *(f"{combination.temperature:g}", label),
                     f"{sum(not there.parting for there in found)} of {len(found)}",
                     str(sum(there.num_rounds for there in found)),
                     str(sum(there.num_rounds - len(there.rounds) for there in found)),
@@ -207,31 +209,31 @@ class Page:
         )
 
     def _compared(self) -> Iterator[tuple[Combination, str, list[Against]]]:
-        for one in self.part(LONG):
-            for label in one.labels:
-                found = [run.against for run in one.runs(label) if run.against is not None]
+        for combination in self.part(LONG):
+            for label in combination.labels:
+                found = [run.against for run in combination.runs(label) if run.against is not None]
                 if found:
-                    yield one, label, found
+                    yield combination, label, found
 
     def _differences(self) -> str:
         lines = []
-        for one in self.part(LONG):
-            for checked in one.checked:
+        for combination in self.part(LONG):
+            for checked in combination.checked:
                 for run in checked.runs:
                     there = run.against
                     says = [] if there is None else [there.parting, *there.rounds, *there.rows]
-                    where = f"temperature {one.temperature:g}, {checked.name}, {run.label}"
+                    where = f"temperature {combination.temperature:g}, {checked.name}, {run.label}"
                     lines += [f"* {where}: {what}" for what in says if what]
         return _section("Every difference from the record", "\n".join(lines or ["None."]))
 
     def _ties(self) -> str:
         """Tokens that are not the float32 choice; policies that have the same one stand together."""
         seen: dict[tuple[str, str, int, int, int], dict[str, float]] = {}
-        for one in self.part(LONG):
-            for checked in one.checked:
+        for combination in self.part(LONG):
+            for checked in combination.checked:
                 for run in checked.runs:
                     for place, token, loss in run.others:
-                        key = (one.name, checked.name, place, run.text[place], token)
+                        key = (combination.name, checked.name, place, run.text[place], token)
                         seen.setdefault(key, {})[run.label] = loss
         rows = [
             [name, text, str(place), str(ours), str(theirs), f"{max(found.values()):.2g}", ", ".join(found)]
@@ -243,21 +245,23 @@ class Page:
         )
 
 
-def _ends(one: Combination, labels: Sequence[str] | None = None) -> Counter[str]:
+def _ends(combination: Combination, labels: Sequence[str] | None = None) -> Counter[str]:
     """How the texts of some policies ended, and which of them inside an accepted path."""
     found: Counter[str] = Counter()
-    for label in one.labels if labels is None else labels:
-        for run in one.runs(label):
+    for label in combination.labels if labels is None else labels:
+        for run in combination.runs(label):
             found[run.stop_reason] += 1
             found[f"{run.stop_reason}, inside"] += run.inside
     return found
 
 
-def _texts(one: Combination) -> str:
+def _texts(combination: Combination) -> str:
     """How many texts, of how many prompts of which sets."""
-    sets = ", ".join(f"{num} of {name}" for name, num in Counter(checked.dataset for checked in one.checked).items())
-    num_prompts = len({(checked.dataset, checked.prompt_id) for checked in one.checked})
-    return f"{num_prompts} prompts, {len(one.checked)} texts: {sets}"
+    sets = ", ".join(
+        f"{num} of {name}" for name, num in Counter(checked.dataset for checked in combination.checked).items()
+    )
+    num_prompts = len({(checked.dataset, checked.prompt_id) for checked in combination.checked})
+    return f"{num_prompts} prompts, {len(combination.checked)} texts: {sets}"
 
 
 def _section(title: str, body: str) -> str:

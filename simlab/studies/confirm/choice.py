@@ -130,11 +130,16 @@ def _ends(row: Mapping[str, Scalar], name: str) -> str:
     return f" [{', '.join(known)}]" if len(known) == 2 else ""
 
 
-def _prompts_text(one: PromptSource) -> str:
+def _prompts_text(source: PromptSource) -> str:
     """The prompts that something was read from, in words."""
-    return f"{one.prompts} prompts ({', '.join(one.datasets)}; text {one.text_id})"
+    return f"{source.prompts} prompts ({', '.join(source.datasets)}; text {source.text_id})"
 
 
-def _prompts_json(one: PromptSource) -> dict[str, object]:
+def _prompts_json(source: PromptSource) -> dict[str, object]:
     """The prompts that something was read from, for scripts."""
-    return {"text_id": one.text_id, "draft_id": one.draft_id, "prompts": one.prompts, "datasets": list(one.datasets)}
+    return {
+        "text_id": source.text_id,
+        "draft_id": source.draft_id,
+        "prompts": source.prompts,
+        "datasets": list(source.datasets),
+    }

@@ -154,7 +154,7 @@ class Confirmation(StudyResult):
     def has_failed(self) -> bool:
         """Whether a text is not the target's, or rounds do not equal their replay."""
         judged = [policy.judged for policy in self.policies if policy.judged is not None]
-        return any(one.lossless == FAILED or not one.counts_equal_replay for one in judged)
+        return any(findings.lossless == FAILED or not findings.counts_equal_replay for findings in judged)
 
     @property
     def verdict(self) -> str:
@@ -225,7 +225,9 @@ class Confirmation(StudyResult):
         errors = {error.policy_id: error.row() for error in self.errors}
         names: Sequence[str] = list(next(iter(errors.values()), {}))
         served = {} if self.ran.batch is None else self.ran.batch.machine
-        machine = {label: one.row("measured_machine_tokens_per_s", digits=None) for label, one in served.items()}
+        machine = {
+            label: estimate.row("measured_machine_tokens_per_s", digits=None) for label, estimate in served.items()
+        }
         return [
             {
                 **policy.row(),

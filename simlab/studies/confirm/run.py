@@ -148,17 +148,17 @@ def measured_rows(setup: ConfirmSetup, sequences: Sequence[FinishedSequence]) ->
     for sequence in sequences:
         own = columns_of_text(records[sequence.index].recorded())
         shared = {**columns_of_trace(setup.trace, setup.draft), **own, "cost_id": None}
-        for one, run in _named(setup, sequence):
+        for policy, run in _named(setup, sequence):
             rows.append(
                 {
                     **shared,
                     "kind": "measured",
                     "stop_reason": run.stop_reason,
-                    "policy": one.label,
-                    "policy_id": one.policy_id,
-                    "channel_ids": channel_ids_read([one.policy], setup.trace),
-                    "name": one.name,
-                    "settings": json.dumps(dict(one.settings), sort_keys=True),
+                    "policy": policy.label,
+                    "policy_id": policy.policy_id,
+                    "channel_ids": channel_ids_read([policy.policy], setup.trace),
+                    "name": policy.name,
+                    "settings": json.dumps(dict(policy.settings), sort_keys=True),
                     **asdict(run.totals),
                     **asdict(run.seconds),
                 }
@@ -200,8 +200,8 @@ def differences_of(setup: ConfirmSetup, sequences: Sequence[FinishedSequence]) -
     prompts = {record.index: record.prompt for record in setup.records}
     for sequence in sequences:
         prompt = prompts[sequence.index]
-        for one, run in _named(setup, sequence):
-            place = {"policy": one.label, "sequence": sequence.index, "repeat": sequence.repeat}
+        for policy, run in _named(setup, sequence):
+            place = {"policy": policy.label, "sequence": sequence.index, "repeat": sequence.repeat}
             place |= {"prompt_id": prompt.prompt_id, "turn": prompt.turn}
             yield from ({**place, **difference} for difference in run.differences)
 

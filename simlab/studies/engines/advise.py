@@ -174,7 +174,7 @@ _Machine = tuple[BatchPrices, PricedPolicies]
 
 def _rows(trace: Trace, draft: str, machines: Sequence[_Machine], limit: int | None, options: ReplayRun) -> Results:
     """Result rows of all policies, without those of the bounds."""
-    rows = replay_trace(trace, draft, [one for _, one in machines], limit, options)
+    rows = replay_trace(trace, draft, [policies for _, policies in machines], limit, options)
     return rows.filter(rows["name"] != HINDSIGHT)
 
 

@@ -317,7 +317,7 @@ def collect(
 
 
 def _in_flight(
-    one: Callable[[ForetoldText], tuple[int, Json]], texts: Sequence[ForetoldText], concurrency: int
+    function: Callable[[ForetoldText], tuple[int, Json]], texts: Sequence[ForetoldText], concurrency: int
 ) -> Iterator[tuple[int, Json]]:
     """The answers as they come; after a failure no further request is begun."""
     coming = iter(texts)
@@ -326,7 +326,7 @@ def _in_flight(
         try:
             while True:
                 while len(running) < concurrency and (text := next(coming, None)) is not None:
-                    running.add(pool.submit(one, text))
+                    running.add(pool.submit(function, text))
                 if not running:
                     return
                 finished, running = wait(running, return_when=FIRST_COMPLETED)

@@ -20,18 +20,18 @@ def foretold_texts(trace: Trace, draft: str, k: int, limit: int | None) -> list[
     wanted = first_prompts(trace, limit)
     gaps = {index: rows.decision_gap for index, rows in trace.token_rows(wanted)}
     found = []
-    for one in trace.recorded(draft, wanted):
-        assert one.rows is not None
+    for sequence in trace.recorded(draft, wanted):
+        assert sequence.rows is not None
         found.append(
             ForetoldText(
-                index=one.index,
-                prompt=(one.prompt.dataset, one.prompt.prompt_id),
-                prompt_tokens=one.prompt.token_ids,
-                text=one.text,
-                ended_by_stop=one.stop_reason == "stop",
-                accepted=accepted_everywhere(one.rows, k),
-                gaps=gaps[one.index],
-                rows=one.rows,
+                index=sequence.index,
+                prompt=(sequence.prompt.dataset, sequence.prompt.prompt_id),
+                prompt_tokens=sequence.prompt.token_ids,
+                text=sequence.text,
+                ended_by_stop=sequence.stop_reason == "stop",
+                accepted=accepted_everywhere(sequence.rows, k),
+                gaps=gaps[sequence.index],
+                rows=sequence.rows,
                 k=k,
             )
         )

@@ -118,7 +118,7 @@ def import_metrics(options: ImportOptions) -> EngineMetricsTable:
         return EngineMetricsTable(found, name, tuple(read), counters, None, None, figures)
     check_greedy(found)
     kept, asked = asked_tokens(texts, found.manifest.max_new_tokens, options.max_new_tokens, exact_counters=False)
-    foretold = foretold_counts(kept, [min(len(one), asked[one.index]) for one in kept])
+    foretold = foretold_counts(kept, [min(len(text), asked[text.index]) for text in kept])
     if counters.num_requests is not None and counters.num_requests != foretold.num_requests:
         raise UsageError(
             f"the files count {counters.num_requests:,} requests and the trace has {foretold.num_requests:,} texts; "

@@ -185,7 +185,7 @@ class _Served:
         joint = self._replayed(JOINT, f"joint-throughput:budget={self._trees()}")
         others = [self._replayed(label, typed) for label, typed in SCHEDULES.items()]
         every = [best, joint, others[0], shipped, told, *others[1:]]
-        return [one.row(self._batch, best, joint) for one in every]
+        return [sums.row(self._batch, best, joint) for sums in every]
 
     def calibration(self) -> list[Mapping[str, object]]:
         """What was believed in the rounds that were watched."""

@@ -76,14 +76,14 @@ def has_table(priced: Sequence[BatchPricing], batches: Sequence[int] | None) -> 
 def batch_table(priced: Sequence[BatchPricing], texts: ExportedTexts) -> list[BatchChoice]:
     """The fastest chain at each batch size, of all lengths that have prices."""
     found = []
-    for one in priced:
-        cost = one.prices.cost
+    for pricing in priced:
+        cost = pricing.prices.cost
         if cost is None:
-            raise CostError(f"a batch size needs a latency profile. {one.prices.why_none}")
+            raise CostError(f"a batch size needs a latency profile. {pricing.prices.why_none}")
         chains = {length: _chain(length) for length in (0, *texts.lengths(cost.most_drafted))}
         lengths = {policy.policy_id: length for length, policy in chains.items()}
-        about = BatchPrices(one.batch, cost.cost_id, one.prices.heading, one.what_if)
-        found.append(batch_choice(_results(chains, one.prices, texts), lengths, about))
+        about = BatchPrices(pricing.batch, cost.cost_id, pricing.prices.heading, pricing.what_if)
+        found.append(batch_choice(_results(chains, pricing.prices, texts), lengths, about))
     return found
 
 
@@ -101,7 +101,7 @@ def _results(chains: Mapping[int, NamedPolicy], prices: Prices, texts: ExportedT
     found = []
     with progress_bar(texts.progress, "batch sizes", "sequence", len(texts.wanted) * len(groups)) as bar:
         for trace, draft, named in groups:
-            ready = ReadyRows([policy_row(one, prices) for one in named])
+            ready = ReadyRows([policy_row(policy, prices) for policy in named])
             for some in trace.recorded_texts(draft, texts.wanted, ROOTS_AT_ONCE):
                 found.append(results_of(ready.rows, ready.sums(some), some, trace, draft))
                 bar.update(len(some.sequences))

@@ -67,27 +67,27 @@ def short_name(name: str) -> str:
     return "/".join(name.split("/")[-2:])
 
 
-def notes_of(one: ExportedPolicy) -> list[str]:
+def notes_of(policy: ExportedPolicy) -> list[str]:
     """What holds for every engine."""
-    where = f"{one.about['prompts']} prompts ({', '.join(map(str, _listed(one.about['datasets'])))})"
-    length, interval = one.acceptance.pooled.acceptance_length, one.acceptance.interval
+    where = f"{policy.about['prompts']} prompts ({', '.join(map(str, _listed(policy.about['datasets'])))})"
+    length, interval = policy.acceptance.pooled.acceptance_length, policy.acceptance.interval
     shown = "" if math.isnan(interval.low) else f" [{interval.low:.3f}, {interval.high:.3f}]"
-    notes = [f"Acceptance length {length:.3f}{shown} of {one.policy.label}, bonus token included, on {where}."]
-    if one.choices:
+    notes = [f"Acceptance length {length:.3f}{shown} of {policy.policy.label}, bonus token included, on {where}."]
+    if policy.choices:
         notes.append(f"The chain of each batch size was chosen on the same {where}, by predicted tokens per second.")
-    unclear = [str(choice.prices.batch) for choice in one.choices if choice.length > 0 and 0 in choice.alike]
+    unclear = [str(choice.prices.batch) for choice in policy.choices if choice.length > 0 and 0 in choice.alike]
     if unclear:
         notes.append(
             f"At batch sizes {', '.join(unclear)} these prompts and prices cannot tell the choice from autoregressive "
             "decoding."
         )
-    worked_out = [str(choice.prices.batch) for choice in one.choices if choice.prices.what_if]
+    worked_out = [str(choice.prices.batch) for choice in policy.choices if choice.prices.what_if]
     if worked_out:
         notes.append(
             f"WHAT IF, hypothetical, not measured: the latencies of batch sizes {', '.join(worked_out)} are those of "
             "one text, in wider passes."
         )
-    if one.choices and min(choice.prices.batch for choice in one.choices) > 1:
+    if policy.choices and min(choice.prices.batch for choice in policy.choices) > 1:
         notes.append("No latency is known below the smallest batch size here; smaller ones take its choice.")
     return notes
 
@@ -97,24 +97,24 @@ def _listed(value: object) -> list[object]:
     return value
 
 
-def stamp(one: ExportedPolicy, source: EngineSource, notes: list[str]) -> dict[str, object]:
+def stamp(policy: ExportedPolicy, source: EngineSource, notes: list[str]) -> dict[str, object]:
     """Whose numbers these are, for a reader of the file."""
-    pooled, interval = one.acceptance.pooled, one.acceptance.interval
+    pooled, interval = policy.acceptance.pooled, policy.acceptance.interval
     return {
         "format": "simlab-export",
         "simlab_version": VERSION,
         "engine": source.stamp(),
-        "policy": one.policy.label,
-        "policy_id": one.policy.policy_id,
-        "artefacts": dict(getattr(one.policy.policy, "artefacts", {})),
-        **one.about,
+        "policy": policy.policy.label,
+        "policy_id": policy.policy.policy_id,
+        "artefacts": dict(getattr(policy.policy.policy, "artefacts", {})),
+        **policy.about,
         "rounds": pooled.rounds,
         "committed": pooled.committed,
-        "clipped": one.acceptance.clipped,
+        "clipped": policy.acceptance.clipped,
         "acceptance_length": pooled.acceptance_length,
         **interval.row("acceptance_length_ci"),
-        "acceptance_length_macro": one.acceptance.acceptance_length_macro,
-        "batches": [choice.row() for choice in one.choices],
+        "acceptance_length_macro": policy.acceptance.acceptance_length_macro,
+        "batches": [choice.row() for choice in policy.choices],
         "notes": notes,
     }
 
@@ -234,47 +234,47 @@ def _acceptance(policy: NamedPolicy, texts: ExportedTexts) -> Acceptance:
     return acceptance_of(found)
 
 
-def _vllm(one: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
-    settings = vllm_settings(one, options.draft_tokens)
-    if one.is_chain and not one.choices:
+def _vllm(policy: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
+    settings = vllm_settings(policy, options.draft_tokens)
+    if policy.is_chain and not policy.choices:
         notes = [*notes, f"No table of batch sizes: there is a latency profile of one only. {HOW}."]
-    commands = {name: vllm_command(one.target, config) for name, config in settings.items()}
-    said = [*notes, *([] if one.is_chain else [cannot_run(VLLM.engine, one.policy.label)])]
-    file = {"simlab": stamp(one, VLLM, said), **settings, "commands": commands}
-    return _json(file), [*notes, *_ending(one, VLLM, commands)]
+    commands = {name: vllm_command(policy.target, config) for name, config in settings.items()}
+    said = [*notes, *([] if policy.is_chain else [cannot_run(VLLM.engine, policy.policy.label)])]
+    file = {"simlab": stamp(policy, VLLM, said), **settings, "commands": commands}
+    return _json(file), [*notes, *_ending(policy, VLLM, commands)]
 
 
-def _sglang(one: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
-    settings = sglang_settings(one)
-    commands = {"load_test": sglang_command(settings, sglang_environment(one))}
-    if one.is_chain:
+def _sglang(policy: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
+    settings = sglang_settings(policy)
+    commands = {"load_test": sglang_command(settings, sglang_environment(policy))}
+    if policy.is_chain:
         commands["serve"] = sglang_command(settings)
-    ending = _ending(one, SGLANG, commands)
-    return _commented(one, SGLANG, notes, _yaml(settings), ending), [*notes, *ending]
+    ending = _ending(policy, SGLANG, commands)
+    return _commented(policy, SGLANG, notes, _yaml(settings), ending), [*notes, *ending]
 
 
-def _tensorrt_llm(one: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
-    settings = tensorrt_llm_settings(one)
-    if one.is_chain and not one.choices:
+def _tensorrt_llm(policy: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
+    settings = tensorrt_llm_settings(policy)
+    if policy.is_chain and not policy.choices:
         notes = [*notes, f"No draft_len_schedule: there is a latency profile of one batch size only. {HOW}."]
     out = options.out or Path("tensorrt-llm.yaml")
-    here, beside = (_ending(one, TENSORRT_LLM, _trtllm_commands(one, file)) for file in (str(out), out.name))
-    text = _commented(one, TENSORRT_LLM, notes, ["speculative_config:", *_yaml(settings, "  ")], beside)
+    here, beside = (_ending(policy, TENSORRT_LLM, _trtllm_commands(policy, file)) for file in (str(out), out.name))
+    text = _commented(policy, TENSORRT_LLM, notes, ["speculative_config:", *_yaml(settings, "  ")], beside)
     return text, [*notes, *([] if options.out else [f"The commands read this file as {out}."]), *here]
 
 
-def _trtllm_commands(one: ExportedPolicy, file: str) -> dict[str, str]:
-    load_test = tensorrt_llm_command(one.target, file, tensorrt_llm_environment(one))
-    return {"load_test": load_test} | ({"serve": tensorrt_llm_command(one.target, file)} if one.is_chain else {})
+def _trtllm_commands(policy: ExportedPolicy, file: str) -> dict[str, str]:
+    load_test = tensorrt_llm_command(policy.target, file, tensorrt_llm_environment(policy))
+    return {"load_test": load_test} | ({"serve": tensorrt_llm_command(policy.target, file)} if policy.is_chain else {})
 
 
-def _modelopt(one: ExportedPolicy, notes: list[str], texts: ExportedTexts) -> Made:
+def _modelopt(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts) -> Made:
     manifest = texts.trace.manifest
     target, drafter = (
         asdict(model) | {"name": short_name(model.name)}
         for model in (manifest.target, manifest.draft_sets[texts.draft].model)
     )
-    profile = speculation_profile(one, VERSION, target, drafter)
+    profile = speculation_profile(policy, VERSION, target, drafter)
     notes = [
         *notes,
         "EXPERIMENTAL: the schema of speculation_profile.json is still under review; see docs/how_to/export.md.",
@@ -284,24 +284,24 @@ def _modelopt(one: ExportedPolicy, notes: list[str], texts: ExportedTexts) -> Ma
     return _json(profile), notes
 
 
-def _ending(one: ExportedPolicy, source: EngineSource, commands: Mapping[str, str]) -> list[str]:
+def _ending(policy: ExportedPolicy, source: EngineSource, commands: Mapping[str, str]) -> list[str]:
     """The last lines: commands below what they are for, or why nothing serves the policy."""
     found = [
         _NAMES,
-        f"To load test {source.engine}, with as many tokens accepted as {one.policy.label} would:",
+        f"To load test {source.engine}, with as many tokens accepted as {policy.policy.label} would:",
         commands["load_test"],
     ]
-    if not one.is_chain:
-        return [*found, cannot_run(source.engine, one.policy.label)]
-    what = "the chain of each batch size" if one.choices else one.policy.label
+    if not policy.is_chain:
+        return [*found, cannot_run(source.engine, policy.policy.label)]
+    what = "the chain of each batch size" if policy.choices else policy.policy.label
     return [*found, f"To serve {what}:", commands["serve"]]
 
 
 def _commented(
-    one: ExportedPolicy, source: EngineSource, notes: Sequence[str], settings: Sequence[str], ending: Sequence[str]
+    policy: ExportedPolicy, source: EngineSource, notes: Sequence[str], settings: Sequence[str], ending: Sequence[str]
 ) -> str:
     """YAML with what to know and whose numbers they are above it, and how to use it below."""
-    above = [*notes, json.dumps(stamp(one, source, []), ensure_ascii=False)]
+    above = [*notes, json.dumps(stamp(policy, source, []), ensure_ascii=False)]
     return "\n".join([*(f"# {line}" for line in above), *settings, *(f"# {line}" for line in ending), ""])
 
 

@@ -75,19 +75,19 @@ def _policy(text: str, prices: Prices, trace: Trace, draft: str) -> NamedPolicy:
     return policies[0]
 
 
-def _header(one: NamedPolicy, trace: Trace, draft: str, num_rounds: int) -> dict[str, object]:
+def _header(policy: NamedPolicy, trace: Trace, draft: str, num_rounds: int) -> dict[str, object]:
     """What the rounds are of, and how many there are."""
-    manifest, needs, channels = trace.manifest, one.policy.needs, channels_made([one.policy])
+    manifest, needs, channels = trace.manifest, policy.policy.needs, channels_made([policy.policy])
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
-        "policy": one.label,
-        "name": one.name,
-        "settings": dict(one.settings),
-        "policy_id": one.policy_id,
-        "artefacts": dict(getattr(one.policy, "artefacts", {})),
+        "policy": policy.label,
+        "name": policy.name,
+        "settings": dict(policy.settings),
+        "policy_id": policy.policy_id,
+        "artefacts": dict(getattr(policy.policy, "artefacts", {})),
         "top_k": needs.top_k if needs.draft else 0,
-        "stages": list(stages_of(one.policy)),
+        "stages": list(stages_of(policy.policy)),
         "steps_per_nat": STEPS_PER_NAT,
         "target": manifest.target.name,
         "drafter": manifest.draft_sets[draft].model.name,
@@ -100,28 +100,28 @@ def _header(one: NamedPolicy, trace: Trace, draft: str, num_rounds: int) -> dict
 
 
 def _recorded_rounds(
-    one: NamedPolicy, trace: Trace, draft: str, wanted: list[int], most: int | None
+    policy: NamedPolicy, trace: Trace, draft: str, wanted: list[int], most: int | None
 ) -> Iterator[Mapping[str, object]]:
     """Rounds on the texts of a trace."""
     with progress_bar(None, "export", "sequence", len(wanted)) as bar:
-        for recorded in trace.recorded(draft, wanted, channels_read([one.policy])):
+        for recorded in trace.recorded(draft, wanted, channels_read([policy.policy])):
             prompt = recorded.prompt
             text = f"{prompt.dataset}/{prompt.prompt_id} turn {prompt.turn} sample {prompt.sample}"
-            yield from _rounds(one, recorded, text, most)
+            yield from _rounds(policy, recorded, text, most)
             bar.update()
 
 
-def _synthetic_rounds(one: NamedPolicy, num_texts: int) -> Iterator[Mapping[str, object]]:
+def _synthetic_rounds(policy: NamedPolicy, num_texts: int) -> Iterator[Mapping[str, object]]:
     """Rounds on synthetic texts, the same for the same number; see `simlab.testing.random_texts`."""
     generator = np.random.default_rng(0)
     for index in range(num_texts):
-        yield from _rounds(one, random_text_for(one.policy, generator, _SYNTHETIC_KEPT), f"made up {index}", None)
+        yield from _rounds(policy, random_text_for(policy.policy, generator, _SYNTHETIC_KEPT), f"made up {index}", None)
 
 
 def _rounds(
-    one: NamedPolicy, recorded: RecordedSequence, text: str, most: int | None
+    policy: NamedPolicy, recorded: RecordedSequence, text: str, most: int | None
 ) -> Iterator[Mapping[str, object]]:
-    for found in islice(conformance_rounds(one.policy, recorded), most):
+    for found in islice(conformance_rounds(policy.policy, recorded), most):
         yield {"text": text} | found
 
 

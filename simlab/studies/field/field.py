@@ -460,7 +460,10 @@ def choose(dev: Trace, drafter: str, cost: Path) -> tuple[list[Entry], dict[str,
     # A policy that two systems have is replayed once, under the first of its names.
     labels = {point.policy_id: point.label for *_, points in reversed(asked) for point in reversed(points)}
     rows = replay(dev, list(labels.values()), cost=cost, draft_set=drafter, progress=False).rows
-    speeds = {one.policy_id: (float(np.nan_to_num(one.speed.tokens_per_s)), one.policy) for one in summarise(rows)}
+    speeds = {
+        summary.policy_id: (float(np.nan_to_num(summary.speed.tokens_per_s)), summary.policy)
+        for summary in summarise(rows)
+    }
     entries = []
     for system_name, size, points in asked:
         best = max((speeds[point.policy_id] for point in points), key=lambda one: one[0])

@@ -86,17 +86,17 @@ def field_rows(entries: Sequence[Entry], results: FieldRows) -> list[Row]:
         predicted, gpu_like, measured = (tables[entry.drafter, kind, entry.group] for kind in KINDS)
         for part in dict.fromkeys(part for part, _ in predicted):
             key = part, entry.label
-            one, ran, foreseen = predicted[key], measured.get(key), on_measured[entry.drafter, entry.group].get(key)
+            summary, ran, foreseen = predicted[key], measured.get(key), on_measured[entry.drafter, entry.group].get(key)
             exact = [each["exactness"] for each in about[entry.system].values()]
             rows.append(
                 {
                     **asdict(entry),
                     "slice": part,
                     "reconstruction": any("reconstruction" in each for each in exact),
-                    **_counts(one),
-                    **_stages(one),
-                    **_speed("predicted", one),
-                    **_ends("predicted_speedup_price", one.speed.price_interval),
+                    **_counts(summary),
+                    **_stages(summary),
+                    **_speed("predicted", summary),
+                    **_ends("predicted_speedup_price", summary.speed.price_interval),
                     **_speed("gpu_like", gpu_like.get(key)),
                     **_speed("measured", ran),
                     "predicted_on_measured": None if foreseen is None else _rounded(foreseen.speed.speedup),
@@ -135,8 +135,8 @@ def _summaries(rows: pl.DataFrame) -> dict[tuple[str, str], Summary]:
     """By slice and policy."""
     if not rows.height:
         return {}
-    whole = {(ALL, one.policy): one for one in summarise(rows)}
-    return whole | {(str(one.slice), one.policy): one for one in summarise(rows, DATASET)}
+    whole = {(ALL, summary.policy): summary for summary in summarise(rows)}
+    return whole | {(str(summary.slice), summary.policy): summary for summary in summarise(rows, DATASET)}
 
 
 _Gains = Mapping[tuple[str, str, str, str, str], Comparison]
@@ -189,33 +189,33 @@ def _gains_row(gains: _Gains, entry: Entry, part: str) -> Row:
         ("gpu_like", "speedup", "gain_gpu_like"),
         ("measured", "speedup", "gain_measured"),
     ):
-        one = gains.get((kind, entry.system, entry.size, part, measure))
-        row[name] = None if one is None else _rounded(one.ratio - 1)
-        row |= _ends(name, UNKNOWN if one is None else one.ratio_interval, 1.0)
-        row[f"{name}_differs"] = None if one is None else one.differs
+        comparison = gains.get((kind, entry.system, entry.size, part, measure))
+        row[name] = None if comparison is None else _rounded(comparison.ratio - 1)
+        row |= _ends(name, UNKNOWN if comparison is None else comparison.ratio_interval, 1.0)
+        row[f"{name}_differs"] = None if comparison is None else comparison.differs
     return row
 
 
-def _counts(one: Summary) -> Row:
+def _counts(summary: Summary) -> Row:
     return {
-        "prompts": one.prompts,
-        "acceptance_length": _rounded(one.totals.acceptance_length),
-        **_ends("acceptance_length", one.interval),
-        "nodes_per_round": _rounded(one.totals.nodes_per_round),
+        "prompts": summary.prompts,
+        "acceptance_length": _rounded(summary.totals.acceptance_length),
+        **_ends("acceptance_length", summary.interval),
+        "nodes_per_round": _rounded(summary.totals.nodes_per_round),
     }
 
 
-def _stages(one: Summary) -> Row:
+def _stages(summary: Summary) -> Row:
     """Milliseconds of each stage a round."""
-    seconds, rounds = one.speed.seconds, max(one.totals.rounds, 1)
+    seconds, rounds = summary.speed.seconds, max(summary.totals.rounds, 1)
     return {
         f"{name.removesuffix('_s')}_ms": None if seconds is None else _rounded(1000 * getattr(seconds, name) / rounds)
         for name in STAGE_COLUMNS
     }
 
 
-def _speed(kind: str, one: Summary | None) -> Row:
-    value, ends = (math.nan, UNKNOWN) if one is None else (one.speed.speedup, one.speed.interval)
+def _speed(kind: str, summary: Summary | None) -> Row:
+    value, ends = (math.nan, UNKNOWN) if summary is None else (summary.speed.speedup, summary.speed.interval)
     return {f"{kind}_speedup": _rounded(value), **_ends(f"{kind}_speedup", ends)}
 
 

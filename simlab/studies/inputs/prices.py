@@ -104,7 +104,9 @@ def _known(file: CostFile, of: str, half_widths: Iterable[float]) -> KnownPrices
     median, widest = statistics.median(found), found[-1]
     # With many visits the intervals are narrower by this too.
     few = few_visits(samples // file.visits.rounds)
-    needed, everywhere = (_rounded(samples_needed(one / few, samples, WANTED, file.visits)) for one in (median, widest))
+    needed, everywhere = (
+        _rounded(samples_needed(value / few, samples, WANTED, file.visits)) for value in (median, widest)
+    )
     return KnownPrices(of, median, widest, samples, needed, everywhere, may_go_on)
 
 

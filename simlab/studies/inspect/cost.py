@@ -171,7 +171,7 @@ def cost_text(place: Path, file: CostFile) -> str:
     if missing:
         command = shlex.join(["simlab", "profile", "--out", str(place), "--resume"])
         lines.append(f"unfinished {missing:,} cells are missing; finish it with `{command}`")
-    lines += [f"channel    {name}: {_made(one)}" for name, one in sorted(file.channels.items())]
+    lines += [f"channel    {name}: {_made(channel)}" for name, channel in sorted(file.channels.items())]
     lines += [f"{'note'.ljust(10)} {note}" for note in file.notes]
     if flatness is not None and flatness.warning:
         lines.append(f"WARNING    {flatness.warning}")
@@ -213,7 +213,7 @@ def _rows(file: CostFile) -> list[list[str]]:
     rows = [["", "drafted", *(f"{context:,}" for context in file.contexts)]]
     rows.append([PLAIN, "0", *_cells(file, prices_s, PLAIN, 0)])
     numbers = dict.fromkeys(GRID_STAGES, file.node_counts)
-    numbers |= {channel_stage(name): one.units for name, one in sorted(file.channels.items())}
+    numbers |= {channel_stage(name): channel.units for name, channel in sorted(file.channels.items())}
     for stage, counts in numbers.items():
         for num in counts:
             name = stage if num == counts[0] else ""

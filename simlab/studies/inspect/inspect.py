@@ -360,8 +360,9 @@ def _channel_lines(report: TraceReport, name: str) -> list[str]:
 def _optimum(place: Path) -> tuple[dict[str, object], str]:
     found = read_optimum(place)
 
-    def prompts(one: PromptSource) -> str:
-        return f"{one.prompts} prompts ({', '.join(one.datasets)}) of text {one.text_id}, draft set {one.draft_id}"
+    def prompts(source: PromptSource) -> str:
+        datasets = ", ".join(source.datasets)
+        return f"{source.prompts} prompts ({datasets}) of text {source.text_id}, draft set {source.draft_id}"
 
     cap = "" if found.node_cap is None else f", at most {found.node_cap} drafted tokens a round"
     lines = [
@@ -387,7 +388,7 @@ def _results(place: Path) -> tuple[dict[str, object], str]:
     for part in parts:
         found = summarise(part)
         ids = {name: part[name][0] for name in _TOGETHER}
-        rows += [ids | one.row() for one in found]
+        rows += [ids | summary.row() for summary in found]
         heading = f"text {ids['text_id']}, drafter {ids['draft_id']}, {ids['kind']}"
         heading += "" if ids["cost_id"] is None else f" with the latency profile {ids['cost_id']}"
         tables.append(f"{heading}\n{summary_table(found)}\n\n{summary_notes(found, _UNPRICED)}")

@@ -150,13 +150,13 @@ def _objective(asked: str | None, machines: int, node_cap: int | None) -> str:
 def _prices(costs: Sequence[Path], trace: Trace, draft: str, objective: str) -> tuple[Prices, ...]:
     found: dict[str | None, Prices] = {}
     for path in costs or (None,):
-        one = prices_for_trace(path, trace, draft)
-        if one.cost is None and objective != ACCEPTANCE_LENGTH:
+        prices = prices_for_trace(path, trace, draft)
+        if prices.cost is None and objective != ACCEPTANCE_LENGTH:
             raise CostError(
-                f"the objective is tokens per second, and there is no latency profile. {one.why_none} Or choose by "
+                f"the objective is tokens per second, and there is no latency profile. {prices.why_none} Or choose by "
                 "--objective acceptance_length --node-cap N."
             )
-        found.setdefault(one.cost_id, one)
+        found.setdefault(prices.cost_id, prices)
     if objective == WORST_CASE and len(found) < 2:
         raise UsageError("the cost files hold the same latencies; --objective worst_case needs different ones")
     return tuple(found.values())
@@ -189,7 +189,7 @@ def _halves(trace: Trace) -> tuple[tuple[Prompt, ...], tuple[Prompt, ...]]:
 def _check_same_models(trace: Trace, draft: str, other: Trace, other_draft: str) -> None:
     first, second = trace.manifest, other.manifest
     ours, theirs = first.draft_sets[draft], second.draft_sets[other_draft]
-    laws = [(one.temperature, one.top_p, one.top_k) for one in (first.sampling, second.sampling)]
+    laws = [(sampling.temperature, sampling.top_p, sampling.top_k) for sampling in (first.sampling, second.sampling)]
     is_same = {
         "the target": first.target.is_same(second.target),
         "the drafter": ours.model.is_same(theirs.model),

@@ -216,7 +216,7 @@ class SumsOfPolicies:
         found: list[PricedPolicy] = []
         for machine, prices in enumerate(self._side.prices):
             named = [plain, *(self._points[place].policies[machine] for place in places)]
-            found += [(one.policy, prices.cost_of(one.policy)) for one in named]
+            found += [(policy.policy, prices.cost_of(policy.policy)) for policy in named]
         return found
 
     def _found(self, priced: list[PricedPolicy], sequences: list[int]) -> "Iterator[_Sums]":

@@ -70,8 +70,8 @@ def search_space_of(texts: Sequence[str], inputs: SearchInputs) -> SearchSpace:
         some = [] if entry.ranges else ends[0]
         fitting = within_cap(some, inputs)
         capped += len(some) - len(fitting)
-        for one in fitting:
-            points.setdefault(one.policies[0].policy_id, one)
+        for point in fitting:
+            points.setdefault(point.policies[0].policy_id, point)
     ranged = tuple(place for place, entry in enumerate(entries) if entry.ranges)
     if capped and not ranged and all(map(is_reference, points.values())):
         raise UsageError(f"all policies of -p draft more than --node-cap {inputs.node_cap}; raise it, or lower budgets")

@@ -184,13 +184,13 @@ def _stages_table(file: CostFile, prices: Mapping[Cell, float], context: int) ->
 def _channel_tables(file: CostFile, prices: Mapping[Cell, float]) -> list[str]:
     """Milliseconds that making each channel takes in a round, contexts down and units across."""
     found = []
-    for name, one in sorted(file.channels.items()):
-        rows = [["context", *map(str, one.units)]]
+    for name, channel in sorted(file.channels.items()):
+        rows = [["context", *map(str, channel.units)]]
         for context in file.contexts:
-            seconds = (prices[channel_stage(name), units, context] for units in one.units)
+            seconds = (prices[channel_stage(name), units, context] for units in channel.units)
             rows.append([f"{context:,}", *(f"{1e3 * s:.2f}" for s in seconds)])
         found += [
-            f"Milliseconds of the channel {name} ({one.producer.name}), by {one.counted}:",
+            f"Milliseconds of the channel {name} ({channel.producer.name}), by {channel.counted}:",
             "",
             _aligned(rows),
             "",

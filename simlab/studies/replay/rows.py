@@ -76,11 +76,11 @@ class ReplayRow:
         return tuple(dict.fromkeys(need.name for need in self.channels))
 
 
-def policy_row(one: NamedPolicy, prices: Prices) -> ReplayRow:
+def policy_row(policy: NamedPolicy, prices: Prices) -> ReplayRow:
     """The row of a policy."""
-    settings = json.dumps(dict(one.settings), sort_keys=True)
-    identity = {"policy": one.label, "policy_id": one.policy_id, "name": one.name, "settings": settings}
-    return ReplayRow(identity, prices, one, 0)
+    settings = json.dumps(dict(policy.settings), sort_keys=True)
+    identity = {"policy": policy.label, "policy_id": policy.policy_id, "name": policy.name, "settings": settings}
+    return ReplayRow(identity, prices, policy, 0)
 
 
 def bound_rows(asked: PricedPolicies, exact_budget: int, depth: int, best_budgets: bool) -> list[ReplayRow]:

@@ -105,10 +105,10 @@ def rows_of_rounds(
         channel_ids: the column of that name, of each policy.
     """
     numbers = {
-        name: np.concatenate([getattr(one, name) for one in found])
+        name: np.concatenate([getattr(columns, name) for columns in found])
         for name in ("num_drafted", "num_accepted", "num_committed", "clipped")
     }
-    positions = np.concatenate([one.positions for one in found])
+    positions = np.concatenate([columns.positions for columns in found])
     numbers |= {"position": positions, "context": positions + len(recorded.prompt.token_ids)}
     numbers["miss_depth"] = numbers["num_accepted"] + 1
     return round_rows(
@@ -116,7 +116,7 @@ def rows_of_rounds(
             {"policy": policy.label, "policy_id": policy.policy_id, "channel_ids": ids}
             for policy, ids in zip(policies, channel_ids, strict=True)
         ],
-        np.array([one.num_rounds for one in found], np.int64),
+        np.array([columns.num_rounds for columns in found], np.int64),
         numbers,
         np.concatenate(
             [_endings_of(policy.policy, each, recorded) for policy, each in zip(policies, found, strict=True)]

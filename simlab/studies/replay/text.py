@@ -79,29 +79,29 @@ def table_text(rows: Results, prices: Prices, by: str | None = None) -> str:
 
 
 def _bounds(found: Sequence[Summary]) -> str:
-    names = {one.name for one in found}
+    names = {summary.name for summary in found}
     notes = [note for name, note in ((BEST_BUDGET, _BOUNDS), (BEST_ROUTES, _ROUTES)) if name in names]
     return "".join(f"\n{note}" for note in notes)
 
 
 def _fastest(found: Sequence[Summary]) -> Summary:
     """The policy with the most predicted tokens per second; a bound is none."""
-    policies = [one for one in found if one.name not in BOUNDS]
-    return max(policies, key=lambda one: one.speed.tokens_per_s)
+    policies = [summary for summary in found if summary.name not in BOUNDS]
+    return max(policies, key=lambda summary: summary.speed.tokens_per_s)
 
 
 def fastest_text(fastest: Sequence[tuple[Summary, Prices]]) -> str:
     """Whether machines agree on the fastest policy."""
-    labels = {one.policy for one, _ in fastest}
+    labels = {summary.policy for summary, _ in fastest}
     if len(labels) == 1:
         (label,) = labels
         return f"Fastest by prediction with all {len(fastest)} latency profiles: {label}."
-    lines = [f"  {one.policy} ({_speedup(one)}): {prices.heading}" for one, prices in fastest]
+    lines = [f"  {summary.policy} ({_speedup(summary)}): {prices.heading}" for summary, prices in fastest]
     change = "The fastest policy by prediction, and its speedup, change with the latency profile:"
     return within_width("\n".join([change, *lines]))
 
 
-def _speedup(one: Summary) -> str:
+def _speedup(summary: Summary) -> str:
     """With its price interval, where that is known."""
-    interval = one.speed.price_interval
-    return f"{one.speed.speedup:.2f}{f', prices {ends(interval)}' if is_known(interval) and ends(interval) else ''}"
+    interval = summary.speed.price_interval
+    return f"{summary.speed.speedup:.2f}{f', prices {ends(interval)}' if is_known(interval) and ends(interval) else ''}"

@@ -49,7 +49,7 @@ def explorer(inputs: ReportInputs, named: Sequence[NamedPolicy], num_texts: int,
             "Trees show token ids, not words: the target's tokenizer is not here (pip install 'simlab[models]', and "
             "fetch the target once)."
         )
-    channels = channels_read(one.policy for one in named)
+    channels = channels_read(policy.policy for policy in named)
     trees = TreeCollector(named, decode)
     for recorded in inputs.trace.recorded(inputs.draft, _spread(inputs, num_texts), channels):
         trees.add(recorded)
@@ -123,7 +123,7 @@ def _prices_label(inputs: ReportInputs) -> TrustLabel:
     heading = f"Latency profile {', '.join(sorted(priced))}; its file is not at hand."
     if inputs.prices is not None:
         heading = inputs.prices.heading
-    if priced and priced == {one.cost_id for one in inputs.confirmed}:
+    if priced and priced == {confirmation.cost_id for confirmation in inputs.confirmed}:
         detail = f"confirm ran on the machine, models and settings that the cost file names. {heading}"
         return TrustLabel(name, "match the machine", detail, "good")
     if any(one.startswith(WHAT_IF) for one in priced):
@@ -200,7 +200,9 @@ def built_page(inputs: ReportInputs, title: str, num_texts: int, command: str) -
 
 def _measured(inputs: ReportInputs) -> list[str]:
     """What each confirmation says first."""
-    return [f"Measured: {one.verdict.splitlines()[0]}" for one in inputs.confirmed if one.verdict]
+    return [
+        f"Measured: {confirmation.verdict.splitlines()[0]}" for confirmation in inputs.confirmed if confirmation.verdict
+    ]
 
 
 def _choice(inputs: ReportInputs) -> VerdictChoice:
@@ -219,7 +221,7 @@ def _shown(inputs: ReportInputs, verdict: ReportVerdict) -> list[Summary]:
     chain = results.chain()
     ran = [policy for policy in results.policies if policy.policy_id in results.ran]
     found = [*([chain] if chain else []), *([verdict.best] if verdict.best else []), *ran, *results.finalists]
-    return list({one.policy_id: one for one in found}.values())[:MOST_SHOWN]
+    return list({summary.policy_id: summary for summary in found}.values())[:MOST_SHOWN]
 
 
 def _section(key: str, title: str, text: str, parts: Callable[[], list[Part]]) -> Section:
@@ -230,7 +232,7 @@ def _section(key: str, title: str, text: str, parts: Callable[[], list[Part]]) -
 
 def _sections(inputs: ReportInputs, shown: Sequence[Summary], num_texts: int, missing: list[str]) -> list[Section]:
     """The sections for which everything is at hand."""
-    named = inputs.named([one.policy for one in shown])
+    named = inputs.named([summary.policy for summary in shown])
     if (left := len(shown) - len(named)) > 0:
         missing.append(f"{left} of {len(shown)} policies cannot be made again from their labels; figures lack them.")
     texts = inputs.texts()
@@ -326,13 +328,15 @@ def _slices(inputs: ReportInputs, shown: Sequence[Summary]) -> list[Part]:
 
 def _stages(inputs: ReportInputs, shown: Sequence[Summary]) -> list[Part]:
     parts = (stage_chart(inputs.results, shown), stage_table(inputs.results, shown))
-    said = [text for one in inputs.confirmed for text in (one.prediction, _order(one)) if text]
+    said = [
+        text for confirmation in inputs.confirmed for text in (confirmation.prediction, _order(confirmation)) if text
+    ]
     return [*(part for part in parts if part is not None), *said]
 
 
-def _order(one: Confirmation) -> str:
+def _order(confirmation: Confirmation) -> str:
     """Whether the prediction orders policies as the measurement does."""
-    found = one.rank_agreement
+    found = confirmation.rank_agreement
     if not found.get("separate"):
         return "No pair of policies was measured so precisely that its order is known."
     return (
@@ -346,12 +350,12 @@ def _rounds(inputs: ReportInputs, named: Sequence[NamedPolicy]) -> list[Part]:
     assert inputs.draft is not None
     depth = inputs.trace.manifest.draft_sets[inputs.draft].depth
     counts = [RoundCounts(depth) for _ in named]
-    replay = Replay([(one.policy, None) for one in named])
-    channels = channels_read(one.policy for one in named)
+    replay = Replay([(policy.policy, None) for policy in named])
+    channels = channels_read(policy.policy for policy in named)
     for texts in inputs.trace.recorded_texts(inputs.draft, inputs.wanted, ROOTS_AT_ONCE, channels):
         for count, rounds in zip(counts, replay.rounds(texts), strict=True):
             count.add(texts, rounds)
-    labels = [one.label for one in named]
+    labels = [policy.label for policy in named]
     return [depth_chart(labels, counts), ends_chart(labels, counts)]
 
 
@@ -364,7 +368,7 @@ def _scoring(inputs: ReportInputs) -> list[Part]:
     prompts = list(dict.fromkeys((text.prompt.dataset, text.prompt.prompt_id) for text in inputs.texts()))
     limits = ScoringLimits(min(64, kept.exact_budget), (16,), min(64, kept.min_width))
     texts = trace.recorded_texts(draft, inputs.wanted, ROOTS_AT_ONCE)
-    return scoring_parts(score_trace(named, prompts, texts, limits, inputs.cost), [one.label for one in named])
+    return scoring_parts(score_trace(named, prompts, texts, limits, inputs.cost), [policy.label for policy in named])
 
 
 def _curves(inputs: ReportInputs, missing: list[str]) -> list[Part]:
@@ -375,8 +379,8 @@ def _curves(inputs: ReportInputs, missing: list[str]) -> list[Part]:
     most = max(1, min(trace.manifest.draft_sets[draft].exact_budget, cost.most_drafted))
     orders: dict[str, BestFirst] = {}
     for name, typed in zip(_EDGES, (f"ddtree:budget={most}", f"calibrated:budget={most}"), strict=True):
-        for one in inputs.named([typed]):
-            order = order_of(one.policy)
+        for policy in inputs.named([typed]):
+            order = order_of(policy.policy)
             if isinstance(order, BestFirst):
                 orders[name] = order
     if "calibrated" not in orders:

@@ -75,7 +75,7 @@ class ReportInputs:
     @property
     def judged(self) -> tuple[tuple[str, str], ...]:
         """Label of each policy that ran, and whether its text is the target's; of several confirmations all."""
-        rows = [row for one in self.confirmed for row in one.rows if row.get("lossless")]
+        rows = [row for confirmation in self.confirmed for row in confirmation.rows if row.get("lossless")]
         return tuple(dict.fromkeys((str(row["policy"]), str(row["lossless"])) for row in rows))
 
     @property

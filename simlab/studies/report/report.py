@@ -109,11 +109,11 @@ def report(options: ReportOptions) -> Report:
     else:
         inputs = inputs_of_replay(opened(options.trace), options.draft_set, path, options.policies, options.limit)
     asked = tuple(read_crosscheck(Path(one)) for one in options.crosscheck)
-    for one in asked:
-        if one.text_id not in set(inputs.rows["text_id"]):
+    for summary in asked:
+        if summary.text_id not in set(inputs.rows["text_id"]):
             raise UsageError(
-                f"the crosscheck in {one.place} is of the texts {one.text_id}, and the report of others; give one "
-                "of the same trace"
+                f"the crosscheck in {summary.place} is of the texts {summary.text_id}, and the report of others; give "
+                "one of the same trace"
             )
     inputs = replace(inputs, optimum=chosen, crosschecks=asked)
     return Report(*built_page(inputs, options.title, options.texts, options.command))

@@ -281,7 +281,7 @@ class Serving:
             return f"serving at the corrected price made no difference that {self.rounds} rounds show."
         direction = "slower" if self.mean.value < 0 else "faster"
         said = f"serving at the corrected price was {abs(self.mean.value):.2f} % {direction} over rounds"
-        unsure = {size: self.rounds // size for size, one in self.by_block.items() if not one.side_of(0)}
+        unsure = {size: self.rounds // size for size, estimate in self.by_block.items() if not estimate.side_of(0)}
         if not unsure:
             return f"{said}, and over blocks of {' and '.join(map(str, self.by_block))} rounds too."
         blocks = [f"{num} block{'' if num == 1 else 's'} of {size}" for size, num in unsure.items()]
@@ -292,9 +292,9 @@ class Serving:
 
     def text(self) -> str:
         """The means and their intervals, and how alike neighbours are."""
-        blocks = {f"over blocks of {size} rounds": one for size, one in self.by_block.items()}
+        blocks = {f"over blocks of {size} rounds": estimate for size, estimate in self.by_block.items()}
         named = {"over rounds": self.mean, **blocks, **self.by_order}
-        rows = [{"name": name, "mean": one, "ends": f"{one:i3}" or "-"} for name, one in named.items()]
+        rows = [{"name": name, "mean": estimate, "ends": f"{estimate:i3}" or "-"} for name, estimate in named.items()]
         columns = [("% faster with the corrected price", "{name}"), ("mean", "{mean:v3}"), ("[95 %]", "{ends}")]
         text = table("lrl", columns, rows)
         if math.isnan(self.correlation):
@@ -310,10 +310,12 @@ class Serving:
     def values(self) -> Row:
         """What ``--json`` prints of it; what is not known is None."""
         return {
-            "by_block": {f"over blocks of {size} rounds": _nested(one) for size, one in self.by_block.items()},
+            "by_block": {
+                f"over blocks of {size} rounds": _nested(estimate) for size, estimate in self.by_block.items()
+            },
             "correlation_of_neighbours": finite(self.correlation),
             "correlation_of_independent_rounds_below": self.correlation_limit,
-            "by_order": {name: _nested(one) for name, one in self.by_order.items()},
+            "by_order": {name: _nested(estimate) for name, estimate in self.by_order.items()},
         }
 
 
@@ -408,9 +410,9 @@ def _errors_text(errors: Mapping[str, HeldOutErrors]) -> str:
     return f"{above}\n\n{table('lrrrrrl', columns, rows)}"
 
 
-def _nested(one: Estimate) -> Row:
+def _nested(estimate: Estimate) -> Row:
     """An estimate as a value of its own: its value and the ends of its interval."""
-    return {key.removeprefix("value_"): value for key, value in one.row("value", digits=None).items()}
+    return {key.removeprefix("value_"): value for key, value in estimate.row("value", digits=None).items()}
 
 
 def _object(files: ReleasedFiles, name: str) -> Row:

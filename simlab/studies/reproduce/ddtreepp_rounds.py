@@ -55,7 +55,7 @@ def run_of_rounds(rounds: pl.DataFrame, name: str) -> PolicyRun:
     return PolicyRun(name, run, run.clear())
 
 
-def ddtreepp_rounds(_options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Row]:
+def ddtreepp_rounds(_options: ReproduceOptions, study: PublishedStudy) -> tuple[str, Row]:
     """Both means of the rounds, their speed, and both means by the width profile of a round, as text and as values."""
     rounds = read_released()
     means = both_means(run_of_rounds(rounds, "released"))
@@ -73,7 +73,7 @@ def ddtreepp_rounds(_options: ReproduceOptions, one: PublishedStudy) -> tuple[st
     against = [_acceptance_lengths(first, other) for other in others]
     rows = [{"rounds": number_of, **both_means(run).row()} for number_of, run in profiles.values()]
     values = {
-        "theirs": [asdict(figure) for figure in one.figures],
+        "theirs": [asdict(figure) for figure in study.figures],
         "rounds": rounds.height,
         **means.row(),
         **tokens_per_s.row("tokens_per_s", digits=None),
@@ -82,8 +82,10 @@ def ddtreepp_rounds(_options: ReproduceOptions, one: PublishedStudy) -> tuple[st
         "rows": rows,
         "comparisons": [each.row() for each in against],
     }
-    quoted, baseline = (figure.value for figure in one.figures)
-    pooled, macro = (with_interval(one.value, one.interval).rstrip() for one in (means.pooled, means.macro))
+    quoted, baseline = (figure.value for figure in study.figures)
+    pooled, macro = (
+        with_interval(estimate.value, estimate.interval).rstrip() for estimate in (means.pooled, means.macro)
+    )
     both = [
         ("pooled", f"{quoted:.2f}", pooled, f"{means.pooled.value - quoted:+.3f}"),
         ("macro average (per response)", "", macro, f"{means.macro.value - quoted:+.3f}"),
@@ -99,7 +101,7 @@ def ddtreepp_rounds(_options: ReproduceOptions, one: PublishedStudy) -> tuple[st
     side = "lies above both intervals" if all(baseline > each.high for each in intervals) else side
     over = f"{100 * (means.over.value - 1):.1f} % [{100 * (ends.low - 1):.1f}, {100 * (ends.high - 1):.1f}]"
     parts = [
-        one.heading,
+        study.heading,
         f"{rounds.height:,} rounds of {means.prompts} prompts",
         aligned([["acceptance length", "theirs", "ours [95 %]", "difference"], *both], [True, False, True, False]),
         f"{quoted} is the pooled mean. The macro average (per response) is {over} larger, paired over prompts.",

@@ -55,7 +55,7 @@ def eliran_online(files: ReleasedFiles, options: ReproduceOptions) -> Findings:
         lengths += _lengths(rounds, dataset)
         by_nodes = rounds.group_by("tree_node_count").agg(pl.median("target_verify_latency_ms"))
         curve[dataset] = [list(row) for row in by_nodes.sort("tree_node_count").rows()]
-    gains = [one.ours.side_of(0) for one in compared if one.what.endswith("over unary")]
+    gains = [figure.ours.side_of(0) for figure in compared if figure.what.endswith("over unary")]
     times = [ms for some in curve.values() for _, ms in some]
     follows = (
         f"of {len(gains)} pairs of trees of equal budget the pairwise one matches more tokens in {gains.count(1)}, "

@@ -52,9 +52,9 @@ _AVERAGED = (
 """Policies whose two means are taken where none is named; none needs a fitted table."""
 
 
-def averaging(options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Row]:
+def averaging(options: ReproduceOptions, study: PublishedStudy) -> tuple[str, Row]:
     """Both means of policies on each trace, and of the released rounds, as text and as values."""
-    parts, rows, turned = [one.heading, _published_means_text()], [], []
+    parts, rows, turned = [study.heading, _published_means_text()], [], []
     sampled: list[str] = []
     for trace in [sample_trace(), *map(opened, options.traces)]:
         draft = trace.draft_name(options.draft_set)
@@ -75,23 +75,23 @@ def averaging(options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Row]
     return "\n\n".join(parts), {"rows": rows, "flips": turned, "in_sample": in_sample}
 
 
-def chain_of_trace(options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Row]:
+def chain_of_trace(options: ReproduceOptions, study: PublishedStudy) -> tuple[str, Row]:
     """The whole chain on a trace, beside a published figure, as text and as values."""
     if not options.traces:
-        raise one.refusal(*one.commands)
+        raise study.refusal(*study.commands)
     trace = opened(options.traces[0])
     draft = trace.draft_name(options.draft_set)
     rows = _replayed(trace, draft, parse_policies(["ar", "chain"]), options)
-    figures = reproduced_figures(one, rows, {"chain": "chain"})
-    checks = _checks(one, trace, draft, options.limit)
-    parts = [f"{one.heading}\n{_ours(trace)}", _figures_text(figures), _checks_text(checks)]
+    figures = reproduced_figures(study, rows, {"chain": "chain"})
+    checks = _checks(study, trace, draft, options.limit)
+    parts = [f"{study.heading}\n{_ours(trace)}", _figures_text(figures), _checks_text(checks)]
     return "\n\n".join(parts), {"text_id": trace.text_id, "rows": figures, **_checked(checks)}
 
 
-def trees_of_traces(options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Row]:
+def trees_of_traces(options: ReproduceOptions, study: PublishedStudy) -> tuple[str, Row]:
     """The chain and the tree whose budget was fastest on dev prompts, beside published figures."""
     if not options.traces or options.dev_trace is None:
-        raise one.refusal(*one.commands)
+        raise study.refusal(*study.commands)
     trace, dev = opened(options.traces[0]), opened(options.dev_trace)
     draft, dev_draft = trace.draft_name(options.draft_set), dev.draft_name(options.draft_set)
     _check_disjoint(trace, dev, options.limit)
@@ -116,12 +116,12 @@ def trees_of_traces(options: ReproduceOptions, one: PublishedStudy) -> tuple[str
     here = [_budget_row(rows, tree) for tree in trees]
     # The smaller of equal budgets, since these stand first.
     chosen, optimistic = (max(some, key=lambda row: row["tokens_per_s"])["policy"] for some in (on_dev, here))
-    figures = reproduced_figures(one, rows, {"chain": "chain", "ddtree": chosen})
+    figures = reproduced_figures(study, rows, {"chain": "chain", "ddtree": chosen})
     tried = ["/".join(map(str, some)) for some in (GRID, grid)]
-    checks = [*_checks(one, trace, draft, options.limit), _check("budgets tried", *tried)]
+    checks = [*_checks(study, trace, draft, options.limit), _check("budgets tried", *tried)]
     same = "the same budget" if chosen == optimistic else optimistic
     parts = [
-        f"{one.heading}\n{_ours(trace)}\ndev      {dev.place} (text {dev.text_id})\nlatency  {prices.heading}",
+        f"{study.heading}\n{_ours(trace)}\ndev      {dev.place} (text {dev.text_id})\nlatency  {prices.heading}",
         _figures_text(figures),
         _budgets_text(on_dev, "on dev prompts", chosen),
         _budgets_text(here, "on evaluation prompts", chosen),
@@ -247,10 +247,10 @@ def _check_row(what: str, theirs: str, ours: str, state: str) -> Row:
     return {"what": what, "theirs": theirs, "ours": ours, "state": state}
 
 
-def _checks(one: PublishedStudy, trace: Trace, draft: str, limit: int | None) -> list[Row]:
+def _checks(study: PublishedStudy, trace: Trace, draft: str, limit: int | None) -> list[Row]:
     prompts = [trace.sequences()[index].prompt for index in first_prompts(trace, limit)]
     names = {(prompt.dataset, prompt.prompt_id) for prompt in prompts}
-    return checks_of_trace(one, trace.manifest, draft, (prompt.dataset for prompt in prompts), len(names))
+    return checks_of_trace(study, trace.manifest, draft, (prompt.dataset for prompt in prompts), len(names))
 
 
 def _checked(checks: Sequence[Row]) -> Row:
@@ -349,7 +349,7 @@ def _averaging_text(place: str, means: Sequence[BothMeans], flips: Sequence[Rank
         ends = both.over.interval
         known = is_known(ends) and ends.low != ends.high
         interval = f" [{100 * (ends.low - 1):+.1f}, {100 * (ends.high - 1):+.1f}]" if known else ""
-        pooled, macro = (with_interval(one.value, one.interval) for one in (both.pooled, both.macro))
+        pooled, macro = (with_interval(estimate.value, estimate.interval) for estimate in (both.pooled, both.macro))
         over = f"{100 * (both.over.value - 1):+.1f} %{interval}"
         rows.append({"run": both.run, "pooled": pooled, "macro": macro, "over": over})
     columns = [(f"{place}, {means[0].prompts} prompts", "{run}"), ("pooled [95 %]", "{pooled}")]
@@ -367,7 +367,7 @@ def _flips_text(pairs: int, flips: Sequence[RankingFlip]) -> str:
     told = sum(one.is_certain for one in flips)
     lines = [f"{len(flips)} of {pairs} pairs are ranked the other way round; both means tell {told} of them apart:"]
     for flip in flips:
-        ratios = [f"{100 * (one.ratio - 1):+.2f} %" for one in (flip.pooled, flip.macro)]
+        ratios = [f"{100 * (comparison.ratio - 1):+.2f} %" for comparison in (flip.pooled, flip.macro)]
         names = f"{flip.pooled.first} over {flip.pooled.second}"
         lines.append(f"  {names}: pooled {ratios[0]}, macro average {ratios[1]}")
     return "\n".join(lines)

@@ -232,6 +232,6 @@ DATA_STUDIES = (
 """Studies that are worked out from released files."""
 
 PUBLISHED: Mapping[str, PublishedStudy] = {
-    one.name: one for one in (DDTREEPP_ROUNDS, AVERAGING, ZLAB_166, DDTREE_GSM8K, *DATA_STUDIES)
+    study.name: study for study in (DDTREEPP_ROUNDS, AVERAGING, ZLAB_166, DDTREE_GSM8K, *DATA_STUDIES)
 }
 """By the names under which they are asked for."""

@@ -357,11 +357,11 @@ class Findings:
 
     def to_json(self) -> Row:
         """What ``--json`` prints of it."""
-        return {"figures": [one.row() for one in self.compared], "follows": self.follows, **self.values}
+        return {"figures": [figure.row() for figure in self.compared], "follows": self.follows, **self.values}
 
     def text(self) -> str:
         """The comparison, the further tables, what follows, and where their figures stand."""
-        sources = {one.theirs.path: one.theirs.sha256 for one in self.compared if one.theirs is not None}
+        sources = {figure.theirs.path: figure.theirs.sha256 for figure in self.compared if figure.theirs is not None}
         listed = [f"  {path} (sha256 {sha256[:12]})" for path, sha256 in sources.items()]
         parts = [compared_text(self.compared), *self.tables, within_width(f"So: {self.follows}")]
         return "\n\n".join([*parts, *(["\n".join(["Theirs were read from:", *listed])] if listed else [])])
@@ -371,8 +371,8 @@ def compared_text(compared: Sequence[ComparedFigure]) -> str:
     """Theirs, ours, the difference, and whether they agree."""
     headings = {"": "what", "theirs": "theirs", "ours": "ours", "[95 %]": "ends", "difference": "difference"}
     columns = [(heading, f"{{{name}}}") for heading, name in [*headings.items(), ("", "verdict")]]
-    text = table("lrrlrl", columns, (one.cells() for one in compared))
-    if any(not math.isnan(one.by_formula) for one in compared):
+    text = table("lrrlrl", columns, (figure.cells() for figure in compared))
+    if any(not math.isnan(figure.by_formula) for figure in compared):
         return f"{text}\n* worked out from their formulas by our code; they print no such figure"
     return text
 

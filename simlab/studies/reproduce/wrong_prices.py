@@ -152,7 +152,7 @@ def wrong_prices(served: pl.DataFrame, options: ReproduceOptions) -> WrongPrices
         halves = halves_of(rows[RIGHT])
         choices += compared_choices(setting, rows, policies, halves)
         speeds[setting] = {label: _speed(rows[RIGHT], label) for label in policies[RIGHT]}
-    return WrongPrices(choices, speeds, {key: one.heading for key, (one, _) in settings.items()}, halves)
+    return WrongPrices(choices, speeds, {key: prices.heading for key, (prices, _) in settings.items()}, halves)
 
 
 def halves_of(rows: Results) -> tuple[Sequence[str], Sequence[str]]:
@@ -246,13 +246,13 @@ def _replayed(
     replay = ReplayRun(progress=options.progress, best_budgets=False)
     found = replay_trace(trace, draft, asked, options.limit, replay)
     rows = {by: found.filter(pl.col("cost_id") == one.cost_id) for by, one in every.items()}
-    return rows, {by: [one.label for one in (*fixed, *rules[by])] for by in every}
+    return rows, {by: [policy.label for policy in (*fixed, *rules[by])] for by in every}
 
 
 def _rule(trace: Trace, draft: str, prices: Prices, budget: int, by: str) -> NamedPolicy:
     """The policy that reads prices, given these; its label says which."""
-    (one,) = parse_policies([f"{_READS_PRICES}{budget}"], TraceArtefacts(prices, trace, draft))
-    return replace(one, label=f"caddtree with prices {by}")
+    (policy,) = parse_policies([f"{_READS_PRICES}{budget}"], TraceArtefacts(prices, trace, draft))
+    return replace(policy, label=f"caddtree with prices {by}")
 
 
 def _of(rows: Results, label: str, prompts: Sequence[str] | None = None) -> Results:
@@ -268,7 +268,7 @@ def _speed(rows: Results, label: str, prompts: Sequence[str] | None = None) -> f
 def _faster_percent(rows: Results, policy: str, best: str, prompts: Sequence[str]) -> Estimate:
     """By how much a policy is faster than another, paired."""
     own = [_of(rows, label, prompts) for label in (policy, best)]
-    runs = [PolicyRun(label, one, one.clear()) for label, one in zip((policy, best), own, strict=True)]
+    runs = [PolicyRun(label, frame, frame.clear()) for label, frame in zip((policy, best), own, strict=True)]
     ratio = next(run for run in compare_runs(runs, [(0, 1)]) if run.measure == "tokens_per_s")
     low, value, high = (100 * (one - 1) for one in (ratio.ratio_interval.low, ratio.ratio, ratio.ratio_interval.high))
     return Estimate(value, Interval(low, high))

@@ -76,7 +76,7 @@ def run(name: str, seed: int, num_prompts: int = 60, faster: float = 1.0) -> Pol
 
 
 def by_measure(found: list[Comparison]) -> dict[str, Comparison]:
-    return {one.measure: one for one in found if one.slice is None}
+    return {comparison.measure: comparison for comparison in found if comparison.slice is None}
 
 
 def values_by_hand(table: pl.DataFrame, base: pl.DataFrame) -> dict[str, float]:
@@ -100,13 +100,13 @@ def test_values_are_those_of_plain_sums(num_prompts: int) -> None:
     found = by_measure(compare_runs(runs, [(0, 1)]))
     ours, theirs = (values_by_hand(one.rows, one.plain) for one in runs)
     assert set(found) == set(POWERS)
-    for name, one in found.items():
-        assert one.first_value == pytest.approx(ours[name])
-        assert one.second_value == pytest.approx(theirs[name])
-        assert one.difference == pytest.approx(ours[name] - theirs[name])
-        assert one.ratio == pytest.approx(ours[name] / theirs[name])
-        assert one.ratio_interval.low <= one.ratio <= one.ratio_interval.high
-        assert one.difference_interval.low <= one.difference <= one.difference_interval.high
+    for name, comparison in found.items():
+        assert comparison.first_value == pytest.approx(ours[name])
+        assert comparison.second_value == pytest.approx(theirs[name])
+        assert comparison.difference == pytest.approx(ours[name] - theirs[name])
+        assert comparison.ratio == pytest.approx(ours[name] / theirs[name])
+        assert comparison.ratio_interval.low <= comparison.ratio <= comparison.ratio_interval.high
+        assert comparison.difference_interval.low <= comparison.difference <= comparison.difference_interval.high
     assert headline_measure(list(found.values())) == "tokens_per_s"
 
 
@@ -145,7 +145,7 @@ def test_a_difference_too_small_has_no_winner() -> None:
 def test_without_seconds_only_acceptance_is_compared() -> None:
     without = PolicyRun("B", rows(2, 20, seconds=False), plain(20))
     found = compare_runs([run("A", 1, 20), without], [(0, 1)])
-    assert {one.measure for one in found} == {"acceptance_length", "acceptance_length_macro"}
+    assert {comparison.measure for comparison in found} == {"acceptance_length", "acceptance_length_macro"}
     assert headline_measure(found) == "acceptance_length"
     other_plain = PolicyRun("B", rows(2, 20), plain(10))
     assert "speedup" not in {one.measure for one in compare_runs([run("A", 1, 20), other_plain], [(0, 1)])}
@@ -183,7 +183,9 @@ def test_slices_add_up_to_the_whole(by: str) -> None:
         assert sum(int(part[column].sum()) for _, part in parts) == table[column].sum()
     found = compare_runs([run("A", 1), run("B", 2)], [(0, 1)], by)
     for measure in POWERS:
-        assert [one.slice for one in found if one.measure == measure] == [value for value, _ in parts_of(by)] + [None]
+        assert [comparison.slice for comparison in found if comparison.measure == measure] == [
+            value for value, _ in parts_of(by)
+        ] + [None]
 
 
 def parts_of(by: str) -> list[tuple[object, pl.DataFrame]]:
@@ -193,8 +195,8 @@ def parts_of(by: str) -> list[tuple[object, pl.DataFrame]]:
 def test_a_family_makes_findings_harder() -> None:
     runs = [run("A", 1, 12), *(run(f"B{seed}", seed, 12, faster=1.03) for seed in range(2, 9))]
     found = [one for one in compare_runs(runs, [(0, other) for other in range(1, 8)]) if one.measure == "tokens_per_s"]
-    assert {one.family for one in found} == {7}
-    assert all(one.p_adjusted >= one.p_value for one in found)
+    assert {comparison.family for comparison in found} == {7}
+    assert all(comparison.p_adjusted >= comparison.p_value for comparison in found)
     alone = compare_pairs(prompt_sums(runs), [one.name for one in runs], [(0, 1)], "tokens_per_s")[0]
     assert alone.detectable < found[0].detectable
     assert alone.p_value == pytest.approx(found[0].p_value)
@@ -207,7 +209,7 @@ def test_a_family_makes_findings_harder() -> None:
 def standing_of(seed: int, faster: float) -> str:
     runs = [run("A", seed, 60, faster), *(run(name, place, 60) for place, name in enumerate("BCD", 5))]
     found = compare_runs(runs, [(0, 1), (0, 2), (0, 3)])
-    return standing_sentence([one for one in found if one.measure == "tokens_per_s"])
+    return standing_sentence([comparison for comparison in found if comparison.measure == "tokens_per_s"])
 
 
 def test_where_a_run_stands_among_several() -> None:
@@ -217,7 +219,10 @@ def test_where_a_run_stands_among_several() -> None:
     )
     assert standing_of(1, 0.7) == "B, C and D are faster than A"
     two = compare_runs([run("A", 1), run("B", 2, faster=2)], [(0, 1)])
-    assert standing_sentence([one for one in two if one.measure == "speedup"]) == "B has a larger speedup than A"
+    assert (
+        standing_sentence([comparison for comparison in two if comparison.measure == "speedup"])
+        == "B has a larger speedup than A"
+    )
     with pytest.raises(ValueError, match="one run"):
         standing_sentence(two)
 
@@ -255,32 +260,34 @@ def simulate(num_prompts: int, faster: float, skewed: bool, repeats: int) -> lis
 @pytest.mark.parametrize("num_prompts", some([20, 6, 40, 100]))
 def test_ratios_and_differences_cover_the_truth_as_often_as_they_say(num_prompts: int, skewed: bool) -> None:
     found = simulate(num_prompts, 1.1, skewed, 4000)
-    ratio = np.mean([one.ratio_interval.low <= 1.1 <= one.ratio_interval.high for one in found])
+    ratio = np.mean([comparison.ratio_interval.low <= 1.1 <= comparison.ratio_interval.high for comparison in found])
     assert abs(ratio - LEVEL) <= 0.015
     many = simulated(1, 400_000, 1, 1.1, skewed).sums.sum(axis=0)
     speeds = many[:, COLUMNS.index("committed")] / many[:, COLUMNS.index("seconds")]
     truth = float(speeds[0] - speeds[1])
-    difference = np.mean([one.difference_interval.low <= truth <= one.difference_interval.high for one in found])
+    difference = np.mean(
+        [comparison.difference_interval.low <= truth <= comparison.difference_interval.high for comparison in found]
+    )
     assert abs(difference - LEVEL) <= 0.015
 
 
 @pytest.mark.parametrize("num_prompts", [8, 40])
 def test_equal_policies_seldom_differ_and_p_values_are_even(num_prompts: int) -> None:
     found = simulate(num_prompts, 1.0, skewed=True, repeats=4000)
-    assert np.mean([one.differs for one in found]) <= 0.06
-    p_values = np.array([one.p_value for one in found])
+    assert np.mean([comparison.differs for comparison in found]) <= 0.06
+    p_values = np.array([comparison.p_value for comparison in found])
     for level, tolerance in ((0.05, 0.01), (0.2, 0.02), (0.5, 0.03)):
         assert abs((p_values < level).mean() - level) <= tolerance
 
 
 @pytest.mark.parametrize("num_prompts", [12, 60])
 def test_the_detectable_difference_is_detected_8_times_in_10(num_prompts: int) -> None:
-    logs = np.log([one.detectable for one in simulate(num_prompts, 1.0, False, 1000)])
+    logs = np.log([comparison.detectable for comparison in simulate(num_prompts, 1.0, False, 1000)])
     typical = math.exp(math.sqrt((logs**2).mean()))
     found = simulate(num_prompts, typical, skewed=False, repeats=2000)
-    assert abs(np.mean([one.differs and one.ratio > 1 for one in found]) - 0.8) <= 0.04
+    assert abs(np.mean([comparison.differs and comparison.ratio > 1 for comparison in found]) - 0.8) <= 0.04
     half = simulate(num_prompts, math.sqrt(typical), skewed=False, repeats=1000)
-    assert np.mean([one.differs for one in half]) < 0.45
+    assert np.mean([comparison.differs for comparison in half]) < 0.45
 
 
 def test_a_detectable_difference_by_hand() -> None:
@@ -301,7 +308,7 @@ def test_the_html_of_a_notebook_has_the_cells_of_the_text(by: str | None, measur
     runs = [run("<one>", 1), run("other", 2, faster=1.2)]
     found = compare_runs(runs, [(0, 1)], by)
     of_measure, shown = shown_comparisons(found, measure)
-    assert {one.measure for one in of_measure} == {measure or "tokens_per_s"}
+    assert {comparison.measure for comparison in of_measure} == {measure or "tokens_per_s"}
     assert len(shown) == 4  # four measures of everything, or one measure of three data sets and of everything
     page = comparisons_html(found, measure, by)
     cells = comparison_cells(shown, by)

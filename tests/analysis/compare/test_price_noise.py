@@ -54,7 +54,7 @@ def run(
 
 def timed(*runs: PolicyRun) -> list[Comparison]:
     found = compare_runs(runs, [(0, place) for place in range(1, len(runs))])
-    return [one for one in found if one.measure == "tokens_per_s"]
+    return [comparison for comparison in found if comparison.measure == "tokens_per_s"]
 
 
 def noise(size: float, seed: int = 3) -> Doubles:
@@ -128,7 +128,7 @@ def test_a_run_stands_among_others_only_beyond_the_noise_of_prices() -> None:
     noisy, wide = run("A", 1.0, noise(0.05)), run("C", 2.0, ONES, seed=2)
     within = run("B", 1.03, ONES, seed=1)
     found = timed(noisy, within, wide)
-    assert [one.differs for one in found] == [False, True]
+    assert [comparison.differs for comparison in found] == [False, True]
     assert standing_sentence(found) == (
         "no winner among A and B: their difference is within the noise of the latency profile"
     )
@@ -144,8 +144,8 @@ def test_the_table_has_a_column_of_prices_where_they_are_known() -> None:
     found = compare_runs([run("A", 1.0, noise(0.05)), run("B", 1.03, ONES, seed=1)], [(0, 1)])
     table = comparison_table(found)
     assert "prices [95 %]" in table.splitlines()[0]
-    by_measure = {one.measure: line for one, line in zip(found, table.splitlines()[1:], strict=True)}
-    interval = next(one.price_interval for one in found if one.measure == "tokens_per_s")
+    by_measure = {comparison.measure: line for comparison, line in zip(found, table.splitlines()[1:], strict=True)}
+    interval = next(comparison.price_interval for comparison in found if comparison.measure == "tokens_per_s")
     assert f"  [{interval.low:.3f}, {interval.high:.3f}]  " in by_measure["tokens_per_s"]
     assert max(map(len, table.splitlines())) <= 120
     assert "Prices [95 %]: the ratio by the noise of the latency profile alone" in comparison_notes(found, "holm")

@@ -39,39 +39,41 @@ def found(predicted: dict[str, float], noise: float = 0.002, **changes: TextFind
 
 
 def test_the_same_order_agrees_on_every_pair() -> None:
-    one = found({name: 3 * speed for name, speed in SPEEDS.items()})
-    assert (one.num_pairs, len(one.pairs), one.num_agreeing, one.disagreeing) == (6, 6, 6, ())
-    assert one.kendall_tau == pytest.approx(1)
-    assert agreement_text(one).startswith(
+    agreement = found({name: 3 * speed for name, speed in SPEEDS.items()})
+    assert (agreement.num_pairs, len(agreement.pairs), agreement.num_agreeing, agreement.disagreeing) == (6, 6, 6, ())
+    assert agreement.kendall_tau == pytest.approx(1)
+    assert agreement_text(agreement).startswith(
         "Order: of 6 pairs of policies whose measured interval leaves out 1 (of 6), the prediction has 6"
     )
 
 
 def test_a_swapped_pair_is_listed() -> None:
     """So is a pair that the prediction has level."""
-    one = found(SPEEDS | {"ddtree:budget=16": 19.0})
-    (pair,) = one.disagreeing
+    agreement = found(SPEEDS | {"ddtree:budget=16": 19.0})
+    (pair,) = agreement.disagreeing
     assert (pair.faster, pair.slower, pair.agrees) == ("ddtree:budget=16", "ddtree:budget=8", False)
     assert pair.predicted == pytest.approx(19 / 20)
     assert pair.interval.low > 1
     assert pair.interval.low < pair.measured < pair.interval.high
-    assert one.kendall_tau == pytest.approx(4 / 6)
-    assert "predicted otherwise: ddtree:budget=16 is 1.0" in agreement_text(one)
-    assert [one.faster for one in found(SPEEDS | {"ddtree:budget=16": 20.0}).disagreeing] == ["ddtree:budget=16"]
+    assert agreement.kendall_tau == pytest.approx(4 / 6)
+    assert "predicted otherwise: ddtree:budget=16 is 1.0" in agreement_text(agreement)
+    assert [order.faster for order in found(SPEEDS | {"ddtree:budget=16": 20.0}).disagreeing] == ["ddtree:budget=16"]
 
 
 def test_a_pair_within_the_noise_does_not_count() -> None:
-    one = found(SPEEDS | {"ddtree:budget=16": 19.0}, noise=0.1)
-    assert len(one.pairs) == 5
-    assert one.disagreeing == ()
-    assert "of 5 pairs" in agreement_text(one)
+    agreement = found(SPEEDS | {"ddtree:budget=16": 19.0}, noise=0.1)
+    assert len(agreement.pairs) == 5
+    assert agreement.disagreeing == ()
+    assert "of 5 pairs" in agreement_text(agreement)
 
 
 def test_failures_and_what_is_not_predicted_are_left_out() -> None:
-    one = found(SPEEDS, ddtree=FAILED)
-    assert (one.num_policies, one.num_pairs) == (2, 1)
-    one = found({name: speed for name, speed in SPEEDS.items() if name != "chain"} | {"ddtree:budget=8": math.nan})
-    assert one.num_policies == 2
+    agreement = found(SPEEDS, ddtree=FAILED)
+    assert (agreement.num_policies, agreement.num_pairs) == (2, 1)
+    agreement = found(
+        {name: speed for name, speed in SPEEDS.items() if name != "chain"} | {"ddtree:budget=8": math.nan}
+    )
+    assert agreement.num_policies == 2
     none = found({})
     assert (none.num_policies, none.pairs) == (0, ())
     assert agreement_text(none) == ""
@@ -92,8 +94,8 @@ def tau_by_counting(first: list[float], second: list[float]) -> float:
 @given(st.lists(st.sampled_from([9.0, 11.0, 15.0, 20.0]), min_size=4, max_size=4))
 def test_tau_is_that_of_counting(speeds: list[float]) -> None:
     predicted = dict(zip(SPEEDS, speeds, strict=True))
-    one = found(predicted)
-    assert one.kendall_tau == pytest.approx(tau_by_counting(speeds, list(SPEEDS.values())), nan_ok=True)
-    assert one.num_agreeing == sum(
+    agreement = found(predicted)
+    assert agreement.kendall_tau == pytest.approx(tau_by_counting(speeds, list(SPEEDS.values())), nan_ok=True)
+    assert agreement.num_agreeing == sum(
         predicted[fast] > predicted[slow] for slow, fast in itertools.combinations(SPEEDS, 2)
     )

@@ -41,7 +41,7 @@ def made_up(factors: dict[str, tuple[float, ...]], num_prompts: int = 30, noise:
     for policy, seconds in SECONDS.items():
         for prompt in range(num_prompts):
             rounds = 20 + prompt
-            stages = tuple(rounds * one for one in seconds)
+            stages = tuple(rounds * value for value in seconds)
             committed = rounds * PER_ROUND[policy]
             rows.append(
                 Row(kind="predicted", policy=policy, prompt=prompt, rounds=rounds, committed=committed, seconds=stages)
@@ -117,21 +117,21 @@ EQUAL: dict[str, tuple[float, ...]] = dict.fromkeys(SECONDS, (1.0,) * 5)
 
 
 def test_what_slows_everything_alike_is_the_machine() -> None:
-    one = of(made_up(dict.fromkeys(SECONDS, (1.2,) * 5)), "chain")
-    assert one.errors["tokens_per_s"].value == pytest.approx(0.2)
-    assert one.errors["speedup"].value == pytest.approx(0, abs=1e-9)
-    assert one.machine == pytest.approx(math.log(1.2))
-    assert all(abs(part) < 1e-9 for part in one.parts.values())
+    errors = of(made_up(dict.fromkeys(SECONDS, (1.2,) * 5)), "chain")
+    assert errors.errors["tokens_per_s"].value == pytest.approx(0.2)
+    assert errors.errors["speedup"].value == pytest.approx(0, abs=1e-9)
+    assert errors.machine == pytest.approx(math.log(1.2))
+    assert all(abs(part) < 1e-9 for part in errors.parts.values())
 
 
 @pytest.mark.parametrize(("place", "stage"), list(enumerate(STAGES)))
 def test_a_slow_stage_explains_the_error(place: int, stage: str) -> None:
     factors = tuple(1.5 if number == place else 1.0 for number in range(5))
-    one = of(made_up(EQUAL | {"chain": factors}), "chain")
-    assert one.errors["speedup"].value > 0
-    assert one.parts[stage] == pytest.approx(math.log1p(one.errors["speedup"].value))
-    assert one.shares[stage] == pytest.approx(1)
-    assert one.errors[f"{stage}_s_per_round"].value == pytest.approx(1 / 1.5 - 1)
+    errors = of(made_up(EQUAL | {"chain": factors}), "chain")
+    assert errors.errors["speedup"].value > 0
+    assert errors.parts[stage] == pytest.approx(math.log1p(errors.errors["speedup"].value))
+    assert errors.shares[stage] == pytest.approx(1)
+    assert errors.errors[f"{stage}_s_per_round"].value == pytest.approx(1 / 1.5 - 1)
 
 
 def test_other_rounds_explain_the_error() -> None:
@@ -139,11 +139,11 @@ def test_other_rounds_explain_the_error() -> None:
     rows = made_up(EQUAL)
     for row in rows:
         if row["kind"] == "measured" and row["policy"] == "chain":
-            row["rounds"], row["seconds"] = 2 * row["rounds"], tuple(2 * one for one in row["seconds"])
-    one = of(rows, "chain")
-    assert one.errors["speedup"].value == pytest.approx(1)
-    assert one.parts["rounds"] == pytest.approx(math.log(2))
-    assert one.shares["rounds"] == pytest.approx(1)
+            row["rounds"], row["seconds"] = 2 * row["rounds"], tuple(2 * value for value in row["seconds"])
+    errors = of(rows, "chain")
+    assert errors.errors["speedup"].value == pytest.approx(1)
+    assert errors.parts["rounds"] == pytest.approx(math.log(2))
+    assert errors.shares["rounds"] == pytest.approx(1)
 
 
 @given(st.lists(st.floats(0.5, 2), min_size=15, max_size=15))
@@ -177,15 +177,15 @@ def test_a_text_that_ran_twice_is_predicted_twice() -> None:
 
 def test_intervals_are_paired_with_the_prompt() -> None:
     """Prompts differ tenfold; what they were foreseen to take they took, but for a little noise."""
-    one = of(made_up(EQUAL, noise=0.01), "chain")
-    interval = one.errors["tokens_per_s"].interval
-    assert -0.01 < interval.low < one.errors["tokens_per_s"].value < interval.high < 0.01
+    errors = of(made_up(EQUAL, noise=0.01), "chain")
+    interval = errors.errors["tokens_per_s"].interval
+    assert -0.01 < interval.low < errors.errors["tokens_per_s"].value < interval.high < 0.01
 
 
 def test_without_prices_only_the_rounds_are_compared() -> None:
     found = prediction_errors(frame(made_up(EQUAL), priced=False))
-    assert [one.errors["acceptance_length"].value for one in found] == [0, 0, 0]
-    assert all(math.isnan(one.errors["speedup"].value) and math.isnan(one.machine) for one in found)
+    assert [errors.errors["acceptance_length"].value for errors in found] == [0, 0, 0]
+    assert all(math.isnan(errors.errors["speedup"].value) and math.isnan(errors.machine) for errors in found)
     row = found[1].row()
     assert (row["error_acceptance_length"], row["error_speedup"], row["within_tolerance"]) == (0, None, None)
     assert all(row[f"log_error_{part}"] is None for part in PARTS)
@@ -205,7 +205,7 @@ def test_the_sentence_names_the_first_and_those_outside() -> None:
         prediction_verdict(close)
     )
     noisy = prediction_errors(frame(made_up(EQUAL, num_prompts=8, noise=0.1)))
-    if all(one.is_within for one in noisy):
+    if all(errors.is_within for errors in noisy):
         assert "though not with every interval" in prediction_verdict(noisy)
     lines = error_table(found).splitlines()
     assert len(lines) == 2 + 3

@@ -95,7 +95,7 @@ def test_a_group_is_served_as_the_replay_serves_it(policy: AnyPolicy, num: int, 
 
 
 def faults(served: ServedGroup, policy: AnyPolicy) -> list[str]:
-    return [str(one) for one in first_unequal_of_each(policy, served) if one is not None]
+    return [str(mismatch) for mismatch in first_unequal_of_each(policy, served) if mismatch is not None]
 
 
 def with_text(served: ServedGroup, number: int, change: Callable[[DecodedRound], DecodedRound]) -> ServedGroup:
@@ -202,4 +202,4 @@ def test_texts_are_read_in_one_pass_whatever_their_order() -> None:
     made = records((2, 2, 2, 1))
     groups = [tuple(made[index] for index in indices) for indices in ((0, 4, 1), (2, 3), (6, 5))]
     found = list(of_groups(groups, iter(made)))
-    assert [[one.index for one in group] for group in found] == [[0, 4, 1], [2, 3], [6, 5]]
+    assert [[record.index for record in group] for group in found] == [[0, 4, 1], [2, 3], [6, 5]]

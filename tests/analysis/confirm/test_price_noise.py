@@ -80,7 +80,7 @@ def test_more_noise_of_prices_covers_a_wrong_prediction() -> None:
 
 def test_without_draws_nothing_is_said_of_the_noise() -> None:
     found = prediction_errors(results())
-    assert all(one.is_within_noise is None and one.row()["within_noise"] is None for one in found)
+    assert all(errors.is_within_noise is None and errors.row()["within_noise"] is None for errors in found)
     assert "prices" not in prediction_verdict(found)
 
 

@@ -54,7 +54,7 @@ def test_the_chosen_one_is_held_against_the_others_though_it_is_not_the_fastest(
     won = compare_winner(found, rows, chosen="ddtree:budget=8")
     assert won is not None
     assert (won.first.policy, won.rivals) == ("ddtree:budget=8", ())
-    assert [one.policy for one in won.ahead] == ["ddtree:budget=16"]
+    assert [policy.policy for policy in won.ahead] == ["ddtree:budget=16"]
     lines = verdict_text(found, won).splitlines()
     assert lines[0] == "ddtree:budget=16 is faster than ddtree:budget=8."
     assert [line.split(" writes ")[0] for line in lines[1:]] == ["ddtree:budget=8", "ddtree:budget=16"]
@@ -157,8 +157,8 @@ def test_without_prices_the_prediction_is_unknown() -> None:
     rows = rows.with_columns(pl.lit(None, pl.String).alias("cost_id"))
     found = confirmed_policies(rows, judged())
     assert "predicted" not in verdict_text(found, compare_winner(found, rows))
-    assert all(one.row()["predicted_speedup"] is None for one in found)
-    assert all(math.isnan(one.predicted.speed.speedup) for one in found)
+    assert all(policy.row()["predicted_speedup"] is None for policy in found)
+    assert all(math.isnan(policy.predicted.speed.speedup) for policy in found)
     assert stage_table(found).splitlines()[1].count("- / ") == 5
 
 

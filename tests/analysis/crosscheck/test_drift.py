@@ -64,9 +64,9 @@ def test_equal_traffic_seldom_alarms_and_other_traffic_does() -> None:
 
 
 def test_fewer_requests_make_the_interval_wider() -> None:
-    texts, one = some_texts(3, 40, 0.6), counters_of(some_texts(4, 20, 0.6))
-    few = ServerCounters(one.num_rounds, num_tokens=one.num_tokens, num_requests=20)
-    fewer = ServerCounters(one.num_rounds, num_tokens=one.num_tokens, num_requests=5)
+    texts, counters = some_texts(3, 40, 0.6), counters_of(some_texts(4, 20, 0.6))
+    few = ServerCounters(counters.num_rounds, num_tokens=counters.num_tokens, num_requests=20)
+    fewer = ServerCounters(counters.num_rounds, num_tokens=counters.num_tokens, num_requests=5)
     widths = [np.log(found.interval.high / found.interval.low) for found in
               (drift_figures(texts, few)[0], drift_figures(texts, fewer)[0])]  # fmt: skip
     assert widths[1] > 1.3 * widths[0]

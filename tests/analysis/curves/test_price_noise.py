@@ -68,9 +68,9 @@ def test_convex_prices_have_almost_no_valley_that_stays_though_noise_makes_many(
     """Seven visits to a cell, each 5 % off."""
     texts = made_up_texts(2, 12)
     found = [summary_at(profiled(CONVEX_S, 0.05, 7, seed), texts) for seed in range(60)]
-    assert np.mean([one.several.value for one in found]) > 0.15
-    assert np.mean([one.kept.value if one.kept else 0.0 for one in found]) < 0.02
-    assert np.mean([one.kept_deep or 0.0 for one in found]) < 0.01
+    assert np.mean([summary.several.value for summary in found]) > 0.15
+    assert np.mean([summary.kept.value if summary.kept else 0.0 for summary in found]) < 0.02
+    assert np.mean([summary.kept_deep or 0.0 for summary in found]) < 0.01
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -84,7 +84,7 @@ def test_shares_of_draws_are_those_of_the_listing(seed: int) -> None:
         for scores, context in zip(layer.score_rows, part.contexts.tolist(), strict=True):
             weights = [Fraction(float(path_weight(score))) for score in scores[1:] if score > -math.inf]
             curves = [
-                curve_by_hand(weights, [Fraction(one) for one in seconds_at(prices, context)])
+                curve_by_hand(weights, [Fraction(value) for value in seconds_at(prices, context)])
                 for prices in (table, *table.draws)
             ]
             stays, deep = kept_by_hand(curves[0], curves[1:], Fraction(ROUNDING), Fraction(NOTABLE_SHARE))
@@ -171,10 +171,12 @@ def test_halves_are_the_listing_both_ways() -> None:
         sums += scan_halves(costs, RootPart(tokens_of_roots(scores, part.contexts), np.zeros(len(scores), np.int64)))
         for row, context in zip(scores, part.contexts.tolist(), strict=True):
             weights = [Fraction(float(path_weight(one))) for one in row[1:] if one > -math.inf]
-            one, other = (curve_by_hand(weights, [Fraction(s) for s in seconds_at(half, context)]) for half in halves)
+            fraction, other = (
+                curve_by_hand(weights, [Fraction(s) for s in seconds_at(half, context)]) for half in halves
+            )
             shares = Fraction(ROUNDING), Fraction(NOTABLE_SHARE)
-            own = [kept_by_hand(curve, [curve], *shares) for curve in (one, other)]
-            crossed = [kept_by_hand(*pair, *shares) for pair in ((one, [other]), (other, [one]))]
+            own = [kept_by_hand(curve, [curve], *shares) for curve in (fraction, other)]
+            crossed = [kept_by_hand(*pair, *shares) for pair in ((fraction, [other]), (other, [fraction]))]
             found.append([*own[0], *own[1], own[0][1] * own[1][1], *np.mean(crossed, axis=0)])
     result, mean = split_halves(sums), np.mean(found, axis=0).tolist()
     assert (*result.several, *result.deep) == pytest.approx((mean[0], mean[2], mean[1], mean[3]))

@@ -80,9 +80,9 @@ def test_the_benchmark_of_a_real_vllm() -> None:
 def test_lines_of_sglangs_benchmark(tmp_path: Path) -> None:
     line = {"backend": "sglang", "completed": 4, "total_output_tokens": 100, "accept_length": 2.5}
     line |= {"output_throughput": 9.0, "server_info": {"speculative_num_draft_tokens": 8}}
-    one, other = read_metrics_file(written(tmp_path, json.dumps(line) + "\n" + json.dumps(line) + "\n"))
-    assert one == other
-    assert (one.kind, one.told_length, one.k) == (SGLANG_BENCH, 2.5, 7)
+    file, other = read_metrics_file(written(tmp_path, json.dumps(line) + "\n" + json.dumps(line) + "\n"))
+    assert file == other
+    assert (file.kind, file.told_length, file.k) == (SGLANG_BENCH, 2.5, 7)
 
 
 def test_records_of_aiperf(tmp_path: Path) -> None:

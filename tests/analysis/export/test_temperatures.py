@@ -39,12 +39,12 @@ def test_positions_are_those_of_right_paths_within_the_text(tmp_path: Path) -> N
     trace = open_trace(write_synthetic_trace(tmp_path / "trace", num_sequences=5, length=12))
     draft = trace.draft_name(None)
     wanted: list[list[tuple[float, bool]]] = [[] for _ in range(trace.manifest.draft_sets[draft].depth)]
-    for one in trace.recorded(draft):
-        assert one.rows is not None
-        for t, marginals in enumerate(one.rows.rows()):
-            for d in range(min(len(wanted), len(one.text) - 1 - t)):
+    for sequence in trace.recorded(draft):
+        assert sequence.rows is not None
+        for t, marginals in enumerate(sequence.rows.rows()):
+            for d in range(min(len(wanted), len(sequence.text) - 1 - t)):
                 place = int(marginals.offsets[d])
-                is_right = int(marginals.ids[place]) == int(one.text[t + 1 + d])
+                is_right = int(marginals.ids[place]) == int(sequence.text[t + 1 + d])
                 prob = min(max(float(np.exp(np.float64(marginals.log_probs[place]))), 2**-16), 1 - 2**-16)
                 wanted[d].append((np.log(prob / (1 - prob)), is_right))
                 if not is_right:

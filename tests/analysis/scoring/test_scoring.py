@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from simlab.analysis.scoring.score import Scoring, ScoringLimits, score_trace, w
 from simlab.analysis.scoring.text import scoring_text
 from simlab.analysis.statistics.intervals import intervals_of, prompt_spread, ratios, share_intervals
 from simlab.analysis.table.estimates import sum_of_distances
+from simlab.draft import Prompt
 from simlab.policies.composition import Composition
 from simlab.policies.fits.edge_sums import no_edge_sums
 from simlab.policies.parsing.parse import parse_policies
@@ -57,12 +59,13 @@ def scored_texts(typed: Sequence[str], recorded: Sequence[RecordedSequence], mos
     """Each text a prompt of its own."""
     policies = parse_policies(typed, FullArtefacts())
     renamed = [
-        RecordedSequence(place, type(one.prompt)(f"p{place}", "made-up", 0, 0, one.prompt.token_ids), one.text,
-                         one.stop_reason, one.rows)
-        for place, one in enumerate(recorded)
-    ]  # fmt: skip
-    prompts = [("made-up", f"p{place}") for place in range(len(recorded))]
-    return score_trace(policies, prompts, [texts_of([one]) for one in renamed], ScoringLimits(most, (2, most), 9))
+        replace(text, index=index, prompt=Prompt(f"p{index}", "made-up", 0, 0, text.prompt.token_ids))
+        for index, text in enumerate(recorded)
+    ]
+    prompts = [("made-up", f"p{index}") for index in range(len(recorded))]
+    return score_trace(
+        policies, prompts, [texts_of([sequence]) for sequence in renamed], ScoringLimits(most, (2, most), 9)
+    )
 
 
 DEEP = [
@@ -85,11 +88,11 @@ def test_places_areas_and_coverage_by_listing() -> None:
         order = named.policy.order
         areas: list[float | None] = []
         needed: dict[int, list[float]] = {}
-        for one in recorded:
-            source = draft_source(order.needs, one)
-            for t in range(len(one.text) - 1):
+        for sequence in recorded:
+            source = draft_source(order.needs, sequence)
+            for t in range(len(sequence.text) - 1):
                 listed = oracle.paths_of(order.nodes(source(t), most))
-                follows = tuple(one.text[t + 1 :].tolist())
+                follows = tuple(sequence.text[t + 1 :].tolist())
                 areas.append(oracle.area(listed, follows))
                 for depth in range(1, min(4, len(follows)) + 1):
                     path = follows[:depth]
@@ -117,13 +120,13 @@ def test_expected_and_accepted_tokens_and_the_excess_over_an_oracle() -> None:
     places = TruePlaces(
         most=9, caps=(3, 9), num_prompts=3, prompts=np.arange(3), left=np.array([5, 2, 1]), orders=(order, other)
     )
-    one, two = order_figures(places)
-    assert one.excess.value == pytest.approx((1 / 1 * 4 / 2 * 2 / 1) ** (1 / 3))
+    figures, two = order_figures(places)
+    assert figures.excess.value == pytest.approx((1 / 1 * 4 / 2 * 2 / 1) ** (1 / 3))
     assert two.excess.value == pytest.approx(1)
-    assert one.expected == pytest.approx((0.5, 1.0))
-    assert one.accepted == pytest.approx((1.0, 1.5))
-    assert one.overstated is not None
-    assert [share.value for share in one.overstated] == pytest.approx([-0.5, 1 - 1.5 / 1.5 - 1 / 3])
+    assert figures.expected == pytest.approx((0.5, 1.0))
+    assert figures.accepted == pytest.approx((1.0, 1.5))
+    assert figures.overstated is not None
+    assert [share.value for share in figures.overstated] == pytest.approx([-0.5, 1 - 1.5 / 1.5 - 1 / 3])
     assert two.expected is None
     first = places.take(np.array([1]))
     assert first.prompts.tolist() == [0]
@@ -148,20 +151,20 @@ def test_what_nodes_are_spent_on_and_how_much_of_the_gap_is_closed() -> None:
     typed = ["ddtree:budget=3/9", "chain", "calibrated:budget=9"]
     scored = scored_texts(typed, recorded, 9).rounds
     for own, named in zip(scored.policies, parse_policies(typed, FullArtefacts()), strict=True):
-        for prompt, one in enumerate(recorded):
+        for prompt, sequence in enumerate(recorded):
             spent = np.zeros(3, int)
-            found = list(rounds(named.policy, one))
+            found = list(rounds(named.policy, sequence))
             for each in found:
                 paths: list[oracle.Path] = [()]
                 for token, parent in zip(each.tree.tokens[1:].tolist(), each.tree.parents[1:].tolist(), strict=True):
                     paths.append((*paths[parent], token))
-                spent += oracle.spent(paths[1:], tuple(one.text[each.position + 1 :].tolist()))
+                spent += oracle.spent(paths[1:], tuple(sequence.text[each.position + 1 :].tolist()))
             row = own.sums[prompt]
             assert row[ROUNDS] == len(found)
             assert [row[ACCEPTED], row[SIBLINGS], row[DRAFTED] - row[ACCEPTED] - row[SIBLINGS]] == spent.tolist()
             assert row[SIBLINGS] == wrong_siblings(found)
     for bound in scored.bounds:
-        fewest = [sum(1 for _ in hindsight_rounds(one, bound.budget)) for one in recorded]
+        fewest = [sum(1 for _ in hindsight_rounds(sequence, bound.budget)) for sequence in recorded]
         assert bound.sums[:, ROUNDS].tolist() == fewest
     figures = policy_figures(scored)
     assert [figure.policy for figure in figures] == [
@@ -188,8 +191,8 @@ def test_datasets_are_parts_of_the_whole() -> None:
     scored = scored_texts(["ddtree:budget=3"], DEEP[:6], 9)
     left, right = scored.take(np.array([0, 2, 4])), scored.take(np.array([1, 3, 5]))
     assert left.prompts == (("made-up", "p0"), ("made-up", "p2"), ("made-up", "p4"))
-    for whole, one, other in zip(scored.edges[0].sums, left.edges[0].sums, right.edges[0].sums, strict=True):
-        np.testing.assert_allclose(whole.sum(axis=0), one.sum(axis=0) + other.sum(axis=0))
+    for whole, array, other in zip(scored.edges[0].sums, left.edges[0].sums, right.edges[0].sums, strict=True):
+        np.testing.assert_allclose(whole.sum(axis=0), array.sum(axis=0) + other.sum(axis=0))
     assert scored.places is not None
     assert left.places is not None
     assert len(left.places.prompts) < len(scored.places.prompts)
@@ -239,7 +242,7 @@ def planted(num_prompts: int, wrong: float, seed: int = 1, per_prompt: int = 400
 
 def test_a_calibrated_model_has_no_error_beyond_noise_and_an_overconfident_one_has_its_own() -> None:
     fair, bold = planted(50, 1.0), planted(50, 2.0, seed=2)
-    good, bad = (calibration(one, EdgeSlice(ON_SPINE)) for one in (fair, bold))
+    good, bad = (calibration(edges, EdgeSlice(ON_SPINE)) for edges in (fair, bold))
     assert good is not None
     assert bad is not None
     assert good.ece is not None

@@ -59,7 +59,7 @@ def test_with_forty_skewed_prompts_coverage_is_near_the_level(
     powers = np.kron(np.eye(at_once), MEASURES[measure]).astype(np.float64)
     for _ in range(num_batches):
         spread = log_products(made_up.draw(rng, (40, at_once)).reshape(40, -1), powers)
-        covered += sum(one.low <= truth <= one.high for one in intervals_of(spread))
+        covered += sum(interval.low <= truth <= interval.high for interval in intervals_of(spread))
     assert least <= covered / (num_batches * at_once) <= LEVEL + 0.015
 
 
@@ -72,7 +72,7 @@ def covered_share(kind: str, num_prompts: int, repeats: int, at_once: int = 50) 
     covered = 0
     for _ in range(repeats // at_once):
         sums = np.concatenate(draw_prompts(rng, (num_prompts, at_once), kind), axis=1)
-        covered += sum(one.low <= truth <= one.high for one in intervals_of(log_products(sums, powers)))
+        covered += sum(interval.low <= truth <= interval.high for interval in intervals_of(log_products(sums, powers)))
     return covered / (repeats // at_once * at_once)
 
 
@@ -130,8 +130,8 @@ def test_an_interval_and_a_p_value_decide_alike() -> None:
     sums = PromptSums(tuple(("made-up", str(one)) for one in range(60)), uneven_sums(60, 80), *no_prices(80))
     pairs = [(2 * place, 2 * place + 1) for place in range(40)]
     found = compare_pairs(sums, [str(place) for place in range(80)], pairs, "tokens_per_s")
-    outside = [not one.ratio_interval.low <= 1 <= one.ratio_interval.high for one in found]
-    assert outside == [one.p_value < 1 - LEVEL for one in found]
+    outside = [not comparison.ratio_interval.low <= 1 <= comparison.ratio_interval.high for comparison in found]
+    assert outside == [comparison.p_value < 1 - LEVEL for comparison in found]
     assert 0 < sum(outside) < 40
 
 
@@ -168,11 +168,11 @@ def test_what_slows_both_does_not_widen_a_paired_interval() -> None:
 
 
 def test_a_speedup_interval_needs_two_prompts_and_the_same_ones() -> None:
-    one, two = np.array([4.0]), np.array([4.0, 5.0])
-    for tokens, seconds, base_tokens, base_seconds in [(one, one, one, one), (two, 0 * two, two, two)]:
+    array, two = np.array([4.0]), np.array([4.0, 5.0])
+    for tokens, seconds, base_tokens, base_seconds in [(array, array, array, array), (two, 0 * two, two, two)]:
         assert math.isnan(speedup_interval(tokens, seconds, base_tokens, base_seconds).low)
     with pytest.raises(ValueError, match="the same prompts"):
-        speedup_interval(two, two, one, one)
+        speedup_interval(two, two, array, array)
 
 
 # Intervals of what depends on prices, from the same figure at prices drawn again
@@ -273,11 +273,11 @@ def families(num_true: int, repeats: int = 4000, size: int = 12) -> np.ndarray:
 @pytest.mark.parametrize("num_true", [0, 4])
 def test_holm_rarely_finds_anything_false(num_true: int) -> None:
     found = [holm(family) < 0.05 for family in families(num_true)]
-    assert np.mean([one[num_true:].any() for one in found]) <= 0.055
-    assert num_true == 0 or np.mean([one[:num_true].mean() for one in found]) > 0.5
+    assert np.mean([array[num_true:].any() for array in found]) <= 0.055
+    assert num_true == 0 or np.mean([array[:num_true].mean() for array in found]) > 0.5
 
 
 @pytest.mark.parametrize("num_true", [0, 4, 8])
 def test_few_findings_of_benjamini_and_hochberg_are_false(num_true: int) -> None:
     found = [benjamini_hochberg(family) < 0.05 for family in families(num_true)]
-    assert np.mean([one[num_true:].sum() / max(1, one.sum()) for one in found]) <= 0.055
+    assert np.mean([array[num_true:].sum() / max(1, array.sum()) for array in found]) <= 0.055

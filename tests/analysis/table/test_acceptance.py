@@ -51,7 +51,7 @@ def test_rates_are_shares_of_rounds(texts: list[list[tuple[int, bool]]], positio
     assert 1 + sum(marginal) == pytest.approx(found.pooled.acceptance_length, rel=1e-14)
     assert np.cumprod(conditional) == pytest.approx(marginal)
     assert found.clipped == sum(int(one.clipped.sum()) for one in listed)
-    assert sum(one.rounds for one in found.by_dataset.values()) == found.pooled.rounds == len(lengths)
+    assert sum(counts.rounds for counts in found.by_dataset.values()) == found.pooled.rounds == len(lengths)
     means = [float(one.num_committed.mean()) for one in listed if one.num_rounds]
     assert found.acceptance_length_macro == pytest.approx(sum(means) / len(means))
 

@@ -31,11 +31,11 @@ def by_prompt(turns: pl.DataFrame, name: str) -> Doubles:
 def test_turns_of_a_prompt_stay_together() -> None:
     turns = made_up_turns()
     above, below, *base = (by_prompt(turns, name) for name in ("above", "below", "base_above", "base_below"))
-    one = prompt_ratio(turns, above=1, below=-1)
-    assert one.value == pytest.approx(above.sum() / below.sum())
+    estimate = prompt_ratio(turns, above=1, below=-1)
+    assert estimate.value == pytest.approx(above.sum() / below.sum())
     alone = ratio_interval(above, below)
-    assert (one.interval.low, one.interval.high) == pytest.approx((alone.low, alone.high))
-    assert one.prompts == 20
+    assert (estimate.interval.low, estimate.interval.high) == pytest.approx((alone.low, alone.high))
+    assert estimate.prompts == 20
     both = prompt_ratio(turns, above=1, below=-1, base_above=-1, base_below=1)
     expected = speedup_interval(above, below, *base)
     assert (both.interval.low, both.interval.high) == pytest.approx((expected.low, expected.high))
@@ -87,11 +87,15 @@ def test_ratios_of_dataset_means() -> None:
 
 
 def test_an_estimate_as_text_and_as_a_row() -> None:
-    one, alone, unknown = Estimate(0.5, Interval(0.4, 0.61)), Estimate(0.5), Estimate(float("nan"))
-    assert [f"{one:1%}", f"{one:v1%}", f"{one:i1%}"] == ["50.0 [40.0, 61.0]", "50.0", "[40.0, 61.0]"]
-    assert [f"{one}", f"{one:0k}", f"{one:3}"] == ["0.50 [0.40, 0.61]", "500 [400, 610]", "0.500 [0.400, 0.610]"]
+    estimate, alone, unknown = Estimate(0.5, Interval(0.4, 0.61)), Estimate(0.5), Estimate(float("nan"))
+    assert [f"{estimate:1%}", f"{estimate:v1%}", f"{estimate:i1%}"] == ["50.0 [40.0, 61.0]", "50.0", "[40.0, 61.0]"]
+    assert [f"{estimate}", f"{estimate:0k}", f"{estimate:3}"] == [
+        "0.50 [0.40, 0.61]",
+        "500 [400, 610]",
+        "0.500 [0.400, 0.610]",
+    ]
     assert [f"{alone:3}", f"{alone:i}", f"{unknown}", f"{unknown:v3}"] == ["0.500", "", "-", "-"]
-    assert one.row("a", factor=1000) == {"a": 500.0, "a_ci_low": 400.0, "a_ci_high": 610.0}
+    assert estimate.row("a", factor=1000) == {"a": 500.0, "a_ci_low": 400.0, "a_ci_high": 610.0}
     assert unknown.row("a") == unknown.row("a", digits=None) == {"a": None, "a_ci_low": None, "a_ci_high": None}
     sides = [Estimate(0, Interval(*ends)).side_of(1) for ends in ((1.1, 2), (0.2, 0.9), (0.9, 1.1))]
     assert [*sides, alone.side_of(1)] == [1, -1, 0, 0]

@@ -35,27 +35,27 @@ def noisy(factors: dict[str, Doubles]) -> pl.DataFrame:
 
 
 def of(rows: pl.DataFrame, name: str) -> Summary:
-    return next(one for one in summarise(rows) if one.name == name)
+    return next(summary for summary in summarise(rows) if summary.name == name)
 
 
 def test_prices_without_noise_give_a_point() -> None:
-    for one in summarise(noisy({})):
-        assert one.speed.price_interval.low == pytest.approx(one.speed.speedup, rel=1e-12)
-        assert one.speed.price_interval.high == pytest.approx(one.speed.speedup, rel=1e-12)
+    for summary in summarise(noisy({})):
+        assert summary.speed.price_interval.low == pytest.approx(summary.speed.speedup, rel=1e-12)
+        assert summary.speed.price_interval.high == pytest.approx(summary.speed.speedup, rel=1e-12)
 
 
 @given(st.integers(0, 500))
 def test_the_interval_is_of_the_paired_ratio_of_sums(seed: int) -> None:
     rng = np.random.default_rng(seed)
     shared, own = rng.lognormal(0, 0.3, NUM_DRAWS), rng.lognormal(0, 0.01, NUM_DRAWS)
-    one = of(noisy({"ar": shared, "chain": shared * own}), "chain")
+    summary = of(noisy({"ar": shared, "chain": shared * own}), "chain")
     half = 2.0395134 * np.std(np.log(own), ddof=1)
-    interval, alone = one.speed.price_interval, one.speed.tokens_per_s_price_interval
-    assert math.log(interval.high / one.speed.speedup) == pytest.approx(half, rel=1e-3)
-    assert math.log(one.speed.speedup / interval.low) == pytest.approx(half, rel=1e-3)
+    interval, alone = summary.speed.price_interval, summary.speed.tokens_per_s_price_interval
+    assert math.log(interval.high / summary.speed.speedup) == pytest.approx(half, rel=1e-3)
+    assert math.log(summary.speed.speedup / interval.low) == pytest.approx(half, rel=1e-3)
     # Tokens per second have the noise of the machine too.
     assert alone.high / alone.low > 1.5 * interval.high / interval.low
-    row = one.row()
+    row = summary.row()
     assert (row["speedup_price_low"], row["speedup_price_high"]) == (interval.low, interval.high)
 
 
@@ -66,11 +66,11 @@ def test_rows_without_draws_have_no_price_interval() -> None:
     shorter = noisy({}).with_columns(pl.col("draws_s").list.head(5))
     for rows in (results(), priced(), half_known, shorter, priced().clear()):
         assert np.isnan(seconds_at_draws(rows)).all()
-        for one in summarise(rows):
-            assert one.speed.price_interval is UNKNOWN
-            assert one.row()["speedup_price_low"] is None
+        for summary in summarise(rows):
+            assert summary.speed.price_interval is UNKNOWN
+            assert summary.row()["speedup_price_low"] is None
     # A policy without a plain one beside it has the interval of its own speed.
-    (alone,) = (one for one in summarise(noisy({}).filter(pl.col("name") == "chain")))
+    (alone,) = (summary for summary in summarise(noisy({}).filter(pl.col("name") == "chain")))
     assert math.isnan(alone.speed.price_interval.low)
     assert alone.speed.tokens_per_s_price_interval.low == pytest.approx(alone.speed.tokens_per_s)
 
@@ -86,7 +86,7 @@ def test_lists_add_up_over_slices_and_over_merged_files(tmp_path: Path) -> None:
     for number, part in enumerate((whole.filter(pl.col("sequence") < 9), whole.filter(pl.col("sequence") >= 9))):
         write_results(tmp_path / f"{number}.parquet", part)
     merged = joined_results([read_results(tmp_path / f"{number}.parquet") for number in range(2)])
-    assert [one.row() for one in summarise(merged)] == [one.row() for one in summarise(whole)]
+    assert [summary.row() for summary in summarise(merged)] == [summary.row() for summary in summarise(whole)]
     assert summarise(whole)[1].row()["speedup_price_low"] is not None
 
 
@@ -99,7 +99,7 @@ def test_a_file_of_an_older_simlab_is_signed_and_then_read_and_has_no_price_inte
     sign(str(path))
     found = read_results(path)
     assert found.schema == pl.Schema(results_schema())
-    speeds = [one.speed for one in summarise(found)]
+    speeds = [summary.speed for summary in summarise(found)]
     assert all(speed.price_interval is UNKNOWN and speed.speedup > 0 for speed in speeds)
 
 

@@ -40,10 +40,10 @@ def test_a_summary_pools_and_averages() -> None:
 @pytest.mark.parametrize("by", ["dataset", "turn"])
 def test_slices_add_up_to_the_whole(by: str) -> None:
     whole, slices = summarise(results()), summarise(results(), by)
-    for one in whole:
-        parts = [part for part in slices if part.policy == one.policy]
-        assert sum((part.totals for part in parts[1:]), parts[0].totals) == one.totals
-        assert sum(part.sequences for part in parts) == one.sequences
+    for summary in whole:
+        parts = [part for part in slices if part.policy == summary.policy]
+        assert sum((part.totals for part in parts[1:]), parts[0].totals) == summary.totals
+        assert sum(part.sequences for part in parts) == summary.sequences
     with pytest.raises(ValueError, match="by must be one of"):
         summarise(results(), "prompt_id")
 
@@ -90,7 +90,7 @@ def test_rows_of_no_seconds_have_no_speed(policy: str) -> None:
     rows = priced().with_columns(
         pl.when(is_idle).then(0.0).otherwise(pl.col(name)).alias(name) for name in STAGE_COLUMNS
     )
-    found = {one.policy: one.speed for one in summarise(rows)}
+    found = {summary.policy: summary.speed for summary in summarise(rows)}
     assert found[policy].seconds == StageSeconds()
     assert math.isnan(found[policy].tokens_per_s)
     assert math.isnan(found[policy].speedup)
@@ -100,11 +100,11 @@ def test_rows_of_no_seconds_have_no_speed(policy: str) -> None:
 
 def test_seconds_of_slices_add_up_and_each_has_its_own_baseline() -> None:
     whole, slices = summarise(priced()), summarise(priced(), "dataset")
-    for one in whole:
-        parts = [part.speed.seconds for part in slices if part.policy == one.policy]
+    for summary in whole:
+        parts = [part.speed.seconds for part in slices if part.policy == summary.policy]
         total = sum((part for part in parts if part is not None), start=StageSeconds())
-        assert one.speed.seconds is not None
-        assert total.total_s == pytest.approx(one.speed.seconds.total_s)
+        assert summary.speed.seconds is not None
+        assert total.total_s == pytest.approx(summary.speed.seconds.total_s)
     by_slice = {(one.slice, one.policy): one.speed.speedup for one in slices}
     assert by_slice["maths", "chain"] == pytest.approx(20 / (10 * 1.6))
     assert by_slice["chat", "chain"] == pytest.approx(30 / (10 * 1.6))
@@ -113,10 +113,10 @@ def test_seconds_of_slices_add_up_and_each_has_its_own_baseline() -> None:
 
 def test_a_speedup_is_paired_prompt_by_prompt_whatever_the_order_of_the_rows() -> None:
     rng = np.random.default_rng(2)
-    one = priced().filter((pl.col("policy") == "chain") & (pl.col("prompt_id") == "m-0"))
+    frame = priced().filter((pl.col("policy") == "chain") & (pl.col("prompt_id") == "m-0"))
     verify_s = rng.lognormal(0, 2, 300).tolist()
     prompts = [
-        one.with_columns(pl.lit(f"p-{place}").alias("prompt_id"), pl.lit(seconds).alias("verify_s"))
+        frame.with_columns(pl.lit(f"p-{place}").alias("prompt_id"), pl.lit(seconds).alias("verify_s"))
         for place, seconds in enumerate(verify_s)
     ]
     chain = pl.concat(prompts).with_columns(
@@ -130,7 +130,7 @@ def test_a_speedup_is_paired_prompt_by_prompt_whatever_the_order_of_the_rows() -
 
 def test_a_speed_that_is_not_known_is_left_out() -> None:
     unpriced = summarise(priced().with_columns(pl.lit(None, pl.Float64).alias("select_s")))
-    assert all(one.speed.seconds is None and math.isnan(one.speed.tokens_per_s) for one in unpriced)
+    assert all(summary.speed.seconds is None and math.isnan(summary.speed.tokens_per_s) for summary in unpriced)
     without_plain = summarise(priced().filter(pl.col("name") != "ar"))
     fewer_plain = summarise(priced().filter((pl.col("name") != "ar") | (pl.col("prompt_id") != "c-0")))
     for found in (without_plain[0], fewer_plain[1]):
@@ -194,7 +194,7 @@ def test_headings_cells_and_notes_are_those_of_the_text() -> None:
 
 
 def test_intervals_are_in_it() -> None:
-    found = [replace(one, interval=Interval(1.25, 2.5)) for one in summarise(priced())]
+    found = [replace(summary, interval=Interval(1.25, 2.5)) for summary in summarise(priced())]
     assert all(row[1].endswith("[1.25, 2.50]") for row in rows_of(summaries_html(found), "td"))
 
 

@@ -40,7 +40,7 @@ def quartile(seconds: Sequence[float]) -> float:
 
 def plain_oracle(samples: Mapping[Cell, Sequence[float]], context: int) -> float:
     return quartile(
-        [one for (stage, _, where), some in samples.items() for one in some if (stage, where) == (PLAIN, context)]
+        [value for (stage, _, where), some in samples.items() for value in some if (stage, where) == (PLAIN, context)]
     )
 
 

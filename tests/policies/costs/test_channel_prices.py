@@ -34,9 +34,9 @@ def priced(seed: int, most: int = 9, longest: int = 200) -> CostTable:
     generator = np.random.default_rng(seed)
     table = random_table(generator, most, longest)
 
-    def with_channel(one: CostTable) -> CostTable:
+    def with_channel(costs: CostTable) -> CostTable:
         seconds = generator.random((len(table.contexts), len(UNITS)))
-        return replace(one, channels={TRANSITIONS: ChannelSeconds(np.array(UNITS), seconds)})
+        return replace(costs, channels={TRANSITIONS: ChannelSeconds(np.array(UNITS), seconds)})
 
     drawn = {stage: generator.random(values.shape) for stage, values in table.seconds.items() if stage != "channel"}
     return replace(with_channel(table), draws=(with_channel(replace(table, seconds=drawn)),))
@@ -104,8 +104,8 @@ def test_units_that_were_not_measured_have_no_price(previous: int) -> None:
 def test_a_hypothetical_machine_makes_channels_faster_or_slower(seed: int, factor: float) -> None:
     cost, policy = priced(seed), TREES[0]
     changed = what_if(cost, parse_what_if(f"channel*{factor:.9f}"))
-    for one, other in ((cost, changed), (cost.draws[0], changed.draws[0])):
-        before, after = one.charged(policy), other.charged(policy)
+    for costs, other in ((cost, changed), (cost.draws[0], changed.draws[0])):
+        before, after = costs.charged(policy), other.charged(policy)
         assert after.seconds["channel"] == pytest.approx(before.seconds["channel"] * round(factor, 9))
         for stage in (*GRID_STAGES, PLAIN):
             assert after.seconds[stage].tolist() == before.seconds[stage].tolist()
@@ -140,6 +140,6 @@ def test_a_channel_has_seconds_at_each_context_and_number_of_units() -> None:
     with pytest.raises(ValueError, match="finite and not negative"):
         ChannelSeconds(np.array([1]), -np.ones((2, 1)))
     cost = priced(0)
-    one = ChannelSeconds(np.array([1]), np.ones((len(cost.contexts) + 1, 1)))
+    seconds = ChannelSeconds(np.array([1]), np.ones((len(cost.contexts) + 1, 1)))
     with pytest.raises(ValueError, match="for each of the"):
-        replace(cost, channels={"one": one}, draws=())
+        replace(cost, channels={"one": seconds}, draws=())

@@ -31,20 +31,20 @@ CONTEXTS = np.array([64.0, 256.0, 1024.0])
 SIZES = np.arange(16.0, 513.0, 16.0)
 
 
-def flops_by_hand(one: LayerSizes, c: int, s: int) -> int:
+def flops_by_hand(sizes: LayerSizes, c: int, s: int) -> int:
     """Products of matrices, two operations for each multiplication: queries, keys and values, scores, sums, output."""
-    h, q, kv = one.hidden, one.query, one.key_value
+    h, q, kv = sizes.hidden, sizes.query, sizes.key_value
     attention = 2 * s * h * q + 2 * (2 * s * h * kv) + 2 * s * (c + s) * q + 2 * s * (c + s) * q + 2 * s * q * h
-    feed_forward = 3 * (2 * s * h * one.feed_forward)
-    return one.num_layers * (attention + feed_forward) + 2 * s * h * one.vocab
+    feed_forward = 3 * (2 * s * h * sizes.feed_forward)
+    return sizes.num_layers * (attention + feed_forward) + 2 * s * h * sizes.vocab
 
 
-def bytes_by_hand(one: LayerSizes, c: int, s: int) -> int:
+def bytes_by_hand(sizes: LayerSizes, c: int, s: int) -> int:
     """Elements of two bytes: weights, rows of the cache, and what each product reads and writes."""
-    h, q, kv, f = one.hidden, one.query, one.key_value, one.feed_forward
-    weights = one.vocab * h + one.num_layers * (2 * h * q + 2 * h * kv + 3 * h * f) + h * one.vocab
-    cache = one.num_layers * (2 * c * kv + 2 * s * kv)
-    scores = one.num_heads * s * (c + s)
+    h, q, kv, f = sizes.hidden, sizes.query, sizes.key_value, sizes.feed_forward
+    weights = sizes.vocab * h + sizes.num_layers * (2 * h * q + 2 * h * kv + 3 * h * f) + h * sizes.vocab
+    cache = sizes.num_layers * (2 * c * kv + 2 * s * kv)
+    scores = sizes.num_heads * s * (c + s)
     products = [
         (s * h) + (s * q + 2 * s * kv),
         (s * q) + scores,
@@ -53,17 +53,17 @@ def bytes_by_hand(one: LayerSizes, c: int, s: int) -> int:
         (s * h) + (2 * s * f),
         (2 * s * f) + (s * h),
     ]
-    return 2 * (weights + cache + one.num_layers * sum(products) + (s * h) + (s * one.vocab))
+    return 2 * (weights + cache + sizes.num_layers * sum(products) + (s * h) + (s * sizes.vocab))
 
 
 sizes_strategy = st.builds(LayerSizes, *([st.integers(1, 500)] * 7))
 
 
 @given(sizes_strategy, st.integers(0, 5000), st.integers(1, 600))
-def test_what_a_pass_computes_and_moves(one: LayerSizes, context: int, tokens: int) -> None:
+def test_what_a_pass_computes_and_moves(sizes: LayerSizes, context: int, tokens: int) -> None:
     place = np.array([float(context)]), np.array([float(tokens)])
-    assert one.flops(*place).tolist() == [flops_by_hand(one, context, tokens)]
-    assert one.moved_bytes(*place).tolist() == [bytes_by_hand(one, context, tokens)]
+    assert sizes.flops(*place).tolist() == [flops_by_hand(sizes, context, tokens)]
+    assert sizes.moved_bytes(*place).tolist() == [bytes_by_hand(sizes, context, tokens)]
 
 
 def test_sizes_are_read_from_a_configuration() -> None:
@@ -107,12 +107,12 @@ def planted_roofline(generator: np.random.Generator, sizes: LayerSizes) -> Roofl
     moved, flops = sizes.moved_bytes(*grid()), sizes.flops(*grid())
     while True:
         constants = generator.uniform(0.1, 2, 4) * generator.choice([0, 1, 1], 4)
-        one = Roofline(
+        roofline = Roofline(
             sizes, constants[0] / moved.mean() + 1e-18, constants[1], constants[2] / flops.mean(), constants[3]
         )
-        is_moving = one.byte_s * moved + one.memory_s > one.flop_s * flops + one.compute_s
+        is_moving = roofline.byte_s * moved + roofline.memory_s > roofline.flop_s * flops + roofline.compute_s
         if all(len(np.unique(grid()[1][which])) > 3 for which in (is_moving, ~is_moving)):
-            return one
+            return roofline
 
 
 @pytest.mark.parametrize("seed", some(range(12), quick=2))
@@ -132,8 +132,8 @@ constants = st.floats(0, 1e-3, allow_subnormal=False)
 def test_curves_are_convex_and_rise(sizes: LayerSizes, four: tuple[float, float, float, float], context: int) -> None:
     if not any(four):
         return
-    one = RooflineRounds(Roofline(sizes, *four), 0.5)
-    seconds = one.costs(np.array([context]), 300).seconds[0]
+    rounds = RooflineRounds(Roofline(sizes, *four), 0.5)
+    seconds = rounds.costs(np.array([context]), 300).seconds[0]
     steps = np.diff(seconds)
     rounding = 1e-13 * seconds[-1]
     assert steps.min() >= -rounding

@@ -131,12 +131,14 @@ def test_draws_of_the_prices_are_changed_as_the_prices_are(seed: int, change: Wh
     rng = np.random.default_rng(seed)
     cost = random_table(rng)
     drawn = [
-        replace(cost, seconds={stage: one * rng.lognormal(0, 0.1, one.shape) for stage, one in cost.seconds.items()})
+        replace(
+            cost, seconds={stage: array * rng.lognormal(0, 0.1, array.shape) for stage, array in cost.seconds.items()}
+        )
         for _ in range(3)
     ]
     changed = what_if(replace(cost, draws=tuple(drawn)), change)
-    for found, one in zip(changed.draws, drawn, strict=True):
-        for stage, seconds in what_if(one, change).seconds.items():
+    for found, costs in zip(changed.draws, drawn, strict=True):
+        for stage, seconds in what_if(costs, change).seconds.items():
             np.testing.assert_array_equal(found.seconds[stage], seconds)
     # Least squares bend each draw otherwise, so its spread would say nothing of the convex curve.
     assert what_if(replace(cost, draws=tuple(drawn)), WhatIf(convex=True)).draws == ()

@@ -110,10 +110,10 @@ def test_plain_decoding_pays_its_own_path_and_too_large_a_tree_is_refused() -> N
 
 def test_texts_without_rounds_are_no_company() -> None:
     texts = texts_of([random_texts(0, 1, coarse=False).sequences[0]])
-    one = texts.sequences[0]
-    assert one.rows is not None
-    empty = one.rows.part(0, 0, one.rows.starts())
-    short = RecordedSequence(0, one.prompt, one.text[:1], "stop", empty)
+    sequence = texts.sequences[0]
+    assert sequence.rows is not None
+    empty = sequence.rows.part(0, 0, sequence.rows.starts())
+    short = RecordedSequence(0, sequence.prompt, sequence.text[:1], "stop", empty)
     served = serve(texts_of([short]), 3, rounds_of_policy(JointBudget(2), texts_of([short])), with_filler_requests(1))
     assert len(served.roots) == len(served.mean_drafted) == 0
 

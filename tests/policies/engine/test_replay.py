@@ -111,7 +111,7 @@ ALL_POLICIES = [policy for name in EVERY for policy in policies_of(name)]
 def orders(name: str) -> dict[str, NodeOrder]:
     """The orders of a policy's settings, by key."""
     composed = [one.policy for one in EVERY[name] if isinstance(one.policy, Composition)]
-    return {one.order.key: one.order for one in composed}
+    return {composition.order.key: composition.order for composition in composed}
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ def sample() -> list[RecordedSequence]:
     trace = open_trace(packaged_trace())
     texts = sorted(trace.sequences(), key=lambda record: len(record.text))
     recorded = trace.recorded("dflash", [record.index for record in texts[:3]])
-    return [with_channels(one, ALL_POLICIES) for one in recorded]
+    return [with_channels(sequence, ALL_POLICIES) for sequence in recorded]
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -54,13 +54,13 @@ def table_for(seed: int, late: bool = True) -> CostTable:
     generator = np.random.default_rng(seed)
     table = random_table(generator, 9, 200)
 
-    def priced(one: CostTable) -> CostTable:
+    def priced(costs: CostTable) -> CostTable:
         num = len(table.contexts)
         channels = {"eagle3": ChannelSeconds(np.array([1, 2, 3]), generator.random((num, 3)))}
         for name in (catch_up_name(DRAFTER), catch_up_name("eagle3")) if late else ():
             rising = np.cumsum(generator.random((num, len(MISSED))), axis=1)
             channels[name] = ChannelSeconds(np.array(MISSED), rising)
-        return replace(one, channels=channels)
+        return replace(costs, channels=channels)
 
     drawn = {stage: generator.random(values.shape) for stage, values in table.seconds.items() if stage != "channel"}
     return replace(priced(table), draws=(priced(replace(table, seconds=drawn)),))
@@ -82,14 +82,14 @@ def catching_up(cost: CostTable, router: RoutedPolicy, played: list[Round], leng
     """Round by round: every drafter notes which tokens it has read."""
     read: dict[str, int] = {DRAFTER: 0, "eagle3": 0}
     total = 0.0
-    for before, one in pairwise([None, *played]):
-        assert one is not None
-        assert one.route is not None
-        for drafter in drafters_of(router.routes[one.route]):
+    for before, round_ in pairwise([None, *played]):
+        assert round_ is not None
+        assert round_.route is not None
+        for drafter in drafters_of(router.routes[round_.route]):
             # Of the tokens up to the root those of the round before are what every drafter reads.
             usual = 0 if before is None else before.num_committed
-            total += extra_s(cost, drafter, length + one.position, one.position - usual - read[drafter])
-            read[drafter] = one.position
+            total += extra_s(cost, drafter, length + round_.position, round_.position - usual - read[drafter])
+            read[drafter] = round_.position
     return total
 
 
@@ -149,9 +149,9 @@ def fewest_s(recorded: RecordedSequence, cost: CostTable) -> float:
                     name: channel.part(root, last, channel.starts()) for name, channel in recorded.channels.items()
                 },
             )
-            one = next(rounds(only, part))
-            seconds = price(only, columns_of([one]), length + root, cost).total_s
-            choices.append((seconds, root + one.num_committed))
+            round_ = next(rounds(only, part))
+            seconds = price(only, columns_of([round_]), length + root, cost).total_s
+            choices.append((seconds, root + round_.num_committed))
         steps.append(choices)
 
     def least(root: int) -> float:
@@ -257,13 +257,13 @@ def test_every_round_pays_for_the_network(seed: int) -> None:
     played, length = list(rounds(router, recorded)), len(recorded.prompt.token_ids)
     network = cost.channels["router"].seconds[:, 0]
     wanted = 0.0
-    for one in played:
-        assert one.route is not None
-        route = FORESEEN_ROUTES[one.route]
+    for round_ in played:
+        assert round_.route is not None
+        route = FORESEEN_ROUTES[round_.route]
         stages = STAGES if route.needs.draft else STAGES[1:]
-        context, number = np.array([length + one.position]), np.array([one.num_drafted])
+        context, number = np.array([length + round_.position]), np.array([round_.num_drafted])
         wanted += float(cost.charged(route).sums(stages, context, number, np.array([1])).sum())
-        wanted += float(np.interp(length + one.position, cost.contexts, network))
+        wanted += float(np.interp(length + round_.position, cost.contexts, network))
     found = Replay([(router, cost)]).sums(texts_of([recorded])).seconds[0].sum()
     assert found == pytest.approx(wanted)
     assert price(router, columns_of(played), length, cost).total_s == pytest.approx(wanted)

@@ -115,7 +115,7 @@ def test_mapped_and_static_probabilities(recorded: RecordedSequence) -> None:
 def test_probabilities_that_a_3_gram_corrects(recorded: RecordedSequence, renormalised: bool, share: float) -> None:
     generator = np.random.default_rng(5)
     corpus = [generator.integers(11, size=60, dtype=np.int32) for _ in range(3)]
-    plain = PlainNGram([((), one.tolist()) for one in corpus], VOCAB)
+    plain = PlainNGram([((), array.tolist()) for array in corpus], VOCAB)
     edge = NGramCorrected(0.7, counts_of(corpus, VOCAB), "corpus", text_share=share, renormalised=renormalised, top_k=5)
 
     def corrected(rows: list[oracle.Row], path: oracle.Path, before: tuple[int, ...]) -> dict[int, float]:

@@ -24,19 +24,19 @@ PRICES = random_table(np.random.default_rng(1), most_drafted=80, longest=700)
 
 
 def named(text: str, width: int) -> NamedPolicy:
-    (one,) = parse_policies([text], MadeUpArtefacts(PRICES, width=width))
-    return one
+    (policy,) = parse_policies([text], MadeUpArtefacts(PRICES, width=width))
+    return policy
 
 
 @pytest.mark.parametrize(("width", "read"), [(32, 32), (64, 64), (100, 100), (128, 128), (512, 128)])
 def test_it_reads_as_many_candidates_as_the_release_where_the_trace_holds_them(width: int, read: int) -> None:
-    one = named("bastion:budget=80", width)
-    assert one.policy.needs.top_k == read
-    assert one.label == f"bastion:budget=80,top_k={read}"
-    assert repr(one.policy) == one.label
-    assert one.settings["top_k"] == read
-    typed = named(one.label, 64)
-    assert (typed.label, typed.policy_id) == (one.label, one.policy_id)
+    policy = named("bastion:budget=80", width)
+    assert policy.policy.needs.top_k == read
+    assert policy.label == f"bastion:budget=80,top_k={read}"
+    assert repr(policy.policy) == policy.label
+    assert policy.settings["top_k"] == read
+    typed = named(policy.label, 64)
+    assert (typed.label, typed.policy_id) == (policy.label, policy.policy_id)
     assert Bastion(budget=80).compose(MadeUpArtefacts(PRICES, width=width)).needs.top_k == read
 
 
@@ -87,9 +87,9 @@ def test_a_floor_of_64_keeps_64_of_96_nodes(recipe: Bastion, kept: int) -> None:
 
 
 def test_the_prices_it_weighs_are_part_of_its_id() -> None:
-    def ids(one: NamedPolicy) -> dict[str, str]:
-        assert isinstance(one.policy, Composition)
-        return dict(one.policy.artefacts)
+    def ids(policy: NamedPolicy) -> dict[str, str]:
+        assert isinstance(policy.policy, Composition)
+        return dict(policy.policy.artefacts)
 
     measured, modelled = (named(f"bastion:budget=80,cost_model={model}", 64) for model in ("measured", "roofline"))
     assert measured.policy_id != modelled.policy_id
@@ -131,9 +131,9 @@ def test_the_command_line_finds_the_sizes_of_the_shipped_target(tmp_path: Path) 
     for place in (tmp_path, tmp_path / "config.json"):
         assert shelf(with_trace=False).target_config(str(place)) == found
         text = f'bastion:budget=80,cost_model=roofline,target_config="{place}"'
-        (one,) = parse_policies([text], shelf())
+        (policy,) = parse_policies([text], shelf())
         (auto,) = parse_policies(["bastion:budget=80,cost_model=roofline"], shelf())
-        assert isinstance(one.policy, Composition)
+        assert isinstance(policy.policy, Composition)
         assert isinstance(auto.policy, Composition)
-        assert one.policy.artefacts == auto.policy.artefacts
+        assert policy.policy.artefacts == auto.policy.artefacts
     assert shelf().min_width() == shelf(with_trace=False).min_width() == 64

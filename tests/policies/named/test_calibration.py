@@ -130,8 +130,8 @@ def random_map(generator: np.random.Generator) -> Doubles:
     return edge_map
 
 
-def same(one: RoundColumns, other: RoundColumns) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(one.columns(), other.columns(), strict=True))
+def same(columns: RoundColumns, other: RoundColumns) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(columns.columns(), other.columns(), strict=True))
 
 
 def test_the_identity_has_the_rounds_of_ddtree() -> None:

@@ -156,9 +156,9 @@ def priced(seed: int, most: int, longest: int) -> CostTable:
     """A table with the channel, and one drawn again."""
     generator = np.random.default_rng(seed)
 
-    def with_channel(one: CostTable) -> CostTable:
-        seconds = generator.random((len(one.contexts), 1))
-        return replace(one, channels={"extension": ChannelSeconds(np.array([1]), seconds)})
+    def with_channel(costs: CostTable) -> CostTable:
+        seconds = generator.random((len(costs.contexts), 1))
+        return replace(costs, channels={"extension": ChannelSeconds(np.array([1]), seconds)})
 
     table = random_table(generator, most, longest)
     drawn = {stage: generator.random(values.shape) for stage, values in table.seconds.items() if stage != "channel"}

@@ -133,8 +133,8 @@ def test_no_fixed_number_has_more_tokens_per_second_at_the_prices_of_the_replay(
     def rate(sizes: list[int]) -> float:
         tokens = sum(np.exp(row[: n + 1]).sum() for row, n in zip(scores, sizes, strict=True))
         mean = np.array([sum(sizes) / len(sizes)])
-        one = ServedRounds(nothing, nothing, nothing, nothing, mean, np.array([contexts.mean()]))
-        return float(tokens / one.seconds(texts, cost, GRID_STAGES).sum())
+        rounds = ServedRounds(nothing, nothing, nothing, nothing, mean, np.array([contexts.mean()]))
+        return float(tokens / rounds.seconds(texts, cost, GRID_STAGES).sum())
 
     chosen = shared_tree_sizes(priced(budget, cost), scores, contexts).tolist()
     fixed = [shared_sizes(scores, n).tolist() for n in range(budget + 1)]

@@ -100,11 +100,11 @@ def paths_of(nodes: OrderedNodes) -> list[tuple[int, tuple[int, ...]]]:
     return [(round(-65536 * score), path) for score, path in zip(nodes.scores.tolist(), paths, strict=True)][1:]
 
 
-def assert_layers_equal(one: OrderLayer, other: OrderLayer) -> None:
-    assert one.insertions.tolist() == other.insertions.tolist()
-    assert one.num_available.tolist() == other.num_available.tolist()
-    assert (one.scores is None) == (other.scores is None)
-    assert one.scores is None or np.array_equal(one.scores, other.scores)  # type: ignore[arg-type]
+def assert_layers_equal(layer: OrderLayer, other: OrderLayer) -> None:
+    assert layer.insertions.tolist() == other.insertions.tolist()
+    assert layer.num_available.tolist() == other.num_available.tolist()
+    assert (layer.scores is None) == (other.scores is None)
+    assert layer.scores is None or np.array_equal(layer.scores, other.scores)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", KINDS)

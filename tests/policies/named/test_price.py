@@ -145,7 +145,7 @@ def test_on_fixed_rounds_the_search_is_dinkelbachs() -> None:
     """Texts of two tokens have one round whatever the tree, so prices rise from step to step and settle."""
     generator = np.random.default_rng(3)
     many = (random_sequence(generator, most_kept=10) for _ in range(400))
-    texts = [one for one in many if len(one.text) == 2]
+    texts = [sequence for sequence in many if len(sequence.text) == 2]
     table = random_table(generator, MOST)
     found = fixed_point(learning(table), lambda: texts)
     assert found.settled

@@ -39,9 +39,9 @@ CHANNELS = {
 }
 
 
-def tree_of(one: NamedPolicy) -> str:
+def tree_of(policy: NamedPolicy) -> str:
     """The policy as `tree` composes it; empty for one that is no tree."""
-    recipe = POLICIES[one.name](**one.settings)
+    recipe = POLICIES[policy.name](**policy.settings)
     return typed_tree(recipe.tree_settings()) if isinstance(recipe, Preset) else ""
 
 
@@ -92,13 +92,13 @@ def test_what_does_not_fit_is_one_sentence(settings: str, said: str) -> None:
 
 def test_grids_go_over_parts_as_over_numbers() -> None:
     found = parse_policies(["tree:edges=marginal/calibrated,order=best-first/beam,budget=1..3"], FullArtefacts())
-    assert len({one.policy_id for one in found}) == 12
+    assert len({policy.policy_id for policy in found}) == 12
 
 
 APART = [one for one in every_policy(FullArtefacts()) if one.name in ("jetspec", "expand-parent") and tree_of(one)]
 
 
-@pytest.mark.parametrize("named", APART, ids=[one.label for one in APART])
+@pytest.mark.parametrize("named", APART, ids=[policy.label for policy in APART])
 def test_a_policy_that_composes_apart_is_the_tree_that_it_says(named: NamedPolicy) -> None:
     """Equal trees, round by round."""
     (tree,) = parse_policies([tree_of(named)], FullArtefacts())
@@ -111,7 +111,7 @@ def test_a_policy_that_composes_apart_is_the_tree_that_it_says(named: NamedPolic
 
 
 def test_all_but_some_named_policies_are_trees() -> None:
-    texts = {one.label: (one.name, tree_of(one)) for one in every_policy(FullArtefacts())}
+    texts = {policy.label: (policy.name, tree_of(policy)) for policy in every_policy(FullArtefacts())}
     of_a_batch = {"joint", "joint-throughput", "vllm-adaptive", "sglang-dspark"}
     others = {"ar", "entropy-width", "sequoia", "jetspec-extended", "tree", "router", "whiflash"}
     assert {name for name, text in texts.values() if text} == set(POLICIES) - others - of_a_batch
@@ -198,24 +198,24 @@ def test_a_channel_of_the_marginals_gives_their_trees(
         check_trees(*pair, recorded)
     check_columns([*on_marginals, *on_channel], recorded)
     texts = texts_of([recorded])
-    mine, its = (Replay([(one, None) for one in some]).sums(texts).counts for some in (on_marginals, on_channel))
+    mine, its = (Replay([(policy, None) for policy in some]).sums(texts).counts for some in (on_marginals, on_channel))
     np.testing.assert_array_equal(mine, its)
 
 
-def check_trees(one: AnyPolicy, other: AnyPolicy, recorded: RecordedSequence) -> None:
+def check_trees(policy: AnyPolicy, other: AnyPolicy, recorded: RecordedSequence) -> None:
     """Equal trees at every root without memory, and in every round with it; equal accepted paths."""
-    at, other_at = draft_source(one.needs, recorded), draft_source(other.needs, recorded)
-    first = one.start(recorded.prompt)
+    at, other_at = draft_source(policy.needs, recorded), draft_source(other.needs, recorded)
+    first = policy.start(recorded.prompt)
     for t in range(len(recorded.text) - 1):
-        same_tree(one.select(at(t), first), other.select(other_at(t), first))
-    for mine, its in zip(rounds(one, recorded), rounds(other, recorded), strict=True):
+        same_tree(policy.select(at(t), first), other.select(other_at(t), first))
+    for mine, its in zip(rounds(policy, recorded), rounds(other, recorded), strict=True):
         same_tree(mine.tree, its.tree)
         assert (mine.position, mine.path) == (its.position, its.path)
 
 
-def same_tree(one: DraftTree, other: DraftTree) -> None:
-    assert one.tokens.tolist() == other.tokens.tolist()
-    assert one.parents.tolist() == other.parents.tolist()
+def same_tree(tree: DraftTree, other: DraftTree) -> None:
+    assert tree.tokens.tolist() == other.tokens.tolist()
+    assert tree.parents.tolist() == other.parents.tolist()
 
 
 @pytest.mark.parametrize("kind", ALL_CHANNELS)
@@ -238,10 +238,10 @@ def test_a_rule_on_a_channel_weighs_what_the_channel_takes() -> None:
     with_channel, without = parse_policies(
         ["tree:edges=transitions,channel=treeflash,rule=ratio", "tree:rule=ratio"], artefacts
     )
-    one, other = rule_of(with_channel.policy), rule_of(without.policy)
-    assert isinstance(one, BestRatio)
+    ratio, other = rule_of(with_channel.policy), rule_of(without.policy)
+    assert isinstance(ratio, BestRatio)
     assert isinstance(other, BestRatio)
-    assert (one.cost.curve(CHANNEL, 20) > 0).all()
+    assert (ratio.cost.curve(CHANNEL, 20) > 0).all()
     assert (other.cost.curve(CHANNEL, 20) == 0).all()
 
 

@@ -77,12 +77,12 @@ def test_under_every_edge_model_it_is_the_search_level_by_level(edge: EdgeModel,
 @pytest.mark.parametrize("budget", some([30, 7, 1]))
 def test_as_wide_as_the_budget_it_is_best_first(edge: EdgeModel, budget: int) -> None:
     for recorded in texts(budget, 12):
-        one, other = (
+        layer, other = (
             order.layer(texts_of([recorded]), budget, True) for order in (Beam(edge, width=budget), BestFirst(edge))
         )
-        np.testing.assert_array_equal(one.insertions, other.insertions)
-        np.testing.assert_array_equal(one.num_available, other.num_available)
-        np.testing.assert_array_equal(one.scores, other.scores)
+        np.testing.assert_array_equal(layer.insertions, other.insertions)
+        np.testing.assert_array_equal(layer.num_available, other.num_available)
+        np.testing.assert_array_equal(layer.scores, other.scores)
     for draft in drafts(budget):
         for width in (budget, budget + 3):
             for values, others in zip(

@@ -43,7 +43,7 @@ def misses(rows: list[oracle.Row]) -> list[Fraction]:
     """r(i): the first i tokens are right and the next is not, i from 0."""
     spine = shape_oracles.chain(rows)
     weights = [Fraction(1), *(Fraction(float(path_weight(float(oracle.score(rows, path))))) for path in spine)]
-    return [one - other for one, other in itertools.pairwise(weights)]
+    return [fraction - other for fraction, other in itertools.pairwise(weights)]
 
 
 def closeness(rows: list[oracle.Row]) -> list[Fraction]:

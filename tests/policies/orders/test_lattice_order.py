@@ -88,7 +88,7 @@ def check_source(source: LatticeSource, shape: LatticeShape, recorded: RecordedS
     """Nodes and layer are those of the plain way, and so is the reach; a layer of two texts is that of each."""
     order, texts, roots = LatticeOrder(source, shape), texts_of([recorded]), range(len(recorded.text) - 1)
     below = [plain(source, recorded, t) for t in roots]
-    expected = [grown(one, shape, most) for one in below]
+    expected = [grown(function, shape, most) for function in below]
     for t in roots:
         nodes = order.nodes(draft_at(recorded, t), most)
         assert as_nodes(nodes) == expected[t]
@@ -115,17 +115,17 @@ def test_less_of_a_recording_is_a_smaller_recording(seed: int, previous: int, to
     narrow = replace(recorded, channels={"made-up": cut})
     wide, whole = TransitionSource("made-up", previous=previous, top_k=top_k), TransitionSource("made-up")
     for shape in SHAPES:
-        one = LatticeOrder(wide, shape).layer(texts_of([recorded]), most, True)
-        assert_same(one, LatticeOrder(whole, shape).layer(texts_of([narrow]), most, True))
+        layer = LatticeOrder(wide, shape).layer(texts_of([recorded]), most, True)
+        assert_same(layer, LatticeOrder(whole, shape).layer(texts_of([narrow]), most, True))
 
 
-def assert_same(one: OrderLayer, other: OrderLayer) -> None:
-    assert one.scores is not None
+def assert_same(layer: OrderLayer, other: OrderLayer) -> None:
+    assert layer.scores is not None
     assert other.scores is not None
-    np.testing.assert_array_equal(one.insertions, other.insertions)
-    np.testing.assert_array_equal(one.num_available, other.num_available)
-    width = min(one.scores.shape[1], other.scores.shape[1])
-    np.testing.assert_array_equal(one.scores[:, :width], other.scores[:, :width])
+    np.testing.assert_array_equal(layer.insertions, other.insertions)
+    np.testing.assert_array_equal(layer.num_available, other.num_available)
+    width = min(layer.scores.shape[1], other.scores.shape[1])
+    np.testing.assert_array_equal(layer.scores[:, :width], other.scores[:, :width])
 
 
 def marginals_twice(seed: int, kind: str) -> tuple[RecordedSequence, int, int] | None:
@@ -169,8 +169,8 @@ def test_a_channel_that_says_no_more_than_marginals_gives_their_trees(kind: str,
         order = LatticeOrder(source, shape)
         drafts = draft_source(order.needs, recorded), draft_source(other.needs, recorded)
         for t in range(len(recorded.text) - 1):
-            one, two = order.nodes(drafts[0](t), most), other.nodes(drafts[1](t), most)
-            for name, values in one._asdict().items():
+            nodes, two = order.nodes(drafts[0](t), most), other.nodes(drafts[1](t), most)
+            for name, values in nodes._asdict().items():
                 np.testing.assert_array_equal(values, getattr(two, name))
         texts = texts_of([recorded])
         mine, theirs = order.layer(texts, most, True), other.layer(texts, most, True)

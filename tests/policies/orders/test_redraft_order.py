@@ -70,11 +70,11 @@ def parts(recorded: RecordedSequence, t: int) -> tuple[Row, dict[int, list[Row]]
         if not len(ids):
             break
         chain.append((int(ids[0]), float(values[0])))
-    one, found, row = list(rows.rows())[t], dict[int, list[Row]](), 0
-    for length in one.lengths.tolist():
+    branches, found, row = list(rows.rows())[t], dict[int, list[Row]](), 0
+    for length in branches.lengths.tolist():
         found[length] = []
-        for _ in range(one.depth - length):
-            found[length].append(list(zip(one.ids[row].tolist(), one.log_probs[row].tolist(), strict=True)))
+        for _ in range(branches.depth - length):
+            found[length].append(list(zip(branches.ids[row].tolist(), branches.log_probs[row].tolist(), strict=True)))
             row += 1
     return chain, found
 
@@ -232,7 +232,7 @@ def test_what_may_not_be_asked_for_is_refused() -> None:
     rows = recorded.channels["d2sd"]
     assert isinstance(rows, BranchRows)
     none = [row.only([0]) for row in rows.rows()]
-    parts = [BranchRows(one.lengths[None], one.depth, one.ids, one.log_probs) for one in none]
+    parts = [BranchRows(branches.lengths[None], branches.depth, branches.ids, branches.log_probs) for branches in none]
     fewer = replace(recorded, channels={"d2sd": join_branches(parts)})
     with pytest.raises(MissingChannelError, match="there is no branch behind"):
         list(rounds(Greedy(20, branches=3), fewer))

@@ -126,11 +126,11 @@ def test_seconds_are_those_of_whole_trees() -> None:
 
 def test_a_router_as_typed() -> None:
     typed = 'router:routes="ddtree:budget=9 | chain:length=2|ar",by=network,beta=0.5'
-    (one,) = parse_policies([typed], FullArtefacts())
-    assert isinstance(one.policy, RoutedPolicy)
-    assert one.policy.needs.foreseen == (ChannelNeed("router", "features", trained_for="|".join(NAMES)),)
-    assert set(one.policy.artefacts) == {"route 0", "route 1", "route 2", "cost"}
-    assert set(one.policy.route_ids) == {"route 0", "route 1", "route 2"}
+    (policy,) = parse_policies([typed], FullArtefacts())
+    assert isinstance(policy.policy, RoutedPolicy)
+    assert policy.policy.needs.foreseen == (ChannelNeed("router", "features", trained_for="|".join(NAMES)),)
+    assert set(policy.policy.artefacts) == {"route 0", "route 1", "route 2", "cost"}
+    assert set(policy.policy.route_ids) == {"route 0", "route 1", "route 2"}
     others = [typed.replace("beta=0.5", other) for other in ("beta=0.4", "rate=3", "beta=0.5,channel=mine")]
     ids = [made.policy_id for made in parse_policies([typed, *others], FullArtefacts())]
     assert len(set(ids)) == 4

@@ -103,9 +103,9 @@ def test_a_route_sees_no_more_than_it_declares() -> None:
         list(rounds(router, text_for(router, seed)))
     assert narrow.seen
     assert wide.seen
-    assert max(int(np.diff(one.drafted().offsets).max()) for one in narrow.seen) == 1
-    assert max(int(np.diff(one.drafted().offsets).max()) for one in wide.seen) == 3
-    assert all(not one.channels for one in (*narrow.seen, *wide.seen))
+    assert max(int(np.diff(draft.drafted().offsets).max()) for draft in narrow.seen) == 1
+    assert max(int(np.diff(draft.drafted().offsets).max()) for draft in wide.seen) == 3
+    assert all(not draft.channels for draft in (*narrow.seen, *wide.seen))
 
 
 def test_the_route_is_chosen_before_anything_is_drafted() -> None:
@@ -158,15 +158,15 @@ def test_what_is_no_router_is_refused_in_a_sentence(typed: str, says: str) -> No
 
 
 def test_routers_as_typed() -> None:
-    one, other, third = parse_policies(
+    policy, other, third = parse_policies(
         ['router:routes="ddtree:budget=16|ar",cuts=0.5/2', 'whiflash:entropy=1.5,unsure="eagle3:budget=24"'],
         FullArtefacts(),
     )
-    assert one.policy_id != other.policy_id
-    assert one.label == 'router:routes="ddtree:budget=16|ar",cuts=0.5'
-    assert isinstance(one.policy, RoutedPolicy)
-    assert one.policy.described_routes == "ddtree:budget=16|ar"
-    assert [is_plain_decoding(route) for route in one.policy.routes] == [False, True]
+    assert policy.policy_id != other.policy_id
+    assert policy.label == 'router:routes="ddtree:budget=16|ar",cuts=0.5'
+    assert isinstance(policy.policy, RoutedPolicy)
+    assert policy.policy.described_routes == "ddtree:budget=16|ar"
+    assert [is_plain_decoding(route) for route in policy.policy.routes] == [False, True]
     assert isinstance(third.policy, RoutedPolicy)
     assert third.policy.described_routes == "chain|eagle3:budget=24"
     assert third.policy.rule == CutRule("entropy", (1.5,))
@@ -201,7 +201,7 @@ def test_what_was_missed_is_what_waited_longer_than_a_round(texts: list[list[tup
     wanted, flat = list[int](), [one for text in texts for one in text]
     for text in texts:
         wanted += missed_by_reading([used for used, _ in text], [num for _, num in text])
-    used, committed = np.array([one for one, _ in flat], np.bool_), np.array([num for _, num in flat], np.int64)
+    used, committed = np.array([flag for flag, _ in flat], np.bool_), np.array([num for _, num in flat], np.int64)
     ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
     assert missed_tokens(used, committed, ends).tolist() == wanted
 

@@ -206,8 +206,8 @@ def online_price_by_hand(
     return found
 
 
-def same(one: RoundColumns, other: RoundColumns) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(one.columns(), other.columns(), strict=True))
+def same(columns: RoundColumns, other: RoundColumns) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(columns.columns(), other.columns(), strict=True))
 
 
 def texts(seed: int, number: int, most_kept: int = 12) -> list[RecordedSequence]:

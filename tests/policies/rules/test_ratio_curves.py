@@ -112,7 +112,9 @@ def test_kernel_is_the_fractions(path: list[int], units: list[int]) -> None:
     assert found[DEEP_MAXIMA] == deep_maxima_by_listing(case.curve, Fraction(0.05))
     assert found[FIRST_STOP] == first_stop_by_hand(case.curve)
     assert found[BEST] == best_by_hand(case.curve)
-    assert root_curve(case.expected, 0, case.costs) == pytest.approx([float(one) for one in case.curve], rel=1e-15)
+    assert root_curve(case.expected, 0, case.costs) == pytest.approx(
+        [float(fraction) for fraction in case.curve], rel=1e-15
+    )
 
 
 @settings(max_examples=examples(300, quick=40))
@@ -155,7 +157,7 @@ def test_what_rules_take_and_what_it_brings(
     case = Case(path, units)
     tokens = [1 + sum(case.weights[:n], Fraction(0)) for n in range(len(path) + 1)]
     surplus = [token - rate * seconds for token, seconds in zip(tokens, case.seconds, strict=False)]
-    at_price = min(n for n, one in enumerate(surplus) if one == max(surplus))
+    at_price = min(n for n, fraction in enumerate(surplus) if fraction == max(surplus))
     stops = [first_stop_by_hand(Case(path, one).curve) for one in (units, viewed)]
     wanted = [best_by_hand(case.curve), stops[0], min(budget, len(path)), at_price, stops[1]]
     views = np.array([[viewed]]) / UNITS

@@ -147,14 +147,14 @@ def best_paths(pool: Pool, budget: int) -> list[tuple[float, tuple[int, ...]]]:
 
 
 def test_what_is_no_channel_is_refused() -> None:
-    one = np.ones((1, 1), np.int32)
+    array = np.ones((1, 1), np.int32)
     with pytest.raises(ValueError, match="first depth has one row"):
-        TransitionRows(one * 2, np.zeros(1, np.int32), np.zeros((2, 3), np.int32), np.zeros((2, 3), np.float32))
+        TransitionRows(array * 2, np.zeros(1, np.int32), np.zeros((2, 3), np.int32), np.zeros((2, 3), np.float32))
     with pytest.raises(ValueError, match="promises 1 rows"):
-        TransitionRows(one, np.zeros(1, np.int32), np.zeros((2, 3), np.int32), np.zeros((2, 3), np.float32))
+        TransitionRows(array, np.zeros(1, np.int32), np.zeros((2, 3), np.int32), np.zeros((2, 3), np.float32))
     rising = np.array([[-2, -1, 0]], np.float32)
     with pytest.raises(ValueError, match="must not rise"):
-        TransitionRows(one, np.zeros(0, np.int32), np.zeros((1, 3), np.int32), rising)
+        TransitionRows(array, np.zeros(0, np.int32), np.zeros((1, 3), np.int32), rising)
     pools = made_up_pools(random_text(3), 2, 2, VOCAB, 1)
     with pytest.raises(ValueError, match="must be int64, int32"):
         replace(pools, tokens=pools.tokens.astype(np.int64))
@@ -204,7 +204,9 @@ def test_branches_joined_are_those_of_each(seed: int, cut: int) -> None:
     parts = [rows.part(0, middle, starts), rows.part(middle, len(rows), starts)]
     assert_same(join_channels(parts), rows)
     few = [row.only([0]) for row in rows.rows()]
-    mixed = [BranchRows(one.lengths[None], one.depth, one.ids, one.log_probs) for one in few] + [rows]
+    mixed = [
+        BranchRows(branches.lengths[None], branches.depth, branches.ids, branches.log_probs) for branches in few
+    ] + [rows]
     joined = join_channels(mixed)
     assert isinstance(joined, BranchRows)
     for row, other in zip(joined.rows(), [*few, *rows.rows()], strict=True):

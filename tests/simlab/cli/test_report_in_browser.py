@@ -63,9 +63,12 @@ def opened(
     context = running.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
     page = context.new_page()
     found = Opened(page)
-    page.on("console", lambda one: found.complaints.append(one.text) if one.type in ("error", "warning") else None)
-    page.on("pageerror", lambda one: found.complaints.append(str(one)))
-    page.on("request", lambda one: found.requests.append(one.url))
+    page.on(
+        "console",
+        lambda message: found.complaints.append(message.text) if message.type in ("error", "warning") else None,
+    )
+    page.on("pageerror", lambda error: found.complaints.append(str(error)))
+    page.on("request", lambda request: found.requests.append(request.url))
     page.goto(path.as_uri())
     try:
         yield found

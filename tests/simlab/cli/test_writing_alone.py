@@ -42,8 +42,8 @@ def test_of_two_replays_into_one_file_one_is_refused_or_both_are_there(
             assert set(policies) <= found
         else:
             assert text == f"simlab: another simlab is writing {out}; wait until it is done, or give another --out\n"
-    assert sorted(one.name for one in tmp_path.iterdir()) == sorted(
-        one.name for one in ([out, rounds] if number else [out])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        path.name for path in ([out, rounds] if number else [out])
     )
 
 

@@ -49,9 +49,9 @@ def table() -> CostTable:
 
 
 def test_stage_seconds_add_and_refuse_negative_time() -> None:
-    one, other = StageSeconds(1.0, 8.0, 2.0, 3.0, 4.0), StageSeconds(0.5, 1.0, 0.25, 0.125, 0.0625)
-    assert one + other == StageSeconds(1.5, 9.0, 2.25, 3.125, 4.0625)
-    assert one.total_s == 18.0
+    seconds, other = StageSeconds(1.0, 8.0, 2.0, 3.0, 4.0), StageSeconds(0.5, 1.0, 0.25, 0.125, 0.0625)
+    assert seconds + other == StageSeconds(1.5, 9.0, 2.25, 3.125, 4.0625)
+    assert seconds.total_s == 18.0
     for name in (field.name for field in fields(StageSeconds)):
         for wrong in (-1e-9, float("nan")):
             with pytest.raises(ValueError, match="negative time"):
@@ -167,7 +167,9 @@ def test_without_a_drafter_there_is_no_draft_to_pay(seed: int) -> None:
     found = list(rounds(RepeatsRoot(), recorded))
     priced = price(RepeatsRoot(), columns_of(found), 1, cost)
     assert priced.draft_s == 0.0
-    assert priced.verify_s == pytest.approx(sum(cost.curve("verify", 1 + one.position)[1] for one in found), rel=1e-12)
+    assert priced.verify_s == pytest.approx(
+        sum(cost.curve("verify", 1 + round_.position)[1] for round_ in found), rel=1e-12
+    )
 
 
 def test_plain_decoding_is_told_from_a_tree_of_the_root_alone() -> None:

@@ -205,8 +205,8 @@ def test_each_part_of_the_key_matters() -> None:
 def test_noise_follows_gumbels_law() -> None:
     columns = np.array([gumbel(noise_key(0, "p", 0, 0), position, 50) for position in range(2000)])
     assert stats.kstest(columns.ravel(), stats.gumbel_r.cdf).pvalue > FALSE_ALARM
-    for one, other in ((columns[1:], columns[:-1]), (columns[:, 1:], columns[:, :-1])):
-        assert np.asarray(stats.spearmanr(one.ravel(), other.ravel()))[1] > FALSE_ALARM
+    for array, other in ((columns[1:], columns[:-1]), (columns[:, 1:], columns[:, :-1])):
+        assert np.asarray(stats.spearmanr(array.ravel(), other.ravel()))[1] > FALSE_ALARM
     other_text = np.array([gumbel(noise_key(0, "p", 0, 1), position, 50) for position in range(2000)])
     assert np.asarray(stats.spearmanr(columns.ravel(), other_text.ravel()))[1] > FALSE_ALARM
 

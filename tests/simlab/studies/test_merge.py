@@ -43,9 +43,9 @@ def test_a_full_replay_and_a_limited_one_are_the_full_one(trace: Path, tmp_path:
 
 
 def test_policies_of_two_files_stand_side_by_side(trace: Path, tmp_path: Path) -> None:
-    one, other = (replayed(trace, tmp_path / f"{n}.parquet", f"ddtree:budget={n}") for n in (4, 6))
+    path, other = (replayed(trace, tmp_path / f"{n}.parquet", f"ddtree:budget={n}") for n in (4, 6))
     both = replayed(trace, tmp_path / "both.parquet", "ddtree:budget=4/6")
-    merge([one, other], tmp_path / "merged.parquet")
+    merge([path, other], tmp_path / "merged.parquet")
     alike = {row["policy"]: row for row in shown(tmp_path / "merged.parquet")}
     for row in shown(both):
         if not str(row["policy"]).startswith("hindsight"):

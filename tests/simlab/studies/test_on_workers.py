@@ -39,9 +39,9 @@ def replayed(folder: Path, **more: object) -> None:
     simlab.replay(policies=POLICIES, cost=PRICES, **files, **more)  # type: ignore[arg-type]
 
 
-def same(one: Path, other: Path) -> bool:
+def same(path: Path, other: Path) -> bool:
     return all(
-        (one / name).read_bytes() == (other / name).read_bytes() for name in ("results.parquet", "rounds.parquet")
+        (path / name).read_bytes() == (other / name).read_bytes() for name in ("results.parquet", "rounds.parquet")
     )
 
 

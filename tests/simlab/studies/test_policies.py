@@ -74,17 +74,17 @@ def test_the_page_is_up_to_date() -> None:
 
 @pytest.mark.parametrize("name", list(POLICIES))
 def test_every_policy_says_what_it_is(name: str) -> None:
-    (one,) = describe_policies([name])
-    said = (one.summary, one.reads, one.source, one.exactness)
+    (policy,) = describe_policies([name])
+    said = (policy.summary, policy.reads, policy.source, policy.exactness)
     assert all(said)
     assert "not stated" not in said
     assert "unpublished" not in said
-    assert one.summary.endswith(".")
-    assert len(one.summary) <= 160, "the first sentence of its docstring is its line in lists; make it shorter"
-    assert any(word in one.exactness for word in ("exact", "reconstruction")), one.exactness
-    settings = {setting.name for setting in one.fields}
-    assert "cost" not in settings or "latency profile" in one.reads
-    section = policies_page([one])
+    assert policy.summary.endswith(".")
+    assert len(policy.summary) <= 160, "the first sentence of its docstring is its line in lists; make it shorter"
+    assert any(word in policy.exactness for word in ("exact", "reconstruction")), policy.exactness
+    settings = {setting.name for setting in policy.fields}
+    assert "cost" not in settings or "latency profile" in policy.reads
+    section = policies_page([policy])
     assert all(f"| `{setting}` |" in section for setting in settings)
 
 

@@ -49,12 +49,12 @@ def test_a_trace_shows_itself() -> None:
 
 def test_a_round_is_shown_with_the_path_of_the_target() -> None:
     view = simlab.show_round(sequence=0, number=1)
-    one = view.round
-    assert f"Accepted: {one.num_accepted} of 16 drafted tokens" in view.text()
-    assert view.text().count("\n* ") == one.num_accepted + 1
+    round_ = view.round
+    assert f"Accepted: {round_.num_accepted} of 16 drafted tokens" in view.text()
+    assert view.text().count("\n* ") == round_.num_accepted + 1
     assert view.svg().startswith("<svg")
     assert view.svg() in view._repr_html_()
-    assert one.tree._repr_html_().count("\n") == one.tree.num_nodes
+    assert round_.tree._repr_html_().count("\n") == round_.tree.num_nodes
     telling = simlab.show_round(policy="ddtree:budget=8")
     assert telling.round.num_accepted > 0
     with pytest.raises(simlab.SimlabError, match="names 2 policies"):

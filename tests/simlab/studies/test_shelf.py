@@ -31,8 +31,8 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trace, Trace]:
     """Two of the same made-up models, on other texts."""
     folder = tmp_path_factory.mktemp("traces")
     made = (write_synthetic_trace(folder / str(seed), seed=seed, num_sequences=4, length=30) for seed in (1, 2))
-    one, other = map(open_trace, made)
-    return one, other
+    trace, other = map(open_trace, made)
+    return trace, other
 
 
 def policies_on(trace: Trace, typed: list[str]) -> tuple[list[NamedPolicy], tuple[str, ...]]:

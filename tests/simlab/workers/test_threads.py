@@ -77,7 +77,7 @@ def test_what_is_written_is_read(count: int, data: st.DataObject) -> None:
 def test_the_missing_parts_are_those_that_are_not_there(count: int, data: st.DataObject) -> None:
     there = data.draw(st.sets(st.integers(0, count - 1), min_size=1))
     found = missing_parts([Part(number, count) for number in there])
-    assert {one.number for one in found} == set(range(count)) - there
+    assert {part.number for part in found} == set(range(count)) - there
 
 
 def test_parts_of_two_splits_are_no_work() -> None:

@@ -70,7 +70,7 @@ def test_the_id_is_of_everything() -> None:
         replace(TABLE, num_positions=1),
         replace(TABLE, values=MAPS + 1e-6),
     ]
-    assert len({one.table_id for one in [TABLE, *others]}) == 9
+    assert len({file.table_id for file in [TABLE, *others]}) == 9
 
 
 def test_there_is_a_golden_file_of_every_version() -> None:

@@ -57,8 +57,8 @@ def told(place: str) -> str:
 def kept(cache: Path) -> dict[str, bytes]:
     """The files of traces in the cache by name, with their bytes; what is not whole counts too, decoded rows do not."""
     hidden = (".lock", ".checked")
-    found = [one for one in (cache / "traces").glob("*/*") if one.is_file() and not one.name.endswith(hidden)]
-    return {one.name: one.read_bytes() for one in found}
+    found = [path for path in (cache / "traces").glob("*/*") if path.is_file() and not path.name.endswith(hidden)]
+    return {path.name: path.read_bytes() for path in found}
 
 
 def change(served: FileServer, content: bytes, name: str = NAME) -> None:

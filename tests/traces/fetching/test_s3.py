@@ -83,7 +83,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: str) -> Path:
 
 
 def rows_of(trace: Trace) -> list[bytes]:
-    return [one.rows.ids.tobytes() for one in trace.recorded(DRAFT) if one.rows is not None]
+    return [sequence.rows.ids.tobytes() for sequence in trace.recorded(DRAFT) if sequence.rows is not None]
 
 
 def told(place: str) -> str:

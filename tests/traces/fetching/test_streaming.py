@@ -57,11 +57,13 @@ def served(root: Path) -> Iterator[FileServer]:
 def files_in(cache: Path) -> dict[str, int]:
     """Sizes of the traces' files in the cache by name, parts included."""
     hidden = (".lock", ".checked")
-    return {one.name: one.stat().st_size for one in cache.rglob("*") if one.is_file() and not one.name.endswith(hidden)}
+    return {
+        path.name: path.stat().st_size for path in cache.rglob("*") if path.is_file() and not path.name.endswith(hidden)
+    }
 
 
 def rows_of(trace: Trace) -> list[bytes]:
-    return [one.rows.ids.tobytes() for one in trace.recorded(DRAFT) if one.rows is not None]
+    return [sequence.rows.ids.tobytes() for sequence in trace.recorded(DRAFT) if sequence.rows is not None]
 
 
 def shard_of(trace: Trace, index: int) -> int:
@@ -96,7 +98,7 @@ def test_what_is_read_is_what_lies_there(served: FileServer, cache: Path) -> Non
 
 def test_only_the_shards_of_the_wanted_texts_are_fetched(served: FileServer, cache: Path) -> None:
     trace = open_trace(f"{served.address}/trace")
-    assert [one.index for one in trace.recorded(DRAFT, [3, 9])] == [3, 9]
+    assert [sequence.index for sequence in trace.recorded(DRAFT, [3, 9])] == [3, 9]
     wanted = {draft_file(DRAFT, shard_of(trace, index)) for index in (3, 9)}
     assert set(files_in(cache)) == {"sequences.parquet", *wanted}
 
@@ -113,7 +115,7 @@ def test_the_next_shards_are_fetched_while_one_is_read_and_no_more(served: FileS
     """Drafts are fetched by the threads that read ahead, the target's rows ahead of whoever reads them."""
     trace = open_trace(f"{served.address}/trace")
     for kind, reading, ahead in (
-        ("draft-", (one.index for one in trace.recorded(DRAFT)), min(os.cpu_count() or 1, 4)),
+        ("draft-", (sequence.index for sequence in trace.recorded(DRAFT)), min(os.cpu_count() or 1, 4)),
         ("tokens-", (index for index, _ in trace.token_rows()), ITEMS_AHEAD),
     ):
         assert shard_of(trace, next(reading)) == 0
@@ -130,7 +132,7 @@ def test_a_shard_that_cannot_be_had_is_said_when_its_turn_comes(served: FileServ
     trace = open_trace(f"{served.address}/trace")
     reading, found = trace.recorded(DRAFT), set[int]()
     with pytest.raises(TraceError, match=r"draft-.*-0002.*there is no such file: the server answered 404"):
-        found.update(shard_of(trace, one.index) for one in reading)
+        found.update(shard_of(trace, sequence.index) for sequence in reading)
     assert found == {0, 1}
 
 
@@ -177,9 +179,9 @@ def test_the_cache_is_bounded(served: FileServer, cache: Path, monkeypatch: pyte
     limit = 5 * size
     monkeypatch.setenv("SIMLAB_CACHE_SIZE", str(limit))
     trace, most = open_trace(f"{served.address}/trace"), 0
-    for one in trace.recorded(DRAFT):
+    for sequence in trace.recorded(DRAFT):
         sizes = files_in(cache)
-        assert draft_file(DRAFT, shard_of(trace, one.index)) in sizes
+        assert draft_file(DRAFT, shard_of(trace, sequence.index)) in sizes
         most = max(most, sum(sizes.values()))
     assert size < most <= limit + THREADS * size
     make_room(0)

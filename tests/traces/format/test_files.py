@@ -26,7 +26,7 @@ RANDOM = "0123456789ab"
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(one.name for one in folder.iterdir())
+    return sorted(path.name for path in folder.iterdir())
 
 
 def write(path: Path, content: bytes) -> None:

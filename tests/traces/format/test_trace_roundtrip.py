@@ -118,11 +118,11 @@ def test_odd_shapes_are_whole(
 
 
 def test_ids_do_not_depend_on_the_shards(tmp_path: Path) -> None:
-    one = open_trace(write_synthetic_trace(tmp_path / "one", prompts_per_shard=1))
+    trace = open_trace(write_synthetic_trace(tmp_path / "one", prompts_per_shard=1))
     many = open_trace(write_synthetic_trace(tmp_path / "many", prompts_per_shard=100))
-    assert len(one.manifest.held().shards) == 6
+    assert len(trace.manifest.held().shards) == 6
     assert len(many.manifest.held().shards) == 1
-    assert (one.text_id, one.draft_ids) == (many.text_id, many.draft_ids)
+    assert (trace.text_id, trace.draft_ids) == (many.text_id, many.draft_ids)
 
 
 def test_ids_depend_on_the_content(tmp_path: Path) -> None:

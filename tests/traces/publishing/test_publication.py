@@ -56,7 +56,7 @@ def names_at(hub: Hub, repository: str = "org/traces", revision: str = "main") -
 
 
 def rows_of(trace: Trace) -> list[bytes]:
-    return [one.rows.ids.tobytes() for one in trace.recorded(DRAFT) if one.rows is not None]
+    return [sequence.rows.ids.tobytes() for sequence in trace.recorded(DRAFT) if sequence.rows is not None]
 
 
 def test_a_trace_comes_back_from_the_hub(

@@ -110,8 +110,8 @@ def _setting(files: ReleasedFiles, model: Model, temperature: str) -> _Setting:
     plain = plain.select(*TURN, pl.col("tokens_per_s").alias("plain_per_s"))
     committed = (pl.col("mean") * pl.col("rounds")).round().alias("committed")
     turns = {
-        method: one.join(plain, on=TURN).with_columns(committed)
-        for method, one in zip((CADDTREE, DDTREE), both, strict=True)
+        method: frame.join(plain, on=TURN).with_columns(committed)
+        for method, frame in zip((CADDTREE, DDTREE), both, strict=True)
     }
     paired = turns[CADDTREE].join(turns[DDTREE], on=TURN, suffix="_other")
     has_rounds = not paired["rounds"].null_count()

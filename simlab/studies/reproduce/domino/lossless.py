@@ -224,7 +224,7 @@ def chain_over_tree(pairs: pl.DataFrame) -> Estimate | None:
     folders = chain.join(tree, on="folder", how="semi", maintain_order="left")["folder"]
     if folders.is_empty():
         return None
-    own, other = (one.filter(pl.col("folder") == folders[0]) for one in (chain, tree))
+    own, other = (frame.filter(pl.col("folder") == folders[0]) for frame in (chain, tree))
     return prompt_ratio(own.join(other, on=TURN, suffix="_tree"), head_equal=1, head_equal_tree=-1)
 
 

@@ -189,7 +189,7 @@ def _by_dataset(cells: pl.DataFrame) -> list[Row]:
     """A row for each dataset, those first whose macro average is largest over the pooled mean; ends of shares."""
     ratio, share = pl.col("macro_over_pooled"), 100 * pl.col("rounds_share")
     both = ((share, "rounds_share"), (pl.col("tokens_per_text"), "tokens_per_text"))
-    ends = [pl.concat_list(one.min(), one.max()).alias(name) for one, name in both]
+    ends = [pl.concat_list(expr.min(), expr.max()).alias(name) for expr, name in both]
     grouped = cells.group_by("dataset", maintain_order=True).agg(ratio, ratio.min().alias("least"), *ends)
     named = grouped.with_columns(pl.col("dataset").replace_strict(DATASETS).alias("label"))
     return named.sort("least", descending=True, maintain_order=True).to_dicts()

@@ -126,8 +126,8 @@ def draft_sampling(files: ReleasedFiles) -> list[Row]:
     for matched in filter(None, map(_ABLATED.fullmatch, files.names(f"{ABLATION}/"))):
         dataset, states = matched["dataset"], (matched[0].replace("_on.jsonl", "_off.jsonl"), matched[0])
         greedy, sampled = (_records(files, name, dataset, "chain") for name in states)
-        for name, one in zip(states, (greedy, sampled), strict=True):
-            if one.is_empty() or any(one.null_count().row(0)):
+        for name, frame in zip(states, (greedy, sampled), strict=True):
+            if frame.is_empty() or any(frame.null_count().row(0)):
                 raise SimlabError(f"{name} has no records of the chain, or one without a turn or a mean")
         both = greedy.join(sampled, on=TURN, suffix="_sampled").with_columns(pl.lit(1).alias("one"))
         rows.append(

@@ -130,12 +130,12 @@ def combined_of(chains: Chains, settings: TheirSettings) -> list[Row]:
     if not len(same):
         return []
     eagle, ngram = (chains[name].take(same) for name in DRAFTERS)
-    sums, alone = combined_oracle(eagle, ngram), [oracle_chain(one) for one in (eagle, ngram)]
+    sums, alone = combined_oracle(eagle, ngram), [oracle_chain(records) for records in (eagle, ngram)]
     for batch in THEIR_BATCHES:
         theirs, charged = (their_combined(chains, batch, settings, charged) for charged in (False, True))
         row = _step_row((eagle.dataset, "combined", "oracle", batch), eagle, sums, theirs, settings)
         del row["theirs_pooled"], row["theirs_decode_only"]
-        better = min((seconds(one, settings.costs, batch) for one in alone), key=lambda own: float(own.sum()))
+        better = min((seconds(array, settings.costs, batch) for array in alone), key=lambda own: float(own.sum()))
         over = paired_ratio(better, seconds(sums, settings.costs, batch))
         rows.append(row | {"theirs_charged": charged[0], "over_better_drafter": over})
     return rows
@@ -154,7 +154,7 @@ def _step_row(
 
 
 def _speedup_of(records: ChainRecords, sums: Doubles, batch: int, settings: TheirSettings) -> Estimate:
-    base, own = (seconds(one, settings.costs, batch) for one in (autoregressive(records), sums))
+    base, own = (seconds(array, settings.costs, batch) for array in (autoregressive(records), sums))
     return speedup(base, own)
 
 

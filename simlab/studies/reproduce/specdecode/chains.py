@@ -368,7 +368,7 @@ def _round_sums(
     owners, num_requests = records.owners[roots], len(records.num_tokens)
     columns = [np.ones(len(roots)), contexts.astype(np.float64), verified]
     weighed = [column * share for share in (1.0, eagle, ngram) for column in columns]
-    return np.stack([np.bincount(owners, one, num_requests).astype(np.float64) for one in weighed], axis=1)
+    return np.stack([np.bincount(owners, array, num_requests).astype(np.float64) for array in weighed], axis=1)
 
 
 def seconds(sums: Doubles, costs: Mapping[str, float], batch: int) -> Doubles:

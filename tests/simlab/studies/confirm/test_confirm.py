@@ -262,7 +262,7 @@ def test_prompts_for_the_packaged_models_have_what_ships_with_them(
     prompts, out = made.folder / "prompts.jsonl", tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
         confirm(None, ["caddtree", "sequoia", "presto"], prompts=prompts, out=out)
-    assert [sorted(getattr(one.policy, "artefacts", ())) for one in asked[2:]] == [["cost"], ["ranks"], ["ngram"]]
+    assert [sorted(getattr(policy.policy, "artefacts", ())) for policy in asked[2:]] == [["cost"], ["ranks"], ["ngram"]]
     target, draft = made.models[1::2]
     for one, said in (("caddtree", "--cost"), ("sequoia", "table=FILE"), ("presto", "ngram=FILE")):
         assert said in refused(confirm, None, [one], prompts=prompts, out=out, target=target, draft=draft)

@@ -24,15 +24,15 @@ def spelled(ids: list[int]) -> str:
 def test_the_round_shown_is_one_that_the_chain_misses() -> None:
     found = most_telling_round(record.recorded(DRAFT) for record in synthetic_sequences(num_sequences=6))
     assert found is not None
-    recorded, one = found
-    chain = chain_accepted(recorded, one.position)
-    assert one.num_accepted > chain
-    lines = round_text(recorded, one, spelled).splitlines()
-    assert sum(line.startswith("* ") for line in lines) == one.num_accepted + 1
-    assert sum(line.startswith(("* ", "  ├", "  └", "  │")) for line in lines) == one.num_drafted + 1
-    bonus = int(recorded.text[one.position + one.num_committed])
+    recorded, round_ = found
+    chain = chain_accepted(recorded, round_.position)
+    assert round_.num_accepted > chain
+    lines = round_text(recorded, round_, spelled).splitlines()
+    assert sum(line.startswith("* ") for line in lines) == round_.num_accepted + 1
+    assert sum(line.startswith(("* ", "  ├", "  └", "  │")) for line in lines) == round_.num_drafted + 1
+    bonus = int(recorded.text[round_.position + round_.num_committed])
     assert any(line.endswith(f'"t{bonus}"') and line.startswith("Bonus") for line in lines)
-    assert lines[-1].startswith(f"The round commits {one.num_committed} tokens")
+    assert lines[-1].startswith(f"The round commits {round_.num_committed} tokens")
 
 
 def test_where_the_tree_is_never_better_there_is_nothing_to_show() -> None:

@@ -63,9 +63,9 @@ def said(made: ExportedFile) -> list[str]:
 
 def committed_per_round(trace: Path, typed: str) -> list[int]:
     """Of every round of every text, one by one."""
-    (one,), opened = parse_policies([typed]), open_trace(trace)
+    (policy,), opened = parse_policies([typed]), open_trace(trace)
     texts = opened.recorded("synthetic", range(len(opened.sequences())))
-    return [each.num_committed for recorded in texts for each in rounds(one.policy, recorded)]
+    return [each.num_committed for recorded in texts for each in rounds(policy.policy, recorded)]
 
 
 @pytest.mark.parametrize("typed", POLICIES)

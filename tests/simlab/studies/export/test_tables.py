@@ -86,7 +86,7 @@ def test_kinds_and_prices_stand_in_tables_of_their_own(results: Path) -> None:
     rows = read_results(results)
     measured = rows.with_columns(pl.lit("measured").alias("kind"), pl.lit(None, pl.String).alias("cost_id"))
     found = export_tables(pl.concat([rows, measured]))
-    assert [one.source.split(";")[0] for one in found] == ["Predicted", "Measured in a real runner"]
+    assert [table.source.split(";")[0] for table in found] == ["Predicted", "Measured in a real runner"]
     assert "latency profile" in found[0].source
     assert "latency profile" not in found[1].source
     stages = [
@@ -123,7 +123,7 @@ def test_escapes_can_be_taken_back(text: str) -> None:
     assert re.sub(r"\\(.)", r"\1", escaped_markdown(text)) == text
     names = {"backslash": "\\", "asciitilde": "~", "asciicircum": "^", "less": "<", "greater": ">", "bar": "|"}
     names["asciigrave"] = "`"
-    plain = re.sub(r"\\text(\w+)\{\}|\\(.)|''", lambda one: names.get(one[1], one[2] or '"'), escaped_latex(text))
+    plain = re.sub(r"\\text(\w+)\{\}|\\(.)|''", lambda match: names.get(match[1], match[2] or '"'), escaped_latex(text))
     assert plain == text
 
 

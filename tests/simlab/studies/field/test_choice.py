@@ -61,7 +61,7 @@ def test_the_fastest_setting_is_taken(tmp_path: Path) -> None:
         speeds = {}
         for point in parse_policies(system.searched, artefacts):
             rows = replay(trace, [point.label], cost=cost, draft_set=name, progress=False).rows
-            found = {one.policy_id: one.speed.tokens_per_s for one in summarise(rows)}
+            found = {summary.policy_id: summary.speed.tokens_per_s for summary in summarise(rows)}
             speeds[point.label] = found[point.policy_id]
         chosen = next(entry for entry in entries if entry.system == system.name and entry.size == FASTEST)
         assert speeds[chosen.policy] == max(speeds.values())

@@ -49,11 +49,11 @@ def test_gains_are_those_of_a_comparison(table: ReplayTable, found: FieldRows) -
         entry = next(one for one in ENTRIES if (one.system, one.size) == (system, size))
         for measure, name in (("acceptance_length", "gain_tokens"), ("speedup", "gain_speed")):
             wanted = compare(alone, [entry.policy, base], measure=measure, by="dataset")
-            for one in wanted.of_measure:
-                part = ALL if one.slice is None else one.slice
+            for comparison in wanted.of_measure:
+                part = ALL if comparison.slice is None else comparison.slice
                 row = next(row for row in rows if (row["system"], row["size"], row["slice"]) == (system, size, part))
-                assert row[name] == pytest.approx(one.ratio - 1, abs=1e-4)
-                assert row[f"{name}_low"] == pytest.approx(one.ratio_interval.low - 1, abs=1e-4)
+                assert row[name] == pytest.approx(comparison.ratio - 1, abs=1e-4)
+                assert row[f"{name}_low"] == pytest.approx(comparison.ratio_interval.low - 1, abs=1e-4)
     assert table.rows.height == 2 * alone.rows.height
 
 

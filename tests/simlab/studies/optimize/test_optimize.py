@@ -55,7 +55,7 @@ def test_the_planted_best_is_chosen_reported_and_kept(
     value = searched(traces, *asked, cost=costs[0], out=out, results=results)
     listed = [*(f"ddtree:budget={num}" for num in range(1, 9)), *(f"chain:length={num}" for num in range(1, 8))]
     listed += ["ar", "chain"]
-    by_hand, there = ({typed: tokens_per_s(one, typed, FILE) for typed in listed} for one in (dev, test))
+    by_hand, there = ({typed: tokens_per_s(trace, typed, FILE) for typed in listed} for trace in (dev, test))
     best = max(by_hand, key=lambda typed: by_hand[typed])
     assert best == f"chain:length={PLANTED}"
     assert value["best"]["policy"] == value["run"][0] == best
@@ -123,8 +123,8 @@ def test_the_acceptance_length_at_a_cap(traces: tuple[Path, Path]) -> None:
     value = searched(traces, "ddtree:budget=1..20", "spine-gap:budget=1..14", node_cap=9, **of_length)
     trace, by_hand = open_trace(traces[0]), {}
     for typed in ("chain", "ddtree:budget=8", "ddtree:budget=9", "spine-gap:budget=9"):
-        (one,) = parse_policies([typed])
-        num_rounds = sum(len(list(rounds(one.policy, text))) for text in trace.recorded(trace.draft_name()))
+        (policy,) = parse_policies([typed])
+        num_rounds = sum(len(list(rounds(policy.policy, text))) for text in trace.recorded(trace.draft_name()))
         by_hand[typed] = sum(len(text.text) - 1 for text in trace.sequences()) / num_rounds
     assert value["best"]["policy"] == max(by_hand, key=lambda typed: by_hand[typed])
     first = value["rows"][0]

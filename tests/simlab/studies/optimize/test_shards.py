@@ -60,9 +60,9 @@ class Search:
 def test_the_parts_lead_to_the_choice_of_one(
     place: Path, tmp_path: Path, costs: tuple[str, ...], more: dict[str, object]
 ) -> None:
-    one, together, merged = tmp_path / "one.json", tmp_path / "together.json", tmp_path / "merged.parquet"
+    path, together, merged = tmp_path / "one.json", tmp_path / "together.json", tmp_path / "merged.parquet"
     search = Search(place, costs, **more)
-    said = search.chosen(halving=False, out=one)
+    said = search.chosen(halving=False, out=path)
     (whole,) = search.parts(tmp_path, 1)
     for count, order in ((2, (1, 0)), (4, (2, 0, 3, 1))):
         parts = search.parts(tmp_path, count)
@@ -70,7 +70,7 @@ def test_the_parts_lead_to_the_choice_of_one(
         assert merged.read_bytes() == whole.read_bytes()
         merged.unlink()
     assert search.chosen(sums=whole, out=together) == said
-    assert together.read_bytes() == one.read_bytes()
+    assert together.read_bytes() == path.read_bytes()
 
 
 @pytest.mark.thorough

@@ -98,8 +98,8 @@ def test_hindsight_beside_a_policy_that_reads_a_channel_may_take_its_tokens() ->
 
     ids = set()
     for channels in ((), (ChannelNeed("pool", "pool"),)):
-        one = NamedPolicy("mine", "mine", {}, Channelled(channels=channels), "id")
-        (bound,) = bound_rows(PricedPolicies(Prices(None, "none", ""), (one,)), 64, 7, best_budgets=True)
+        policy = NamedPolicy("mine", "mine", {}, Channelled(channels=channels), "id")
+        (bound,) = bound_rows(PricedPolicies(Prices(None, "none", ""), (policy,)), 64, 7, best_budgets=True)
         assert bound.channels == channels
         ids.add(bound.policy_id)
     assert len(ids) == 2

@@ -62,14 +62,14 @@ def test_rows_are_sums_of_rounds(trace: Path, cost: Path, limit: int | None) -> 
     for label in DRAWN:
         row, typed = rows[label], "ar" if label == "autoregressive" else label
         found = [list(rounds(parse_policies([typed])[0].policy, text)) for text in texts]
-        every = [one for of_text in found for one in of_text]
+        every = [round_ for of_text in found for round_ in of_text]
         assert (row["prompts"], row["sequences"], row["rounds"]) == (len(names), len(texts), len(every))
         for name in ("drafted", "accepted", "committed"):
-            assert row[name] == sum(getattr(one, f"num_{name}") for one in every)
+            assert row[name] == sum(getattr(round_, f"num_{name}") for round_ in every)
         assert row["verified"] == row["drafted"] + row["rounds"]
-        assert row["clipped"] == sum(one.clipped for one in every)
+        assert row["clipped"] == sum(round_.clipped for round_ in every)
         assert row["acceptance_length"] == pytest.approx(row["committed"] / len(every))
-        means = [sum(one.num_committed for one in of_text) / len(of_text) for of_text in found if of_text]
+        means = [sum(round_.num_committed for round_ in of_text) / len(of_text) for of_text in found if of_text]
         assert row["acceptance_length_macro"] == pytest.approx(sum(means) / len(means))
         assert row["tokens_per_s"] == pytest.approx(tokens_per_s(opened, typed, filled(), set(names)))
         assert row["speedup"] == pytest.approx(row["tokens_per_s"] / rows["autoregressive"]["tokens_per_s"])

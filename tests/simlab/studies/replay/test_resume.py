@@ -58,7 +58,7 @@ def run(place: Path, folder: Path, policies: tuple[str, ...] = POLICIES, **more:
 def replayed(place: Path, folder: Path, policies: tuple[str, ...] = POLICIES, **more: object) -> Both:
     """The bytes of both files, which are all that is left."""
     run(place, folder, policies, **more)
-    assert sorted(one.stem for one in folder.iterdir()) == list(NAMES)
+    assert sorted(path.stem for path in folder.iterdir()) == list(NAMES)
     return tuple((folder / f"{name}.parquet").read_bytes() for name in NAMES)
 
 

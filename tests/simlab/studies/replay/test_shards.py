@@ -181,13 +181,13 @@ def test_merge_names_another_text_and_another_simlab(trace: Path, tmp_path: Path
 
 
 def test_merge_names_what_is_wrong_with_rounds(trace: Path, tmp_path: Path, whole: Path) -> None:
-    out, one = tmp_path / "all.parquet", rounds_of(whole)
+    out, path = tmp_path / "all.parquet", rounds_of(whole)
     results = parts_of(trace, tmp_path, 2)
     first, second = map(rounds_of, results)
     assert "1/2 is missing" in merge_refusal(out, first, first)
     assert f"{first} and {first} are both part 0/2" in merge_refusal(out, first, first, second)
-    assert f"{first} is a part and {one} is none" in merge_refusal(out, first, one)
-    assert f"{one} is no part; of rounds, merge takes the parts" in merge_refusal(out, one, one)
+    assert f"{first} is a part and {path} is none" in merge_refusal(out, first, path)
+    assert f"{path} is no part; of rounds, merge takes the parts" in merge_refusal(out, path, path)
     assert f"{results[0]} is not a table of rounds" in merge_refusal(out, first, results[0])
     both = pl.concat([pl.read_parquet(second), pl.read_parquet(first)])
     write_rounds(second, lambda: iter([both]), results_part(results[1]))

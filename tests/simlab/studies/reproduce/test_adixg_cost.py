@@ -99,7 +99,7 @@ def fixed_effect(samples: list[tuple[int, int, float]]) -> float:
 
 def check_against_oracle(files: ReleasedFiles) -> Findings:
     found, wanted = study(files), oracle(files)
-    ours = [one.ours for one in found.compared]
+    ours = [figure.ours for figure in found.compared]
     names = ("profile", "additive", "reduction", "graphs", "served")
     assert [our.value for our in ours[:5]] == pytest.approx([wanted[name] for name in names], rel=1e-6)
     assert ours[7].value == pytest.approx(wanted["percent"])
@@ -110,9 +110,9 @@ def check_against_oracle(files: ReleasedFiles) -> Findings:
 
 def test_figures_are_those_of_plain_python(tmp_path: Path) -> None:
     found = check_against_oracle(made_up_release(tmp_path, adixg_contents()))
-    theirs = [one.theirs.value for one in found.compared if one.theirs]
+    theirs = [figure.theirs.value for figure in found.compared if figure.theirs]
     assert theirs == [5.5, 0.5, 11.6, 0.04, 0.02, 1000.5, 990.5, -0.9, -3.3, 7, 97.5, 90.25]
-    assert [one.verdict for one in found.compared[9:]] == ["as printed", "", ""]
+    assert [figure.verdict for figure in found.compared[9:]] == ["as printed", "", ""]
     assert found.compared[3].ours.value == pytest.approx(0.04, rel=0.05)
     assert found.compared[4].ours.value == pytest.approx(0.02, rel=0.05)
     errors = values_of(found)["held_out"]
@@ -236,6 +236,6 @@ def test_the_real_files_say_what_was_published() -> None:
     files = real_release("adixg-cost")
     found = check_against_oracle(files)
     # 11.66 is printed as 11.6, which is cut and not rounded.
-    assert [one.what for one in found.compared if one.verdict == "differs"] == ["the first over the second"]
+    assert [figure.what for figure in found.compared if figure.verdict == "differs"] == ["the first over the second"]
     assert sorted(FILES) == sorted(files.release.files)
     assert read_rounds(files).height == 20

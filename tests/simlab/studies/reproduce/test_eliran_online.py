@@ -34,7 +34,7 @@ def oracle(text: str, budget: int) -> tuple[float, float, float]:
 def test_paired_gains_are_those_of_plain_python(tmp_path: Path) -> None:
     made = eliran_contents()
     found = eliran_online(made_up_release(tmp_path, made), QUIET)
-    gains = [one for one in found.compared if one.what.endswith("pairwise over unary")]
+    gains = [figure for figure in found.compared if figure.what.endswith("pairwise over unary")]
     assert len(gains) == 4
     for gain, (dataset, budget) in zip(gains, [(d, b) for d in ROUNDS for b in BUDGETS], strict=True):
         mean, low, high = oracle(made[ROUNDS[dataset]], budget)

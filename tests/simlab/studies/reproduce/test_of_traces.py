@@ -111,8 +111,8 @@ def test_a_flip_is_seen_and_told_where_it_can_be() -> None:
     means = both_means(first)
     assert [means.pooled.value, means.macro.value] == pytest.approx([4800 / 1400, macros[0]])
     assert means.over.value == pytest.approx(means.macro.value / means.pooled.value)
-    for one in (means.pooled, means.macro):
-        assert one.interval.low < one.value < one.interval.high
+    for estimate in (means.pooled, means.macro):
+        assert estimate.interval.low < estimate.value < estimate.interval.high
     assert find_ranking_flips([first, replace(first, name="same")]) == []
     assert find_ranking_flips([first]) == []
 
@@ -295,7 +295,7 @@ def test_without_a_trace_it_says_what_is_missing_and_what_to_type(name: str) -> 
     assert [line.strip() for line in commands] == list(PUBLISHED[name].commands)
 
 
-@pytest.mark.parametrize("line", [line for one in PUBLISHED.values() for line in one.commands])
+@pytest.mark.parametrize("line", [line for study in PUBLISHED.values() for line in study.commands])
 def test_the_commands_can_be_typed(line: str) -> None:
     """Lines that begin with # say what a file holds; its example is JSON."""
     if line.startswith("#"):

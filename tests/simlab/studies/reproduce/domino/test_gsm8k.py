@@ -20,7 +20,7 @@ def domino_gsm8k(files: ReleasedFiles) -> Findings:
 
 
 def check_against_plain_sums(files: ReleasedFiles) -> None:
-    found = {one.what: one for one in domino_gsm8k(files).compared}
+    found = {figure.what: figure for figure in domino_gsm8k(files).compared}
     rows = [json.loads(line) for line in files.text(PROMPTS).splitlines()]
     plain = [row["tps"] for row in rows if row["method"] == "baseline"]
     for method, name in METHODS.items():

@@ -84,7 +84,7 @@ def test_what_follows_says_which_rule_is_faster() -> None:
     ],
 )
 def test_what_follows_says_what_the_charge_changes(charged: tuple[float, float], expected: str) -> None:
-    rows = [{"batch": 1, "theirs": 2.0, "theirs_charged": 2.0 * one} for one in charged]
+    rows = [{"batch": 1, "theirs": 2.0, "theirs_charged": 2.0 * value} for value in charged]
     assert expected in charge_sentence([*rows, {"batch": 8, "theirs": 1.0, "theirs_charged": 9.0}])
     assert charge_sentence([]) == ""
 
