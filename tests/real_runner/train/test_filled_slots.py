@@ -72,7 +72,7 @@ def loss_block_by_block(loss: DrafterLoss, step: int) -> Tensor:
             best[block, depth - length] = log_probs[depth].max().detach()
             of_truth[block, depth - length] = log_probs[depth, known_behind[depth]]
             known[block, depth - length] = True
-    return block_loss(best, of_truth, known, plan.loss)
+    return block_loss(-of_truth, of_truth.detach() >= best, known, plan.loss)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -145,7 +145,7 @@ def test_a_target_that_is_sure_of_its_text_gives_the_loss_on_the_path(seed: int)
         true_parents = {0} | {1 + int(node) for node in np.flatnonzero(laws[root].numpy() == 0.0)}
         for parent in set(nodes.parents[root].tolist()) - true_parents:
             on_path -= float(rest[root, parent])
-    found = _along(nodes, conditional, rest, truth)
+    entropies, _, asked, _, _ = _along(nodes, conditional, rest, truth)
     has_children = [[parent in nodes.parents[root] for parent in range(rest.shape[1])] for root in range(2)]
     # A true node without children in the pool is asked on the path and not by the law.
     barren = 0.0
@@ -153,7 +153,7 @@ def test_a_target_that_is_sure_of_its_text_gives_the_loss_on_the_path(seed: int)
         for node in np.flatnonzero(laws[root].numpy() == 0.0):
             if nodes.depths[node] < depth and not has_children[root][1 + int(node)]:
                 barren -= float(rest[root, 1 + int(node)])
-    expected = float(-(found.of_truth * found.asked).sum()) - barren + on_path
+    expected = float((entropies * asked).sum()) - barren + on_path
     count = sum(map(sum, has_children))
     assert float(law_loss(nodes, conditional, rest, laws, 0.0)) * count == pytest.approx(expected, rel=1e-4)
 

@@ -54,7 +54,7 @@ def test_what_is_said_along_true_paths_is_counted_by_hand(seed: int) -> None:
     rest = torch.from_numpy(-generator.random((2, num_parents)) - 0.1)
     truth = generator.integers(0, 5, (2, depth))
     truth[0, int(generator.integers(0, depth + 1)) :] = -1
-    found = _along(nodes, conditional, rest, torch.from_numpy(truth))
+    entropies, right, asked, missed, known = _along(nodes, conditional, rest, torch.from_numpy(truth))
     for root in range(2):
         parents, tokens = nodes.parents[root].tolist(), nodes.tokens[root].tolist()
         depths = nodes.depths.tolist()
@@ -64,20 +64,20 @@ def test_what_is_said_along_true_paths_is_counted_by_hand(seed: int) -> None:
         at: int | None = 0
         for number, token in enumerate(truth[root].tolist()):
             if token < 0:
-                assert not found.known[root, number:].any()
-                assert not found.asked[root, number:].any()
+                assert not known[root, number:].any()
+                assert not asked[root, number:].any()
                 break
-            assert found.asked[root, number] == (at is not None)
+            assert asked[root, number] == (at is not None)
             own = [node for node, its in enumerate(depths) if its == number + 1]
             below = [node for node in own if parents[node] == at]
             hits = [node for node in below if tokens[node] == token]
             if at is not None:
                 said = [float(conditional[root, node]) for node in below]
                 expected = float(conditional[root, hits[0]]) if hits else float(rest[root, at])
-                assert float(found.of_truth[root, number]) == pytest.approx(expected)
-                assert float(found.best[root, number]) == pytest.approx(max([*said, float(rest[root, at])]))
-            missed = [-reached[1 + node] if node in hits else -math.log1p(-math.exp(reached[1 + node])) for node in own]
-            assert float(found.missed[root, number]) == pytest.approx(sum(missed))
+                assert float(entropies[root, number]) == pytest.approx(-expected)
+                assert bool(right[root, number]) == (expected == max([*said, float(rest[root, at])]))
+            lost = [-reached[1 + node] if node in hits else -math.log1p(-math.exp(reached[1 + node])) for node in own]
+            assert float(missed[root, number]) == pytest.approx(sum(lost))
             at = 1 + hits[0] if hits else None
 
 
