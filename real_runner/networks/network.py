@@ -70,7 +70,7 @@ class Reach(ABC):
         raise NotImplementedError
 
 
-def check_counts(of: Reach, what: str, *names: str) -> None:
+def check_settings(of: Reach, what: str, *names: str) -> None:
     """Refuse a setting below 1; one that is None is left out."""
     for name in names:
         value = getattr(of, name)

@@ -13,7 +13,7 @@ from simlab.policy import MADE_WITH
 from simlab.real_runner.checkpoints.layout import Fields
 from simlab.real_runner.checkpoints.zlab import ZLAB
 from simlab.real_runner.networks.known import read_config
-from simlab.real_runner.networks.network import BYTES_OF_NODE, Network, Reach, Settings, check_counts, reach_with
+from simlab.real_runner.networks.network import BYTES_OF_NODE, Network, Reach, Settings, check_settings, reach_with
 from simlab.traces.format.manifest_entries import branch_lengths
 
 
@@ -37,7 +37,7 @@ class RedraftReach(Reach):
     whole: int = 0
 
     def __post_init__(self) -> None:
-        check_counts(self, "redrafts", "top_k")
+        check_settings(self, "redrafts", "top_k")
         if self.whole not in (0, 1):
             raise ValueError(
                 f"{WHOLE_CHAIN}=1 is the branch behind the whole chain alone; got {self.whole}, leave it out for all"
@@ -89,7 +89,7 @@ class PathReach(Reach):
     top_k: int = 7
 
     def __post_init__(self) -> None:
-        check_counts(self, "a pool", "beam", "top_k")
+        check_settings(self, "a pool", "beam", "top_k")
 
     @property
     def width(self) -> int:

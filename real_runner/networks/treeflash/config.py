@@ -13,12 +13,12 @@ from typing import ClassVar, Self
 from simlab.channels import TRANSITIONS
 from simlab.errors import ModelError
 from simlab.policy import MADE_WITH
-from simlab.real_runner.checkpoints.fields import integer
+from simlab.real_runner.checkpoints.fields import integer, typed
 from simlab.real_runner.checkpoints.layout import Fields, Layout
 from simlab.real_runner.checkpoints.weights import check_own
 from simlab.real_runner.checkpoints.zlab import ZLAB, config_from_json
-from simlab.real_runner.drafters.config import DFlashConfig
-from simlab.real_runner.networks.network import Network, Reach, Settings, Tensors, check_counts, reach_with
+from simlab.real_runner.drafters.config import DFlashConfig, check_counts
+from simlab.real_runner.networks.network import Network, Reach, Settings, Tensors, check_settings, reach_with
 from simlab.traces.format.manifest_entries import BASE_RANK
 
 HEAD_PREFIX = "ar_approximation."
@@ -42,11 +42,7 @@ class HeadConfig:
     extends: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("hidden_size", "inner_size"):
-            if not 1 <= getattr(self, name) <= _LARGEST:
-                raise ModelError(
-                    f"a head's {name} must be at least 1 and at most {_LARGEST:,}; got {getattr(self, name)}"
-                )
+        check_counts("a head's", {"hidden_size": self.hidden_size, "inner_size": self.inner_size}, _LARGEST)
 
     def check(self, tensors: Tensors, place: object) -> None:
         """Refuse tensors with which this head cannot be built."""
@@ -82,7 +78,7 @@ class HeadReach(Reach):
     candidates: int | None = None
 
     def __post_init__(self) -> None:
-        check_counts(self, "a head", "previous", "top_k", "candidates")
+        check_settings(self, "a head", "previous", "top_k", "candidates")
         if self.candidates is not None and self.top_k > self.candidates:
             raise ValueError(f"top_k of a head must be at most its {self.candidates} candidates; got {self.top_k}")
 
@@ -129,8 +125,8 @@ def head_from_json(fields: Fields) -> HeadConfig | None:
     if kind != _SWIGLU:
         raise ModelError(f"this checkpoint has a head of the kind {shown(kind)}; simlab runs {_SWIGLU}")
     extends = fields.get(_EXTENDS)
-    if extends is not None and not isinstance(extends, str):
-        raise ModelError(f"the head's config.json holds {_EXTENDS}={shown(extends)} where a digest belongs")
+    if extends is not None:
+        extends = typed(extends, str, f"the head's config.json holds {_EXTENDS}", "a digest")
     return HeadConfig(integer(fields.get("hidden_size")), integer(fields.get("intermediate_size")), extends)
 
 
