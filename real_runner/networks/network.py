@@ -109,7 +109,6 @@ class NetworkConfig(Protocol):
 
     def check(self, tensors: Tensors, place: object) -> None:
         """Refuse tensors with which it cannot be built; ``place`` is where they lie, for the message."""
-        ...
 
     def lines(self) -> list[tuple[str, str]]:
         """What to tell people of it, each with a heading."""

@@ -257,7 +257,6 @@ class _OpenedRecording:
         return [len(one.text) for one in records]
 
     def decoded(self, num_tokens: int) -> None:
-        """The target wrote so many tokens."""
         self.report("decoded", num_tokens)
 
     def recorded(self, num_positions: int) -> None:

@@ -113,7 +113,6 @@ class AdapterConfig:
         check_numbers(shapes, tensors, place)
 
     def lines(self) -> list[tuple[str, str]]:
-        """What to tell people of this adapter, each with a heading."""
         return [
             (
                 "adapter",

@@ -193,14 +193,12 @@ class OwnDrafter:
 
     @property
     def config(self) -> OwnConfig:
-        """The sizes of the target and the adapter."""
         sizes = self.target.config
         block_size = self.adapter.config.block_size
         return OwnConfig(sizes.hidden_size, sizes.num_attention_heads, block_size, self.target.vocab_size)
 
     @property
     def norm(self) -> nn.Module:
-        """The norm behind the target's last layer."""
         return final_norm(self.target)
 
     @property
@@ -256,7 +254,6 @@ class OwnDrafter:
             yield some, logits_of(self, self.target, states.after)
 
     def live(self, read: CandidatesRead, room: int) -> "LiveMasks":
-        """A text of which nothing is drafted yet."""
         return LiveMasks(self, read)
 
 

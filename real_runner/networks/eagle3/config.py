@@ -121,7 +121,6 @@ class Eagle3Config:
 
     @property
     def kind(self) -> str:
-        """What this configures, in words."""
         return "EAGLE-3 head"
 
     @property
@@ -156,7 +155,6 @@ class Eagle3Config:
         return replace(self, target_layer_ids=taps)
 
     def shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """The tensors that every head of this configuration has, each with its shape."""
         hidden, inner, head = self.hidden_size, self.intermediate_size, self.head_dim
         queries, keys = self.num_attention_heads * head, self.num_key_value_heads * head
         yield "fc.weight", (hidden, self.num_taps * self.target_hidden_size)
@@ -198,7 +196,6 @@ class Eagle3Config:
         draft_ids(self, tensors, place)
 
     def lines(self) -> list[tuple[str, str]]:
-        """What to tell people of this head, each with a heading."""
         taps = ", ".join(map(str, self.target_layer_ids)) or "1, L/2 - 1 and L - 4 of L, as its release does"
         return [
             ("head", f"EAGLE-3: a token given the text and its path; {self.hidden_size} wide; it needs no drafter"),
@@ -236,11 +233,9 @@ class Eagle3Reach(Reach):
         return self.steps + 1
 
     def settings(self, depth: int = 0) -> dict[str, object]:
-        """What the manifest says of the pools."""
         return {"depth": self.depth, "beam": self.beam, "top_k": self.top_k, "steps": self.steps}
 
     def num_scores(self, depth: int = 0) -> int:
-        """Nodes of a pool."""
         return num_beam_nodes(self.beam, self.top_k, self.steps)
 
 

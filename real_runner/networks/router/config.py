@@ -45,23 +45,18 @@ class RouterConfig(Reach):
             raise ValueError(f"a router's network has 1 to {MOST_FEATURES} routes, none empty; got {list(self.routes)}")
 
     def settings(self, depth: int = 0) -> dict[str, object]:
-        """What the manifest says of its channel."""
         return {"size": len(self.routes), TRAINED_FOR: "|".join(self.routes)}
 
     def num_scores(self, depth: int = 0) -> int:
-        """Numbers of a root."""
         return len(self.routes)
 
     def held(self, depth: int = 0) -> str:
-        """What a root holds, in words."""
         return f"{len(self.routes)} numbers at each"
 
     def check(self, tensors: Tensors, place: object) -> None:
-        """Refuse tensors with which this network cannot be built."""
         check_own(dict(_shapes(self)), tensors, f"router's network in {place}", place)
 
     def lines(self) -> list[tuple[str, str]]:
-        """What to tell people of this network, each with a heading."""
         return [
             (
                 "router",

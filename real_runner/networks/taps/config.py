@@ -52,23 +52,18 @@ class PoolReach(Reach):
 
     @property
     def width(self) -> int:
-        """How many candidates of each depth of the drafter are read."""
         return self.extensions
 
     def within(self, num_tokens: int) -> Self:
-        """This reach where a drafter has so many tokens: it proposes no more."""
         return replace(self, extensions=min(self.extensions, num_tokens))
 
     def settings(self, depth: int) -> dict[str, object]:
-        """What the manifest says of the pools."""
         return {"depth": depth, "beam": self.beam, "extensions": self.extensions}
 
     def num_scores(self, depth: int) -> int:
-        """Nodes of a pool."""
         return sum(self.sizes(depth))
 
     def widest(self, width: int) -> str:
-        """The setting that must be smaller where a depth keeps so many candidates."""
         return f"extensions={width}"
 
     def sizes(self, depth: int) -> list[int]:
@@ -113,11 +108,9 @@ class ScorerConfig:
     extends: str
 
     def check(self, tensors: Tensors, place: object) -> None:
-        """Refuse tensors with which this scorer cannot be built."""
         check_own(dict(scorer_shapes(self.sizes)), tensors, f"head in {place}", place)
 
     def lines(self) -> list[tuple[str, str]]:
-        """What to tell people of this scorer, each with a heading."""
         reach = f"pools of a beam of {self.reach.beam}, extended by {self.reach.extensions} candidates"
         return [
             ("scorer", f"a node given its path, in {reach}; {self.sizes.depth} depths"),

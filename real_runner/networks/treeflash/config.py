@@ -45,11 +45,9 @@ class HeadConfig:
         check_counts("a head's", {"hidden_size": self.hidden_size, "inner_size": self.inner_size}, _LARGEST)
 
     def check(self, tensors: Tensors, place: object) -> None:
-        """Refuse tensors with which this head cannot be built."""
         check_own(dict(head_shapes(self)), tensors, f"head in {place}", place)
 
     def lines(self) -> list[tuple[str, str]]:
-        """What to tell people of this head, each with a heading."""
         what = f"first-order: a token given the one before it; {self.hidden_size} wide, {self.inner_size} inside"
         extends = f"the drafter whose files have the sha256 {self.extends}, and no other"
         return [("head", what)] if self.extends is None else [("head", what), ("extends", extends)]
@@ -84,11 +82,9 @@ class HeadReach(Reach):
 
     @property
     def width(self) -> int:
-        """How many candidates of each depth of the drafter are read."""
         return max(self.previous, self.candidates or 1)
 
     def within(self, num_tokens: int) -> Self:
-        """This reach where a drafter has so many tokens: it proposes no more, and no row has more."""
         candidates = None if self.candidates is None else min(self.candidates, num_tokens)
         previous, top_k = min(self.previous, num_tokens), min(self.top_k, num_tokens)
         return replace(self, previous=previous, top_k=top_k, candidates=candidates)
@@ -103,11 +99,9 @@ class HeadReach(Reach):
         return [1] + [self.previous] * (depth - 1)
 
     def num_scores(self, depth: int) -> int:
-        """Tokens of all rows of a root."""
         return sum(self.rows_of_depths(depth)) * self.top_k
 
     def widest(self, width: int) -> str:
-        """The setting that must be smaller where a depth keeps so many candidates."""
         return f"{'previous' if self.previous > width else 'candidates'}={width}"
 
 

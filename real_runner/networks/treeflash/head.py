@@ -214,12 +214,10 @@ class TreeFlashProducer(OnDrafter[Stage, HeadReach]):
         return replace(self, reach=HeadReach(previous, top_k, self.reach.candidates))
 
     def at_root(self, drafted: Drafted) -> Channel:
-        """The transitions at one root, in a round; see `Producer.at_root`."""
         base = base_of(drafted.marginals, self.width)
         return self.rows(drafted.states, drafted.root, base).transitions.row(0, 0)
 
     def columns(self, features: Tensor, tokens: Tensor, rows: DraftRows) -> TransitionColumns:
-        """The transitions at every root of one text; see `Producer.columns`."""
         depth, num_roots = self.drafter.config.depth, len(rows.counts)
         if num_roots == 0:
             return _nothing(depth, self.own)

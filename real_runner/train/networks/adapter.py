@@ -52,7 +52,7 @@ def train_self(options: SelfOptions) -> Path:
 
 
 class AdapterLoss:
-    """The loss of a step: a function of plan and step, and of the adapter's weights."""
+    """The loss of a step: a function of plan and step, and of the adapter's weights; see `Learner`."""
 
     def __init__(
         self, adapter: GatedAdapter, target: Target, store: FeatureStore, plan: TrainingPlan, consistency: float
@@ -82,7 +82,6 @@ class AdapterLoss:
 
     @torch.no_grad()
     def held_out(self, store: FeatureStore) -> HeldOut:
-        """The adapter on other texts, at the same roots each time, with its weights rounded as they will be shipped."""
         plan, size = self.plan, self.network.config.num_masks + 1
         fixed, batches = (
             as_shipped(self.network),
@@ -92,16 +91,13 @@ class AdapterLoss:
         return held_out_of(float(self._loss(*scored)), *scored[:3])
 
     def settings(self) -> dict[str, object]:
-        """Sizes of the adapter, and the weight of the distance."""
         config = self.network.config
         return {"masks": config.num_masks, "rank": config.rank, "consistency": self.consistency}
 
     def save(self, folder: Path) -> None:
-        """Write the adapter, bfloat16."""
         save_adapter(self.network, self.target.name, folder)
 
     def described(self) -> NetworkWords:
-        """What the card says of an adapter."""
         config = self.network.config
         return NetworkWords(
             kind="adapter",

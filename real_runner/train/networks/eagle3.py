@@ -139,7 +139,7 @@ def eagle3_from_target(config: Eagle3Config, target: Target, own: DraftVocabular
 
 
 class Eagle3Loss:
-    """The loss of a step: a function of plan and step, and of the head's weights."""
+    """The loss of a step: a function of plan and step, and of the head's weights; see `Learner`."""
 
     def __init__(self, head: Eagle3Head, target: Target, store: FeatureStore, plan: TrainingPlan, passes: int) -> None:
         """Hold on to what a step needs.
@@ -169,22 +169,18 @@ class Eagle3Loss:
 
     @torch.no_grad()
     def held_out(self, store: FeatureStore) -> HeldOut:
-        """The head on other texts, at the same roots each time, with its weights rounded as they will be shipped."""
         plan, fixed = self.plan, as_shipped(self.network)
         batches = store.fixed_batches(plan.seed, plan.num_sequences, plan.num_roots, self.passes + 1)
         scored = joined(self._scored(fixed, batch, self.passes) for batch in batches)
         return held_out_of(float(self._loss(*scored)), *scored)
 
     def settings(self) -> dict[str, object]:
-        """What is unrolled, and what the head reads."""
         return {"passes": self.passes, "taps": list(self.network.config.target_layer_ids)}
 
     def save(self, folder: Path) -> None:
-        """Write the head in the released layout, bfloat16."""
         save_eagle3(self.network, folder)
 
     def described(self) -> NetworkWords:
-        """What the card says of a head."""
         config = self.network.config
         return NetworkWords(
             kind="head",

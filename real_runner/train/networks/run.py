@@ -134,7 +134,6 @@ class Learner(Protocol):
 
     def save(self, folder: Path) -> None:
         """Write the checkpoint as it is now."""
-        ...
 
     def described(self) -> NetworkWords:
         """What the card says of it."""

@@ -53,7 +53,7 @@ def train_scorer(options: ScorerOptions) -> Path:
 
 
 class ScorerLoss:
-    """The loss of a step: a function of plan and step, and of the scorer's weights."""
+    """The loss of a step: a function of plan and step, and of the scorer's weights; see `Learner`."""
 
     def __init__(
         self,
@@ -99,7 +99,6 @@ class ScorerLoss:
 
     @torch.no_grad()
     def held_out(self, store: FeatureStore) -> HeldOut:
-        """The scorer on other texts, at the same roots each time."""
         plan, size = self.options.plan, self.drafter.config.block_size
         fixed, batches = (
             copy.deepcopy(self.network).eval(),
@@ -110,7 +109,6 @@ class ScorerLoss:
         return held_out_of(loss, *scored[:3])
 
     def settings(self) -> dict[str, object]:
-        """The pools that are learnt from, and how whole paths weigh."""
         return {
             "beam": self.reach.beam,
             "extensions": self.reach.extensions,
@@ -120,11 +118,9 @@ class ScorerLoss:
         }
 
     def save(self, folder: Path) -> None:
-        """Write the scorer with its reach and its drafter's digest."""
         save_scorer(self.network, folder, self.digest, self.reach)
 
     def described(self) -> NetworkWords:
-        """What the card says of a scorer."""
         sizes = self.network.sizes
         return NetworkWords(
             kind="scorer",

@@ -61,7 +61,7 @@ def train_head(options: HeadOptions) -> Path:
 
 
 class HeadLoss:
-    """The loss of a step: a function of plan and step, and of the head's weights."""
+    """The loss of a step: a function of plan and step, and of the head's weights; see `Learner`."""
 
     def __init__(
         self,
@@ -105,7 +105,6 @@ class HeadLoss:
 
     @torch.no_grad()
     def held_out(self, store: FeatureStore) -> HeldOut:
-        """The head on other texts, at the same roots each time, with its weights rounded as they will be shipped."""
         plan, size = self.plan, self.drafter.config.block_size
         fixed, batches = (
             as_shipped(self.network),
@@ -115,15 +114,12 @@ class HeadLoss:
         return held_out_of(float(block_loss(entropies, right, known, plan.loss)), entropies, right, known)
 
     def settings(self) -> dict[str, object]:
-        """Sizes and dropout of the head."""
         return {"inner_size": self.network.inner_size, "dropout": self.network.dropout.p}
 
     def save(self, folder: Path) -> None:
-        """Write the head alone."""
         save_head(self.network, folder, self.digest)
 
     def described(self) -> NetworkWords:
-        """What the card says of a head."""
         return NetworkWords(
             kind="head",
             what="A first-order head (TreeFlash, arXiv 2606.03819)",
