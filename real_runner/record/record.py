@@ -291,7 +291,7 @@ def load(options: RecordOptions) -> tuple[Models, Sources]:
     Raises:
         SimlabError: they cannot be loaded, or do not fit.
     """
-    sources = read_sources(options.prompt_file, options.completions_file, options.source_trace, options.limit)
+    sources = read_sources(options)
     if options.hidden_states is not None:
         models = load_dumped_models(options)
     else:

@@ -249,7 +249,7 @@ class StaticEstimate:
 
 def estimated(options: RecordOptions) -> StaticEstimate:
     """What a recording takes."""
-    sources = read_sources(options.prompt_file, options.completions_file, options.source_trace, options.limit)
+    sources = read_sources(options)
     shapes = read_shapes(options)
     size = dtype_of(options.model_dtype).itemsize
     lengths = [length for source in sources.items for length in _lengths(source, options.longest)]
@@ -285,7 +285,7 @@ def _lengths(source: Source, most: int) -> list[tuple[int, int]]:
         if isinstance(given, CompletionIds):
             return [(len(given.prompt_token_ids), len(given.token_ids))]
         return [(sum(_tokens(message.content) for message in given.conversation), _tokens(given.text))]
-    return [(len(turn.prompt.token_ids), len(turn.text)) for turn in source.turns]
+    return [(len(turn.prompt.token_ids), len(turn.text)) for turn in source]
 
 
 def _tokens(text: str) -> int:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from marginals import kept_marginals
 
 from simlab.draft import Marginals
 from simlab.policies.composition import Composition
@@ -9,7 +10,7 @@ from simlab.policies.orders.lattice_order import LatticeOrder
 from simlab.policies.orders.lattice_sources import TransitionSource
 from simlab.policies.rules.budgets import FixedBudget
 from simlab.real_runner.drafters.dense import BlockStates, draft_states, logits_of
-from simlab.real_runner.drafters.kept import KeptCandidates, marginals_of
+from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks.candidates import BaseCandidates, base_candidates
 from simlab.real_runner.networks.taps.config import ScorerSizes
@@ -55,7 +56,7 @@ def drafted(models: Models) -> tuple[BlockStates, list[Marginals], np.ndarray]:
     ((_, states),) = draft_states(models.block_drafter, models.target, features, TEXT, roots, len(roots))
     laws = logits_of(models.block_drafter, models.target, states.after).log_softmax(-1).numpy()
     kept = KeptCandidates(min_width=VOCAB_SIZE, exact_budget=1)
-    return states, [marginals_of(law, kept) for law in laws], TEXT[roots].numpy().astype(np.int32)
+    return states, [kept_marginals(law, kept) for law in laws], TEXT[roots].numpy().astype(np.int32)
 
 
 def base_at(marginals: list[Marginals], width: int) -> BaseCandidates:
