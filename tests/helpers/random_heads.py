@@ -1,21 +1,25 @@
 """TreeFlash heads and TAPS scorers of random weights, and policies on the rows of a head."""
 
+from pathlib import Path
+
 import numpy as np
 import torch
 from marginals import kept_marginals
+from tiny_models import HIDDEN_SIZE
 
 from simlab.draft import Marginals
 from simlab.policies.composition import Composition
 from simlab.policies.orders.lattice_order import LatticeOrder
 from simlab.policies.orders.lattice_sources import TransitionSource
 from simlab.policies.rules.budgets import FixedBudget
+from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.drafters.dense import BlockStates, draft_states, logits_of
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks.candidates import BaseCandidates, base_candidates
 from simlab.real_runner.networks.taps.config import ScorerSizes
 from simlab.real_runner.networks.taps.scorer import TapsScorer
-from simlab.real_runner.networks.treeflash.head import TreeFlashHead
+from simlab.real_runner.networks.treeflash.head import TreeFlashHead, save_head
 from simlab.real_runner.record.record import forward_text
 
 VOCAB_SIZE = 23
@@ -35,6 +39,16 @@ def random_head(models: Models, seed: int = 0, inner_size: int = 10) -> TreeFlas
         around, spread = (1.0, 0.3) if parameter.dim() == 1 else (0.0, 2.0 * parameter.shape[1] ** -0.5)
         parameter.copy_(around + spread * torch.randn(parameter.shape, generator=generator))
     return head.to(models.target.dtype)
+
+
+def make_head(folder: Path, drafter: Path, seed: int, inner_size: int = 12) -> Path:
+    """A head of random weights for the tiny drafter, float32, on disk."""
+    head, generator = TreeFlashHead(HIDDEN_SIZE, inner_size), torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.5)
+    save_head(head, folder, checkpoint_digest(drafter), torch.float32)
+    return folder
 
 
 def random_scorer(models: Models, seed: int = 0) -> TapsScorer:

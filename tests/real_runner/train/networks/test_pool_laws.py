@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from commands import failure_of
-from training_runs import InterruptedWrites, content, make_files, scorer_arguments
+from training_runs import InterruptedWrites, content, scorer_arguments
 
 from simlab.cli.main import main
 from simlab.grid import to_grid
@@ -25,11 +25,6 @@ from simlab.real_runner.train.text import FeatureStore
 
 REACH = PoolReach(5, 6)
 LAW = ("--labels", "law", "--law-roots", "40")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_files(tmp_path_factory.mktemp("train"))
 
 
 @pytest.fixture(scope="module")
