@@ -22,7 +22,7 @@ from simlab.real_runner.networks.taps.config import PoolReach, ScorerSizes
 from simlab.real_runner.networks.taps.pool import BeamNodes, beam_nodes, first_base, scorer_inputs
 from simlab.real_runner.networks.taps.scorer import TapsScorer, save_scorer
 from simlab.real_runner.targets.model import Target
-from simlab.real_runner.train.networks.pool_laws import LEAST_MISS, LawTexts, PoolLaws, law_loss, read_laws
+from simlab.real_runner.train.networks.pool_laws import LEAST_MISS, LawTexts, law_loss, read_laws
 from simlab.real_runner.train.networks.run import (
     NetworkWords,
     Scored,
@@ -146,7 +146,7 @@ class ScorerLoss:
             return "with labels on the path, which are ours too"
         return f"with the release's labels, the target's probabilities at {self.laws.roots.numel():,} pools"
 
-    def _with_laws(self, step: int, laws: LawTexts) -> tuple[TrainingBatch, PoolLaws]:
+    def _with_laws(self, step: int, laws: LawTexts) -> tuple[TrainingBatch, tuple[BeamNodes, Tensor]]:
         """About as many roots as a step on the path has, of as many texts as that takes."""
         plan, num = self.options.plan, laws.roots.shape[1]
         count = min(len(self.store.usable), max(1, plan.num_sequences * plan.num_roots // num))
@@ -184,10 +184,10 @@ class ScorerLoss:
             sums += len(texts) * float(self._law_loss(scorer, batch, laws.at(texts, self.reach, config.depth)))
         return sums / len(store.usable)
 
-    def _law_loss(self, scorer: TapsScorer, batch: TrainingBatch, laws: PoolLaws) -> Tensor:
+    def _law_loss(self, scorer: TapsScorer, batch: TrainingBatch, laws: tuple[BeamNodes, Tensor]) -> Tensor:
         """The release's: how far the scorer is from the target below each parent, and whether paths are reached."""
-        nodes, conditional, rest = self._said(scorer, batch, laws.nodes)
-        return law_loss(nodes, conditional, rest, laws.log_probs, self.options.reach_weight)
+        nodes, conditional, rest = self._said(scorer, batch, laws[0])
+        return law_loss(nodes, conditional, rest, laws[1], self.options.reach_weight)
 
     def _loss(self, entropies: Tensor, _right: Tensor, asked: Tensor, missed: Tensor, known: Tensor) -> Tensor:
         below = (entropies * asked).sum() / asked.sum().clamp(min=1)

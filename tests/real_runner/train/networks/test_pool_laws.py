@@ -43,9 +43,9 @@ def test_labels_are_what_the_target_says_behind_each_path(folder: Path, trained:
     texts = [tokens for tokens, _, _ in store.sequences()]
     looked_at = 0
     for text in range(0, len(texts), 3):
-        laws = labels.at(np.array([text]), REACH, drafter.config.depth)
+        nodes, log_probs = labels.at(np.array([text]), REACH, drafter.config.depth)
         for number, root in enumerate(labels.roots[text].tolist()):
-            parents, tokens = laws.nodes.parents[number].tolist(), laws.nodes.tokens[number].tolist()
+            parents, tokens = nodes.parents[number].tolist(), nodes.tokens[number].tolist()
             paths: list[list[int]] = [[]]
             for parent, token in zip(parents, tokens, strict=True):
                 paths.append([*paths[parent], token])
@@ -53,7 +53,7 @@ def test_labels_are_what_the_target_says_behind_each_path(folder: Path, trained:
                 ids = torch.cat([texts[text][: root + 1], torch.tensor(paths[parents[node]], dtype=torch.int64)])
                 with torch.inference_mode():
                     law = target.logits(target.states(ids[None]))[0, -1].log_softmax(-1)
-                assert float(laws.log_probs[number, node]) == pytest.approx(float(law[tokens[node]]), abs=1e-4)
+                assert float(log_probs[number, node]) == pytest.approx(float(law[tokens[node]]), abs=1e-4)
                 looked_at += 1
     assert looked_at > 30
 
