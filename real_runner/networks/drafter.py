@@ -22,7 +22,7 @@ from simlab.real_runner.drafters.text_context import TextContext
 from simlab.real_runner.networks.known import read_config, read_fields
 from simlab.real_runner.networks.parts import checked_parts
 from simlab.real_runner.networks.producer import Drafted, Reader
-from simlab.real_runner.targets.hub_files import ModelFiles, fetch_drafter, is_hub_id
+from simlab.real_runner.targets.hub_files import ModelFiles, fetch_model, is_hub_id
 from simlab.real_runner.targets.model import Target
 from simlab.traces.format.frames import DraftColumns
 
@@ -55,7 +55,7 @@ def find_drafter(name: str) -> ModelFiles:
             "with config.json and model.safetensors, such a file beside its config.json, or a Hugging Face id such as "
             "ORG/NAME"
         )
-    return fetch_drafter(name)
+    return fetch_model("drafter", name)
 
 
 def load_drafter(folder: Path, dtype: torch.dtype, device: str = "cpu", tap_offset: int | None = None) -> DFlashDrafter:

@@ -96,10 +96,6 @@ class AdapterConfig:
         """What each change is multiplied by."""
         return self.alpha / self.rank
 
-    def module_names(self) -> Iterator[str]:
-        """The products that it changes, by their names in a decoder, such as ``layers.0.self_attn.q_proj``."""
-        return (f"layers.{number}.{name}" for number in range(self.num_layers) for name in MODULES)
-
     def check(self, tensors: Tensors, place: object) -> None:
         """Refuse tensors, by PEFT's names, that are no adapter; whether it is as wide as a target is seen beside it."""
         names = set(_tensor_names(self))
@@ -192,7 +188,8 @@ def adapter_to_json(config: AdapterConfig, target: str) -> dict[str, object]:
 def _tensor_names(config: AdapterConfig) -> Iterator[str]:
     """The tensors that every adapter of a configuration has, as they are named on disk."""
     yield MASKS
-    yield from (f"{PREFIX}{name}.lora_{side}.weight" for name in config.module_names() for side in "AB")
+    names = (f"layers.{number}.{name}" for number in range(config.num_layers) for name in MODULES)
+    yield from (f"{PREFIX}{name}.lora_{side}.weight" for name in names for side in "AB")
 
 
 def _short_names() -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.networks.adapter.gated import GatedAdapter, MaskRows, adapted, load_adapter
 from simlab.real_runner.networks.drafter import Asked
 from simlab.real_runner.networks.producer import Drafted
-from simlab.real_runner.targets.model import Target
+from simlab.real_runner.targets.model import Target, final_norm
 from simlab.traces.format.frames import DraftColumns
 from simlab.tree import DraftTree
 
@@ -119,12 +119,6 @@ def before_norm(target: Target) -> Iterator[list[Tensor]]:
         yield taken
     finally:
         handle.remove()
-
-
-def final_norm(target: Target) -> nn.Module:
-    """What stands behind the target's last layer."""
-    norm: nn.Module = target.model.get_decoder().get_submodule("norm")
-    return norm
 
 
 def with_masks(tree: DraftTree, num_carriers: int, num_masks: int) -> DraftTree:
