@@ -11,6 +11,7 @@ size.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -182,6 +183,10 @@ class OwnDrafter:
         target: that drafts for itself.
     """
 
+    embed_tokens: ClassVar[None] = None
+    lm_head: ClassVar[None] = None
+    vocabulary: ClassVar[None] = None
+
     adapter: GatedAdapter
     target: Target
 
@@ -194,18 +199,6 @@ class OwnDrafter:
     @property
     def norm(self) -> nn.Module:
         return final_norm(self.target)
-
-    @property
-    def embed_tokens(self) -> None:
-        """None: the embedding is the target's."""
-
-    @property
-    def lm_head(self) -> None:
-        """None: the output head is the target's."""
-
-    @property
-    def vocabulary(self) -> None:
-        """None: that of the target."""
 
     def states(self, tokens: Tensor, roots: Tensor) -> BlockStates:
         """States ``[S G, k, H]`` of the masks behind the token before each root.

@@ -31,7 +31,6 @@ from simlab.real_runner.networks.network import (
     BYTES_OF_NODE,
     Network,
     Reach,
-    Settings,
     Tensors,
     check_settings,
     reach_with,
@@ -225,7 +224,7 @@ class Eagle3Reach(Reach):
     steps: int = 7
 
     def __post_init__(self) -> None:
-        check_settings(self, "an EAGLE-3 pool", "beam", "top_k", "steps")
+        check_settings(self, "an EAGLE-3 pool", *_OF_REACH)
 
     @property
     def depth(self) -> int:
@@ -245,6 +244,7 @@ _CLASS, _FIELD, _NESTED, _TAPS = (
     "eagle_config",
     "eagle_aux_hidden_state_layer_ids",
 )
+_OF_REACH = ("beam", "top_k", "steps")
 _OTHERS = ("speculators_model_type", "block_size", "dflash_config", "treeflash_config", "taps_config")
 
 
@@ -306,10 +306,6 @@ def eagle3_to_json(config: Eagle3Config) -> dict[str, object]:
     }
 
 
-def _reach(fields: Fields, settings: Settings, is_base: bool) -> Eagle3Reach:
-    return reach_with("an EAGLE-3 head", settings, ("beam", "top_k", "steps"), Eagle3Reach)
-
-
 EAGLE3 = Network(
     what="an EAGLE-3 head",
     layout=replace(
@@ -324,7 +320,7 @@ EAGLE3 = Network(
         recognises=is_eagle3,
     ),
     reads=eagle3_from_json,
-    reach=_reach,
+    reach=lambda fields, settings, is_base: reach_with("an EAGLE-3 head", settings, _OF_REACH, Eagle3Reach),
     module="simlab.real_runner.networks.eagle3.pool",
     needs_drafter=False,
     draft_name=Eagle3Config.draft_name,

@@ -84,11 +84,6 @@ def test_a_policy_that_does_not_say_is_given_every_branch() -> None:
     ]
 
 
-def test_more_than_is_made_is_refused() -> None:
-    with pytest.raises(MissingChannelError, match="with top_k 6 at least, and its network makes it with 5"):
-        long_text(redraft_models(), D2SD(40, branches=2, width=6))
-
-
 # JetSpec's extension in the runner: lossless, run where it is asked for alone, own rows replay, those of a record
 
 

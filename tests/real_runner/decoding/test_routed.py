@@ -6,14 +6,12 @@ from itertools import pairwise
 
 import pytest
 import torch
-from systems import CLOSE, EAGLE, NETWORK, long_text, recorded_of, routed_models, routers_of
+from systems import CLOSE, EAGLE, long_text, recorded_of, routed_models, routers_of
 
 from simlab.arrays import Floats
 from simlab.channels import TARGET, Channel, Features, TargetLaw, TargetLawRows
-from simlab.errors import MissingChannelError
 from simlab.policies.named.chain import Chain
-from simlab.policies.named.ddtree import DDTree
-from simlab.policies.routing.cut_rule import CutRule, NetworkRule
+from simlab.policies.routing.cut_rule import CutRule
 from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.real_runner.confirm.record_comparison import compare_with_record
 from simlab.real_runner.decoding.own_rows import first_unequal
@@ -74,14 +72,6 @@ def test_a_network_is_asked_once_a_round_before_anything_is_drafted(monkeypatch:
     for ran in decoded.rounds:
         assert isinstance(ran.channels["router"], Features)
         assert ran.seconds.channel_s > 0
-
-
-def test_a_network_for_other_routes_is_refused() -> None:
-    other = NetworkRule("router", ("ddtree", "chain"), NETWORK.seconds)
-    with pytest.raises(
-        MissingChannelError, match=r"with routes ddtree\|chain, and its network makes it with ddtree\|eagle3"
-    ):
-        long_text(routed_models(1), RoutedPolicy((DDTree(9), EAGLE), other))
 
 
 def test_a_router_whose_other_route_was_never_taken_replays() -> None:
