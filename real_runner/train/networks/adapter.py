@@ -116,7 +116,7 @@ class AdapterLoss:
         return loss + self.consistency * (distance * inside).sum() / inside.sum().clamp(min=1)
 
     def _scored(self, adapter: GatedAdapter, batch: TrainingBatch) -> Scored:
-        """Of masks behind some roots.
+        """What the masks behind some roots say.
 
         Besides, float32 ``[N, k]``: the mean squared distance to the state of the text's own row; bool ``[N, k]``:
         whether there is such a row.

@@ -206,7 +206,7 @@ class Eagle3Loss:
         return (means * weights).sum() / weights.sum()
 
     def _scored(self, head: Eagle3Head, batch: TrainingBatch, passes: int) -> Scored:
-        """Of passes below some roots; entropies are to the target's probabilities over the head's tokens."""
+        """What the passes below some roots say; entropies are to the target's probabilities over the head's tokens."""
         target, device = self.target, self.target.device
         # Before a root stands a token, whose state is read.
         tokens, roots = batch.tokens.to(device), batch.roots.clamp(min=1).to(device)

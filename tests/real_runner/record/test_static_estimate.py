@@ -155,6 +155,9 @@ def test_it_says_what_a_published_pair_needs(tmp_path: Path) -> None:
         "weights         16.4 GB target + 2.1 GB drafter",
         '{"enable_thinking": false}',
         "at most 25,600",
+        "decoding        2.2 GB, of it keys and values 2.1 GB: 32 texts of 10 + 256 tokens",
+        "in all          about 22.8 GB",
+        "time            not estimated; 1,024 passes read the target's weights, at least 17 s at 1 TB/s",
         "audit           32.8 GB more",
         "Computed, not measured",
     ):

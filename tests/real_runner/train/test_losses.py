@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simlab.real_runner.train.features import block_loss
+from simlab.real_runner.train.features import block_loss, judged
 from simlab.real_runner.train.plan import LossWeights
 
 
@@ -77,6 +77,16 @@ def test_the_focal_term_counts_the_first_error_only() -> None:
     without = block_loss(entropies, right, known, LossWeights(0, 0, 0))
     with_focal = block_loss(entropies, right, known, LossWeights(0, 0.5, 0))
     assert (with_focal - without).item() == pytest.approx(0.5 * 1.0)
+
+
+def test_what_laws_say_of_true_tokens() -> None:
+    """The most probable, another, one that is not kept, and none; the kept tokens are 2, 5 and 6."""
+    laws = torch.tensor([[0.5, 0.25, 0.25]] * 4).log()
+    places = torch.tensor([-1, -1, 0, -1, -1, 1, 2])
+    entropies, right, counts = judged(laws, torch.tensor([2, 6, 3, -1]), places)
+    assert entropies[:2].tolist() == pytest.approx([math.log(2), math.log(4)])
+    assert right[:2].tolist() == [True, False]
+    assert counts.tolist() == [True, True, False, False]
 
 
 def test_extreme_log_probabilities_have_finite_gradients() -> None:
