@@ -11,7 +11,6 @@ size.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -183,10 +182,6 @@ class OwnDrafter:
         target: that drafts for itself.
     """
 
-    embed_tokens: ClassVar[None] = None
-    lm_head: ClassVar[None] = None
-    vocabulary: ClassVar[None] = None
-
     adapter: GatedAdapter
     target: Target
 
@@ -199,6 +194,15 @@ class OwnDrafter:
     @property
     def norm(self) -> nn.Module:
         return final_norm(self.target)
+
+    @property
+    def embed_tokens(self) -> None: ...
+
+    @property
+    def lm_head(self) -> None: ...
+
+    @property
+    def vocabulary(self) -> None: ...
 
     def states(self, tokens: Tensor, roots: Tensor) -> BlockStates:
         """States ``[S G, k, H]`` of the masks behind the token before each root.
