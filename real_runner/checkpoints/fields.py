@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from reprlib import repr as shown
+from typing import TypeVar
 
 from simlab.errors import ModelError
 from simlab.real_runner.drafters.config import DFlashConfig
@@ -78,6 +79,8 @@ def check_names(config: DFlashConfig, names: Iterable[str], place: object) -> No
         raise ModelError(f"the drafter in {place} has a vocabulary of its own and no d2t or t2d that says which")
 
 
+Value = TypeVar("Value")
+
 _LARGEST, _HIGHEST = 1 << 31, 1e30
 _MOST_LAYERS = 1024
 
@@ -103,11 +106,23 @@ def number(value: object) -> float:
     return float(value)
 
 
+def typed(value: object, kind: type[Value], where: str, what: str) -> Value:
+    """A value of ``config.json`` of the type that it must be.
+
+    Args:
+        value: as it was read.
+        kind: its type.
+        where: it stands, such as "the drafter's config.json holds causal".
+        what: belongs there, in words.
+    """
+    if not isinstance(value, kind):
+        raise ModelError(f"{where}={shown(value)} where {what} belongs")
+    return value
+
+
 def flag(value: object, name: str) -> bool:
     """A value of ``config.json`` as the truth value that it must be."""
-    if not isinstance(value, bool):
-        raise ModelError(f"the drafter's config.json holds {name}={shown(value)} where true or false belongs")
-    return value
+    return typed(value, bool, f"the drafter's config.json holds {name}", "true or false")
 
 
 def flag_of(fields: Mapping[str, object], name: str) -> bool:

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
+from simlab.errors import ModelError
 from simlab.real_runner.drafters.config import DFlashConfig
 
 Fields: TypeAlias = Mapping[str, object]
@@ -35,3 +36,12 @@ class Layout:
     tap_offset: int | None = None
     counting: str = ""
     prefix: str = ""
+
+
+def layout_alone(name: str, field: str, described: str, refusal: str) -> Layout:
+    """The layout of a network that is no drafter: known by its field, and refused with a sentence as a drafter."""
+
+    def refuse(fields: Fields) -> NoReturn:
+        raise ModelError(refusal)
+
+    return Layout(name, field, lambda fields: field in fields, refuse, lambda fields: described)

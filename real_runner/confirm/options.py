@@ -61,8 +61,13 @@ class ConfirmOptions:
             "--batch-invariant": self.batch_invariant,
         }
         check_device_map(self.device_map, others)
-        if self.batch_invariant:
-            _check_alone(self.batch, self.execution)
+        named = {f"--batch {self.batch}": self.batch != 1, f"--execution {self.execution}": self.execution != EAGER}
+        other = [option for option, is_given in named.items() if is_given]
+        if self.batch_invariant and other:
+            raise ValueError(
+                f"--batch-invariant holds the shapes of passes still that run one text at a time and {EAGER}; got "
+                f"{' and '.join(other)}: leave {'it' if len(other) == 1 else 'both'} out"
+            )
         for name in ("threads", "limit", "repeats", "batch"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -71,14 +76,3 @@ class ConfirmOptions:
             raise ValueError(f"until_interval must lie between 0 and 1, such as 0.03; got {self.until_interval}")
         if self.time_limit_s is not None and not 0 <= self.time_limit_s < math.inf:
             raise ValueError(f"time_limit_s must not be negative; got {self.time_limit_s}")
-
-
-def _check_alone(batch: int, execution: str) -> None:
-    """Refuse what does not go with passes of one fixed shape, by name."""
-    other = [f"--batch {batch}"] if batch != 1 else []
-    other += [f"--execution {execution}"] if execution != EAGER else []
-    if other:
-        raise ValueError(
-            f"--batch-invariant holds the shapes of passes still that run one text at a time and {EAGER}; got "
-            f"{' and '.join(other)}: leave {'it' if len(other) == 1 else 'both'} out"
-        )

@@ -63,11 +63,6 @@ def _brief(text: str) -> str:
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} ..."
 
 
-def replays_equal(policy: AnyPolicy, decoded: DecodedText) -> bool:
-    """Whether replaying a text's own rows gives the rounds in which it was made; see `first_unequal`."""
-    return first_unequal(policy, decoded) is None
-
-
 def first_unequal(policy: AnyPolicy, decoded: DecodedText) -> ReplayMismatch | None:
     """Where the replay of a text's own rows leaves the rounds in which it was made; None where it does not.
 

@@ -39,7 +39,6 @@ class Passes(Protocol):
 
     def add(self, row: int, text: RunningText) -> None:
         """Read the prompt of a text and choose its token 0."""
-        ...
 
     def drafts(self, texts: Sequence[RunningText], times: list[float]) -> list[Draft]:
         """What the policy may know below the root of each text.
@@ -56,7 +55,6 @@ class Passes(Protocol):
 
     def keep(self, texts: Sequence[RunningText], walks: Sequence[Walked]) -> None:
         """Keep what was accepted of the trees that were verified, the root first."""
-        ...
 
     def stage_seconds(self, times: Sequence[float]) -> StageSeconds:
         """Seconds of a round, from when it began and when each of its stages was done."""
@@ -67,11 +65,9 @@ class Passes(Protocol):
 
         The last few states that the drafter read stay what they were.
         """
-        ...
 
     def drop(self, row: int, last: int) -> None:
         """Free a row: the text in the last used row moves there."""
-        ...
 
 
 class Speculation:

@@ -1,6 +1,6 @@
 """The configuration of a DFlash drafter, in whichever format its checkpoint is written."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
@@ -75,11 +75,7 @@ class DFlashConfig:
 
     def __post_init__(self) -> None:
         counted = _COUNTS if self.num_target_layers is None else ("num_target_layers", *_COUNTS)
-        for name in counted:
-            if not 1 <= getattr(self, name) <= _LARGEST:
-                raise ModelError(
-                    f"a drafter's {name} must be at least 1 and at most {_LARGEST:,}; got {getattr(self, name)}"
-                )
+        check_counts("a drafter's", {name: getattr(self, name) for name in counted}, _LARGEST)
         self._check_arithmetic()
         if self.num_attention_heads % self.num_key_value_heads:
             raise ModelError(
@@ -109,15 +105,11 @@ class DFlashConfig:
         if self.head_dim % 2:
             raise ModelError(f"a drafter's head_dim must be even, for its halves are rotated; got {self.head_dim}")
         cap = 1.0 if self.final_logit_softcapping is None else self.final_logit_softcapping
-        for name, value, low, high in (
-            ("rms_norm_eps", self.rms_norm_eps, 1e-12, 1.0),
-            ("rope_theta", self.rope_theta, 1.0, 1e30),
-            ("final_logit_softcapping", cap, 1e-3, 1e30),
-            ("size of output_multiplier", abs(self.output_multiplier), 0.0, 1e6),
-            ("size of input_embedding_scale", abs(self.input_embedding_scale), 0.0, 1e6),
-        ):
-            if not low <= value <= high:
-                raise ModelError(f"a drafter's {name} must be from {low:g} to {high:g}; got {value}")
+        check_within("a drafter's rms_norm_eps", self.rms_norm_eps, 1e-12, 1.0)
+        check_within("a drafter's rope_theta", self.rope_theta, 1.0, 1e30)
+        check_within("a drafter's final_logit_softcapping", cap, 1e-3, 1e30)
+        check_within("a drafter's size of output_multiplier", abs(self.output_multiplier), 0.0, 1e6)
+        check_within("a drafter's size of input_embedding_scale", abs(self.input_embedding_scale), 0.0, 1e6)
 
     @property
     def kind(self) -> str:
@@ -206,6 +198,19 @@ class DFlashConfig:
         What it drafts then differs from the first tokens of its own block where slots see those behind them.
         """
         return replace(self, block_size=size)
+
+
+def check_counts(whose: str, counts: Mapping[str, int], most: int) -> None:
+    """Refuse counts by their names that are below 1, or beyond what anything has; ``whose`` such as "a head's"."""
+    for name, value in counts.items():
+        if not 1 <= value <= most:
+            raise ModelError(f"{whose} {name} must be at least 1 and at most {most:,}; got {value}")
+
+
+def check_within(what: str, value: float, low: float, high: float) -> None:
+    """Refuse a number with which no layer can work, or that would make numbers that are none."""
+    if not low <= value <= high:
+        raise ModelError(f"{what} must be from {low:g} to {high:g}; got {value}")
 
 
 def check_taps(taps: tuple[int, ...], num_target_layers: int | None) -> None:

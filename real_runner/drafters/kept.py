@@ -7,12 +7,10 @@ Depth d keeps at least ``min_width`` ranks, and every rank that the exact best-f
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from simlab.arrays import Floats, Ints, Scalar
+from simlab.arrays import Floats, Ints
 from simlab.draft import Marginals
 from simlab.policies.orders.best_first import ranks_used
-from simlab.sampling.candidates import top_candidates
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +33,3 @@ def kept_counts(ids: Ints, log_probs: Floats, kept: KeptCandidates) -> Ints:
     used = ranks_used(Marginals(ids.ravel(), log_probs.ravel(), offsets), kept.exact_budget)
     counts: Ints = np.minimum(np.maximum(used, kept.min_width), width).astype(np.int32)
     return counts
-
-
-def marginals_of(laws_log_probs: Floats, kept: KeptCandidates) -> Marginals:
-    """The candidates that the recorder would keep of one root's laws ``[D, V]``: what a live round sees."""
-    ids, on_grid = top_candidates(laws_log_probs, kept.most)
-    counts = kept_counts(ids, on_grid, kept)
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    return Marginals(_first(ids, counts), _first(on_grid, counts), offsets)
-
-
-def _first(rows: npt.NDArray[Scalar], counts: Ints) -> npt.NDArray[Scalar]:
-    return np.concatenate([row[:count] for row, count in zip(rows, counts, strict=True)])

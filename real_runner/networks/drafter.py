@@ -22,7 +22,7 @@ from simlab.real_runner.drafters.text_context import TextContext
 from simlab.real_runner.networks.known import read_config, read_fields
 from simlab.real_runner.networks.parts import checked_parts
 from simlab.real_runner.networks.producer import Drafted, Reader
-from simlab.real_runner.targets.hub_files import ModelFiles, fetch_drafter, is_hub_id
+from simlab.real_runner.targets.hub_files import ModelFiles, fetch_model, is_hub_id
 from simlab.real_runner.targets.model import Target
 from simlab.traces.format.frames import DraftColumns
 
@@ -55,7 +55,7 @@ def find_drafter(name: str) -> ModelFiles:
             "with config.json and model.safetensors, such a file beside its config.json, or a Hugging Face id such as "
             "ORG/NAME"
         )
-    return fetch_drafter(name)
+    return fetch_model("drafter", name)
 
 
 def load_drafter(folder: Path, dtype: torch.dtype, device: str = "cpu", tap_offset: int | None = None) -> DFlashDrafter:
@@ -212,22 +212,20 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockDrafts:
-    """A drafter of blocks, and the target whose embedding and head it may borrow."""
+    """A drafter of blocks, and the target whose embedding and head it may borrow; see `Drafts`."""
 
     drafter: DFlashDrafter
     target: Target
 
     def columns(self, features: Tensor, tokens: Tensor, prompt_length: int, kept: KeptCandidates) -> DraftColumns:
-        """The drafter's rows at every root of one text."""
         return draft_columns(self.drafter, self.target, features, tokens, prompt_length, kept)
 
     def live(self, read: CandidatesRead, room: int) -> "LiveDrafter":
-        """A text of which nothing is read yet."""
         return LiveDrafter(self, read, room)
 
 
 class LiveDrafter:
-    """Drafts for one sequence. What the target has read since the last draft is projected when it drafts."""
+    """Drafts for one sequence, see `LiveDraft`; what the target has read since the last draft is projected then."""
 
     def __init__(self, own: BlockDrafts, read: CandidatesRead, room: int) -> None:
         """Begin with nothing read of the text; arguments as of `Drafts.live`."""
@@ -235,15 +233,12 @@ class LiveDrafter:
         self._text = TextContext(own.drafter, room)
 
     def read(self, features: Tensor) -> None:
-        """Take in the tapped states ``[1, L, taps x H]`` of further tokens of the text."""
         self._text.read(features)
 
     def rewind(self, length: int) -> None:
-        """Forget all but the first tokens of the context; see `TextContext.rewind`."""
         self._text.rewind(length)
 
     def draft(self, committed: Ints) -> Drafted:
-        """Draft below the last of the tokens of prompt and text, int32, all before it read."""
         root_token, position = int(committed[-1]), len(committed) - 1
         context, drafter, target = self._text.context(), self._own.drafter, self._own.target
         roots, positions = (torch.tensor([one], device=target.device) for one in (root_token, position))

@@ -70,7 +70,7 @@ class Reach(ABC):
         raise NotImplementedError
 
 
-def check_counts(of: Reach, what: str, *names: str) -> None:
+def check_settings(of: Reach, what: str, *names: str) -> None:
     """Refuse a setting below 1; one that is None is left out."""
     for name in names:
         value = getattr(of, name)
@@ -109,7 +109,6 @@ class NetworkConfig(Protocol):
 
     def check(self, tensors: Tensors, place: object) -> None:
         """Refuse tensors with which it cannot be built; ``place`` is where they lie, for the message."""
-        ...
 
     def lines(self) -> list[tuple[str, str]]:
         """What to tell people of it, each with a heading."""

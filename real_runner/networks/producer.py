@@ -258,12 +258,10 @@ class OnDrafter(Generic[SomeDrafter, SomeReach]):
 
     @property
     def kind(self) -> str:
-        """The kind of its channel."""
         return self.reach.kind
 
     @property
     def width(self) -> int:
-        """Candidates of each depth of the drafter that it reads."""
         return self.own.width
 
     def check_makes(self, need: ChannelNeed) -> None:

@@ -285,20 +285,12 @@ def _visits(
                 todo.add(place, *visit(place, UNMEASURED, number % 2 == 1))
                 bar.update()
                 yield index == len(places) - 1
-                if _is_over(options, begun) and todo.file.is_complete:
+                is_over = options.time_limit_s is not None and time.monotonic() - begun >= options.time_limit_s
+                if is_over and todo.file.is_complete:
                     return
-            if number + 1 >= fewest and _is_tight(options, todo):
+            until = options.until_interval
+            if until is not None and number + 1 >= fewest and todo.widest_half_width <= until:
                 return
-
-
-def _is_tight(options: ProfileOptions, todo: ProfileSweeps) -> bool:
-    """Whether the prices are known as well as was asked for."""
-    return options.until_interval is not None and todo.widest_half_width <= options.until_interval
-
-
-def _is_over(options: ProfileOptions, begun: float) -> bool:
-    """Whether the time for measuring is over."""
-    return options.time_limit_s is not None and time.monotonic() - begun >= options.time_limit_s
 
 
 def _sweep_text(options: ProfileOptions, todo: ProfileSweeps, number: int) -> str:

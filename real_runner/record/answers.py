@@ -60,13 +60,11 @@ class RecordingProgress:
         self.positions = 0
 
     def decoded(self, num_tokens: int) -> None:
-        """The target wrote so many tokens."""
         self._decoded += num_tokens
         self._waiting += num_tokens
         self._move(f"{self._decoded} tokens decoded")
 
     def recorded(self, num_positions: int) -> None:
-        """A text of so many positions is recorded."""
         self.positions += num_positions
         self._num_done += 1
         self._waiting = max(self._waiting - num_positions, 0)

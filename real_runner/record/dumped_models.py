@@ -16,7 +16,8 @@ from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.prompts import PromptRecord
 from simlab.real_runner.record.sources import Source, given_turns
 from simlab.real_runner.tap_offset import parse_tap_offset
-from simlab.real_runner.targets.dumped_states import check_layers, final_norm, load_partial_target, normed, open_dump
+from simlab.real_runner.targets.dumped_states import check_layers, load_partial_target, normed, open_dump
+from simlab.real_runner.targets.model import final_norm
 
 
 def load_dumped_models(options: RecordOptions) -> Models:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
-from simlab.options import limit_option, option, path_or_none
+from simlab.options import limit_option, option
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.execution.executions import check_device_map
 from simlab.real_runner.model_options import (
@@ -166,16 +166,13 @@ Several machines record a part each: with --shard 0/4 to 3/4, into one folder th
         several, dumped = len(self.devices) > 1, self.hidden_states is not None
         check_device_map(self.device_map, {f"--device {','.join(self.devices)}": several, "--hidden-states": dumped})
         check_kept(self.min_width, self.exact_budget)
-        self._check_ray()
-        self.check_text_from(self.text_from)
-        _ = self.part
-
-    def _check_ray(self) -> None:
         ray_options(self.ray, self.workers)
-        if self.ray is not None and len(self.devices) > 1:
+        if self.ray is not None and several:
             raise ValueError("--ray places the workers itself; give --device cuda or --device cpu, and --workers N")
         if self.gpus_per_worker is not None and (self.ray is None or self.device_map is None):
             raise ValueError("--gpus-per-worker is read with --ray and --device-map auto; leave it out")
+        self.check_text_from(self.text_from)
+        _ = self.part
 
     @property
     def folder(self) -> Path:
@@ -183,21 +180,6 @@ Several machines record a part each: with --shard 0/4 to 3/4, into one folder th
         if self.out is None:
             raise ValueError("a recording needs the folder of the new trace; name it with --out DIR")
         return Path(self.out)
-
-    @property
-    def prompt_file(self) -> Path | None:
-        """The file of ``prompts``."""
-        return path_or_none(self.prompts)
-
-    @property
-    def completions_file(self) -> Path | None:
-        """The file of ``completions``."""
-        return path_or_none(self.completions)
-
-    @property
-    def source_trace(self) -> str | None:
-        """The trace whose text is taken."""
-        return None if self.text_from is None else str(self.text_from)
 
     @property
     def target_name(self) -> str:

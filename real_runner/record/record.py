@@ -1,7 +1,7 @@
 """Recording: the target's text, its law along it, and what a drafter proposes at every position."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -38,7 +38,7 @@ from simlab.traces.format.manifest import Manifest
 from simlab.traces.parts import begin_part, finish_part, name_of_part
 from simlab.traces.writer import TraceWriter, check_output_folder, write_beside_making
 from simlab.workers.on_ray import LOCAL, RayOptions, workers_on
-from simlab.workers.threads import Report, Workers, not_told, num_cores
+from simlab.workers.threads import Report, not_told, num_cores
 
 _DECODING_SHARE = 0.5
 
@@ -60,48 +60,35 @@ def record(options: RecordOptions) -> Path:
 
 
 def _record(options: RecordOptions) -> Path:
-    if options.on_ray is not None:
-        if options.ray is None:
-            check_devices(options.devices)
-        _warn_of_threads(options.on_ray, options.devices)
-        with workers_on(options.on_ray) as workers:
-            return _record_on(workers, options)
-    models, sources = load(options)
-    plan = plan_of(options, models, sources)
-    writer = _begun(options, plan)
-    if not writer.is_complete:
-        check_devices(options.devices)
-        shards = shards_of(options, sources)
-        missing = _missing(options, writer, plan)
-        with _progress(options, plan, missing) as progress:
+    if options.on_ray is None:
+        models, sources = load(options)
+        plan, shards = plan_of(options, models, sources), shards_of(options, sources)
 
+        def here(writer: TraceWriter, missing: Sequence[int], progress: RecordingProgress) -> None:
             def make(number: int) -> list[SequenceRecord]:
                 return record_batch(options, models, shards[number], sum(plan.texts[:number]), progress)
 
             write_beside_making(missing, make, writer.write)
-        _finish(options, writer, plan, missing, progress)
-    return options.folder
 
+        return _written(options, plan, here)
+    if options.ray is None:
+        check_devices(options.devices)
+    _warn_of_threads(options.on_ray, options.devices)
+    with workers_on(options.on_ray) as workers:
+        # A worker says first what there is to be recorded: this process loads no model.
+        (plan,) = workers.results(_PlanningJob(options), [None], not_told)
+        settled = replace(options, tap_offset=plan.tap_offset)
 
-def _record_on(workers: Workers, options: RecordOptions) -> Path:
-    """Record with workers, of which one says first what there is to be recorded: this process loads no model."""
-    (plan,) = workers.results(_PlanningJob(options), [None], not_told)
-    options = replace(options, tap_offset=plan.tap_offset)
-    writer = _begun(options, plan)
-    if writer.is_complete:
-        return options.folder
-    missing = _missing(options, writer, plan)
-    with _progress(options, plan, missing) as progress:
+        def there(writer: TraceWriter, missing: Sequence[int], progress: RecordingProgress) -> None:
+            def told(_what: str, num_tokens: int) -> None:
+                progress.decoded(num_tokens)
 
-        def told(_what: str, num_tokens: int) -> None:
-            progress.decoded(num_tokens)
+            job = _RecordingJob(settled, writer, torch.get_num_threads())
+            for lengths in workers.results(job, missing, told):
+                for length in lengths:
+                    progress.recorded(length)
 
-        job = _RecordingJob(options, writer, torch.get_num_threads())
-        for lengths in workers.results(job, missing, told):
-            for length in lengths:
-                progress.recorded(length)
-    _finish(options, writer, plan, missing, progress)
-    return options.folder
+        return _written(settled, plan, there)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,45 +116,31 @@ def plan_of(options: RecordOptions, models: Models, sources: Sources) -> Recordi
     return RecordingPlan(manifest_of(options, models, sources), texts, offset)
 
 
-def _begun(options: RecordOptions, plan: RecordingPlan) -> TraceWriter:
-    """The writer of the trace, or of a part of it."""
-    if options.part is None:
-        return TraceWriter(options.folder, plan.manifest, len(plan.texts), options.resume)
-    return begin_part(options.part, options.folder, plan.manifest, len(plan.texts), options.resume)
-
-
-def _numbers(options: RecordOptions, plan: RecordingPlan) -> Sequence[int]:
-    """The shards of this recording, or of its part."""
-    num = len(plan.texts)
-    return range(num) if options.part is None else options.part.strided(num)
-
-
-def _missing(options: RecordOptions, writer: TraceWriter, plan: RecordingPlan) -> list[int]:
-    """The shards that are still to be recorded."""
-    return [number for number in _numbers(options, plan) if not writer.is_done(number)]
-
-
-def _progress(options: RecordOptions, plan: RecordingPlan, missing: Sequence[int]) -> RecordingProgress:
-    """The bar over all texts."""
-    num_texts = sum(plan.texts[number] for number in _numbers(options, plan))
-    num_done = num_texts - sum(plan.texts[number] for number in missing)
-    return RecordingProgress("recording", num_texts, num_done, _DECODING_SHARE / options.longest)
-
-
-def _finish(
+def _written(
     options: RecordOptions,
-    writer: TraceWriter,
     plan: RecordingPlan,
-    missing: Sequence[int],
-    progress: RecordingProgress,
-) -> None:
-    """Write what is true of the whole, or of the part, and of this run alone."""
-    num_done = len(_numbers(options, plan)) - len(missing)
-    info = recording_info(progress.seconds, progress.positions, num_done, options.devices)
-    if options.part is None:
+    record_shards: Callable[[TraceWriter, Sequence[int], RecordingProgress], None],
+) -> Path:
+    """Record the shards of the trace, or of its part, that are still to be recorded; then what is true of the whole."""
+    part, num = options.part, len(plan.texts)
+    if part is None:
+        writer = TraceWriter(options.folder, plan.manifest, num, options.resume)
+    else:
+        writer = begin_part(part, options.folder, plan.manifest, num, options.resume)
+    if writer.is_complete:
+        return options.folder
+    numbers = range(num) if part is None else part.strided(num)
+    missing = [number for number in numbers if not writer.is_done(number)]
+    num_texts = sum(plan.texts[number] for number in numbers)
+    num_done = num_texts - sum(plan.texts[number] for number in missing)
+    with RecordingProgress("recording", num_texts, num_done, _DECODING_SHARE / options.longest) as progress:
+        record_shards(writer, missing, progress)
+    info = recording_info(progress.seconds, progress.positions, len(numbers) - len(missing), options.devices)
+    if part is None:
         writer.finish(info)
     else:
-        finish_part(options.part, writer, len(plan.texts), info)
+        finish_part(part, writer, num, info)
+    return options.folder
 
 
 class _Loaded:
@@ -257,7 +230,6 @@ class _OpenedRecording:
         return [len(one.text) for one in records]
 
     def decoded(self, num_tokens: int) -> None:
-        """The target wrote so many tokens."""
         self.report("decoded", num_tokens)
 
     def recorded(self, num_positions: int) -> None:
@@ -292,7 +264,7 @@ def load(options: RecordOptions) -> tuple[Models, Sources]:
     Raises:
         SimlabError: they cannot be loaded, or do not fit.
     """
-    sources = read_sources(options.prompt_file, options.completions_file, options.source_trace, options.limit)
+    sources = read_sources(options)
     if options.hidden_states is not None:
         models = load_dumped_models(options)
     else:

@@ -10,6 +10,7 @@ import numpy as np
 from simlab.arrays import Ints
 from simlab.draft import Prompt
 from simlab.errors import PromptError, TraceError
+from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.prompts import (
     Conversation,
     Message,
@@ -187,12 +188,8 @@ class AnsweredTurn:
     seed: int | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RecordedTurns:
-    """The turns of one prompt of another trace."""
-
-    turns: tuple[SequenceRecord, ...]
-
+RecordedTurns: TypeAlias = tuple[SequenceRecord, ...]
+"""The turns of one prompt of another trace."""
 
 Source: TypeAlias = PromptRecord | Completion | RecordedTurns
 
@@ -209,41 +206,41 @@ class Sources:
     retold_from: Manifest | None = None
 
 
-def read_sources(prompts: Path | None, completions: Path | None, text_from: str | None, limit: int | None) -> Sources:
+def read_sources(options: RecordOptions) -> Sources:
     """Read the one source that is named.
 
     Raises:
         PromptError: the file cannot be used.
         TraceError: the trace cannot be read.
     """
-    if prompts is not None:
-        return Sources(tuple(read_prompts(prompts, limit)))
-    if completions is not None:
-        return Sources(tuple(read_completions(completions, limit)))
-    if text_from is None:
+    limit = options.limit
+    if options.prompts is not None:
+        return Sources(tuple(read_prompts(Path(options.prompts), limit)))
+    if options.completions is not None:
+        return Sources(tuple(read_completions(Path(options.completions), limit)))
+    if options.text_from is None:
         raise ValueError("one of prompts, completions and text_from must be given")
-    trace = open_trace(text_from)
+    trace = open_trace(str(options.text_from))
     grouped: dict[tuple[str, str, int], list[SequenceRecord]] = {}
     for record in trace.records():
         place = (record.prompt.dataset, record.prompt.prompt_id, record.prompt.sample)
         grouped.setdefault(place, []).append(record)
-    retold = [RecordedTurns(tuple(turns)) for turns in grouped.values()]
-    return Sources(tuple(retold[:limit]), trace.manifest)
+    return Sources(tuple(map(tuple, grouped.values()))[:limit], trace.manifest)
 
 
 def num_turns(source: Source) -> int:
     """How many texts a source gives."""
     if isinstance(source, PromptRecord):
         return 1 + len(source.later_turns)
-    return len(source.turns) if isinstance(source, RecordedTurns) else 1
+    return len(source) if isinstance(source, tuple) else 1
 
 
 def given_turns(
     source: Completion | RecordedTurns, target: Target, template_kwargs: Mapping[str, object]
 ) -> list[AnsweredTurn]:
     """The turns of a source whose text is made already. Given text ends with its first stop token."""
-    if isinstance(source, RecordedTurns):
-        return [AnsweredTurn(r.prompt, r.text, r.stop_reason, r.tokens, r.seed) for r in source.turns]
+    if isinstance(source, tuple):
+        return [AnsweredTurn(r.prompt, r.text, r.stop_reason, r.tokens, r.seed) for r in source]
     prompt_ids, text_ids = completion_ids(target.tokenizer, source, template_kwargs, target.end_of_turn_id)
     for token in (*prompt_ids, *text_ids):
         if not 0 <= token < target.vocab_size:

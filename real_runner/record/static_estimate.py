@@ -209,71 +209,6 @@ _ROWS_OF_LAWS = 128
 _COPIES_OF_WEIGHTS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class StaticEstimate:
-    """What a recording takes, as far as configurations and prompts tell.
-
-    Attributes:
-        shapes: of both models.
-        num_prompts: of the source.
-        num_texts: turns of all prompts.
-        positions: tokens of all texts; where the target writes them at most.
-        longest_prompt: tokens, its earlier answers counted as long as they may become.
-        num_passes: of the target that write the texts, a token in each text of a batch; 0 where they are given.
-        target_bytes: of the target's weights, and so on.
-        drafter_bytes: likewise.
-        key_values: bytes of keys and values while texts are written; 0 where they are given.
-        decoding_bytes: of these and of the largest pass.
-        recording_bytes: of the passes over one finished text, and of the drafter's candidates.
-        disk_bytes: of the trace.
-    """
-
-    shapes: ModelShapes
-    num_prompts: int
-    num_texts: int
-    positions: int
-    longest_prompt: int
-    num_passes: int
-    target_bytes: int
-    drafter_bytes: int
-    key_values: int
-    decoding_bytes: int
-    recording_bytes: int
-    disk_bytes: int
-
-    @property
-    def peak_bytes(self) -> int:
-        """Weights, and the larger of what decoding and recording hold."""
-        return self.target_bytes + self.drafter_bytes + max(self.decoding_bytes, self.recording_bytes)
-
-
-def estimated(options: RecordOptions) -> StaticEstimate:
-    """What a recording takes."""
-    sources = read_sources(options.prompt_file, options.completions_file, options.source_trace, options.limit)
-    shapes = read_shapes(options)
-    size = dtype_of(options.model_dtype).itemsize
-    lengths = [length for source in sources.items for length in _lengths(source, options.longest)]
-    longest, new = max(prompt for prompt, _ in lengths), max(text for _, text in lengths)
-    is_written = isinstance(sources.items[0], PromptRecord)
-    rows = min(options.batch_size, len(sources.items))
-    key_values = key_value_bytes(shapes, size, rows, longest, new) if is_written else 0
-    positions = sum(text for _, text in lengths)
-    return StaticEstimate(
-        shapes=shapes,
-        num_prompts=len(sources.items),
-        num_texts=len(lengths),
-        positions=positions,
-        longest_prompt=longest,
-        num_passes=_num_passes(options, sources) if is_written else 0,
-        target_bytes=shapes.target_parameters * size,
-        drafter_bytes=shapes.drafter_parameters * size,
-        key_values=key_values,
-        decoding_bytes=key_values + _pass_bytes(shapes, size, rows, longest) if is_written else 0,
-        recording_bytes=_recording_bytes(options, shapes, size, longest + new),
-        disk_bytes=trace_bytes(positions, shapes.config.depth, options.min_width) + num_tree_bytes(shapes, positions),
-    )
-
-
 def _lengths(source: Source, most: int) -> list[tuple[int, int]]:
     """Tokens of prompt and text of each turn; of texts that are to be written, the most."""
     if isinstance(source, PromptRecord):
@@ -285,7 +220,7 @@ def _lengths(source: Source, most: int) -> list[tuple[int, int]]:
         if isinstance(given, CompletionIds):
             return [(len(given.prompt_token_ids), len(given.token_ids))]
         return [(sum(_tokens(message.content) for message in given.conversation), _tokens(given.text))]
-    return [(len(turn.prompt.token_ids), len(turn.text)) for turn in source.turns]
+    return [(len(turn.prompt.token_ids), len(turn.text)) for turn in source]
 
 
 def _tokens(text: str) -> int:
@@ -357,70 +292,62 @@ def num_tree_bytes(shapes: ModelShapes, positions: int) -> int:
 
 def estimate_text(options: RecordOptions) -> str:
     """What ``simlab record --dry-run`` prints."""
-    return "\n".join((*_what(options, found := estimated(options)), *_needed(options, found)))
-
-
-def _what(options: RecordOptions, found: StaticEstimate) -> list[str]:
-    shapes, kwargs = found.shapes, options.template_kwargs
-    texts = f" ({found.num_texts} texts)" if found.num_texts != found.num_prompts else ""
-    most = "at most " if found.num_passes else ""
-    said = (
-        json.dumps(dict(kwargs))
-        if kwargs
-        else "no arguments (a model that thinks may think; see --chat-template-kwargs)"
-    )
-    return [
-        (
-            f"target          {options.target_name}: {_billions(shapes.whole_target_parameters)}, "
-            f"{shapes.num_layers} layers"
-        ),
-        (
-            f"drafter         {options.draft_name}: {_billions(shapes.drafter_parameters)}, "
-            f"drafts {shapes.config.depth} tokens"
-        ),
-        f"prompts         {found.num_prompts}{texts}",
-        f"chat template   {said}",
-        f"positions       {most}{found.positions:,}",
-    ]
-
-
-def _needed(options: RecordOptions, found: StaticEstimate) -> list[str]:
-    shapes = found.shapes
+    sources, shapes = read_sources(options), read_shapes(options)
+    size, device = dtype_of(options.model_dtype).itemsize, options.first_device
+    lengths = [length for source in sources.items for length in _lengths(source, options.longest)]
+    longest, new = max(prompt for prompt, _ in lengths), max(text for _, text in lengths)
+    num_prompts, positions = len(sources.items), sum(text for _, text in lengths)
+    texts = f" ({len(lengths)} texts)" if len(lengths) != num_prompts else ""
+    kwargs = dict(options.template_kwargs)
+    no_arguments = "no arguments (a model that thinks may think; see --chat-template-kwargs)"
+    target, drafter = (_billions(num) for num in (shapes.whole_target_parameters, shapes.drafter_parameters))
+    target_bytes, drafter_bytes = shapes.target_parameters * size, shapes.drafter_parameters * size
+    recording = most = _recording_bytes(options, shapes, size, longest + new)
+    bound, decoding, seconds = "about", list[str](), list[str]()
+    if isinstance(sources.items[0], PromptRecord):
+        # The target writes the texts, a token in each text of a batch at a time.
+        rows, num_passes, bound = min(options.batch_size, num_prompts), _num_passes(options, sources), "at most"
+        key_values = key_value_bytes(shapes, size, rows, longest, new)
+        held = key_values + _pass_bytes(shapes, size, rows, longest)
+        most = max(held, recording)
+        decoding.append(
+            f"decoding        {size_text(held)}, of it keys and values {size_text(key_values)}: "
+            f"{rows} texts of {longest} + {options.longest} tokens"
+        )
+        seconds.append(
+            f"time            not estimated; {num_passes:,} passes read the target's weights, at least "
+            f"{num_passes * target_bytes / 1e12:,.0f} s at 1 TB/s"
+        )
+    trees = num_tree_bytes(shapes, positions)
+    of_trees = f", of it {size_text(trees)} for the head's trees" if trees else ""
+    disk_bytes = trace_bytes(positions, shapes.config.depth, options.min_width) + trees
     lines = [
+        f"target          {options.target_name}: {target}, {shapes.num_layers} layers",
+        f"drafter         {options.draft_name}: {drafter}, drafts {shapes.config.depth} tokens",
+        f"prompts         {num_prompts}{texts}",
+        f"chat template   {json.dumps(kwargs) if kwargs else no_arguments}",
+        f"positions       {'at most ' if decoding else ''}{positions:,}",
         "",
-        f"memory of {options.first_device}, {options.model_dtype}{_present(options.first_device)}",
-        f"weights         {size_text(found.target_bytes)} target + {size_text(found.drafter_bytes)} drafter",
-    ]
-    if found.num_passes:
-        rows = min(options.batch_size, found.num_prompts)
-        lines.append(
-            f"decoding        {size_text(found.decoding_bytes)}, of it keys and values {size_text(found.key_values)}: "
-            f"{rows} texts of {found.longest_prompt} + {options.longest} tokens"
-        )
-    most = "at most" if found.num_passes else "about"
-    each = " on each device" if len(options.devices) > 1 else ""
-    audit = size_text(4 * shapes.whole_target_parameters)
-    lines += [
-        f"recording       {size_text(found.recording_bytes)}, one text at a time",
-        f"in all          about {size_text(found.peak_bytes)}{each}",
-        f"audit           {audit} more in `simlab confirm`, the target in float32; --audit-device says where",
+        f"memory of {device}, {options.model_dtype}{_present(device)}",
+        f"weights         {size_text(target_bytes)} target + {size_text(drafter_bytes)} drafter",
+        *decoding,
+        f"recording       {size_text(recording)}, one text at a time",
+        (
+            f"in all          about {size_text(target_bytes + drafter_bytes + most)}"
+            f"{' on each device' if len(options.devices) > 1 else ''}"
+        ),
+        (
+            f"audit           {size_text(4 * shapes.whole_target_parameters)} more in `simlab confirm`, the target in "
+            "float32; --audit-device says where"
+        ),
         "",
-        f"disk            {most} {size_text(found.disk_bytes)} for the trace",
-    ]
-    if trees := num_tree_bytes(shapes, found.positions):
-        lines[-1] += f", of it {size_text(trees)} for the head's trees"
-    if found.num_passes:
-        seconds = found.num_passes * found.target_bytes / 1e12
-        lines.append(
-            f"time            not estimated; {found.num_passes:,} passes read the target's weights, at least "
-            f"{seconds:,.0f} s at 1 TB/s"
-        )
-    return [
-        *lines,
+        f"disk            {bound} {size_text(disk_bytes)} for the trace{of_trees}",
+        *seconds,
         "",
         f"Computed, not measured: from both config.json, and prompts at {BYTES_PER_TOKEN} bytes a token.",
         "`simlab record --dry-run sample` runs the models on some prompts and measures.",
     ]
+    return "\n".join(lines)
 
 
 def _present(device: str) -> str:

@@ -84,14 +84,6 @@ def load_partial_target(name: str, dtype: torch.dtype, device: str = "cpu") -> T
     )
 
 
-def final_norm(target: Target) -> nn.Module:
-    """The norm between the last layer and the head."""
-    norm = getattr(target.model.get_decoder(), "norm", None)
-    if not isinstance(norm, nn.Module):
-        raise ModelError(f"the target {target.name!r} has no final norm where the Llama and Qwen3 families have it")
-    return norm
-
-
 def _is_needed(tensor: str) -> bool:
     return ".layers." not in tensor
 

@@ -104,33 +104,27 @@ def fetch(kind: str, name: str, patterns: Sequence[str]) -> ModelFiles:
     return ModelFiles(Path(found_at), Path(found_at).name)
 
 
-def fetch_target(name: str, is_needed: Callable[[str], bool] = every_tensor) -> ModelFiles:
-    """Fetch a target: configuration, tokenizer, and the weights that its index lists.
+def fetch_model(kind: str, name: str, is_needed: Callable[[str], bool] = every_tensor) -> ModelFiles:
+    """Fetch a target, with its tokenizer, or a drafter: configuration, and the weights that its index lists.
 
     Args:
+        kind: ``target`` or ``drafter``.
         name: a hub id.
         is_needed: by the name of a tensor, where not all are.
 
     Raises:
         ModelError: see `fetch`; or the repository has no safetensors.
     """
-    small = fetch("target", name, SMALL_FILES)
+    beside = SMALL_FILES if kind == "target" else (CONFIG, INDEX)
+    small = fetch(kind, name, beside)
     weights = weight_names(small.folder, is_needed)
-    whole = fetch("target", at_revision(name, small.revision), [*SMALL_FILES, *weights])
-    _check_weights("target", name, whole.folder, weights)
-    return whole
-
-
-def fetch_drafter(name: str) -> ModelFiles:
-    """Fetch a drafter: its configuration and its weights.
-
-    Raises:
-        ModelError: see `fetch`; or the repository has no safetensors.
-    """
-    small = fetch("drafter", name, [CONFIG, INDEX])
-    weights = weight_names(small.folder)
-    whole = fetch("drafter", at_revision(name, small.revision), [CONFIG, INDEX, *weights])
-    _check_weights("drafter", name, whole.folder, weights)
+    whole = fetch(kind, at_revision(name, small.revision), [*beside, *weights])
+    missing = [weight for weight in weights if not (whole.folder / weight).is_file()]
+    if missing:
+        raise ModelError(
+            f"the {kind} {name!r} has no {missing[0]} on the hub; simlab reads weights from safetensors only, so "
+            "choose a repository or a revision that has them"
+        )
     return whole
 
 
@@ -163,15 +157,6 @@ def files_digest(paths: Sequence[Path]) -> str:
             while chunk := file.read(1 << 20):
                 digest.update(chunk)
     return digest.hexdigest()
-
-
-def _check_weights(kind: str, name: str, folder: Path, weights: Sequence[str]) -> None:
-    missing = [weight for weight in weights if not (folder / weight).is_file()]
-    if missing:
-        raise ModelError(
-            f"the {kind} {name!r} has no {missing[0]} on the hub; simlab reads weights from safetensors only, so "
-            "choose a repository or a revision that has them"
-        )
 
 
 def _reason(error: Exception, repo_type: str, repository: str, revision: str | None) -> str:

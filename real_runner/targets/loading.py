@@ -17,7 +17,7 @@ from simlab.real_runner.targets import builtin
 from simlab.real_runner.targets.hub_files import (
     ModelFiles,
     every_tensor,
-    fetch_target,
+    fetch_model,
     files_digest,
     is_hub_id,
     repository_of,
@@ -137,7 +137,7 @@ def target_files(name: str, is_needed: Callable[[str], bool] = every_tensor) -> 
         return ModelFiles(Path(name), "")
     if not is_hub_id(name):
         raise ModelError(f"the target {name!r} could not be loaded: nothing has that name; expected {_EXPECTED}")
-    return fetch_target(name, is_needed)
+    return fetch_model("target", name, is_needed)
 
 
 def weights_digest(folder: Path, is_needed: Callable[[str], bool] = every_tensor) -> str:

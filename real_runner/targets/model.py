@@ -250,6 +250,14 @@ def _tap(target: Target, layer_id: int) -> nn.Module:
     return norm
 
 
+def final_norm(target: Target) -> nn.Module:
+    """The norm between the last layer and the head."""
+    norm = getattr(target.model.get_decoder(), "norm", None)
+    if not isinstance(norm, nn.Module):
+        raise ModelError(f"the target {target.name!r} has no final norm where the Llama and Qwen3 families have it")
+    return norm
+
+
 def features_of(taken: dict[int, Tensor], layer_ids: Sequence[int]) -> Tensor:
     """The tapped states side by side, ``[S, L, taps x H]``, in the order of the ids."""
     return torch.cat([taken[i] for i in layer_ids], dim=-1)

@@ -24,29 +24,45 @@ from simlab.real_runner.train.plan import LossWeights
 # is exp(-k / decay), weights within a block sum to one, and every term is a mean over blocks.
 
 
-def block_loss(log_probs: Tensor, true_log_probs: Tensor, known: Tensor, weights: LossWeights) -> Tensor:
+def judged(log_probs: Tensor, truth: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What laws say of the true tokens: cross-entropies, whether the most probable token is true, and what counts.
+
+    Args:
+        log_probs: float32 ``[..., K]``, of the tokens that the loss is taken over.
+        truth: int64 ``[...]``, -1 where there is no true token.
+        places: int64 ``[V]``, where each token stands among these; -1: nowhere.
+
+    Returns:
+        float32, nats; bool; bool: all ``[...]``.
+    """
+    place = torch.where(truth >= 0, places[truth.clamp(min=0)], -1)
+    of_truth = log_probs.gather(-1, place.clamp(min=0)[..., None])[..., 0]
+    return -of_truth, of_truth >= log_probs.detach().amax(-1), place >= 0
+
+
+def block_loss(entropies: Tensor, right: Tensor, known: Tensor, weights: LossWeights) -> Tensor:
     """The loss of a batch of blocks, a scalar.
 
     Args:
-        log_probs: float32 ``[N, D]``, log-probability of the drafter's most probable token.
-        true_log_probs: float32 ``[N, D]``, log-probability of the true token.
+        entropies: float32 ``[N, D]``, cross-entropy of the true token; nats.
+        right: bool ``[N, D]``, whether the drafter's most probable token is the true one.
         known: bool ``[N, D]``, whether depth d of a block has a true token that counts.
         weights: the three weights.
     """
-    depths = torch.arange(log_probs.shape[1], device=log_probs.device)
+    depths = torch.arange(entropies.shape[1], device=entropies.device)
     if weights.decay > 0:
         per_depth = torch.exp(-depths / weights.decay)
     else:
         per_depth = torch.ones_like(depths, dtype=torch.float32)
     per_depth = per_depth / per_depth.sum()
     blocks = known[:, 0].sum().clamp(min=1)
-    loss = -(true_log_probs * known * per_depth).sum() / blocks
+    loss = (entropies * known * per_depth).sum() / blocks
     if weights.focal > 0:
-        wrong = known & (true_log_probs < log_probs)
+        wrong = known & ~right
         first_wrong = wrong & (wrong.cumsum(1) == 1)
-        loss = loss - weights.focal * (true_log_probs * first_wrong).sum() / blocks
+        loss = loss + weights.focal * (entropies * first_wrong).sum() / blocks
     if weights.chain > 0:
-        reached = torch.exp((true_log_probs.masked_fill(~known, -1e4)).cumsum(1))
+        reached = torch.exp(((-entropies).masked_fill(~known, -1e4)).cumsum(1))
         loss = loss - weights.chain * reached.sum() / blocks
     return loss
 

@@ -21,38 +21,12 @@ class TrainingData:
 
 
 @dataclass(frozen=True, slots=True)
-class AblationRow:
-    """One short run: what it changed, and the dev acceptance length of its chain by set."""
-
-    run: str
-    num_steps: int
-    acceptance_lengths: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class SetResult:
-    """One set of prompts after training.
-
-    Attributes:
-        acceptance_lengths: by policy, bonus token counted, pooled over rounds.
-        agreement: per depth, share of roots where the most probable token is the target's.
-    """
-
-    name: str
-    num_prompts: int
-    acceptance_lengths: Mapping[str, float]
-    agreement: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class CardFacts:
-    """Everything that the card says; what is empty or None is left out.
+    """Everything that the card says.
 
     Attributes:
         init: ``target``, ``random``, or the drafter that training went on from.
         plan: settings of the run by name; may be nested once.
-        seconds: of training, all in all.
-        notes: paragraphs of Markdown.
     """
 
     name: str
@@ -63,37 +37,20 @@ class CardFacts:
     data: TrainingData
     plan: Mapping[str, object]
     curve: tuple[CurvePoint, ...]
-    ablation: tuple[AblationRow, ...] = ()
-    results: tuple[SetResult, ...] = ()
-    licence: str | None = None
-    hardware: str | None = None
-    seconds: float | None = None
-    notes: tuple[str, ...] = ()
 
 
 def model_card(facts: CardFacts) -> str:
     """The card, a function of the facts alone."""
     parts = [
-        _front_matter(facts),
         f"# {facts.name}",
         _summary(facts),
         _architecture(facts),
         data_section(facts.data, facts.plan, facts.curve, facts.config.depth),
         plan_section(_STARTS.get(facts.init, f"`{facts.init}`"), facts.plan),
         _curve(facts),
-        _ablation(facts),
         _depths(facts),
-        _results(facts),
-        _hardware(facts),
-        *facts.notes,
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _front_matter(facts: CardFacts) -> str:
-    if facts.licence is None:
-        return ""
-    return f"---\nlicense: {facts.licence}\ntags:\n- speculative-decoding\n- dflash\n---"
 
 
 def _summary(facts: CardFacts) -> str:
@@ -187,53 +144,16 @@ def thinned(curve: Sequence[CurvePoint], count: int) -> list[CurvePoint]:
     return [curve[round(i * (len(curve) - 1) / (count - 1))] for i in range(count)]
 
 
-def _ablation(facts: CardFacts) -> str:
-    if not facts.ablation:
-        return ""
-    names = list(facts.ablation[0].acceptance_lengths)
-    rows = [(r.run, r.num_steps, *(_number(r.acceptance_lengths.get(name)) for name in names)) for r in facts.ablation]
-    said = table(("run", "steps", *names), rows)
-    return f"## Ablation\n\nShort runs on the same data; acceptance length of the chain.\n\n{said}"
-
-
 def _depths(facts: CardFacts) -> str:
-    """The table of depths: of the results where they say it, else of the last point of the curve."""
-    shares = {result.name: result.agreement for result in facts.results if result.agreement}
-    if not shares and facts.curve:
-        shares = {name: score.agreement for name, score in facts.curve[-1].dev.items()}
-    if not shares:
+    """The table of depths, of the last point of the curve."""
+    if not facts.curve or not facts.curve[-1].dev:
         return ""
     head = ("set", *range(1, facts.config.depth + 1))
-    rows = [(name, *map(percent, agreement)) for name, agreement in shares.items()]
+    rows = [(name, *map(percent, score.agreement)) for name, score in facts.curve[-1].dev.items()]
     return (
         "## Agreement per depth\n\nShare of positions where the most probable token of a depth is the target's, "
         f"whatever comes before it.\n\n{table(head, rows)}"
     )
-
-
-def _results(facts: CardFacts) -> str:
-    if not facts.results:
-        return ""
-    policies = list(dict.fromkeys(policy for result in facts.results for policy in result.acceptance_lengths))
-    rows = [
-        (result.name, result.num_prompts, *(_number(result.acceptance_lengths.get(policy)) for policy in policies))
-        for result in facts.results
-    ]
-    return (
-        "## Acceptance length\n\nTokens committed a round, bonus token counted, pooled over rounds.\n\n"
-        f"{table(('set', 'prompts', *policies), rows)}"
-    )
-
-
-def _hardware(facts: CardFacts) -> str:
-    said = [facts.hardware] if facts.hardware else []
-    if facts.seconds is not None:
-        said.append(f"{facts.seconds / 60:.0f} minutes of training")
-    return f"## Hardware and time\n\n{'; '.join(said)}." if said else ""
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
 
 
 def percent(share: float) -> str:

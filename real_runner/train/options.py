@@ -43,11 +43,25 @@ def _routes(text: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions:
+class RunOptions:
+    """Any run that trains for a target: where it is kept, and on what it runs."""
+
+    TRAINED_BY: ClassVar[tuple[str, str, str]]
+    """The module and the function that train, and what comes out."""
+    RESUME: ClassVar = "the same command with --resume goes on with {out}"
+
+    target: str = option(TARGET, "the model to draft for: a Hugging Face id, a folder, or smollm2-135m", "T")
+    out: Path = option(..., "the folder of the run", "DIR", read=Path)
+    resume: bool = option(False, "go on with the run in --out")
+    device: str = device_option(group="")
+    track: Sequence[str] = track_option()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(RunOptions):
     """The run of a drafter: its text, its sizes, the plan, and where it is kept."""
 
     TRAINED_BY: ClassVar = ("train", "train", "drafter")
-    """The module and the function that train, and what comes out."""
     DETAILS: ClassVar = """\
 The text is a Parquet table of token ids (columns prompt_ids, text_ids), a JSONL file of prompts
 with their answers, or, with --prompts, what the target itself answers.
@@ -69,13 +83,6 @@ model.safetensors and a new optimiser. It says on stderr which.
 
 The first is a second drafter for `d2sd`: it drafts behind tokens that are there already. The second is a
 causal head: in a block no slot sees a later one, so that a depth goes on from the depths before."""
-    RESUME: ClassVar = "the same command with --resume goes on with {out}"
-
-    target: str = option(TARGET, "the model to draft for: a Hugging Face id, a folder, or smollm2-135m", "T")
-    out: Path = option(..., "the folder of the run", "DIR", read=Path)
-    resume: bool = option(False, "go on with the run in --out")
-    device: str = device_option(group="")
-    track: Sequence[str] = track_option()
     dev: tuple[Path, ...] = option(
         (), "prompts to score on, never trained on; repeats", "FILE", read=Path, repeats=True
     )
@@ -127,16 +134,9 @@ causal head: in a block no slot sees a later one, so that a depth goes on from t
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkOptions:
+class NetworkOptions(RunOptions):
     """The run of a network whose target stays as it is."""
 
-    TRAINED_BY: ClassVar[tuple[str, str, str]]
-
-    target: str = option(TARGET, "the model to draft for: a Hugging Face id, a folder, or smollm2-135m", "T")
-    out: Path = option(..., "the folder of the run", "DIR", read=Path)
-    resume: bool = option(False, "go on with the run in --out")
-    device: str = device_option(group="")
-    track: Sequence[str] = track_option()
     texts: TextOptions = nested(TextOptions, "text")
     plan: TrainingPlan = nested(_DRAFTER_PLAN, "plan", without=("focal", "chain"))
     eval_every: int = _eval_every(25)
@@ -168,8 +168,7 @@ read; what each route brings at every root stands there already.
 Some texts are held out: the checkpoint has the weights of the step at which the loss on them was lowest.
 README.md in the folder says that loss beside those of each route's mean and of the entropy alone. What the
 target says along the texts is kept in the folder; --resume goes on with it after an interruption."""
-    RESUME: ClassVar = "the same command with --resume goes on with {out}"
-
+    RESUME: ClassVar = RunOptions.RESUME
     traces: tuple[str, ...] = option(
         ...,
         "a recording of training prompts, with all that the routes read; repeats",
@@ -233,8 +232,6 @@ is. Give text that the drafter was not trained on: on its own text a drafter is 
 Some texts are held out. The checkpoint has the weights of the step at which the loss on them was
 lowest, and the run ends early when it no longer falls. It belongs to this drafter: beside another
 it is refused. --resume goes on after an interruption, as with a drafter."""
-    RESUME: ClassVar = "the same command with --resume goes on with {out}"
-
     inner_size: int | None = option(
         None, "I, between the head's matrices (default: the drafter's intermediate size)", "N", group="head"
     )
@@ -279,8 +276,6 @@ which token came. With --labels law it learns what the target thinks of every no
 Some texts are held out. The checkpoint has the weights of the step at which the loss on them was
 lowest, and the run ends early when it no longer falls. It belongs to this drafter: beside another
 it is refused. --resume goes on after an interruption, as with a drafter."""
-    RESUME: ClassVar = "the same command with --resume goes on with {out}"
-
     beam: int = option(48, "nodes of each depth of the pools that it learns from", "N", group="pools")
     extensions: int = option(
         64, "the drafter's candidates of the next depth that are looked at below each", "N", group="pools"
@@ -336,8 +331,6 @@ of text as a drafter does, what the target thinks of each next token.
 
 Some texts are held out. The checkpoint has the weights of the step at which the loss on them was
 lowest. --resume goes on after an interruption."""
-    RESUME: ClassVar = "the same command with --resume goes on with {out}"
-
     taps: tuple[int, ...] | None = option(
         None,
         "target layers whose states are read (default: the release's)",
@@ -393,8 +386,6 @@ drafter does; the target stays as it is.
 A step reads its texts anew: one text and many roots in it are what costs least on a CPU. Some texts are
 held out. The checkpoint has the weights of the step at which the loss on them was lowest. --resume goes
 on after an interruption. A first-order head on its masks: train treeflash --draft runs/self."""
-    RESUME: ClassVar = "the same command with --resume goes on with {out}"
-
     masks: int = option(4, "k, the tokens that are drafted behind a token", "N", group="adapter")
     rank: int = option(16, "of each change", "N", group="adapter")
     plan: TrainingPlan = nested(

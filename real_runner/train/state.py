@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -134,15 +134,6 @@ STATE = "state.safetensors"
 _NOTE = "training"
 
 
-@dataclass(frozen=True, slots=True)
-class _Note:
-    """What a state says beside its tensors."""
-
-    plan: str
-    step: int
-    curve: tuple[CurvePoint, ...]
-
-
 def save_state(trainer: Trainer, curve: Sequence[CurvePoint], folder: Path) -> None:
     """Weights, optimiser, step and curve in one file, written beside and renamed."""
     tensors: dict[str, Tensor] = {}
@@ -169,20 +160,20 @@ def load_state(trainer: Trainer, folder: Path) -> list[CurvePoint]:
     Raises:
         ModelError: the state is damaged, or of a run with another plan.
     """
-    note, tensors = _read_state(folder, "start over in another --out")
-    if note.plan != plan_text(trainer):
+    plan, step, curve, tensors = _read_state(folder, "start over in another --out")
+    if plan != plan_text(trainer):
         raise ModelError(
             f"{folder} holds a training run with other settings; resume with the settings it began with, "
             "or choose another --out"
         )
     _restore(trainer, tensors)
-    trainer.step = note.step
-    return list(note.curve)
+    trainer.step = step
+    return curve
 
 
 def take_over(trainer: Trainer, folder: Path) -> None:
     """Begin with the float32 weights and the optimiser's moments that another run ended with."""
-    _, tensors = _read_state(folder, f"delete {folder / STATE} to go on from the weights alone")
+    *_, tensors = _read_state(folder, f"delete {folder / STATE} to go on from the weights alone")
     shapes = {name: tensor.shape for name, tensor in tensors.items() if name.startswith("weight.")}
     if shapes != {f"weight.{name}": parameter.shape for name, parameter in trainer.trained.named_parameters()}:
         raise ModelError(
@@ -192,13 +183,15 @@ def take_over(trainer: Trainer, folder: Path) -> None:
     _restore(trainer, tensors)
 
 
-def _read_state(folder: Path, remedy: str) -> tuple[_Note, dict[str, Tensor]]:
+def _read_state(folder: Path, remedy: str) -> tuple[str, int, list[CurvePoint], dict[str, Tensor]]:
+    """What must agree, the step, the curve so far, and the tensors."""
     try:
         with safe_open(folder / STATE, framework="pt") as file:
             fields = json_fields(file.metadata()[_NOTE], STATE)
             check_digest(fields)
-            note = _Note(fields.text("plan"), fields.integer("step"), tuple(map(point_of, fields.objects("curve"))))
-            return note, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            curve = [point_of(row) for row in fields.objects("curve")]
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return fields.text("plan"), fields.integer("step"), curve, tensors
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, TraceError) as error:
         raise ModelError(f"the training state in {folder} cannot be read ({error}); {remedy}") from error
 

@@ -17,7 +17,7 @@ from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.networks.drafter import save_drafter
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
-from simlab.real_runner.train.features import block_loss
+from simlab.real_runner.train.features import block_loss, judged
 from simlab.real_runner.train.model_card import CardFacts, model_card
 from simlab.real_runner.train.options import TrainOptions
 from simlab.real_runner.train.plan import TrainingPlan
@@ -149,15 +149,12 @@ class DrafterLoss:
             context = self.drafter.context(batch.features.to(device, dtype))
             hidden = self.drafter(embedded, roots, context)[:, :, 1:]
             logits = hidden.reshape(s * g * config.depth, -1) @ self.head.T
-        log_probs = logits.float().log_softmax(-1)
-        place = torch.where(truth >= 0, self.place[truth.clamp(min=0)], -1)
-        of_truth = log_probs.gather(-1, place.clamp(min=0).view(-1, 1)).view(place.shape)
-        best = log_probs.detach().amax(-1).view(place.shape)
+        log_probs = logits.float().log_softmax(-1).view(*truth.shape, -1)
         # What comes behind the filled slots moves to the front, so that depths weigh from there on.
         moved = (slots + lengths[:, None]).clamp(max=config.depth - 1)
         is_asked = slots + lengths[:, None] < config.depth
-        best, of_truth, place = (one.gather(1, moved) for one in (best, of_truth, place))
-        return block_loss(best, of_truth, (place >= 0) & is_asked, plan.loss)
+        entropies, right, known = (one.gather(1, moved) for one in judged(log_probs, truth, self.place))
+        return block_loss(entropies, right, known & is_asked, plan.loss)
 
     def _prefix_lengths(self, step: int, num_blocks: int) -> Tensor:
         """int64 ``[N]``, filled slots of each block of a step: a function of step and seed alone."""

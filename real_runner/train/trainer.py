@@ -5,9 +5,9 @@ import math
 import platform
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NoReturn, NotRequired, TypedDict
+from typing import NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -66,44 +66,9 @@ class CurvePoint:
     held_out: HeldOut | None = None
 
 
-class ScoreRow(TypedDict):
-    """A `DevScore` in JSON."""
-
-    acceptance_length: float
-    agreement: list[float]
-
-
-class HeldOutRow(TypedDict):
-    """A `HeldOut` in JSON."""
-
-    loss: float
-    cross_entropy: list[float]
-    agreement: list[float]
-
-
-class CurveRow(TypedDict):
-    """A `CurvePoint` in JSON."""
-
-    step: int
-    loss: float | None
-    dev: dict[str, ScoreRow]
-    held_out: NotRequired[HeldOutRow]
-
-
-def row_of(point: CurvePoint) -> CurveRow:
+def row_of(point: CurvePoint) -> dict[str, object]:
     """The point in JSON."""
-    dev: dict[str, ScoreRow] = {
-        name: {"acceptance_length": score.acceptance_length, "agreement": list(score.agreement)}
-        for name, score in point.dev.items()
-    }
-    row: CurveRow = {"step": point.step, "loss": point.loss, "dev": dev}
-    if (held := point.held_out) is not None:
-        row["held_out"] = {
-            "loss": held.loss,
-            "cross_entropy": list(held.cross_entropy),
-            "agreement": list(held.agreement),
-        }
-    return row
+    return {name: value for name, value in asdict(point).items() if name != "held_out" or value is not None}
 
 
 def point_of(row: JsonFields) -> CurvePoint:
@@ -113,12 +78,11 @@ def point_of(row: JsonFields) -> CurvePoint:
         name: DevScore(score.number("acceptance_length"), score.numbers("agreement"))
         for name, score in row.inners("dev").items()
     }
-    held_out = _held_out(row.inner("held_out")) if "held_out" in row.values else None
+    held_out = None
+    if "held_out" in row.values:
+        held = row.inner("held_out")
+        held_out = HeldOut(held.number("loss"), held.numbers("cross_entropy"), held.numbers("agreement"))
     return CurvePoint(row.integer("step"), loss, dev, held_out)
-
-
-def _held_out(row: JsonFields) -> HeldOut:
-    return HeldOut(row.number("loss"), row.numbers("cross_entropy"), row.numbers("agreement"))
 
 
 class Trainer:

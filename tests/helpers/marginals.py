@@ -5,7 +5,10 @@ import oracle
 from hypothesis import strategies as st
 
 from simlab import Marginals
+from simlab.arrays import Floats
 from simlab.policies.orders.node_order import OrderedNodes
+from simlab.real_runner.drafters.kept import KeptCandidates, kept_counts
+from simlab.sampling.candidates import top_candidates
 
 STEP = 2.0**-16
 
@@ -31,6 +34,16 @@ def marginals_of(rows: list[oracle.Row]) -> Marginals:
         np.array([value for _, value in flat], np.float32),
         np.cumsum([0, *map(len, rows)]).astype(np.int32),
     )
+
+
+def kept_marginals(laws_log_probs: Floats, kept: KeptCandidates) -> Marginals:
+    """The candidates that the recorder would keep of one root's laws ``[D, V]``: what a live round sees."""
+    ids, on_grid = top_candidates(laws_log_probs, kept.most)
+    counts = kept_counts(ids, on_grid, kept)
+    kept_ids, log_probs = (
+        np.concatenate([row[:num] for row, num in zip(rows, counts, strict=True)]) for rows in (ids, on_grid)
+    )
+    return Marginals(kept_ids, log_probs, np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
 
 
 def paths_of(nodes: OrderedNodes) -> list[oracle.Path]:

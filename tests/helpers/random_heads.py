@@ -1,20 +1,25 @@
 """TreeFlash heads and TAPS scorers of random weights, and policies on the rows of a head."""
 
+from pathlib import Path
+
 import numpy as np
 import torch
+from marginals import kept_marginals
+from tiny_models import HIDDEN_SIZE
 
 from simlab.draft import Marginals
 from simlab.policies.composition import Composition
 from simlab.policies.orders.lattice_order import LatticeOrder
 from simlab.policies.orders.lattice_sources import TransitionSource
 from simlab.policies.rules.budgets import FixedBudget
+from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.drafters.dense import BlockStates, draft_states, logits_of
-from simlab.real_runner.drafters.kept import KeptCandidates, marginals_of
+from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks.candidates import BaseCandidates, base_candidates
 from simlab.real_runner.networks.taps.config import ScorerSizes
 from simlab.real_runner.networks.taps.scorer import TapsScorer
-from simlab.real_runner.networks.treeflash.head import TreeFlashHead
+from simlab.real_runner.networks.treeflash.head import TreeFlashHead, save_head
 from simlab.real_runner.record.record import forward_text
 
 VOCAB_SIZE = 23
@@ -36,6 +41,16 @@ def random_head(models: Models, seed: int = 0, inner_size: int = 10) -> TreeFlas
     return head.to(models.target.dtype)
 
 
+def make_head(folder: Path, drafter: Path, seed: int, inner_size: int = 12) -> Path:
+    """A head of random weights for the tiny drafter, float32, on disk."""
+    head, generator = TreeFlashHead(HIDDEN_SIZE, inner_size), torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.5)
+    save_head(head, folder, checkpoint_digest(drafter), torch.float32)
+    return folder
+
+
 def random_scorer(models: Models, seed: int = 0) -> TapsScorer:
     """Every weight drawn anew, so that each of them matters; float32, as scorers run."""
     generator = torch.Generator().manual_seed(seed)
@@ -55,7 +70,7 @@ def drafted(models: Models) -> tuple[BlockStates, list[Marginals], np.ndarray]:
     ((_, states),) = draft_states(models.block_drafter, models.target, features, TEXT, roots, len(roots))
     laws = logits_of(models.block_drafter, models.target, states.after).log_softmax(-1).numpy()
     kept = KeptCandidates(min_width=VOCAB_SIZE, exact_budget=1)
-    return states, [marginals_of(law, kept) for law in laws], TEXT[roots].numpy().astype(np.int32)
+    return states, [kept_marginals(law, kept) for law in laws], TEXT[roots].numpy().astype(np.int32)
 
 
 def base_at(marginals: list[Marginals], width: int) -> BaseCandidates:

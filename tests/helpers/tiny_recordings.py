@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import tiny_models
+
 from simlab.real_runner.record.options import RecordOptions
 
 
@@ -19,8 +21,22 @@ def options_of(folder: Path, out: Path) -> RecordOptions:
     )
 
 
+def typed(folder: Path, out: Path, *more: str) -> list[str]:
+    """The same recording as a command, which does not go on by itself."""
+    models = ["--target", str(folder / "target"), "--draft", str(folder / "drafter")]
+    text = ["--prompts", str(folder / "prompts.jsonl"), "--max-new-tokens", "32", "--temperature", "0.8"]
+    return ["record", *models, *text, "--out", str(out), "--batch-size", "2", *more]
+
+
 def bytes_of(folder: Path) -> dict[str, bytes]:
     """All files of a trace but the one that says how long it took."""
     files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     files.pop("recording.json")
     return files
+
+
+def make_models(folder: Path, num_prompts: int) -> Path:
+    """A target, a drafter and prompts of two turns, in a folder."""
+    tiny_models.make_pair(folder)
+    tiny_models.write_prompts(folder / "prompts.jsonl", num_prompts, num_turns=2)
+    return folder

@@ -96,7 +96,9 @@ def test_dense_rows_equal_rows_drafted_live(models: Models, sample: SequenceReco
 
 def test_kept_candidates_give_the_trees_of_the_full_vocabulary(models: Models, sample: SequenceRecord) -> None:
     """On the rows as they were drafted live, cut by the recorder's rule."""
-    from simlab.real_runner.drafters.kept import KeptCandidates, marginals_of
+    from marginals import kept_marginals
+
+    from simlab.real_runner.drafters.kept import KeptCandidates
 
     with torch.inference_mode():
         laws = live_log_probs(models, sample)[::8]
@@ -104,7 +106,7 @@ def test_kept_candidates_give_the_trees_of_the_full_vocabulary(models: Models, s
         ids, on_grid = top_candidates(law, 4096)
         offsets = np.arange(0, ids.size + 1, ids.shape[1], dtype=np.int32)
         full = best_first(0, Marginals(ids.ravel(), on_grid.ravel(), offsets), 512)
-        kept = best_first(0, marginals_of(law, KeptCandidates(64, 512)), 512)
+        kept = best_first(0, kept_marginals(law, KeptCandidates(64, 512)), 512)
         for ours, theirs in zip(kept, full, strict=True):
             np.testing.assert_array_equal(ours, theirs)
 

@@ -31,7 +31,7 @@ from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.networks.drafter import PACKAGED, find_drafter
 from simlab.real_runner.profile.machine import hardware_name, library_versions
 from simlab.real_runner.record.manifests import manifest_of, recording_info
-from simlab.real_runner.record.sources import RecordedTurns, Sources
+from simlab.real_runner.record.sources import Sources
 from simlab.real_runner.targets.hub_files import files_digest
 from simlab.real_runner.targets.model import Target
 from simlab.studies.confirm.confirm import artefacts_of_models
@@ -232,7 +232,7 @@ def recorded(part: Part, models: Models, like: Manifest, temperature: float) -> 
     options = replace(record_options(sampling, part.max_new_tokens), target=TARGET, draft=PACKAGED)
     options = replace(options, device=part.device, batch_size=TEXTS_A_SHARD)
     records = part.records
-    asked = Sources(tuple(RecordedTurns((replace(record, tokens=None),)) for record in records), like)
+    asked = Sources(tuple((replace(record, tokens=None),) for record in records), like)
     manifest = replace(manifest_of(options, models, asked), sampling=sampling, max_new_tokens=part.max_new_tokens)
     shards = [records[i : i + TEXTS_A_SHARD] for i in range(0, len(records), TEXTS_A_SHARD)]
     writer = TraceWriter(folder, manifest, len(shards), resume=True)

@@ -11,8 +11,9 @@ from typing import ClassVar, NoReturn
 
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.fields import integer, number
-from simlab.real_runner.checkpoints.layout import Fields, Layout
+from simlab.real_runner.checkpoints.layout import Fields, layout_alone
 from simlab.real_runner.checkpoints.weights import check_numbers
+from simlab.real_runner.drafters.config import check_counts
 from simlab.real_runner.networks.network import Network, Settings, Tensors
 
 MODULES = (
@@ -56,17 +57,9 @@ class AdapterConfig:
     vocab_size: int
 
     def __post_init__(self) -> None:
-        for name, most in (
-            ("rank", _LARGEST),
-            ("num_masks", MOST_MASKS),
-            ("num_layers", _LARGEST),
-            ("hidden_size", _LARGEST),
-            ("vocab_size", _LARGEST),
-        ):
-            if not 1 <= getattr(self, name) <= most:
-                raise ModelError(
-                    f"an adapter's {name} must be at least 1 and at most {most:,}; got {getattr(self, name)}"
-                )
+        check_counts("an adapter's", {"num_masks": self.num_masks}, MOST_MASKS)
+        sizes = ("rank", "num_layers", "hidden_size", "vocab_size")
+        check_counts("an adapter's", {name: getattr(self, name) for name in sizes}, _LARGEST)
         if not 0 < self.alpha < math.inf:
             raise ModelError(f"an adapter's alpha must be above 0; got {self.alpha}")
 
@@ -103,10 +96,6 @@ class AdapterConfig:
         """What each change is multiplied by."""
         return self.alpha / self.rank
 
-    def module_names(self) -> Iterator[str]:
-        """The products that it changes, by their names in a decoder, such as ``layers.0.self_attn.q_proj``."""
-        return (f"layers.{number}.{name}" for number in range(self.num_layers) for name in MODULES)
-
     def check(self, tensors: Tensors, place: object) -> None:
         """Refuse tensors, by PEFT's names, that are no adapter; whether it is as wide as a target is seen beside it."""
         names = set(_tensor_names(self))
@@ -120,7 +109,6 @@ class AdapterConfig:
         check_numbers(shapes, tensors, place)
 
     def lines(self) -> list[tuple[str, str]]:
-        """What to tell people of this adapter, each with a heading."""
         return [
             (
                 "adapter",
@@ -200,19 +188,12 @@ def adapter_to_json(config: AdapterConfig, target: str) -> dict[str, object]:
 def _tensor_names(config: AdapterConfig) -> Iterator[str]:
     """The tensors that every adapter of a configuration has, as they are named on disk."""
     yield MASKS
-    yield from (f"{PREFIX}{name}.lora_{side}.weight" for name in config.module_names() for side in "AB")
+    names = (f"layers.{number}.{name}" for number in range(config.num_layers) for name in MODULES)
+    yield from (f"{PREFIX}{name}.lora_{side}.weight" for name in names for side in "AB")
 
 
 def _short_names() -> tuple[str, ...]:
     return tuple(name.rpartition(".")[2] for name in MODULES)
-
-
-def _no_block_drafter(fields: Fields) -> NoReturn:
-    """Refuse an adapter where a DFlash drafter is wanted."""
-    raise ModelError(
-        "this is an adapter with which a target drafts for itself, and no DFlash drafter, which is wanted here; record "
-        "with it alone, `simlab record --draft CHECKPOINT`"
-    )
 
 
 def _no_channel(fields: Fields, settings: Settings, is_base: bool) -> NoReturn:
@@ -229,12 +210,14 @@ def _named_target(fields: Fields) -> str | None:
 
 ADAPTER = Network(
     what="an adapter of the target",
-    layout=Layout(
-        name="peft",
-        field=_FIELD,
-        recognises=is_adapter,
-        reads=_no_block_drafter,
-        described=lambda fields: "PEFT, gated",
+    layout=replace(
+        layout_alone(
+            "peft",
+            _FIELD,
+            "PEFT, gated",
+            "this is an adapter with which a target drafts for itself, and no DFlash drafter, which is wanted here; "
+            "record with it alone, `simlab record --draft CHECKPOINT`",
+        ),
         named_target=_named_target,
     ),
     reads=adapter_from_json,

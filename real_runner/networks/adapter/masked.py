@@ -26,7 +26,7 @@ from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.networks.adapter.gated import GatedAdapter, MaskRows, adapted, load_adapter
 from simlab.real_runner.networks.drafter import Asked
 from simlab.real_runner.networks.producer import Drafted
-from simlab.real_runner.targets.model import Target
+from simlab.real_runner.targets.model import Target, final_norm
 from simlab.traces.format.frames import DraftColumns
 from simlab.tree import DraftTree
 
@@ -121,12 +121,6 @@ def before_norm(target: Target) -> Iterator[list[Tensor]]:
         handle.remove()
 
 
-def final_norm(target: Target) -> nn.Module:
-    """What stands behind the target's last layer."""
-    norm: nn.Module = target.model.get_decoder().get_submodule("norm")
-    return norm
-
-
 def with_masks(tree: DraftTree, num_carriers: int, num_masks: int) -> DraftTree:
     """A tree with masks below its first nodes, a chain below each: they see the node, those above it and each other.
 
@@ -193,27 +187,22 @@ class OwnDrafter:
 
     @property
     def config(self) -> OwnConfig:
-        """The sizes of the target and the adapter."""
         sizes = self.target.config
         block_size = self.adapter.config.block_size
         return OwnConfig(sizes.hidden_size, sizes.num_attention_heads, block_size, self.target.vocab_size)
 
     @property
     def norm(self) -> nn.Module:
-        """The norm behind the target's last layer."""
         return final_norm(self.target)
 
     @property
-    def embed_tokens(self) -> None:
-        """None: the embedding is the target's."""
+    def embed_tokens(self) -> None: ...
 
     @property
-    def lm_head(self) -> None:
-        """None: the output head is the target's."""
+    def lm_head(self) -> None: ...
 
     @property
-    def vocabulary(self) -> None:
-        """None: that of the target."""
+    def vocabulary(self) -> None: ...
 
     def states(self, tokens: Tensor, roots: Tensor) -> BlockStates:
         """States ``[S G, k, H]`` of the masks behind the token before each root.
@@ -256,7 +245,6 @@ class OwnDrafter:
             yield some, logits_of(self, self.target, states.after)
 
     def live(self, read: CandidatesRead, room: int) -> "LiveMasks":
-        """A text of which nothing is drafted yet."""
         return LiveMasks(self, read)
 
 

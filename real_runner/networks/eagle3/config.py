@@ -8,7 +8,7 @@ The released class is `LlamaForCausalLMEagle3` (Li and others 2025, arXiv 2503.0
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, NoReturn
+from typing import ClassVar
 
 from simlab.channels import POOL
 from simlab.channels.rows import num_beam_nodes
@@ -24,16 +24,15 @@ from simlab.real_runner.checkpoints.fields import (
     number,
     rotary_base,
 )
-from simlab.real_runner.checkpoints.layout import Fields, Layout
+from simlab.real_runner.checkpoints.layout import Fields, layout_alone
 from simlab.real_runner.checkpoints.weights import check_numbers, draft_ids
-from simlab.real_runner.drafters.config import MOST_SLOTS, check_taps
+from simlab.real_runner.drafters.config import MOST_SLOTS, check_counts, check_taps, check_within
 from simlab.real_runner.networks.network import (
     BYTES_OF_NODE,
     Network,
     Reach,
-    Settings,
     Tensors,
-    check_counts,
+    check_settings,
     reach_with,
 )
 
@@ -102,21 +101,14 @@ class Eagle3Config:
     block_size: int = DEFAULT_BLOCK
 
     def __post_init__(self) -> None:
-        for name in _COUNTS:
-            if not 1 <= getattr(self, name) <= _LARGEST:
-                raise ModelError(
-                    f"an EAGLE-3 head's {name} must be at least 1 and at most {_LARGEST:,}; got {getattr(self, name)}"
-                )
+        check_counts("an EAGLE-3 head's", {name: getattr(self, name) for name in _COUNTS}, _LARGEST)
         if self.head_dim % 2 or self.num_attention_heads % self.num_key_value_heads:
             raise ModelError(
                 "an EAGLE-3 head needs an even head_dim, and key-value heads that its attention heads share evenly; "
                 f"got {self.head_dim}, {self.num_key_value_heads} and {self.num_attention_heads}"
             )
-        for name, low, high in (("rms_norm_eps", 1e-12, 1.0), ("rope_theta", 1.0, 1e30)):
-            if not low <= getattr(self, name) <= high:
-                raise ModelError(
-                    f"an EAGLE-3 head's {name} must be from {low:g} to {high:g}; got {getattr(self, name)}"
-                )
+        check_within("an EAGLE-3 head's rms_norm_eps", self.rms_norm_eps, 1e-12, 1.0)
+        check_within("an EAGLE-3 head's rope_theta", self.rope_theta, 1.0, 1e30)
         if not 2 <= self.block_size <= MOST_SLOTS:
             raise ModelError(
                 f"a chain has at least 2 and at most {MOST_SLOTS:,} tokens, the root counted; got {self.block_size}"
@@ -128,7 +120,6 @@ class Eagle3Config:
 
     @property
     def kind(self) -> str:
-        """What this configures, in words."""
         return "EAGLE-3 head"
 
     @property
@@ -163,7 +154,6 @@ class Eagle3Config:
         return replace(self, target_layer_ids=taps)
 
     def shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """The tensors that every head of this configuration has, each with its shape."""
         hidden, inner, head = self.hidden_size, self.intermediate_size, self.head_dim
         queries, keys = self.num_attention_heads * head, self.num_key_value_heads * head
         yield "fc.weight", (hidden, self.num_taps * self.target_hidden_size)
@@ -205,7 +195,6 @@ class Eagle3Config:
         draft_ids(self, tensors, place)
 
     def lines(self) -> list[tuple[str, str]]:
-        """What to tell people of this head, each with a heading."""
         taps = ", ".join(map(str, self.target_layer_ids)) or "1, L/2 - 1 and L - 4 of L, as its release does"
         return [
             ("head", f"EAGLE-3: a token given the text and its path; {self.hidden_size} wide; it needs no drafter"),
@@ -235,7 +224,7 @@ class Eagle3Reach(Reach):
     steps: int = 7
 
     def __post_init__(self) -> None:
-        check_counts(self, "an EAGLE-3 pool", "beam", "top_k", "steps")
+        check_settings(self, "an EAGLE-3 pool", *_OF_REACH)
 
     @property
     def depth(self) -> int:
@@ -243,11 +232,9 @@ class Eagle3Reach(Reach):
         return self.steps + 1
 
     def settings(self, depth: int = 0) -> dict[str, object]:
-        """What the manifest says of the pools."""
         return {"depth": self.depth, "beam": self.beam, "top_k": self.top_k, "steps": self.steps}
 
     def num_scores(self, depth: int = 0) -> int:
-        """Nodes of a pool."""
         return num_beam_nodes(self.beam, self.top_k, self.steps)
 
 
@@ -257,6 +244,7 @@ _CLASS, _FIELD, _NESTED, _TAPS = (
     "eagle_config",
     "eagle_aux_hidden_state_layer_ids",
 )
+_OF_REACH = ("beam", "top_k", "steps")
 _OTHERS = ("speculators_model_type", "block_size", "dflash_config", "treeflash_config", "taps_config")
 
 
@@ -318,37 +306,25 @@ def eagle3_to_json(config: Eagle3Config) -> dict[str, object]:
     }
 
 
-def _no_drafter(fields: Fields) -> NoReturn:
-    """Refuse a head where a DFlash drafter is wanted."""
-    raise ModelError(
-        "this is an EAGLE-3 head and no DFlash drafter, which is wanted here; record with it alone, `simlab record "
-        "--draft CHECKPOINT`, or add its trees to a trace, `simlab record --trace DIR --add-channel eagle3=CHECKPOINT`"
-    )
-
-
-def _reach(fields: Fields, settings: Settings, is_base: bool) -> Eagle3Reach:
-    return reach_with("an EAGLE-3 head", settings, ("beam", "top_k", "steps"), Eagle3Reach)
-
-
-def _released_name(name: str) -> str:
-    """The released name of a tensor: some releases number the only layer."""
-    return re.sub(r"^layers\.0\.", "midlayer.", name)
-
-
 EAGLE3 = Network(
     what="an EAGLE-3 head",
-    layout=Layout(
-        name="eagle3",
-        field=_FIELD,
+    layout=replace(
+        layout_alone(
+            "eagle3",
+            _FIELD,
+            "EAGLE-3, as its authors release it",
+            "this is an EAGLE-3 head and no DFlash drafter, which is wanted here; record with it alone, `simlab record "
+            "--draft CHECKPOINT`, or add its trees to a trace, `simlab record --trace DIR --add-channel "
+            "eagle3=CHECKPOINT`",
+        ),
         recognises=is_eagle3,
-        reads=_no_drafter,
-        described=lambda fields: "EAGLE-3, as its authors release it",
     ),
     reads=eagle3_from_json,
-    reach=_reach,
+    reach=lambda fields, settings, is_base: reach_with("an EAGLE-3 head", settings, _OF_REACH, Eagle3Reach),
     module="simlab.real_runner.networks.eagle3.pool",
     needs_drafter=False,
     draft_name=Eagle3Config.draft_name,
     first_policies="-p chain -p eagle3:budget=59",
-    tensor_name=_released_name,
+    # Some releases number the only layer.
+    tensor_name=lambda name: re.sub(r"^layers\.0\.", "midlayer.", name),
 )

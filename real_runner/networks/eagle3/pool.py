@@ -123,7 +123,7 @@ class Growth:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Eagle3Producer:
-    """A head, the target that it reads, and how far its pools reach.
+    """A head, the target that it reads, and how far its pools reach; see `TextProducer`.
 
     Attributes:
         head: that drafts the pools.
@@ -146,17 +146,14 @@ class Eagle3Producer:
 
     @property
     def kind(self) -> str:
-        """The kind of this channel."""
         return self.reach.kind
 
     @property
     def taps(self) -> tuple[int, ...]:
-        """The target's layers whose outputs it reads."""
         return self.head.config.target_layer_ids
 
     @property
     def depth(self) -> int:
-        """How deep its deepest nodes lie."""
         return self.reach.depth
 
     def within(self, need: ChannelNeed) -> "Eagle3Producer":
@@ -165,12 +162,10 @@ class Eagle3Producer:
         return self if need.deepest is None else replace(self, reach=replace(self.reach, steps=need.deepest - 1))
 
     def begin(self) -> "Eagle3Text":
-        """A text of which nothing is read yet."""
         return Eagle3Text(self)
 
     @torch.inference_mode()
     def columns(self, features: Tensor, tokens: Tensor, num_roots: int) -> PoolColumns:
-        """The pools at every root of one text; see `TextProducer.columns`."""
         parts, last = list[PoolRows](), len(tokens) - 1
         if num_roots == 0:
             return PoolColumns.unlabelled(joined_pools(parts))
@@ -195,25 +190,22 @@ class Eagle3Producer:
 
 
 class Eagle3Text:
-    """One text that is being written: what the head keeps of its tokens, and the pool below its last one."""
+    """One text that is being written, see `TextChannel`: what the head keeps of it, and the pool below its end."""
 
     def __init__(self, producer: Eagle3Producer) -> None:
         self._producer = producer
         self._text = GrowingText(producer.head, producer.target)
 
     def read(self, features: Tensor) -> None:
-        """Take in the tapped states ``[1, L, taps x H]`` of further tokens of the text."""
         self._text.read(features)
 
     @torch.inference_mode()
     def at_root(self, committed: Ints) -> Channel:
-        """The pool below the last of the tokens of prompt and text, all before it read; see `TextChannel.at_root`."""
         made, text = self._producer, self._text.up_to_root(committed)
         roots = torch.tensor([len(committed) - 1], device=text.outputs.device)
         return made.pools(roots, text.outputs[-1:], text.past).row(0, 0)
 
     def rewind(self, length: int) -> None:
-        """Forget all but the first tokens of the text; see `TextChannel.rewind`."""
         self._text.rewind(length)
 
 
@@ -244,7 +236,6 @@ class Eagle3Chain:
     target: Target
 
     def columns(self, features: Tensor, tokens: Tensor, prompt_length: int, kept: KeptCandidates) -> DraftColumns:
-        """The head's rows at every root of one text."""
         roots = torch.arange(prompt_length, len(tokens) - 1, device=tokens.device)
         return columns_of(
             self._passes(features, tokens, roots), self.head.vocabulary, self.head.config.depth, tokens, kept
@@ -260,7 +251,6 @@ class Eagle3Chain:
             yield some, self.logits(some, ReadText(text.past, text.outputs[some - 1]))
 
     def live(self, read: CandidatesRead, room: int) -> "LiveChain":
-        """A text of which nothing is read yet."""
         return LiveChain(self, read)
 
     @torch.inference_mode()
@@ -286,7 +276,7 @@ class Eagle3Chain:
 
 
 class LiveChain:
-    """The head as the drafter of one text that is being written."""
+    """The head as the drafter of one text that is being written; see `LiveDraft`."""
 
     def __init__(self, own: Eagle3Chain, read: CandidatesRead) -> None:
         """Begin with nothing read of the text; ``read`` is what is given at each depth."""
@@ -294,16 +284,13 @@ class LiveChain:
         self._text = GrowingText(own.head, own.target)
 
     def read(self, features: Tensor) -> None:
-        """Take in the tapped states ``[1, L, taps x H_t]`` of further tokens of the text."""
         self._text.read(features)
 
     def rewind(self, length: int) -> None:
-        """Forget all but the first tokens of the text; see `GrowingText.rewind`."""
         self._text.rewind(length)
 
     @torch.inference_mode()
     def draft(self, committed: Ints) -> Drafted:
-        """Draft below the last of the tokens of prompt and text, int32, all before it read."""
         text, root, own = self._text.up_to_root(committed), len(committed) - 1, self._own.head.vocabulary
         roots = torch.tensor([root], device=text.outputs.device)
         logits = self._own.logits(roots, ReadText(text.past, text.outputs[-1:]))

@@ -13,7 +13,7 @@ from simlab.policy import MADE_WITH
 from simlab.real_runner.checkpoints.layout import Fields
 from simlab.real_runner.checkpoints.zlab import ZLAB
 from simlab.real_runner.networks.known import read_config
-from simlab.real_runner.networks.network import BYTES_OF_NODE, Network, Reach, Settings, check_counts, reach_with
+from simlab.real_runner.networks.network import BYTES_OF_NODE, Network, Reach, Settings, check_settings, reach_with
 from simlab.traces.format.manifest_entries import branch_lengths
 
 
@@ -37,7 +37,7 @@ class RedraftReach(Reach):
     whole: int = 0
 
     def __post_init__(self) -> None:
-        check_counts(self, "redrafts", "top_k")
+        check_settings(self, "redrafts", "top_k")
         if self.whole not in (0, 1):
             raise ValueError(
                 f"{WHOLE_CHAIN}=1 is the branch behind the whole chain alone; got {self.whole}, leave it out for all"
@@ -59,17 +59,14 @@ class RedraftReach(Reach):
         return found
 
     def settings(self, depth: int) -> dict[str, object]:
-        """What the manifest says of the branches behind a chain of ``depth`` tokens."""
         own = {"depth": self.depth, "branches": len(self.lengths(depth)), "top_k": self.top_k}
         typed = {"block": self.block, WHOLE_CHAIN: self.whole or None}
         return {**own, **{key: value for key, value in typed.items() if value is not None}}
 
     def num_scores(self, depth: int) -> int:
-        """Tokens of all rows of a root."""
         return sum(self.depth - length for length in self.lengths(depth)) * self.top_k
 
     def widest(self, width: int) -> str:
-        """The setting that must be smaller where a row keeps so many candidates."""
         return f"top_k={width}"
 
 
@@ -89,27 +86,22 @@ class PathReach(Reach):
     top_k: int = 7
 
     def __post_init__(self) -> None:
-        check_counts(self, "a pool", "beam", "top_k")
+        check_settings(self, "a pool", "beam", "top_k")
 
     @property
     def width(self) -> int:
-        """How many candidates of each depth of the drafter are read."""
         return self.top_k
 
     def within(self, num_tokens: int) -> Self:
-        """This reach where a drafter has so many tokens: it proposes no more."""
         return replace(self, top_k=min(self.top_k, num_tokens))
 
     def settings(self, depth: int) -> dict[str, object]:
-        """What the manifest says of the pools."""
         return {"depth": depth, "beam": self.beam, "top_k": self.top_k}
 
     def num_scores(self, depth: int) -> int:
-        """Nodes of a pool: all that were looked at, depth by depth."""
         return sum(beam_sizes(self.beam, self.top_k, depth - 1))
 
     def widest(self, width: int) -> str:
-        """The setting that must be smaller where a depth keeps so many candidates."""
         return f"top_k={width}"
 
 

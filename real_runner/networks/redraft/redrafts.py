@@ -49,7 +49,7 @@ from simlab.traces.channels.columns import BranchColumns, PoolColumns
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RedraftProducer(OnDrafter[DFlashDrafter, RedraftReach]):
-    """A second drafter, with a context of its own, that says more behind the chain of a first one.
+    """A second drafter, with a context of its own, that says more behind a first one's chain; see `StagedProducer`.
 
     Attributes:
         base_depth: D, how far the first drafter looks ahead.
@@ -59,12 +59,10 @@ class RedraftProducer(OnDrafter[DFlashDrafter, RedraftReach]):
 
     @property
     def taps(self) -> tuple[int, ...]:
-        """The target's layers whose outputs the second drafter reads."""
         return self.drafter.config.target_layer_ids
 
     @property
     def depth(self) -> int:
-        """How deep branches go."""
         return self.drafter.config.depth
 
     def within(self, need: ChannelNeed) -> "RedraftProducer":
@@ -79,7 +77,6 @@ class RedraftProducer(OnDrafter[DFlashDrafter, RedraftReach]):
         return replace(self, reach=replace(self.reach, top_k=top_k))
 
     def begin_behind(self, room: int) -> "RedraftText":
-        """A text of which nothing is read yet; its context will hold so many tokens."""
         return RedraftText(self, room)
 
     @torch.inference_mode()
@@ -146,18 +143,16 @@ class RedraftProducer(OnDrafter[DFlashDrafter, RedraftReach]):
 
 
 class RedraftText:
-    """One text that is being written: the second drafter's context of it."""
+    """One text that is being written, see `StagedText`: the second drafter's context of it."""
 
     def __init__(self, producer: RedraftProducer, room: int) -> None:
         self._producer = producer
         self._text = TextContext(producer.drafter, room)
 
     def read(self, features: Tensor) -> None:
-        """Take in the tapped states ``[1, L, taps x H]`` of further tokens of the text."""
         self._text.read(features)
 
     def rewind(self, length: int) -> None:
-        """Forget all but the first tokens of the text; see `TextContext.rewind`."""
         self._text.rewind(length)
 
     @torch.inference_mode()
@@ -229,7 +224,6 @@ class PathProducer(OnDrafter[DFlashDrafter, PathReach]):
     """A drafter that goes on from its own rows; a smaller beam has other children, so nothing of a pool is left out."""
 
     def at_root(self, drafted: Drafted) -> Channel:
-        """The pool at one root, in a round; see `Producer.at_root`."""
         device = drafted.states.after.device
         root, position = (torch.tensor([one], device=device) for one in (drafted.root_token, drafted.position))
         base = base_of(drafted.marginals, self.width)
@@ -238,7 +232,6 @@ class PathProducer(OnDrafter[DFlashDrafter, PathReach]):
 
     @torch.inference_mode()
     def columns(self, features: Tensor, tokens: Tensor, rows: DraftRows) -> PoolColumns:
-        """The pools at every root of one text; see `Producer.columns`."""
         config, num_roots, last = self.drafter.config, len(rows.counts), len(tokens) - 1
         base = base_candidates(rows.ids, rows.log_probs, rows.counts, self.width)
         roots = torch.arange(last - num_roots, last, device=tokens.device)

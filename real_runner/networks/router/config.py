@@ -3,16 +3,16 @@
 It reads one target and needs no drafter. WhiFlash published no network and so no layout; this one is simlab's.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from reprlib import repr as shown
-from typing import ClassVar, NoReturn
+from typing import ClassVar
 
 from simlab.channels import FEATURES
 from simlab.channels.branches import MOST_FEATURES, TRAINED_FOR
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.fields import integer
-from simlab.real_runner.checkpoints.layout import Fields, Layout
+from simlab.real_runner.checkpoints.fields import integer, typed
+from simlab.real_runner.checkpoints.layout import Fields, layout_alone
 from simlab.real_runner.checkpoints.weights import check_own
 from simlab.real_runner.networks.network import Network, Reach, Settings, Tensors
 
@@ -45,23 +45,18 @@ class RouterConfig(Reach):
             raise ValueError(f"a router's network has 1 to {MOST_FEATURES} routes, none empty; got {list(self.routes)}")
 
     def settings(self, depth: int = 0) -> dict[str, object]:
-        """What the manifest says of its channel."""
         return {"size": len(self.routes), TRAINED_FOR: "|".join(self.routes)}
 
     def num_scores(self, depth: int = 0) -> int:
-        """Numbers of a root."""
         return len(self.routes)
 
     def held(self, depth: int = 0) -> str:
-        """What a root holds, in words."""
         return f"{len(self.routes)} numbers at each"
 
     def check(self, tensors: Tensors, place: object) -> None:
-        """Refuse tensors with which this network cannot be built."""
         check_own(dict(_shapes(self)), tensors, f"router's network in {place}", place)
 
     def lines(self) -> list[tuple[str, str]]:
-        """What to tell people of this network, each with a heading."""
         return [
             (
                 "router",
@@ -76,23 +71,15 @@ _CLASS, _FIELD = "RouterNetwork", "router_config"
 _LARGEST = 1 << 16
 
 
-def is_router(fields: Fields) -> bool:
-    """Whether a ``config.json`` is of a router's network."""
-    return _FIELD in fields
-
-
 def router_from_json(fields: Fields) -> RouterConfig | None:
     """The network of a checkpoint; None where it is another one."""
-    if not is_router(fields):
+    if _FIELD not in fields:
         return None
-    nested = fields[_FIELD]
-    if not isinstance(nested, Mapping):
-        raise ModelError(f"the router's config.json holds {_FIELD}={shown(nested)} where an object belongs")
-    routes, digest = nested.get("routes"), nested.get("target_digest")
+    nested = typed(fields[_FIELD], dict, f"the router's config.json holds {_FIELD}", "an object")
+    routes = nested.get("routes")
     if not isinstance(routes, list) or not all(isinstance(route, str) for route in routes):
         raise ModelError(f"the router's config.json holds routes={shown(routes)} where a list of policies belongs")
-    if not isinstance(digest, str):
-        raise ModelError(f"the router's config.json holds target_digest={shown(digest)} where a digest belongs")
+    digest = typed(nested.get("target_digest"), str, "the router's config.json holds target_digest", "a digest")
     sizes = {name: integer(nested.get(name)) for name in ("hidden_size", "inner_size")}
     for name, size in sizes.items():
         if not 1 <= size <= _LARGEST:
@@ -126,14 +113,6 @@ def _shapes(config: RouterConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield f"{name}.bias", shape[:1]
 
 
-def _no_drafter(fields: Fields) -> NoReturn:
-    """Refuse a router's network where a drafter is wanted."""
-    raise ModelError(
-        "this is a router's network, which chooses among drafters and is none; add what it says to a trace: `simlab "
-        "record --trace DIR --add-channel router=CHECKPOINT`"
-    )
-
-
 def _reach(fields: Fields, settings: Settings, is_base: bool) -> RouterConfig:
     """What a router's network says, which no setting changes."""
     config = router_from_json(fields)
@@ -148,12 +127,12 @@ def _reach(fields: Fields, settings: Settings, is_base: bool) -> RouterConfig:
 
 ROUTER = Network(
     what="a router's network",
-    layout=Layout(
-        name="router",
-        field=_FIELD,
-        recognises=is_router,
-        reads=_no_drafter,
-        described=lambda fields: "a router's network, as simlab trains it",
+    layout=layout_alone(
+        "router",
+        _FIELD,
+        "a router's network, as simlab trains it",
+        "this is a router's network, which chooses among drafters and is none; add what it says to a trace: `simlab "
+        "record --trace DIR --add-channel router=CHECKPOINT`",
     ),
     reads=router_from_json,
     reach=_reach,

@@ -84,7 +84,7 @@ class RouterNetwork(nn.Module):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RouterProducer:
-    """A router's network, and the target that it reads.
+    """A router's network, and the target that it reads; see `RootProducer`.
 
     Attributes:
         network: in float32.
@@ -104,7 +104,6 @@ class RouterProducer:
 
     @property
     def kind(self) -> str:
-        """The kind of its channel."""
         return self.network.config.kind
 
     @property
@@ -119,13 +118,11 @@ class RouterProducer:
 
     @torch.inference_mode()
     def foresee(self, state: Tensor, logits: Tensor, position: int) -> Features:
-        """The features of one root, in a round; see `RootProducer.foresee`."""
         positions = torch.tensor([position], device=state.device)
         return self._rows([router_inputs(state[None], logits[None], positions)]).row(0, 0)
 
     @torch.inference_mode()
     def columns(self, features: Tensor, tokens: Tensor, num_roots: int) -> FeatureColumns:
-        """The features of every root of one text; see `TextProducer.columns`."""
         return FeatureColumns(self._rows(inputs_along(self.target, features, num_roots)))
 
     def _rows(self, inputs: Iterable[Tensor]) -> FeatureRows:

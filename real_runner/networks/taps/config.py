@@ -4,23 +4,22 @@ It lies alone, and belongs to one drafter.
 The released scorers have no public layout that could be fetched; this one is simlab's.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from reprlib import repr as shown
-from typing import ClassVar, NoReturn, Self
+from typing import ClassVar, Self
 
 from simlab.channels import POOL
-from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.fields import integer
-from simlab.real_runner.checkpoints.layout import Fields, Layout
+from simlab.real_runner.checkpoints.fields import integer, typed
+from simlab.real_runner.checkpoints.layout import Fields, layout_alone
 from simlab.real_runner.checkpoints.weights import check_own
+from simlab.real_runner.drafters.config import check_counts
 from simlab.real_runner.networks.network import (
     BYTES_OF_NODE,
     Network,
     Reach,
     Settings,
     Tensors,
-    check_counts,
+    check_settings,
     reach_with,
 )
 
@@ -49,27 +48,22 @@ class PoolReach(Reach):
     extensions: int = 64
 
     def __post_init__(self) -> None:
-        check_counts(self, "a pool", "beam", "extensions")
+        check_settings(self, "a pool", "beam", "extensions")
 
     @property
     def width(self) -> int:
-        """How many candidates of each depth of the drafter are read."""
         return self.extensions
 
     def within(self, num_tokens: int) -> Self:
-        """This reach where a drafter has so many tokens: it proposes no more."""
         return replace(self, extensions=min(self.extensions, num_tokens))
 
     def settings(self, depth: int) -> dict[str, object]:
-        """What the manifest says of the pools."""
         return {"depth": depth, "beam": self.beam, "extensions": self.extensions}
 
     def num_scores(self, depth: int) -> int:
-        """Nodes of a pool."""
         return sum(self.sizes(depth))
 
     def widest(self, width: int) -> str:
-        """The setting that must be smaller where a depth keeps so many candidates."""
         return f"extensions={width}"
 
     def sizes(self, depth: int) -> list[int]:
@@ -114,11 +108,9 @@ class ScorerConfig:
     extends: str
 
     def check(self, tensors: Tensors, place: object) -> None:
-        """Refuse tensors with which this scorer cannot be built."""
         check_own(dict(scorer_shapes(self.sizes)), tensors, f"head in {place}", place)
 
     def lines(self) -> list[tuple[str, str]]:
-        """What to tell people of this scorer, each with a heading."""
         reach = f"pools of a beam of {self.reach.beam}, extended by {self.reach.extensions} candidates"
         return [
             ("scorer", f"a node given its path, in {reach}; {self.sizes.depth} depths"),
@@ -126,24 +118,14 @@ class ScorerConfig:
         ]
 
 
-def is_scorer(fields: Fields) -> bool:
-    """Whether a ``config.json`` is of a scorer."""
-    return _FIELD in fields
-
-
 def scorer_from_json(fields: Fields) -> ScorerConfig | None:
     """The scorer of a checkpoint; None where it is another one."""
-    if not is_scorer(fields):
+    if _FIELD not in fields:
         return None
-    nested, extends = fields[_FIELD], fields.get(_EXTENDS)
-    if not isinstance(nested, Mapping):
-        raise ModelError(f"the scorer's config.json holds {_FIELD}={shown(nested)} where an object belongs")
-    if not isinstance(extends, str):
-        raise ModelError(f"the scorer's config.json holds {_EXTENDS}={shown(extends)} where a digest belongs")
+    nested = typed(fields[_FIELD], dict, f"the scorer's config.json holds {_FIELD}", "an object")
+    extends = typed(fields.get(_EXTENDS), str, f"the scorer's config.json holds {_EXTENDS}", "a digest")
     numbers = {name: integer(nested.get(name)) for name in (*_OF_SIZES, *_OF_REACH)}
-    for name, number in numbers.items():
-        if not 1 <= number <= _LARGEST:
-            raise ModelError(f"a scorer's {name} must be at least 1 and at most {_LARGEST:,}; got {number}")
+    check_counts("a scorer's", numbers, _LARGEST)
     sizes = ScorerSizes(**{name: numbers[name] for name in _OF_SIZES})
     return ScorerConfig(sizes, PoolReach(**{name: numbers[name] for name in _OF_REACH}), extends)
 
@@ -170,12 +152,6 @@ def scorer_shapes(sizes: ScorerSizes) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield f"{name}.3.bias", (1,)
 
 
-def _no_drafter(fields: Fields) -> NoReturn:
-    raise ModelError(
-        "this is a TAPS scorer, which scores beside the drafter that it was trained for; name that drafter"
-    )
-
-
 def _reach(fields: Fields, settings: Settings, is_base: bool) -> PoolReach:
     """The reach of the pools that a scorer was trained on, but for what the settings say."""
     config = scorer_from_json(fields)
@@ -186,12 +162,11 @@ def _reach(fields: Fields, settings: Settings, is_base: bool) -> PoolReach:
 
 TAPS = Network(
     what="a TAPS scorer",
-    layout=Layout(
-        name="taps",
-        field=_FIELD,
-        recognises=is_scorer,
-        reads=_no_drafter,
-        described=lambda fields: "TAPS, a scorer alone, as simlab trains it",
+    layout=layout_alone(
+        "taps",
+        _FIELD,
+        "TAPS, a scorer alone, as simlab trains it",
+        "this is a TAPS scorer, which scores beside the drafter that it was trained for; name that drafter",
     ),
     reads=scorer_from_json,
     reach=_reach,

@@ -201,11 +201,9 @@ class TapsProducer(OnDrafter[DFlashDrafter, PoolReach]):
     scorer: TapsScorer
 
     def at_root(self, drafted: Drafted) -> Channel:
-        """The pool at one root, in a round; see `Producer.at_root`."""
         return self.pools(drafted.states, drafted.root, base_of(drafted.marginals, self.width)).row(0, 0)
 
     def columns(self, features: Tensor, tokens: Tensor, rows: DraftRows) -> PoolColumns:
-        """The pools at every root of one text; see `Producer.columns`."""
         config, last = self.drafter.config, len(tokens) - 1
         roots = torch.arange(last - len(rows.counts), last, device=tokens.device)
         per_pass = min(

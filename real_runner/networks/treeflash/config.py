@@ -13,12 +13,12 @@ from typing import ClassVar, Self
 from simlab.channels import TRANSITIONS
 from simlab.errors import ModelError
 from simlab.policy import MADE_WITH
-from simlab.real_runner.checkpoints.fields import integer
+from simlab.real_runner.checkpoints.fields import integer, typed
 from simlab.real_runner.checkpoints.layout import Fields, Layout
 from simlab.real_runner.checkpoints.weights import check_own
 from simlab.real_runner.checkpoints.zlab import ZLAB, config_from_json
-from simlab.real_runner.drafters.config import DFlashConfig
-from simlab.real_runner.networks.network import Network, Reach, Settings, Tensors, check_counts, reach_with
+from simlab.real_runner.drafters.config import DFlashConfig, check_counts
+from simlab.real_runner.networks.network import Network, Reach, Settings, Tensors, check_settings, reach_with
 from simlab.traces.format.manifest_entries import BASE_RANK
 
 HEAD_PREFIX = "ar_approximation."
@@ -42,18 +42,12 @@ class HeadConfig:
     extends: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("hidden_size", "inner_size"):
-            if not 1 <= getattr(self, name) <= _LARGEST:
-                raise ModelError(
-                    f"a head's {name} must be at least 1 and at most {_LARGEST:,}; got {getattr(self, name)}"
-                )
+        check_counts("a head's", {"hidden_size": self.hidden_size, "inner_size": self.inner_size}, _LARGEST)
 
     def check(self, tensors: Tensors, place: object) -> None:
-        """Refuse tensors with which this head cannot be built."""
         check_own(dict(head_shapes(self)), tensors, f"head in {place}", place)
 
     def lines(self) -> list[tuple[str, str]]:
-        """What to tell people of this head, each with a heading."""
         what = f"first-order: a token given the one before it; {self.hidden_size} wide, {self.inner_size} inside"
         extends = f"the drafter whose files have the sha256 {self.extends}, and no other"
         return [("head", what)] if self.extends is None else [("head", what), ("extends", extends)]
@@ -82,17 +76,15 @@ class HeadReach(Reach):
     candidates: int | None = None
 
     def __post_init__(self) -> None:
-        check_counts(self, "a head", "previous", "top_k", "candidates")
+        check_settings(self, "a head", "previous", "top_k", "candidates")
         if self.candidates is not None and self.top_k > self.candidates:
             raise ValueError(f"top_k of a head must be at most its {self.candidates} candidates; got {self.top_k}")
 
     @property
     def width(self) -> int:
-        """How many candidates of each depth of the drafter are read."""
         return max(self.previous, self.candidates or 1)
 
     def within(self, num_tokens: int) -> Self:
-        """This reach where a drafter has so many tokens: it proposes no more, and no row has more."""
         candidates = None if self.candidates is None else min(self.candidates, num_tokens)
         previous, top_k = min(self.previous, num_tokens), min(self.top_k, num_tokens)
         return replace(self, previous=previous, top_k=top_k, candidates=candidates)
@@ -107,11 +99,9 @@ class HeadReach(Reach):
         return [1] + [self.previous] * (depth - 1)
 
     def num_scores(self, depth: int) -> int:
-        """Tokens of all rows of a root."""
         return sum(self.rows_of_depths(depth)) * self.top_k
 
     def widest(self, width: int) -> str:
-        """The setting that must be smaller where a depth keeps so many candidates."""
         return f"{'previous' if self.previous > width else 'candidates'}={width}"
 
 
@@ -129,8 +119,8 @@ def head_from_json(fields: Fields) -> HeadConfig | None:
     if kind != _SWIGLU:
         raise ModelError(f"this checkpoint has a head of the kind {shown(kind)}; simlab runs {_SWIGLU}")
     extends = fields.get(_EXTENDS)
-    if extends is not None and not isinstance(extends, str):
-        raise ModelError(f"the head's config.json holds {_EXTENDS}={shown(extends)} where a digest belongs")
+    if extends is not None:
+        extends = typed(extends, str, f"the head's config.json holds {_EXTENDS}", "a digest")
     return HeadConfig(integer(fields.get("hidden_size")), integer(fields.get("intermediate_size")), extends)
 
 

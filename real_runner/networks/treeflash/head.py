@@ -142,19 +142,6 @@ _NUMBERS_PER_PASS = 2**27
 """A pass holds a few copies of so many numbers between the head's matrices, or of its candidates' embeddings."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HeadRows:
-    """The rows of a head at some roots.
-
-    Attributes:
-        transitions: the rows.
-        outside_log_mass: float32 ``[sum S]``, on the grid: log of the mass that a row does not hold.
-    """
-
-    transitions: TransitionRows
-    outside_log_mass: Floats
-
-
 def candidates_by_numpy(scored: Tensor, ids: Ints, theirs: Floats, slots: Longs, top_k: int) -> tuple[Ints, Doubles]:
     """The first of the drafter's own candidates after some states, on a CPU.
 
@@ -214,12 +201,10 @@ class TreeFlashProducer(OnDrafter[Stage, HeadReach]):
         return replace(self, reach=HeadReach(previous, top_k, self.reach.candidates))
 
     def at_root(self, drafted: Drafted) -> Channel:
-        """The transitions at one root, in a round; see `Producer.at_root`."""
         base = base_of(drafted.marginals, self.width)
-        return self.rows(drafted.states, drafted.root, base).transitions.row(0, 0)
+        return self.rows(drafted.states, drafted.root, base).rows.row(0, 0)
 
     def columns(self, features: Tensor, tokens: Tensor, rows: DraftRows) -> TransitionColumns:
-        """The transitions at every root of one text; see `Producer.columns`."""
         depth, num_roots = self.drafter.config.depth, len(rows.counts)
         if num_roots == 0:
             return _nothing(depth, self.own)
@@ -235,7 +220,7 @@ class TreeFlashProducer(OnDrafter[Stage, HeadReach]):
         return _joined([self.rows(*one) for one in self.along(passes, tokens, rows)])
 
     @torch.inference_mode()
-    def rows(self, states: BlockStates, root_tokens: Ints, base: BaseCandidates) -> HeadRows:
+    def rows(self, states: BlockStates, root_tokens: Ints, base: BaseCandidates) -> TransitionColumns:
         """What the head says below some roots.
 
         Args:
@@ -258,7 +243,8 @@ class TreeFlashProducer(OnDrafter[Stage, HeadReach]):
             ids, log_probs = on_its_device(scored, ids[:, slots], theirs, slots, reach.top_k)
         num_rows = np.tile(np.array(sizes, np.int32), (len(base), 1))
         previous = np.ascontiguousarray(above[:, 1:]).ravel()
-        return HeadRows(TransitionRows(num_rows, previous, ids, to_grid(log_probs)), outside_log_mass(log_probs))
+        rows = TransitionRows(num_rows, previous, ids, to_grid(log_probs))
+        return TransitionColumns(rows, outside_log_mass(log_probs))
 
     def _candidate_logits(self, states: Tensor, candidates: Ints, sizes: list[int]) -> Tensor:
         """float32 ``[N, S, C]``: the candidates ``[N, D, C]`` of each depth, scored by its states ``[N, S, H]``."""
@@ -288,10 +274,9 @@ def _nothing(depth: int, reach: HeadReach) -> TransitionColumns:
     return TransitionColumns(rows, np.empty(0, np.float32))
 
 
-def _joined(parts: list[HeadRows]) -> TransitionColumns:
+def _joined(parts: list[TransitionColumns]) -> TransitionColumns:
     names = ("num_rows", "previous", "ids", "log_probs")
-    rows = [part.transitions for part in parts]
-    joined = TransitionRows(*(np.concatenate([getattr(row, name) for row in rows]) for name in names))
+    joined = TransitionRows(*(np.concatenate([getattr(part.rows, name) for part in parts]) for name in names))
     return TransitionColumns(joined, np.concatenate([part.outside_log_mass for part in parts]))
 
 

@@ -7,8 +7,6 @@ through the rows of that pass alone.
 Letters: S sequences, G roots of each, N = S G, k masks behind the token before a root, H hidden size.
 """
 
-import copy
-from dataclasses import dataclass, fields
 from pathlib import Path
 
 import torch
@@ -17,8 +15,16 @@ from torch import Tensor
 from simlab.real_runner.networks.adapter.gated import GatedAdapter, config_for, save_adapter
 from simlab.real_runner.networks.adapter.masked import mask_states, read_texts
 from simlab.real_runner.targets.model import Target
-from simlab.real_runner.train.features import block_loss
-from simlab.real_runner.train.networks.run import NetworkWords, Start, held_out_of, train_network
+from simlab.real_runner.train.features import block_loss, judged
+from simlab.real_runner.train.networks.run import (
+    NetworkWords,
+    Scored,
+    Start,
+    as_shipped,
+    held_out_of,
+    joined,
+    train_network,
+)
 from simlab.real_runner.train.options import SelfOptions
 from simlab.real_runner.train.plan import TrainingPlan
 from simlab.real_runner.train.text import FeatureStore, TrainingBatch
@@ -45,27 +51,8 @@ def train_self(options: SelfOptions) -> Path:
     return train_network(options, start)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Scored:
-    """Masks behind some roots.
-
-    Attributes:
-        best: float32 ``[N, k]``, log-probability of the most probable token.
-        of_truth: float32 ``[N, k]``, of the true one.
-        known: bool ``[N, k]``, whether there is a true one that the loss is taken over.
-        distance: float32 ``[N, k]``, mean squared distance to the state of the text's own row.
-        inside: bool ``[N, k]``, whether there is such a row.
-    """
-
-    best: Tensor
-    of_truth: Tensor
-    known: Tensor
-    distance: Tensor
-    inside: Tensor
-
-
 class AdapterLoss:
-    """The loss of a step: a function of plan and step, and of the adapter's weights."""
+    """The loss of a step: a function of plan and step, and of the adapter's weights; see `Learner`."""
 
     def __init__(
         self, adapter: GatedAdapter, target: Target, store: FeatureStore, plan: TrainingPlan, consistency: float
@@ -90,31 +77,27 @@ class AdapterLoss:
         """The loss of the step's batch, a scalar."""
         plan = self.plan
         size = self.network.config.num_masks + 1
-        return self._loss(
-            self._scored(self.network, self.store.batch(step, plan.seed, plan.num_sequences, plan.num_roots, size))
-        )
+        batch = self.store.batch(step, plan.seed, plan.num_sequences, plan.num_roots, size)
+        return self._loss(*self._scored(self.network, batch))
 
     @torch.no_grad()
     def held_out(self, store: FeatureStore) -> HeldOut:
-        """The adapter on other texts, at the same roots each time, with its weights rounded as they will be shipped."""
         plan, size = self.plan, self.network.config.num_masks + 1
-        fixed = copy.deepcopy(self.network).to(torch.bfloat16).float().eval()
-        batches = store.fixed_batches(plan.seed, plan.num_sequences, plan.num_roots, size)
-        parts = [self._scored(fixed, batch) for batch in batches]
-        scored = _Scored(*(torch.cat([getattr(part, entry.name) for part in parts]) for entry in fields(_Scored)))
-        return held_out_of(float(self._loss(scored)), -scored.of_truth, scored.of_truth >= scored.best, scored.known)
+        fixed, batches = (
+            as_shipped(self.network),
+            store.fixed_batches(plan.seed, plan.num_sequences, plan.num_roots, size),
+        )
+        scored = joined(self._scored(fixed, batch) for batch in batches)
+        return held_out_of(float(self._loss(*scored)), *scored[:3])
 
     def settings(self) -> dict[str, object]:
-        """Sizes of the adapter, and the weight of the distance."""
         config = self.network.config
         return {"masks": config.num_masks, "rank": config.rank, "consistency": self.consistency}
 
     def save(self, folder: Path) -> None:
-        """Write the adapter, bfloat16."""
         save_adapter(self.network, self.target.name, folder)
 
     def described(self) -> NetworkWords:
-        """What the card says of an adapter."""
         config = self.network.config
         return NetworkWords(
             kind="adapter",
@@ -128,11 +111,16 @@ class AdapterLoss:
             asked="the true token behind each mask, over the tokens that the loss is taken over",
         )
 
-    def _loss(self, scored: _Scored) -> Tensor:
-        loss = block_loss(scored.best, scored.of_truth, scored.known, self.plan.loss)
-        return loss + self.consistency * (scored.distance * scored.inside).sum() / scored.inside.sum().clamp(min=1)
+    def _loss(self, entropies: Tensor, right: Tensor, known: Tensor, distance: Tensor, inside: Tensor) -> Tensor:
+        loss = block_loss(entropies, right, known, self.plan.loss)
+        return loss + self.consistency * (distance * inside).sum() / inside.sum().clamp(min=1)
 
-    def _scored(self, adapter: GatedAdapter, batch: TrainingBatch) -> _Scored:
+    def _scored(self, adapter: GatedAdapter, batch: TrainingBatch) -> Scored:
+        """What the masks behind some roots say.
+
+        Besides, float32 ``[N, k]``: the mean squared distance to the state of the text's own row; bool ``[N, k]``:
+        whether there is such a row.
+        """
         target, k = self.target, adapter.config.num_masks
         tokens, roots = batch.tokens.to(target.device), batch.roots.to(target.device).clamp(min=1)
         ahead = roots[..., None] + torch.arange(k, device=roots.device)
@@ -143,17 +131,10 @@ class AdapterLoss:
         states = mask_states(target, adapter, texts, roots - 1).flatten(0, 1)
         truth = _at(tokens[..., None], ahead + 1)[..., 0].flatten(0, 1)
         logits = torch.nn.functional.linear(states, self._rows).float()
-        log_probs = logits.log_softmax(-1)
-        place = torch.where(truth >= 0, self._place[truth.clamp(min=0)], -1)
-        of_truth = log_probs.gather(-1, place.clamp(min=0)[..., None])[..., 0]
         own = _at(texts.states, ahead.clamp(max=length - 1)).flatten(0, 1)
-        return _Scored(
-            best=log_probs.detach().amax(-1),
-            of_truth=of_truth,
-            known=place >= 0,
-            distance=(states.float() - own.float()).square().mean(-1),
-            inside=_at(tokens[..., None], ahead)[..., 0].flatten(0, 1) >= 0,
-        )
+        distance = (states.float() - own.float()).square().mean(-1)
+        inside = _at(tokens[..., None], ahead)[..., 0].flatten(0, 1) >= 0
+        return *judged(logits.log_softmax(-1), truth, self._place), distance, inside
 
 
 def _at(rows: Tensor, places: Tensor) -> Tensor:

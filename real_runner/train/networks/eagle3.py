@@ -8,9 +8,8 @@ root its own passes.
 Letters: S sequences, C positions of each, G roots of each, K passes, H hidden size, V_d tokens of the head.
 """
 
-import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,15 @@ from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.networks.eagle3.config import Eagle3Config
 from simlab.real_runner.networks.eagle3.head import Eagle3Head, save_eagle3
 from simlab.real_runner.targets.model import Target
-from simlab.real_runner.train.networks.run import NetworkWords, Start, held_out_of, train_network
+from simlab.real_runner.train.networks.run import (
+    NetworkWords,
+    Scored,
+    Start,
+    as_shipped,
+    held_out_of,
+    joined,
+    train_network,
+)
 from simlab.real_runner.train.options import Eagle3Options
 from simlab.real_runner.train.plan import TrainingPlan
 from simlab.real_runner.train.state import config_for, copy_weights
@@ -131,23 +138,8 @@ def eagle3_from_target(config: Eagle3Config, target: Target, own: DraftVocabular
     return head
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Scored:
-    """Passes below some roots.
-
-    Attributes:
-        entropies: float32 ``[N, K]``, cross-entropy to the target's probabilities over the head's tokens; nats.
-        right: bool ``[N, K]``, whether the most probable token is the text's.
-        counts: bool ``[N, K]``, whether the text goes on with a token that the head has.
-    """
-
-    entropies: Tensor
-    right: Tensor
-    counts: Tensor
-
-
 class Eagle3Loss:
-    """The loss of a step: a function of plan and step, and of the head's weights."""
+    """The loss of a step: a function of plan and step, and of the head's weights; see `Learner`."""
 
     def __init__(self, head: Eagle3Head, target: Target, store: FeatureStore, plan: TrainingPlan, passes: int) -> None:
         """Hold on to what a step needs.
@@ -173,28 +165,22 @@ class Eagle3Loss:
         plan, passes = self.plan, self.passes if step >= self.plan.steps // 2 else 1
         num_roots = plan.num_roots * self.passes // passes
         batch = self.store.batch(step, plan.seed, plan.num_sequences, num_roots, passes + 1)
-        return self._loss(self._scored(self.network, batch, passes))
+        return self._loss(*self._scored(self.network, batch, passes))
 
     @torch.no_grad()
     def held_out(self, store: FeatureStore) -> HeldOut:
-        """The head on other texts, at the same roots each time, with its weights rounded as they will be shipped."""
-        plan = self.plan
-        fixed = copy.deepcopy(self.network).to(torch.bfloat16).float().eval()
+        plan, fixed = self.plan, as_shipped(self.network)
         batches = store.fixed_batches(plan.seed, plan.num_sequences, plan.num_roots, self.passes + 1)
-        parts = [self._scored(fixed, batch, self.passes) for batch in batches]
-        scored = _Scored(*(torch.cat([getattr(part, name) for part in parts]) for name in _Scored.__slots__))
-        return held_out_of(float(self._loss(scored)), scored.entropies, scored.right, scored.counts)
+        scored = joined(self._scored(fixed, batch, self.passes) for batch in batches)
+        return held_out_of(float(self._loss(*scored)), *scored)
 
     def settings(self) -> dict[str, object]:
-        """What is unrolled, and what the head reads."""
         return {"passes": self.passes, "taps": list(self.network.config.target_layer_ids)}
 
     def save(self, folder: Path) -> None:
-        """Write the head in the released layout, bfloat16."""
         save_eagle3(self.network, folder)
 
     def described(self) -> NetworkWords:
-        """What the card says of a head."""
         config = self.network.config
         return NetworkWords(
             kind="head",
@@ -211,15 +197,16 @@ class Eagle3Loss:
             "them",
         )
 
-    def _loss(self, scored: _Scored) -> Tensor:
+    def _loss(self, entropies: Tensor, _right: Tensor, counts: Tensor) -> Tensor:
         """Mean cross-entropy of each pass; later passes weigh less, as in the release (0.8 for each)."""
-        decay, entropies = self.plan.loss.decay, scored.entropies
+        decay = self.plan.loss.decay
         passes = torch.arange(entropies.shape[1], device=entropies.device)
         weights = torch.exp(-passes / decay) if decay > 0 else torch.ones_like(passes, dtype=torch.float32)
-        means = (entropies * scored.counts).sum(0) / scored.counts.sum(0).clamp(min=1)
+        means = (entropies * counts).sum(0) / counts.sum(0).clamp(min=1)
         return (means * weights).sum() / weights.sum()
 
-    def _scored(self, head: Eagle3Head, batch: TrainingBatch, passes: int) -> _Scored:
+    def _scored(self, head: Eagle3Head, batch: TrainingBatch, passes: int) -> Scored:
+        """What the passes below some roots say; entropies are to the target's probabilities over the head's tokens."""
         target, device = self.target, self.target.device
         # Before a root stands a token, whose state is read.
         tokens, roots = batch.tokens.to(device), batch.roots.clamp(min=1).to(device)
@@ -238,7 +225,7 @@ class Eagle3Loss:
         place = torch.where(truth >= 0, self._place[truth.clamp(min=0)], -1)
         shape = (len(roots), passes, -1)
         parts = (-(laws * log_probs).sum(-1), log_probs.argmax(-1) == place, place >= 0)
-        return _Scored(*(part.view(shape).transpose(1, 2).reshape(-1, passes) for part in parts))
+        return tuple(part.view(shape).transpose(1, 2).reshape(-1, passes) for part in parts)
 
 
 def unrolled(head: Eagle3Head, target: Target, features: Tensor, tokens: Tensor, roots: Tensor, passes: int) -> Tensor:

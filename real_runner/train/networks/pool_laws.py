@@ -40,19 +40,6 @@ LEAST_MISS = 1e-7
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PoolLaws:
-    """What the target says at the pools of some roots.
-
-    Attributes:
-        nodes: of the pools, at N roots.
-        log_probs: float32 ``[N, n]``, of each node's token at its parent, in nats.
-    """
-
-    nodes: BeamNodes
-    log_probs: Tensor
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class LawTexts:
     """The texts with such labels.
 
@@ -72,13 +59,13 @@ class LawTexts:
     marginals: Floats
     log_probs: Tensor
 
-    def at(self, texts: Longs, reach: PoolReach, depth: int) -> PoolLaws:
-        """Those of some texts, by their places; root after root."""
+    def at(self, texts: Longs, reach: PoolReach, depth: int) -> tuple[BeamNodes, Tensor]:
+        """The pools of some texts, by their places, root after root; and the target's, float32 ``[N, n]``."""
         num = self.parents.shape[-1]
         parents, ranks, tokens = (one[texts].reshape(-1, num) for one in (self.parents, self.ranks, self.tokens))
         marginals = self.marginals[texts].reshape(-1, num)
         nodes = BeamNodes(tuple(reach.sizes(depth)), parents, ranks, tokens, marginals)
-        return PoolLaws(nodes, self.log_probs[torch.from_numpy(texts)].view(-1, num))
+        return nodes, self.log_probs[torch.from_numpy(texts)].view(-1, num)
 
 
 def read_laws(
@@ -165,7 +152,8 @@ def pool_laws(target: Target, tokens: Tensor, roots: Sequence[int], nodes: BeamN
             target.states(tokens[None, cache.length : root], cache)
         parents = np.concatenate([[-1], nodes.parents[number, :num_asked]]).astype(np.int32)
         ids = np.concatenate([[int(tokens[root])], nodes.tokens[number, :num_asked]]).astype(np.int32)
-        states = target.states(*_asked(DraftTree(ids, parents), root, mask, cache))
+        read, visible, positions = pass_of(DraftTree(ids, parents), root, mask)
+        states = target.states(read, cache, visible, positions)
         cache.shorten(root)
         log_probs = target.logits(states[0]).log_softmax(-1)
         if not bool(torch.isfinite(log_probs.amax(-1)).all()):
@@ -202,14 +190,6 @@ def law_loss(nodes: BeamNodes, conditional: Tensor, rest: Tensor, laws: Tensor, 
     crossed = -(true.exp() * said + (1.0 - true.exp()) * missed)
     loss: Tensor = divergence + reach_weight * crossed.sum() / (len(parents) * len(nodes.sizes))
     return loss.float()
-
-
-def _asked(
-    tree: DraftTree, root: int, mask: TreeMask, cache: BufferCache
-) -> tuple[Tensor, BufferCache, Tensor, Tensor]:
-    """What the target reads of a tree, in the order in which it takes it."""
-    ids, visible, positions = pass_of(tree, root, mask)
-    return ids, cache, visible, positions
 
 
 def _read_back(path: Path) -> dict[str, Tensor]:

@@ -5,7 +5,7 @@ same loss of each route's mean, and of what the entropy alone says.
 """
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -197,21 +197,6 @@ class RouterPoint:
     held_out: float
 
 
-@dataclass(frozen=True, slots=True)
-class RouterScores:
-    """Held-out losses: Huber, with a bend at one token, the mean over roots and routes.
-
-    Attributes:
-        network: of the step that is kept.
-        constants: of each route's mean over the texts that are learnt from.
-        entropy: of the means of parts of these roots, by the entropy of their laws.
-    """
-
-    network: float
-    constants: float
-    entropy: float
-
-
 def train_router(options: RouterOptions) -> Path:
     """Train a router's network; its checkpoint, card and curve are in the folder.
 
@@ -240,10 +225,12 @@ def train_router(options: RouterOptions) -> Path:
         with tracking(options.track, "train router", lambda: tracked_settings(options, target, read)) as tracker:
             network, curve = trained(config, learnt, held_out, options, tracker)
             save_router(network, options.out)
-            scores = RouterScores(min(one.held_out for one in curve), *plain_losses(learnt, held_out))
-            write_json(options.out / "curve.json", {"scores": asdict(scores), "curve": [asdict(one) for one in curve]})
+            # Held-out losses: Huber, with a bend at one token, the mean over roots and routes.
+            constants, entropy = plain_losses(learnt, held_out)
+            scores = {"network": min(one.held_out for one in curve), "constants": constants, "entropy": entropy}
+            write_json(options.out / "curve.json", {"scores": scores, "curve": [asdict(one) for one in curve]})
             write_text(options.out / "README.md", _card(options, target, traces, (learnt, held_out), curve, scores))
-            tracker.results({"held_out": asdict(scores)})
+            tracker.results({"held_out": scores})
             tracker.files(*(options.out / name for name in TRACKED_FILES))
     return options.out
 
@@ -334,7 +321,7 @@ def _card(
     traces: list[Trace],
     roots: tuple[RouterRoots, RouterRoots],
     curve: list[RouterPoint],
-    scores: RouterScores,
+    scores: Mapping[str, float],
 ) -> str:
     """What the folder says of the network."""
     learnt, held_out = roots
@@ -346,7 +333,7 @@ def _card(
     plan = {**asdict(options.plan), "inner size": options.inner_size}
     plan |= {"held out": options.held_out, "patience": options.patience}
     names = ", ".join(dict.fromkeys(text.prompt.dataset for trace in traces for text in trace.texts))
-    losses = [("each route's mean", scores.constants), ("the entropy alone", scores.entropy)]
+    losses = [("each route's mean", scores["constants"]), ("the entropy alone", scores["entropy"])]
     what = (
         "A router's network (after WhiFlash 2026, arXiv 2606.07710, which published none; a reconstruction) for the "
         f"target `{target.name}`, trained with `simlab train router`. It says, before anything is drafted, how many "
@@ -366,7 +353,7 @@ def _card(
         data,
         plan_section("random weights", plan),
         "## Held-out loss",
-        table(("what says it", "Huber loss"), [*losses, (f"the network, step {kept.step}", scores.network)]),
+        table(("what says it", "Huber loss"), [*losses, (f"the network, step {kept.step}", scores["network"])]),
         "## Curve",
         table(("step", "loss", "held-out loss"), [(one.step, one.loss or "", one.held_out) for one in curve]),
     ]

@@ -1,9 +1,10 @@
 """A training run of a network that is no drafter: from text to a checkpoint, in a folder that can be taken up again."""
 
-from collections.abc import Callable, Mapping, Sequence
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,6 @@ from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.model_card import (
     ROWS_OF_CURVE,
-    TrainingData,
     data_section,
     percent,
     plan_section,
@@ -40,7 +40,7 @@ from simlab.real_runner.train.trainer import (
 from simlab.traces.format.alone import writing_alone
 from simlab.tracking.tracker import check_trackers, tracking
 
-# The model card of a network that is no drafter: facts in, Markdown out.
+# The model card of a network that is no drafter, in Markdown.
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,107 +70,46 @@ class NetworkWords:
     asked: str
 
 
-@dataclass(frozen=True, slots=True)
-class NamedDrafter:
-    """The drafter that a network belongs to.
-
-    Attributes:
-        name: or folder, as a person gave it.
-        digest: of its checkpoint.
-    """
-
-    name: str
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkFacts:
-    """Everything that the card says.
-
-    Attributes:
-        drafter: None: it works without one.
-        data: without the texts that were held out.
-        plan: settings of the run by name; may be nested once.
-        curve: with held-out scores.
-        best_step: whose weights the checkpoint has.
-        words: on networks of its kind.
-    """
-
-    name: str
-    target: str
-    drafter: NamedDrafter | None
-    num_parameters: int
-    data: TrainingData
-    num_held_out: int
-    plan: Mapping[str, object]
-    curve: tuple[CurvePoint, ...]
-    best_step: int
-    words: NetworkWords
-
-
-def network_card(facts: NetworkFacts) -> str:
-    """The card, a function of the facts alone."""
+def _network_card(run: "_Run") -> str:
+    """The card, a function of the run alone."""
+    options, words, curve = run.options, run.learner.described(), run.curve
+    held = {point.step: point.held_out for point in curve if point.held_out is not None}
+    depth, best_step = len(held[0].agreement), curve[best_of(curve)].step
+    whose, kept = f"`{options.target}`", "target"
+    rows: list[tuple[object, object]] = [("depths", depth), *words.sizes.items()]
+    if run.drafter is not None:
+        whose, kept = f"the drafter `{run.drafter[0]}` of {whose}", "drafter"
+        rows.insert(0, ("drafter, sha256 of its files", run.drafter[1]))
+    num_parameters = sum(parameter.numel() for parameter in run.learner.network.parameters())
+    rows.append(("own parameters", f"{num_parameters:,}"))
+    plan = asdict(options.plan) | run.learner.settings() | {"patience": options.patience}
+    losses = [
+        (point.step, "" if point.loss is None else f"{point.loss:.3f}", f"{held[point.step].loss:.3f}")
+        for point in thinned(curve, ROWS_OF_CURVE)
+    ]
+    named = {words.before: held[0], f"with the {words.kind}": held[best_step]}
+    head = ("held-out texts", *range(1, depth + 1))
+    entropies = [(name, *(f"{value:.3f}" for value in scores.cross_entropy)) for name, scores in named.items()]
+    agreement = [(name, *map(percent, scores.agreement)) for name, scores in named.items()]
     parts = [
-        f"# {facts.name}",
-        _summary(facts),
-        _network(facts),
-        data_section(facts.data, facts.plan, facts.curve, _depth(facts)),
-        f"{facts.num_held_out:,} further texts were held out.",
-        plan_section(facts.words.start, facts.plan),
-        _curve(facts),
-        _depths(facts),
+        f"# {options.out.resolve().name}",
+        f"{words.what} for {whose}, trained with `{words.command}`. {words.does} The {kept} itself was not changed.",
+        f"## {words.kind.capitalize()}",
+        table(("", ""), rows),
+        words.borrowed,
+        data_section(training_data(options.texts, run.texts), plan, curve, depth),
+        f"{len(run.held_out.usable):,} further texts were held out.",
+        plan_section(words.start, plan),
+        "## Curve",
+        table(("step", "loss", "held-out loss"), losses),
+        f"The checkpoint has the weights of step {best_step}, where the held-out loss was lowest.",
+        "## By depth",
+        f"Cross-entropy of {words.asked}; nats.",
+        table(head, entropies),
+        "Share of these where the most probable one is the true one.",
+        table(head, agreement),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _summary(facts: NetworkFacts) -> str:
-    words, drafter = facts.words, facts.drafter
-    whose, kept = f"`{facts.target}`", "target"
-    if drafter is not None:
-        whose, kept = f"the drafter `{drafter.name}` of {whose}", "drafter"
-    return f"{words.what} for {whose}, trained with `{words.command}`. {words.does} The {kept} itself was not changed."
-
-
-def _network(facts: NetworkFacts) -> str:
-    rows: list[tuple[object, object]] = [
-        *([] if facts.drafter is None else [("drafter, sha256 of its files", facts.drafter.digest)]),
-        ("depths", _depth(facts)),
-        *facts.words.sizes.items(),
-        ("own parameters", f"{facts.num_parameters:,}"),
-    ]
-    return f"## {facts.words.kind.capitalize()}\n\n{table(('', ''), rows)}\n\n{facts.words.borrowed}"
-
-
-def _depth(facts: NetworkFacts) -> int:
-    return len(_held(facts)[0][1].agreement)
-
-
-def _held(facts: NetworkFacts) -> list[tuple[CurvePoint, HeldOut]]:
-    return [(point, point.held_out) for point in facts.curve if point.held_out is not None]
-
-
-def _curve(facts: NetworkFacts) -> str:
-    losses = {point.step: held.loss for point, held in _held(facts)}
-    rows = [
-        (point.step, "" if point.loss is None else f"{point.loss:.3f}", f"{losses[point.step]:.3f}")
-        for point in thinned(facts.curve, ROWS_OF_CURVE)
-    ]
-    return (
-        f"## Curve\n\n{table(('step', 'loss', 'held-out loss'), rows)}\n\nThe checkpoint has the weights of step "
-        f"{facts.best_step}, where the held-out loss was lowest."
-    )
-
-
-def _depths(facts: NetworkFacts) -> str:
-    scores = {point.step: held for point, held in _held(facts)}
-    named = {facts.words.before: scores[0], f"with the {facts.words.kind}": scores[facts.best_step]}
-    head = ("held-out texts", *range(1, _depth(facts) + 1))
-    entropies = [(name, *(f"{value:.3f}" for value in one.cross_entropy)) for name, one in named.items()]
-    agreement = [(name, *map(percent, one.agreement)) for name, one in named.items()]
-    return (
-        f"## By depth\n\nCross-entropy of {facts.words.asked}; nats.\n\n{table(head, entropies)}\n\nShare of these "
-        f"where the most probable one is the true one.\n\n{table(head, agreement)}"
-    )
 
 
 class Learner(Protocol):
@@ -195,7 +134,6 @@ class Learner(Protocol):
 
     def save(self, folder: Path) -> None:
         """Write the checkpoint as it is now."""
-        ...
 
     def described(self) -> NetworkWords:
         """What the card says of it."""
@@ -209,16 +147,16 @@ class Start:
     Attributes:
         taps: the target's layers whose states are read.
         begun: from the texts that are learnt from to a network at its start.
-        drafter: beside which it works; None: beside none.
+        drafter: beside which it works, its name or folder and the digest of its checkpoint; None: beside none.
     """
 
     taps: tuple[int, ...]
     begun: Callable[[FeatureStore], Learner]
-    drafter: NamedDrafter | None = None
+    drafter: tuple[str, str] | None = None
 
 
-Begun = Callable[[NamedDrafter, DFlashDrafter, Target, FeatureStore], Learner]
-"""From a drafter, it in the target's dtype, the target, and the texts that are learnt from, to a network."""
+Begun = Callable[[str, DFlashDrafter, Target, FeatureStore], Learner]
+"""From a drafter's digest, it in the target's dtype, the target, and the texts that are learnt from, to a network."""
 
 
 def beside_drafter(options: BesideDrafterOptions, begun: Begun) -> Callable[[Target], Start]:
@@ -228,8 +166,8 @@ def beside_drafter(options: BesideDrafterOptions, begun: Begun) -> Callable[[Tar
         folder = find_drafter(options.draft).folder
         drafter = load_drafter(folder, target.dtype, options.device)
         check_fit(target, drafter)
-        named = NamedDrafter(options.draft, checkpoint_digest(folder))
-        return Start(drafter.config.target_layer_ids, lambda store: begun(named, drafter, target, store), named)
+        digest, taps = checkpoint_digest(folder), drafter.config.target_layer_ids
+        return Start(taps, lambda store: begun(digest, drafter, target, store), (options.draft, digest))
 
     return start
 
@@ -250,38 +188,35 @@ def train_network(options: NetworkOptions, start: Callable[[Target], Start]) -> 
         return _Run(options, start).finished()
 
 
-@dataclass(frozen=True, slots=True)
-class Best:
-    """The evaluation whose weights are kept: the lowest held-out loss, of equal ones the first.
+Scored: TypeAlias = tuple[Tensor, ...]
+"""What a network says at N roots, D deep: cross-entropies, float ``[N, D]``, nats; bool ``[N, D]``, whether the most
+probable token is the true one; bool ``[N, D]``, what counts; then whatever its loss takes besides."""
 
-    Attributes:
-        step: of it.
-        num_since: evaluations behind it.
-    """
 
-    step: int
-    num_since: int
+SomeNetwork = TypeVar("SomeNetwork", bound=nn.Module)
+
+
+def as_shipped(network: SomeNetwork) -> SomeNetwork:
+    """A copy of a network whose weights are rounded to bfloat16, as its checkpoint has them."""
+    return copy.deepcopy(network).to(torch.bfloat16).float().eval()
+
+
+def joined(parts: Iterable[Scored]) -> Scored:
+    """What was said of some batches, root after root."""
+    return tuple(torch.cat(column) for column in zip(*parts, strict=True))
 
 
 def held_out_of(loss: float, entropies: Tensor, right: Tensor, counts: Tensor) -> HeldOut:
-    """The scores of a network, by depth, over what counts.
-
-    Args:
-        loss: as in training.
-        entropies: float ``[N, D]``, nats.
-        right: bool ``[N, D]``, whether the most probable token is the true one.
-        counts: bool ``[N, D]``.
-    """
+    """The scores of a network by depth, see `Scored`; the loss is as in training."""
     counted = counts.sum(0).clamp(min=1)
     means = (entropies * counts).sum(0) / counted, (right & counts).sum(0) / counted
     return HeldOut(round(loss, 6), *(tuple(round(value, 4) for value in mean.tolist()) for mean in means))
 
 
-def best_of(curve: Sequence[CurvePoint]) -> Best:
-    """The best point of a curve of held-out losses."""
+def best_of(curve: Sequence[CurvePoint]) -> int:
+    """Place of the point whose weights are kept: the lowest held-out loss, of equal ones the first."""
     losses = [point.held_out.loss for point in curve if point.held_out is not None]
-    place = losses.index(min(losses))
-    return Best(curve[place].step, len(losses) - 1 - place)
+    return losses.index(min(losses))
 
 
 class _Run:
@@ -302,7 +237,7 @@ class _Run:
 
     def _settings(self, dtype: str) -> dict[str, object]:
         stop = {"held_out": self.options.held_out, "patience": self.options.patience}
-        beside = {} if self.drafter is None else {"extends": self.drafter.digest}
+        beside = {} if self.drafter is None else {"extends": self.drafter[1]}
         return {"head": {**beside, **self.learner.settings(), **stop}, "dtype": dtype}
 
     def finished(self) -> Path:
@@ -316,9 +251,8 @@ class _Run:
             self._keep_if_best()
             train_through(trainer, options.out, options.eval_every, self._evaluate, tracker, self._is_over)
             write_json(options.out / "curve.json", [row_of(point) for point in self.curve])
-            write_text(options.out / "README.md", network_card(self._facts()))
-            best = best_of(self.curve).step
-            tracker.results({"best": next(row_of(point) for point in self.curve if point.step == best)})
+            write_text(options.out / "README.md", _network_card(self))
+            tracker.results({"best": row_of(self.curve[best_of(self.curve)])})
             tracker.files(*(options.out / name for name in TRACKED_FILES))
         return options.out
 
@@ -335,26 +269,11 @@ class _Run:
 
     def _keep_if_best(self) -> None:
         """Write the checkpoint, unless an earlier step's is the one to keep."""
-        if best_of(self.curve).step == self.trainer.step:
+        if self.curve[best_of(self.curve)].step == self.trainer.step:
             self.learner.save(self.options.out)
 
     def _is_over(self) -> bool:
-        return 0 < self.options.patience <= best_of(self.curve).num_since
-
-    def _facts(self) -> NetworkFacts:
-        options = self.options
-        return NetworkFacts(
-            name=options.out.resolve().name,
-            target=options.target,
-            drafter=self.drafter,
-            num_parameters=sum(parameter.numel() for parameter in self.learner.network.parameters()),
-            data=training_data(options.texts, self.texts),
-            num_held_out=len(self.held_out.usable),
-            plan=asdict(options.plan) | self.learner.settings() | {"patience": options.patience},
-            curve=tuple(self.curve),
-            best_step=best_of(self.curve).step,
-            words=self.learner.described(),
-        )
+        return 0 < self.options.patience < len(self.curve) - best_of(self.curve)
 
 
 def _split(store: FeatureStore, share: float) -> tuple[FeatureStore, FeatureStore]:

@@ -8,7 +8,6 @@ both, so that runs can be compared.
 """
 
 import copy
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +22,15 @@ from simlab.real_runner.networks.taps.config import PoolReach, ScorerSizes
 from simlab.real_runner.networks.taps.pool import BeamNodes, beam_nodes, first_base, scorer_inputs
 from simlab.real_runner.networks.taps.scorer import TapsScorer, save_scorer
 from simlab.real_runner.targets.model import Target
-from simlab.real_runner.train.networks.pool_laws import LEAST_MISS, LawTexts, PoolLaws, law_loss, read_laws
-from simlab.real_runner.train.networks.run import NamedDrafter, NetworkWords, beside_drafter, held_out_of, train_network
+from simlab.real_runner.train.networks.pool_laws import LEAST_MISS, LawTexts, law_loss, read_laws
+from simlab.real_runner.train.networks.run import (
+    NetworkWords,
+    Scored,
+    beside_drafter,
+    held_out_of,
+    joined,
+    train_network,
+)
 from simlab.real_runner.train.options import LAW, ScorerOptions
 from simlab.real_runner.train.text import FeatureStore, TrainingBatch, claim
 from simlab.real_runner.train.trainer import HeldOut
@@ -37,72 +43,17 @@ def train_scorer(options: ScorerOptions) -> Path:
         SimlabError: text, models or folder cannot be used.
     """
 
-    def begun(named: NamedDrafter, drafter: DFlashDrafter, target: Target, store: FeatureStore) -> ScorerLoss:
+    def begun(digest: str, drafter: DFlashDrafter, target: Target, store: FeatureStore) -> ScorerLoss:
         config = drafter.config
         reach = PoolReach(options.beam, options.extensions).within(config.draft_vocab_size or config.vocab_size)
         scorer = TapsScorer(ScorerSizes(config.hidden_size, config.depth)).to(target.device)
-        return ScorerLoss(scorer, drafter, target, store, options, reach, named.digest)
+        return ScorerLoss(scorer, drafter, target, store, options, reach, digest)
 
     return train_network(options, beside_drafter(options, begun))
 
 
-def _roots_of_a_text(options: ScorerOptions, store: FeatureStore) -> int:
-    """At how many roots of each text the target is asked."""
-    num = options.law_roots // len(store.usable)
-    if num == 0:
-        raise ModelError(
-            f"--law-roots {options.law_roots} is less than one root for each of {len(store.usable)} texts; ask for "
-            "more, or learn from fewer texts with --limit"
-        )
-    return num
-
-
-def _laws(
-    options: ScorerOptions,
-    drafter: DFlashDrafter,
-    target: Target,
-    store: FeatureStore,
-    reach: PoolReach,
-    digest: str,
-    num: int,
-    name: str,
-) -> LawTexts:
-    """The labels of some texts of a run, in a folder of that name in the run's."""
-    source = {
-        "target": target.digest,
-        "drafter": digest,
-        "dtype": str(target.dtype),
-        "pools": reach.settings(drafter.config.depth),
-        "seed": options.plan.seed,
-        "roots of a text": num,
-        "texts": content_id(store.usable),
-    }
-    folder = options.out / name
-    claim(folder, "source.json", source, "labels of other texts, roots, pools or models")
-    return read_laws(store, drafter, target, reach, folder, num, options.plan.seed)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Scored:
-    """Some pools of n nodes, D deep.
-
-    Attributes:
-        of_truth: float64 ``[N, D]``, log-probability of what came below the true node of the depth above.
-        best: float64 ``[N, D]``, that of the most probable outcome there.
-        asked: bool ``[N, D]``, whether that node is in the pool and the text goes on.
-        missed: float64 ``[N, D]``, the loss on whole paths, summed over the nodes of a depth.
-        known: bool ``[N, D]``, whether the text goes on.
-    """
-
-    of_truth: Tensor
-    best: Tensor
-    asked: Tensor
-    missed: Tensor
-    known: Tensor
-
-
 class ScorerLoss:
-    """The loss of a step: a function of plan and step, and of the scorer's weights."""
+    """The loss of a step: a function of plan and step, and of the scorer's weights; see `Learner`."""
 
     def __init__(
         self,
@@ -130,7 +81,12 @@ class ScorerLoss:
         self.laws: LawTexts | None = None
         self._held_out_laws: LawTexts | None = None
         if options.labels == LAW:
-            self._num_roots = _roots_of_a_text(options, store)
+            self._num_roots = options.law_roots // len(store.usable)
+            if self._num_roots == 0:
+                raise ModelError(
+                    f"--law-roots {options.law_roots} is less than one root for each of {len(store.usable)} texts; ask "
+                    "for more, or learn from fewer texts with --limit"
+                )
             self.laws = self._asked(store, "laws")
 
     def __call__(self, step: int) -> Tensor:
@@ -139,21 +95,20 @@ class ScorerLoss:
             return self._law_loss(self.network, *self._with_laws(step, self.laws))
         plan, size = self.options.plan, self.drafter.config.block_size
         batch = self.store.batch(step, plan.seed, plan.num_sequences, plan.num_roots, size)
-        return self._loss(self._scored(self.network, batch))
+        return self._loss(*self._scored(self.network, batch))
 
     @torch.no_grad()
     def held_out(self, store: FeatureStore) -> HeldOut:
-        """The scorer on other texts, at the same roots each time."""
         plan, size = self.options.plan, self.drafter.config.block_size
-        fixed = copy.deepcopy(self.network).eval()
-        batches = store.fixed_batches(plan.seed, plan.num_sequences, plan.num_roots, size)
-        parts = [self._scored(fixed, batch) for batch in batches]
-        scored = _Scored(*(torch.cat([getattr(part, name) for part in parts]) for name in _Scored.__slots__))
-        loss = float(self._loss(scored)) if self.laws is None else self._held_out_law_loss(fixed, store)
-        return held_out_of(loss, -scored.of_truth, scored.of_truth >= scored.best, scored.asked)
+        fixed, batches = (
+            copy.deepcopy(self.network).eval(),
+            store.fixed_batches(plan.seed, plan.num_sequences, plan.num_roots, size),
+        )
+        scored = joined(self._scored(fixed, batch) for batch in batches)
+        loss = float(self._loss(*scored)) if self.laws is None else self._held_out_law_loss(fixed, store)
+        return held_out_of(loss, *scored[:3])
 
     def settings(self) -> dict[str, object]:
-        """The pools that are learnt from, and how whole paths weigh."""
         return {
             "beam": self.reach.beam,
             "extensions": self.reach.extensions,
@@ -163,11 +118,9 @@ class ScorerLoss:
         }
 
     def save(self, folder: Path) -> None:
-        """Write the scorer with its reach and its drafter's digest."""
         save_scorer(self.network, folder, self.digest, self.reach)
 
     def described(self) -> NetworkWords:
-        """What the card says of a scorer."""
         sizes = self.network.sizes
         return NetworkWords(
             kind="scorer",
@@ -193,7 +146,7 @@ class ScorerLoss:
             return "with labels on the path, which are ours too"
         return f"with the release's labels, the target's probabilities at {self.laws.roots.numel():,} pools"
 
-    def _with_laws(self, step: int, laws: LawTexts) -> tuple[TrainingBatch, PoolLaws]:
+    def _with_laws(self, step: int, laws: LawTexts) -> tuple[TrainingBatch, tuple[BeamNodes, Tensor]]:
         """About as many roots as a step on the path has, of as many texts as that takes."""
         plan, num = self.options.plan, laws.roots.shape[1]
         count = min(len(self.store.usable), max(1, plan.num_sequences * plan.num_roots // num))
@@ -204,7 +157,20 @@ class ScorerLoss:
         return batch, laws.at(texts, self.reach, self.drafter.config.depth)
 
     def _asked(self, store: FeatureStore, name: str) -> LawTexts:
-        return _laws(self.options, self.drafter, self.target, store, self.reach, self.digest, self._num_roots, name)
+        """The labels of some texts, in a folder of that name in the run's."""
+        drafter, target, reach, seed = self.drafter, self.target, self.reach, self.options.plan.seed
+        source = {
+            "target": target.digest,
+            "drafter": self.digest,
+            "dtype": str(target.dtype),
+            "pools": reach.settings(drafter.config.depth),
+            "seed": seed,
+            "roots of a text": self._num_roots,
+            "texts": content_id(store.usable),
+        }
+        folder = self.options.out / name
+        claim(folder, "source.json", source, "labels of other texts, roots, pools or models")
+        return read_laws(store, drafter, target, reach, folder, self._num_roots, seed)
 
     def _held_out_law_loss(self, scorer: TapsScorer, store: FeatureStore) -> float:
         """The mean over texts; they are asked about once."""
@@ -218,17 +184,17 @@ class ScorerLoss:
             sums += len(texts) * float(self._law_loss(scorer, batch, laws.at(texts, self.reach, config.depth)))
         return sums / len(store.usable)
 
-    def _law_loss(self, scorer: TapsScorer, batch: TrainingBatch, laws: PoolLaws) -> Tensor:
+    def _law_loss(self, scorer: TapsScorer, batch: TrainingBatch, laws: tuple[BeamNodes, Tensor]) -> Tensor:
         """The release's: how far the scorer is from the target below each parent, and whether paths are reached."""
-        nodes, conditional, rest = self._said(scorer, batch, laws.nodes)
-        return law_loss(nodes, conditional, rest, laws.log_probs, self.options.reach_weight)
+        nodes, conditional, rest = self._said(scorer, batch, laws[0])
+        return law_loss(nodes, conditional, rest, laws[1], self.options.reach_weight)
 
-    def _loss(self, scored: _Scored) -> Tensor:
-        below = -(scored.of_truth * scored.asked).sum() / scored.asked.sum().clamp(min=1)
-        paths = (scored.missed * scored.known).sum() / scored.known.sum().clamp(min=1)
+    def _loss(self, entropies: Tensor, _right: Tensor, asked: Tensor, missed: Tensor, known: Tensor) -> Tensor:
+        below = (entropies * asked).sum() / asked.sum().clamp(min=1)
+        paths = (missed * known).sum() / known.sum().clamp(min=1)
         return (below + self.options.reach_weight * paths).float()
 
-    def _scored(self, scorer: TapsScorer, batch: TrainingBatch) -> _Scored:
+    def _scored(self, scorer: TapsScorer, batch: TrainingBatch) -> Scored:
         tokens, roots = batch.tokens.to(self.target.device), batch.roots.to(self.target.device)
         depths = torch.arange(self.drafter.config.depth, device=tokens.device)
         truth = tokens.gather(1, (roots[..., None] + depths + 1).flatten(1)).view(-1, len(depths))
@@ -251,8 +217,13 @@ class ScorerLoss:
         return nodes, conditional, rest
 
 
-def _along(nodes: BeamNodes, conditional: Tensor, rest: Tensor, truth: Tensor) -> _Scored:
-    """What a scorer says along the true paths ``[N, D]`` of some pools; a token of -1 is not known."""
+def _along(nodes: BeamNodes, conditional: Tensor, rest: Tensor, truth: Tensor) -> Scored:
+    """What a scorer says along the true paths ``[N, D]`` of some pools; a token of -1 is not known.
+
+    Of a depth counts what came below the true node of the depth above, where that is in the pool and the text goes on.
+    Besides, float64 ``[N, D]``: the loss on whole paths, summed over the nodes of a depth; bool ``[N, D]``: whether the
+    text goes on.
+    """
     device, num = conditional.device, len(conditional)
     parents = torch.from_numpy(nodes.parents.astype(np.int64)).to(device)
     ids = torch.from_numpy(nodes.tokens.astype(np.int64)).to(device)
@@ -276,7 +247,8 @@ def _along(nodes: BeamNodes, conditional: Tensor, rest: Tensor, truth: Tensor) -
         paths = reached[:, 1 + first : 1 + first + size]
         misses = torch.log1p(-paths.exp().clamp(max=1 - LEAST_MISS))
         missed = -torch.where(hit, paths, misses).sum(1)
-        columns.append((of_truth, torch.maximum(children, missing.detach()), is_asked, missed, known[:, depth]))
+        right = of_truth >= torch.maximum(children, missing.detach())
+        columns.append((-of_truth, right, is_asked, missed, known[:, depth]))
         on, at_parent = torch.cat([on, hit], 1), hit
         first, below = first + size, 1 + first
-    return _Scored(*(torch.stack(column, 1) for column in zip(*columns, strict=True)))
+    return tuple(torch.stack(column, 1) for column in zip(*columns, strict=True))

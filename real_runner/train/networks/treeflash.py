@@ -4,8 +4,6 @@ The drafter and the target's head stay as they are. All depths of a block are le
 text's own, so no depth waits for another.
 """
 
-import copy
-from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -22,28 +20,20 @@ from simlab.real_runner.networks.drafter import find_drafter
 from simlab.real_runner.networks.known import read_fields
 from simlab.real_runner.networks.treeflash.head import TreeFlashHead, save_head
 from simlab.real_runner.targets.model import Target
-from simlab.real_runner.train.features import block_loss
+from simlab.real_runner.train.features import block_loss, judged
 from simlab.real_runner.train.networks.run import (
-    NamedDrafter,
     NetworkWords,
     Start,
+    as_shipped,
     beside_drafter,
     held_out_of,
+    joined,
     train_network,
 )
 from simlab.real_runner.train.options import HeadOptions
 from simlab.real_runner.train.plan import TrainingPlan
 from simlab.real_runner.train.text import FeatureStore, TrainingBatch
 from simlab.real_runner.train.trainer import HeldOut, commonest, places_of
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Scored:
-    """Some blocks: float32 ``[N, D]`` of the most probable and of the true token, bool ``[N, D]`` where it counts."""
-
-    best: Tensor
-    of_truth: Tensor
-    known: Tensor
 
 
 def train_head(options: HeadOptions) -> Path:
@@ -53,28 +43,25 @@ def train_head(options: HeadOptions) -> Path:
         SimlabError: text, models or folder cannot be used.
     """
 
-    def begun(
-        named: NamedDrafter, drafter: DFlashDrafter | OwnDrafter, target: Target, store: FeatureStore
-    ) -> HeadLoss:
+    def begun(digest: str, drafter: DFlashDrafter | OwnDrafter, target: Target, store: FeatureStore) -> HeadLoss:
         wide = target.config if isinstance(drafter, OwnDrafter) else drafter.config
         inner_size = options.inner_size or wide.intermediate_size
         head = TreeFlashHead(drafter.config.hidden_size, inner_size, options.dropout).to(target.device)
-        return HeadLoss(head, drafter, target, store, options.plan, named.digest)
+        return HeadLoss(head, drafter, target, store, options.plan, digest)
 
     def start(target: Target) -> Start:
         folder = find_drafter(options.draft).folder
         if not is_adapter(read_fields(config_file(folder))):
             return beside_drafter(options, begun)(target)
-        named = NamedDrafter(options.draft, checkpoint_digest(folder))
-        own = OwnDrafter(load_adapter(folder, target), target)
+        digest, own = checkpoint_digest(folder), OwnDrafter(load_adapter(folder, target), target)
         # Texts are read anew in every step, so no state of theirs is kept.
-        return Start((), lambda store: begun(named, own, target, store), named)
+        return Start((), lambda store: begun(digest, own, target, store), (options.draft, digest))
 
     return train_network(options, start)
 
 
 class HeadLoss:
-    """The loss of a step: a function of plan and step, and of the head's weights."""
+    """The loss of a step: a function of plan and step, and of the head's weights; see `Learner`."""
 
     def __init__(
         self,
@@ -113,30 +100,26 @@ class HeadLoss:
         plan, size = self.plan, self.drafter.config.block_size
         # What dropout leaves out is a function of the step too, so that a resumed run is the same run.
         torch.manual_seed(int(np.random.default_rng([plan.seed, step, 4]).integers(2**63)))
-        scored = self._scored(self.network, self.store.batch(step, plan.seed, plan.num_sequences, plan.num_roots, size))
-        return block_loss(scored.best, scored.of_truth, scored.known, plan.loss)
+        batch = self.store.batch(step, plan.seed, plan.num_sequences, plan.num_roots, size)
+        return block_loss(*self._scored(self.network, batch), plan.loss)
 
     @torch.no_grad()
     def held_out(self, store: FeatureStore) -> HeldOut:
-        """The head on other texts, at the same roots each time, with its weights rounded as they will be shipped."""
         plan, size = self.plan, self.drafter.config.block_size
-        fixed = copy.deepcopy(self.network).to(torch.bfloat16).float().eval()
-        batches = store.fixed_batches(plan.seed, plan.num_sequences, plan.num_roots, size)
-        parts = [self._scored(fixed, batch) for batch in batches]
-        scored = _Scored(*(torch.cat([getattr(part, entry.name) for part in parts]) for entry in fields(_Scored)))
-        loss = float(block_loss(scored.best, scored.of_truth, scored.known, plan.loss))
-        return held_out_of(loss, -scored.of_truth, scored.of_truth >= scored.best, scored.known)
+        fixed, batches = (
+            as_shipped(self.network),
+            store.fixed_batches(plan.seed, plan.num_sequences, plan.num_roots, size),
+        )
+        entropies, right, known = joined(self._scored(fixed, batch) for batch in batches)
+        return held_out_of(float(block_loss(entropies, right, known, plan.loss)), entropies, right, known)
 
     def settings(self) -> dict[str, object]:
-        """Sizes and dropout of the head."""
         return {"inner_size": self.network.inner_size, "dropout": self.network.dropout.p}
 
     def save(self, folder: Path) -> None:
-        """Write the head alone."""
         save_head(self.network, folder, self.digest)
 
     def described(self) -> NetworkWords:
-        """What the card says of a head."""
         return NetworkWords(
             kind="head",
             what="A first-order head (TreeFlash, arXiv 2606.03819)",
@@ -149,7 +132,7 @@ class HeadLoss:
             asked="the true token, the true token above it known, over the tokens that the loss is taken over",
         )
 
-    def _scored(self, head: TreeFlashHead, batch: TrainingBatch) -> _Scored:
+    def _scored(self, head: TreeFlashHead, batch: TrainingBatch) -> tuple[Tensor, Tensor, Tensor]:
         drafter, target, device = self.drafter, self.target, self.target.device
         tokens, roots = batch.tokens.to(device), batch.roots.to(device)
         # Masks stand behind the token before a root.
@@ -171,6 +154,4 @@ class HeadLoss:
             corrected = drafter.norm(head(states.before, states.after, embedded, depths))
             logits = torch.nn.functional.linear(corrected.flatten(0, 1), self._weight, self._bias).float()
         log_probs = finished_logits(drafter, logits).log_softmax(-1)
-        place = torch.where(truth >= 0, self._place[truth.clamp(min=0)], -1)
-        of_truth = log_probs.gather(-1, place.clamp(min=0).view(-1, 1)).view(place.shape)
-        return _Scored(log_probs.detach().amax(-1).view(place.shape), of_truth, place >= 0)
+        return judged(log_probs.view(*truth.shape, -1), truth, self._place)

@@ -16,7 +16,7 @@ from simlab.real_runner.checkpoints.contents import config_file, packaged_checkp
 from simlab.real_runner.checkpoints.weights import StoredTensor
 from simlab.real_runner.networks.known import read_fields
 from simlab.real_runner.networks.parts import CheckpointSummary, explain_checkpoint
-from simlab.real_runner.targets.hub_files import CONFIG, at_revision, fetch, fetch_drafter, is_hub_id
+from simlab.real_runner.targets.hub_files import CONFIG, at_revision, fetch, fetch_model, is_hub_id
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inspect.cost import cost_json, cost_text, ngram_json, ngram_text, table_json, table_text
 from simlab.traces.artefacts import cost as cost_file
@@ -67,7 +67,7 @@ def fetched_checkpoint(name: str) -> Path | None:
     if not (first.folder / CONFIG).is_file():
         raise ModelError(f"{name!r} has no {CONFIG} on the hub, so it is no drafter that simlab can run")
     read_fields(first.folder / CONFIG)
-    return fetch_drafter(at_revision(name, first.revision)).folder
+    return fetch_model("drafter", at_revision(name, first.revision)).folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny_models
 import torch
 from confirm_runs import Made, make
-from random_heads import FLASH, flash_policy
+from random_heads import FLASH, flash_policy, make_head
 
 from simlab.analysis.confirm.errors import PARTS
 from simlab.channels import PoolRows
@@ -25,7 +24,7 @@ from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.confirm.setup import load_setup
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.networks.redraft.redrafts import PathProducer
-from simlab.real_runner.networks.treeflash.head import TreeFlashHead, TreeFlashProducer, save_head
+from simlab.real_runner.networks.treeflash.head import TreeFlashProducer
 from simlab.real_runner.record.additions.add import ChannelOptions, add
 from simlab.studies.confirm.run import run_confirmation
 from simlab.studies.inputs.artefacts import with_references
@@ -38,16 +37,6 @@ from simlab.traces.reader import open_trace
 POLICY = flash_policy(8)
 NAMED = NamedPolicy("flash:budget=8", "flash", {"budget": 8}, POLICY, "flash-8")
 WIDE = NamedPolicy("flash:previous=9", "flash", {"previous": 9}, flash_policy(8, previous=9), "flash-9")
-
-
-def make_head(folder: Path, drafter: Path, seed: int) -> Path:
-    head = TreeFlashHead(tiny_models.HIDDEN_SIZE, 12)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in head.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.5)
-    save_head(head, folder, checkpoint_digest(drafter), torch.float32)
-    return folder
 
 
 @pytest.fixture(scope="module")

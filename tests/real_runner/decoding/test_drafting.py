@@ -31,7 +31,7 @@ from simlab.policy import AnyPolicy, ChannelNeed, Needs, Stateless
 from simlab.real_runner.confirm.record_comparison import RecordComparison, compare_with_record
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
-from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence, replays_equal
+from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks.producer import Drafted, Producer, RootProducer, StagedProducer, TextProducer
 from simlab.real_runner.networks.treeflash.config import HeadReach
@@ -53,7 +53,7 @@ def test_passes_of_a_fixed_shape_are_lossless_with_channels_too(sampling: Sampli
         decode(models, one, prompt, sampling, MOST) for one in (policy, flash_policy(4), DDTree(8))
     )
     assert decoded.text.tolist() == other.text.tolist() == without.text.tolist()
-    assert replays_equal(policy, decoded)
+    assert first_unequal(policy, decoded) is None
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def test_a_policy_without_the_drafters_candidates_sees_none_of_them() -> None:
     watching = Watching(Needs(draft=False, channels=(PREVIOUS_2,)), [])
     decoded = long_text(flash_models(), watching)
     assert all(draft.marginals is None and list(draft.channels) == [FLASH] for draft in watching.seen)
-    assert replays_equal(watching, decoded)
+    assert first_unequal(watching, decoded) is None
 
 
 def test_a_head_that_corrects_nothing_drafts_the_trees_of_ddtree() -> None:
@@ -177,7 +177,7 @@ def test_a_producer_that_is_another_in_rounds_is_found_in_the_record(fault: str)
     spoilt = Spoilt(producer, **FAULTS[fault])
     decoded = long_text(replace(models, channels={FLASH: spoilt}), policy)
     assert decoded.text.tolist() == long_text(models, DDTree(4)).text.tolist(), "a fault in a draft changes no text"
-    assert replays_equal(policy, decoded)
+    assert first_unequal(policy, decoded) is None
     found = compared(models, policy, decoded)
     assert len(found.channel_differences) > len(decoded.rounds) // 2
     assert found.largest_channel_size > 0.1
@@ -216,7 +216,7 @@ def test_pools_are_kept_as_they_were_seen() -> None:
     rows = own_sequence(decoded).channels["pool"]
     assert isinstance(rows, PoolRows)
     assert rows.sizes.tolist() == [2] * (MOST - 1)
-    assert replays_equal(watching, decoded)
+    assert first_unequal(watching, decoded) is None
 
 
 def refused(models: Models, policy: AnyPolicy, said: str) -> None:

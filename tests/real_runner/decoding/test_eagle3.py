@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 import random_trees
 import torch
-from random_eagle3 import random_eagle3_for
 from random_heads import FLASH, flash_policy, random_head
 from systems import (
     CLOSE,
     EAGLE_REACH,
     GREEDY,
-    MOST,
     eagle3_models,
     eagle3_policy,
     long_text,
@@ -22,18 +20,17 @@ from systems import (
 )
 
 from simlab.arrays import Ints
-from simlab.channels import Channel, PoolRows, Transitions
+from simlab.channels import Channel, Transitions
 from simlab.draft import Draft
-from simlab.errors import MissingChannelError, ModelError
-from simlab.policies.named.eagle3 import Eagle3
+from simlab.errors import ModelError
 from simlab.policy import Needs, Stateless
 from simlab.real_runner.confirm.record_comparison import compare_with_record
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence
+from simlab.real_runner.decoding.own_rows import first_unequal
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks import drafter as drafts
 from simlab.real_runner.networks.eagle3.head import KeyValues
-from simlab.real_runner.networks.eagle3.pool import Eagle3Text, eagle3_producer
+from simlab.real_runner.networks.eagle3.pool import Eagle3Text
 from simlab.real_runner.networks.producer import TextProducer
 from simlab.real_runner.networks.treeflash.config import HeadReach
 from simlab.real_runner.networks.treeflash.head import TreeFlashProducer
@@ -96,14 +93,6 @@ def test_beside_a_drafter_each_reads_its_own_layers() -> None:
     assert first_unequal(both, together) is None
 
 
-def test_own_rows_hold_the_pools_at_visited_roots() -> None:
-    decoded = long_text(eagle3_models(1), eagle3_policy())
-    rows = own_sequence(decoded).channels["eagle3"]
-    assert isinstance(rows, PoolRows)
-    visited = {ran.round.position for ran in decoded.rounds}
-    assert [size > 0 for size in rows.sizes] == [t in visited for t in range(MOST - 1)]
-
-
 def test_keys_of_rejected_nodes_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A text that keeps one position too many has other pools than the record."""
     models, policy, whole = eagle3_models(2), eagle3_policy(), Eagle3Text.at_root
@@ -119,20 +108,6 @@ def test_keys_of_rejected_nodes_would_be_found(monkeypatch: pytest.MonkeyPatch) 
     decoded = long_text(models, policy)
     monkeypatch.undo()
     assert compare_with_record(policy, decoded, recorded_of(models, decoded)).largest_channel_size > CLOSE
-
-
-def test_what_does_not_fit_is_refused() -> None:
-    models = eagle3_models()
-    for policy, said in (
-        (eagle3_policy(steps=6), "with steps 6 at least, and its network makes it with 5"),
-        (Eagle3(9, beam=3, top_k=5, steps=5), "with beam 3, and its network makes it with 4"),
-    ):
-        with pytest.raises(MissingChannelError, match=said):
-            long_text(models, policy)
-    head = random_eagle3_for(models.target)
-    head.config = replace(head.config, target_hidden_size=17)
-    with pytest.raises(ModelError, match="made for a target with hidden size 17; .* has 16; choose the target"):
-        eagle3_producer(head, models.target, EAGLE_REACH)
 
 
 def test_texts_that_the_trees_would_outrun_are_refused() -> None:

@@ -15,7 +15,7 @@ from simlab.policies.parsing.parse import parse_policies
 from simlab.policy import Needs, Outcome, Stateless
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedRound, DecodedText
-from simlab.real_runner.decoding.own_rows import ReplayMismatch, first_unequal, own_sequence, replays_equal
+from simlab.real_runner.decoding.own_rows import ReplayMismatch, first_unequal, own_sequence
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.record.prompts import read_prompts, render
 from simlab.sampling.choice import Sampling
@@ -88,7 +88,7 @@ def test_own_rows_give_the_own_rounds(models: Models, prompts: list[Prompt], lab
     for prompt in prompts:
         decoded = decode(models, policy, prompt, sampling, MAX_NEW_TOKENS)
         assert first_unequal(policy, decoded) is None
-        assert replays_equal(policy, decoded)
+        assert first_unequal(policy, decoded) is None
 
 
 @SAMPLINGS
@@ -113,8 +113,8 @@ def test_texts_of_one_and_two_tokens(models: Models, prompts: list[Prompt]) -> N
     for label, policy in POLICIES.items():
         one, two = (decode(models, policy, prompts[2], GREEDY, limit) for limit in (1, 2))
         assert (len(one.rounds), len(two.rounds), len(two.text)) == (0, 1, 2), label
-        assert replays_equal(policy, one)
-        assert replays_equal(policy, two)
+        assert first_unequal(policy, one) is None
+        assert first_unequal(policy, two) is None
 
 
 def test_rows_are_kept_where_the_runner_was(run: DecodedText) -> None:
@@ -235,7 +235,7 @@ FAULTS: dict[str, tuple[Callable[[DecodedText], DecodedText], str]] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(run: DecodedText, fault: str) -> None:
-    assert replays_equal(TREE, run)
+    assert first_unequal(TREE, run) is None
     change, what = FAULTS[fault]
     found = first_unequal(TREE, change(run))
     assert found is not None
@@ -268,7 +268,7 @@ def test_the_first_fault_is_named(run: DecodedText) -> None:
 
 def test_another_policy_has_other_rounds(run: DecodedText) -> None:
     for label in ("chain", "ddtree:budget=4", "autoregressive"):
-        assert not replays_equal(POLICIES[label], run), label
+        assert first_unequal(POLICIES[label], run) is not None, label
 
 
 def test_rows_of_two_depths_are_refused(run: DecodedText) -> None:

@@ -6,23 +6,18 @@ from itertools import pairwise
 
 import pytest
 import torch
-from systems import CLOSE, EAGLE, NETWORK, long_text, recorded_of, routed_models, routers_of
+from systems import CLOSE, EAGLE, long_text, recorded_of, routed_models, routers_of
 
 from simlab.arrays import Floats
 from simlab.channels import TARGET, Channel, Features, TargetLaw, TargetLawRows
-from simlab.errors import MissingChannelError
 from simlab.policies.named.chain import Chain
-from simlab.policies.named.ddtree import DDTree
-from simlab.policies.routing.cut_rule import CutRule, NetworkRule
+from simlab.policies.routing.cut_rule import CutRule
 from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.real_runner.confirm.record_comparison import compare_with_record
-from simlab.real_runner.decoding import eager_passes
-from simlab.real_runner.decoding.eager_passes import EagerPasses
 from simlab.real_runner.decoding.own_rows import first_unequal
 from simlab.real_runner.networks.drafter import LiveDrafter
 from simlab.real_runner.networks.eagle3.pool import Eagle3Text
 from simlab.real_runner.networks.router.network import RouterProducer
-from simlab.real_runner.targets import model as target_model
 
 
 def test_what_is_read_late_and_wrong_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,18 +36,6 @@ def test_what_is_read_late_and_wrong_would_be_found(monkeypatch: pytest.MonkeyPa
     routes = [ran.round.route for ran in decoded.rounds]
     assert (1, 0) in pairwise(routes), "the drafter was never late"
     assert compare_with_record(router, decoded, recorded_of(models, decoded)).largest_size > CLOSE
-
-
-def test_the_law_of_another_node_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    router, models, whole = routers_of(2)["ddtree, eagle3"], routed_models(2), target_model.entropies_of
-
-    def shifted(log_probs: torch.Tensor) -> torch.Tensor:
-        return whole(log_probs) + 0.5
-
-    monkeypatch.setattr(eager_passes, "entropies_of", shifted)
-    decoded = long_text(models, router)
-    monkeypatch.undo()
-    assert compare_with_record(router, decoded, recorded_of(models, decoded)).largest_channel_size > CLOSE
 
 
 def counting(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, counts: Counter[str]) -> None:
@@ -89,27 +72,6 @@ def test_a_network_is_asked_once_a_round_before_anything_is_drafted(monkeypatch:
     for ran in decoded.rounds:
         assert isinstance(ran.channels["router"], Features)
         assert ran.seconds.channel_s > 0
-
-
-def test_the_state_of_another_node_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A network that always reads the root's own node says otherwise than the record."""
-    models, router, whole = routed_models(2), routers_of(2)["by network"], EagerPasses._remember
-
-    def shifted(self: EagerPasses, state: torch.Tensor, logits: torch.Tensor) -> None:
-        whole(self, state + 1.0, logits)
-
-    monkeypatch.setattr(EagerPasses, "_remember", shifted)
-    decoded = long_text(models, router)
-    monkeypatch.undo()
-    assert compare_with_record(router, decoded, recorded_of(models, decoded)).largest_channel_size > CLOSE
-
-
-def test_a_network_for_other_routes_is_refused() -> None:
-    other = NetworkRule("router", ("ddtree", "chain"), NETWORK.seconds)
-    with pytest.raises(
-        MissingChannelError, match=r"with routes ddtree\|chain, and its network makes it with ddtree\|eagle3"
-    ):
-        long_text(routed_models(1), RoutedPolicy((DDTree(9), EAGLE), other))
 
 
 def test_a_router_whose_other_route_was_never_taken_replays() -> None:

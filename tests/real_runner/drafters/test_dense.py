@@ -5,13 +5,14 @@ import pytest
 import tiny_models
 import torch
 from depth import some
+from marginals import kept_marginals
 
 from simlab.arrays import Floats
 from simlab.draft import Marginals
 from simlab.policies.orders.best_first import best_first
 from simlab.real_runner.drafters.dense import block_logits, draft_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.drafters.kept import KeptCandidates, marginals_of
+from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.drafters.ranked import draft_columns
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.networks.drafter import load_drafter
@@ -66,7 +67,7 @@ def live_laws(target: Target, drafter: DFlashDrafter, seed: int) -> dict[int, Fl
 
 def assert_same_candidates(one: Marginals, law: Floats, kept: KeptCandidates) -> None:
     """Log-probs within the tolerance, and the same ids but where two lie within it of each other."""
-    other = marginals_of(law, kept)
+    other = kept_marginals(law, kept)
     for depth in range(1, one.depth + 1):
         ids, log_probs = one.at(depth)
         live_ids, live_log_probs = other.at(depth)
@@ -136,6 +137,6 @@ def test_kept_candidates_give_the_tree_of_the_whole_vocabulary(
 def test_the_order_of_candidates_is_the_shared_one(target: Target, drafter: DFlashDrafter) -> None:
     law = next(iter(live_laws(target, drafter, 0).values()))
     ids, log_probs = top_candidates(law, 6)
-    first = marginals_of(law, KeptCandidates(min_width=6, exact_budget=1))
+    first = kept_marginals(law, KeptCandidates(min_width=6, exact_budget=1))
     assert first.ids.tolist() == ids.ravel().tolist()
     assert first.log_probs.tolist() == log_probs.ravel().tolist()

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny_models
 from commands import output_of
 from tiny_models import VOCAB_SIZE
 
@@ -17,7 +16,7 @@ from simlab.errors import CostError, ModelError
 from simlab.policies.named.ddtree import DDTree
 from simlab.real_runner.decoding.decoded import DecodedRound
 from simlab.real_runner.decoding.speculation import Speculation
-from simlab.real_runner.models import Models, load_models
+from simlab.real_runner.models import Models
 from simlab.real_runner.profile import machine
 from simlab.real_runner.profile.options import ProfileOptions, settings_of
 from simlab.real_runner.profile.profile import profile
@@ -28,17 +27,6 @@ from simlab.traces.artefacts.cost import read_cost_file
 GREEDY = Sampling(0.0, 0, 1.0, 0)
 TEXT = "Draft a tree, verify it in one pass, and keep what the target would have said. " * 9
 BATCH = 3
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    return tiny_models.make_pair(tmp_path_factory.mktemp("pair"))
-
-
-@pytest.fixture(scope="module")
-def models(pair: tuple[Path, Path]) -> Models:
-    target, draft = map(str, pair)
-    return load_models(target, draft, "float32", "cpu")
 
 
 @pytest.fixture

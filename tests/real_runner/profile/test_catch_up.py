@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import random_trees
-import tiny_models
 import torch
 from random_eagle3 import random_eagle3_for
 from random_redrafts import random_redrafts
@@ -81,11 +80,6 @@ def test_more_than_the_text_has_is_refused() -> None:
     tokens = np.zeros(NUM_TOKENS, np.int32)
     with pytest.raises(ModelError, match="give smaller --catch-up"):
         CatchUpTimer(models_of(), None, tokens, 20, StepClock()).visit(NUM_TOKENS, 0)
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    return tiny_models.make_pair(tmp_path_factory.mktemp("pair"))
 
 
 def test_the_file_says_it_and_goes_on(pair: tuple[Path, Path], tmp_path: Path) -> None:

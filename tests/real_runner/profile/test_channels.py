@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 import tiny_models
-import torch
 from commands import output_of
-from random_heads import random_scorer
+from random_heads import make_head, random_scorer
 
 from simlab.cli.main import main
 from simlab.errors import CostError, ModelError
@@ -18,7 +17,6 @@ from simlab.real_runner.decoding.speculation import Speculation
 from simlab.real_runner.models import load_models
 from simlab.real_runner.networks.taps.config import PoolReach
 from simlab.real_runner.networks.taps.scorer import save_scorer
-from simlab.real_runner.networks.treeflash.head import TreeFlashHead, save_head
 from simlab.real_runner.profile.options import ProfileChannel, ProfileOptions, settings_of
 from simlab.real_runner.profile.profile import profile
 from simlab.real_runner.profile.rounds import MEASURED_ROUNDS, MEASURED_STEPS
@@ -30,21 +28,11 @@ TEXT = "Draft a tree, verify it in one pass, and keep what the target would have
 SETTINGS: Mapping[str, object] = {"previous": 3, "top_k": 4, "candidates": 8}
 
 
-def make_head(folder: Path, drafter: Path, seed: int = 0) -> Path:
-    head = TreeFlashHead(tiny_models.HIDDEN_SIZE, 12)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in head.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.5)
-    save_head(head, folder, checkpoint_digest(drafter), torch.float32)
-    return folder
-
-
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
     folder = tmp_path_factory.mktemp("pair")
     target, drafter = tiny_models.make_pair(folder)
-    return target, drafter, make_head(folder / "head", drafter)
+    return target, drafter, make_head(folder / "head", drafter, 0)
 
 
 @pytest.fixture

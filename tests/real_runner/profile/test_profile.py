@@ -53,17 +53,6 @@ CONTEXTS = (24, 60)
 NUM_PLACES = 2 * 4
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    return tiny_models.make_pair(tmp_path_factory.mktemp("pair"))
-
-
-@pytest.fixture(scope="module")
-def models(pair: tuple[Path, Path]) -> Models:
-    target, draft = map(str, pair)
-    return load_models(target, draft, "float32", "cpu")
-
-
 @pytest.fixture
 def options(pair: tuple[Path, Path], tmp_path: Path) -> ProfileOptions:
     target, draft = map(str, pair)

@@ -12,7 +12,7 @@ import tiny_models
 from commands import output_of, refusal_of
 from depth import some
 from forked_processes import forked_processes
-from tiny_recordings import options_of
+from tiny_recordings import bytes_of, make_models, options_of, typed
 
 from simlab.cli.main import main
 from simlab.real_runner.record.record import record
@@ -30,23 +30,13 @@ def processes() -> ForkServerContext:
 
 @pytest.fixture(scope="module")
 def folder(processes: ForkServerContext, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("parts")
-    tiny_models.make_pair(made)
-    tiny_models.write_prompts(made / "prompts.jsonl", 24, num_turns=2)
+    made = make_models(tmp_path_factory.mktemp("parts"), 24)
     record(options_of(made, made / "one"))
     return made
 
 
 def command(folder: Path, out: Path, part: str, *more: str) -> list[str]:
-    models = ["--target", str(folder / "target"), "--draft", str(folder / "drafter")]
-    text = ["--prompts", str(folder / "prompts.jsonl"), "--max-new-tokens", "32", "--temperature", "0.8"]
-    return ["record", *models, *text, "--out", str(out), "--batch-size", "2", "--shard", part, *more]
-
-
-def bytes_of(folder: Path) -> dict[str, bytes]:
-    files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    files.pop("recording.json")
-    return files
+    return typed(folder, out, "--shard", part, *more)
 
 
 def names_of(folder: Path) -> set[str]:

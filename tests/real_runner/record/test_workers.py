@@ -14,7 +14,7 @@ import torch
 from commands import output_of, refusal_of
 from forked_processes import forked_processes
 from ray_jobs import random_kills, ray_of_tests
-from tiny_recordings import bytes_of, options_of
+from tiny_recordings import bytes_of, make_models, options_of, typed
 
 from simlab.cli.main import main
 from simlab.errors import TraceError
@@ -44,18 +44,14 @@ def ray(one_thread: None) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def folder(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("workers")
-    tiny_models.make_pair(made)
-    tiny_models.write_prompts(made / "prompts.jsonl", 2 * NUM_SHARDS, num_turns=2)
+    made = make_models(tmp_path_factory.mktemp("workers"), 2 * NUM_SHARDS)
     record(options_of(made, made / "one"))
     return made
 
 
 def command(folder: Path, out: Path, *more: str) -> list[str]:
     """The same recording, typed."""
-    models = ["--target", str(folder / "target"), "--draft", str(folder / "drafter")]
-    text = ["--prompts", str(folder / "prompts.jsonl"), "--max-new-tokens", "32", "--temperature", "0.8"]
-    return ["record", *models, *text, "--out", str(out), "--batch-size", "2", "--resume", *more]
+    return typed(folder, out, "--resume", *more)
 
 
 @pytest.mark.thorough

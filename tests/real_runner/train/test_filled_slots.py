@@ -15,7 +15,6 @@ from training_runs import arguments, make_files, texts
 from simlab.cli.main import main
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.networks.drafter import load_drafter, save_drafter
-from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.features import block_loss
 from simlab.real_runner.train.plan import TrainingPlan
@@ -31,11 +30,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = make_files(tmp_path_factory.mktemp("filled"))
     assert main(arguments(folder / "target", folder / "run", *texts(folder), steps=1)) == 0
     return folder
-
-
-@pytest.fixture(scope="module")
-def target(folder: Path) -> Target:
-    return load_target(str(folder / "target"), torch.float32)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +66,7 @@ def loss_block_by_block(loss: DrafterLoss, step: int) -> Tensor:
             best[block, depth - length] = log_probs[depth].max().detach()
             of_truth[block, depth - length] = log_probs[depth, known_behind[depth]]
             known[block, depth - length] = True
-    return block_loss(best, of_truth, known, plan.loss)
+    return block_loss(-of_truth, of_truth.detach() >= best, known, plan.loss)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simlab.real_runner.train.features import block_loss
+from simlab.real_runner.train.features import block_loss, judged
 from simlab.real_runner.train.plan import LossWeights
 
 
@@ -52,7 +52,8 @@ def test_the_loss_is_what_a_loop_computes(
     best, true, known = batch
     true_log_probs = torch.tensor(true, dtype=torch.float64, requires_grad=True)
     weights = LossWeights(decay, focal, chain)
-    loss = block_loss(torch.tensor(best, dtype=torch.float64), true_log_probs, torch.tensor(known), weights)
+    right = true_log_probs.detach() >= torch.tensor(best, dtype=torch.float64)
+    loss = block_loss(-true_log_probs, right, torch.tensor(known), weights)
     expected = loss_by_hand(best, true, known, decay, focal, chain)
     assert loss.item() == pytest.approx(expected, rel=1e-5, abs=1e-6)
     (gradient,) = torch.autograd.grad(loss, true_log_probs)
@@ -64,24 +65,34 @@ def test_the_loss_is_what_a_loop_computes(
 def test_without_weights_it_is_the_mean_cross_entropy(
     batch: tuple[list[list[float]], list[list[float]], list[list[bool]]],
 ) -> None:
-    best, true, _ = batch
+    _, true, _ = batch
     known = torch.ones(len(true), len(true[0]), dtype=torch.bool)
-    loss = block_loss(torch.tensor(best), torch.tensor(true), known, LossWeights(0, 0, 0))
+    loss = block_loss(-torch.tensor(true), known, known, LossWeights(0, 0, 0))
     assert loss.item() == pytest.approx(-torch.tensor(true).mean().item(), rel=1e-5)
 
 
 def test_the_focal_term_counts_the_first_error_only() -> None:
-    best = torch.tensor([[-0.1, -0.2, -0.3]])
-    true = torch.tensor([[-0.1, -1.0, -2.0]])
+    entropies, right = torch.tensor([[0.1, 1.0, 2.0]]), torch.tensor([[True, False, False]])
     known = torch.ones(1, 3, dtype=torch.bool)
-    without = block_loss(best, true, known, LossWeights(0, 0, 0))
-    with_focal = block_loss(best, true, known, LossWeights(0, 0.5, 0))
+    without = block_loss(entropies, right, known, LossWeights(0, 0, 0))
+    with_focal = block_loss(entropies, right, known, LossWeights(0, 0.5, 0))
     assert (with_focal - without).item() == pytest.approx(0.5 * 1.0)
+
+
+def test_what_laws_say_of_true_tokens() -> None:
+    """The most probable, another, one that is not kept, and none; the kept tokens are 2, 5 and 6."""
+    laws = torch.tensor([[0.5, 0.25, 0.25]] * 4).log()
+    places = torch.tensor([-1, -1, 0, -1, -1, 1, 2])
+    entropies, right, counts = judged(laws, torch.tensor([2, 6, 3, -1]), places)
+    assert entropies[:2].tolist() == pytest.approx([math.log(2), math.log(4)])
+    assert right[:2].tolist() == [True, False]
+    assert counts.tolist() == [True, True, False, False]
 
 
 def test_extreme_log_probabilities_have_finite_gradients() -> None:
     true = torch.tensor([[-200.0, -1e-7, -300.0], [0.0, 0.0, 0.0]], requires_grad=True)
-    loss = block_loss(torch.zeros(2, 3), true, torch.ones(2, 3, dtype=torch.bool), LossWeights(4, 0.3, 40))
+    known = torch.ones(2, 3, dtype=torch.bool)
+    loss = block_loss(-true, true.detach() >= 0, known, LossWeights(4, 0.3, 40))
     (gradient,) = torch.autograd.grad(loss, true)
     assert torch.isfinite(loss)
     assert torch.isfinite(gradient).all()

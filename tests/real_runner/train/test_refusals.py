@@ -7,17 +7,12 @@ import polars as pl
 import pytest
 import torch
 from commands import failure_of
-from training_runs import arguments, content, dev, finished, make_files, texts, write_table
+from training_runs import arguments, content, dev, finished, texts, write_table
 
 from simlab.cli.main import main
 from simlab.real_runner.train import train as train_dflash
 from simlab.real_runner.train.options import HeadOptions
 from simlab.real_runner.train.plan import TextOptions, TrainingPlan
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_files(tmp_path_factory.mktemp("train"))
 
 
 @pytest.fixture(scope="module")

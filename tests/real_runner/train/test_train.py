@@ -16,7 +16,7 @@ from depth import some
 from places import TESTS
 from safetensors.torch import load_file
 from tiny_models import MASK_TOKEN_ID, SPECIAL, STOP_TOKEN_IDS, VOCAB_SIZE, make_drafter, tiny_tokenizer
-from training_runs import NUM_KILLS, InterruptedWrites, arguments, content, dev, finished, make_files, texts
+from training_runs import NUM_KILLS, InterruptedWrites, arguments, content, dev, finished, texts
 from transformers import AddedToken, PreTrainedTokenizerFast
 
 from simlab.cli.main import main
@@ -34,19 +34,9 @@ from simlab.real_runner.train.trainer import CurvePoint, DevScore, training_dtyp
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_files(tmp_path_factory.mktemp("train"))
-
-
-@pytest.fixture(scope="module")
 def trained(folder: Path) -> Path:
     """A finished run, not to be changed."""
     return finished(folder)
-
-
-@pytest.fixture(scope="module")
-def target(folder: Path) -> Target:
-    return load_target(str(folder / "target"), torch.float32)
 
 
 def curve_of(run: Path) -> list[dict[str, object]]:
@@ -312,7 +302,6 @@ def test_the_card_says_what_was_done() -> None:
 
 def test_what_is_not_known_is_left_out() -> None:
     card = model_card(FACTS)
-    assert not any(title in card for title in ("## Ablation", "## Acceptance length", "## Hardware", "license"))
     assert "\n\n\n" not in card
     assert "None" not in card
     assert "## Curve" not in model_card(replace(FACTS, curve=()))

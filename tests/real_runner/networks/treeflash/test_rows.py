@@ -23,20 +23,20 @@ from simlab.real_runner.models import Models
 from simlab.real_runner.networks.candidates import base_of, first_on_device
 from simlab.real_runner.networks.treeflash.config import HeadReach
 from simlab.real_runner.networks.treeflash.head import (
-    HeadRows,
     TreeFlashHead,
     TreeFlashProducer,
     candidates_by_numpy,
     candidates_on_device,
 )
 from simlab.real_runner.record.record import forward_text
+from simlab.traces.channels.columns import TransitionColumns
 
 
 def models_of(family: str = "qwen3", dtype: torch.dtype = torch.float64) -> Models:
     return random_models(family, 1, VOCAB_SIZE, dtype)
 
 
-def rows_of(models: Models, head: TreeFlashHead, reach: HeadReach) -> HeadRows:
+def rows_of(models: Models, head: TreeFlashHead, reach: HeadReach) -> TransitionColumns:
     states, marginals, roots = drafted(models)
     producer = TreeFlashProducer(models.block_drafter, models.target, reach, head)
     return producer.rows(states, roots, base_at(marginals, reach.width))
@@ -68,10 +68,10 @@ def by_hand(models: Models, head: TreeFlashHead, reach: HeadReach) -> list[list[
 REACHES = (HeadReach(3, 5), HeadReach(1, 1), HeadReach(6, 7, candidates=9), HeadReach(4, 8, candidates=8))
 
 
-def assert_said(found: HeadRows, expected: list[list[Row]]) -> None:
+def assert_said(found: TransitionColumns, expected: list[list[Row]]) -> None:
     """The same tokens, or such as lie a grid step from each other; log-probabilities to a grid step."""
     flat = [row for of_root in expected for row in of_root]
-    transitions = found.transitions
+    transitions = found.rows
     assert len(flat) == len(transitions.ids)
     for (ids, log_probs, outside), row, said, mass in zip(
         flat, transitions.ids, transitions.log_probs, found.outside_log_mass, strict=True
@@ -94,7 +94,7 @@ def test_a_head_at_its_start_says_what_the_marginals_say() -> None:
     models, reach = models_of(), HeadReach(previous=4, top_k=9)
     head = TreeFlashHead(models.block_drafter.config.hidden_size, 7).double().eval()
     _, marginals, roots = drafted(models)
-    found = rows_of(models, head, reach).transitions
+    found = rows_of(models, head, reach).rows
     for base, row in zip(marginals, found.rows(), strict=True):
         assert row.num_rows.tolist() == [1, 4, 4, 4]
         above = np.concatenate([base.at(d)[0][:4] for d in (1, 2, 3)])
@@ -111,8 +111,8 @@ def test_a_head_at_its_start_says_what_the_marginals_say() -> None:
 def test_fewer_tokens_are_the_first_of_more(previous: int, top_k: int, candidates: int | None) -> None:
     models = models_of()
     head = random_head(models)
-    whole = rows_of(models, head, HeadReach(8, 9, candidates)).transitions
-    some = rows_of(models, head, HeadReach(previous, top_k, candidates)).transitions
+    whole = rows_of(models, head, HeadReach(8, 9, candidates)).rows
+    some = rows_of(models, head, HeadReach(previous, top_k, candidates)).rows
     for row, other in zip(some.rows(), whole.rows(), strict=True):
         assert_same(row, other.first(previous, top_k))
 
@@ -128,7 +128,7 @@ def assert_same(one: Transitions, other: Transitions) -> None:
 def test_dense_rows_are_those_of_one_root(reach: HeadReach, dtype: torch.dtype) -> None:
     models = models_of(dtype=dtype)
     head = random_head(models)
-    dense = list(rows_of(models, head, reach).transitions.rows())
+    dense = list(rows_of(models, head, reach).rows.rows())
     _, marginals, roots = drafted(models)
     features, _ = forward_text(models.target, TEXT, models.block_drafter.config.target_layer_ids)
     for t, (base, root) in enumerate(zip(marginals, roots, strict=True)):
@@ -137,7 +137,7 @@ def test_dense_rows_are_those_of_one_root(reach: HeadReach, dtype: torch.dtype) 
         states = block_states(models.block_drafter, models.target, TEXT[position], position, context)
         first = base_of(base, reach.width)
         live = TreeFlashProducer(models.block_drafter, models.target, reach, head).rows(states, np.array([root]), first)
-        one = live.transitions.row(0, 0)
+        one = live.rows.row(0, 0)
         assert one.previous.tolist() == dense[t].previous.tolist()
         assert np.abs(one.log_probs - dense[t].log_probs).max() < 1e-4
         moved = one.ids != dense[t].ids
@@ -179,8 +179,8 @@ def test_a_bias_and_a_finish_of_the_output_head_count() -> None:
     output = output.double().requires_grad_(False)
     try:
         drafter.config, drafter.lm_head = config, output
-        whole = rows_of(models, head, HeadReach(4, VOCAB_SIZE)).transitions
-        some = rows_of(models, head, HeadReach(4, 9, candidates=9)).transitions
+        whole = rows_of(models, head, HeadReach(4, VOCAB_SIZE)).rows
+        some = rows_of(models, head, HeadReach(4, 9, candidates=9)).rows
     finally:
         drafter.config, drafter.lm_head = replace(config, output_multiplier=1.0, final_logit_softcapping=None), None
     # What the two give to a token differs within a row by the same number for all tokens.
@@ -210,11 +210,11 @@ def test_a_drafter_with_tokens_of_its_own_is_read_in_the_targets() -> None:
         for reach in (HeadReach(3, 5), HeadReach(3, 5, candidates=7)):
             producer = TreeFlashProducer(drafter, models.target, reach, head)
             found = producer.rows(one, roots[:1], base_of(own, reach.width))
-            assert np.isin(found.transitions.ids, ids).all()
-            assert np.isin(found.transitions.previous, ids).all()
+            assert np.isin(found.rows.ids, ids).all()
+            assert np.isin(found.rows.previous, ids).all()
         first = [(token, said) for token, said in zip(*plain[0][0][:2], strict=True) if token in ids]
         full = TreeFlashProducer(drafter, models.target, HeadReach(3, 5), head).rows(one, roots[:1], base_of(own, 3))
-        assert full.transitions.ids[0].tolist() == [token for token, _ in first][:5]
+        assert full.rows.ids[0].tolist() == [token for token, _ in first][:5]
     finally:
         drafter.config, drafter.lm_head, drafter.vocabulary = config, None, None
 

@@ -11,6 +11,7 @@ import pytest
 import tiny_models
 import torch
 from commands import output_of, refusal_of
+from random_heads import make_head
 from safetensors.torch import load_file, save_file
 
 from simlab.channels import BranchRows, TransitionRows
@@ -32,19 +33,8 @@ from simlab.traces.inspect import check_trace
 from simlab.traces.reader import Trace, open_trace
 
 WIDTH, DEPTH = 12, 3
+INNER_SIZE = tiny_models.drafter_config().intermediate_size
 SETTINGS = {"previous": 4, "top_k": 5}
-
-
-def make_head(folder: Path, drafter: Path, seed: int | None = 3) -> Path:
-    """A head for a drafter: drawn anew, or without a seed as it is before training, when it corrects nothing."""
-    head = TreeFlashHead(tiny_models.HIDDEN_SIZE, tiny_models.drafter_config().intermediate_size)
-    if seed is not None:
-        generator = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            for parameter in head.parameters():
-                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.5)
-    save_head(head, folder, checkpoint_digest(drafter), torch.float32)
-    return folder
 
 
 def make_released(folder: Path, drafter: Path, head: Path) -> Path:
@@ -64,8 +54,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("additions")
     target, drafter = tiny_models.make_pair(folder)
     tiny_models.make_drafter(folder / "other", block_size=3, seed=8)
-    make_head(folder / "head", drafter)
-    make_head(folder / "start", drafter, None)
+    make_head(folder / "head", drafter, 3, INNER_SIZE)
+    # A head as it is before training, when it corrects nothing.
+    head = TreeFlashHead(tiny_models.HIDDEN_SIZE, INNER_SIZE)
+    save_head(head, folder / "start", checkpoint_digest(drafter), torch.float32)
     given = [{"prompt_token_ids": [9, 10, 20 + i], "token_ids": [30 + i, *range(40, 40 + 3 * i)]} for i in range(6)]
     path = folder / "given.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in given))
@@ -188,7 +180,7 @@ def refused(options: ChannelOptions | DraftOptions, error: type[SimlabError], sa
 
 def test_what_does_not_belong_together_is_refused(made: Path, trace: Path) -> None:
     head = ChannelOptions(str(trace), "flash", str(made / "head"), settings=SETTINGS)
-    another = make_head(trace.parent / "another", made / "other")
+    another = make_head(trace.parent / "another", made / "other", 3)
     refused(replace(head, checkpoint=str(another)), ModelError, "or train a head for this one")
     refused(replace(head, draft=str(made / "other")), ModelError, "give that drafter with --draft")
     alone = replace(head, checkpoint=str(made / "drafter"))

@@ -7,19 +7,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tiny_models
 import torch
 from commands import output_of, refusal_of
 from killed_writers import Killed, kill_after
-from random_eagle3 import eagle3_config, make_eagle3, random_eagle3
+from random_eagle3 import make_eagle3
 from safetensors.torch import load_file, save_file
 
-from simlab.arrays import read_only
 from simlab.cli.main import main
-from simlab.real_runner.drafters.vocabulary import DraftVocabulary
-from simlab.real_runner.networks.eagle3.head import save_eagle3
 from simlab.real_runner.record.additions.add import ChannelOptions, add
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record
@@ -106,10 +102,6 @@ def spoilt(head: Path, folder: Path, change: Callable[[Tensors], Tensors]) -> Pa
     return folder
 
 
-def without_d2t(made: Path, folder: Path) -> Path:
-    return spoilt(made / "head", folder, lambda all_: {key: one for key, one in all_.items() if key not in _MAPS})
-
-
 def prefixed(made: Path, folder: Path) -> Path:
     return spoilt(made / "head", folder, lambda all_: {f"model.{key}": one for key, one in all_.items()})
 
@@ -117,16 +109,6 @@ def prefixed(made: Path, folder: Path) -> Path:
 def pickled(made: Path, folder: Path) -> Path:
     shutil.copytree(made / "head", folder)
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    return folder
-
-
-def without_ends(made: Path, folder: Path) -> Path:
-    """A head that can propose no token that ends a text."""
-    config = eagle3_config(tiny_models.HIDDEN_SIZE, tiny_models.VOCAB_SIZE, tiny_models.NUM_LAYERS, 40)
-    head = random_eagle3(config)
-    others = np.setdiff1d(np.arange(tiny_models.VOCAB_SIZE), tiny_models.STOP_TOKEN_IDS)[:40]
-    head.vocabulary = DraftVocabulary(read_only(others.astype(np.int32)), tiny_models.VOCAB_SIZE)
-    save_eagle3(head, folder, torch.float32)
     return folder
 
 
@@ -141,11 +123,8 @@ def of_speculators(made: Path, folder: Path) -> Path:
     return folder
 
 
-_MAPS = ("d2t", "t2d")
 BAD: dict[str, tuple[Callable[[Path, Path], Path], str]] = {
     "of another target": (wider, "was made for a target with hidden size 40"),
-    "no d2t": (without_d2t, "the checkpoint no d2t that says which"),
-    "no stop token": (without_ends, "none of the 40 tokens of this EAGLE-3 head ends a text"),
     "names with a prefix": (prefixed, "the released names, which have no `model.` before them"),
     "pickled": (pickled, "has its weights in pytorch_model.bin and no model.safetensors"),
     "of speculators": (
@@ -166,7 +145,7 @@ def test_a_head_that_does_not_fit_is_refused_in_a_sentence(made: Path, trace: Pa
     assert all(not data for key, data in left.items() if key not in before), "more than a lock was left"
 
 
-@pytest.mark.parametrize("name", ["no d2t", "names with a prefix", "pickled", "of speculators"])
+@pytest.mark.parametrize("name", ["names with a prefix", "pickled", "of speculators"])
 def test_inspect_says_the_same(made: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     make, words = BAD[name]
     status = main(["inspect", str(make(made, tmp_path / "bad"))])

@@ -1,18 +1,13 @@
 """``simlab train self``: the loss by hand, a run on tiny models, the same bytes after interruptions, refusals."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
-from commands import refusal_of
 from random_adapter import random_adapter
 from tiny_models import MASK_TOKEN_ID, VOCAB_SIZE
-from training_runs import make_files, self_arguments
 
-from simlab.cli.main import main
-from simlab.real_runner.networks.adapter.gated import MaskRows, adapted, load_adapter
-from simlab.real_runner.targets.loading import load_target
+from simlab.real_runner.networks.adapter.gated import MaskRows, adapted
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.features import read_features
 from simlab.real_runner.train.networks.adapter import AdapterLoss
@@ -24,27 +19,9 @@ PLAN = TrainingPlan(steps=5, num_sequences=3, num_roots=5, head_tokens=0, loss=L
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_files(tmp_path_factory.mktemp("train"))
-
-
-@pytest.fixture(scope="module")
-def target(folder: Path) -> Target:
-    return load_target(str(folder / "target"), torch.float32)
-
-
-@pytest.fixture(scope="module")
 def store(folder: Path, target: Target) -> FeatureStore:
     read_features(given_texts(folder / "texts.parquet", target, {}), target, (), folder / "states", 640)
     return FeatureStore(folder / "states")
-
-
-@pytest.fixture(scope="module")
-def trained(folder: Path) -> Path:
-    """A finished run that learns, not to be changed."""
-    out = folder / "trained"
-    assert main(self_arguments(folder, out, "--learning-rate", "0.01", steps=60)) == 0
-    return out
 
 
 @torch.no_grad()
@@ -86,31 +63,3 @@ def test_texts_alone_are_kept(store: FeatureStore) -> None:
     assert batch.features.shape[-1] == 0
     assert batch.features.shape[1] + MASKS + 1 == batch.tokens.shape[1]
     assert int(store.token_counts(VOCAB_SIZE).sum()) > 0
-
-
-def test_it_learns_and_its_checkpoint_loads(trained: Path, target: Target) -> None:
-    rows = json.loads((trained / "curve.json").read_text())
-    losses = [row["held_out"]["loss"] for row in rows]
-    assert min(losses) < 0.8 * losses[0]
-    assert all(len(row["held_out"]["agreement"]) == MASKS for row in rows)
-    config = load_adapter(trained, target).config
-    assert (config.num_masks, config.rank, config.target_digest) == (MASKS, 4, target.digest)
-    card = (trained / "README.md").read_text()
-    assert "`simlab train self`" in card
-    assert "The target itself was not changed" in card
-    assert f"the weights of step {3 * losses.index(min(losses))}" in card
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (("--masks", "65"), "num_masks must be at least 1 and at most 64"),
-        (("--consistency", "-1"), "consistency must be at least 0"),
-        (("--held-out", "1"), "held-out share must be between"),
-        (("--target", "./nowhere"), "nowhere"),
-    ],
-)
-def test_what_a_person_gets_wrong_is_one_sentence(
-    folder: Path, tmp_path: Path, more: tuple[str, ...], said: str
-) -> None:
-    assert said in refusal_of(*self_arguments(folder, tmp_path / "run", *more))

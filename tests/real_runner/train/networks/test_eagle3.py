@@ -1,19 +1,15 @@
 """``simlab train eagle3``: what is unrolled is what decoding does, the loss by hand, a run on tiny models, refusals."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from commands import failure_of
 from random_eagle3 import random_eagle3_for
 from tiny_models import NUM_LAYERS, VOCAB_SIZE
-from training_runs import eagle3_arguments, make_files
 
-from simlab.cli.main import main
 from simlab.errors import ModelError
-from simlab.real_runner.networks.eagle3.head import Eagle3Head, KeyValues, load_eagle3
+from simlab.real_runner.networks.eagle3.head import Eagle3Head, KeyValues
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target, features_of, tapped
 from simlab.real_runner.train.features import read_features
@@ -33,11 +29,6 @@ LAST = NUM_LAYERS - 1
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_files(tmp_path_factory.mktemp("train"))
-
-
-@pytest.fixture(scope="module")
 def target(folder: Path) -> Target:
     """With a last norm that matters: the state behind the last layer has passed it already."""
     loaded = load_target(str(folder / "target"), torch.float32)
@@ -51,14 +42,6 @@ def target(folder: Path) -> Target:
 def store(folder: Path, target: Target) -> FeatureStore:
     read_features(given_texts(folder / "texts.parquet", target, {}), target, (*TAPS, LAST), folder / "states", 640)
     return FeatureStore(folder / "states")
-
-
-@pytest.fixture(scope="module")
-def trained(folder: Path) -> Path:
-    """A finished run that learns, not to be changed."""
-    out = folder / "trained"
-    assert main(eagle3_arguments(folder, out, "--learning-rate", "0.01", "--patience", "0", steps=60)) == 0
-    return out
 
 
 def head_for(target: Target, own: int | None = None) -> Eagle3Head:
@@ -165,34 +148,3 @@ def test_it_starts_as_the_last_layer_of_the_target(target: Target, store: Featur
     rows = target.head.weight
     assert isinstance(rows, torch.Tensor)
     assert torch.equal(head.lm_head.weight, rows[torch.tensor(own.target_ids.tolist())])
-
-
-def test_it_learns_and_its_checkpoint_loads(trained: Path) -> None:
-    rows = json.loads((trained / "curve.json").read_text())
-    losses = [row["held_out"]["loss"] for row in rows]
-    assert min(losses) < 0.8 * losses[0]
-    assert all(len(row["held_out"]["agreement"]) == 3 for row in rows)
-    head = load_eagle3(trained, torch.float32)
-    assert head.vocabulary is not None
-    assert (head.config.target_layer_ids, len(head.vocabulary.target_ids)) == (TAPS, 40)
-    card = (trained / "README.md").read_text()
-    assert "`simlab train eagle3`" in card
-    assert "The target itself was not changed" in card
-    assert f"the weights of step {3 * losses.index(min(losses))}" in card
-    assert "rafter alone" not in card
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (("--taps", f"0,{LAST}"), "layers before the last"),
-        (("--taps", "0,99"), "99"),
-        (("--draft-vocab", "1"), "leave no room"),
-        (("--held-out", "1"), "held-out share must be between"),
-        (("--target", "./nowhere"), "nowhere"),
-    ],
-)
-def test_what_a_person_gets_wrong_is_one_sentence(
-    folder: Path, tmp_path: Path, more: tuple[str, ...], said: str
-) -> None:
-    assert said in failure_of(*eagle3_arguments(folder, tmp_path / "run", *more))

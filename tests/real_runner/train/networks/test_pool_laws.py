@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from commands import failure_of
-from training_runs import InterruptedWrites, content, make_files, scorer_arguments
+from training_runs import InterruptedWrites, content, scorer_arguments
 
 from simlab.cli.main import main
 from simlab.grid import to_grid
@@ -28,11 +28,6 @@ LAW = ("--labels", "law", "--law-roots", "40")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_files(tmp_path_factory.mktemp("train"))
-
-
-@pytest.fixture(scope="module")
 def trained(folder: Path) -> Path:
     """A finished run, not to be changed."""
     out = folder / "trained"
@@ -48,9 +43,9 @@ def test_labels_are_what_the_target_says_behind_each_path(folder: Path, trained:
     texts = [tokens for tokens, _, _ in store.sequences()]
     looked_at = 0
     for text in range(0, len(texts), 3):
-        laws = labels.at(np.array([text]), REACH, drafter.config.depth)
+        nodes, log_probs = labels.at(np.array([text]), REACH, drafter.config.depth)
         for number, root in enumerate(labels.roots[text].tolist()):
-            parents, tokens = laws.nodes.parents[number].tolist(), laws.nodes.tokens[number].tolist()
+            parents, tokens = nodes.parents[number].tolist(), nodes.tokens[number].tolist()
             paths: list[list[int]] = [[]]
             for parent, token in zip(parents, tokens, strict=True):
                 paths.append([*paths[parent], token])
@@ -58,7 +53,7 @@ def test_labels_are_what_the_target_says_behind_each_path(folder: Path, trained:
                 ids = torch.cat([texts[text][: root + 1], torch.tensor(paths[parents[node]], dtype=torch.int64)])
                 with torch.inference_mode():
                     law = target.logits(target.states(ids[None]))[0, -1].log_softmax(-1)
-                assert float(laws.log_probs[number, node]) == pytest.approx(float(law[tokens[node]]), abs=1e-4)
+                assert float(log_probs[number, node]) == pytest.approx(float(law[tokens[node]]), abs=1e-4)
                 looked_at += 1
     assert looked_at > 30
 
@@ -145,7 +140,7 @@ def test_a_target_that_is_sure_of_its_text_gives_the_loss_on_the_path(seed: int)
         true_parents = {0} | {1 + int(node) for node in np.flatnonzero(laws[root].numpy() == 0.0)}
         for parent in set(nodes.parents[root].tolist()) - true_parents:
             on_path -= float(rest[root, parent])
-    found = _along(nodes, conditional, rest, truth)
+    entropies, _, asked, _, _ = _along(nodes, conditional, rest, truth)
     has_children = [[parent in nodes.parents[root] for parent in range(rest.shape[1])] for root in range(2)]
     # A true node without children in the pool is asked on the path and not by the law.
     barren = 0.0
@@ -153,7 +148,7 @@ def test_a_target_that_is_sure_of_its_text_gives_the_loss_on_the_path(seed: int)
         for node in np.flatnonzero(laws[root].numpy() == 0.0):
             if nodes.depths[node] < depth and not has_children[root][1 + int(node)]:
                 barren -= float(rest[root, 1 + int(node)])
-    expected = float(-(found.of_truth * found.asked).sum()) - barren + on_path
+    expected = float((entropies * asked).sum()) - barren + on_path
     count = sum(map(sum, has_children))
     assert float(law_loss(nodes, conditional, rest, laws, 0.0)) * count == pytest.approx(expected, rel=1e-4)
 

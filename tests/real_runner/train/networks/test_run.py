@@ -1,39 +1,58 @@
-"""``simlab train treeflash`` on tiny models: it learns, keeps its best step, resumes to the same bytes, refuses."""
+"""``simlab train`` of networks on tiny models: they learn, keep their best step, resume to the same bytes, refuse."""
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 import pytest
 import torch
-from commands import failure_of
+from commands import failure_of, refusal_of
 from safetensors.torch import load_file
 from tiny_models import make_drafter
-from training_runs import InterruptedWrites, content, head_arguments, make_files
+from training_runs import (
+    InterruptedWrites,
+    content,
+    eagle3_arguments,
+    head_arguments,
+    scorer_arguments,
+    self_arguments,
+)
 
 from simlab.cli.main import main
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
-from simlab.real_runner.networks.drafter import load_drafter
-from simlab.real_runner.networks.treeflash.head import load_head
+from simlab.real_runner.networks.parts import checked_parts
+from simlab.real_runner.networks.taps.config import PoolReach
 from simlab.real_runner.train import features
 from simlab.real_runner.train.networks.treeflash import HeadLoss
-from simlab.real_runner.train.trainer import CurvePoint, HeldOut
+from simlab.real_runner.train.trainer import HeldOut
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_files(tmp_path_factory.mktemp("train"))
+class Kind(NamedTuple):
+    """How a network is trained, the share to which its held-out loss falls, what its configuration then says."""
+
+    arguments: Callable[..., list[str]]
+    typed: tuple[str, ...]
+    share: float
+    configured: dict[str, object]
 
 
-@pytest.fixture(scope="module")
-def trained(folder: Path) -> Path:
-    """A finished run that learns, not to be changed."""
-    out = folder / "trained"
-    assert main(head_arguments(folder, out, "--learning-rate", "0.02", "--patience", "0", steps=60)) == 0
-    return out
+KINDS = {
+    "treeflash": Kind(head_arguments, ("0.02", "--patience", "0"), 0.8, {"hidden_size": 32, "inner_size": 24}),
+    "taps": Kind(scorer_arguments, ("0.02", "--patience", "0"), 0.9, {"reach": PoolReach(4, 6)}),
+    "eagle3": Kind(
+        eagle3_arguments, ("0.01", "--patience", "0"), 0.8, {"target_layer_ids": (0, 2), "draft_vocab_size": 40}
+    ),
+    "self": Kind(self_arguments, ("0.01",), 0.8, {"num_masks": 3, "rank": 4}),
+}
+ON_DRAFTERS = ("treeflash", "taps")
+
+
+def typed_for(kind: str, folder: Path, out: Path) -> list[str]:
+    """A run that learns."""
+    return KINDS[kind].arguments(folder, out, "--learning-rate", *KINDS[kind].typed, steps=60)
 
 
 def curve_of(run: Path) -> list[dict[str, Any]]:
@@ -41,30 +60,31 @@ def curve_of(run: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def held_out(losses: list[float]) -> list[CurvePoint]:
-    return [CurvePoint(3 * i, None, {}, HeldOut(loss, (loss,), (0.5,))) for i, loss in enumerate(losses)]
-
-
-def test_the_held_out_loss_falls_and_the_card_says_so(trained: Path, folder: Path) -> None:
-    losses = [row["held_out"]["loss"] for row in curve_of(trained)]
-    assert min(losses) < 0.8 * losses[0]
-    assert [row["step"] for row in curve_of(trained)] == list(range(0, 61, 3))
-    drafter = load_drafter(folder / "drafter", torch.float32)
-    head = load_head(trained, drafter, checkpoint_digest(folder / "drafter"), torch.float32)
-    assert (head.hidden_size, head.inner_size) == (32, 24)
-    card = (trained / "README.md").read_text()
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_held_out_loss_falls_and_the_card_says_so(kind: str, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert main(typed_for(kind, folder, out)) == 0
+    rows = curve_of(out)
+    losses = [row["held_out"]["loss"] for row in rows]
+    assert min(losses) < KINDS[kind].share * losses[0]
+    assert [row["step"] for row in rows] == list(range(0, 61, 3))
+    assert {len(row["held_out"]["agreement"]) for row in rows} == {3}
+    config, card = checked_parts(out).head, (out / "README.md").read_text()
+    assert {name: getattr(config, name) for name in KINDS[kind].configured} == KINDS[kind].configured
+    assert f"`simlab train {kind}`" in card
     assert f"the weights of step {3 * losses.index(min(losses))}" in card
     assert "9 texts of" in card
     assert "3 further texts were held out" in card
-    assert checkpoint_digest(folder / "drafter") in card
-
-
-def test_the_drafter_is_not_changed(trained: Path, folder: Path, tmp_path: Path) -> None:
-    again = make_drafter(tmp_path / "again")
-    assert checkpoint_digest(again) == checkpoint_digest(folder / "drafter")
-    assert set(load_file(trained / "model.safetensors")) == {
-        f"ar_approximation.{name}" for name in ("ug.weight", "ug.bias", "d.weight", "norm.weight")
-    }
+    digest = checkpoint_digest(folder / "drafter")
+    assert (digest in card) == ("rafter alone" in card) == (kind in ON_DRAFTERS)
+    assert f"The {'drafter' if kind in ON_DRAFTERS else 'target'} itself was not changed" in card
+    if kind in ON_DRAFTERS:
+        assert getattr(config, "extends", None) == digest == checkpoint_digest(make_drafter(tmp_path / "again"))
+    before = content(out)
+    assert "add --resume" in refusal_of(*typed_for(kind, folder, out))
+    assert main([*typed_for(kind, folder, out), "--resume"]) == 0
+    assert "other settings" in failure_of(*typed_for(kind, folder, out), "--resume", "--weight-decay", "0.3")
+    assert content(out) == before
 
 
 def test_the_best_step_is_kept_and_no_more_is_learnt(
@@ -126,19 +146,33 @@ def test_prompts_are_answered_first(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("num_texts", "more", "said"),
+    ("kind", "num_texts", "more", "said"),
     [
-        (1, (), "one must be held out"),
-        (2, ("--held-out", "0.9"), "none of 2 texts is left"),
-        (4, ("--dropout", "1"), "dropout must be from 0"),
-        (4, ("--held-out", "0"), "held-out share must be between"),
-        (4, ("--draft", "./nowhere"), "could not be found"),
-        (4, ("--text", "nowhere.parquet"), "no file nowhere.parquet"),
+        ("treeflash", 1, (), "one must be held out"),
+        ("treeflash", 2, ("--held-out", "0.9"), "none of 2 texts is left"),
+        ("treeflash", 4, ("--dropout", "1"), "dropout must be from 0"),
+        ("treeflash", 4, ("--held-out", "0"), "held-out share must be between"),
+        ("treeflash", 4, ("--draft", "./nowhere"), "could not be found"),
+        ("treeflash", 4, ("--text", "nowhere.parquet"), "no file nowhere.parquet"),
+        ("taps", 4, ("--reach-weight", "-1"), "reach_weight must be at least 0"),
+        ("eagle3", 4, ("--taps", "0,3"), "layers before the last"),
+        ("eagle3", 4, ("--taps", "0,99"), "99"),
+        ("eagle3", 4, ("--draft-vocab", "1"), "leave no room"),
+        ("self", 4, ("--masks", "65"), "num_masks must be at least 1 and at most 64"),
+        ("self", 4, ("--consistency", "-1"), "consistency must be at least 0"),
+        ("self", 4, ("--target", "./nowhere"), "nowhere"),
     ],
 )
 def test_what_a_person_gets_wrong_is_one_sentence(
-    folder: Path, tmp_path: Path, num_texts: int, more: tuple[str, ...], said: str
+    folder: Path, tmp_path: Path, kind: str, num_texts: int, more: tuple[str, ...], said: str
 ) -> None:
     pl.read_parquet(folder / "texts.parquet").head(num_texts).write_parquet(tmp_path / "few.parquet")
-    typed = head_arguments(folder, tmp_path / "run", "--text", str(tmp_path / "few.parquet"), *more)
+    typed = KINDS[kind].arguments(folder, tmp_path / "run", "--text", str(tmp_path / "few.parquet"), *more)
     assert said in failure_of(*typed)
+
+
+def test_other_pools_are_other_settings(folder: Path, tmp_path: Path) -> None:
+    assert main(scorer_arguments(folder, tmp_path / "run", steps=1)) == 0
+    typed = scorer_arguments(folder, tmp_path / "run", "--resume", steps=1)
+    for change in (("--beam", "5"), ("--extensions", "5"), ("--reach-weight", "1")):
+        assert "other settings" in failure_of(*typed, *change)

@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 import torch
 from tiny_models import VOCAB_SIZE
-from training_runs import make_files
 from treeflash_oracle import corrected, rms
 
 from simlab.real_runner.drafters.dense import draft_states
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.networks.drafter import load_drafter
 from simlab.real_runner.networks.treeflash.head import TreeFlashHead
-from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.features import read_features
 from simlab.real_runner.train.networks.treeflash import HeadLoss
@@ -24,16 +22,6 @@ from simlab.real_runner.train.text import FeatureStore, given_texts
 PLAN = TrainingPlan(
     steps=5, num_sequences=3, num_roots=4, head_tokens=0, loss=LossWeights(decay=4.0, focal=0.0, chain=0.0)
 )
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_files(tmp_path_factory.mktemp("train"))
-
-
-@pytest.fixture(scope="module")
-def target(folder: Path) -> Target:
-    return load_target(str(folder / "target"), torch.float32)
 
 
 @pytest.fixture(scope="module")

@@ -1,15 +1,17 @@
-"""A trace of a target's own masks: recorded, resumed, inspected, priced, replayed, confirmed; and what is refused."""
+"""Traces of what drafts alone, a target's own masks or a head: recorded, priced, replayed, confirmed, refused."""
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 import tiny_models
 from commands import json_of, output_of, refusal_of
 from random_adapter import make_adapter
+from random_eagle3 import make_eagle3
 from training_runs import write_table
 
 from simlab.cli.main import main
@@ -18,39 +20,53 @@ from simlab.traces.adder import DraftAdder
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import Trace, open_trace
 
-NUM_MASKS = 3
+NUM_MASKS, BLOCK = 3, 6
+TREE = "eagle3:budget=20"
 MODES = ("self:budget=6,masked=-1", "self:budget=6,masked=0", "self:budget=6,masked=2", "self:budget=6,masked=6")
 POLICIES = (*MODES, "chain", "ddtree:budget=6", "tree:budget=6,ngram_weight=0.2,counts=text,masked=1")
 
 
 class Made:
-    """A target, an adapter and prompts in a folder, and what was recorded of them."""
+    """A target, what drafts with it alone and prompts in a folder, and what was recorded of them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, make: Callable[[Path, Path], Path], *more: str) -> None:
         self.folder = folder
         self.target = tiny_models.make_target(folder / "target")
-        self.adapter = str(make_adapter(folder / "adapter", self.target, num_masks=NUM_MASKS))
+        self.drafter = str(make(folder / "own", self.target))
         self.prompts = str(tiny_models.write_prompts(folder / "prompts.jsonl", 4))
+        self.more = more
+        assert self.record(folder / "trace") == 0
+        check_trace(folder / "trace")
 
     @property
     def models(self) -> list[str]:
-        return ["--target", str(self.target), "--draft", self.adapter]
+        return ["--target", str(self.target), "--draft", self.drafter]
 
     def record(self, out: Path, more: Sequence[str] = ()) -> int:
         texts = ["--prompts", self.prompts, "--max-new-tokens", "24", "--batch-size", "2", "--out", str(out)]
-        return main(["record", *self.models, *texts, *more])
+        return main(["record", *self.models, *texts, *self.more, *more])
 
     @property
     def trace(self) -> Trace:
         return open_trace(self.folder / "trace")
 
+    def confirmed(self, out: Path, policies: Sequence[str], cost: Path) -> dict[str, dict[str, Any]]:
+        """Rows by policy, of which each text had the rounds of its replay."""
+        typed = ["confirm", "--trace", self.folder / "trace", *policies, "--cost", cost, "--out", out, "--json"]
+        rows = {row["policy"]: row for row in json_of(*typed)["rows"]}
+        assert all(row["num_equal"] == row["num_texts"] for row in rows.values() if row["num_texts"] is not None)
+        return rows
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    made = Made(tmp_path_factory.mktemp("alone"))
-    assert made.record(made.folder / "trace") == 0
-    check_trace(made.folder / "trace")
-    return made
+    return Made(tmp_path_factory.mktemp("self"), lambda out, target: make_adapter(out, target, num_masks=NUM_MASKS))
+
+
+@pytest.fixture(scope="module")
+def head(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """An EAGLE-3 head: its chain is the draft set, its trees a channel."""
+    return Made(tmp_path_factory.mktemp("head"), lambda out, _target: make_eagle3(out), "--block", str(BLOCK))
 
 
 def test_the_draft_set_has_not_seen_its_roots(made: Made) -> None:
@@ -59,7 +75,7 @@ def test_the_draft_set_has_not_seen_its_roots(made: Made) -> None:
     kept = manifest.draft_sets["self"]
     assert (kept.block_size, kept.depth, kept.mask_token_id, kept.tap_offset) == (NUM_MASKS + 1, NUM_MASKS, None, None)
     assert (kept.root_seen, kept.is_chain) == (False, False)
-    assert kept.model.digest == checkpoint_digest(Path(made.adapter))
+    assert kept.model.digest == checkpoint_digest(Path(made.drafter))
     assert json.loads((made.folder / "trace" / "manifest.json").read_text())["draft_sets"]["self"]["root_seen"] is False
     assert "the target's own masks, the root unseen" in output_of("inspect", made.folder / "trace")
 
@@ -76,10 +92,7 @@ def test_it_is_profiled_replayed_and_confirmed(made: Made, tmp_path: Path) -> No
     }
     assert min(seconds.values()) > 0
     assert seconds[MODES[3]] == pytest.approx(seconds["ddtree:budget=6"])
-    arguments = ["confirm", "--trace", trace, *policies, "--cost", str(cost), "--out", str(tmp_path / "out"), "--json"]
-    confirmed = {row["policy"]: row for row in json_of(*arguments)["rows"]}
-    assert set(POLICIES) <= set(confirmed)
-    assert all(row["num_equal"] == row["num_texts"] for row in confirmed.values() if row["num_texts"] is not None)
+    assert set(POLICIES) <= set(made.confirmed(tmp_path / "out", policies, cost))
 
 
 @pytest.mark.thorough
@@ -109,7 +122,7 @@ def test_it_is_added_to_a_trace_of_a_drafter(made: Made, tmp_path: Path, monkeyp
     drafter, trace = str(tiny_models.make_drafter(tmp_path / "drafter")), str(tmp_path / "trace")
     texts = ["--prompts", made.prompts, "--max-new-tokens", "24", "--batch-size", "2", "--out", trace]
     assert main(["record", "--target", str(made.target), "--draft", drafter, *texts]) == 0
-    add = ["record", "--trace", trace, "--add-draft", f"self={made.adapter}"]
+    add = ["record", "--trace", trace, "--add-draft", f"self={made.drafter}"]
     whole, written = DraftAdder.write, list[int]()
 
     def cut(self: DraftAdder, number: int, *rest: object) -> None:
@@ -129,21 +142,58 @@ def test_it_is_added_to_a_trace_of_a_drafter(made: Made, tmp_path: Path, monkeyp
     )
 
 
+# An EAGLE-3 head alone: no DFlash drafter runs
+
+
+def test_the_draft_set_is_the_chain_and_the_channel_the_trees(head: Made) -> None:
+    manifest = head.trace.manifest
+    assert (list(manifest.draft_sets), list(manifest.channels)) == (["eagle3"], ["eagle3"])
+    kept, info = manifest.draft_sets["eagle3"], manifest.channels["eagle3"]
+    assert (kept.block_size, kept.depth, kept.mask_token_id, kept.tap_offset) == (BLOCK, BLOCK - 1, None, None)
+    assert kept.is_chain
+    assert (kept.draft_vocab_size, kept.model.digest) == (40, info.producer.digest)
+    assert (info.setting("steps"), info.setting("beam"), info.extends) == (7, 10, None)
+
+
+def test_a_head_is_priced_by_its_steps_and_pays_no_drafter(head: Made, tmp_path: Path) -> None:
+    trace, cost, found_in = str(head.folder / "trace"), tmp_path / "cost.json", tmp_path / "rows.parquet"
+    grid = ["--node-counts", "0,8,20", "--contexts", "8,120", "--repeats", "5", "--block", str(BLOCK)]
+    channel = ["--channel", f"eagle3={head.drafter}", "--units", "1,4,7"]
+    assert main(["profile", *head.models, *grid, *channel, "--out", str(cost)]) == 0
+    assert "steps 1, 4, 7" in output_of("inspect", cost)
+    policies = ["-p", "chain", "-p", TREE, "-p", "eagle3:budget=5,steps=2", "-p", "ddtree:budget=8"]
+    assert main(["replay", "--trace", trace, *policies, "--cost", str(cost), "--out", str(found_in)]) == 0
+    found = pl.read_parquet(found_in)
+    paid = {name: found.filter(pl.col("policy").str.contains(name)) for name in ("chain", "eagle3")}
+    assert (paid["chain"]["draft_s"] > 0).all()
+    assert paid["eagle3"]["draft_s"].sum() == 0
+    assert (paid["eagle3"]["channel_s"] > 0).all()
+    assert {"chain", TREE} <= set(head.confirmed(tmp_path / "out", policies, cost))
+
+
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("which", "more", "said"),
     [
-        (["--tap-offset", "0"], "taps no layer; leave --tap-offset out"),
-        (["--block", "5"], "drafts in blocks of 2 to 4, the root counted; got 5"),
-        (["--dry-run"], "give --dry-run sample"),
-        (["--target", "OTHER"], "choose the target that it was trained for"),
+        ("made", ["--tap-offset", "0"], "taps no layer; leave --tap-offset out"),
+        ("made", ["--block", "5"], "drafts in blocks of 2 to 4, the root counted; got 5"),
+        ("made", ["--dry-run"], "give --dry-run sample"),
+        ("made", ["--target", "OTHER"], "choose the target that it was trained for"),
+        ("head", ["--tap-offset", "0"], "an EAGLE-3 head numbers the target's layers in one way; leave --tap-offset"),
+        ("head", ["--tap-offset", "auto"], "an EAGLE-3 head, which drafts token by token"),
+        ("head", ["--block", "1025"], "a chain has at least 2 and at most 1,024 tokens, the root counted; got 1025"),
     ],
 )
-def test_what_an_adapter_has_not_is_refused(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], said: str
+def test_what_it_has_not_is_refused(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    which: str,
+    more: list[str],
+    said: str,
 ) -> None:
     if more[-1] == "OTHER":
         more = ["--target", str(tiny_models.make_target(tmp_path / "other", seed=5))]
-    assert made.record(tmp_path / "none", more) == 2
+    assert request.getfixturevalue(which).record(tmp_path / "none", more) == 2
     error = capsys.readouterr().err
     assert said in error
     assert error.strip().count("\n") == 0
