@@ -126,11 +126,11 @@ class Composition:
         return _with_asked(walk_layer(layer.insertions, self.rule.sizes(layer, contexts), firsts), layer)
 
     def _size(self, nodes: OrderedNodes, context_length: int, state: Memory) -> int:
-        one = OrderLayer(np.zeros((1, 0), np.uint16), np.array([len(nodes.tokens) - 1], np.int32), nodes.scores[None])
+        layer = OrderLayer(np.zeros((1, 0), np.uint16), np.array([len(nodes.tokens) - 1], np.int32), nodes.scores[None])
         if isinstance(self.rule, OnlinePrice):
             remembered = state if isinstance(state, tuple) else self.rule.start()
-            return self.rule.size(one, context_length, remembered)
-        return int(self.rule.sizes(one, np.array([context_length], np.int64))[0])
+            return self.rule.size(layer, context_length, remembered)
+        return int(self.rule.sizes(layer, np.array([context_length], np.int64))[0])
 
 
 def _with_asked(played: TextRounds, layer: OrderLayer) -> TextRounds:

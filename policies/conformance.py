@@ -139,8 +139,8 @@ def _steps(numbers: Floats) -> Longs:
     return np.rint(numbers.astype(np.float64) * STEPS_PER_NAT).astype(np.int64)
 
 
-def _tree(one: Round, prompt_length: int) -> Json:
-    tree, root_position = one.tree, prompt_length + one.position
+def _tree(round_: Round, prompt_length: int) -> Json:
+    tree, root_position = round_.tree, prompt_length + round_.position
     mask = tree.ancestor_mask().astype(np.uint8) + ord("0")
     return {
         "tokens": tree.tokens.tolist(),
@@ -150,16 +150,16 @@ def _tree(one: Round, prompt_length: int) -> Json:
     }
 
 
-def _verified(one: Round, prompt_length: int, follows: list[int], text_ends: bool) -> Json:
+def _verified(round_: Round, prompt_length: int, follows: list[int], text_ends: bool) -> Json:
     """What the target says, and what is kept of the pass."""
-    committed = follows[: one.num_committed]
+    committed = follows[: round_.num_committed]
     ended = text_ends and len(committed) == len(follows)
     return {
         "follows": follows,
         "text_ends": text_ends,
-        "path": list(one.path),
+        "path": list(round_.path),
         "committed": committed,
-        "kept_rows": [prompt_length + one.position + node for node in (0, *one.path)],
+        "kept_rows": [prompt_length + round_.position + node for node in (0, *round_.path)],
         "next_root": None if ended else committed[-1],
     }
 

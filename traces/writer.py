@@ -75,11 +75,11 @@ def write_beside_making(units: Iterable[int], make: Callable[[int], Made], write
         writing = list[Future[None]]()
         for unit in units:
             made = make(unit)
-            for one in writing:
-                one.result()
+            for future in writing:
+                future.result()
             writing = [pool.submit(write, unit, made)]
-        for one in writing:
-            one.result()
+        for future in writing:
+            future.result()
 
 
 class TraceWriter:

@@ -70,8 +70,8 @@ class BatchAdvice:
     @property
     def best_gain(self) -> Comparison | None:
         """The faster of chain and tree over plain decoding."""
-        found = [one for one in (self.chain_gain, self.tree_gain) if one is not None]
-        return max(found, key=lambda one: one.ratio, default=None)
+        found = [comparison for comparison in (self.chain_gain, self.tree_gain) if comparison is not None]
+        return max(found, key=lambda comparison: comparison.ratio, default=None)
 
     @property
     def fastest(self) -> str:
@@ -105,11 +105,11 @@ class BatchAdvice:
         return found | {f"tree_{name}": None if self.needs is None else getattr(self.needs, name) for name in names}
 
 
-def verdict_of(one: Comparison) -> str:
+def verdict_of(comparison: Comparison) -> str:
     """Whether the first is a winner or a loser; neither where prompts and prices cannot tell."""
-    if not one.differs:
+    if not comparison.differs:
         return UNDECIDED
-    return WINNER if one.ratio > 1 else LOSER
+    return WINNER if comparison.ratio > 1 else LOSER
 
 
 def batch_advice(of: BatchPrices, rows: pl.DataFrame, chosen_on: pl.DataFrame) -> BatchAdvice:
@@ -122,20 +122,20 @@ def batch_advice(of: BatchPrices, rows: pl.DataFrame, chosen_on: pl.DataFrame) -
         rows: result rows of all policies at its prices, plain decoding among them.
         chosen_on: rows of the same policies that settings are chosen on; may be the same.
     """
-    summaries = {one.policy: one for one in summarise(rows)}
+    summaries = {summary.policy: summary for summary in summarise(rows)}
     choosing = chosen_on.filter(pl.col("policy").is_in(list(summaries)))
     chain, tree = (summaries.get(label) for label in _fastest_labels(of, choosing))
     plain = rows.filter(pl.col("name") == BASELINE)
     runs = [PolicyRun(BASELINE, plain, plain)]
     runs += [
-        PolicyRun(one.policy, rows.filter(pl.col("policy") == one.policy), plain)
-        for one in (chain, tree)
-        if one is not None
+        PolicyRun(summary.policy, rows.filter(pl.col("policy") == summary.policy), plain)
+        for summary in (chain, tree)
+        if summary is not None
     ]
     pairs = [(place, 0) for place in range(1, len(runs))] + [(2, 1)] * (len(runs) == 3)
     compared = adjust_family(compare_pairs(prompt_sums(runs), [run.name for run in runs], pairs, MEASURE))
-    by_names = {(one.first, one.second): one for one in compared}
-    gains = [None if one is None else by_names[one.policy, BASELINE] for one in (chain, tree)]
+    by_names = {(comparison.first, comparison.second): comparison for comparison in compared}
+    gains = [None if summary is None else by_names[summary.policy, BASELINE] for summary in (chain, tree)]
     over, needs = None, None
     if chain is not None and tree is not None:
         over, needs = by_names[tree.policy, chain.policy], tree_needs(chain, tree)
@@ -144,18 +144,20 @@ def batch_advice(of: BatchPrices, rows: pl.DataFrame, chosen_on: pl.DataFrame) -
 
 def _fastest_labels(of: BatchPrices, rows: pl.DataFrame) -> tuple[str, str]:
     """Label of the fastest chain, and of the fastest other policy; empty where there is none."""
-    found = [one for one in summarise(rows) if one.name != BASELINE]
-    if any(not one.speed.tokens_per_s > 0 for one in found):
+    found = [summary for summary in summarise(rows) if summary.name != BASELINE]
+    if any(not summary.speed.tokens_per_s > 0 for summary in found):
         raise CostError(f"the latency profile {of.cost_id} gives no speed at batch size {of.batch}; measure it again")
-    groups = [[one for one in found if (one.name == CHAIN) is is_chain] for is_chain in (True, False)]
-    best = [max(group, key=lambda one: one.speed.tokens_per_s, default=None) for group in groups]
-    first, second = ("" if one is None else one.policy for one in best)
+    groups = [[summary for summary in found if (summary.name == CHAIN) is is_chain] for is_chain in (True, False)]
+    best = [max(group, key=lambda summary: summary.speed.tokens_per_s, default=None) for group in groups]
+    first, second = ("" if summary is None else summary.policy for summary in best)
     return first, second
 
 
 def tree_needs(chain: Summary, tree: Summary) -> TreeNeeds:
     """What would make a tree as fast as a chain; see `TreeNeeds`."""
-    (chain_s, chain_length, chain_nodes), (tree_s, tree_length, tree_nodes) = (_round(one) for one in (chain, tree))
+    (chain_s, chain_length, chain_nodes), (tree_s, tree_length, tree_nodes) = (
+        _round(summary) for summary in (chain, tree)
+    )
     more = tree_nodes - chain_nodes
     needed = chain_length * tree_s / chain_s
     if not more > 0:
@@ -163,11 +165,11 @@ def tree_needs(chain: Summary, tree: Summary) -> TreeNeeds:
     return TreeNeeds(tree_length, needed, (tree_s - chain_s) / more, chain_s * (tree_length / chain_length - 1) / more)
 
 
-def _round(one: Summary) -> tuple[float, float, float]:
+def _round(summary: Summary) -> tuple[float, float, float]:
     """Mean seconds, committed and drafted tokens of a round."""
-    totals = one.totals
+    totals = summary.totals
     return (
-        totals.committed / one.speed.tokens_per_s / totals.rounds,
+        totals.committed / summary.speed.tokens_per_s / totals.rounds,
         totals.acceptance_length,
         totals.nodes_per_round,
     )
@@ -211,57 +213,63 @@ def advice_table(found: Sequence[BatchAdvice]) -> str:
     return aligned([_HEADS, *map(_cells, found)], [True] * len(_HEADS))
 
 
-def _cells(one: BatchAdvice) -> tuple[str, ...]:
+def _cells(advice: BatchAdvice) -> tuple[str, ...]:
     return (
-        str(one.of.batch),
-        "modelled" if one.of.what_if else "measured",
-        "-" if one.chain is None else one.chain.policy,
-        ratio_text(one.chain_gain),
-        "-" if one.tree is None else one.tree.policy,
-        ratio_text(one.tree_gain),
-        ratio_text(one.tree_over_chain),
-        one.verdict + (" (prices)" if within_prices(one.tree_over_chain) else ""),
+        str(advice.of.batch),
+        "modelled" if advice.of.what_if else "measured",
+        "-" if advice.chain is None else advice.chain.policy,
+        ratio_text(advice.chain_gain),
+        "-" if advice.tree is None else advice.tree.policy,
+        ratio_text(advice.tree_gain),
+        ratio_text(advice.tree_over_chain),
+        advice.verdict + (" (prices)" if within_prices(advice.tree_over_chain) else ""),
     )
 
 
-def within_prices(one: Comparison | None) -> bool:
+def within_prices(comparison: Comparison | None) -> bool:
     """Whether prompts tell the two apart, and the noise of the prices does not let them."""
-    return one is not None and one.differs_by_prompts and one.is_within_price_noise
+    return comparison is not None and comparison.differs_by_prompts and comparison.is_within_price_noise
 
 
-def ratio_text(one: Comparison | None) -> str:
+def ratio_text(comparison: Comparison | None) -> str:
     """A ratio and its interval."""
-    if one is None:
+    if comparison is None:
         return "-"
-    interval = one.ratio_interval
+    interval = comparison.ratio_interval
     ends = "" if math.isnan(interval.low) else f" [{interval.low:.3f}, {interval.high:.3f}]"
-    return f"{one.ratio:.3f}{ends}"
+    return f"{comparison.ratio:.3f}{ends}"
 
 
 def advice_sentences(found: Sequence[BatchAdvice]) -> list[str]:
     """What to do, from where on it stops paying, and what would have to change."""
-    return [*_to_do(found), *_break_evens(found), *(sentence for one in found if (sentence := needs_sentence(one)))]
+    return [
+        *_to_do(found),
+        *_break_evens(found),
+        *(sentence for advice in found if (sentence := needs_sentence(advice))),
+    ]
 
 
 def _to_do(found: Sequence[BatchAdvice]) -> list[str]:
     lines = []
-    for one in found:
-        gain = one.best_gain
+    for advice in found:
+        gain = advice.best_gain
         if gain is None:
-            lines.append(f"Batch {one.of.batch}: no policy could be priced.")
+            lines.append(f"Batch {advice.of.batch}: no policy could be priced.")
             continue
         undecided = "no winner, within the noise of the prices" if within_prices(gain) else "no winner"
         told = {WINNER: "go", UNDECIDED: undecided}.get(verdict_of(gain), "no-go")
         fastest = "plain decoding" if gain.ratio <= 1 else gain.first
-        lines.append(f"Batch {one.of.batch}: fastest is {fastest}; {gain.first} over plain {ratio_text(gain)}: {told}.")
+        lines.append(
+            f"Batch {advice.of.batch}: fastest is {fastest}; {gain.first} over plain {ratio_text(gain)}: {told}."
+        )
     return lines
 
 
 def _break_evens(found: Sequence[BatchAdvice]) -> list[str]:
-    batches = [one.of.batch for one in found]
+    batches = [advice.of.batch for advice in found]
     kinds = {
-        "Speculation over plain decoding": [one.best_gain for one in found],
-        "The tree over the best chain": [one.tree_over_chain for one in found],
+        "Speculation over plain decoding": [advice.best_gain for advice in found],
+        "The tree over the best chain": [advice.tree_over_chain for advice in found],
     }
     return [
         break_even_sentence(name, batches, [math.nan if ratio is None else ratio.ratio for ratio in ratios])
@@ -280,12 +288,12 @@ def break_even_sentence(name: str, batches: Sequence[int], ratios: Sequence[floa
     return f"{name}: ahead up to a batch of {last}, behind from {stop} on; break-even lies between, by estimates."
 
 
-def needs_sentence(one: BatchAdvice) -> str:
+def needs_sentence(advice: BatchAdvice) -> str:
     """What would make a tree pay that is not the winner; empty where it is, or there is none."""
-    needs = one.needs
-    if needs is None or one.tree is None or one.verdict == WINNER:
+    needs = advice.needs
+    if needs is None or advice.tree is None or advice.verdict == WINNER:
         return ""
-    start = f"Batch {one.of.batch}: {one.tree.policy} breaks even with the chain at an acceptance length of "
+    start = f"Batch {advice.of.batch}: {advice.tree.policy} breaks even with the chain at an acceptance length of "
     length = f"{start}{needs.needed_length:.3f} (here {needs.length:.3f})"
     if needs.token_s is None or needs.needed_token_s is None:
         return f"{length}; it drafts no more tokens than the chain, so no price of a token decides."

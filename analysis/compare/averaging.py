@@ -37,8 +37,8 @@ class BothMeans:
     def row(self) -> dict[str, Scalar]:
         """Flat scalars, as a script reads them; what is not known is None."""
         found: dict[str, Scalar] = {"run": self.run, "prompts": self.prompts}
-        for name, one in ((POOLED, self.pooled), (MACRO, self.macro), ("macro_over_pooled", self.over)):
-            found |= one.row(name, digits=None)
+        for name, estimate in ((POOLED, self.pooled), (MACRO, self.macro), ("macro_over_pooled", self.over)):
+            found |= estimate.row(name, digits=None)
         return found
 
 
@@ -97,4 +97,4 @@ def find_ranking_flips(runs: Sequence[PolicyRun]) -> list[RankingFlip]:
         for one, other in pairs
         if (POOLED, runs[one].name, runs[other].name) in found
     ]
-    return [one for one in both if (one.pooled.ratio - 1) * (one.macro.ratio - 1) < 0]
+    return [flip for flip in both if (flip.pooled.ratio - 1) * (flip.macro.ratio - 1) < 0]

@@ -267,8 +267,8 @@ def compare_runs(
         for measure in POWERS:
             alone = [pair for value, sums in parts for pair in compare_pairs(sums, names, pairs, measure, value)]
             found += adjust_family(alone, correction)
-    known = {one.measure for one in found if not math.isnan(one.ratio)}
-    return [one for one in found if one.measure in known]
+    known = {comparison.measure for comparison in found if not math.isnan(comparison.ratio)}
+    return [comparison for comparison in found if comparison.measure in known]
 
 
 def headline_measure(comparisons: Sequence[Comparison]) -> str:

@@ -85,7 +85,7 @@ class RankAgreement:
             "separate": len(self.pairs),
             "same_order": self.num_agreeing,
             "kendall_tau": finite(self.kendall_tau),
-            "disagreeing": [one.row() for one in self.disagreeing],
+            "disagreeing": [order.row() for order in self.disagreeing],
         }
 
 
@@ -101,13 +101,15 @@ def rank_agreement(runs: Sequence[PolicyRun], predicted: Mapping[str, float]) ->
         return RankAgreement(len(known), (), math.nan)
     names = [run.name for run in known]
     found = compare_pairs(prompt_sums(known), names, list(combinations(range(len(known)), 2)), "tokens_per_s")
-    speeds = {one.first: one.first_value for one in found} | {one.second: one.second_value for one in found}
+    speeds = {comparison.first: comparison.first_value for comparison in found} | {
+        comparison.second: comparison.second_value for comparison in found
+    }
     found_tau = stats.kendalltau([predicted[name] for name in names], [speeds[name] for name in names])
     tau = float(np.asarray(found_tau, np.float64)[0])
     pairs = [
-        _pair(one, predicted)
-        for one in found
-        if one.is_known and not one.ratio_interval.low <= 1 <= one.ratio_interval.high
+        _pair(comparison, predicted)
+        for comparison in found
+        if comparison.is_known and not comparison.ratio_interval.low <= 1 <= comparison.ratio_interval.high
     ]
     return RankAgreement(len(known), tuple(pairs), tau)
 
@@ -122,9 +124,9 @@ def agreement_text(agreement: RankAgreement) -> str:
     tau = f"Kendall's tau over all {agreement.num_policies} policies {agreement.kendall_tau:.2f}"
     lines = [f"Order: of {pairs}, the prediction has {agreement.num_agreeing} in the same order; {tau}."]
     lines += [
-        f"  predicted otherwise: {one.faster} is {one.measured:.3f} [{one.interval.low:.3f}, {one.interval.high:.3f}] "
-        f"times as fast as {one.slower}; predicted {one.predicted:.3f}"
-        for one in agreement.disagreeing
+        f"  predicted otherwise: {order.faster} is {order.measured:.3f} [{order.interval.low:.3f}, "
+        f"{order.interval.high:.3f}] times as fast as {order.slower}; predicted {order.predicted:.3f}"
+        for order in agreement.disagreeing
     ]
     return "\n".join(lines)
 

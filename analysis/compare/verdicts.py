@@ -96,8 +96,8 @@ def standing_sentence(comparisons: Sequence[Comparison], unit: str = "prompt") -
 
 def _all_level(level: Sequence[Comparison], unit: str) -> str:
     """Why one run is not told apart from others: too few prompts, or prices that are too noisy."""
-    by_prompts = [one for one in level if not one.differs_by_prompts]
-    by_prices = [one.second for one in level if one.differs_by_prompts]
+    by_prompts = [comparison for comparison in level if not comparison.differs_by_prompts]
+    by_prices = [comparison.second for comparison in level if comparison.differs_by_prompts]
     if not by_prompts:
         return _WITHIN if len(by_prices) == 1 else _WITHIN.replace("difference is", "differences are")
     limits = [prompt.detectable for prompt in by_prompts if not math.isnan(prompt.detectable)]
@@ -119,7 +119,9 @@ def _ahead(comparison: Comparison, unit: str) -> str:
     ratio, over_prompts, by_prices = comparison.ratio, comparison.ratio_interval, comparison.price_interval
     if ratio < 1:
         winner, loser, ratio = loser, winner, 1 / ratio
-        over_prompts, by_prices = (Interval(1 / one.high, 1 / one.low) for one in (over_prompts, by_prices))
+        over_prompts, by_prices = (
+            Interval(1 / interval.high, 1 / interval.low) for interval in (over_prompts, by_prices)
+        )
     by = f"{_share(ratio, over_prompts)}{_prices(by_prices)}"
     return f"{winner} {_AHEAD[comparison.measure]} than {loser} by {by}, on {_prompts(comparison.prompts, unit)}"
 
@@ -241,13 +243,13 @@ def comparison_notes(comparisons: Sequence[Comparison], correction: str) -> str:
     return "\n".join(lines)
 
 
-def _slice(one: Comparison, by: str | None) -> str:
-    return "" if by is None else f"{'all' if one.slice is None else f'{by} {one.slice}'}: "
+def _slice(comparison: Comparison, by: str | None) -> str:
+    return "" if by is None else f"{'all' if comparison.slice is None else f'{by} {comparison.slice}'}: "
 
 
-def _place(one: Comparison, by: str | None, alone: bool) -> str:
-    runs = "" if alone else f"{one.first} / {one.second}: "
-    return f"{_slice(one, by)}{runs}{measure_name(one.measure)}"
+def _place(comparison: Comparison, by: str | None, alone: bool) -> str:
+    runs = "" if alone else f"{comparison.first} / {comparison.second}: "
+    return f"{_slice(comparison, by)}{runs}{measure_name(comparison.measure)}"
 
 
 def _cells(comparison: Comparison) -> list[str]:

@@ -277,8 +277,8 @@ def _errors(policy: str, policy_id: str, is_plain: bool, own: _Sums, plain: _Sum
     of_plain = plain.of_prompts[:, :, [_OWN.index("committed"), _OWN.index("all_s")]]
     columns = (*_OWN, *_PLAIN)
     both = np.concatenate([own.of_prompts, of_plain], axis=2)
-    one = np.array([[powers.get(name, 0) for name in columns] for powers in _POWERS.values()], np.float64)
-    spread = log_products(both.reshape(len(both), -1), np.concatenate([one, -one], axis=1))
+    array = np.array([[powers.get(name, 0) for name in columns] for powers in _POWERS.values()], np.float64)
+    spread = log_products(both.reshape(len(both), -1), np.concatenate([array, -array], axis=1))
     logs = dict(zip(_POWERS, spread.whole, strict=True))
     errors = {
         name: Estimate(float(np.expm1(log)), _expm1(interval))
@@ -320,17 +320,17 @@ def _parts(totals: Doubles, logs: Mapping[str, float]) -> dict[str, float]:
     return {"rounds": float(logs["acceptance_length"]), **stages}
 
 
-def _logarithmic_mean(one: float, other: float) -> float:
+def _logarithmic_mean(value: float, other: float) -> float:
     """Between the two; their common value where they are nearly equal."""
-    ratio = math.log(one / other)
-    return float(one if abs(ratio) < 1e-9 else (one - other) / ratio)
+    ratio = math.log(value / other)
+    return float(value if abs(ratio) < 1e-9 else (value - other) / ratio)
 
 
 def _sums_of(policy_id: str, foreseen: pl.DataFrame, measured: pl.DataFrame) -> _Sums:
     ran = measured.filter(pl.col("policy_id") == policy_id)
     ours = foreseen.filter(pl.col("policy_id") == policy_id)
     predicted = ran.select(_SEQUENCE).join(ours, on=list(_SEQUENCE), how="left", maintain_order="left")
-    parts = [_by_prompt(one) for one in (predicted, ran)]
+    parts = [_by_prompt(frame) for frame in (predicted, ran)]
     of_prompts = np.stack(parts, axis=1) if len(parts[0]) == len(parts[1]) else parts[0][:0, None, :]
     return _Sums(of_prompts, log_seconds_at_draws(predicted))
 

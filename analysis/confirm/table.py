@@ -136,15 +136,15 @@ def confirmed_policies(
     found = []
     for value, part in split_by_slice(results, by):
         ran = part.filter(pl.col("kind") == "measured")
-        measured = {one.policy_id: one for one in summarise(ran)}
+        measured = {summary.policy_id: summary for summary in summarise(ran)}
         found += [
             ConfirmedPolicy(
-                replace(one, slice=value),
-                measured.get(one.policy_id),
-                judged.get(one.policy_id) if by is None else None,
-                _tokens_per_s_interval(_of(ran, one)),
+                replace(summary, slice=value),
+                measured.get(summary.policy_id),
+                judged.get(summary.policy_id) if by is None else None,
+                _tokens_per_s_interval(_of(ran, summary)),
             )
-            for one in summarise(part.filter(pl.col("kind") == "predicted"))
+            for summary in summarise(part.filter(pl.col("kind") == "predicted"))
         ]
     return found
 
@@ -227,7 +227,7 @@ def widest_half_width(sums: Doubles, plain: int) -> float:
     pairs = {(one, plain) for one in range(num_policies)} | {(fastest, one) for one in range(num_policies)}
     powers = np.array([_ratio_powers(num_policies, *pair) for pair in sorted(pairs) if pair[0] != pair[1]])
     spread = log_products(sums.reshape(num_prompts, -1), powers)
-    ends = np.array([(one.low, one.high) for one in intervals_of(spread)])
+    ends = np.array([(interval.low, interval.high) for interval in intervals_of(spread)])
     halves = (np.exp(ends[:, 1]) - np.exp(ends[:, 0])) / 2 / np.exp(spread.whole)
     return float(np.where(np.isnan(halves), np.inf, halves).max())
 

@@ -86,15 +86,15 @@ def _by_rounds(
 ) -> Verdict:
     differences = all_differences(texts)
     num = sum(one.num_compared for one in texts)
-    wrong = [(text, one) for text, one in differences if not one.is_tie]
+    wrong = [(text, difference) for text, difference in differences if not difference.is_tie]
     if wrong:
-        text, one = wrong[0]
+        text, difference = wrong[0]
         return Verdict(
             ROUNDS_DIFFER,
             ROUNDS,
             f"{len(differences):,} of {num:,} rounds ended otherwise than the trace foretells at the same root, "
-            f"{len(wrong):,} of them by no close call; the first in {text.text.name} at token {one.root}: the engine "
-            f"kept {one.accepted} drafted tokens, foretold are {one.foretold}",
+            f"{len(wrong):,} of them by no close call; the first in {text.text.name} at token {difference.root}: the "
+            f"engine kept {difference.accepted} drafted tokens, foretold are {difference.foretold}",
         )
     if not differences and not parted:
         return Verdict(CONFIRMED, ROUNDS, f"all {len(texts):,} texts and all {num:,} rounds are as foretold")

@@ -162,7 +162,7 @@ def _summary(rows: pl.DataFrame, value: Slice, setting: CurveSetting) -> CurveSu
 def _of_texts(drawn: DrawnSums, rows: pl.DataFrame) -> DrawnSums:
     """The sums of the texts that rows are of."""
     kept = np.isin(drawn.sequences, rows["sequence"].unique().to_numpy())
-    sums = {rule: one[kept] for rule, one in drawn.sums.items()}
+    sums = {rule: array[kept] for rule, array in drawn.sums.items()}
     return DrawnSums(drawn.sequences[kept], drawn.roots[kept], sums)
 
 

@@ -189,10 +189,12 @@ def _name(rule: RuleSummary, summary: CurveSummary) -> str:
     return f"{PRICE}, {summary.rate:.1f} tokens/s" if rule.rule == PRICE else rule.rule
 
 
-def _share(one: Estimate) -> str:
-    low, high = 100 * one.interval.low, 100 * one.interval.high
+def _share(estimate: Estimate) -> str:
+    low, high = 100 * estimate.interval.low, 100 * estimate.interval.high
     known = not math.isnan(low) and low != high
-    return f"{_percent(one.value, 2)} [{low + 0.0:.2f}, {high + 0.0:.2f}]" if known else _percent(one.value, 2)
+    return (
+        f"{_percent(estimate.value, 2)} [{low + 0.0:.2f}, {high + 0.0:.2f}]" if known else _percent(estimate.value, 2)
+    )
 
 
 def _percent(share: float, digits: int) -> str:

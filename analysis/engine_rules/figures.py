@@ -302,7 +302,7 @@ def _position(
     sums = np.stack(
         [np.bincount(prompts[reached], column[reached], minlength=num_prompts) for column in columns], axis=1
     ).astype(np.float64)
-    spread = prompt_spread(sums, lambda one: (one[..., 1:2] - one[..., 2:3]) / one[..., :1])
+    spread = prompt_spread(sums, lambda array: (array[..., 1:2] - array[..., 2:3]) / array[..., :1])
     (interval,) = intervals_of(spread)
 
     def mean(values: Doubles, where: Bools) -> float:

@@ -70,14 +70,16 @@ def batch_choice(rows: pl.DataFrame, lengths: Mapping[str, int], prices: BatchPr
         lengths: drafted tokens of each, by policy id.
         prices: of the batch size.
     """
-    found: dict[int, Summary] = {lengths[one.policy_id]: one for one in summarise(rows) if one.policy_id in lengths}
-    if any(not one.speed.tokens_per_s > 0 for one in found.values()):
+    found: dict[int, Summary] = {
+        lengths[summary.policy_id]: summary for summary in summarise(rows) if summary.policy_id in lengths
+    }
+    if any(not summary.speed.tokens_per_s > 0 for summary in found.values()):
         raise CostError(
             f"the latency profile {prices.cost_id} gives no speed at batch size {prices.batch}; measure it again"
         )
     best = min(found, key=lambda length: (-found[length].speed.tokens_per_s, length))
     speed = found[best].speed
-    alike = _alike(rows, {length: one.policy_id for length, one in found.items()}, best)
+    alike = _alike(rows, {length: summary.policy_id for length, summary in found.items()}, best)
     return BatchChoice(
         prices=prices,
         length=best,
@@ -99,7 +101,7 @@ def _alike(rows: pl.DataFrame, policies: Mapping[int, str], best: int) -> tuple[
     runs = [PolicyRun(str(length), rows.filter(pl.col("policy_id") == policies[length]), plain) for length in order]
     pairs = [(0, place) for place in range(1, len(runs))]
     found = adjust_family(compare_pairs(prompt_sums(runs), [run.name for run in runs], pairs, MEASURE))
-    same = [length for length, one in zip(others, found, strict=True) if not one.differs]
+    same = [length for length, comparison in zip(others, found, strict=True) if not comparison.differs]
     return tuple(sorted([best, *same]))
 
 
@@ -108,12 +110,12 @@ def batch_ranges(choices: Sequence[BatchChoice]) -> list[tuple[int, int, int]]:
 
     Ranges begin at 1 and leave no gap; the last one ends at the largest batch size with prices.
     """
-    ordered = sorted(choices, key=lambda one: one.prices.batch)
-    batches = [one.prices.batch for one in ordered]
+    ordered = sorted(choices, key=lambda choice: choice.prices.batch)
+    batches = [choice.prices.batch for choice in ordered]
     if not batches or any(low == high for low, high in pairwise(batches)):
         raise ValueError(f"expected one choice of each batch size; got {batches}")
     starts = [1, *batches[1:]]
     ends = [*(start - 1 for start in starts[1:]), batches[-1]]
-    ranges = zip(starts, ends, (one.length for one in ordered), strict=True)
+    ranges = zip(starts, ends, (choice.length for choice in ordered), strict=True)
     merged = [list(group) for _, group in groupby(ranges, key=lambda one: one[2])]
     return [(group[0][0], group[-1][1], group[0][2]) for group in merged]

@@ -117,7 +117,7 @@ def step_curves(profiles: Sequence[BatchCosts], context: int, drafted: int) -> S
     """
     draft = tuple(
         (profile.batch, float(profile.cost.curve("draft", context)[min(drafted, profile.cost.most_drafted)]))
-        for profile in sorted(profiles, key=lambda one: one.batch)
+        for profile in sorted(profiles, key=lambda costs: costs.batch)
     )
     return StepCurves(draft, _points(profiles, ("verify",), context))
 

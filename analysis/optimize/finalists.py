@@ -190,7 +190,7 @@ def judge_finalists(machines: Sequence[Sequence[PolicyRun]], objective: str) -> 
     else:
         alone = compare_pairs(prompt_sums(runs), [run.name for run in runs], pairs, MEASURES[objective])
     found = adjust_family(alone)
-    wins = all(one.differs and one.ratio > 1 for one in found)
+    wins = all(comparison.differs and comparison.ratio > 1 for comparison in found)
     return FinalistVerdict(tuple(found), f"{standing_sentence(found)}.", wins)
 
 
@@ -263,7 +263,7 @@ def share_of_draws_best(machines: Sequence[Sequence[PolicyRun]], objective: str)
 
 def _worst_at_draws(found: Sequence[PromptSums]) -> PriceSpread:
     """Logarithms of the worst speedups at each draw of every machine's prices, of which each has its own noise."""
-    logs = np.min([price_spread(one, "speedup").logs for one in found], axis=0)
+    logs = np.min([price_spread(sums, "speedup").logs for sums in found], axis=0)
     return PriceSpread(np.asarray(logs, np.float64), (None,) * len(logs))
 
 

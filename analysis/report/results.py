@@ -31,18 +31,18 @@ def crosscheck_grid(found: Sequence[CrosscheckSummary]) -> Grid:
     """A row for each crosscheck, and its reason below."""
     rows = [
         [
-            one.engine,
-            one.verdict,
-            f"{one.texts[0]:,} of {one.texts[1]:,}",
-            f"{one.rounds[0]:,} of {one.rounds[1]:,}" if one.rounds[1] else "not told",
-            _number(one.measured),
-            _number(one.foretold),
-            _error(one.error),
+            summary.engine,
+            summary.verdict,
+            f"{summary.texts[0]:,} of {summary.texts[1]:,}",
+            f"{summary.rounds[0]:,} of {summary.rounds[1]:,}" if summary.rounds[1] else "not told",
+            _number(summary.measured),
+            _number(summary.foretold),
+            _error(summary.error),
         ]
-        for one in found
+        for summary in found
     ]
-    caption = [f"{one.engine}, {one.verdict} ({one.level}): {one.reason}." for one in found]
-    strong = frozenset(place for place, one in enumerate(found) if not one.is_good)
+    caption = [f"{summary.engine}, {summary.verdict} ({summary.level}): {summary.reason}." for summary in found]
+    strong = frozenset(place for place, summary in enumerate(found) if not summary.is_good)
     return Grid(_HEADS, rows, caption, strong)
 
 
@@ -147,21 +147,21 @@ class ReportResults:
     @cached_property
     def ran(self) -> dict[str, Summary]:
         """What was measured, by policy id."""
-        return {one.policy_id: one for one in summarise(self.measured)} if self.measured.height else {}
+        return {summary.policy_id: summary for summary in summarise(self.measured)} if self.measured.height else {}
 
     @cached_property
     def policies(self) -> list[Summary]:
         """Those that can run: no bounds, not plain decoding."""
-        return [one for one in self.found if one.name not in (*BOUNDS, BASELINE)]
+        return [summary for summary in self.found if summary.name not in (*BOUNDS, BASELINE)]
 
     @property
     def has_speeds(self) -> bool:
         """Whether every policy has predicted seconds."""
-        return all(one.speed.seconds is not None for one in self.found)
+        return all(summary.speed.seconds is not None for summary in self.found)
 
-    def worth(self, one: Summary) -> float:
+    def worth(self, summary: Summary) -> float:
         """By what policies are ranked: tokens per second where they are known, else acceptance length."""
-        return one.speed.tokens_per_s if self.has_speeds else one.totals.acceptance_length
+        return summary.speed.tokens_per_s if self.has_speeds else summary.totals.acceptance_length
 
     @cached_property
     def finalists(self) -> list[Summary]:
@@ -178,16 +178,16 @@ class ReportResults:
         """Policies that differ in the size of the tree alone, from small to large; the chain's, then the fastest."""
         found: dict[tuple[str, str], list[Summary]] = {}
         chain = self.chain()
-        for one in [*([chain] if chain else []), *self.finalists]:
-            found.setdefault(family_of(one), [])
+        for summary in [*([chain] if chain else []), *self.finalists]:
+            found.setdefault(family_of(summary), [])
         for policy in self.policies:
             found[family_of(policy)].append(policy)
-        return [sorted(members, key=lambda one: one.totals.nodes_per_round) for members in found.values()]
+        return [sorted(members, key=lambda summary: summary.totals.nodes_per_round) for members in found.values()]
 
     def chain(self) -> Summary | None:
         """The longest chain in the table."""
         chains = [policy for policy in self.policies if policy.name == CHAIN]
-        return max(chains, key=lambda one: one.totals.nodes_per_round, default=None)
+        return max(chains, key=lambda summary: summary.totals.nodes_per_round, default=None)
 
     def run(self, summary: Summary, kind: str = "predicted") -> PolicyRun:
         """The rows of a policy, and those of plain decoding."""
@@ -196,10 +196,10 @@ class ReportResults:
         return PolicyRun(summary.policy, own, rows.filter(pl.col("name") == BASELINE))
 
 
-def family_of(one: Summary) -> tuple[str, str]:
+def family_of(summary: Summary) -> tuple[str, str]:
     """The name of a policy and its settings but for the size of the tree."""
-    settings = {key: value for key, value in settings_of(one.settings).items() if key not in _SIZES}
-    return one.name, json.dumps(settings, sort_keys=True)
+    settings = {key: value for key, value in settings_of(summary.settings).items() if key not in _SIZES}
+    return summary.name, json.dumps(settings, sort_keys=True)
 
 
 def family_label(members: Sequence[Summary]) -> str:

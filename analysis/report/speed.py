@@ -31,11 +31,11 @@ def policy_table(results: ReportResults, best: Summary | None, speedup: str = SP
         best: which policy is marked; None: there is none.
         speedup: what speedups are over, in a sentence.
     """
-    references = [one for one in results.found if one.name == BASELINE]
-    chain, bounds = results.chain(), [one for one in results.found if one.name in BOUNDS]
+    references = [summary for summary in results.found if summary.name == BASELINE]
+    chain, bounds = results.chain(), [summary for summary in results.found if summary.name in BOUNDS]
     ran = [policy for policy in results.policies if policy.policy_id in results.ran]
     shown = [*references, *([chain] if chain else []), *([best] if best else []), *results.finalists, *ran, *bounds]
-    rows = list({(one.policy, one.policy_id): one for one in shown}.values())
+    rows = list({(summary.policy, summary.policy_id): summary for summary in shown}.values())
     heads = ["policy"]
     heads += ["predicted speedup [95 %]", "prices [95 %]"] if results.has_speeds else []
     heads += ["measured speedup [95 %]"] if results.ran else []
@@ -47,7 +47,7 @@ def policy_table(results: ReportResults, best: Summary | None, speedup: str = SP
         notes.append(PRICES if any(is_known(row.speed.price_interval) for row in rows) else NO_PRICES[rows[0].kind])
     if bounds:
         notes.append("Rows named hindsight are oracle upper bounds, which know the target's text: no policies.")
-    left_out = len(results.policies) - len({one.policy_id for one in (*results.finalists, *ran)})
+    left_out = len(results.policies) - len({summary.policy_id for summary in (*results.finalists, *ran)})
     if left_out > 0:
         notes.append(f"Of each family the best; {left_out} more policies are in the figure.")
     strong = frozenset(place for place, row in enumerate(rows) if best is not None and row.policy == best.policy)
@@ -110,7 +110,7 @@ def _add_family(figure: go.Figure, members: Sequence[Summary], place: int, has_s
     x = [member.totals.nodes_per_round for member in members]
     values = [_value(member, has_speeds) for member in members]
     y = [value for value, _ in values]
-    low, high = [one.low for _, one in values], [one.high for _, one in values]
+    low, high = [interval.low for _, interval in values], [interval.high for _, interval in values]
     hover = [
         f"{member.policy}<br>%{{y:.2f}} at %{{x:.1f}} drafted{_both_intervals(member, has_speeds)}"
         for member in members
@@ -134,17 +134,17 @@ def _add_family(figure: go.Figure, members: Sequence[Summary], place: int, has_s
 def _both_intervals(summary: Summary, has_speeds: bool) -> str:
     """The intervals over prompts and by the noise of prices, a line each, of what is drawn."""
     kinds = ("prompts", _value(summary, has_speeds)[1]), ("prices", summary.speed.price_interval)
-    return "".join(f"<br>{name} {ends(one)}" for name, one in kinds if is_known(one) and ends(one))
+    return "".join(f"<br>{name} {ends(interval)}" for name, interval in kinds if is_known(interval) and ends(interval))
 
 
 def _add_measured(figure: go.Figure, members: Sequence[Summary], results: ReportResults, place: int) -> None:
     if not members:
         return
     ran = [results.ran[member.policy_id] for member in members]
-    y = [one.speed.speedup for one in ran]
+    y = [summary.speed.speedup for summary in ran]
     figure.add_trace(
         go.Scatter(
-            x=[one.totals.nodes_per_round for one in ran],
+            x=[summary.totals.nodes_per_round for summary in ran],
             y=y,
             mode="markers",
             name=f"{family_label(members)}, measured",
@@ -153,12 +153,12 @@ def _add_measured(figure: go.Figure, members: Sequence[Summary], results: Report
             error_y={
                 "type": "data",
                 "symmetric": False,
-                "array": [one.speed.interval.high - value for one, value in zip(ran, y, strict=True)],
-                "arrayminus": [value - one.speed.interval.low for one, value in zip(ran, y, strict=True)],
+                "array": [summary.speed.interval.high - value for summary, value in zip(ran, y, strict=True)],
+                "arrayminus": [value - summary.speed.interval.low for summary, value in zip(ran, y, strict=True)],
                 "color": colour(place),
                 "width": 4,
             },
-            hovertemplate=[f"{one.policy}<br>measured %{{y:.2f}}" for one in ran],
+            hovertemplate=[f"{summary.policy}<br>measured %{{y:.2f}}" for summary in ran],
         )
     )
 
@@ -188,8 +188,8 @@ def slice_chart(results: ReportResults, shown: Sequence[Summary], by: str) -> Ch
                 error_y={
                     "type": "data",
                     "symmetric": False,
-                    "array": [one.high - value for value, one in values],
-                    "arrayminus": [value - one.low for value, one in values],
+                    "array": [interval.high - value for value, interval in values],
+                    "arrayminus": [value - interval.low for value, interval in values],
                     "thickness": 1.2,
                     "width": 3,
                 },

@@ -54,7 +54,7 @@ def verdict_of(results: ReportResults, choice: VerdictChoice) -> ReportVerdict:
         return ReportVerdict(None, "Nothing to compare: there is no policy beside autoregressive decoding.", ())
     named = [policy for policy in results.policies if policy.policy == choice.policy]
     best = named[0] if named else results.finalists[0]
-    runs = [results.run(one) for one in (best, *_others(results, best))]
+    runs = [results.run(summary) for summary in (best, *_others(results, best))]
     standing = judge_finalists([runs], TOKENS_PER_S if results.has_speeds else ACCEPTANCE_LENGTH)
     headline = _headline(results, best, choice)
     if choice.policy == BASELINE:
@@ -74,7 +74,10 @@ def _others(results: ReportResults, best: Summary) -> list[Summary]:
     Who does on every prompt just what the best does is no rival.
     """
     chain = results.chain()
-    references = [*([] if chain is None else [chain]), *(one for one in results.found if one.name == BASELINE)]
+    references = [
+        *([] if chain is None else [chain]),
+        *(summary for summary in results.found if summary.name == BASELINE),
+    ]
     left_out = {best.policy_id, *(reference.policy_id for reference in references)}
     own = _sums(results, best)
     rivals = [
@@ -163,8 +166,8 @@ def _ratio(rows: pl.DataFrame, best: Summary, reference: Summary | None) -> floa
     """Tokens per second of a policy over those of another, or of plain decoding; NaN where either is not known."""
     if rows.is_empty():
         return math.nan
-    found = {one.policy_id: one for one in summarise(rows)}
-    plain = next((one for one in found.values() if one.name == BASELINE), None)
+    found = {summary.policy_id: summary for summary in summarise(rows)}
+    plain = next((summary for summary in found.values() if summary.name == BASELINE), None)
     other = plain if reference is None else found.get(reference.policy_id)
     own = found.get(best.policy_id)
     if own is None or other is None:

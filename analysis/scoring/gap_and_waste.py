@@ -65,8 +65,8 @@ class ScoredRounds:
     def take(self, prompts: Longs) -> "ScoredRounds":
         """The rounds of all of them on some prompts."""
 
-        def some(one: RoundSums) -> RoundSums:
-            return RoundSums(one.policy, one.budget, one.sums[prompts])
+        def some(sums: RoundSums) -> RoundSums:
+            return RoundSums(sums.policy, sums.budget, sums.sums[prompts])
 
         return ScoredRounds(some(self.chain), tuple(map(some, self.policies)), tuple(map(some, self.bounds)))
 

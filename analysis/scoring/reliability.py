@@ -48,7 +48,7 @@ class ScoredEdges:
 
     def take(self, prompts: Longs) -> "ScoredEdges":
         """The sums of this edge model over some prompts."""
-        sums = EdgeSums(*(one[prompts] for one in self.sums))
+        sums = EdgeSums(*(array[prompts] for array in self.sums))
         return ScoredEdges(self.label, self.has_probabilities, self.reads_prefix, sums)
 
     @staticmethod

@@ -82,7 +82,9 @@ def coverage_rows(scored: Scoring) -> list[Row]:
     places = scored.places
     if places is None:
         return []
-    return [_coverage_row(one, places.caps) for order in places.orders for one in path_coverage(places, order)]
+    return [
+        _coverage_row(coverage, places.caps) for order in places.orders for coverage in path_coverage(places, order)
+    ]
 
 
 def policy_rows(scored: Scoring) -> list[Row]:

@@ -228,7 +228,7 @@ def score_trace(
     """
     number = {prompt: place for place, prompt in enumerate(prompts)}
     orders, num = _orders(policies), len(prompts)
-    edges = [EdgeTally(label, one, limits.width, num) for label, one in _edge_models(orders, limits.width)]
+    edges = [EdgeTally(label, scoring, limits.width, num) for label, scoring in _edge_models(orders, limits.width)]
     places = PlaceTally(orders, limits.most, limits.caps, num)
     runs = [RunTally("chain", Chain(), cost, num)]
     channels = tuple(dict.fromkeys(need for policy in policies for need in policy.policy.needs.scored))

@@ -233,7 +233,7 @@ def prompt_spread(sums: Doubles, figures: Callable[[Doubles], Doubles]) -> Sprea
     with np.errstate(divide="ignore", invalid="ignore"):
         whole = figures(total)
         found = whole, figures(total - sums), np.full(len(whole), 1 / float((shares**2).sum()))
-    return Spread(*(np.asarray(one, np.float64) for one in found))
+    return Spread(*(np.asarray(array, np.float64) for array in found))
 
 
 def ratios(sums: Doubles) -> Doubles:
@@ -244,4 +244,4 @@ def ratios(sums: Doubles) -> Doubles:
 
 def share_intervals(spread: Spread) -> list[Interval]:
     """Intervals of figures that lie between 0 and 1; Student's may reach beyond and are cut there."""
-    return [Interval(*np.clip([one.low, one.high], 0.0, 1.0).tolist()) for one in intervals_of(spread)]
+    return [Interval(*np.clip([interval.low, interval.high], 0.0, 1.0).tolist()) for interval in intervals_of(spread)]

@@ -128,9 +128,9 @@ def acceptance_of(texts: Iterable[tuple[Prompt, RoundColumns]]) -> Acceptance:
     return Acceptance(LengthCounts(tuple(whole.tolist())), interval, by_dataset, float(np.mean(means)), clipped)
 
 
-def _added(one: Longs, other: Longs) -> Longs:
-    total = np.zeros(max(len(one), len(other)), np.int64)
-    total[: len(one)] += one
+def _added(array: Longs, other: Longs) -> Longs:
+    total = np.zeros(max(len(array), len(other)), np.int64)
+    total[: len(array)] += array
     total[: len(other)] += other
     return total
 

@@ -131,11 +131,11 @@ def shift_of(
         end: where they end.
     """
     corpus, text, share = correction.corpus, correction.text, correction.text_share
-    one, two, three, four = corpus.slots, corpus.totals, text.slots, text.totals
+    array, two, three, four = corpus.slots, corpus.totals, text.slots, text.totals
     total, rest = 0.0, 1.0
     for place in range(start, end):
         log_prob, token = costs[place] / -STEPS_PER_NAT, tokens[place]
-        total += np.exp(log_prob + log_correction(one, two, three, four, share, before, weight, token))
+        total += np.exp(log_prob + log_correction(array, two, three, four, share, before, weight, token))
         rest -= np.exp(log_prob)
     return float(-np.log(total + max(rest, 0.0) * np.exp(weight * np.log(FLOOR))))
 

@@ -265,11 +265,11 @@ class Replay:
 
     def _group(self, group: dict[int, Composition]) -> _Group:
         fixed: dict[CostTable | None, list[int]] = {}
-        for place, one in group.items():
+        for place, composition in group.items():
             cost = self._priced[place][1]
-            is_priced = cost is None or one.rule.most <= cost.most_drafted
-            is_plain = one.order.needs.paid_as_asked is None and one.masked is None
-            if isinstance(one.rule, FixedBudget) and is_priced and is_plain:
+            is_priced = cost is None or composition.rule.most <= cost.most_drafted
+            is_plain = composition.order.needs.paid_as_asked is None and composition.masked is None
+            if isinstance(composition.rule, FixedBudget) and is_priced and is_plain:
                 fixed.setdefault(cost, []).append(place)
         alike = [
             _Fixed(cost, np.array(places, np.int64), np.array([group[place].rule.most for place in places], np.int32))
@@ -277,8 +277,8 @@ class Replay:
         ]
         listed = {place for places in fixed.values() for place in places}
         others = tuple(place for place in group if place not in listed)
-        most = max(one.rule.most for one in group.values())
-        scored = any(one.rule.needs_scores for one in group.values())
+        most = max(composition.rule.most for composition in group.values())
+        scored = any(composition.rule.needs_scores for composition in group.values())
         return _Group(next(iter(group.values())).order, most, scored, tuple(alike), others)
 
     def rounds(self, texts: RecordedTexts) -> list[TextRounds]:
@@ -293,7 +293,7 @@ class Replay:
             for place in (*group.others, *(place for some in group.fixed for place in some.places.tolist())):
                 played[place] = self._composed[place].walk(layer, texts)
         layers = RouteLayers(texts)
-        played |= {place: layers.rounds(one) for place, one in self._routed.items()}
+        played |= {place: layers.rounds(policy) for place, policy in self._routed.items()}
         played |= {place: _one_by_one(self._priced[place][0], texts) for place in self._loose}
         return [played[place] for place in range(len(self._priced))]
 

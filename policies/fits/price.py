@@ -98,7 +98,7 @@ def fixed_point(policy: Composition, texts: Callable[[], Iterable[RecordedSequen
             break
     prices = list(tried)
     turns = prices[prices.index(rate) :] if rate in tried else prices
-    best = max(turns, key=lambda one: tried[one].expected_per_s)
+    best = max(turns, key=lambda value: tried[value].expected_per_s)
     return FixedPoint(best, tried[best], tuple(tried), False)
 
 

@@ -143,8 +143,8 @@ def _exact_cost(correction: Correction, above: ParentContext, log_prob: float, t
     corpus, text, share, before = correction.corpus, correction.text, correction.text_share, above.before
     if above.is_quick:
         before = preceding_tokens(correction, before.first, before.second)
-    one, two, three, four = corpus.slots, corpus.totals, text.slots, text.totals
-    added = log_correction(one, two, three, four, share, before, above.weight, token)
+    array, two, three, four = corpus.slots, corpus.totals, text.slots, text.totals
+    added = log_correction(array, two, three, four, share, before, above.weight, token)
     return cost_of(log_prob + added + above.shift)
 
 

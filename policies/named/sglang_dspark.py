@@ -73,7 +73,7 @@ class SglangDSpark(Composed):
             found = tuple(float(one) for one in self.temperatures.split(",")) if self.temperatures else ()
         except ValueError:
             found = (0.0,)
-        if not all(np.isfinite(one) and one > 0 for one in found):
+        if not all(np.isfinite(value) and value > 0 for value in found):
             raise ValueError(f'temperatures must be numbers above 0 with commas, as "1.1,0.9"; got {self.temperatures}')
         return found
 

@@ -118,10 +118,10 @@ class TransitionSource:
 
     def at_root(self, draft: Draft) -> ChannelLists:
         """The lists of one root."""
-        one = _found(draft.channels, self.channel)
-        if not isinstance(one, Transitions):
+        transitions = _found(draft.channels, self.channel)
+        if not isinstance(transitions, Transitions):
             raise _other_kind(self.channel, TRANSITIONS)
-        return self._lists(one, one.num_rows[None], np.array([0, len(one.ids)], np.int64))
+        return self._lists(transitions, transitions.num_rows[None], np.array([0, len(transitions.ids)], np.int64))
 
     def at_roots(self, texts: RecordedTexts) -> ChannelLists:
         """The lists of all roots of some texts."""
@@ -182,10 +182,10 @@ class PoolSource:
 
     def at_root(self, draft: Draft) -> ChannelLists:
         """The lists of one root."""
-        one = _found(draft.channels, self.need.name)
-        if not isinstance(one, Pool):
+        pool = _found(draft.channels, self.need.name)
+        if not isinstance(pool, Pool):
             raise _other_kind(self.need.name, POOL)
-        return self._lists(one, np.array([0, len(one.tokens)], np.int64))
+        return self._lists(pool, np.array([0, len(pool.tokens)], np.int64))
 
     def at_roots(self, texts: RecordedTexts) -> ChannelLists:
         """The lists of all roots of some texts."""
@@ -261,10 +261,10 @@ class BranchSource:
         ids, log_probs = _chain_of(draft.drafted())
         rows = None
         if self.count + self.whole:
-            one = _found(draft.channels, self.channel)
-            if not isinstance(one, Branches):
+            branches = _found(draft.channels, self.channel)
+            if not isinstance(branches, Branches):
                 raise _other_kind(self.channel, BRANCHES)
-            rows = BranchRows(one.lengths[None], one.depth, one.ids, one.log_probs)
+            rows = BranchRows(branches.lengths[None], branches.depth, branches.ids, branches.log_probs)
         return self._lists(ids[None], log_probs[None], rows)
 
     def at_roots(self, texts: RecordedTexts) -> ChannelLists:

@@ -106,7 +106,7 @@ def _as_tree(policy: PolicyClass) -> str:
     """The composed tree that a policy is with its defaults; whole numbers that must be given are `EXAMPLE`."""
     if not (isinstance(policy, type) and issubclass(policy, Preset)):
         return ""
-    required = {one.name: EXAMPLE for one in map(_setting, _fields(policy)) if one.required and one.kind == "int"}
+    required = {info.name: EXAMPLE for info in map(_setting, _fields(policy)) if info.required and info.kind == "int"}
     try:
         return typed_tree(policy(**required).tree_settings())
     except Exception:  # noqa: BLE001 - anything may go wrong in code of others, and this is a description
@@ -163,7 +163,7 @@ def _reads_of_needs(policy: PolicyClass) -> str:
     made: dict[type, object] = {int: 1, float: 0.5, str: "", bool: False}
     try:
         hints = typing.get_type_hints(policy)
-        required = {one.name: made[hints[one.name]] for one in map(_setting, _fields(policy)) if one.required}
+        required = {info.name: made[hints[info.name]] for info in map(_setting, _fields(policy)) if info.required}
         needs = getattr(policy(**required), "needs", None)
     except Exception:  # noqa: BLE001 - anything may go wrong in code of others, and this is a description
         return "not stated"

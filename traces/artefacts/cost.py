@@ -314,7 +314,9 @@ class CostFile:
         version = FORMAT_VERSION if self.channels else 2 if self.visits.paired else 1
         values |= {"visit_rounds": self.visits.rounds, "visit_steps": self.visits.steps} if version > 1 else {}
         values |= (
-            {"channels": {name: one.to_json() for name, one in sorted(self.channels.items())}} if version > 2 else {}
+            {"channels": {name: channel.to_json() for name, channel in sorted(self.channels.items())}}
+            if version > 2
+            else {}
         )
         return {"format": FORMAT, "format_version": version, **values, "samples": rows}
 

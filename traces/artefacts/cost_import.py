@@ -458,11 +458,11 @@ COST_EXAMPLES = (
 """In the order in which pages list them."""
 
 
-def made_example(one: CostExample) -> CostFile:
+def made_example(example: CostExample) -> CostFile:
     """The cost file of an example, made of its timings."""
-    target, drafter = (ModelInfo(name, "", UNKNOWN) for name in (one.target, one.drafter))
-    about = ImportedFor(target, drafter, 1, 0.0, 0, 1.0, one.machine, "bfloat16")
-    return imported_cost_file(read_timings(one.timings), ROOT_INCLUDED, about, one.constants)
+    target, drafter = (ModelInfo(name, "", UNKNOWN) for name in (example.target, example.drafter))
+    about = ImportedFor(target, drafter, 1, 0.0, 0, 1.0, example.machine, "bfloat16")
+    return imported_cost_file(read_timings(example.timings), ROOT_INCLUDED, about, example.constants)
 
 
 def write_examples(folder: Path = EXAMPLES) -> None:

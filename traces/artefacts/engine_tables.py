@@ -143,7 +143,7 @@ class StepCurves:
 
     def _looked_up(self, points: Points, size: int) -> float:
         sizes = [one for one, _ in points]
-        seconds = list(accumulate((one for _, one in points), max))
+        seconds = list(accumulate((value for _, value in points), max))
         if size > sizes[-1]:
             slope = (seconds[-1] - seconds[-2]) / (sizes[-1] - sizes[-2]) if len(sizes) > 1 else 0.0
             return seconds[-1] + slope * (size - sizes[-1])
@@ -208,7 +208,7 @@ def _check_points(name: str, points: Sequence[tuple[int, float]]) -> None:
 
 
 def _linear(points: Points, size: int) -> float:
-    return float(np.interp(size, [one for one, _ in points], [one for _, one in points]))
+    return float(np.interp(size, [one for one, _ in points], [value for _, value in points]))
 
 
 # Reading and writing the files of `simlab.traces.artefacts.engine_tables`.

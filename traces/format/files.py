@@ -238,10 +238,10 @@ def remove_leftovers(folder: Path, name: str | None = None) -> None:
     """
     wanted = re.compile(_PART.format(".+" if name is None else re.escape(name)))
     with contextlib.suppress(OSError):
-        for one in sorted(folder.iterdir()):
-            if wanted.fullmatch(one.name):
+        for path in sorted(folder.iterdir()):
+            if wanted.fullmatch(path.name):
                 with contextlib.suppress(OSError):
-                    _remove_if_free(one)
+                    _remove_if_free(path)
 
 
 def _remove_if_free(part: Path) -> None:

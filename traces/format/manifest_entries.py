@@ -48,7 +48,7 @@ class ModelInfo:
 
         The second, since a digest is of the files that were fetched, and not every command fetches all.
         """
-        here, there = ((one.name, one.revision) for one in (self, other))
+        here, there = ((info.name, info.revision) for info in (self, other))
         return self.digest == other.digest or (here == there and self.revision != "")
 
 

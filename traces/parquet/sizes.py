@@ -293,7 +293,7 @@ def check_size(path: Path, columns: Collection[str] | None = None, at_once: int 
     sizes = parquet_sizes(path)
     read = [column for column in sizes.columns if columns is None or column.name in columns]
     # Each row takes a little in each column, whatever the pages say of its values.
-    num_bytes = sum(max(one.num_bytes, 8 * sizes.num_rows) for one in read)
+    num_bytes = sum(max(size.num_bytes, 8 * sizes.num_rows) for size in read)
     check_memory(at_once * num_bytes, f"reading {path} ({sizes.num_rows:,} rows)")
     return sizes
 

@@ -219,7 +219,7 @@ def trace_card(trace: Trace, address: str, licence: str = UNKNOWN) -> str:
         "## Models",
         _table(
             ("", "name", "revision", "sha256"),
-            [(what, one.name, one.revision or "", one.digest) for what, one in _model_ids(trace)],
+            [(what, info.name, info.revision or "", info.digest) for what, info in _model_ids(trace)],
         ),
         "## Contents",
         _table(("what", "value"), _contents(trace)),

@@ -65,21 +65,21 @@ def check_together(paths: Sequence[str | Path], noted: Sequence[NotedPart | None
         paths: of the files.
         noted: what each says of its part, at least one that it is one.
     """
-    parts = [(path, one) for path, one in zip(paths, noted, strict=True) if one is not None]
+    parts = [(path, part) for path, part in zip(paths, noted, strict=True) if part is not None]
     (first_path, first), *others = parts
-    wholes = [path for path, one in zip(paths, noted, strict=True) if one is None]
+    wholes = [path for path, part in zip(paths, noted, strict=True) if part is None]
     if wholes:
         raise UsageError(f"{first_path} is a part and {wholes[0]} is none; merge the parts alone, all of them")
-    for path, one in others:
-        if one.part.count != first.part.count:
+    for path, part in others:
+        if part.part.count != first.part.count:
             raise UsageError(
-                f"{first_path} is one of {first.part.count} parts, and {path} is one of {one.part.count}; merge the "
+                f"{first_path} is one of {first.part.count} parts, and {path} is one of {part.part.count}; merge the "
                 "parts of one split"
             )
-        _check_same_work(first_path, first.of, path, one.of)
-    lacking = missing_parts([one.part for _, one in parts])
+        _check_same_work(first_path, first.of, path, part.of)
+    lacking = missing_parts([part.part for _, part in parts])
     if lacking:
-        names = enumerated([str(one) for one in lacking[:9]] + ([f"{len(lacking) - 9} more"] if lacking[9:] else []))
+        names = enumerated([str(part) for part in lacking[:9]] + ([f"{len(lacking) - 9} more"] if lacking[9:] else []))
         raise UsageError(f"{names} {'is' if len(lacking) == 1 else 'are'} missing; merge takes all parts at once")
 
 

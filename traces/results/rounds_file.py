@@ -256,10 +256,10 @@ def _slices(parts: Iterable[RoundRows]) -> Iterator[RoundRows]:
     for part in parts:
         rest = part
         while rest.height:
-            room = _ROWS_OF_A_DIGEST - sum(one.height for one in kept)
+            room = _ROWS_OF_A_DIGEST - sum(frame.height for frame in kept)
             kept.append(rest.head(room))
             rest = rest.slice(room)
-            if sum(one.height for one in kept) == _ROWS_OF_A_DIGEST:
+            if sum(frame.height for frame in kept) == _ROWS_OF_A_DIGEST:
                 yield pl.concat(kept)
                 kept = []
     if kept:

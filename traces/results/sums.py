@@ -82,7 +82,7 @@ def merge_sums(paths: Sequence[str | Path], out: Path) -> SumRows:
     tables = [(paths[place], found[place][0]) for _, place in parts]
     _check_policies(tables)
     sides = pl.concat([rows for _, rows in tables]).partition_by("side", maintain_order=True)
-    rows = pl.concat(sorted(sides, key=lambda one: str(one["side"][0]))) if sides else tables[0][1]
+    rows = pl.concat(sorted(sides, key=lambda frame: str(frame["side"][0]))) if sides else tables[0][1]
     first = next(noted for _, noted, _ in found if noted is not None)
     write_table(out, rows, {"format": FORMAT, "format_version": FORMAT_VERSION, "part_of": dict(first.of)})
     return rows
@@ -110,8 +110,8 @@ def _check_policies(tables: Sequence[tuple[str | Path, SumRows]]) -> None:
 
 def _differing(first: pl.DataFrame, second: pl.DataFrame) -> str:
     """In which policy two lists of policies differ."""
-    for one, other, where in ((first, second, "first"), (second, first, "second")):
-        alone = one.join(other, on=_POLICY, how="anti", nulls_equal=True)
+    for frame, other, where in ((first, second, "first"), (second, first, "second")):
+        alone = frame.join(other, on=_POLICY, how="anti", nulls_equal=True)
         if alone.height:
             cost_id, policy, policy_id = alone.row(0)
             return f"{policy} ({policy_id}, latency profile {cost_id}) is in the {where} alone"
