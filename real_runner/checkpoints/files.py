@@ -46,9 +46,11 @@ def loaded_tensors(folder: Path, wanted: Mapping[str, StoredTensor]) -> dict[str
     """
     tensors: dict[str, Tensor] = {}
     try:
-        for path in dict.fromkeys(one.file for one in wanted.values()):
+        for path in dict.fromkeys(tensor.file for tensor in wanted.values()):
             with safe_open(path, framework="pt") as file:
-                tensors |= {name: file.get_tensor(one.name) for name, one in wanted.items() if one.file == path}
+                tensors |= {
+                    name: file.get_tensor(tensor.name) for name, tensor in wanted.items() if tensor.file == path
+                }
     except (ValueError, SafetensorError, OSError) as error:
         raise ModelError(f"the weights in {folder} cannot be read ({error}); fetch or train it again") from error
     return tensors

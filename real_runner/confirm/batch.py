@@ -77,7 +77,7 @@ class ServedGroup:
     @property
     def num_committed(self) -> int:
         """Tokens that all texts together wrote in them, company's too."""
-        return sum(one.totals.committed for one in self.came)
+        return sum(text.totals.committed for text in self.came)
 
 
 def serve_group(
@@ -119,10 +119,10 @@ def serve_group(
             while served.has_place:
                 served.add(prompts[next(queue)])
         else:
-            numbers = tuple(one.number for one in served.running)
+            numbers = tuple(text.number for text in served.running)
             rounds.append(BatchRound(numbers, served.round()[0].seconds))
         ended |= {one.number: one for one in served.take_ended()}
-    came = ended | {one.number: one for one in served.running}
+    came = ended | {text.number: text for text in served.running}
     decoded = [came[number].decoded() for number in sorted(came)]
     return ServedGroup(batch, tuple(decoded[: len(prompts)]), tuple(decoded[len(prompts) :]), tuple(rounds))
 
@@ -175,7 +175,7 @@ def first_unequal_of_each(policy: AnyPolicy, served: ServedGroup) -> list[Replay
         return [first_unequal(policy, text) for text in served.texts]
     policies: Sequence[AnyPolicy] = [policy] * len(served.texts)
     shared, misplaced = shared_composition(policy), _first_misplaced(served)
-    strangers = [one for one in misplaced.values() if one.what != _SECONDS]
+    strangers = [mismatch for mismatch in misplaced.values() if mismatch.what != _SECONDS]
     if shared is not None and strangers:
         # What a text would have drafted beside other texts is not known.
         return [misplaced.get(number, strangers[0]) for number in range(len(served.texts))]
@@ -251,7 +251,7 @@ def _first_misplaced(served: ServedGroup) -> dict[int, ReplayMismatch]:
 def _trees_of_run(shared: Composition, served: ServedGroup) -> list[dict[int, DraftTree]]:
     """What the policy chooses for each text of the group in each round that ran, from the rows that were drafted."""
     came, done = served.came, [0] * len(served.came)
-    sources = [draft_source(shared.needs, own_sequence(one)) if one.rounds else None for one in came]
+    sources = [draft_source(shared.needs, own_sequence(text)) if text.rounds else None for text in came]
     trees: list[dict[int, DraftTree]] = [{} for _ in came]
     for each in served.rounds:
         numbers, drafts = sorted(each.numbers), []

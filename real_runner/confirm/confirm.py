@@ -96,7 +96,9 @@ def _on_record(setup: ConfirmSetup, groups: Sequence[TextGroup]) -> Iterator[_On
     wanted = [record.index for group in groups for record in group]
     read = channels_read(policy.policy for policy in setup.policies)
     # Channels are read by policies of single texts alone, so each group has one.
-    channels = (one.channels for one in setup.trace.recorded(setup.draft, wanted, read)) if read else endlessly({})
+    channels = (
+        (sequence.channels for sequence in setup.trace.recorded(setup.draft, wanted, read)) if read else endlessly({})
+    )
     for records in of_groups(groups, setup.trace.records([setup.draft], wanted)):
         yield [(replace(one.recorded(setup.draft), channels=next(channels)), one.tokens) for one in records]
 

@@ -122,7 +122,7 @@ class FinishedGroup:
             "repeat": self.repeat,
             "group": self.group,
             "sequences": [sequence.to_json() for sequence in self.sequences],
-            "machine": [asdict(one) for one in self.machine],
+            "machine": [asdict(run) for run in self.machine],
         }
 
 

@@ -300,7 +300,9 @@ def compare_with_record(
     # At the last token of the shorter text no round begins, though the longer one may go on there.
     last = min(end, len(decoded.text) - 1, len(recorded.text) - 1)
     ran = {one.round.position: one.round for one in decoded.rounds if one.round.position < last}
-    replayed = {one.position: one for one in takewhile(lambda one: one.position < last, rounds(policy, recorded))}
+    replayed = {
+        round_.position: round_ for round_ in takewhile(lambda round_: round_.position < last, rounds(policy, recorded))
+    }
     common = sorted(ran.keys() & replayed.keys())
     rows = _rows_at(recorded.rows, ran.keys())
     drafted = [(one.round.position, one.marginals) for one in decoded.rounds if one.round.position in rows]

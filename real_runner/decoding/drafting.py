@@ -50,17 +50,19 @@ class Drafting:
             room: tokens that the drafter's context will hold.
         """
         self._needs, made = policy.needs, producers_of(models, policy)
-        self._before = {name: one for name, one in made.items() if isinstance(one, RootProducer)}
-        staged = {name: one for name, one in made.items() if isinstance(one, StagedProducer)}
-        alone = {name: one for name, one in made.items() if isinstance(one, TextProducer)}
+        self._before = {name: producer for name, producer in made.items() if isinstance(producer, RootProducer)}
+        staged = {name: producer for name, producer in made.items() if isinstance(producer, StagedProducer)}
+        alone = {name: producer for name, producer in made.items() if isinstance(producer, TextProducer)}
         self._beside = {
-            name: one for name, one in made.items() if not isinstance(one, TextProducer | StagedProducer | RootProducer)
+            name: producer
+            for name, producer in made.items()
+            if not isinstance(producer, TextProducer | StagedProducer | RootProducer)
         }
-        self._alone = {name: one.begin() for name, one in alone.items()}
-        self._staged = {name: one.begin_behind(room) for name, one in staged.items()}
+        self._alone = {name: producer.begin() for name, producer in alone.items()}
+        self._staged = {name: producer.begin_behind(room) for name, producer in staged.items()}
         self._on_draft = {*self._beside, *staged}
         self._own = candidates_read(policy) if policy.needs.draft else CandidatesRead(0)
-        read = [one.width for one in self._beside.values()] + [one.width for one in staged.values()]
+        read = [producer.width for producer in self._beside.values()] + [producer.width for producer in staged.values()]
         width = max([self._own.width, *read])
         self._is_cut = width > self._own.width
         self._drafter: LiveDraft | None = None
@@ -69,8 +71,8 @@ class Drafting:
             self._drafter = models.drafts.live(replace(self._own, width=width), room)
             self._readers.append((self._drafter, models.drafter.config.target_layer_ids))
         self.masks = self._drafter if isinstance(self._drafter, LiveMasks) else None
-        self._readers += [(one, alone[name].taps) for name, one in self._alone.items()]
-        self._readers += [(one, staged[name].taps) for name, one in self._staged.items()]
+        self._readers += [(channel, alone[name].taps) for name, channel in self._alone.items()]
+        self._readers += [(text, staged[name].taps) for name, text in self._staged.items()]
         self.layer_ids = tuple(dict.fromkeys(layer for _, taps in self._readers for layer in taps))
         self._committed = np.empty(0, np.int32)
         self._served = self._needs
@@ -96,7 +98,7 @@ class Drafting:
 
     def foreseen(self, state: Tensor, logits: Tensor, position: int) -> dict[str, Channel]:
         """The channels of a root that are known before anything is drafted; arguments as of `RootProducer.foresee`."""
-        return {name: one.foresee(state, logits, position) for name, one in self._before.items()}
+        return {name: producer.foresee(state, logits, position) for name, producer in self._before.items()}
 
     def draft(self, committed: Ints, served: Needs | None = None) -> None:
         """Draft below the last of the tokens of prompt and text, int32, all before it read.

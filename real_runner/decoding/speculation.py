@@ -178,7 +178,7 @@ class Speculation:
 
     def _select(self, drafts: Sequence[Draft]) -> list[DraftTree]:
         if self._shared is None:
-            return [self._policy.select(draft, one.state) for draft, one in zip(drafts, self.running, strict=True)]
+            return [self._policy.select(draft, text.state) for draft, text in zip(drafts, self.running, strict=True)]
         came = sorted(range(len(drafts)), key=lambda row: self.running[row].number)
         trees = select_together(self._shared, [drafts[row] for row in came])
         return [trees[came.index(row)] for row in range(len(drafts))]

@@ -77,7 +77,7 @@ def load_drafter(folder: Path, dtype: torch.dtype, device: str = "cpu", tap_offs
         config = read_config(read_fields(config_file(folder)))
     drafter = DFlashDrafter(config if tap_offset is None else config.with_tap_offset(tap_offset))
     tensors = loaded_tensors(
-        folder, {name: one for name, one in stored.items() if name not in {*IGNORED, OFFSETS, MASK}}
+        folder, {name: tensor for name, tensor in stored.items() if name not in {*IGNORED, OFFSETS, MASK}}
     )
     embedding, head = tensors.pop(EMBEDDING, None), tensors.pop(HEAD, None)
     drafter.load_state_dict(tensors)

@@ -94,9 +94,9 @@ class ProfileSweeps:
         """All places of channels, in the order of the file."""
         return [
             ChannelPoint(name, units, context)
-            for name, one in sorted(self._file.channels.items())
+            for name, channel in sorted(self._file.channels.items())
             for context in self._file.contexts
-            for units in one.units
+            for units in channel.units
         ]
 
     @property

@@ -123,7 +123,7 @@ class RoundTimer:
     @torch.inference_mode()
     def visit(self, num_drafted: int, num_unmeasured: int) -> list[StageSeconds]:
         """Seconds of ``MEASURED_ROUNDS`` rounds of one tree size in every text, after some that are not measured."""
-        if max(len(one.text) for one in self._running.running) - 1 > self._window:
+        if max(len(text.text) for text in self._running.running) - 1 > self._window:
             self._running.rewind(self._start, self._first_token)
         self._trees.num_drafted = num_drafted
         rounds = [self._running.round() for _ in range(num_unmeasured + MEASURED_ROUNDS)]

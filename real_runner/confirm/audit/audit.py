@@ -449,15 +449,19 @@ def _in_float32(setup: ConfirmSetup) -> Target:
 def _unaudited(setup: ConfirmSetup, log: ConfirmLog) -> list[tuple[int, FinishedRun]]:
     """Each text that was decoded and not yet audited, once."""
     done = {_place(entry) for entry in log.entries(AUDIT)}
-    texts = {(one.index, run.text_digest): run for one in whole(setup.units, finished(log)) for run in one.runs}
+    texts = {
+        (sequence.index, run.text_digest): run
+        for sequence in whole(setup.units, finished(log))
+        for run in sequence.runs
+    }
     return [(place[0], run) for place, run in texts.items() if place not in done]
 
 
 def _unbounded(setup: ConfirmSetup, log: ConfirmLog) -> list[tuple[int, FinishedRun]]:
     """Texts of plain decoding on which the bound is still to be measured."""
     done = {_place(entry)[0] for entry in log.entries(BOUND)}
-    first = [one for one in whole(setup.units, finished(log)) if one.repeat == 0]
-    return [(one.index, _plain(setup, one)) for one in first if one.index not in done]
+    first = [sequence for sequence in whole(setup.units, finished(log)) if sequence.repeat == 0]
+    return [(sequence.index, _plain(setup, sequence)) for sequence in first if sequence.index not in done]
 
 
 def _plain(setup: ConfirmSetup, sequence: FinishedSequence) -> FinishedRun:

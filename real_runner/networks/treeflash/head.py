@@ -167,7 +167,7 @@ def candidates_by_numpy(scored: Tensor, ids: Ints, theirs: Floats, slots: Longs,
 
 def candidates_on_device(scored: Tensor, ids: Ints, theirs: Floats, slots: Longs, top_k: int) -> tuple[Ints, Doubles]:
     """What `candidates_by_numpy` gives, on any device."""
-    below, shared = (torch.from_numpy(one).to(scored.device) for one in (ids.astype(np.int64), theirs))
+    below, shared = (torch.from_numpy(array).to(scored.device) for array in (ids.astype(np.int64), theirs))
     mass = shared.double().exp().sum(-1, keepdim=True).clamp(max=1.0)
     log_probs = scored.log_softmax(-1) + mass.log()[:, slots]
     return first_on_device([log_probs.flatten(0, 1)], top_k, below.flatten(0, 1))
@@ -231,7 +231,9 @@ class TreeFlashProducer(OnDrafter[Stage, HeadReach]):
         reach, sizes = self.own, self.own.rows_of_depths(base.depth)
         slots, tokens = np.repeat(np.arange(base.depth), sizes), base.ids[:, :-1, : reach.previous]
         above = np.concatenate([root_tokens[:, None], tokens.reshape(len(base), -1)], axis=1)
-        ids_above, places = (torch.from_numpy(one.astype(np.int64)).to(states.before.device) for one in (above, slots))
+        ids_above, places = (
+            torch.from_numpy(array.astype(np.int64)).to(states.before.device) for array in (above, slots)
+        )
         embedded = embedded_tokens(self.drafter, self.target, ids_above).to(states.before.dtype)
         corrected = self.drafter.norm(self.head(states.before, states.after, embedded, places))
         if reach.candidates is None:

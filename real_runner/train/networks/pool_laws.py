@@ -62,7 +62,7 @@ class LawTexts:
     def at(self, texts: Longs, reach: PoolReach, depth: int) -> tuple[BeamNodes, Tensor]:
         """The pools of some texts, by their places, root after root; and the target's, float32 ``[N, n]``."""
         num = self.parents.shape[-1]
-        parents, ranks, tokens = (one[texts].reshape(-1, num) for one in (self.parents, self.ranks, self.tokens))
+        parents, ranks, tokens = (array[texts].reshape(-1, num) for array in (self.parents, self.ranks, self.tokens))
         marginals = self.marginals[texts].reshape(-1, num)
         nodes = BeamNodes(tuple(reach.sizes(depth)), parents, ranks, tokens, marginals)
         return nodes, self.log_probs[torch.from_numpy(texts)].view(-1, num)
@@ -158,7 +158,7 @@ def pool_laws(target: Target, tokens: Tensor, roots: Sequence[int], nodes: BeamN
         log_probs = target.logits(states[0]).log_softmax(-1)
         if not bool(torch.isfinite(log_probs.amax(-1)).all()):
             raise target.no_law()
-        places = (torch.from_numpy(one[number].astype(np.int64)) for one in (nodes.parents, nodes.tokens))
+        places = (torch.from_numpy(array[number].astype(np.int64)) for array in (nodes.parents, nodes.tokens))
         laws[number] = log_probs.cpu()[tuple(places)].clamp(min=LOWEST).numpy()
     return laws
 

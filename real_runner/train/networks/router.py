@@ -99,10 +99,10 @@ class RouterRoots:
 def router_of(routes: Sequence[str]) -> RoutedPolicy:
     """The policies that are routes, together, as they are typed."""
     named = [parse_policies([route]) for route in routes]
-    several = [route for route, one in zip(routes, named, strict=True) if len(one) != 1]
+    several = [route for route, policy in zip(routes, named, strict=True) if len(policy) != 1]
     if several:
         raise ValueError(f"the route {several[0]} makes several policies; name one")
-    router = RoutedPolicy(tuple(one[0].policy for one in named), some_rule(len(routes)), label="|".join(routes))
+    router = RoutedPolicy(tuple(policy[0].policy for policy in named), some_rule(len(routes)), label="|".join(routes))
     if not can_walk(router):
         raise ValueError(f"routes are simlab's own policies; got {'|'.join(routes)}")
     return router
@@ -227,8 +227,8 @@ def train_router(options: RouterOptions) -> Path:
             save_router(network, options.out)
             # Held-out losses: Huber, with a bend at one token, the mean over roots and routes.
             constants, entropy = plain_losses(learnt, held_out)
-            scores = {"network": min(one.held_out for one in curve), "constants": constants, "entropy": entropy}
-            write_json(options.out / "curve.json", {"scores": scores, "curve": [asdict(one) for one in curve]})
+            scores = {"network": min(point.held_out for point in curve), "constants": constants, "entropy": entropy}
+            write_json(options.out / "curve.json", {"scores": scores, "curve": [asdict(point) for point in curve]})
             write_text(options.out / "README.md", _card(options, target, traces, (learnt, held_out), curve, scores))
             tracker.results({"held_out": scores})
             tracker.files(*(options.out / name for name in TRACKED_FILES))
@@ -307,7 +307,7 @@ def plain_losses(learnt: RouterRoots, held_out: RouterRoots) -> tuple[float, flo
     """The held-out losses of each route's mean, and of the means of parts of the roots by their entropy."""
     means = learnt.tokens.mean(dim=0).expand_as(held_out.tokens)
     cuts = learnt.entropies.quantile(torch.linspace(0, 1, _BINS + 1)[1:-1])
-    bins, wanted = (torch.bucketize(one.entropies, cuts) for one in (learnt, held_out))
+    bins, wanted = (torch.bucketize(roots.entropies, cuts) for roots in (learnt, held_out))
     by_entropy = torch.stack(
         [learnt.tokens[bins == place].mean(dim=0) if (bins == place).any() else means[0] for place in range(_BINS)]
     )
@@ -325,7 +325,7 @@ def _card(
 ) -> str:
     """What the folder says of the network."""
     learnt, held_out = roots
-    kept = min(curve, key=lambda one: one.held_out)
+    kept = min(curve, key=lambda point: point.held_out)
     routes = [
         (route, f"{learnt.tokens[:, place].mean():.3f}", f"{held_out.tokens[:, place].mean():.3f}")
         for place, route in enumerate(options.routes)
@@ -355,6 +355,6 @@ def _card(
         "## Held-out loss",
         table(("what says it", "Huber loss"), [*losses, (f"the network, step {kept.step}", scores["network"])]),
         "## Curve",
-        table(("step", "loss", "held-out loss"), [(one.step, one.loss or "", one.held_out) for one in curve]),
+        table(("step", "loss", "held-out loss"), [(point.step, point.loss or "", point.held_out) for point in curve]),
     ]
     return "\n\n".join(parts) + "\n"

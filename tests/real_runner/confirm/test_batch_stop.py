@@ -106,16 +106,18 @@ def spoilt(monkeypatch: pytest.MonkeyPatch, policy: str, change: Callable[[Serve
 
 def exchanged_seconds(served: ServedGroup) -> ServedGroup:
     """The first two texts have each other's seconds, as far as they go."""
-    one, other = served.texts[:2]
-    ours = [ran.seconds for ran in one.rounds]
+    text, other = served.texts[:2]
+    ours = [ran.seconds for ran in text.rounds]
     theirs = [ran.seconds for ran in other.rounds]
-    texts = [_with_seconds(one, theirs[::-1]), _with_seconds(other, ours[::-1]), *served.texts[2:]]
+    texts = [_with_seconds(text, theirs[::-1]), _with_seconds(other, ours[::-1]), *served.texts[2:]]
     return replace(served, texts=tuple(texts))
 
 
-def _with_seconds(one: DecodedText, seconds: Sequence[StageSeconds]) -> DecodedText:
-    given = [*seconds, *(ran.seconds for ran in one.rounds[len(seconds) :])]
-    return replace(one, rounds=tuple(replace(ran, seconds=each) for ran, each in zip(one.rounds, given, strict=False)))
+def _with_seconds(text: DecodedText, seconds: Sequence[StageSeconds]) -> DecodedText:
+    given = [*seconds, *(ran.seconds for ran in text.rounds[len(seconds) :])]
+    return replace(
+        text, rounds=tuple(replace(ran, seconds=each) for ran, each in zip(text.rounds, given, strict=False))
+    )
 
 
 def row_of(done: Confirmation, label: str) -> dict[str, Any]:

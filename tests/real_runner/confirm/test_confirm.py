@@ -130,9 +130,12 @@ def test_policies_go_forwards_and_backwards_after_a_warm_up(
         prompt = setup.records[number].prompt
         order = names if (repeat + number) % 2 == 0 else names[::-1]
         assert turn == [(name, prompt.prompt_id, prompt.turn, MAX_NEW_TOKENS) for name in order]
-    assert [(one.repeat, one.index) for one in finished(log)] == [(r, i) for r in (0, 1) for i in range(6)]
+    assert [(sequence.repeat, sequence.index) for sequence in finished(log)] == [
+        (r, i) for r in (0, 1) for i in range(6)
+    ]
     assert all(
-        [run.policy_id for run in one.runs] == [policy.policy_id for policy in setup.policies] for one in finished(log)
+        [run.policy_id for run in sequence.runs] == [policy.policy_id for policy in setup.policies]
+        for sequence in finished(log)
     )
 
 
@@ -157,7 +160,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     assert [(prompt_id, turn) for _, prompt_id, turn, _ in timed[:: len(LABELS)]] == [
         ("p1", 0), ("p1", 1), ("p2", 0), ("p2", 1)
     ]  # fmt: skip
-    assert [one.index for one in log_of(made, options)] == list(range(6))
+    assert [sequence.index for sequence in log_of(made, options)] == list(range(6))
 
 
 def test_a_finished_run_does_nothing_again(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,8 +249,12 @@ def test_an_infinite_loss_survives_the_log_and_the_largest_bound_holds(
     options = ConfirmOptions(tmp_path / "out")
     for done in (confirmed(made, options), confirmed(made, replace(options, resume=True))):
         judged = [policy.judged for policy in done.policies if policy.judged is not None]
-        assert [(one.lossless, one.worst_gap, one.bound) for one in judged] == [("FAILED", np.inf, 3.0)] * 3
-        assert all(one.fault.startswith("prompt 'p1', turn 1: token 1 of the text loses by inf") for one in judged)
+        assert [(findings.lossless, findings.worst_gap, findings.bound) for findings in judged] == [
+            ("FAILED", np.inf, 3.0)
+        ] * 3
+        assert all(
+            findings.fault.startswith("prompt 'p1', turn 1: token 1 of the text loses by inf") for findings in judged
+        )
         assert json.loads(json.dumps(done.to_json(), allow_nan=False))["rows"][0]["worst_gap"] is None
         assert done.won is None
 
@@ -266,19 +273,19 @@ def test_reduced_precision_is_audited_in_float32(made: Made, tmp_path: Path, mon
     assert done.differences is None
     assert "the trace is float32, from which a bfloat16 text may part" in done.heading
     judged = [policy.judged for policy in done.policies if policy.judged is not None]
-    assert all(one.counts_equal_replay and one.num_texts == 2 * 6 for one in judged)
-    assert {one.lossless for one in judged} & {"FAILED"} == set()
+    assert all(findings.counts_equal_replay and findings.num_texts == 2 * 6 for findings in judged)
+    assert {findings.lossless for findings in judged} & {"FAILED"} == set()
     # Bfloat16 keeps 8 bits of a logit, float32 24.
-    assert all(one.bound > 1e-3 for one in judged)
+    assert all(findings.bound > 1e-3 for findings in judged)
     entries = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
     assert len({entry["sequence"] for entry in entries if entry.get("kind") == "bound"}) == 6
 
 
 def test_what_the_log_keeps_comes_back(made: Made, tmp_path: Path) -> None:
     setup = setup_of(made, ConfirmOptions(tmp_path / "out"))
-    one: NamedPolicy = setup.policies[2]
-    decoded = decode(setup.models, one.policy, setup.records[0].prompt, setup.sampling, MAX_NEW_TOKENS)
-    run = finished_run(one.policy_id, decoded, "a reason", ({"kind": "row", "gap": None, "position": 3},))
+    policy: NamedPolicy = setup.policies[2]
+    decoded = decode(setup.models, policy.policy, setup.records[0].prompt, setup.sampling, MAX_NEW_TOKENS)
+    run = finished_run(policy.policy_id, decoded, "a reason", ({"kind": "row", "gap": None, "position": 3},))
     log = ConfirmLog(tmp_path / "out", {"a": 1}, resume=False)
     log.append(confirm.SEQUENCE, FinishedSequence(1, 4, (run,)).to_json())
     for found in (finished(log), finished(ConfirmLog(tmp_path / "out", {"a": 1}, resume=True))):
@@ -294,9 +301,9 @@ def test_what_the_log_keeps_comes_back(made: Made, tmp_path: Path) -> None:
 def test_a_log_from_before_channels_were_a_stage_comes_back(made: Made, tmp_path: Path) -> None:
     """A run of eight columns a round, whatever its number of rounds; making channels took 0 s."""
     setup = setup_of(made, ConfirmOptions(tmp_path / "out"))
-    one: NamedPolicy = setup.policies[2]
-    decoded = decode(setup.models, one.policy, setup.records[0].prompt, setup.sampling, MAX_NEW_TOKENS)
-    run = finished_run(one.policy_id, decoded, "", ())
+    policy: NamedPolicy = setup.policies[2]
+    decoded = decode(setup.models, policy.policy, setup.records[0].prompt, setup.sampling, MAX_NEW_TOKENS)
+    run = finished_run(policy.policy_id, decoded, "", ())
     entry: dict[str, Any] = FinishedSequence(1, 4, (run,)).to_json()
     place = log.ROUND_COLUMNS.index("channel_us")
     (old,) = entry["runs"]

@@ -63,7 +63,7 @@ def test_a_policy_of_a_channel_is_confirmed(made: Made, tmp_path: Path) -> None:
     assert isinstance(producer, TreeFlashProducer)
     assert (producer.reach.previous, producer.reach.top_k) == (6, 5)
     assert setup.key()["--channel"] == {FLASH: checkpoint_digest(made.folder / "head")}
-    runs = [run for one in finished(ConfirmLog(options.out, setup.key(), resume=True)) for run in one.runs]
+    runs = [run for sequence in finished(ConfirmLog(options.out, setup.key(), resume=True)) for run in sequence.runs]
     ours = [run for run in runs if run.policy_id == NAMED.policy_id]
     assert len(ours) == 2
     assert all(run.unequal == "" and run.totals.drafted > run.totals.rounds for run in ours)
@@ -135,7 +135,7 @@ def test_another_head_in_rounds_is_among_the_differences(
     found = run_confirmation(options, made.trace, policies_of())
     assert not found.has_failed, "the text is still the target's, and its own rows replay"
     setup = load_setup(options, made.trace, policies_of(), made.trace.sequences()[:2])
-    runs = [run for one in finished(ConfirmLog(options.out, setup.key(), resume=True)) for run in one.runs]
+    runs = [run for sequence in finished(ConfirmLog(options.out, setup.key(), resume=True)) for run in sequence.runs]
     listed = [difference for run in runs for difference in run.differences if difference["kind"] == "channel"]
     assert max(map(_largest, listed)) > 0.1
     assert {one["channel"] for one in listed} == {FLASH}
@@ -223,7 +223,7 @@ def test_the_runner_builds_the_trees_of_the_record(made_with_paths: Made, tmp_pa
     trace = open_trace(made_with_paths.folder / "trace")
     setup = load_setup(options, trace, policies(), trace.sequences()[:2])
     assert isinstance(setup.models.channels["jetspec"], PathProducer)
-    runs = [run for one in finished(ConfirmLog(options.out, setup.key(), resume=True)) for run in one.runs]
+    runs = [run for sequence in finished(ConfirmLog(options.out, setup.key(), resume=True)) for run in sequence.runs]
     ours = [run for run in runs if run.policy_id in {policy.policy_id for policy in policies()[-2:]}]
     assert len(ours) >= 4
     assert all(run.unequal == "" and run.totals.drafted > run.totals.rounds for run in ours)

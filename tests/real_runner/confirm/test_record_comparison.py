@@ -75,8 +75,8 @@ def trace(request: pytest.FixtureRequest, folder: Path) -> Trace:
 @pytest.fixture(scope="module")
 def recorded(trace: Trace) -> RecordedSequence:
     """A long one with accepted tokens on the way."""
-    long_ones = (one for one in trace.recorded(trace.draft_name()) if len(one.text) > 20)
-    return next(one for one in long_ones if any(found.path for found in list(rounds(TREE, one))[:-2]))
+    long_ones = (sequence for sequence in trace.recorded(trace.draft_name()) if len(sequence.text) > 20)
+    return next(sequence for sequence in long_ones if any(found.path for found in list(rounds(TREE, sequence))[:-2]))
 
 
 @pytest.fixture(scope="module")
@@ -92,14 +92,14 @@ def ran(models: Models, trace: Trace, recorded: RecordedSequence, policy: AnyPol
 def test_in_float32_runs_are_the_replay_of_the_record(models: Models, trace: Trace, label: str) -> None:
     policy = POLICIES[label]
     num_rounds = num_rows = 0
-    for one in trace.recorded(trace.draft_name()):
-        found = compare_with_record(policy, ran(models, trace, one, policy), one)
+    for sequence in trace.recorded(trace.draft_name()):
+        found = compare_with_record(policy, ran(models, trace, sequence, policy), sequence)
         assert found.parting is None
         assert found.rounds_equal
         assert all(row.gap < CLOSE for row in found.row_differences)
         assert found.largest_size < CLOSE
         assert found.differences() == [str(row) for row in found.row_differences]
-        assert found.num_rounds == sum(1 for _ in rounds(policy, one))
+        assert found.num_rounds == sum(1 for _ in rounds(policy, sequence))
         num_rounds, num_rows = num_rounds + found.num_rounds, num_rows + found.num_rows
     assert num_rounds > 50
     assert num_rows == (0 if label == "autoregressive" else num_rounds)
@@ -111,28 +111,35 @@ def test_in_bfloat16_every_difference_is_listed(models: Models, trace: Trace) ->
         target=replace(models.target, model=copy.deepcopy(models.target.model).bfloat16()),
         drafter=copy.deepcopy(models.block_drafter).to(torch.bfloat16),
     )
-    found = [compare_with_record(TREE, ran(half, trace, one, TREE), one) for one in trace.recorded(trace.draft_name())]
-    assert max(one.largest_size for one in found) > 0.01
-    assert any(one.row_differences for one in found)
-    assert any(one.round_differences for one in found)
-    assert any(one.parting for one in found)
-    for one in found:
-        known = [diff.gap for diff in one.row_differences if not math.isnan(diff.gap)]
+    found = [
+        compare_with_record(TREE, ran(half, trace, sequence, TREE), sequence)
+        for sequence in trace.recorded(trace.draft_name())
+    ]
+    assert max(comparison.largest_size for comparison in found) > 0.01
+    assert any(comparison.row_differences for comparison in found)
+    assert any(comparison.round_differences for comparison in found)
+    assert any(comparison.parting for comparison in found)
+    for comparison in found:
+        known = [diff.gap for diff in comparison.row_differences if not math.isnan(diff.gap)]
         # Two candidates change places only if the log-probability of one of them is off by half their gap.
-        assert max(known, default=0.0) <= 2 * one.largest_size + CLOSE
-        assert all(diff.size <= one.largest_size for diff in one.row_differences)
-        parts = (one.round_differences, one.row_differences, [one.parting] if one.parting else [])
-        assert len(one.differences()) == sum(map(len, parts))
+        assert max(known, default=0.0) <= 2 * comparison.largest_size + CLOSE
+        assert all(diff.size <= comparison.largest_size for diff in comparison.row_differences)
+        parts = (
+            comparison.round_differences,
+            comparison.row_differences,
+            [comparison.parting] if comparison.parting else [],
+        )
+        assert len(comparison.differences()) == sum(map(len, parts))
 
 
-def with_row(one: RecordedSequence, t: int, change: Callable[[Marginals], Marginals]) -> RecordedSequence:
+def with_row(sequence: RecordedSequence, t: int, change: Callable[[Marginals], Marginals]) -> RecordedSequence:
     """A record with another row at root ``t``, of the same widths."""
-    assert one.rows is not None
-    start = int(one.rows.starts()[t])
-    row = change(one.rows.row(t, start))
-    ids, log_probs = one.rows.ids.copy(), one.rows.log_probs.copy()
+    assert sequence.rows is not None
+    start = int(sequence.rows.starts()[t])
+    row = change(sequence.rows.row(t, start))
+    ids, log_probs = sequence.rows.ids.copy(), sequence.rows.log_probs.copy()
     ids[start : start + len(row.ids)], log_probs[start : start + len(row.ids)] = row.ids, row.log_probs
-    return replace(one, rows=DraftRows(ids, log_probs, one.rows.counts, one.rows.true_ranks))
+    return replace(sequence, rows=DraftRows(ids, log_probs, sequence.rows.counts, sequence.rows.true_ranks))
 
 
 def exchanged(depth: int, rank: int) -> Callable[[Marginals], Marginals]:
@@ -167,13 +174,13 @@ def test_exchanged_ranks_are_listed_with_their_gap(run: DecodedText, recorded: R
 def test_another_tree_is_listed_with_its_gap(run: DecodedText, recorded: RecordedSequence) -> None:
     """In the run two nodes stand the other way round, as near ties do."""
     place = next(place for place, one in enumerate(run.rounds) if place >= 2)
-    one = run.rounds[place].round
-    t = one.position
-    tokens = one.tree.tokens.copy()
-    siblings = [node for node in range(1, len(tokens)) if one.tree.parents[node] == 0][:2]
+    round_ = run.rounds[place].round
+    t = round_.position
+    tokens = round_.tree.tokens.copy()
+    siblings = [node for node in range(1, len(tokens)) if round_.tree.parents[node] == 0][:2]
     tokens[siblings] = tokens[siblings[::-1]]
     wrong = list(run.rounds)
-    wrong[place] = replace(wrong[place], round=replace(one, tree=DraftTree(tokens, one.tree.parents)))
+    wrong[place] = replace(wrong[place], round=replace(round_, tree=DraftTree(tokens, round_.tree.parents)))
     found = compare_with_record(TREE, replace(run, rounds=tuple(wrong)), recorded)
     (difference,) = found.round_differences
     assert recorded.rows is not None
@@ -186,11 +193,11 @@ def test_another_tree_is_listed_with_its_gap(run: DecodedText, recorded: Recorde
 
 def test_a_moved_node_is_listed(run: DecodedText, recorded: RecordedSequence) -> None:
     """The same tokens in the same order; the last of them hangs on another parent."""
-    one = run.rounds[2]
-    tree = one.round.tree
+    round_ = run.rounds[2]
+    tree = round_.round.tree
     parents = tree.parents.copy()
     parents[-1] = len(parents) - 2 if parents[-1] != len(parents) - 2 else len(parents) - 3
-    moved = replace(one, round=replace(one.round, tree=DraftTree(tree.tokens, parents)))
+    moved = replace(round_, round=replace(round_.round, tree=DraftTree(tree.tokens, parents)))
     found = compare_with_record(TREE, replace(run, rounds=(*run.rounds[:2], moved, *run.rounds[3:])), recorded)
     assert [(difference.position, difference.num_nodes) for difference in found.round_differences] == [
         (moved.round.position, 1)
@@ -202,13 +209,13 @@ def test_a_round_that_accepts_less_is_listed_and_what_follows_is_counted(
     run: DecodedText, recorded: RecordedSequence
 ) -> None:
     place = next(place for place, one in enumerate(run.rounds) if one.round.path)
-    one = run.rounds[place]
-    less = replace(one, round=replace(one.round, path=(), num_committed=1))
+    round_ = run.rounds[place]
+    less = replace(round_, round=replace(round_.round, path=(), num_committed=1))
     wrong = replace(run, rounds=(*run.rounds[:place], less, *run.rounds[place + 2 :]))
     found = compare_with_record(TREE, wrong, recorded)
     difference = found.round_differences[0]
-    assert (difference.position, difference.num_nodes, difference.gap) == (one.round.position, 0, 0.0)
-    assert (difference.ran_accepted, difference.recorded_accepted) == (0, len(one.round.path))
+    assert (difference.position, difference.num_nodes, difference.gap) == (round_.round.position, 0, 0.0)
+    assert (difference.ran_accepted, difference.recorded_accepted) == (0, len(round_.round.path))
     assert found.num_unpaired == (1 if place + 1 < len(run.rounds) else 0)
     assert not found.rounds_equal
 

@@ -82,7 +82,7 @@ def places(made: Made, options: ConfirmOptions, rule: StopRule, resume: bool = F
     setup = setup_of(made, options)
     log = ConfirmLog(options.out, setup.key(), resume)
     measure(setup, log, rule)
-    return [(one.repeat, one.index) for one in finished(log)]
+    return [(sequence.repeat, sequence.index) for sequence in finished(log)]
 
 
 def test_looks_are_few_and_known_beforehand() -> None:
@@ -130,14 +130,16 @@ def test_a_prompt_during_which_time_runs_out_is_left_out(
     log = ConfirmLog(options.out, setup.key(), resume=False)
     measure(setup, log, StopRule(widest_half_width, time_limit_s=limit, begun=0.0))
     assert limit <= seconds[0] < limit + 10, "it ended within a round of the text"
-    assert [one.index for one in finished(log)] == [0, 1, 2]
-    assert [one.index for one in whole(setup.units, finished(log))] == [0, 1]
+    assert [sequence.index for sequence in finished(log)] == [0, 1, 2]
+    assert [sequence.index for sequence in whole(setup.units, finished(log))] == [0, 1]
     monkeypatch.undo()
     done = confirmed(made, replace(options, resume=True))
     assert "ended    time was up, a prompt that was cut off is left out: 1 prompt\n" in done.text()
     assert [policy.judged.num_texts for policy in done.policies if policy.judged] == [2] * len(LABELS)
     assert [policy.measured.sequences for policy in done.policies if policy.measured] == [2] * 3
-    assert [(one.index, len(one.runs)) for one in finished(log)] == [(number, len(LABELS)) for number in range(3)]
+    assert [(sequence.index, len(sequence.runs)) for sequence in finished(log)] == [
+        (number, len(LABELS)) for number in range(3)
+    ]
     again = confirmed(made, replace(options, time_limit_s=None, resume=True))
     assert (again.ran.ended, again.ran.prompts) == ("all", 3)
 

@@ -52,7 +52,7 @@ class TreesByPrompt:
 
     @property
     def budget(self) -> int:
-        return max(one.budget for _, one in self.each)
+        return max(trees.budget for _, trees in self.each)
 
     def start(self, prompt: Prompt) -> tuple[str, int]:
         return prompt.prompt_id, len(prompt.token_ids)
@@ -125,8 +125,8 @@ def test_random_trees_in_a_batch_give_the_rounds_of_each_text_alone(
     policy = trees_of(family, model_seed, seed, num, sampling, most, share)
     found = decode_batch(models, policy, prompts, sampling, most, batch)
     assert_same(found, alone(models, policy, prompts, sampling, most))
-    for one in found:
-        check_rounds(one, policy)
+    for text in found:
+        check_rounds(text, policy)
 
 
 NEAR = 1e-4
@@ -145,21 +145,23 @@ def test_live_drafts_in_a_batch_give_the_rounds_of_each_text_alone(
         found = decode_batch(models, policy, prompts, sampling, 20, 3)
         theirs = alone(models, policy, prompts, sampling, 20)
         assert_same(found, theirs)
-        for one, other in zip(found, theirs, strict=True):
-            assert first_unequal(policy, one) is None
-            for ran, there in zip(one.rounds, other.rounds, strict=True):
+        for text, other in zip(found, theirs, strict=True):
+            assert first_unequal(policy, text) is None
+            for ran, there in zip(text.rounds, other.rounds, strict=True):
                 assert (ran.marginals is None) == (there.marginals is None)
                 if ran.marginals is not None and there.marginals is not None:
                     assert_near(ran.marginals, there.marginals)
 
 
-def assert_near(one: Marginals, other: Marginals) -> None:
+def assert_near(marginals: Marginals, other: Marginals) -> None:
     """Candidates of another batch: tokens that nearly tie may change places, and no others."""
-    assert one.offsets.tolist() == other.offsets.tolist()
-    assert np.abs(one.log_probs - other.log_probs).max() < NEAR
-    for first, last in itertools.pairwise(one.offsets.tolist()):
+    assert marginals.offsets.tolist() == other.offsets.tolist()
+    assert np.abs(marginals.log_probs - other.log_probs).max() < NEAR
+    for first, last in itertools.pairwise(marginals.offsets.tolist()):
         theirs = dict(zip(other.ids[first:last].tolist(), other.log_probs[first:last].tolist(), strict=True))
-        for token, log_prob in zip(one.ids[first:last].tolist(), one.log_probs[first:last].tolist(), strict=True):
+        for token, log_prob in zip(
+            marginals.ids[first:last].tolist(), marginals.log_probs[first:last].tolist(), strict=True
+        ):
             # One that is not among theirs nearly ties with the last of them.
             assert abs(theirs.get(token, min(theirs.values())) - log_prob) < NEAR
 
@@ -170,8 +172,8 @@ def test_texts_of_all_ends_leave_and_others_take_their_places() -> None:
         models, prompts = models_of("llama", seed), prompts_of(seed + 5, 9)
         policy = trees_of("llama", seed, seed + 5, 9, WARM, 20, 0.7)
         found = decode_batch(models, policy, prompts, WARM, 20, 3)
-        ends |= {one.stop_reason for one in found}
-        lengths |= {len(one.text) for one in found}
+        ends |= {text.stop_reason for text in found}
+        lengths |= {len(text.text) for text in found}
         assert_same(found, decode_batch(models, policy, prompts, WARM, 20, 9))
     assert ends == {"stop", "length"}
     assert len(lengths) > 5
@@ -185,7 +187,7 @@ def test_seconds_are_those_of_the_batch() -> None:
     for policy in LIVE:
         found = decode_batch(models, policy, prompts, GREEDY, 9, 3, clock=lambda: float(next(ticks)))
         stages = (0.0, 0.0, 4.0, 0.0) if isinstance(policy, Autoregressive) else (1.0, 1.0, 1.0, 1.0)
-        for ran in (ran for one in found for ran in one.rounds):
+        for ran in (ran for text in found for ran in text.rounds):
             seconds = ran.seconds
             assert (seconds.draft_s, seconds.select_s, seconds.verify_s, seconds.commit_s) == stages
 
@@ -196,20 +198,20 @@ def test_seconds_are_those_of_the_batch() -> None:
 def own_texts(found: Sequence[DecodedText]) -> list[RecordedSequence]:
     """The runner's own rows, with the true tokens' places among them."""
     texts = []
-    for number, one in enumerate(found):
-        own = own_sequence(one)
+    for number, text in enumerate(found):
+        own = own_sequence(text)
         depth = BLOCK_DEPTH
         rows = own.rows
         if rows is None:
-            shape = (len(one.text) - 1, depth)
+            shape = (len(text.text) - 1, depth)
             none = np.zeros(shape, np.int32)
             rows = DraftRows(np.empty(0, np.int32), np.empty(0, np.float32), none, none - 1)
         ranks, starts = np.full_like(rows.counts, -1), rows.starts()
         for t in range(len(ranks)):
             row = rows.row(t, int(starts[t]))
-            for d in range(min(row.depth, len(one.text) - 1 - t)):
+            for d in range(min(row.depth, len(text.text) - 1 - t)):
                 ids = row.ids[row.offsets[d] : row.offsets[d + 1]].tolist()
-                token = int(one.text[t + 1 + d])
+                token = int(text.text[t + 1 + d])
                 ranks[t, d] = ids.index(token) if token in ids else -1
         filled = DraftRows(rows.ids, rows.log_probs, rows.counts, ranks)
         texts.append(replace(own, index=number, rows=filled))
@@ -241,16 +243,16 @@ def test_a_policy_of_the_batch_runs_as_it_replays_on_its_own_rows(
         models, prompts = models_of(family, seed), prompts_of(seed, 7)
         found = decode_batch(models, policy, prompts, sampling, 18, batch)
         plain = alone(models, Autoregressive(), prompts, sampling, 18)
-        assert [one.text.tolist() for one in found] == [one.text.tolist() for one in plain]
+        assert [text.text.tolist() for text in found] == [text.text.tolist() for text in plain]
         texts = texts_of(own_texts(found))
         served = serve(texts, batch, rounds_of_policy(policy, texts), range(len(prompts)))
         columns = served.text_rounds(texts).columns(texts)
-        for one, replayed in zip(found, columns, strict=True):
-            ran = [ran.round for ran in one.rounds]
-            assert [one.position for one in ran] == replayed.positions.tolist()
-            assert [one.num_drafted for one in ran] == replayed.num_drafted.tolist()
-            assert [one.num_accepted for one in ran] == replayed.num_accepted.tolist()
-            assert [one.num_committed for one in ran] == replayed.num_committed.tolist()
+        for text, replayed in zip(found, columns, strict=True):
+            ran = [ran.round for ran in text.rounds]
+            assert [round_.position for round_ in ran] == replayed.positions.tolist()
+            assert [round_.num_drafted for round_ in ran] == replayed.num_drafted.tolist()
+            assert [round_.num_accepted for round_ in ran] == replayed.num_accepted.tolist()
+            assert [round_.num_committed for round_ in ran] == replayed.num_committed.tolist()
         totals |= set((served.mean_drafted * batch).tolist())
     assert isinstance(policy, JointBudget) or len(totals) > 3
 
@@ -260,7 +262,7 @@ def test_a_batch_that_empties_tries_no_number_without_a_price() -> None:
     policy = by_throughput(12, 3)
     found = decode_batch(models, policy, prompts, GREEDY, 18, 4)
     plain = alone(models, Autoregressive(), prompts, GREEDY, 18)
-    assert [one.text.tolist() for one in found] == [one.text.tolist() for one in plain]
+    assert [text.text.tolist() for text in found] == [text.text.tolist() for text in plain]
     with pytest.raises(PolicyError, match="budget of at most 9"):
         decode_batch(models, policy, prompts, GREEDY, 18, 3)
 
@@ -311,15 +313,15 @@ def test_texts_go_back_together() -> None:
     first = running.running[0].root
     for _ in range(4):
         running.round()
-    before = [one.text.tolist() for one in running.running]
+    before = [text.text.tolist() for text in running.running]
     running.rewind(5, first)
-    assert [one.text.tolist() for one in running.running] == [[first]] * 3
+    assert [text.text.tolist() for text in running.running] == [[first]] * 3
     for _ in range(4):
         running.round()
-    for one, earlier in zip(running.running, before, strict=True):
-        num = min(len(one.text), len(earlier))
+    for text, earlier in zip(running.running, before, strict=True):
+        num = min(len(text.text), len(earlier))
         assert num > 4
-        assert one.text.tolist()[:num] == earlier[:num]
+        assert text.text.tolist()[:num] == earlier[:num]
 
 
 # Planted faults

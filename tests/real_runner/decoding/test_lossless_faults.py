@@ -194,7 +194,7 @@ def live_rows_are_dense_rows(models: Models, policy: AnyPolicy, sampling: Sampli
         assert ran.marginals is not None
         dense = first_marginals(row, CandidatesRead(models.target.vocab_size))
         found, size = compare_rows(ran.round.position, ran.marginals, dense)
-        same &= size < TOLERANCE and all(one.gap < TOLERANCE for one in found)
+        same &= size < TOLERANCE and all(difference.gap < TOLERANCE for difference in found)
     return same
 
 

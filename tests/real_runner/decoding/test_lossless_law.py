@@ -97,8 +97,8 @@ def p_values(texts: list[Text], law: ExactLaw, stops: tuple[int, ...]) -> Iterat
             assert not prefix or prefix[-1] not in stops
             expected = law.after(prefix) * counts.sum()
             assert not counts[expected == 0].any(), f"{prefix} was followed by a token that the law forbids"
-            one, cells = chi_square(counts.tolist(), expected.tolist())
-            statistic, freedom = statistic + one, freedom + cells - 1
+            value, cells = chi_square(counts.tolist(), expected.tolist())
+            statistic, freedom = statistic + value, freedom + cells - 1
         assert freedom > 0
         sums.append((statistic, freedom))
     sums.append((sum(statistic for statistic, _ in sums), sum(freedom for _, freedom in sums)))

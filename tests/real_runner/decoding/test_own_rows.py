@@ -111,9 +111,9 @@ def test_a_policy_that_remembers(models: Models, prompts: list[Prompt], sampling
 
 def test_texts_of_one_and_two_tokens(models: Models, prompts: list[Prompt]) -> None:
     for label, policy in POLICIES.items():
-        one, two = (decode(models, policy, prompts[2], GREEDY, limit) for limit in (1, 2))
-        assert (len(one.rounds), len(two.rounds), len(two.text)) == (0, 1, 2), label
-        assert first_unequal(policy, one) is None
+        text, two = (decode(models, policy, prompts[2], GREEDY, limit) for limit in (1, 2))
+        assert (len(text.rounds), len(two.rounds), len(two.text)) == (0, 1, 2), label
+        assert first_unequal(policy, text) is None
         assert first_unequal(policy, two) is None
 
 

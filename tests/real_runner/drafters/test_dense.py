@@ -65,11 +65,11 @@ def live_laws(target: Target, drafter: DFlashDrafter, seed: int) -> dict[int, Fl
     return laws
 
 
-def assert_same_candidates(one: Marginals, law: Floats, kept: KeptCandidates) -> None:
+def assert_same_candidates(marginals: Marginals, law: Floats, kept: KeptCandidates) -> None:
     """Log-probs within the tolerance, and the same ids but where two lie within it of each other."""
     other = kept_marginals(law, kept)
-    for depth in range(1, one.depth + 1):
-        ids, log_probs = one.at(depth)
+    for depth in range(1, marginals.depth + 1):
+        ids, log_probs = marginals.at(depth)
         live_ids, live_log_probs = other.at(depth)
         shared = min(len(ids), len(live_ids))
         assert np.abs(log_probs[:shared] - live_log_probs[:shared]).max() < TOLERANCE
@@ -129,9 +129,9 @@ def test_kept_candidates_give_the_tree_of_the_whole_vocabulary(
     assert columns.counts.sum() < whole.counts.sum() / 2
     for fewer, everything in zip(columns.rows().rows(), whole.rows().rows(), strict=True):
         for size in {1, budget}:
-            one, other = best_first(5, fewer, size), best_first(5, everything, size)
-            assert one.tokens.tolist() == other.tokens.tolist()
-            assert one.parents.tolist() == other.parents.tolist()
+            nodes, other = best_first(5, fewer, size), best_first(5, everything, size)
+            assert nodes.tokens.tolist() == other.tokens.tolist()
+            assert nodes.parents.tolist() == other.parents.tolist()
 
 
 def test_the_order_of_candidates_is_the_shared_one(target: Target, drafter: DFlashDrafter) -> None:

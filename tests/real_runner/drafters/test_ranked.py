@@ -58,14 +58,14 @@ def test_rows_are_the_same_on_any_device(
     roots = torch.arange(prompt_length, len(tokens) - 1)
     passes = list(zip(roots.split(per_pass), torch.from_numpy(rows).split(per_pass), strict=True))
     asked = own, rows.shape[1], tokens, KeptCandidates(least, budget)
-    one, other = columns_of(passes, *asked), columns_on_device(passes, *asked)
+    columns, other = columns_of(passes, *asked), columns_on_device(passes, *asked)
     for name in ("context_length", "counts", "ids", "log_probs", "true_rank", "valid"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
-    there = one.has_true_log_prob
-    np.testing.assert_array_equal(one.true_log_prob[there], other.true_log_prob[there])
+        np.testing.assert_array_equal(getattr(columns, name), getattr(other, name))
+    there = columns.has_true_log_prob
+    np.testing.assert_array_equal(columns.true_log_prob[there], other.true_log_prob[there])
     assert not (np.signbit(other.log_probs) & (other.log_probs == 0)).any()
-    np.testing.assert_allclose(one.entropy, other.entropy, rtol=1e-6)
-    np.testing.assert_allclose(np.exp(one.outside_log_mass), np.exp(other.outside_log_mass), atol=1e-14, rtol=1e-6)
+    np.testing.assert_allclose(columns.entropy, other.entropy, rtol=1e-6)
+    np.testing.assert_allclose(np.exp(columns.outside_log_mass), np.exp(other.outside_log_mass), atol=1e-14, rtol=1e-6)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 30), st.integers(0, 8), st.integers(1, 60))

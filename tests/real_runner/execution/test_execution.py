@@ -233,8 +233,8 @@ def prices(made: Made) -> CostFile:
 def test_prices_of_fused_layers_are_of_an_attention_of_their_own(made: Made) -> None:
     setup = setup_of(made, ConfirmOptions(made.folder / "unused"))
     graphed = replace(setup.models, graphs=GraphedModels(setup.models.target, setup.models.block_drafter))
-    found = [setting_of(one, "d", "float32", "cpu", setup.sampling) for one in (setup.models, graphed)]
-    assert [one.attention for one in found] == ["grouped_sdpa", "fused"]
+    found = [setting_of(models, "d", "float32", "cpu", setup.sampling) for models in (setup.models, graphed)]
+    assert [file.attention for file in found] == ["grouped_sdpa", "fused"]
 
 
 @pytest.mark.thorough

@@ -43,7 +43,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, DecodedRound]]]
 
     def watched(self: Speculation) -> list[DecodedRound]:
         rounds = real(self)
-        starts = [len(one.prompt.token_ids) for one in self.running]
+        starts = [len(text.prompt.token_ids) for text in self.running]
         found.append([(start + one.round.position, one) for start, one in zip(starts, rounds, strict=True)])
         return rounds
 
@@ -82,9 +82,9 @@ def test_rounds_of_all_texts_stay_about_their_context(
         assert len(visited) == 1 + MEASURED_ROUNDS
         for each in visited:
             assert len(each) == BATCH
-            assert {one.round.num_drafted for _, one in each} == {num_drafted}
+            assert {round_.round.num_drafted for _, round_ in each} == {num_drafted}
             assert all(context - 17 <= place <= context + 17 for place, _ in each)
-    texts = {tuple(one.round.tree.tokens.tolist()) for each in ran for _, one in each}
+    texts = {tuple(round_.round.tree.tokens.tolist()) for each in ran for _, round_ in each}
     assert len(texts) > BATCH
 
 
@@ -98,7 +98,7 @@ def test_plain_steps_are_of_all_texts_without_a_drafter(
         # The clock is read five times a round: four stages.
         assert plain.visit(context, 2) == [4.0] * MEASURED_STEPS
         for each in ran[before:]:
-            assert [one.marginals for _, one in each] == [None] * BATCH
+            assert [round_.marginals for _, round_ in each] == [None] * BATCH
             assert all(abs(place - context) <= MEASURED_STEPS for place, _ in each)
 
 

@@ -67,16 +67,16 @@ def test_every_cell_of_the_channel_gets_its_samples(options: ProfileOptions, ran
     assert (channel.kind, channel.units) == ("transitions", (1, 3))
     assert channel.settings == {"depth": DEPTH, "top_k": 4, "order": "base-rank", "candidates": 8}
     assert channel.producer.digest == checkpoint_digest(Path(channel.producer.name))
-    with_channel = {one.seconds.channel_s: one for one in ran if one.channels}
+    with_channel = {round_.seconds.channel_s: round_ for round_ in ran if round_.channels}
     for units in (1, 3):
         for context in file.contexts:
             seconds = file.samples["channel:flash", units, context]
             assert len(seconds) == 2 * MEASURED_ROUNDS
             assert len(file.samples["plain:flash", units, context]) == 2 * MEASURED_STEPS
-            for one in seconds:
-                flash = with_channel[one].channels["flash"]
+            for value in seconds:
+                flash = with_channel[value].channels["flash"]
                 assert max(flash.num_rows) == units  # type: ignore[union-attr]
-    assert all(one.seconds.channel_s == 0 for one in ran if not one.channels)
+    assert all(round_.seconds.channel_s == 0 for round_ in ran if not round_.channels)
     assert cost_table_of(file).channels["flash"].units.tolist() == [1, 3]
 
 
@@ -86,8 +86,8 @@ def test_a_channel_is_added_to_a_file_that_has_everything_else(options: ProfileO
     added = profile(replace(options, resume=True))
     assert added.num_visits == 2 * 2 * 2, "two sweeps over two units and two contexts"
     assert {cell: added.file.samples[cell] for cell in before.samples} == before.samples
-    one = options.channels["flash"]
-    more = profile(replace(options, resume=True, channels={"flash": replace(one, units=(2,))}))
+    channel = options.channels["flash"]
+    more = profile(replace(options, resume=True, channels={"flash": replace(channel, units=(2,))}))
     assert more.file.channels["flash"].units == (1, 2, 3)
     assert more.num_visits == 2 * 2
     again = profile(replace(options, resume=True, channels=settings_of(more.file).channels))

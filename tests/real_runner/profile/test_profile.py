@@ -124,10 +124,10 @@ def test_the_rounds_are_those_of_the_cell(options: ProfileOptions, ran: list[tup
         num = UNMEASURED + MEASURED_ROUNDS
         visit, ran = ran[:num], ran[num:]
         seen[cell] += 1
-        assert {one.round.num_drafted for _, one in visit} == {cell[0]}
+        assert {round_.round.num_drafted for _, round_ in visit} == {cell[0]}
         assert all(abs(position - cell[1]) <= 18 for position, _ in visit)
-        assert all(one.marginals is not None for _, one in visit)
-        measured[cell] += [one.seconds for _, one in visit[-MEASURED_ROUNDS:]]
+        assert all(round_.marginals is not None for _, round_ in visit)
+        measured[cell] += [round_.seconds for _, round_ in visit[-MEASURED_ROUNDS:]]
     assert set(seen.values()) == {2}
     for (n, context), rounds in measured.items():
         for stage in GRID_STAGES:
@@ -165,10 +165,10 @@ def test_rounds_after_coming_back_commit_what_was_committed_first(
     for _ in range(9):
         rounds.visit(8, 1)
     texts: list[list[int]] = []
-    for position, one in ran:
+    for position, round_ in ran:
         if position == 56:
             texts.append([])
-        texts[-1] += [int(one.round.tree.tokens[node]) for node in (0, *one.round.path)]
+        texts[-1] += [int(round_.round.tree.tokens[node]) for node in (0, *round_.round.path)]
     assert len(texts) >= 3
     for text in texts[1:]:
         shortest = min(len(text), len(texts[0]))
@@ -182,7 +182,7 @@ def test_a_stop_token_stops_no_measurement(models: Models, ran: list[tuple[int, 
         rounds = RoundTimer(each, 40, token_ids(), 40, GREEDY, time.perf_counter)
         for _ in range(5):
             rounds.visit(40, 1)
-        committed.append([one.round.num_committed for _, one in ran])
+        committed.append([round_.round.num_committed for _, round_ in ran])
         ran.clear()
     assert max(committed[0]) > 1
     assert committed[0] == committed[1]

@@ -25,8 +25,8 @@ def record(pair: tuple[Path, Path, Path], out: Path, *more: str, code: int = 0) 
     return out
 
 
-def same_rows(one: Trace, other: Trace) -> bool:
-    pairs = zip(one.recorded(one.draft_name()), other.recorded(other.draft_name()), strict=True)
+def same_rows(trace: Trace, other: Trace) -> bool:
+    pairs = zip(trace.recorded(trace.draft_name()), other.recorded(other.draft_name()), strict=True)
     return all(
         np.array_equal(a.text, b.text)
         and a.rows is not None

@@ -109,12 +109,12 @@ def test_the_same_seed_gives_the_same_ids_and_another_another_text(options: Reco
 
 
 def test_batches_change_nothing_but_the_shards(options: RecordOptions, tmp_path: Path) -> None:
-    one, other = (
+    trace, other = (
         recorded(replace(options, out=tmp_path / str(size), batch_size=size, temperature=0.9)) for size in (1, 8)
     )
-    assert texts_of(one) == texts_of(other)
-    assert (one.text_id, one.draft_ids) == (other.text_id, other.draft_ids)
-    assert (len(one.manifest.held().shards), other.manifest.held().shards) == (8, (16,))
+    assert texts_of(trace) == texts_of(other)
+    assert (trace.text_id, trace.draft_ids) == (other.text_id, other.draft_ids)
+    assert (len(trace.manifest.held().shards), other.manifest.held().shards) == (8, (16,))
 
 
 def test_a_second_turn_contains_the_targets_own_first(folder: Path, options: RecordOptions) -> None:

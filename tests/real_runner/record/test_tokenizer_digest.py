@@ -45,7 +45,7 @@ def test_another_file_of_the_same_tokens_has_the_same_digest() -> None:
 def test_other_tokens_have_another_digest() -> None:
     swapped = {**VOCAB, "ab": 3, "ba": 2}
     others = [made(swapped), made(merges=MERGES[::-1]), made(special=False), made({**VOCAB, "c": 5})]
-    assert len({digest(one) for one in (made(), *others)}) == 5
+    assert len({digest(tokenizer) for tokenizer in (made(), *others)}) == 5
 
 
 def test_digests_of_older_files_are_known_for_the_built_in_target() -> None:

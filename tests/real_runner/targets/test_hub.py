@@ -233,7 +233,7 @@ def test_the_cache_is_enough_without_a_network(folder: Path, hub: Hub, online: d
             record(folder, "refused", target="org/never-fetched"),
         ]
         *done, refused = run_commands(address, folder / "home", commands, offline=offline)
-        assert [one.code for one in done] == [0, 0, 0], done
+        assert [said.code for said in done] == [0, 0, 0], done
         assert (folder / out / "manifest.json").read_bytes() == (folder / "trace" / "manifest.json").read_bytes()
         assert_refused(address, refused, reason)
     assert len(hub.asked) == asked

@@ -84,7 +84,7 @@ def test_dense_rows_are_those_of_a_round(roots_per_pass: int, monkeypatch: pytes
     rows = dense(head, target)
     assert rows.context_length.tolist() == list(range(PROMPT_LENGTH, len(TEXT) - 1))
     assert (rows.counts == WIDTH).all()
-    ids, log_probs = (one.reshape(len(rows.counts), BLOCK - 1, WIDTH) for one in (rows.ids, rows.log_probs))
+    ids, log_probs = (array.reshape(len(rows.counts), BLOCK - 1, WIDTH) for array in (rows.ids, rows.log_probs))
     for t, root in enumerate(range(PROMPT_LENGTH, len(TEXT) - 1)):
         found = live(head, target, root)
         assert ids[t].ravel().tolist() == found.ids.tolist()

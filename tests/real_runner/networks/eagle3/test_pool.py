@@ -103,7 +103,7 @@ def plain_pool(producer: Eagle3Producer, root: int) -> dict[Path, tuple[float, b
 def paths_of(tree: Pool | DraftTree) -> list[Path]:
     """The path of each node, the root's left out."""
     paths: list[Path] = [()]
-    tokens, parents = (one.tolist() for one in (tree.tokens, tree.parents))
+    tokens, parents = (array.tolist() for array in (tree.tokens, tree.parents))
     for token, parent in list(zip(tokens, parents, strict=True))[isinstance(tree, DraftTree) :]:
         paths.append((*paths[parent], token))
     return paths[1:]

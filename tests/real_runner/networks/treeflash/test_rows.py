@@ -117,9 +117,9 @@ def test_fewer_tokens_are_the_first_of_more(previous: int, top_k: int, candidate
         assert_same(row, other.first(previous, top_k))
 
 
-def assert_same(one: Transitions, other: Transitions) -> None:
+def assert_same(transitions: Transitions, other: Transitions) -> None:
     for name in ("num_rows", "previous", "ids", "log_probs"):
-        assert getattr(one, name).tolist() == getattr(other, name).tolist(), name
+        assert getattr(transitions, name).tolist() == getattr(other, name).tolist(), name
 
 
 @torch.inference_mode()

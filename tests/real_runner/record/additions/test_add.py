@@ -95,10 +95,10 @@ def channel(
 
 def rows_of(trace: Trace, name: str, draft: str = "dflash") -> list[tuple[RecordedSequence, TransitionRows]]:
     found = []
-    for one in trace.recorded(draft, channels=[name]):
-        rows = one.channels[name]
+    for sequence in trace.recorded(draft, channels=[name]):
+        rows = sequence.channels[name]
         assert isinstance(rows, TransitionRows)
-        found.append((one, rows))
+        found.append((sequence, rows))
     return found
 
 
@@ -165,8 +165,8 @@ def test_a_released_checkpoint_is_a_drafter_and_a_channel_of_it(made: Path, trac
     assert both.manifest.channels["flash"].extends == "released"
     add(ChannelOptions(str(trace), "same", str(made / "head"), settings=SETTINGS, draft_set="dflash"))
     ours, theirs = (rows_of(open_trace(trace), *names) for names in (("same", "dflash"), ("flash", "released")))
-    for (_, one), (_, other) in zip(ours, theirs, strict=True):
-        assert_same(one, other, ("num_rows", "previous", "ids", "log_probs"))
+    for (_, rows), (_, other) in zip(ours, theirs, strict=True):
+        assert_same(rows, other, ("num_rows", "previous", "ids", "log_probs"))
 
 
 def refused(options: ChannelOptions | DraftOptions, error: type[SimlabError], said: str) -> None:
@@ -253,8 +253,8 @@ def test_a_mistake_is_one_sentence(typed: tuple[str, ...], words: str) -> None:
 
 def branch_rows(trace: Trace, name: str) -> list[BranchRows]:
     found = []
-    for one in trace.recorded("dflash", channels=[name]):
-        rows = one.channels[name]
+    for sequence in trace.recorded("dflash", channels=[name]):
+        rows = sequence.channels[name]
         assert isinstance(rows, BranchRows)
         found.append(rows)
     return found
@@ -275,7 +275,11 @@ def test_another_drafter_redrafts_behind_every_beginning(made: Path, trace: Path
         assert np.array_equal(wide.ids[:, :1], row.ids)
     policy = D2SD(10, branches=2, channel="d2sd")
     check_needs(policy, narrow.holds("dflash"))
-    assert all(list(rounds(policy, one)) for one in narrow.recorded("dflash", channels=["d2sd"]) if len(one.text) > 1)
+    assert all(
+        list(rounds(policy, sequence))
+        for sequence in narrow.recorded("dflash", channels=["d2sd"])
+        if len(sequence.text) > 1
+    )
     for wrong, words in (
         (D2SD(10, branches=9), "asks for 9 branches, where a root has 2, all of which were recorded; give it fewer"),
         (D2SD(10, branches=2, width=4), "wants top_k 4 at least, where 3 was recorded; record it beside"),
@@ -308,7 +312,7 @@ def test_the_branch_behind_the_whole_chain_is_added_alone_in_a_longer_block(made
             assert own.ids.tolist() == beside.only([depth]).ids.tolist()
     policy = JetSpecExtended(10, 2, gap=-1.0, channel="alone")
     check_needs(policy, alone.holds("dflash"))
-    extended = [list(rounds(policy, one)) for one in alone.recorded("dflash", channels=["alone"])]
+    extended = [list(rounds(policy, sequence)) for sequence in alone.recorded("dflash", channels=["alone"])]
     assert any(played.num_asked for one in extended for played in one)
     with pytest.raises(MissingChannelError, match="it was recorded behind the whole chain alone"):
         check_needs(D2SD(10, branches=1, channel="alone"), alone.holds("dflash"))

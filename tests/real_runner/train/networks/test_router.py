@@ -72,11 +72,11 @@ def test_labels_are_rounds_of_the_routes_alone(made: Path, tmp_path: Path) -> No
     trace, target = open_trace(made / "trace"), load_target(str(made / "target"), torch.float32)
     roots = read_roots([trace, trace], router_of(ROUTES), None, target, tmp_path)
     wanted, texts = [], []
-    for one in trace.recorded(trace.draft_name()):
-        deepest = one.rows.counts.shape[1] if one.rows is not None else 0
-        for root in range(len(one.text) - 1 - deepest):
-            wanted.append([tokens_at(route, one, root) for route in ROUTES])
-            texts.append(one.index)
+    for sequence in trace.recorded(trace.draft_name()):
+        deepest = sequence.rows.counts.shape[1] if sequence.rows is not None else 0
+        for root in range(len(sequence.text) - 1 - deepest):
+            wanted.append([tokens_at(route, sequence, root) for route in ROUTES])
+            texts.append(sequence.index)
     assert roots.tokens.tolist() == wanted * 2
     assert roots.texts.tolist() == [*texts, *(text + len(trace.texts) for text in texts)]
     assert roots.inputs.shape == (2 * len(wanted), tiny_models.HIDDEN_SIZE + 3)
@@ -117,7 +117,9 @@ def test_what_it_made_is_recorded_and_asked_for(made: Path, trained: Path) -> No
     assert info.settings == {"size": 3, "routes": TYPED}
     network, inputs = load_router(trained), load_file(next(trained.glob("inputs-*.safetensors")))["inputs"]
     rows = [
-        one.channels["router"] for one in trace.recorded(trace.draft_name(), channels=["router"]) if len(one.text) > 1
+        sequence.channels["router"]
+        for sequence in trace.recorded(trace.draft_name(), channels=["router"])
+        if len(sequence.text) > 1
     ]
     values = np.concatenate([row.values for row in rows if isinstance(row, FeatureRows)])
     assert values == pytest.approx(network(inputs).numpy(), abs=1e-4)
