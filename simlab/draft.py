@@ -101,10 +101,10 @@ def _rise(offsets: Ints, end: int) -> bool:
 def _in_order(log_probs: Floats, offsets: Ints) -> bool:
     for depth in range(1, offsets.size):
         highest = np.float32(0.0)
-        for place in range(offsets[depth - 1], offsets[depth]):
-            if not log_probs[place] <= highest:
+        for index in range(offsets[depth - 1], offsets[depth]):
+            if not log_probs[index] <= highest:
                 return False
-            highest = log_probs[place]
+            highest = log_probs[index]
     return True
 
 

@@ -70,7 +70,7 @@ def sum_columns(counts: Longs) -> dict[str, Longs]:
     Args:
         counts: int64 ``[..., C]``, the last axis as `COUNTS` has it.
     """
-    columns = {name: counts[..., place] for place, name in enumerate(COUNTS)}
+    columns = {name: counts[..., index] for index, name in enumerate(COUNTS)}
     columns["verified"] = counts[..., DRAFTED] + counts[..., ROUNDS]
     return {name: columns[name] for name in SUMS}
 

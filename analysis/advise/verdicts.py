@@ -132,7 +132,7 @@ def batch_advice(of: BatchPrices, rows: pl.DataFrame, chosen_on: pl.DataFrame) -
         for summary in (chain, tree)
         if summary is not None
     ]
-    pairs = [(place, 0) for place in range(1, len(runs))] + [(2, 1)] * (len(runs) == 3)
+    pairs = [(index, 0) for index in range(1, len(runs))] + [(2, 1)] * (len(runs) == 3)
     compared = adjust_family(compare_pairs(prompt_sums(runs), [run.name for run in runs], pairs, MEASURE))
     by_names = {(comparison.first, comparison.second): comparison for comparison in compared}
     gains = [None if summary is None else by_names[summary.policy, BASELINE] for summary in (chain, tree)]

@@ -73,9 +73,9 @@ def both_means(run: PolicyRun) -> BothMeans:
     sums = prompt_sums([run]).sums[:, 0]
     columns: list[str] = list(COLUMNS)
     powers = np.zeros((3, len(columns)))
-    for place, measure in enumerate((POOLED, MACRO)):
+    for index, measure in enumerate((POOLED, MACRO)):
         for name, power in POWERS[measure].items():
-            powers[place, columns.index(name)] = power
+            powers[index, columns.index(name)] = power
     powers[2] = powers[1] - powers[0]
     used = [columns.index(name) for measure in (POOLED, MACRO) for name in POWERS[measure]]
     spread = log_products(np.ascontiguousarray(sums[:, used]), powers[:, used])

@@ -133,7 +133,7 @@ def compare_pairs(
 def price_spread(found: PromptSums, measure: str) -> PriceSpread:
     """Logarithms of one of ``POWERS`` at each draw of the prices; nan of what does not depend on seconds."""
     powers = [POWERS[measure].get(name, 0) for name in ("seconds", "plain_seconds")]
-    parts = [power * found.log_draws[:, place] for place, power in enumerate(powers) if power]
+    parts = [power * found.log_draws[:, index] for index, power in enumerate(powers) if power]
     unknown = np.full_like(found.log_draws[:, 0], np.nan)
     return PriceSpread(np.sum(parts, axis=0) if parts else unknown, found.profiles)
 
@@ -172,22 +172,22 @@ def compare_logs(
             second=names[other],
             slice=value,
             prompts=logs.num_prompts,
-            first_value=float(np.exp(first.whole[place])),
-            second_value=float(np.exp(second.whole[place])),
-            difference=float(difference.whole[place]),
-            difference_interval=differences[place],
-            ratio=float(np.exp(ratio.whole[place])),
-            ratio_interval=_exp(ratios[place]),
-            price_interval=prices.ratio_interval(one, other, float(np.exp(ratio.whole[place]))),
-            p_value=float(p_values[place]),
-            p_adjusted=float(p_values[place]),
-            log_error=float(errors[place]),
-            degrees=float(degrees[place]),
-            detectable=float(detectable[place]),
+            first_value=float(np.exp(first.whole[index])),
+            second_value=float(np.exp(second.whole[index])),
+            difference=float(difference.whole[index]),
+            difference_interval=differences[index],
+            ratio=float(np.exp(ratio.whole[index])),
+            ratio_interval=_exp(ratios[index]),
+            price_interval=prices.ratio_interval(one, other, float(np.exp(ratio.whole[index]))),
+            p_value=float(p_values[index]),
+            p_adjusted=float(p_values[index]),
+            log_error=float(errors[index]),
+            degrees=float(degrees[index]),
+            detectable=float(detectable[index]),
             family=1,
-            equal=equal[place],
+            equal=equal[index],
         )
-        for place, (one, other) in enumerate(pairs)
+        for index, (one, other) in enumerate(pairs)
     ]
 
 

@@ -217,8 +217,8 @@ def comparison_cells(comparisons: Sequence[Comparison], by: str | None = None) -
     """The cells of the table, a row for each comparison; price intervals only where some are known."""
     alone = len({(comparison.first, comparison.second) for comparison in comparisons}) == 1
     rows = [[_place(comparison, by, alone), *_cells(comparison)] for comparison in comparisons]
-    shown = [place for place, name in enumerate(_HEADINGS) if name != _PRICES or _has_prices(comparisons)]
-    heading, *rows = ([row[place] for place in shown] for row in (_HEADINGS, *rows))
+    shown = [index for index, name in enumerate(_HEADINGS) if name != _PRICES or _has_prices(comparisons)]
+    heading, *rows = ([row[index] for index in shown] for row in (_HEADINGS, *rows))
     return Cells([heading], rows, [name in _LEFT for name in heading])
 
 

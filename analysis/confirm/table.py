@@ -180,7 +180,7 @@ def compare_winner(
     if not others:
         return WinnerComparison(first, (), (), ())
     runs = measured_runs([first, *others], results)
-    pairs = [(0, place) for place in range(1, len(runs))]
+    pairs = [(0, index) for index in range(1, len(runs))]
     compared_all = adjust_family(compare_pairs(prompt_sums(runs), [run.name for run in runs], pairs, "tokens_per_s"))
     level = [one for one, held in zip(others, compared_all, strict=True) if not held.differs]
     ahead = [one for one, held in zip(others, compared_all, strict=True) if held.differs and held.ratio < 1]

@@ -157,7 +157,7 @@ def stage_table(policies: Sequence[ConfirmedPolicy]) -> str:
 
 
 def _stage_cells(predicted: Sequence[float], measured: Sequence[float], shown: Sequence[str]) -> list[str]:
-    pairs = [(predicted[place], measured[place]) for place in map(STAGES.index, shown)]
+    pairs = [(predicted[index], measured[index]) for index in map(STAGES.index, shown)]
     pairs.append((sum(predicted), sum(measured)))
     return [f"{_milliseconds(foreseen)} / {_milliseconds(seen)}" for foreseen, seen in pairs]
 
@@ -255,7 +255,7 @@ def error_table(errors: Sequence[PredictionErrors]) -> str:
         ("prediction error", ""),
         ("speedup", "[95 %]"),
         ("within", "noise"),
-        *((f"{'of it ' if place == 0 else ''}{name}", "") for place, name in enumerate(parts)),
+        *((f"{'of it ' if index == 0 else ''}{name}", "") for index, name in enumerate(parts)),
         ("tokens/s", "[95 %]"),
         ("acceptance length", "[95 %]"),
     )

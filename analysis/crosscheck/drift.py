@@ -78,11 +78,11 @@ def drift_figures(
     tokens, rounds, known, kept = _sums(texts)
     measured, columns = [length], [(tokens, rounds)]
     names = [LENGTH]
-    for place, times in enumerate(counters.accepted_at or ()):
-        if place < kept.shape[1]:
-            names.append(f"kept at position {place + 1}")
+    for index, times in enumerate(counters.accepted_at or ()):
+        if index < kept.shape[1]:
+            names.append(f"kept at position {index + 1}")
             measured.append(times / counters.num_rounds)
-            columns.append((kept[:, place], known[:, place]))
+            columns.append((kept[:, index], known[:, index]))
     num_requests = counters.num_requests or counters.num_rounds / max(rounds.mean(), 1.0)
     own = _own_error(answers)
     return _figures(names, np.array(measured), columns, num_requests, own)
@@ -126,8 +126,8 @@ def _figures(
     num_prompts = len(columns[0][0])
     sums = np.stack([part for pair in columns for part in pair], axis=1)
     powers = np.zeros((len(columns), sums.shape[1]))
-    for place in range(len(columns)):
-        powers[place, 2 * place : 2 * place + 2] = 1.0, -1.0
+    for index in range(len(columns)):
+        powers[index, 2 * index : 2 * index + 2] = 1.0, -1.0
     spread = log_products(sums, powers)
     foretold = np.exp(spread.whole)
     if num_prompts < 2:

@@ -155,7 +155,7 @@ def foretold_counts(texts: Sequence[ForetoldText], num_tokens: Sequence[int]) ->
         for root, kept in text.rounds(num):
             accepted.append(kept)
             num_open += kept == len(text) - 1 - root and kept < k
-    at = tuple(sum(kept > place for kept in accepted) for place in range(k))
+    at = tuple(sum(kept > index for kept in accepted) for index in range(k))
     return ForetoldCounts(
         num_rounds=len(accepted),
         num_drafted=len(accepted) * k,

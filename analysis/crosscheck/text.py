@@ -52,8 +52,8 @@ def counters_text(counters: ServerCounters | None, foretold: ForetoldCounts, why
         ("drafted tokens", counters.num_drafted, foretold.num_drafted),
         ("accepted tokens", counters.num_accepted, foretold.num_accepted),
     ]
-    for place, times in enumerate(counters.accepted_at or ()):
-        pairs.append((f"  at position {place + 1}", times, _at(foretold, place)))
+    for index, times in enumerate(counters.accepted_at or ()):
+        pairs.append((f"  at position {index + 1}", times, _at(foretold, index)))
     rows += [[name, "-" if one is None else f"{one:,}", f"{other:,}"] for name, one, other in pairs]
     table = aligned(rows, [True, False, False])
     if foretold.num_open:

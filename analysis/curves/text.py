@@ -79,8 +79,8 @@ def worst_example(
     """
     own = rows.filter(pl.col("edges") == setting.edges, pl.col("cost_id") == setting.cost_id)
     first = own.filter(pl.col("rule") == FIRST)
-    place = first["regret_share"].arg_max()
-    sequence, position, context = first.select("sequence", "position", "context").row(place or 0)
+    index = first["regret_share"].arg_max()
+    sequence, position, context = first.select("sequence", "position", "context").row(index or 0)
     there = own.filter(pl.col("sequence") == sequence, pl.col("position") == position)
     scores = order.layer(text(sequence), most, with_scores=True).score_rows[position : position + 1]
     sizes = dict(zip(there["rule"].to_list(), there["num_drafted"].to_list(), strict=True))
@@ -180,7 +180,7 @@ def _halves(halves: SplitHalves | None) -> list[str]:
 
 
 def _maxima(counts: Sequence[int]) -> str:
-    return ", ".join(f"{place}: {count:,}" for place, count in enumerate(counts, 1) if count)
+    return ", ".join(f"{index}: {count:,}" for index, count in enumerate(counts, 1) if count)
 
 
 def _name(rule: RuleSummary, summary: CurveSummary) -> str:

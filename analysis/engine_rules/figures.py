@@ -224,7 +224,7 @@ class ScheduleSums:
 def prompts_of(texts: RecordedTexts) -> Longs:
     """int64 ``[S]``, the number of each text's prompt; turns and samples of a prompt have one."""
     names = [(sequence.prompt.dataset, sequence.prompt.prompt_id) for sequence in texts.sequences]
-    places = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    places = {name: index for index, name in enumerate(dict.fromkeys(names))}
     return np.array([places[name] for name in names], np.int64)
 
 
@@ -287,10 +287,10 @@ def calibrations(estimator: str, seen: Watched, texts: RecordedTexts, own: bool)
     text_of = np.searchsorted(texts.roots.firsts, np.concatenate(seen.roots), side="right") - 1
     prompts = prompts_of(texts)[text_of]
     found = []
-    for place in range(believed.shape[1]):
-        reached = (follows >= place) & (num_known > place)
-        labelled = reached & (admitted > place)
-        found.append(_position(estimator, place, believed[:, place], follows > place, reached, labelled, prompts))
+    for index in range(believed.shape[1]):
+        reached = (follows >= index) & (num_known > index)
+        labelled = reached & (admitted > index)
+        found.append(_position(estimator, index, believed[:, index], follows > index, reached, labelled, prompts))
     return found
 
 

@@ -230,8 +230,8 @@ def _histogram(record: Json, where: str) -> dict[int, int]:
 
 
 def _accepted_at(histograms: list[dict[int, int]]) -> tuple[int, ...]:
-    deepest = max((place for histogram in histograms for place, times in histogram.items() if times), default=0)
+    deepest = max((index for histogram in histograms for index, times in histogram.items() if times), default=0)
     return tuple(
-        sum(times for histogram in histograms for accepted, times in histogram.items() if accepted > place)
-        for place in range(deepest)
+        sum(times for histogram in histograms for accepted, times in histogram.items() if accepted > index)
+        for index in range(deepest)
     )

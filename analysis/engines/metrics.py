@@ -41,7 +41,7 @@ class Samples:
             if not place.isdecimal() or int(place) > 10_000:
                 raise EngineError(f"expected the label {label} of {name} to count from 0; got {place!r}")
             sums[int(place)] = sums.get(int(place), 0.0) + value
-        return tuple(_whole(name, sums.get(place, 0.0)) for place in range(max(sums, default=-1) + 1))
+        return tuple(_whole(name, sums.get(index, 0.0)) for index in range(max(sums, default=-1) + 1))
 
     def labels(self, name: str) -> Mapping[str, str]:
         """The labels of the first sample of a name; none where it is not there."""

@@ -86,7 +86,7 @@ class Sglang:
         if histogram is None:
             histogram = counts(meta, "spec_accept_histogram", where)
         if accepted is None and histogram is not None:
-            accepted = sum(place * times for place, times in enumerate(histogram))
+            accepted = sum(index * times for index, times in enumerate(histogram))
         # Newer versions give an object, older ones its word.
         kind = text(inner(meta, "finish_reason"), "type") or text(meta, "finish_reason")
         return EngineAnswer(

@@ -99,7 +99,7 @@ def _alike(rows: pl.DataFrame, policies: Mapping[int, str], best: int) -> tuple[
     plain = rows.filter(pl.col("name") == BASELINE)
     order = [best, *others]
     runs = [PolicyRun(str(length), rows.filter(pl.col("policy_id") == policies[length]), plain) for length in order]
-    pairs = [(0, place) for place in range(1, len(runs))]
+    pairs = [(0, index) for index in range(1, len(runs))]
     found = adjust_family(compare_pairs(prompt_sums(runs), [run.name for run in runs], pairs, MEASURE))
     same = [length for length, comparison in zip(others, found, strict=True) if not comparison.differs]
     return tuple(sorted([best, *same]))

@@ -59,10 +59,10 @@ def _positions(roots: Roots) -> list[Positions]:
     last = np.repeat(roots.firsts[1:], np.diff(roots.firsts)) - np.arange(num_roots)
     alive = np.ones(num_roots, bool)
     found = []
-    for place in range(depth):
-        kept = alive & (place < last) & (roots.counts[:, place] > 0)
-        prob = np.clip(np.exp(roots.log_probs[begins[kept, place]].astype(np.float64)), _SURE, 1 - _SURE)
-        right = roots.true_ranks[:, place] == 0
+    for index in range(depth):
+        kept = alive & (index < last) & (roots.counts[:, index] > 0)
+        prob = np.clip(np.exp(roots.log_probs[begins[kept, index]].astype(np.float64)), _SURE, 1 - _SURE)
+        right = roots.true_ranks[:, index] == 0
         found.append(Positions(np.log(prob) - np.log1p(-prob), right[kept]))
         alive = kept & right
     return found

@@ -87,8 +87,8 @@ def _consistency(mean: float, marginal: tuple[float, ...]) -> dict[str, object]:
 
 def _monotonicity(marginal: tuple[float, ...]) -> dict[str, object]:
     violations = [
-        {"position": place, "value": rate, "previous": before}
-        for place, (before, rate) in enumerate(pairwise(marginal), start=1)
+        {"position": index, "value": rate, "previous": before}
+        for index, (before, rate) in enumerate(pairwise(marginal), start=1)
         if rate > before
     ]
     return {"passed": not violations, "violations": violations}

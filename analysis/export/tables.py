@@ -78,7 +78,7 @@ def _table(summaries: Sequence[Summary], title: str, source: str) -> ExportTable
     columns = table_columns(summaries)
     return ExportTable(
         heading=tuple((first, second) for first, second, _ in columns),
-        to_left=tuple(place == 0 for place in range(len(columns))),
+        to_left=tuple(index == 0 for index in range(len(columns))),
         cells=tuple(tuple(" ".join(text(summary).split()) for _, _, text in columns) for summary in summaries),
         title=f"{title}: {summaries[0].prompts} prompts, {summaries[0].sequences} sequences" if title else "",
         source=source,

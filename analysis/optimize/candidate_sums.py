@@ -58,7 +58,7 @@ class CandidateSums:
     def on(self, places: Sequence[int]) -> "CandidateSums":
         """Sums of these policies on some of the prompts, in this order."""
         sums = {name: getattr(self, name)[..., list(places)] for name in _BY_PROMPT}
-        return replace(self, prompts=tuple(self.prompts[place] for place in places), **sums)
+        return replace(self, prompts=tuple(self.prompts[index] for index in places), **sums)
 
     def beside(self, more: "CandidateSums") -> "CandidateSums":
         """These policies and others on the same prompts."""
@@ -156,10 +156,10 @@ def prompt_hash(prompt: Prompt) -> int:
 def mixed_order(prompts: Sequence[Prompt]) -> list[int]:
     """Places of the prompts, so that the first of them are of all datasets alike; the same on every machine."""
     places: dict[str, list[int]] = {}
-    for place in sorted(range(len(prompts)), key=lambda place: prompt_hash(prompts[place])):
-        places.setdefault(prompts[place][0], []).append(place)
-    turns = [(turn / len(some), place) for some in places.values() for turn, place in enumerate(some)]
-    return [place for _, place in sorted(turns, key=lambda one: (one[0], prompt_hash(prompts[one[1]])))]
+    for index in sorted(range(len(prompts)), key=lambda index: prompt_hash(prompts[index])):
+        places.setdefault(prompts[index][0], []).append(index)
+    turns = [(turn / len(some), index) for some in places.values() for turn, index in enumerate(some)]
+    return [index for _, index in sorted(turns, key=lambda one: (one[0], prompt_hash(prompts[one[1]])))]
 
 
 def halving_steps(num_prompts: int) -> list[int]:

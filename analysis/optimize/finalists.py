@@ -149,14 +149,16 @@ def choose_finalists(
     order = best_places(candidates, values)
     chosen = [order[0]]
     seen = {entries[order[0]]}
-    for place in order[1:]:
+    for index in order[1:]:
         if len(chosen) > MOST_RIVALS:
             break
-        if entries[place] not in seen:
-            seen.add(entries[place])
-            if place not in references and not any(candidates.same(place, other) for other in (*chosen, *references)):
-                chosen.append(place)
-    return chosen + [place for place in references if not any(candidates.same(place, other) for other in chosen)]
+        if entries[index] not in seen:
+            seen.add(entries[index])
+            if index not in references and not any(candidates.same(index, other) for other in (*chosen, *references)):
+                chosen.append(index)
+    return chosen + [
+        reference for reference in references if not any(candidates.same(reference, other) for other in chosen)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

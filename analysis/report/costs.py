@@ -23,9 +23,9 @@ def cost_chart(measured: CostTable, convex: CostTable, context: int, most: int) 
     shortest, longest = int(measured.contexts[0]), measured.longest_context
     contexts = sorted({context, longest, *((shortest,) if context > 2 * shortest else ())})
     sizes = np.arange(min(most, measured.most_drafted) + 1)
-    for place, length in enumerate(contexts):
+    for index, length in enumerate(contexts):
         seconds = 1e3 * measured.curve("verify", length)[: len(sizes)]
-        drawn.add_trace(_curve(sizes, seconds, f"verifying, context {length:,}", place))
+        drawn.add_trace(_curve(sizes, seconds, f"verifying, context {length:,}", index))
     convex_s = 1e3 * convex.curve("verify", context)[: len(sizes)]
     drawn.add_trace(_curve(sizes, convex_s, f"the same, convex view, context {context:,}", len(contexts), 1.5))
     draft_s = 1e3 * measured.curve("draft", context)[: len(sizes)]
@@ -48,14 +48,14 @@ def _curve(x: np.ndarray, y: np.ndarray, name: str, place: int, width: float = 2
 def maxima_chart(summaries: Sequence[CurveSummary], names: Sequence[str]) -> Chart:
     """How many roots have one local maximum, two, and so on."""
     drawn = figure("local maxima of the curve at a root", "share of roots")
-    for place, (summary, name) in enumerate(zip(summaries, names, strict=True)):
+    for index, (summary, name) in enumerate(zip(summaries, names, strict=True)):
         shares = np.array(summary.maxima) / max(summary.roots, 1)
         drawn.add_trace(
             go.Bar(
                 x=list(range(1, len(shares) + 1)),
                 y=shares.tolist(),
                 name=name,
-                marker={"color": colour(place)},
+                marker={"color": colour(index)},
                 hovertemplate=f"{name}<br>%{{y:.1%}} of roots have %{{x}}",
             )
         )
@@ -79,7 +79,7 @@ def maxima_chart(summaries: Sequence[CurveSummary], names: Sequence[str]) -> Cha
 def regret_chart(summaries: Sequence[CurveSummary], names: Sequence[str]) -> Chart:
     """How far each rule is behind one rate for all rounds."""
     drawn = figure("expected tokens/s behind the price rule", "")
-    for place, (summary, name) in enumerate(zip(summaries, names, strict=True)):
+    for index, (summary, name) in enumerate(zip(summaries, names, strict=True)):
         rules = [rule for rule in summary.rules if rule.rule != PRICE]
         drawn.add_trace(
             go.Bar(
@@ -87,7 +87,7 @@ def regret_chart(summaries: Sequence[CurveSummary], names: Sequence[str]) -> Cha
                 x=[rule.behind_price.value for rule in rules],
                 name=name,
                 orientation="h",
-                marker={"color": colour(place)},
+                marker={"color": colour(index)},
                 error_x={
                     "type": "data",
                     "symmetric": False,
@@ -123,10 +123,10 @@ def example_chart(example: CurveExample) -> Chart:
             hovertemplate="%{y:.1f} tokens/s with %{x} drafted",
         )
     )
-    for place, rule in enumerate(_RULES):
+    for index, rule in enumerate(_RULES):
         if rule in example.sizes:
             size = example.sizes[rule]
-            mark = {"color": colour(place + 1), "size": 12, "symbol": MARKERS[place + 1]}
+            mark = {"color": colour(index + 1), "size": 12, "symbol": MARKERS[index + 1]}
             drawn.add_trace(
                 go.Scatter(
                     x=[size], y=[float(example.curve[size])], mode="markers", name=f"{rule}: {size}", marker=mark
@@ -140,14 +140,14 @@ def example_chart(example: CurveExample) -> Chart:
 def budget_chart(settings: Sequence[CurveSetting], names: Sequence[str]) -> Chart:
     """Expected tokens per second of the whole under each fixed budget."""
     drawn = figure("budget of every round", "expected tokens/s")
-    for place, (setting, name) in enumerate(zip(settings, names, strict=True)):
+    for index, (setting, name) in enumerate(zip(settings, names, strict=True)):
         drawn.add_trace(
             go.Scatter(
                 x=list(range(len(setting.budget_curve))),
                 y=setting.budget_curve.tolist(),
                 mode="lines",
                 name=f"{name}, best {setting.budget}",
-                line=line(place),
+                line=line(index),
                 hovertemplate=f"{name}<br>%{{y:.1f}} tokens/s with budget %{{x}}",
             )
         )

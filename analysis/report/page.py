@@ -220,7 +220,7 @@ def _chart(chart: Chart) -> str:
 
 def _grid(grid: Grid) -> str:
     heads = "".join(f'<th scope="col">{_text(head)}</th>' for head in grid.heads)
-    rows = "\n".join(_row(cells, place in grid.strong) for place, cells in enumerate(grid.rows))
+    rows = "\n".join(_row(cells, index in grid.strong) for index, cells in enumerate(grid.rows))
     caption = "".join(f"{_text(sentence)} " for sentence in grid.caption).strip()
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="Table"><table>\n<thead><tr>{heads}</tr></thead>\n'

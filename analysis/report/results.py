@@ -42,7 +42,7 @@ def crosscheck_grid(found: Sequence[CrosscheckSummary]) -> Grid:
         for summary in found
     ]
     caption = [f"{summary.engine}, {summary.verdict} ({summary.level}): {summary.reason}." for summary in found]
-    strong = frozenset(place for place, summary in enumerate(found) if not summary.is_good)
+    strong = frozenset(index for index, summary in enumerate(found) if not summary.is_good)
     return Grid(_HEADS, rows, caption, strong)
 
 

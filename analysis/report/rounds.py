@@ -60,22 +60,22 @@ class RoundCounts:
 def _ends(accepted: Longs, clipped: np.ndarray, ranks: np.ndarray, depth: int) -> Longs:
     """Places in `ENDS`, one for each round."""
     missed = ranks[np.arange(len(accepted)), np.minimum(accepted, depth - 1)]
-    place = 1 + np.searchsorted(_RANKS, missed, side="right")
-    place = np.where(missed < 0, len(ENDS) - 1, place)
-    return np.asarray(np.where(clipped, 1, np.where(accepted == depth, 0, place)), np.int64)
+    array = 1 + np.searchsorted(_RANKS, missed, side="right")
+    array = np.where(missed < 0, len(ENDS) - 1, array)
+    return np.asarray(np.where(clipped, 1, np.where(accepted == depth, 0, array)), np.int64)
 
 
 def depth_chart(labels: Sequence[str], counts: Sequence[RoundCounts]) -> Chart:
     """The share of rounds that accept at least so many drafted tokens."""
     drawn = figure("drafted tokens accepted, at least", "share of rounds")
-    for place, (label, counted) in enumerate(zip(labels, counts, strict=True)):
+    for index, (label, counted) in enumerate(zip(labels, counts, strict=True)):
         by_prompt = np.array(list(counted.reached.values()))
         depths = list(range(1, counted.depth + 1))
         total = by_prompt[:, 0]
         share = [float(by_prompt[:, depth].sum() / total.sum()) for depth in depths]
         ends = [ratio_interval(by_prompt[:, depth], total) for depth in depths]
         if all(np.isfinite(end.low) for end in ends):
-            drawn.add_trace(band(depths, [end.low for end in ends], [min(end.high, 1) for end in ends], place, label))
+            drawn.add_trace(band(depths, [end.low for end in ends], [min(end.high, 1) for end in ends], index, label))
         drawn.add_trace(
             go.Scatter(
                 x=depths,
@@ -83,8 +83,8 @@ def depth_chart(labels: Sequence[str], counts: Sequence[RoundCounts]) -> Chart:
                 name=label,
                 legendgroup=label,
                 mode="lines+markers",
-                line=line(place),
-                marker=marker(place),
+                line=line(index),
+                marker=marker(index),
                 hovertemplate=f"{label}<br>%{{y:.1%}} accept at least %{{x}}",
             )
         )
@@ -102,14 +102,14 @@ def ends_chart(labels: Sequence[str], counts: Sequence[RoundCounts]) -> Chart:
     drawn = figure("share of rounds", "", barmode="stack")
     drawn.update_layout(legend={"traceorder": "normal"})
     shares = [count.ends / max(count.ends.sum(), 1) for count in counts]
-    for place, name in enumerate(ENDS):
+    for index, name in enumerate(ENDS):
         drawn.add_trace(
             go.Bar(
                 y=list(labels),
-                x=[float(share[place]) for share in shares],
+                x=[float(share[index]) for share in shares],
                 name=name,
                 orientation="h",
-                marker={"color": colour(place)},
+                marker={"color": colour(index)},
                 hovertemplate=f"{name}: %{{x:.1%}}",
             )
         )

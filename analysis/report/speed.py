@@ -50,7 +50,7 @@ def policy_table(results: ReportResults, best: Summary | None, speedup: str = SP
     left_out = len(results.policies) - len({summary.policy_id for summary in (*results.finalists, *ran)})
     if left_out > 0:
         notes.append(f"Of each family the best; {left_out} more policies are in the figure.")
-    strong = frozenset(place for place, row in enumerate(rows) if best is not None and row.policy == best.policy)
+    strong = frozenset(index for index, row in enumerate(rows) if best is not None and row.policy == best.policy)
     return Grid(heads, [_cells(results, row) for row in rows], notes, strong)
 
 
@@ -82,11 +82,11 @@ def speed_chart(results: ReportResults) -> Chart:
     has_speeds = results.has_speeds
     what = "speedup over baseline" if has_speeds else "acceptance length"
     found = figure("drafted tokens per round", what)
-    for place, members in enumerate(results.families):
-        _add_family(found, members, place, has_speeds)
+    for index, members in enumerate(results.families):
+        _add_family(found, members, index, has_speeds)
     if results.ran and has_speeds:
-        for place, members in enumerate(results.families):
-            _add_measured(found, [member for member in members if member.policy_id in results.ran], results, place)
+        for index, members in enumerate(results.families):
+            _add_measured(found, [member for member in members if member.policy_id in results.ran], results, index)
     sizes = [policy.totals.nodes_per_round for policy in results.policies]
     if sizes and max(sizes) > 4 * max(min(sizes), 1):
         found.update_xaxes(type="log", tickvals=[1, 2, 4, 8, 16, 32, 64, 128, 256, 512], tickformat="d")
@@ -176,7 +176,7 @@ def slice_chart(results: ReportResults, shown: Sequence[Summary], by: str) -> Ch
     has_speeds = results.has_speeds
     what = "speedup over baseline" if has_speeds else "acceptance length"
     drawn = figure("", what)
-    for place, summary in enumerate(shown):
+    for index, summary in enumerate(shown):
         own = [one for one in found if one.policy_id == summary.policy_id]
         values = [_value(one, has_speeds) for one in own]
         drawn.add_trace(
@@ -184,7 +184,7 @@ def slice_chart(results: ReportResults, shown: Sequence[Summary], by: str) -> Ch
                 x=[f"{one.slice} ({one.prompts})" for one in own],
                 y=[value for value, _ in values],
                 name=summary.policy,
-                marker={"color": colour(place)},
+                marker={"color": colour(index)},
                 error_y={
                     "type": "data",
                     "symmetric": False,
@@ -214,15 +214,15 @@ def stage_chart(results: ReportResults, shown: Sequence[Summary]) -> Chart | Non
                 seconds.append([1e3 * getattr(stages, name) / summary.totals.rounds for name in STAGE_COLUMNS])
     drawn = figure("milliseconds per round", "", barmode="stack")
     drawn.update_layout(legend={"traceorder": "normal"})
-    for rank, place in enumerate(_shown_stages(shown, results)):
+    for rank, stage in enumerate(_shown_stages(shown, results)):
         drawn.add_trace(
             go.Bar(
                 y=labels,
-                x=[row[place] for row in seconds],
-                name=_STAGES[place],
+                x=[row[stage] for row in seconds],
+                name=_STAGES[stage],
                 orientation="h",
                 marker={"color": colour(rank)},
-                hovertemplate=f"{_STAGES[place]} %{{x:.2f}} ms",
+                hovertemplate=f"{_STAGES[stage]} %{{x:.2f}} ms",
             )
         )
     drawn.update_yaxes(autorange="reversed", automargin=True)
@@ -243,7 +243,7 @@ def stage_table(results: ReportResults, shown: Sequence[Summary]) -> Grid | None
         if ran is not None and predicted is not None:
             rows.append([summary.policy, *_errors(predicted, ran, places)])
     heads = ["policy", "tokens/s", "speedup", "acceptance length"]
-    return Grid([*heads, *(f"{_STAGES[place]}, s per round" for place in places)], rows, _ERRORS)
+    return Grid([*heads, *(f"{_STAGES[index]}, s per round" for index in places)], rows, _ERRORS)
 
 
 def _shown_stages(shown: Sequence[Summary], results: ReportResults) -> list[int]:
@@ -253,7 +253,7 @@ def _shown_stages(shown: Sequence[Summary], results: ReportResults) -> list[int]
         summary.speed.seconds for summary in summaries if summary is not None and summary.speed.seconds is not None
     ]
     with_channels = any(one.channel_s > 0 for one in seconds)
-    return [place for place, name in enumerate(STAGE_COLUMNS) if with_channels or name != "channel_s"]
+    return [index for index, name in enumerate(STAGE_COLUMNS) if with_channels or name != "channel_s"]
 
 
 def _errors(predicted: Summary, ran: Summary, places: Sequence[int]) -> list[str]:
@@ -263,7 +263,7 @@ def _errors(predicted: Summary, ran: Summary, places: Sequence[int]) -> list[str
         (predicted.totals.acceptance_length, ran.totals.acceptance_length),
     ]
     ours, theirs = predicted.speed.seconds, ran.speed.seconds
-    for name in (STAGE_COLUMNS[place] for place in places):
+    for name in (STAGE_COLUMNS[index] for index in places):
         values = [getattr(side, name) if side is not None else math.nan for side in (ours, theirs)]
         pairs.append((values[0] / max(predicted.totals.rounds, 1), values[1] / max(ran.totals.rounds, 1)))
     return ["-" if not b or math.isnan(a / b) else f"{100 * (a / b - 1):+.1f} %" for a, b in pairs]

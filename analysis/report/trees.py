@@ -87,7 +87,7 @@ class TreeCollector:
     ) -> list[object]:
         path = tree.accepted_path(recorded.text[position + 1 :])
         kept = drawn_nodes(tree, path)
-        renumbered = {node: place for place, node in enumerate(kept)}
+        renumbered = {node: index for index, node in enumerate(kept)}
         parents = [renumbered[int(tree.parents[node])] if node else -1 for node in kept]
         tokens = [self._place(int(tree.tokens[node])) for node in kept]
         return [

@@ -145,10 +145,10 @@ def _slice_of(model: ScoredEdges, where: EdgeSlice) -> Row:
 def _order_row(figures: OrderFigures, caps: Sequence[int]) -> Row:
     row: Row = {"order": figures.order}
     row |= _row("auc", figures.auc) | _row("excess_nodes", figures.excess)
-    for place, cap in enumerate(caps):
-        row[f"expected_accepted_{cap}"] = None if figures.expected is None else finite(figures.expected[place])
-        row[f"accepted_{cap}"] = finite(figures.accepted[place])
-        row |= _row(f"overstated_share_{cap}", None if figures.overstated is None else figures.overstated[place])
+    for index, cap in enumerate(caps):
+        row[f"expected_accepted_{cap}"] = None if figures.expected is None else finite(figures.expected[index])
+        row[f"accepted_{cap}"] = finite(figures.accepted[index])
+        row |= _row(f"overstated_share_{cap}", None if figures.overstated is None else figures.overstated[index])
     return row
 
 

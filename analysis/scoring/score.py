@@ -226,7 +226,7 @@ def score_trace(
         cost: what rounds cost; None: nothing is priced.
         advance: is told how many roots were done, after each part of ``texts``.
     """
-    number = {prompt: place for place, prompt in enumerate(prompts)}
+    number = {prompt: index for index, prompt in enumerate(prompts)}
     orders, num = _orders(policies), len(prompts)
     edges = [EdgeTally(label, scoring, limits.width, num) for label, scoring in _edge_models(orders, limits.width)]
     places = PlaceTally(orders, limits.most, limits.caps, num)

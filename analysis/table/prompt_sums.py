@@ -97,16 +97,16 @@ def prompt_sums(runs: Sequence[PolicyRun]) -> PromptSums:
     prompts = tuple(sorted(tables[0]))
     sums = np.full((len(prompts), len(runs), len(COLUMNS)), np.nan)
     log_draws = np.full((len(runs), 2, NUM_DRAWS), np.nan)
-    for place, (run, table) in enumerate(zip(runs, tables, strict=True)):
+    for index, (run, table) in enumerate(zip(runs, tables, strict=True)):
         if set(table) != set(prompts):
             raise ValueError(f"the runs {runs[0].name} and {run.name} are not of the same prompts")
         plain = {(row[0], row[1]): row[2:] for row in _by_prompt(run.plain)}
         for number, prompt in enumerate(prompts):
             texts, *values = table[prompt]
-            sums[number, place, :5] = values
+            sums[number, index, :5] = values
             if prompt in plain and plain[prompt][0] == texts:
-                sums[number, place, 5:] = plain[prompt][1], plain[prompt][5]
-        log_draws[place] = log_seconds_at_draws(run.rows), log_seconds_at_draws(run.plain)
+                sums[number, index, 5:] = plain[prompt][1], plain[prompt][5]
+        log_draws[index] = log_seconds_at_draws(run.rows), log_seconds_at_draws(run.plain)
     return PromptSums(prompts, sums, log_draws, tuple(_profile(run.rows) for run in runs))
 
 

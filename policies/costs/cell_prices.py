@@ -262,7 +262,7 @@ def half_samples(samples: CostSamples, visits: Visits, half: int) -> dict[Cell, 
     found = {}
     for cell, seconds in samples.items():
         at_once = visits.steps if is_plain(cell[0]) else visits.rounds
-        kept = [value for place, value in enumerate(seconds) if place // at_once % 2 == half]
+        kept = [value for index, value in enumerate(seconds) if index // at_once % 2 == half]
         if kept:
             found[cell] = tuple(kept)
     return found

@@ -48,8 +48,8 @@ def empty_children(num_depths: int, most_kept: int) -> Children:
         np.empty((2, num_depths), np.int32),
         np.empty((2, num_depths), np.int32),
     )
-    for place in range(size):
-        children.ranks[place] = place % max(most_kept, 1)
+    for index in range(size):
+        children.ranks[index] = index % max(most_kept, 1)
     return children
 
 
@@ -65,16 +65,16 @@ def fill_marginal(children: Children, ids: Ints, log_probs: Floats, counts: Ints
         start: where they begin.
         top_k: so many ranks are read at each depth.
     """
-    place = 0
+    index = 0
     for depth in range(counts.size):
         num = min(counts[depth], top_k)
-        children.starts[SPINE, depth] = children.starts[ELSEWHERE, depth] = place
+        children.starts[SPINE, depth] = children.starts[ELSEWHERE, depth] = index
         for rank in range(num):
-            children.costs[place + rank] = np.int32(log_probs[start + rank] * np.float32(-STEPS_PER_NAT))
-            children.ranks[place + rank] = rank
-            children.tokens[place + rank] = ids[start + rank]
-        place += num
-        children.ends[SPINE, depth] = children.ends[ELSEWHERE, depth] = place
+            children.costs[index + rank] = np.int32(log_probs[start + rank] * np.float32(-STEPS_PER_NAT))
+            children.ranks[index + rank] = rank
+            children.tokens[index + rank] = ids[start + rank]
+        index += num
+        children.ends[SPINE, depth] = children.ends[ELSEWHERE, depth] = index
         start += counts[depth]
 
 
@@ -93,23 +93,23 @@ def fill_costs(children: Children, log_probs: Floats, counts: Ints, start: int, 
     most_kept = children.costs.size // (2 * max(counts.size, 1))
     costs, left = children.costs, limit
     for depth in range(counts.size):
-        place, num, rank = depth * most_kept, min(counts[depth], top_k), 0
+        index, num, rank = depth * most_kept, min(counts[depth], top_k), 0
         # Eight at a time, which takes no branch for each.
         while rank + 8 <= num:
             for one in range(8):
-                costs[place + rank + one] = np.int32(log_probs[start + rank + one] * np.float32(-STEPS_PER_NAT))
-            if costs[place + rank + 7] > left:
+                costs[index + rank + one] = np.int32(log_probs[start + rank + one] * np.float32(-STEPS_PER_NAT))
+            if costs[index + rank + 7] > left:
                 break
             rank += 8
         while rank < num:
             cost = np.int32(log_probs[start + rank] * np.float32(-STEPS_PER_NAT))
             if cost > left:
                 break
-            costs[place + rank] = cost
+            costs[index + rank] = cost
             rank += 1
-        children.starts[SPINE, depth] = children.starts[ELSEWHERE, depth] = place
-        children.ends[SPINE, depth] = children.ends[ELSEWHERE, depth] = place + rank
-        left -= costs[place] if rank > 0 else left + 1
+        children.starts[SPINE, depth] = children.starts[ELSEWHERE, depth] = index
+        children.ends[SPINE, depth] = children.ends[ELSEWHERE, depth] = index + rank
+        left -= costs[index] if rank > 0 else left + 1
         start += counts[depth]
 
 
@@ -119,9 +119,9 @@ def find_rank(children: Children, kind: int, depth: int, rank: int) -> int:
     start, end = children.starts[kind, depth], children.ends[kind, depth]
     if 0 <= rank < end - start and children.ranks[start + rank] == rank:
         return int(start + rank)
-    for place in range(start, end if rank >= 0 else start):
-        if children.ranks[place] == rank:
-            return place
+    for index in range(start, end if rank >= 0 else start):
+        if children.ranks[index] == rank:
+            return index
     return -1
 
 
@@ -138,8 +138,8 @@ def entropy_at(children: Children, kind: int, depth: int) -> float:
 def entropy_of(costs: Ints, start: int, end: int) -> float:
     """The entropy of the candidates from one place up to another; as `entropy_at` has it."""
     entropy, rest = 0.0, 1.0
-    for place in range(start, end):
-        log_prob = costs[place] / -STEPS_PER_NAT
+    for index in range(start, end):
+        log_prob = costs[index] / -STEPS_PER_NAT
         prob = weight_scalar(log_prob)
         entropy -= prob * log_prob
         rest -= prob

@@ -133,8 +133,8 @@ def shift_of(
     corpus, text, share = correction.corpus, correction.text, correction.text_share
     array, two, three, four = corpus.slots, corpus.totals, text.slots, text.totals
     total, rest = 0.0, 1.0
-    for place in range(start, end):
-        log_prob, token = costs[place] / -STEPS_PER_NAT, tokens[place]
+    for index in range(start, end):
+        log_prob, token = costs[index] / -STEPS_PER_NAT, tokens[index]
         total += np.exp(log_prob + log_correction(array, two, three, four, share, before, weight, token))
         rest -= np.exp(log_prob)
     return float(-np.log(total + max(rest, 0.0) * np.exp(weight * np.log(FLOOR))))
@@ -291,9 +291,9 @@ def mapped_limit(log_probs: Floats, counts: Ints, true_ranks: Ints, start: int, 
 @borrowing_kernel
 def _sort(children: Children, start: int, stop: int) -> None:
     """By cost, then by rank; by insertion, since little is out of order."""
-    for place in range(start + 1, stop):
-        cost, rank, token = children.costs[place], children.ranks[place], children.tokens[place]
-        other = place - 1
+    for index in range(start + 1, stop):
+        cost, rank, token = children.costs[index], children.ranks[index], children.tokens[index]
+        other = index - 1
         while other >= start and (
             children.costs[other] > cost or (children.costs[other] == cost and children.ranks[other] > rank)
         ):

@@ -93,10 +93,10 @@ def lattice_of(children: Children) -> Lattice:
     for kind in (ELSEWHERE, SPINE):
         for depth in range(num_depths):
             after = depth + 1 < num_depths
-            for place in range(children.starts[kind, depth], children.ends[kind, depth]):
-                below[place] = ELSEWHERE * num_depths + depth + 1 if after else LEAF
-                if kind == SPINE and children.ranks[place] == 0 and after:
-                    below[place] = SPINE * num_depths + depth + 1
+            for index in range(children.starts[kind, depth], children.ends[kind, depth]):
+                below[index] = ELSEWHERE * num_depths + depth + 1 if after else LEAF
+                if kind == SPINE and children.ranks[index] == 0 and after:
+                    below[index] = SPINE * num_depths + depth + 1
     starts, ends = children.starts.reshape(-1), children.ends.reshape(-1)
     if num_depths == 0:
         starts, ends = np.zeros(1, np.int32), np.zeros(1, np.int32)
@@ -281,9 +281,9 @@ def fill_weights(lattice: Lattice, num_lists: int, correction: Correction, weigh
 @borrowing_kernel
 def find_token(lattice: Lattice, number: int, token: int) -> int:
     """Where a token stands in a list; -1 where it does not."""
-    for place in range(lattice.starts[number], lattice.ends[number]):
-        if lattice.tokens[place] == token:
-            return int(place)
+    for index in range(lattice.starts[number], lattice.ends[number]):
+        if lattice.tokens[index] == token:
+            return int(index)
     return -1
 
 

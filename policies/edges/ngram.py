@@ -67,16 +67,16 @@ def empty_log_table(keys: Longs, nums: Longs, num_singles: int) -> LogTable:
         num_contexts *= 2
     contexts = np.empty((num_contexts, 2), np.int64)
     contexts[:, _LOG_KEY], contexts[:, _REGION] = -1, UNSEEN
-    place = 2
+    index = 2
     for number in range(keys.size):
         # At most two thirds of a region are filled, and one slot at least stays free.
         size = 2
         while 2 * size < 3 * nums[number]:
             size *= 2
         slot = _log_slot_of(contexts, keys[number])
-        contexts[slot, _LOG_KEY], contexts[slot, _REGION] = keys[number], ((place + 1) << 32) | (size - 1)
-        place += size + 1
-    return LogTable(contexts, np.full(place, -1, np.int32), np.zeros(place + num_singles, np.float64))
+        contexts[slot, _LOG_KEY], contexts[slot, _REGION] = keys[number], ((index + 1) << 32) | (size - 1)
+        index += size + 1
+    return LogTable(contexts, np.full(index, -1, np.int32), np.zeros(index + num_singles, np.float64))
 
 
 @borrowing_kernel
@@ -99,8 +99,8 @@ def _log_slot_of(contexts: Longs, key: int) -> int:
 @borrowing_kernel
 def add_log(table: LogTable, region: int, token: int, log_prob: float) -> None:
     """Enter a token that is not there yet."""
-    place = -1 - follower_at(table.tokens, region, token)
-    table.tokens[place], table.logs[place] = token, log_prob
+    index = -1 - follower_at(table.tokens, region, token)
+    table.tokens[index], table.logs[index] = token, log_prob
 
 
 @borrowing_kernel
@@ -214,8 +214,8 @@ def key_of(first: int, second: int, third: int) -> int:
 @borrowing_kernel
 def value_of(slots: Longs, key: int) -> int:
     """The value of a key; 0 where it was never seen."""
-    place = _slot_of(slots, key)
-    return int(slots[place, _VALUE]) if slots[place, _KEY] == key else 0
+    index = _slot_of(slots, key)
+    return int(slots[index, _VALUE]) if slots[index, _KEY] == key else 0
 
 
 @borrowing_kernel
@@ -233,10 +233,10 @@ def _slot_of(slots: Longs, key: int) -> int:
 def _add(table: NGramCounts, first: int, second: int, third: int, num: int) -> None:
     """Count a token after a context of two, one or no tokens."""
     key = key_of(first, second, third)
-    place = _slot_of(table.slots, key)
-    is_new = table.slots[place, _KEY] == -1
-    table.slots[place, _KEY] = key
-    table.slots[place, _VALUE] += np.int64(num) << 32
+    index = _slot_of(table.slots, key)
+    is_new = table.slots[index, _KEY] == -1
+    table.slots[index, _KEY] = key
+    table.slots[index, _VALUE] += np.int64(num) << 32
     if second < 0:
         table.totals[_NUM_TOKENS] += num
         table.totals[_NUM_TYPES] += is_new
@@ -247,9 +247,9 @@ def _add(table: NGramCounts, first: int, second: int, third: int, num: int) -> N
 @borrowing_kernel
 def _add_context(table: NGramCounts, first: int, second: int, value: int) -> None:
     key = key_of(first, second, -1)
-    place = _slot_of(table.slots, key)
-    table.slots[place, _KEY] = key
-    table.slots[place, _VALUE] += value
+    index = _slot_of(table.slots, key)
+    table.slots[index, _KEY] = key
+    table.slots[index, _VALUE] += value
 
 
 @borrowing_kernel
@@ -308,8 +308,8 @@ def add_text(table: NGramCounts, text: Ints) -> None:
 @borrowing_kernel
 def add_tokens(table: NGramCounts, text: Ints, start: int) -> None:
     """Count the tokens of a text from one place on, with the ones before them."""
-    for place in range(start, text.size):
-        add_token(table, text, place)
+    for index in range(start, text.size):
+        add_token(table, text, index)
 
 
 @borrowing_kernel

@@ -67,10 +67,10 @@ def likely_rejections(log_probs: Floats, count: int, whole: bool) -> Ints:
     taken = np.argsort(-chances[:depth], kind="mergesort")[:count].astype(np.int32)
     if not whole:
         return taken
-    place = 0
-    while place < taken.size and chances[taken[place]] >= chances[depth]:
-        place += 1
-    return np.concatenate((taken[:place], np.array([depth], np.int32), taken[place:]))
+    index = 0
+    while index < taken.size and chances[taken[index]] >= chances[depth]:
+        index += 1
+    return np.concatenate((taken[:index], np.array([depth], np.int32), taken[index:]))
 
 
 @borrowing_kernel
@@ -202,20 +202,20 @@ def _fill_boundary(
             if lists.ids[row, rank] != token:
                 cost = cost_of(scale + np.float64(lists.log_probs[row, rank]))
                 end = _insert(lattice, start, end, lists.ids[row, rank], cost, behind)
-    for place in range(start, end):
-        lattice.ranks[place] = place - start
+    for index in range(start, end):
+        lattice.ranks[index] = index - start
     return end
 
 
 @borrowing_kernel
 def _insert(lattice: Lattice, start: int, end: int, token: int, cost: int, below: int) -> int:
     """Put a candidate into a list behind all that cost as much or less; where the list ends now."""
-    place = end
-    while place > start and lattice.costs[place - 1] > cost:
-        lattice.costs[place], lattice.tokens[place] = lattice.costs[place - 1], lattice.tokens[place - 1]
-        lattice.below[place] = lattice.below[place - 1]
-        place -= 1
-    lattice.costs[place], lattice.tokens[place], lattice.below[place] = cost, token, below
+    index = end
+    while index > start and lattice.costs[index - 1] > cost:
+        lattice.costs[index], lattice.tokens[index] = lattice.costs[index - 1], lattice.tokens[index - 1]
+        lattice.below[index] = lattice.below[index - 1]
+        index -= 1
+    lattice.costs[index], lattice.tokens[index], lattice.below[index] = cost, token, below
     return end + 1
 
 

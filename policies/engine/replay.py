@@ -124,7 +124,7 @@ def _sum_budgets(
     insertions, available, is_known, firsts = known.insertions, known.num_available, known.is_known, roots.firsts
     for text in range(firsts.size - 1):
         last = firsts[text + 1]
-        for place in range(budgets.size):
+        for index in range(budgets.size):
             rounds, drafted, accepted, clipped, root = 0, 0, 0, 0, firsts[text]
             while root < last:
                 if not is_known[root]:
@@ -136,14 +136,14 @@ def _sum_budgets(
                     else:
                         find_true_places(roots, top_k, root, most, workspace, insertions)
                     available[root] = num_kept_paths(roots.counts, root, top_k, most)
-                now_drafted = int(min(available[root], budgets[place]))
+                now_drafted = int(min(available[root], budgets[index]))
                 now_accepted = num_accepted(insertions, root, now_drafted)
                 if table.seconds.shape[2] > 0:
-                    add_seconds(table, int(contexts[root]), now_drafted, seconds[place, text])
+                    add_seconds(table, int(contexts[root]), now_drafted, seconds[index, text])
                 rounds, drafted, accepted = rounds + 1, drafted + now_drafted, accepted + now_accepted
                 root += now_accepted + 1
                 clipped += root > last
-            row = sums[place, text]
+            row = sums[index, text]
             row[ROUNDS], row[DRAFTED], row[ACCEPTED] = rounds, drafted, accepted
             row[COMMITTED], row[CLIPPED] = last - firsts[text], clipped
 
@@ -164,13 +164,13 @@ def sum_rounds(roots: Longs, num_drafted: Longs, num_accepted: Longs, ends: Long
     """
     sums, start = np.zeros((ends.size, _NUM_COUNTS), np.int64), 0
     for text in range(ends.size):
-        for place in range(start, ends[text]):
-            left = firsts[text + 1] - roots[place]
+        for index in range(start, ends[text]):
+            left = firsts[text + 1] - roots[index]
             sums[text, ROUNDS] += 1
-            sums[text, DRAFTED] += num_drafted[place]
-            sums[text, ACCEPTED] += num_accepted[place]
-            sums[text, COMMITTED] += min(num_accepted[place] + 1, left)
-            sums[text, CLIPPED] += num_accepted[place] == left
+            sums[text, DRAFTED] += num_drafted[index]
+            sums[text, ACCEPTED] += num_accepted[index]
+            sums[text, COMMITTED] += min(num_accepted[index] + 1, left)
+            sums[text, CLIPPED] += num_accepted[index] == left
         start = ends[text]
     return sums
 
@@ -195,7 +195,7 @@ class ReplaySums:
 
     def columns(self) -> dict[str, Longs | Doubles]:
         """Sums and seconds by the names of result columns, each ``[P, S]``, and ``draws_s`` ``[P, S, B]``."""
-        stages = {f"{stage}_s": self.seconds[..., place] for place, stage in enumerate(STAGES)}
+        stages = {f"{stage}_s": self.seconds[..., index] for index, stage in enumerate(STAGES)}
         return {**sum_columns(self.counts), **stages, "draws_s": self.draws_s}
 
     def fill(self, place: int, sums: "ReplaySums") -> None:
@@ -251,32 +251,32 @@ class Replay:
 
     def __init__(self, priced: Sequence[PricedPolicy]) -> None:
         self._priced = [(policy, None if cost is None else cost.charged(policy)) for policy, cost in priced]
-        compositions = {place: composition_of(policy) for place, (policy, _) in enumerate(self._priced)}
-        self._composed = {place: composition for place, composition in compositions.items() if composition is not None}
-        routed = {place: policy for place, (policy, _) in enumerate(self._priced) if isinstance(policy, RoutedPolicy)}
-        self._routed = {place: one for place, one in routed.items() if can_walk(one)}
+        compositions = {index: composition_of(policy) for index, (policy, _) in enumerate(self._priced)}
+        self._composed = {index: composition for index, composition in compositions.items() if composition is not None}
+        routed = {index: policy for index, (policy, _) in enumerate(self._priced) if isinstance(policy, RoutedPolicy)}
+        self._routed = {index: one for index, one in routed.items() if can_walk(one)}
         self._loose = [
-            place for place, composition in compositions.items() if composition is None and place not in self._routed
+            index for index, composition in compositions.items() if composition is None and index not in self._routed
         ]
         by_order: dict[str, dict[int, Composition]] = {}
-        for place, one in self._composed.items():
-            by_order.setdefault(one.order.key, {})[place] = one
+        for index, one in self._composed.items():
+            by_order.setdefault(one.order.key, {})[index] = one
         self._groups = [self._group(group) for group in by_order.values()]
 
     def _group(self, group: dict[int, Composition]) -> _Group:
         fixed: dict[CostTable | None, list[int]] = {}
-        for place, composition in group.items():
-            cost = self._priced[place][1]
+        for index, composition in group.items():
+            cost = self._priced[index][1]
             is_priced = cost is None or composition.rule.most <= cost.most_drafted
             is_plain = composition.order.needs.paid_as_asked is None and composition.masked is None
             if isinstance(composition.rule, FixedBudget) and is_priced and is_plain:
-                fixed.setdefault(cost, []).append(place)
+                fixed.setdefault(cost, []).append(index)
         alike = [
-            _Fixed(cost, np.array(places, np.int64), np.array([group[place].rule.most for place in places], np.int32))
+            _Fixed(cost, np.array(places, np.int64), np.array([group[index].rule.most for index in places], np.int32))
             for cost, places in fixed.items()
         ]
-        listed = {place for places in fixed.values() for place in places}
-        others = tuple(place for place in group if place not in listed)
+        listed = {index for places in fixed.values() for index in places}
+        others = tuple(index for index in group if index not in listed)
         most = max(composition.rule.most for composition in group.values())
         scored = any(composition.rule.needs_scores for composition in group.values())
         return _Group(next(iter(group.values())).order, most, scored, tuple(alike), others)
@@ -293,9 +293,9 @@ class Replay:
             for place in (*group.others, *(place for some in group.fixed for place in some.places.tolist())):
                 played[place] = self._composed[place].walk(layer, texts)
         layers = RouteLayers(texts)
-        played |= {place: layers.rounds(policy) for place, policy in self._routed.items()}
-        played |= {place: _one_by_one(self._priced[place][0], texts) for place in self._loose}
-        return [played[place] for place in range(len(self._priced))]
+        played |= {index: layers.rounds(policy) for index, policy in self._routed.items()}
+        played |= {index: _one_by_one(self._priced[index][0], texts) for index in self._loose}
+        return [played[index] for index in range(len(self._priced))]
 
     def sums(self, texts: RecordedTexts) -> ReplaySums:
         """The sums over the rounds of each policy, in their order."""
@@ -304,11 +304,11 @@ class Replay:
         for group in self._groups:
             self._sum_group(group, texts, longest, sums)
         layers = RouteLayers(texts)
-        for place, one in self._routed.items():
-            sums.fill(place, sums_of_policy(one, layers.rounds(one), texts, self._priced[place][1]))
-        for place in self._loose:
-            policy, cost = self._priced[place]
-            sums.fill(place, sums_of_policy(policy, _one_by_one(policy, texts), texts, cost))
+        for index, one in self._routed.items():
+            sums.fill(index, sums_of_policy(one, layers.rounds(one), texts, self._priced[index][1]))
+        for index in self._loose:
+            policy, cost = self._priced[index]
+            sums.fill(index, sums_of_policy(policy, _one_by_one(policy, texts), texts, cost))
         return sums
 
     def _sum_group(self, group: _Group, texts: RecordedTexts, longest: int, sums: ReplaySums) -> None:
@@ -391,8 +391,8 @@ def sums_of_policy(policy: AnyPolicy, played: TextRounds, texts: RecordedTexts, 
     sums = sums_of_rounds(played, texts, None, ())
     sums.seconds[0] = 0.0
     sums.draws_s[0] = 0.0 if cost.draws else np.nan
-    for place, route in enumerate(routes):
-        own = played.of_route(place)
+    for index, route in enumerate(routes):
+        own = played.of_route(index)
         if route.needs.paid_as_asked is None:
             own = replace(own, num_asked=None)
         part = sums_of_rounds(

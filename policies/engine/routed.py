@@ -92,7 +92,7 @@ def catch_ups(
         name = catch_up_name(drafter)
         if name not in cost.channels:
             continue
-        using = [place for place, route in enumerate(routes) if drafter in drafters_of(route)]
+        using = [index for index, route in enumerate(routes) if drafter in drafters_of(route)]
         missed = missed_tokens(np.isin(played.routes, using), committed, played.ends)
         late = np.flatnonzero(missed)
         contexts, tables = texts.contexts[played.roots[late]], (cost, *cost.draws)
@@ -111,12 +111,12 @@ def _seconds(price: ChannelSeconds, grid: Longs, missed: Longs, contexts: Longs)
         contexts: int64 ``[N]``.
     """
     beyond = np.zeros((len(grid), len(missed)))
-    for place, row in enumerate(price.seconds):
+    for index, row in enumerate(price.seconds):
         extra = np.maximum(row - row[0], 0.0)
-        beyond[place] = np.interp(missed, price.units, extra)
+        beyond[index] = np.interp(missed, price.units, extra)
         if len(extra) > 1:
             slope = max(extra[-1] - extra[-2], 0.0) / (price.units[-1] - price.units[-2])
-            beyond[place] += np.maximum(missed - price.units[-1], 0) * slope
+            beyond[index] += np.maximum(missed - price.units[-1], 0) * slope
     high = np.clip(np.searchsorted(grid, contexts), 0, len(grid) - 1)
     low = np.maximum(high - 1, 0)
     share = np.clip((contexts - grid[low]) / np.maximum(grid[high] - grid[low], 1), 0.0, 1.0)

@@ -163,11 +163,11 @@ def pooled_classes(num_true: Longs) -> list[slice]:
     [slice(2, 7, None), slice(1, 2, None), slice(0, 1, None)]
     """
     groups, end, total = [], len(num_true), 0
-    for place in range(len(num_true) - 1, -1, -1):
-        total += int(num_true[place])
+    for index in range(len(num_true) - 1, -1, -1):
+        total += int(num_true[index])
         if total >= FEWEST_TRUE:
-            groups.append(slice(place, end))
-            end, total = place, 0
+            groups.append(slice(index, end))
+            end, total = index, 0
     if end > 0:
         groups[-1:] = [slice(0, groups[-1].stop if groups else end)]
     return groups
@@ -181,7 +181,7 @@ def held_out_quality(parts: Sequence[EdgeCounts]) -> list[tuple[CalibrationQuali
     """
     if len(parts) < 2:
         raise ValueError("held-out figures need at least two parts")
-    maps = [fit_map(total_edge_counts([*parts[:place], *parts[place + 1 :]])) for place in range(len(parts))]
+    maps = [fit_map(total_edge_counts([*parts[:index], *parts[index + 1 :]])) for index in range(len(parts))]
     identity = [np.broadcast_to(np.array([1.0, 0.0]), one.shape) for one in maps]
     num_depths = len(parts[0].numbers)
     spans = [slice(depth, depth + 1) for depth in range(num_depths)] + [slice(0, num_depths)]
@@ -200,8 +200,8 @@ def _quality(parts: Sequence[EdgeCounts], maps: Sequence[Doubles], span: slice) 
         scores = edge_map[span][..., :1] * _LOGITS + edge_map[span][..., 1:]
         loss += float(np.sum(numbers * np.logaddexp(0.0, scores) - hits * scores))
         probs = expit(scores)
-        for place, cut in enumerate((slice(None), slice(0, 1))):
-            by_prob[place] += _by_prob(probs[:, :, cut], numbers[:, :, cut], hits[:, :, cut])
+        for index, cut in enumerate((slice(None), slice(0, 1))):
+            by_prob[index] += _by_prob(probs[:, :, cut], numbers[:, :, cut], hits[:, :, cut])
     number, num_true = (int(by_prob[0, row].sum()) for row in (0, 2))
     errors = np.abs(by_prob[:, 1] - by_prob[:, 2]).sum(axis=1) / np.maximum(by_prob[:, 0].sum(axis=1), 1.0)
     return CalibrationQuality(number, num_true, loss / max(number, 1), float(errors[0]), float(errors[1]))
@@ -241,19 +241,19 @@ def _add_edges(log_probs: Floats, counts: Ints, true_ranks: Ints, top_k: int, nu
     num_roots, num_depths = counts.shape
     start = 0
     for root in range(num_roots):
-        place, kind = start, SPINE
+        index, kind = start, SPINE
         start += counts[root].sum()
         # A path is true as far as its tokens are candidates, and it is known as far as the text goes.
         for depth in range(min(num_depths, num_roots - root)):
             true_rank, num = true_ranks[root, depth], min(counts[root, depth], top_k)
             for rank in range(num):
-                group, logit = class_of(rank), _bin_of(log_probs[place + rank])
+                group, logit = class_of(rank), _bin_of(log_probs[index + rank])
                 numbers[depth, kind, group, logit] += 1
                 hits[depth, kind, group, logit] += rank == true_rank
             if not 0 <= true_rank < num:
                 break
             kind = kind if true_rank == 0 else ELSEWHERE
-            place += counts[root, depth]
+            index += counts[root, depth]
 
 
 @kernel

@@ -196,20 +196,20 @@ def _add_path(
 ) -> None:
     """The candidates below each node of the true path of one root."""
     before, token = token_before(roots, text, root), root_token(roots, root)
-    kind, place = SPINE, SPINE
+    kind, index = SPINE, SPINE
     for depth in range(min(roots.counts.shape[1], roots.firsts[text + 1] - root)):
         true_rank = roots.true_ranks[root, depth]
-        sums.nodes[prompt, place, depth] += 1
-        _add_node(children, correction, before, token, kind, depth, true_rank, sums, prompt, place)
+        sums.nodes[prompt, index, depth] += 1
+        _add_node(children, correction, before, token, kind, depth, true_rank, sums, prompt, index)
         at = find_rank(children, kind, depth, true_rank)
         if at < 0 and not goes_on:
             break
         if at < 0:
-            place = LOST
+            index = LOST
         else:
             before, token = token, int(children.tokens[at])
             if true_rank != 0:
-                kind, place = ELSEWHERE, max(place, ELSEWHERE)
+                kind, index = ELSEWHERE, max(index, ELSEWHERE)
 
 
 @kernel
@@ -314,17 +314,17 @@ def _add_lattice_path(
     lattice: Lattice, width: int, roots: Roots, text: int, root: int, prompt: int, sums: EdgeSums
 ) -> None:
     """The candidates below each node of the true path of one root."""
-    number, place, first = 0, SPINE, roots.places[root] + 1
+    number, index, first = 0, SPINE, roots.places[root] + 1
     for depth in range(min(roots.counts.shape[1], roots.firsts[text + 1] - root)):
         true_token = int(roots.tokens[first + depth])
         start, end = lattice.starts[number], min(lattice.ends[number], lattice.starts[number] + width)
-        sums.nodes[prompt, place, depth] += 1
+        sums.nodes[prompt, index, depth] += 1
         for at in range(start, end):
             is_true = lattice.tokens[at] == true_token
-            count_candidate(sums, prompt, place, depth, at - start, lattice.costs[at], is_true)
+            count_candidate(sums, prompt, index, depth, at - start, lattice.costs[at], is_true)
         found = find_token(lattice, number, true_token)
         if found < 0 or found >= end or lattice.below[found] == LEAF:
             break
         number = lattice.below[found]
         if roots.true_ranks[root, depth] != 0:
-            place = max(place, ELSEWHERE)
+            index = max(index, ELSEWHERE)

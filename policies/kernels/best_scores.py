@@ -101,8 +101,8 @@ def _sort_first(buffers: Ints, number: int, most: int, limit: int) -> None:
         buffers[1, starts[bucket]] = buffers[0, n]
         starts[bucket] += 1
     for n in range(1, number):
-        moving, place = buffers[1, n], n - 1
-        while place >= 0 and buffers[1, place] > moving:
-            buffers[1, place + 1] = buffers[1, place]
-            place -= 1
-        buffers[1, place + 1] = moving
+        moving, index = buffers[1, n], n - 1
+        while index >= 0 and buffers[1, index] > moving:
+            buffers[1, index + 1] = buffers[1, index]
+            index -= 1
+        buffers[1, index + 1] = moving

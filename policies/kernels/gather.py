@@ -34,12 +34,12 @@ def gather_paths(children: Children, kind: int, first: int, last: int, limit: in
             if parent != _NODE:
                 base = sums[parent]
             left, start = np.int32(limit - base), children.starts[own, depth]
-            for place in range(start, children.ends[own, depth]):
-                if costs[place] > left:
+            for index in range(start, children.ends[own, depth]):
+                if costs[index] > left:
                     break
                 if number == sums.size:
                     return number + 1, 0, _NOWHERE
-                sums[number] = base + costs[place]
+                sums[number] = base + costs[index]
                 number += 1
             if parent == above:
                 spine = _first_candidate(children, start, first_child, number)

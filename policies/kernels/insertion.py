@@ -93,17 +93,17 @@ def insertions_into(
         if gathered.num_upper >= 0:
             break
         if gathered.num_upper == TIES:
-            place = place_of(children, true_ranks, length, most, buffers)
-            places[length - 1] = place if place <= most else NEVER
+            index = place_of(children, true_ranks, length, most, buffers)
+            places[length - 1] = index if index <= most else NEVER
         length -= 1
     for depth in range(length):
         before, equal = _count(gathered, buffers, buffers.path[depth + 1])
-        place = before + 1
-        if equal > 1 and place <= most:
-            place = place_of(children, true_ranks, depth + 1, most, buffers)
-        if place > most:
+        index = before + 1
+        if equal > 1 and index <= most:
+            index = place_of(children, true_ranks, depth + 1, most, buffers)
+        if index > most:
             break
-        places[depth] = place
+        places[depth] = index
 
 
 @inlined_kernel
@@ -111,10 +111,10 @@ def _follow(children: Children, true_ranks: Ints, path: Ints, limit: int) -> int
     """Fill in the costs along the true path; its length, as far as its tokens are candidates, within a limit."""
     kind = SPINE
     for depth in range(children.starts.shape[1]):
-        place = find_rank(children, kind, depth, true_ranks[depth])
-        if place < 0:
+        index = find_rank(children, kind, depth, true_ranks[depth])
+        if index < 0:
             return depth
-        path[depth + 1] = path[depth] + children.costs[place]
+        path[depth + 1] = path[depth] + children.costs[index]
         if path[depth + 1] > limit:
             return depth
         kind = kind if true_ranks[depth] == 0 else ELSEWHERE
@@ -132,9 +132,9 @@ def _gather(children: Children, buffers: CountBuffers, own: int) -> GatheredPath
     if num_upper > upper.size:
         return GatheredPaths(_why_not(upper, own), 0, 0, 0, 0)
     least, num_lower, num_lower_spine = own + 1, 0, 0
-    for place in range(begin, num_upper):
-        if place != spine:
-            least = min(least, upper[place])
+    for index in range(begin, num_upper):
+        if index != spine:
+            least = min(least, upper[index])
     if least <= own:
         num_lower, _, _ = gather_paths(children, ELSEWHERE, middle, num_depths, own - least, buffers.lower)
         if num_lower > upper.size:
@@ -151,8 +151,8 @@ def _gather(children: Children, buffers: CountBuffers, own: int) -> GatheredPath
 def _why_not(costs: Ints, own: int) -> int:
     """Why one more path than there are places was found: `FULL` if all but the node cost less, `TIES` if not."""
     limit, equal = np.int32(own), np.int32(0)
-    for place in range(costs.size):
-        equal += np.int32(costs[place] == limit)
+    for index in range(costs.size):
+        equal += np.int32(costs[index] == limit)
     return FULL if equal <= 1 else TIES
 
 
@@ -163,12 +163,12 @@ def _count(gathered: GatheredPaths, buffers: CountBuffers, own: int) -> tuple[in
     upper, lower, lower_spine = buffers.upper, buffers.lower, buffers.lower_spine
     begin, num_upper, spine = gathered.begin, gathered.num_upper, gathered.spine
     num_lower, num_lower_spine = gathered.num_lower, gathered.num_lower_spine
-    for place in range(num_upper):
-        before += np.int32(upper[place] < limit)
-        equal += np.int32(upper[place] == limit)
-    for place in range(begin, num_upper):
-        left = np.int32(limit - upper[place])
-        if left >= 0 and place != spine:
+    for index in range(num_upper):
+        before += np.int32(upper[index] < limit)
+        equal += np.int32(upper[index] == limit)
+    for index in range(begin, num_upper):
+        left = np.int32(limit - upper[index])
+        if left >= 0 and index != spine:
             for other in range(num_lower):
                 before += np.int32(lower[other] < left)
                 equal += np.int32(lower[other] == left)
@@ -193,8 +193,8 @@ def place_of(children: Children, true_ranks: Ints, depth: int, most: int, buffer
     """
     num_depths, before, kind, own = children.starts.shape[1], 0, SPINE, buffers.path[depth]
     for level in range(depth):
-        for place in range(children.starts[kind, level], children.ends[kind, level]):
-            reached, rank = buffers.path[level] + children.costs[place], children.ranks[place]
+        for index in range(children.starts[kind, level], children.ends[kind, level]):
+            reached, rank = buffers.path[level] + children.costs[index], children.ranks[index]
             if reached > own:
                 break
             limit = own if rank < true_ranks[level] else own - 1
@@ -314,13 +314,13 @@ def _true_path(
     first, second, kind, num_depths = before_root, root_token, SPINE, min(children.starts.shape[1], num_true)
     buffers.costs[0] = 0
     for depth in range(num_depths):
-        place = find_rank(children, kind, depth, true_ranks[depth])
-        if place < 0:
+        index = find_rank(children, kind, depth, true_ranks[depth])
+        if index < 0:
             return int(depth)
-        step = exact_candidate_cost(children, correction, first, second, kind, depth, place)
-        buffers.places[depth], buffers.costs[depth + 1] = place, buffers.costs[depth] + step
-        first, second = second, children.tokens[place]
-        kind = kind if children.ranks[place] == 0 else ELSEWHERE
+        step = exact_candidate_cost(children, correction, first, second, kind, depth, index)
+        buffers.places[depth], buffers.costs[depth + 1] = index, buffers.costs[depth] + step
+        first, second = second, children.tokens[index]
+        kind = kind if children.ranks[index] == 0 else ELSEWHERE
     return int(num_depths)
 
 
@@ -400,13 +400,13 @@ def _look_below(
     true_place = buffers.places[level] if is_true else -1
     start, end = children.starts[kind, level], children.ends[kind, level]
     above = parent_context(children, correction, token_above, node[_TOKEN], kind, level)
-    for place in range(start, end):
-        step = candidate_cost(children, correction, above, place, own[deepest] - cost)
+    for index in range(start, end):
+        step = candidate_cost(children, correction, above, index, own[deepest] - cost)
         if step == ABOVE_LIMIT:
             break
         reached = cost + step
-        if place != true_place:
-            behind = reached + (place > true_place if is_true else node[_BEHIND])
+        if index != true_place:
+            behind = reached + (index > true_place if is_true else node[_BEHIND])
             if behind > own[deepest]:
                 continue
             depth = node[_FROM]
@@ -417,7 +417,7 @@ def _look_below(
             while deepest + num_before > most:
                 num_before -= numbers[deepest]
                 deepest -= 1
-        buffers.reached[level, num], buffers.children[level, num] = reached, place
+        buffers.reached[level, num], buffers.children[level, num] = reached, index
         num += 1
     node[_NEXT], node[_NUM] = 0, num if level + 1 < children.starts.shape[1] else 0
     return deepest, num_before

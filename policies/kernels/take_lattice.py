@@ -76,16 +76,16 @@ def insert_true_by_count(lattice: Lattice, text: Ints, most: int, walk: WalkBuff
     """
     depth, number, cost, before = 0, 0, 0, 0
     while depth < min(text.size, insertions.size) and number != LEAF:
-        place = find_token(lattice, number, text[depth])
-        if place < 0:
+        index = find_token(lattice, number, text[depth])
+        if index < 0:
             break
-        walk.path[depth] = place
-        cost += lattice.costs[place]
+        walk.path[depth] = index
+        cost += lattice.costs[index]
         before = _num_before(lattice, depth + 1, cost, most, walk)
         if before == most:
             return most
         insertions[depth] = before + 1
-        depth, number = depth + 1, lattice.below[place]
+        depth, number = depth + 1, lattice.below[index]
     return _num_before(lattice, 0, _NO_COUNT_LIMIT, most, walk)
 
 
@@ -308,11 +308,11 @@ def take_corrected_into(
         first = tree[TOKENS, tree[PARENTS, node]] if node > 0 else before_root
         start, end, weight = int(lattice.starts[below]), int(lattice.ends[below]), float(weights[below])
         above = list_context(correction, first, tree[TOKENS, node], weight, lattice.costs, lattice.tokens, start, end)
-        for place in range(start, end):
-            step = candidate_cost(lattice, correction, above, place, costs[num] - cost if num == most else _NO_LIMIT)
+        for index in range(start, end):
+            step = candidate_cost(lattice, correction, above, index, costs[num] - cost if num == most else _NO_LIMIT)
             if step == ABOVE_LIMIT:
                 break
-            num = _keep(lattice.ranks, tree, costs, parents, places, num, node, place, cost + step)
+            num = _keep(lattice.ranks, tree, costs, parents, places, num, node, index, cost + step)
     return num
 
 
@@ -372,10 +372,10 @@ def expand_into(lattice: Lattice, root_token: int, width: int, buffers: TreeBuff
         if below == LEAF:
             continue
         start = lattice.starts[below]
-        for place in range(start, min(lattice.ends[below], start + min(width, most - num))):
+        for index in range(start, min(lattice.ends[below], start + min(width, most - num))):
             num += 1
-            _enter(lattice, tree, num, parent, place)
-            costs[num] = costs[parent] + lattice.costs[place]
+            _enter(lattice, tree, num, parent, index)
+            costs[num] = costs[parent] + lattice.costs[index]
             heap[waiting] = key_of_path(costs[num], num)
             waiting += 1
             sift_up(heap, waiting, parents, ranks, tree)
@@ -411,8 +411,8 @@ def true_reach(lattice: Lattice, text: Ints) -> int:
     """
     depth, below = 0, 0
     while depth < text.size and below != LEAF:
-        place = find_token(lattice, below, text[depth])
-        if place < 0:
+        index = find_token(lattice, below, text[depth])
+        if index < 0:
             break
-        depth, below = depth + 1, lattice.below[place]
+        depth, below = depth + 1, lattice.below[index]
     return depth

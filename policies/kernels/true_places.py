@@ -65,14 +65,14 @@ def sift_up(heap: Longs, size: int, parents: Ints, ranks: Ints, tree: Ints) -> N
         ranks: int32, the last rank of the path, by entry.
         tree: int32 ``[5, N + 1]``, the parents and what is above them.
     """
-    place, moving = size - 1, heap[size - 1]
-    while place > 0:
-        above = (place - 1) // 2
+    index, moving = size - 1, heap[size - 1]
+    while index > 0:
+        above = (index - 1) // 2
         if not _goes_first(moving, heap[above], parents, ranks, tree):
             break
-        heap[place] = heap[above]
-        place = above
-    heap[place] = moving
+        heap[index] = heap[above]
+        index = above
+    heap[index] = moving
 
 
 @borrowing_kernel
@@ -80,15 +80,15 @@ def sift_down(heap: Longs, size: int, parents: Ints, ranks: Ints, tree: Ints) ->
     """Put the top key of a heap where it belongs; arguments as of `sift_up`."""
     # With a last key behind the others both children of a place can be read, and are compared without a branch.
     heap[size] = LAST_KEY
-    place, moving = 0, heap[0]
-    while 2 * place + 1 < size:
-        below = 2 * place + 1
+    index, moving = 0, heap[0]
+    while 2 * index + 1 < size:
+        below = 2 * index + 1
         below += _goes_first(heap[below + 1], heap[below], parents, ranks, tree)
         if _goes_first(moving, heap[below], parents, ranks, tree):
             break
-        heap[place] = heap[below]
-        place = below
-    heap[place] = moving
+        heap[index] = heap[below]
+        index = below
+    heap[index] = moving
 
 
 @borrowing_kernel

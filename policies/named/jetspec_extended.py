@@ -193,12 +193,12 @@ def _is_sure(log_probs: Floats, counts: Ints, start: int, gap: float) -> bool:
         start: where the first depth begins.
         gap: the bound, in nats.
     """
-    steps, place = np.int64(0), start
+    steps, index = np.int64(0), start
     for depth in range(counts.size):
         if counts[depth] < 2:
             return False
-        steps += np.int64(np.rint((np.float64(log_probs[place]) - np.float64(log_probs[place + 1])) * STEPS_PER_NAT))
-        place += counts[depth]
+        steps += np.int64(np.rint((np.float64(log_probs[index]) - np.float64(log_probs[index + 1])) * STEPS_PER_NAT))
+        index += counts[depth]
     return bool(steps > gap * STEPS_PER_NAT * counts.size)
 
 
@@ -257,9 +257,9 @@ def _fill_layer(
             if more > 0 and true_places[num_depths - 1] == leaf:
                 behind = roots.tokens[roots.places[root] + 1 + num_depths : roots.begins[text + 1]]
                 _extend_true_path(true_places, num_depths, ids[rows[root] : rows[root] + more], behind, num)
-            for place in range(true_places.size):
-                if true_places[place] > most:
-                    true_places[place] = NEVER
+            for index in range(true_places.size):
+                if true_places[index] > most:
+                    true_places[index] = NEVER
             available[root] = min(num + more, most)
             if scores.shape[1] > 0:
                 below = log_probs[rows[root] : rows[root] + more] if more > 0 else log_probs[:0]
@@ -277,10 +277,10 @@ def _extend_true_path(true_places: Shorts, depth: int, chain: Ints, behind: Ints
         behind: int32, the true tokens there.
         num: nodes of the tree, behind which the extension stands.
     """
-    place = 0
-    while place < min(chain.size, behind.size) and chain[place] == behind[place]:
-        true_places[depth + place] = num + 1 + place
-        place += 1
+    index = 0
+    while index < min(chain.size, behind.size) and chain[index] == behind[index]:
+        true_places[depth + index] = num + 1 + index
+        index += 1
 
 
 @borrowing_kernel
@@ -296,7 +296,7 @@ def _fill_scores(scores: Doubles, costs: Longs, leaf: int, below: Floats) -> Non
     for node in range(min(costs.size, scores.size)):
         scores[node] = costs[node] / -STEPS_PER_NAT + 0.0
     cost = costs[leaf]
-    for place in range(below.size):
-        cost += np.int64(np.rint(np.float64(below[place]) * -STEPS_PER_NAT))
-        if costs.size + place < scores.size:
-            scores[costs.size + place] = cost / -STEPS_PER_NAT + 0.0
+    for index in range(below.size):
+        cost += np.int64(np.rint(np.float64(below[index]) * -STEPS_PER_NAT))
+        if costs.size + index < scores.size:
+            scores[costs.size + index] = cost / -STEPS_PER_NAT + 0.0

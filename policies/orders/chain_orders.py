@@ -217,13 +217,13 @@ def _places(children: Children, measure: int, length: int, costs: Longs) -> Ints
             reached = weight_scalar(costs[parent] / -STEPS_PER_NAT) - weight_scalar(costs[parent + 1] / -STEPS_PER_NAT)
             urgency = -np.int64(reached * _WEIGHT_UNITS)
         cost = costs[parent] + children.costs[start + 1]
-        place = number
-        while place > 0 and (
-            urgencies[place - 1] > urgency or (urgencies[place - 1] == urgency and sums[place - 1] >= cost)
+        index = number
+        while index > 0 and (
+            urgencies[index - 1] > urgency or (urgencies[index - 1] == urgency and sums[index - 1] >= cost)
         ):
-            parents[place], urgencies[place], sums[place] = parents[place - 1], urgencies[place - 1], sums[place - 1]
-            place -= 1
-        parents[place], urgencies[place], sums[place] = parent, urgency, cost
+            parents[index], urgencies[index], sums[index] = parents[index - 1], urgencies[index - 1], sums[index - 1]
+            index -= 1
+        parents[index], urgencies[index], sums[index] = parent, urgency, cost
         number += 1
     return parents[:number]
 

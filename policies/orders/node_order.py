@@ -111,17 +111,17 @@ def layer_by_roots(order: NodeOrder, texts: RecordedTexts, most: int, with_score
     """The layer of any order, root by root: what its own faster way must give."""
     depths = [texts.roots.counts.shape[1], *(need.deepest or 0 for need in order.needs.channels)]
     depths += [channel.depth for channel in texts.channels.values() if isinstance(channel, BranchRows)]
-    layer, place = empty_layer(texts.roots, most, with_scores, max(depths)), 0
+    layer, index = empty_layer(texts.roots, most, with_scores, max(depths)), 0
     for recorded in texts.sequences:
         source, text = draft_source(order.needs, recorded), recorded.text
         for t in range(len(text) - 1):
             nodes = order.nodes(source(t), most)
             path = true_path(nodes, text[t + 1 :])
-            layer.insertions[place, : len(path)] = path
-            layer.num_available[place] = len(nodes.tokens) - 1
+            layer.insertions[index, : len(path)] = path
+            layer.num_available[index] = len(nodes.tokens) - 1
             if layer.scores is not None:
-                layer.scores[place, : len(nodes.scores)] = nodes.scores
-            place += 1
+                layer.scores[index, : len(nodes.scores)] = nodes.scores
+            index += 1
     return layer
 
 
@@ -218,17 +218,17 @@ class StaticOrder:
 @kernel
 def _fill_static(children: Children, ids: Ints, counts: Ints, start: int, costs: Ints, ranks: Ints) -> None:
     """The candidates that a root has, as the table scores them."""
-    place = 0
+    index = 0
     for depth in range(counts.size):
-        children.starts[SPINE, depth] = children.starts[ELSEWHERE, depth] = place
+        children.starts[SPINE, depth] = children.starts[ELSEWHERE, depth] = index
         if depth < costs.shape[0]:
             for column in range(costs.shape[1]):
                 rank = ranks[depth, column]
                 if rank < counts[depth]:
-                    children.costs[place], children.ranks[place] = costs[depth, column], rank
-                    children.tokens[place] = ids[start + rank]
-                    place += 1
-        children.ends[SPINE, depth] = children.ends[ELSEWHERE, depth] = place
+                    children.costs[index], children.ranks[index] = costs[depth, column], rank
+                    children.tokens[index] = ids[start + rank]
+                    index += 1
+        children.ends[SPINE, depth] = children.ends[ELSEWHERE, depth] = index
         start += counts[depth]
 
 

@@ -116,8 +116,8 @@ def _grow(branches: BranchLists, root: int, exclude: bool, root_token: int, tree
     for number in range(1, num + 1):
         token, log_prob = branches.chain_ids[root, number - 1], branches.chain_log_probs[root, number - 1]
         _put(tree, costs, number, number - 1, token, 0, log_prob)
-    for place in range(branches.likely.shape[1]):
-        length = branches.likely[root, place]
+    for index in range(branches.likely.shape[1]):
+        length = branches.likely[root, index]
         if length < 0 or num < num_chain:
             break
         row, parent = branches.rows[root, length], int(length)

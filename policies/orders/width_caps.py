@@ -118,10 +118,10 @@ def _shares(entropies: Floats, power: float) -> tuple[Longs, int]:
 @kernel
 def _covering(children: Children, depth: int, coverage: float) -> int:
     covered, width = 0.0, 0
-    for place in range(children.starts[SPINE, depth], children.ends[SPINE, depth]):
+    for index in range(children.starts[SPINE, depth], children.ends[SPINE, depth]):
         if width > 0 and covered >= coverage:
             break
-        covered += weight_scalar(children.costs[place] / -STEPS_PER_NAT)
+        covered += weight_scalar(children.costs[index] / -STEPS_PER_NAT)
         width += 1
     return width
 
@@ -129,8 +129,8 @@ def _covering(children: Children, depth: int, coverage: float) -> int:
 @kernel
 def _at_least(children: Children, depth: int, level: float) -> int:
     width = 1
-    for place in range(children.starts[SPINE, depth] + 1, children.ends[SPINE, depth]):
-        if children.costs[place] / -STEPS_PER_NAT < level:
+    for index in range(children.starts[SPINE, depth] + 1, children.ends[SPINE, depth]):
+        if children.costs[index] / -STEPS_PER_NAT < level:
             break
         width += 1
     return width
@@ -138,7 +138,7 @@ def _at_least(children: Children, depth: int, level: float) -> int:
 
 @kernel
 def _of_bin(entropy: float, borders: Doubles, widths: Ints) -> int:
-    place = 0
-    while place < borders.size and entropy > borders[place]:
-        place += 1
-    return int(widths[place])
+    index = 0
+    while index < borders.size and entropy > borders[index]:
+        index += 1
+    return int(widths[index])

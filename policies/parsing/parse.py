@@ -233,7 +233,7 @@ def _routed(label: str, recipe: RoutedRecipe, artefacts: Artefacts) -> RoutedPol
         if len(points) > 1:
             raise PolicyError(f"`{_cut(label)}`: the route `{_cut(typed)}` makes {len(points)} policies; name one")
         routes += points
-    route_ids = {f"route {place}": route.policy_id for place, route in enumerate(routes)}
+    route_ids = {f"route {index}": route.policy_id for index, route in enumerate(routes)}
     try:
         return dataclasses.replace(recipe.among([route.policy for route in routes], route_ids, artefacts), label=label)
     except (CostError, PolicyError, ValueError) as error:

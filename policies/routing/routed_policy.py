@@ -100,7 +100,7 @@ class RoutedPolicy:
     def route_labels(self) -> tuple[str, ...]:
         """The routes as messages and tables name them; one that is there twice has its place behind its name."""
         named = ["ar" if is_plain_decoding(route) else repr(route) for route in self.routes]
-        return tuple(one if named.count(one) == 1 else f"{one} ({place})" for place, one in enumerate(named))
+        return tuple(one if named.count(one) == 1 else f"{one} ({index})" for index, one in enumerate(named))
 
     @property
     def described_routes(self) -> str:
@@ -110,7 +110,7 @@ class RoutedPolicy:
     @property
     def route_ids(self) -> Mapping[str, str]:
         """The content ids of its routes alone."""
-        names = [f"route {place}" for place in range(len(self.routes))]
+        names = [f"route {index}" for index in range(len(self.routes))]
         return {name: self.artefacts[name] for name in names if name in self.artefacts}
 
     def start(self, prompt: Prompt) -> int:
@@ -230,8 +230,8 @@ def walk_routes(trees: Sequence[RouteTrees], routes: Ints, firsts: Longs) -> Tex
         firsts: int64 ``[S + 1]``, the first root of each text, and R.
     """
     insertions = np.full((len(trees), int(firsts[-1]), deepest_of(trees)), NEVER, np.uint16)
-    for place, tree in enumerate(trees):
-        insertions[place, :, : tree.insertions.shape[1]] = tree.insertions
+    for index, tree in enumerate(trees):
+        insertions[index, :, : tree.insertions.shape[1]] = tree.insertions
     drafted = np.stack([tree.num_drafted for tree in trees]).astype(np.int32)
     visited, ends = _walk(insertions, drafted, np.ascontiguousarray(routes), firsts)
     roots, accepted, taken = visited
@@ -281,10 +281,10 @@ def missed_tokens(is_used: Bools, committed: Longs, ends: Longs) -> Longs:
     missed, start = np.zeros(is_used.size, np.int64), 0
     for text in range(ends.size):
         unread = np.int64(0)
-        for place in range(start, ends[text]):
-            if is_used[place]:
-                missed[place] = unread - committed[place - 1] if place > start else 0
+        for index in range(start, ends[text]):
+            if is_used[index]:
+                missed[index] = unread - committed[index - 1] if index > start else 0
                 unread = np.int64(0)
-            unread += committed[place]
+            unread += committed[index]
         start = ends[text]
     return missed

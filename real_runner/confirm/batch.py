@@ -282,9 +282,9 @@ def _trees_on_record(shared: Composition, texts: Sequence[RecordedSequence], bat
         for (number, text, t), draft, tree in zip(running, drafts, select_together(shared, drafts), strict=True):
             if number == text:
                 trees[text][draft.context_length] = tree
-            place = t + len(tree.accepted_path(texts[text].text[t + 1 :])) + 1
-            if place < len(texts[text].text) - 1:
-                after.append((number, text, place))
+            index = t + len(tree.accepted_path(texts[text].text[t + 1 :])) + 1
+            if index < len(texts[text].text) - 1:
+                after.append((number, text, index))
             elif number == text:
                 left.discard(text)
         running = after

@@ -148,12 +148,12 @@ def _measured(
 
 def _finished(named: NamedPolicy, served: ServedGroup, on_record: _OnRecord) -> Iterator[FinishedRun]:
     policies = policies_on_record(named.policy, [recorded for recorded, _ in on_record], served.batch)
-    for place, unequal in enumerate(first_unequal_of_each(named.policy, served)):
-        decoded, differences = served.texts[place], list[Difference]()
+    for index, unequal in enumerate(first_unequal_of_each(named.policy, served)):
+        decoded, differences = served.texts[index], list[Difference]()
         if on_record:
-            recorded, tokens = on_record[place]
+            recorded, tokens = on_record[index]
             gaps = None if tokens is None else tokens.decision_gap
-            differences = list(differences_in(compare_with_record(policies[place], decoded, recorded, gaps)))
+            differences = list(differences_in(compare_with_record(policies[index], decoded, recorded, gaps)))
         yield finished_run(named.policy_id, decoded, "" if unequal is None else str(unequal), differences)
 
 

@@ -64,16 +64,16 @@ def with_producers(models: Models, options: ConfirmOptions, trace: Trace, polici
 
 
 def _producer(models: Models, options: ConfirmOptions, trace: Trace, name: str, info: ChannelInfo) -> AnyProducer:
-    place = _place_of(options, name, info)
-    digest = checkpoint_digest(place)
+    path = _place_of(options, name, info)
+    digest = checkpoint_digest(path)
     if digest != info.producer.digest:
         raise TraceError(
             f"the channel {name} of {trace.place} was recorded with {info.producer.name} (sha256 "
-            f"{info.producer.digest[:12]}), and {place} has the sha256 {digest[:12]}; give that checkpoint with "
+            f"{info.producer.digest[:12]}), and {path} has the sha256 {digest[:12]}; give that checkpoint with "
             f"--channel {name}=CHECKPOINT, or record a channel with this one"
         )
     stage, target = None if info.extends is None else models.first_stage, models.target
-    made = load_producer(place, info.settings, target.dtype, stage, checkpoint_digest(models.draft_folder))
+    made = load_producer(path, info.settings, target.dtype, stage, checkpoint_digest(models.draft_folder))
     return made(stage, target)
 
 
@@ -146,9 +146,9 @@ def _worst_difference(target: Target, shape: FixedShape, token_ids: Ints) -> flo
     apart = [(forwards[0] - backwards[0]).abs().max(), (forwards[1:] - backwards[1:].flip(0)).abs().max()]
     alone = _logits(target, shape, cache, DraftTree.root_only(root), position, kept=1)
     apart.append((alone[0] - forwards[0]).abs().max())
-    for place in {0, num // 2, num - 1}:
-        read = _logits(target, shape, cache, DraftTree.root_only(int(tokens[place])), position + 1)
-        apart.append((read[0] - forwards[1 + place]).abs().max())
+    for index in {0, num // 2, num - 1}:
+        read = _logits(target, shape, cache, DraftTree.root_only(int(tokens[index])), position + 1)
+        apart.append((read[0] - forwards[1 + index]).abs().max())
     return float(torch.stack(apart).max())
 
 

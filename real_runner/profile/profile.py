@@ -137,9 +137,9 @@ class ProfileSweeps:
         order.shuffle(large)
         turns: list[GridPoint | ChannelPoint] = [place for pair in zip(large, small, strict=False) for place in pair]
         turns += large[len(small) :]
-        for place in self.channel_places:
-            turns.insert(order.randrange(len(turns) + 1), place)
-        return [place for place in turns if self._visits(place) <= number]
+        for point in self.channel_places:
+            turns.insert(order.randrange(len(turns) + 1), point)
+        return [turn for turn in turns if self._visits(turn) <= number]
 
     def add(self, place: GridPoint | ChannelPoint, rounds: list[StageSeconds], steps: list[float]) -> None:
         """A visit: rounds of one size or of one channel, and steps of plain decoding beside them."""
@@ -358,23 +358,23 @@ def _with_channels(
     longest, missed = options.contexts[-1], max(options.catch_up, default=0)
     token_ids = _token_ids(models.target, options.text, max(longest, missed + FEWEST_READ) + 1)
     found, late = dict[ChannelPoint, Callable[[int], list[StageSeconds]]](), dict[tuple[str, int], CatchUpTimer]()
-    for place in todo.places_left:
-        if not isinstance(place, ChannelPoint):
+    for point in todo.places_left:
+        if not isinstance(point, ChannelPoint):
             continue
-        drafter = caught_up(place.channel)
-        channel = channels.get(place.channel if drafter is None else drafter)
-        name = place.channel if drafter is None else drafter
+        drafter = caught_up(point.channel)
+        channel = channels.get(point.channel if drafter is None else drafter)
+        name = point.channel if drafter is None else drafter
         making = models if channel is None else replace(models, channels={name: channel.producer})
         if drafter is not None:
             need = None if channel is None else channel.need(name, channel.entry.units[0])
-            key = place.channel, place.context
+            key = point.channel, point.context
             if key not in late:
-                late[key] = CatchUpTimer(making, need, token_ids, place.context, clock)
-            found[place] = partial(late[key].visit, place.units)
+                late[key] = CatchUpTimer(making, need, token_ids, point.context, clock)
+            found[point] = partial(late[key].visit, point.units)
         elif channel is not None:
-            needs = (channel.need(name, place.units),)
-            timer = RoundTimer(making, most, token_ids, place.context, options.sampling, clock, needs)
-            found[place] = partial(timer.visit, middle)
+            needs = (channel.need(name, point.units),)
+            timer = RoundTimer(making, most, token_ids, point.context, options.sampling, clock, needs)
+            found[point] = partial(timer.visit, middle)
     return found
 
 

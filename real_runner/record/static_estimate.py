@@ -191,8 +191,8 @@ def is_at_hand(name: str) -> bool:
 def config_fields(name: str) -> dict[str, object]:
     """The ``config.json`` of a checkpoint; of the hub only that file is fetched."""
     is_fetched = not is_at_hand(name) and is_hub_id(name)
-    place = fetch("drafter", name, [CONFIG]).folder if is_fetched else find_drafter(name).folder
-    return read_fields(config_file(place))
+    path = fetch("drafter", name, [CONFIG]).folder if is_fetched else find_drafter(name).folder
+    return read_fields(config_file(path))
 
 
 BYTES_PER_TOKEN = 4

@@ -53,8 +53,8 @@ def load_partial_target(name: str, dtype: torch.dtype, device: str = "cpu") -> T
     Raises:
         ModelError: nothing can be loaded under that name.
     """
-    place = target_files(name, _is_needed)
-    folder = place.folder
+    files = target_files(name, _is_needed)
+    folder = files.folder
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         num_layers = int(config.num_hidden_layers)
@@ -73,10 +73,10 @@ def load_partial_target(name: str, dtype: torch.dtype, device: str = "cpu") -> T
     # A window limits the target's own passes, which have been made.
     model.config.sliding_window = None
     # Of a folder all files are at hand, as for `load_target`; of the hub's only those that were fetched.
-    is_hashed = _is_needed if place.revision else every_tensor
+    is_hashed = _is_needed if files.revision else every_tensor
     return Target(
         name=repository_of(name),
-        revision=place.revision,
+        revision=files.revision,
         digest=builtin.GGUF_SHA256 if name == builtin.NAME else weights_digest(folder, is_hashed),
         model=cast(PreTrainedModel, cast(nn.Module, model).to(device).eval().requires_grad_(False)),
         tokenizer=tokenizer,

@@ -54,10 +54,10 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu", device_map: 
         ModelError: nothing can be loaded under that name.
     """
     disable_progress_bar()
-    place = target_files(name)
+    files = target_files(name)
     try:
         loaded_with_info: object = AutoModelForCausalLM.from_pretrained(
-            place.folder,
+            files.folder,
             dtype=dtype,
             attn_implementation=attention.NAME,
             use_safetensors=True,
@@ -66,7 +66,7 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu", device_map: 
             output_loading_info=True,
             **({} if device_map is None else {"device_map": device_map}),
         )
-        tokenizer = load_tokenizer(name, place.folder)
+        tokenizer = load_tokenizer(name, files.folder)
     except torch.OutOfMemoryError:
         raise
     except DAMAGED as error:
@@ -75,7 +75,7 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu", device_map: 
             reason = "it needs code of its own, and simlab runs no code of a checkpoint"
         remedy = f"expected {_EXPECTED}"
         if name == builtin.NAME:
-            remedy = f"delete {place.folder} and run the command again"
+            remedy = f"delete {files.folder} and run the command again"
         raise ModelError(f"the target {name!r} could not be loaded ({reason}); {remedy}") from error
     model, loaded = cast("tuple[PreTrainedModel, dict[str, Any]]", loaded_with_info)
     _check_whole(name, loaded)
@@ -85,8 +85,8 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu", device_map: 
     check_embedding(name, model)
     return Target(
         name=repository_of(name),
-        revision=place.revision,
-        digest=builtin.GGUF_SHA256 if name == builtin.NAME else weights_digest(place.folder),
+        revision=files.revision,
+        digest=builtin.GGUF_SHA256 if name == builtin.NAME else weights_digest(files.folder),
         model=cast(PreTrainedModel, cast(nn.Module, model).eval().requires_grad_(False)),
         tokenizer=tokenizer,
         stop_token_ids=stop_token_ids(model, tokenizer),

@@ -155,9 +155,9 @@ class FeatureStore:
         first = step * count
         drawn = []
         for k in range(first, first + count):
-            epoch, place = divmod(k, len(self.usable))
+            epoch, index = divmod(k, len(self.usable))
             order = np.random.default_rng([seed, epoch, 1]).permutation(len(self.usable))
-            drawn.append(self.usable[order[place]])
+            drawn.append(self.usable[order[index]])
         return drawn
 
     def _assemble(self, sequences: Sequence[int], seed: list[int], num_roots: int, block_size: int) -> TrainingBatch:

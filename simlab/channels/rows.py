@@ -329,10 +329,10 @@ def num_beam_nodes(beam: int, top_k: int, num_passes: int) -> int:
 def _in_order(log_probs: Floats) -> bool:
     for row in range(log_probs.shape[0]):
         highest = np.float32(0.0)
-        for place in range(log_probs.shape[1]):
-            if not log_probs[row, place] <= highest:
+        for index in range(log_probs.shape[1]):
+            if not log_probs[row, index] <= highest:
                 return False
-            highest = log_probs[row, place]
+            highest = log_probs[row, index]
     return True
 
 

@@ -285,8 +285,8 @@ class CostTable:
         rows = [self._rows(stage) for stage in stages]
         width = min((row.shape[1] for row in rows), default=1)
         seconds = np.empty((len(self.contexts), width, len(rows)), np.float64)
-        for place, row in enumerate(rows):
-            seconds[:, :, place] = row[:, :width]
+        for index, row in enumerate(rows):
+            seconds[:, :, index] = row[:, :width]
         return StageTable(self.contexts.copy(), seconds)
 
     def draw_sums(
@@ -419,8 +419,8 @@ def _sum_seconds(table: StageTable, contexts: Longs, num_drafted: Longs, ends: L
     sums = np.zeros((ends.size, table.seconds.shape[2]), np.float64)
     start = 0
     for text in range(ends.size):
-        for place in range(start, ends[text]):
-            add_seconds(table, contexts[place], num_drafted[place], sums[text])
+        for index in range(start, ends[text]):
+            add_seconds(table, contexts[index], num_drafted[index], sums[text])
         start = ends[text]
     return sums
 
@@ -444,8 +444,8 @@ def price(policy: AnyPolicy, rounds: RoundColumns, prompt_length: int, cost: Cos
     routes = routes_of(policy)
     if routes:
         total = StageSeconds()
-        for place, route in enumerate(routes):
-            own = rounds.of_route(place)
+        for index, route in enumerate(routes):
+            own = rounds.of_route(index)
             own = own if route.needs.paid_as_asked is not None else replace(own, num_asked=None)
             total += price_rounds(own, prompt_length, cost.charged_route(policy, route), route.needs.draft)
         return total

@@ -66,9 +66,9 @@ def _available_bytes() -> int:
     found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     found += [soft] if soft != resource.RLIM_INFINITY else []
-    for place in _CGROUPS:
+    for cgroup in _CGROUPS:
         try:
-            found.append(int(Path(place).read_text(encoding="ascii")))
+            found.append(int(Path(cgroup).read_text(encoding="ascii")))
         except (OSError, ValueError):
             continue
     return min(one for one in found if one > 0)

@@ -178,8 +178,8 @@ class CalibrationFit(StudyResult):
             "",
             f"depth  {'candidates':>11}  {'true':>9}  {'nll (nats)':>16}  {'ece':>16}  {'ece of first':>16}",
         ]
-        for place, (before, after) in enumerate(self.held_out, 1):
-            name = "all" if place == len(self.held_out) else str(place)
+        for index, (before, after) in enumerate(self.held_out, 1):
+            name = "all" if index == len(self.held_out) else str(index)
             pairs = zip(before[2:], after[2:], strict=True)
             figures = "  ".join(f"{value:.5f}  {other:.5f}" for value, other in pairs)
             lines.append(f"{name:>5}  {before.num_edges:>11,}  {before.num_true:>9,}  {figures}")

@@ -159,9 +159,9 @@ def _scored_nodes(channel: ScoredTokens, tree: DraftTree) -> set[int]:
     numbers, found = {0: 0}, set()
     places = {(int(parent), int(token)): at + 1 for at, (parent, token) in enumerate(_edges(channel))}
     for node, parent in list(enumerate(tree.parents.tolist()))[1:]:
-        place = places.get((numbers.get(parent, -1), int(tree.tokens[node])))
-        if place is not None:
-            numbers[node] = place
+        index = places.get((numbers.get(parent, -1), int(tree.tokens[node])))
+        if index is not None:
+            numbers[node] = index
             found.add(node)
     return found
 

@@ -337,12 +337,12 @@ class _Tree:
 
     def pool(self) -> Pool:
         """All nodes, depth after depth and by their parents."""
-        nodes, parents, place = list(self._root.children or []), [0] * len(self._root.children or []), 0
-        while place < len(nodes):
-            own = nodes[place].children or []
+        nodes, parents, index = list(self._root.children or []), [0] * len(self._root.children or []), 0
+        while index < len(nodes):
+            own = nodes[index].children or []
             nodes += own
-            place += 1
-            parents += [place] * len(own)
+            index += 1
+            parents += [index] * len(own)
         return Pool(
             np.array([node.token for node in nodes], np.int32),
             np.array(parents, np.int32),

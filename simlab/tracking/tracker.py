@@ -336,8 +336,8 @@ def _by_name(values: Sequence[object]) -> dict[str, object]:
     """Give each of a list a name: a row's policy, where no other row has it, else its place."""
     names = [str(value.get("policy", "")) if isinstance(value, Mapping) else "" for value in values]
     return {
-        name if name and names.count(name) == 1 else str(place): value
-        for place, (name, value) in enumerate(zip(names, values, strict=True))
+        name if name and names.count(name) == 1 else str(index): value
+        for index, (name, value) in enumerate(zip(names, values, strict=True))
     }
 
 

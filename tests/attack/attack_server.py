@@ -20,15 +20,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         name = unquote(urlparse(self.path).path).lstrip("/")
-        place, fault = self.folder / name, self._fault(name)
+        path, fault = self.folder / name, self._fault(name)
         if fault == "refused":
             self._send(403, b"no")
         elif fault == "endless redirect":
             self._send(302, b"", location=self.path)
-        elif fault == "missing" or not place.is_file():
+        elif fault == "missing" or not path.is_file():
             self._send(404, b"")
         else:
-            self._send(200, place.read_bytes(), fault)
+            self._send(200, path.read_bytes(), fault)
 
     def _fault(self, name: str) -> str:
         path = self.folder / FAULT

@@ -10,8 +10,8 @@ from attack_cases import Damage
 def _flip(data: bytes, chance: Random) -> tuple[bytes, str]:
     changed, number = bytearray(data), chance.choice((1, 1, 1, 2, 8))
     places = [chance.randrange(len(data)) for _ in range(number)]
-    for place in places:
-        changed[place] ^= 1 << chance.randrange(8)
+    for index in places:
+        changed[index] ^= 1 << chance.randrange(8)
     return bytes(changed), f"bits flipped at {places}"
 
 
@@ -26,26 +26,26 @@ def _cut_front(data: bytes, chance: Random) -> tuple[bytes, str]:
 
 
 def _insert(data: bytes, chance: Random) -> tuple[bytes, str]:
-    place, added = chance.randrange(len(data) + 1), chance.randbytes(chance.choice((1, 2, 16, 512)))
-    return data[:place] + added + data[place:], f"{len(added)} bytes inserted at {place}"
+    index, added = chance.randrange(len(data) + 1), chance.randbytes(chance.choice((1, 2, 16, 512)))
+    return data[:index] + added + data[index:], f"{len(added)} bytes inserted at {index}"
 
 
 def _zero(data: bytes, chance: Random) -> tuple[bytes, str]:
-    place = chance.randrange(len(data))
-    size = min(chance.choice((1, 16, 64, 512)), len(data) - place)
-    return data[:place] + bytes(size) + data[place + size :], f"{size} bytes zeroed at {place}"
+    index = chance.randrange(len(data))
+    size = min(chance.choice((1, 16, 64, 512)), len(data) - index)
+    return data[:index] + bytes(size) + data[index + size :], f"{size} bytes zeroed at {index}"
 
 
 def _overwrite(data: bytes, chance: Random) -> tuple[bytes, str]:
-    place = chance.randrange(len(data))
-    added = chance.randbytes(min(chance.choice((1, 4, 16, 64)), len(data) - place))
-    return data[:place] + added + data[place + len(added) :], f"{len(added)} bytes overwritten at {place}"
+    index = chance.randrange(len(data))
+    added = chance.randbytes(min(chance.choice((1, 4, 16, 64)), len(data) - index))
+    return data[:index] + added + data[index + len(added) :], f"{len(added)} bytes overwritten at {index}"
 
 
 def _remove(data: bytes, chance: Random) -> tuple[bytes, str]:
-    place = chance.randrange(len(data))
+    index = chance.randrange(len(data))
     size = chance.choice((1, 4, 64))
-    return data[:place] + data[place + size :], f"{size} bytes gone at {place}"
+    return data[:index] + data[index + size :], f"{size} bytes gone at {index}"
 
 
 def _double(data: bytes, _chance: Random) -> tuple[bytes, str]:

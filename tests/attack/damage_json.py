@@ -182,8 +182,8 @@ def _encoded(text: str, chance: Random) -> tuple[bytes, str]:
 
 
 def _foreign(text: str, chance: Random) -> tuple[bytes, str]:
-    place = chance.randrange(len(text))
-    return text[:place].encode() + b"\xff\xc0\x80" + text[place:].encode(), f"no UTF-8 at {place}"
+    index = chance.randrange(len(text))
+    return text[:index].encode() + b"\xff\xc0\x80" + text[index:].encode(), f"no UTF-8 at {index}"
 
 
 def _around(text: str, chance: Random) -> tuple[bytes, str]:

@@ -48,10 +48,10 @@ _LIKE = ("--like", "trace", "--out", "out/n.parquet")
 
 def _checkpoint(folder: Path, chance: Random) -> Damage:
     """A drafter's weights or configuration; both are a person's own."""
-    place = folder / "models/drafter"
+    path = folder / "models/drafter"
     if chance.random() < 0.5:
-        return damage_json(place / "config.json", chance, possible=True)
-    return _tensors(place / "model.safetensors", chance)
+        return damage_json(path / "config.json", chance, possible=True)
+    return _tensors(path / "model.safetensors", chance)
 
 
 def _tensors(path: Path, chance: Random) -> Damage:
@@ -71,9 +71,9 @@ def _tensors(path: Path, chance: Random) -> Damage:
 
 
 def _configuration(folder: Path, chance: Random) -> Damage:
-    place = folder / "models" / chance.choice(("target", "drafter")) / "config.json"
-    damage = damage_json(place, chance, possible=True)
-    return Damage(f"{place.parent.name}/{damage.note}", possible=True)
+    path = folder / "models" / chance.choice(("target", "drafter")) / "config.json"
+    damage = damage_json(path, chance, possible=True)
+    return Damage(f"{path.parent.name}/{damage.note}", possible=True)
 
 
 _CONFIGURED = (

@@ -109,8 +109,8 @@ edits = st.lists(
 
 def damaged(content: bytes, changes: Sequence[tuple[float, int, bytes]]) -> bytes:
     for where, length, inserted in changes:
-        place = int(where * (len(content) + 1))
-        content = content[:place] + inserted + content[place + length :]
+        index = int(where * (len(content) + 1))
+        content = content[:index] + inserted + content[index + length :]
     return content
 
 

@@ -75,14 +75,14 @@ def in_processes(pairs: int) -> None:
     process(REPLAY)
     process(WITHOUT + REPLAY)
     found = [(process(REPLAY), process(WITHOUT + REPLAY)) for _ in range(pairs)]
-    for place, what in enumerate(("seconds of the processor", "seconds of the wall")):
-        ratios = sorted(with_[place] / without[place] for with_, without in found)
-        pooled = sum(one[place] for one, _ in found) / sum(one[place] for _, one in found)
-        least = min(one[place] for one, _ in found) / min(one[place] for _, one in found)
+    for index, what in enumerate(("seconds of the processor", "seconds of the wall")):
+        ratios = sorted(with_[index] / without[index] for with_, without in found)
+        pooled = sum(one[index] for one, _ in found) / sum(one[index] for _, one in found)
+        least = min(one[index] for one, _ in found) / min(one[index] for _, one in found)
         print(
             f"a process of `simlab replay` on the packaged trace, {what}: {statistics.median(ratios):.3f} x with the "
             f"checks (median of {pairs} pairs, middle half {ratios[pairs // 4]:.3f} to {ratios[-1 - pairs // 4]:.3f}; "
-            f"pooled {pooled:.3f}, fastest of each {least:.3f}; {min(one[place] for one, _ in found):.2f} s)"
+            f"pooled {pooled:.3f}, fastest of each {least:.3f}; {min(one[index] for one, _ in found):.2f} s)"
         )
 
 

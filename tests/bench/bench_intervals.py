@@ -65,11 +65,11 @@ def coverage_tables(repeats: int) -> Iterator[str]:
     for name, population in populations().items():
         truths = np.array([np.log(population.totals()) @ powers for powers in MEASURES.values()])
         shares[name] = [covered(population, truths, num, repeats) for num in NUM_PROMPTS]
-    for place, measure in enumerate(MEASURES):
+    for index, measure in enumerate(MEASURES):
         yield f"{measure}: % of intervals that hold the truth"
         yield table(
             ("population", *map(str, NUM_PROMPTS)),
-            [(name, *(percent(array[place]) for array in found)) for name, found in shares.items()],
+            [(name, *(percent(array[index]) for array in found)) for name, found in shares.items()],
         )
 
 
@@ -86,7 +86,7 @@ def equal_policies(rng: np.random.Generator, num_prompts: int, num_runs: int, si
 
 def false_findings(num_prompts: int, num_rivals: int, sigma: float, repeats: int) -> float:
     """Share of families of comparisons, one policy with each rival, in which anything is said to differ."""
-    rng, names = np.random.default_rng([3, num_prompts]), [str(place) for place in range(num_rivals + 1)]
+    rng, names = np.random.default_rng([3, num_prompts]), [str(index) for index in range(num_rivals + 1)]
     pairs, found = [(0, other) for other in range(1, num_rivals + 1)], 0
     for _ in range(repeats):
         alone = compare_pairs(equal_policies(rng, num_prompts, num_rivals + 1, sigma), names, pairs, "tokens_per_s")
@@ -103,10 +103,10 @@ def grouped(num_groups: int, noise: float, repeats: int) -> tuple[float, float, 
         tokens = rng.lognormal(4.5, 0.3, (num_groups, 8, 1))
         own = rng.lognormal(0, 0.05 / np.sqrt(2), (num_groups, 8, 2))
         seconds = tokens * own * rng.lognormal(0, noise, (num_groups, 1, 2))
-        for place, sums in enumerate((seconds.reshape(-1, 2), seconds.sum(axis=1))):
+        for index, sums in enumerate((seconds.reshape(-1, 2), seconds.sum(axis=1))):
             (interval,) = intervals_of(log_products(sums, powers))
-            held[place] += interval.low <= 0 <= interval.high
-            widths[place] += interval.high - interval.low
+            held[index] += interval.low <= 0 <= interval.high
+            widths[index] += interval.high - interval.low
     return float(held[0] / repeats), float(held[1] / repeats), float(widths[1] / widths[0])
 
 

@@ -55,7 +55,7 @@ def glued_blocks(text: str) -> list[str]:
         inside = bool(item.match(before)) or (pattern is item and before.startswith(" "))
         return bool(pattern.match(lines[place]) and before.strip() and not pattern.match(before) and not inside)
 
-    return [lines[place] for place in range(1, len(lines)) if begins(item, place) or begins(row, place)]
+    return [lines[index] for index in range(1, len(lines)) if begins(item, index) or begins(row, index)]
 
 
 def paths_that_are_not_there(page: str) -> list[str]:

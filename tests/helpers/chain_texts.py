@@ -16,11 +16,11 @@ def sequence(ranks: list[list[int]], width: int = 3) -> RecordedSequence:
         true_ranks[root, max(0, num - root) :] = -1
     ids = np.full((num, depth, width), 0, np.int32)
     for root in range(num):
-        for place in range(depth):
-            ids[root, place] = 1000 + np.arange(width)
-            rank = true_ranks[root, place]
+        for index in range(depth):
+            ids[root, index] = 1000 + np.arange(width)
+            rank = true_ranks[root, index]
             if 0 <= rank < width:
-                ids[root, place, rank] = root + place + 1
+                ids[root, index, rank] = root + index + 1
     log_probs = np.tile(-np.arange(1, width + 1, dtype=np.float32), num * depth)
     counts = np.full((num, depth), width, np.int32)
     rows = DraftRows(ids.ravel(), log_probs, counts, true_ranks)

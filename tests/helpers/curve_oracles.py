@@ -11,7 +11,7 @@ def curve_by_hand(weights: Sequence[Fraction], seconds: Sequence[Fraction]) -> l
 
 def maxima_by_hand(curve: Sequence[Fraction]) -> int:
     """Runs of equal values with less on both sides, where there is a side."""
-    runs = [value for place, value in enumerate(curve) if place == 0 or curve[place - 1] != value]
+    runs = [value for index, value in enumerate(curve) if index == 0 or curve[index - 1] != value]
     low = Fraction(-1)
     return sum(
         before < value > after for before, value, after in zip([low, *runs], runs, [*runs[1:], low], strict=False)
@@ -24,12 +24,12 @@ def deep_maxima_by_listing(curve: Sequence[Fraction], share: Fraction) -> int:
     The first is to fall, and the next to rise: v < p (1 - share), and q > v (1 + share).
     """
     best_peak = [1] * len(curve)
-    for place, value in enumerate(curve):
-        for valley in range(place):
+    for index, value in enumerate(curve):
+        for valley in range(index):
             for peak in range(valley):
                 fits = curve[valley] < curve[peak] * (1 - share) and value > curve[valley] * (1 + share)
                 if fits:
-                    best_peak[place] = max(best_peak[place], best_peak[peak] + 1)
+                    best_peak[index] = max(best_peak[index], best_peak[peak] + 1)
     return max(best_peak)
 
 

@@ -145,13 +145,13 @@ def _of_speculators(fields: dict[str, Any]) -> dict[str, Any]:
 def damaged_copies(wholes: dict[str, Path], folder: Path, seed: int, number: int) -> Iterator[tuple[str, Path]]:
     """So many damaged checkpoints, each in words and in a folder that is gone when the next is made."""
     kinds = list(DAMAGES)
-    for place in range(number):
-        rng = random.Random(f"{seed} {place}")
+    for index in range(number):
+        rng = random.Random(f"{seed} {index}")
         whole = rng.choice(sorted(wholes))
-        copy = folder / f"{whole}-{place}"
+        copy = folder / f"{whole}-{index}"
         shutil.copytree(wholes[whole], copy)
-        told = DAMAGES[kinds[place % len(kinds)]](copy, rng)
-        yield f"{place}: {whole}, {told}", copy
+        told = DAMAGES[kinds[index % len(kinds)]](copy, rng)
+        yield f"{index}: {whole}, {told}", copy
         shutil.rmtree(copy)
 
 

@@ -66,8 +66,8 @@ class FakeEngine:
             self.counts["requests"] += 1
             self.at = self.at or [0] * self.k
             for _, accepted, _ in rounds:
-                for place in range(min(accepted, len(self.at))):
-                    self.at[place] += 1
+                for index in range(min(accepted, len(self.at))):
+                    self.at[index] += 1
             if "foreign" in self.faults and self.counts["requests"] == 2:
                 self.counts["requests"] += 1
                 self.counts["tokens"] += 40
@@ -91,8 +91,8 @@ class FakeEngine:
                 }
                 lines.append("# TYPE vllm:spec_decode_num_accepted_tokens_per_pos counter")
                 lines += [
-                    f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="{place}"}} {times}.0'
-                    for place, times in enumerate(at)
+                    f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="{index}"}} {times}.0'
+                    for index, times in enumerate(at)
                 ]
             for name, value in named.items():
                 lines += [f"# TYPE vllm:{name} counter", f"vllm:{name}_total{label} {value}.0"]

@@ -38,10 +38,10 @@ def check_vllm_load_test(config: dict[str, Any]) -> None:
     assert type(number) is int
     assert number > 0
     assert len(rates) == number
-    for place, rate in enumerate(rates):
+    for index, rate in enumerate(rates):
         assert type(rate) is float
         assert 0.0 <= rate <= 1.0
-        assert place == 0 or rate <= rates[place - 1]
+        assert index == 0 or rate <= rates[index - 1]
 
 
 def vllm_lookup(config: dict[str, Any], batch: int) -> int:
@@ -166,12 +166,12 @@ def check_speculation_profile(profile: dict[str, Any]) -> None:
     lengths = [int(key) for key, count in profile["acceptance_length_histogram"].items() for _ in range(count)]
     assert min(lengths) >= 1
     before = 1.0
-    for place in range(number):
+    for index in range(number):
         # The entry of a drafted position is that of the acceptance length two above it.
-        marginal = sum(length >= place + 2 for length in lengths) / len(lengths)
-        assert math.isclose(profile["marginal_accept_rates"][place], marginal, abs_tol=1e-12)
+        marginal = sum(length >= index + 2 for length in lengths) / len(lengths)
+        assert math.isclose(profile["marginal_accept_rates"][index], marginal, abs_tol=1e-12)
         conditional = marginal / before if before else 0.0
-        assert math.isclose(profile["conditional_accept_rates"][place], conditional, abs_tol=1e-12)
+        assert math.isclose(profile["conditional_accept_rates"][index], conditional, abs_tol=1e-12)
         before = marginal
     assert len(profile["marginal_accept_rates"]) == len(profile["conditional_accept_rates"]) == number
     assert math.isclose(profile["mean_accept_length"], sum(lengths) / len(lengths), rel_tol=1e-12)

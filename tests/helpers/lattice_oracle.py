@@ -103,10 +103,10 @@ def below_transitions(
             row += 1
 
     def below(tokens: Tokens) -> Offered:
-        place = places.get((len(tokens) + 1, tokens[-1] if tokens else -1))
-        if place is None:
+        index = places.get((len(tokens) + 1, tokens[-1] if tokens else -1))
+        if index is None:
             return []
-        return [(token, steps(q)) for token, q in zip(ids[place], log_probs[place], strict=True)][:top_k]
+        return [(token, steps(q)) for token, q in zip(ids[index], log_probs[index], strict=True)][:top_k]
 
     return below
 

@@ -101,7 +101,7 @@ def check_text(decoded: DecodedText, plain: list[int], models: Models, max_new_t
     """The text is that of plain decoding, to its last token."""
     assert decoded.text.dtype == np.int32
     assert decoded.text.tolist() == plain
-    stops = [place for place, token in enumerate(plain) if token in models.target.stop_token_ids]
+    stops = [index for index, token in enumerate(plain) if token in models.target.stop_token_ids]
     assert stops in ([], [len(plain) - 1])
     assert decoded.stop_reason == ("stop" if stops else "length")
     assert len(plain) == max_new_tokens or stops

@@ -113,14 +113,14 @@ def eliran_rounds(seed: int, gain: float = 0.8, prompts: int = NUM_PROMPTS) -> s
             for method in (UNARY, "dflash2_unary_k64", PAIRWISE):
                 mean = 3 + gain * (method == PAIRWISE) + prompt / 10
                 number = draw.randint(8, 20)
-                for place in range(number):
+                for index in range(number):
                     matched = max(0, min(7, round(draw.gauss(mean, 1.5))))
-                    committed = matched if place == number - 1 else matched + 1
+                    committed = matched if index == number - 1 else matched + 1
                     ms = 39 + budget / 100 + draw.random() / 10
                     key = f"{method}_tb{budget}"
                     lines.append(
-                        f"{prompt},{key},{method},gsm8k:{prompt},{place},{budget},{budget},7,{matched},{committed},"
-                        f"{place < number - 1},12,0.8,0.2,{ms},2,55,1"
+                        f"{prompt},{key},{method},gsm8k:{prompt},{index},{budget},{budget},7,{matched},{committed},"
+                        f"{index < number - 1},12,0.8,0.2,{ms},2,55,1"
                     )
     return "\n".join(lines) + "\n"
 

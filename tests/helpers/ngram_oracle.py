@@ -23,11 +23,11 @@ class PlainNGram:
         self.left_out: dict[Context, int] = {}
         for before, text in texts:
             tokens = [*before, *text]
-            for place in range(len(before), len(tokens)):
+            for index in range(len(before), len(tokens)):
                 for length in range(3):
-                    if length <= place and place - length >= max(len(before) - 2, 0):
-                        context = tuple(tokens[place - length : place])
-                        self.followed.setdefault(context, Counter())[tokens[place]] += 1
+                    if length <= index and index - length >= max(len(before) - 2, 0):
+                        context = tuple(tokens[index - length : index])
+                        self.followed.setdefault(context, Counter())[tokens[index]] += 1
         for context, counts in list(self.followed.items()):
             rare = {token: count for token, count in counts.items() if count < min_count and context}
             for token in rare:

@@ -44,7 +44,7 @@ def texts(seed: int, number: int, most_kept: int = 9) -> list[RecordedSequence]:
     """Made-up texts, many of them with ties, some with depths at which nothing was kept."""
     generator = np.random.default_rng(seed)
     found = [random_sequence(generator, most_kept) for _ in range(number)]
-    return [with_gaps(sequence, generator) if place % 3 == 2 else sequence for place, sequence in enumerate(found)]
+    return [with_gaps(sequence, generator) if index % 3 == 2 else sequence for index, sequence in enumerate(found)]
 
 
 def with_gaps(recorded: RecordedSequence, generator: np.random.Generator) -> RecordedSequence:

@@ -18,16 +18,16 @@ def likely(chain: Row, count: int, whole: bool) -> list[int]:
     chances = [here - behind for here, behind in zip(reached, [*reached[1:], 0.0], strict=True)]
     inner = sorted(range(len(chain)), key=lambda length: (-chances[length], length))[:count]
     if whole:
-        place = sum(chances[length] >= chances[-1] for length in inner)
-        inner.insert(place, len(chain))
+        index = sum(chances[length] >= chances[-1] for length in inner)
+        inner.insert(index, len(chain))
     return inner
 
 
 def branch_tokens(rows: list[Row], excluded: int | None) -> list[tuple[int, int, float]]:
     """Token, rank and log-probability of the first candidates of a branch, the excluded token left out of its first."""
     found = []
-    for place, row in enumerate(rows):
-        rank = 1 if place == 0 and excluded is not None and row[0][0] == excluded else 0
+    for index, row in enumerate(rows):
+        rank = 1 if index == 0 and excluded is not None and row[0][0] == excluded else 0
         if rank == len(row):
             break
         found.append((row[rank][0], rank, row[rank][1]))

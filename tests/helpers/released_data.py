@@ -28,9 +28,9 @@ def real_release(name: str) -> ReleasedFiles:
     places = [SHARED / "data" / "released" / name]
     if "SIMLAB_RELEASED" in os.environ:
         places.insert(0, Path(os.environ["SIMLAB_RELEASED"]) / name)
-    for place in places:
-        if place.is_dir():
-            return ReleasedFiles(read_release(name), place)
+    for path in places:
+        if path.is_dir():
+            return ReleasedFiles(read_release(name), path)
     pytest.skip(f"there is no clone of {name}; set SIMLAB_RELEASED to the folder with one")
 
 

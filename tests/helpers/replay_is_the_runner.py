@@ -240,8 +240,8 @@ def verdict_on(
     run = checked.run(label)
     text, plain = (np.array(tokens, np.int32) for tokens in (run.text, checked.run(PLAIN).text))
     losses, tokens = np.zeros(len(text)), text.copy()
-    for place, token, loss in run.others:
-        losses[place], tokens[place] = loss, token
+    for index, token, loss in run.others:
+        losses[index], tokens[index] = loss, token
     return verdict_of(text, plain, TextLosses(losses, tokens), bound, stop_token_ids, max_new_tokens)
 
 

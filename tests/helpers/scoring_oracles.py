@@ -39,24 +39,24 @@ def edge_sums(
     cells: dict[tuple[int, int, int], list[float]] = defaultdict(lambda: [0.0] * 5)
     text, prompt = recorded.text.tolist(), recorded.prompt.token_ids.tolist()
     for t in range(len(text) - 1):
-        rows, place = [row[:width] for row in rows_at(recorded, t)], 0
+        rows, index = [row[:width] for row in rows_at(recorded, t)], 0
         for depth, true_token in enumerate(text[t + 1 : t + 1 + len(rows)]):
-            nodes[place, depth] += 1
+            nodes[index, depth] += 1
             path = tuple(text[t + 1 : t + 1 + depth])
             found = scores(rows, path, (*prompt, *text[: t + 1]))
             for rank, log_prob in found.items():
                 hit, prob = rows[depth][rank][0] == true_token, math.exp(log_prob)
                 loss = -log_prob if hit else -math.log1p(-min(prob, 1 - 1e-9))
-                cell = cells[place, depth, rank_class(rank)]
+                cell = cells[index, depth, rank_class(rank)]
                 for column, value in enumerate((1.0, prob, float(hit), loss, (prob - hit) ** 2)):
                     cell[column] += value
             ranks = [rank for rank in found if rows[depth][rank][0] == true_token]
             if not ranks and not goes_on:
                 break
             if not ranks:
-                place = 2
+                index = 2
             elif ranks[0] > 0:
-                place = max(place, 1)
+                index = max(index, 1)
     return nodes, cells
 
 

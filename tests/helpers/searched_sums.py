@@ -18,7 +18,7 @@ def made_up(rng: np.random.Generator, levels: Doubles, num_prompts: int, noise: 
     Args:
         levels: float64 ``[M, P]``, seconds per token.
     """
-    prompts = tuple((("math", "code")[place % 2], f"{place}") for place in range(num_prompts))
+    prompts = tuple((("math", "code")[index % 2], f"{index}") for index in range(num_prompts))
     committed = rng.integers(20, 200, num_prompts).astype(np.float64)
     hard = rng.lognormal(0, 0.3, num_prompts)
     shape = (*levels.shape, num_prompts)
@@ -64,11 +64,11 @@ def runs_of(found: CandidateSums, places: Sequence[int], factors: Doubles | None
         machines.append(
             [
                 PolicyRun(
-                    f"policy {place}",
-                    rows(machine, found.rounds[machine, place], found.seconds[machine, place], drawn[number]),
+                    f"policy {index}",
+                    rows(machine, found.rounds[machine, index], found.seconds[machine, index], drawn[number]),
                     plain,
                 )
-                for number, place in enumerate(places)
+                for number, index in enumerate(places)
             ]
         )
     return machines

@@ -56,8 +56,8 @@ def cost_table(most: int = 200) -> CostTable:
     """Prices that are no straight lines in anything but the context."""
     contexts, number = np.array([4, 16, 60]), np.arange(most + 1)
     seconds = {
-        stage: np.sqrt(1 + number)[None] * (1 + contexts[:, None] / 50) * (place + 1)
-        for place, stage in enumerate(GRID_STAGES)
+        stage: np.sqrt(1 + number)[None] * (1 + contexts[:, None] / 50) * (index + 1)
+        for index, stage in enumerate(GRID_STAGES)
     }
     return CostTable("made-up", contexts, {**seconds, PLAIN: (1 + contexts / 40.0)[:, None]})
 

@@ -49,15 +49,15 @@ def test_columns_are_read_only_and_equally_long() -> None:
 
 def slow_ending(round_: Round, top_k: int | None, recorded: RecordedSequence) -> str:
     """Why a round ended, from the candidates themselves."""
-    place = round_.position + round_.num_accepted + 1
-    if place >= len(recorded.text):
+    index = round_.position + round_.num_accepted + 1
+    if index >= len(recorded.text):
         return "text end"
     assert recorded.rows is not None
     marginals = list(recorded.rows.rows())[round_.position]
     if round_.num_accepted == marginals.depth:
         return "block end"
     read = marginals.at(round_.num_accepted + 1)[0][:top_k].tolist()
-    return "not in tree" if int(recorded.text[place]) in read else "not kept"
+    return "not in tree" if int(recorded.text[index]) in read else "not kept"
 
 
 @given(SEEDS)
@@ -65,14 +65,14 @@ def test_why_a_round_ended(seed: int) -> None:
     recorded = made_up(seed)
     for policy in POLICIES[1:]:
         found = list(rounds(policy.policy, recorded))
-        why = [ENDINGS[place] for place in endings(policy.policy.needs, columns_of(found), recorded)]
+        why = [ENDINGS[ending] for ending in endings(policy.policy.needs, columns_of(found), recorded)]
         assert why == [slow_ending(each, policy.policy.needs.top_k, recorded) for each in found]
 
 
 def test_plain_decoding_ends_where_its_block_of_nothing_does() -> None:
     recorded = next(sequence for sequence in map(made_up, range(99)) if len(sequence.text) > 3)
     found = columns_of(rounds(POLICIES[0].policy, recorded))
-    assert {ENDINGS[place] for place in endings(POLICIES[0].policy.needs, found, recorded)} == {"block end"}
+    assert {ENDINGS[ending] for ending in endings(POLICIES[0].policy.needs, found, recorded)} == {"block end"}
 
 
 KEYS = ("sequence", "policy_id", "text_id", "draft_id", "channel_ids")

@@ -21,10 +21,10 @@ def _plus(values: Longs, place: int) -> int:
 
 
 def _sum(values: Longs, places: Ints) -> int:
-    total, place = _plus(values, 0) + _plus(values, places[0]), 0
-    while place < values.size:
-        total += _plus(values, place)
-        place += 1
+    total, index = _plus(values, 0) + _plus(values, places[0]), 0
+    while index < values.size:
+        total += _plus(values, index)
+        index += 1
     return total
 
 

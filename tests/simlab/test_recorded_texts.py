@@ -17,25 +17,25 @@ from simlab.traces.synthetic import write_synthetic_trace
 
 def check_roots(texts: RecordedTexts, sequences: list[RecordedSequence]) -> None:
     """Every column of every root says what the sequences say."""
-    roots, place = texts.roots, 0
+    roots, index = texts.roots, 0
     assert [sequence.index for sequence in texts.sequences] == [sequence.index for sequence in sequences]
     for text, sequence in enumerate(sequences):
         prompt, length = sequence.prompt.token_ids, len(sequence.text)
         assert sequence.rows is not None
-        assert (roots.firsts[text], roots.firsts[text + 1]) == (place, place + length - 1)
+        assert (roots.firsts[text], roots.firsts[text + 1]) == (index, index + length - 1)
         own = roots.tokens[roots.begins[text] : roots.begins[text + 1]]
         assert own.tolist() == [*prompt.tolist(), *sequence.text.tolist()]
         for t, marginals in enumerate(sequence.rows.rows()):
-            kept = slice(roots.starts[place], roots.starts[place + 1])
+            kept = slice(roots.starts[index], roots.starts[index + 1])
             assert roots.ids[kept].tolist() == marginals.ids.tolist()
             assert roots.log_probs[kept].tolist() == marginals.log_probs.tolist()
-            assert roots.tokens[roots.places[place]] == sequence.text[t]
-            assert texts.contexts[place] == len(prompt) + t
-            assert roots.true_ranks[place].tolist() == sequence.rows.true_ranks[t].tolist()
+            assert roots.tokens[roots.places[index]] == sequence.text[t]
+            assert texts.contexts[index] == len(prompt) + t
+            assert roots.true_ranks[index].tolist() == sequence.rows.true_ranks[t].tolist()
             assert marginals.entropies is not None
-            assert texts.entropies()[place].tolist() == marginals.entropies.tolist()
-            place += 1
-    assert len(roots.places) == len(roots.counts) == place
+            assert texts.entropies()[index].tolist() == marginals.entropies.tolist()
+            index += 1
+    assert len(roots.places) == len(roots.counts) == index
 
 
 @given(st.integers(0, 10**6), st.integers(1, 5))

@@ -20,9 +20,9 @@ def test_values_come_in_order_and_weigh_little(weights: list[int], most: int) ->
         return place
 
     taken = []
-    for place in work_ahead(enumerate(weights), work, most):
-        taken.append(place)
-        ahead = [one for one in list(begun) if one > place]
+    for index in work_ahead(enumerate(weights), work, most):
+        taken.append(index)
+        ahead = [one for one in list(begun) if one > index]
         assert len(ahead) <= 1 or sum(weights[one] for one in ahead) <= most
     assert taken == list(range(len(weights)))
 
@@ -35,7 +35,7 @@ def test_the_next_is_worked_on_while_one_is_taken() -> None:
             second.set()
         return place
 
-    found = work_ahead(((place, 1) for place in range(3)), work, 10)
+    found = work_ahead(((index, 1) for index in range(3)), work, 10)
     assert next(found) == 0
     assert second.wait(30)
     assert list(found) == [1, 2]
@@ -47,7 +47,7 @@ def test_an_error_stands_where_its_value_would() -> None:
             raise ValueError("two")
         return place
 
-    found = work_ahead(((place, 1) for place in range(5)), work, 10)
+    found = work_ahead(((index, 1) for index in range(5)), work, 10)
     assert [next(found), next(found)] == [0, 1]
     with pytest.raises(ValueError, match="two"):
         next(found)

@@ -100,15 +100,15 @@ def test_mapped_rows_are_the_decoded_ones(
     extra: int,
     prompts_per_shard: int,
 ) -> None:
-    place = tmp_path_factory.mktemp("any") / "trace"
+    path = tmp_path_factory.mktemp("any") / "trace"
     heads = SyntheticHeads(extra=extra)
-    write_synthetic_trace(place, seed, num_sequences, length, depth, kept, 11, heads, prompts_per_shard)
-    first = rows_of(place)
+    write_synthetic_trace(path, seed, num_sequences, length, depth, kept, 11, heads, prompts_per_shard)
+    first = rows_of(path)
     with pytest.MonkeyPatch.context() as patch:
         num = decodes(patch)
-        again = rows_of(place)
+        again = rows_of(path)
         num_decoded = num()
-        expected = undecoded(place, patch)
+        expected = undecoded(path, patch)
     # Nothing is kept of a shard without a root.
     assert num_decoded == sum(len(rows.counts) == 0 for rows in expected)
     assert_same(first, expected)

@@ -183,7 +183,7 @@ vLLM {first["engine_version"]}; {platform.machine()}, {os.cpu_count()} cores.
         for key in ("requests", "tokens", "rounds", "drafted", "accepted"):
             lines.append(f"| {key} | {counted[key]:,} | {predicted[key]:,} |")
         at = zip(counted["accepted_at_position"], predicted["accepted_at_position"], strict=True)
-        lines += [f"| kept at position {place} | {one} | {other} |" for place, (one, other) in enumerate(at, 1)]
+        lines += [f"| kept at position {index} | {one} | {other} |" for index, (one, other) in enumerate(at, 1)]
     lines.append(
         """
 As released the engine normalises the context keys of all draft layers with the first layer's weights

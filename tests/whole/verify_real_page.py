@@ -232,12 +232,12 @@ class Page:
         for combination in self.part(LONG):
             for checked in combination.checked:
                 for run in checked.runs:
-                    for place, token, loss in run.others:
-                        key = (combination.name, checked.name, place, run.text[place], token)
+                    for index, token, loss in run.others:
+                        key = (combination.name, checked.name, index, run.text[index], token)
                         seen.setdefault(key, {})[run.label] = loss
         rows = [
-            [name, text, str(place), str(ours), str(theirs), f"{max(found.values()):.2g}", ", ".join(found)]
-            for (name, text, place, ours, theirs), found in seen.items()
+            [name, text, str(index), str(ours), str(theirs), f"{max(found.values()):.2g}", ", ".join(found)]
+            for (name, text, index, ours, theirs), found in seen.items()
         ]
         heads = ["run", "text", "token", "emitted", "float32 has", "gap", "policies"]
         return _section(

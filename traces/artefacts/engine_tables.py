@@ -60,8 +60,8 @@ class SampledSteps:
 
     def pass_s(self, requests: int, tokens: int) -> float:
         """Seconds of a step of so many tokens."""
-        place = bisect_right(self.token_probes, tokens) - 1
-        return self.steps[max(place, 0)][1]
+        index = bisect_right(self.token_probes, tokens) - 1
+        return self.steps[max(index, 0)][1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,8 +199,8 @@ def _first_transition_fault(
 
 @borrowing_kernel
 def _base_fault(previous: Ints, base_ids: Ints) -> int:
-    for place in range(previous.size):
-        if previous[place] != base_ids[place]:
+    for index in range(previous.size):
+        if previous[index] != base_ids[index]:
             return _BASE
     return WHOLE
 

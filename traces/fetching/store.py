@@ -42,8 +42,8 @@ def fetched_ahead(items: Sequence[T], fetches: Callable[[T], Sequence[Fetch]]) -
     waiting: deque[list[Future[object]]] = deque()
     fetchers = _Fetchers()
     try:
-        for place, item in enumerate(items):
-            for one in items[place + len(waiting) : place + 1 + ITEMS_AHEAD]:
+        for index, item in enumerate(items):
+            for one in items[index + len(waiting) : index + 1 + ITEMS_AHEAD]:
                 waiting.append([fetchers.submit(fetch) for fetch in fetches(one)])
             there = [future.result() for future in waiting[0]]
             yield item

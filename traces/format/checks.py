@@ -167,10 +167,10 @@ def _truth_problems(draft: DraftColumns, segment: Longs, truth: Ints, draft_set:
 @borrowing_kernel
 def _listed_twice(ids: Ints, segment: Longs, seen: Longs) -> bool:
     """Whether an id stands twice in a segment; ``seen`` has for each id the last segment that it was in."""
-    for place in range(ids.size):
-        if seen[ids[place]] == segment[place]:
+    for index in range(ids.size):
+        if seen[ids[index]] == segment[index]:
             return True
-        seen[ids[place]] = segment[place]
+        seen[ids[index]] = segment[index]
     return False
 
 
@@ -351,11 +351,11 @@ def _first_draft_fault(
                 fault = candidates_fault(own_ids, own_log_probs, vocab_size, seen, number)
                 if fault == WHOLE and not (entropies[row, depth] >= _LEAST_ENTROPY and entropies[row, depth] < np.inf):
                     fault = _ENTROPY
-                place, end = row + text + depth + 1, firsts[text + 1] + text + 1
-                if fault == WHOLE and valid[row, depth] != (place < end):
+                index, end = row + text + depth + 1, firsts[text + 1] + text + 1
+                if fault == WHOLE and valid[row, depth] != (index < end):
                     fault = _NULL
-                if fault == WHOLE and place < end:
-                    rank, truth = int(np.int64(ranks[row, depth])), int(np.int64(tokens[place]))
+                if fault == WHOLE and index < end:
+                    rank, truth = int(np.int64(ranks[row, depth])), int(np.int64(tokens[index]))
                     is_kept = truth >= 0 and truth < vocab_size and seen[truth] == number
                     is_here = rank >= 0 and rank < count and own_ids[rank] == truth
                     fault = _truth_fault(rank, is_kept, is_here, count, proposable, truth < vocab_size, is_reduced)

@@ -89,7 +89,7 @@ class JsonFields:
         found = cast(list[object], self._typed(key, (list,), "a list of objects"))
         if not all(isinstance(value, dict) for value in found):
             raise self._wrong(key, "a list of objects", found)
-        return [JsonFields(cast(Json, value), f"{self.where}, {key} {place}") for place, value in enumerate(found)]
+        return [JsonFields(cast(Json, value), f"{self.where}, {key} {index}") for index, value in enumerate(found)]
 
     def _within(self, key: str, value: int) -> int:
         """The number, if 64 bits hold it; nothing that is counted or numbered has more."""

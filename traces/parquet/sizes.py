@@ -80,12 +80,12 @@ def _sizes(path: Path, *_state: int) -> ParquetSizes:
         num_rows = num_pages = 0
         for group in _structs(footer, 4):
             num_rows += _number(group, 3)
-            for place, chunk in enumerate(_structs(group, 1)):
+            for index, chunk in enumerate(_structs(group, 1)):
                 column = _struct(chunk, 3)
-                width = _WIDTHS.get(_number(column, 1), lengths.get(place, 0))
-                if names.setdefault(place, _name(column)) != _name(column):
+                width = _WIDTHS.get(_number(column, 1), lengths.get(index, 0))
+                if names.setdefault(index, _name(column)) != _name(column):
                     raise ValueError("its columns do not have one order")
-                of_column, promised = sums.setdefault(place, [0, 0]), _number(column, 5)
+                of_column, promised = sums.setdefault(index, [0, 0]), _number(column, 5)
                 for page in _pages(file, column, num_bytes):
                     of_column[0] += 0 if page.is_dictionary else page.num_values
                     of_column[1] += max(page.num_bytes, page.num_values * width)
@@ -97,7 +97,7 @@ def _sizes(path: Path, *_state: int) -> ParquetSizes:
                     raise ValueError("its footer disagrees with its pages about the number of values")
     if _number(footer, 3) != num_rows:
         raise ValueError("its footer disagrees about the number of rows")
-    return ParquetSizes(num_rows, tuple(ColumnSize(names[place], *sums[place]) for place in sums))
+    return ParquetSizes(num_rows, tuple(ColumnSize(names[index], *sums[index]) for index in sums))
 
 
 def _footer(file: IO[bytes], num_bytes: int) -> Mapping[int, Thrift]:
@@ -118,7 +118,7 @@ def _footer(file: IO[bytes], num_bytes: int) -> Mapping[int, Thrift]:
 def _fixed_lengths(footer: Mapping[int, Thrift]) -> dict[int, int]:
     """Bytes of a value of each column whose type has a length of its own, by the column's place among the leaves."""
     leaves = [struct for struct in _structs(footer, 2) if 5 not in struct or struct[5] == 0]
-    return {place: _number(leave, 2) for place, leave in enumerate(leaves) if leave.get(1) == _FIXED}
+    return {index: _number(leave, 2) for index, leave in enumerate(leaves) if leave.get(1) == _FIXED}
 
 
 def _name(column: Mapping[int, Thrift]) -> str:

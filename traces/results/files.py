@@ -85,10 +85,10 @@ def check_together(paths: Sequence[str | Path], noted: Sequence[NotedPart | None
 
 def check_once(paths: Sequence[str | Path], noted: Sequence[NotedPart | None]) -> None:
     """Refuse a part that is named twice; arguments as of `check_together`."""
-    parts = sorted((one.part, place) for place, one in enumerate(noted) if one is not None)
-    for (part, place), (other, another) in pairwise(parts):
+    parts = sorted((one.part, index) for index, one in enumerate(noted) if one is not None)
+    for (part, index), (other, another) in pairwise(parts):
         if part == other:
-            raise UsageError(f"{paths[place]} and {paths[another]} are both part {part}; give each part once")
+            raise UsageError(f"{paths[index]} and {paths[another]} are both part {part}; give each part once")
 
 
 def _check_same_work(

@@ -78,8 +78,8 @@ def merge_sums(paths: Sequence[str | Path], out: Path) -> SumRows:
         raise UsageError(f"{paths[0]} is whole, so there is nothing to merge; go on with `simlab optimize --sums`")
     check_together(paths, [noted for _, noted, _ in found])
     check_once(paths, [noted for _, noted, _ in found])
-    parts = sorted((noted.part, place) for place, (_, noted, _) in enumerate(found) if noted is not None)
-    tables = [(paths[place], found[place][0]) for _, place in parts]
+    parts = sorted((noted.part, index) for index, (_, noted, _) in enumerate(found) if noted is not None)
+    tables = [(paths[index], found[index][0]) for _, index in parts]
     _check_policies(tables)
     sides = pl.concat([rows for _, rows in tables]).partition_by("side", maintain_order=True)
     rows = pl.concat(sorted(sides, key=lambda frame: str(frame["side"][0]))) if sides else tables[0][1]

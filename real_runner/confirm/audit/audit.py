@@ -348,8 +348,8 @@ def _loss_fault(losses: Doubles, bound: float) -> str:
     beyond = np.flatnonzero(losses > bound)
     if not len(beyond):
         return ""
-    place = int(beyond[0])
-    return f"token {place} of the text loses by {losses[place]:.3g} against float32, and the bound is {bound:.3g}"
+    index = int(beyond[0])
+    return f"token {index} of the text loses by {losses[index]:.3g} against float32, and the bound is {bound:.3g}"
 
 
 def _end_fault(text: Ints, stop_token_ids: Collection[int], max_new_tokens: int) -> str:
@@ -486,9 +486,9 @@ def _audit_entry(index: int, run: FinishedRun, audited: TextLosses) -> Json:
 def _losses(run: FinishedRun, entry: JsonFields) -> TextLosses:
     losses, tokens = np.zeros(len(run.text)), _array(run)
     for other in entry.objects("others"):
-        place = other.integer("place")
-        tokens[place] = other.integer("token")
-        losses[place] = np.inf if other.values.get("loss") is None else other.number("loss")
+        index = other.integer("place")
+        tokens[index] = other.integer("token")
+        losses[index] = np.inf if other.values.get("loss") is None else other.number("loss")
     return TextLosses(losses, tokens)
 
 

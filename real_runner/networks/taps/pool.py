@@ -123,16 +123,16 @@ def _beam(log_probs: Floats, sizes: Longs) -> tuple[Ints, Ints]:
         for depth in range(num_depths):
             row = log_probs[root, depth]
             taken[:num_above] = 0
-            for place in range(sizes[depth]):
+            for index in range(sizes[depth]):
                 best, lowest = -1, np.int64(0)
                 for parent in range(num_above):
                     if taken[parent] < width:
                         cost = above[parent] + np.int64(-row[taken[parent]] * STEPS_PER_NAT)
                         if best < 0 or cost < lowest:
                             best, lowest = parent, cost
-                parents[root, first + place] = 0 if depth == 0 else first_above + best + 1
-                ranks[root, first + place] = taken[best]
-                costs[place] = lowest
+                parents[root, first + index] = 0 if depth == 0 else first_above + best + 1
+                ranks[root, first + index] = taken[best]
+                costs[index] = lowest
                 taken[best] += 1
             above[: sizes[depth]] = costs[: sizes[depth]]
             num_above, first_above = sizes[depth], first

@@ -184,11 +184,11 @@ def load_channel(options: ChannelOptions) -> Addition[ChannelColumns]:
     Raises:
         SimlabError: one cannot be loaded, or does not belong to the trace or to the others.
     """
-    trace, place = opened(options), find_drafter(options.checkpoint)
-    model = ModelInfo(repository_of(options.checkpoint), place.revision, checkpoint_digest(place.folder))
-    reach = checked_reach(options, trace, read_fields(config_file(place.folder)), model.digest)
+    trace, files = opened(options), find_drafter(options.checkpoint)
+    model = ModelInfo(repository_of(options.checkpoint), files.revision, checkpoint_digest(files.folder))
+    reach = checked_reach(options, trace, read_fields(config_file(files.folder)), model.digest)
     add_to = _on_drafter if reach.needs_drafter else _without_drafter
-    return add_to(options, trace, place.folder, model, reach)
+    return add_to(options, trace, files.folder, model, reach)
 
 
 def _on_drafter(

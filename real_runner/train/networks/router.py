@@ -309,7 +309,7 @@ def plain_losses(learnt: RouterRoots, held_out: RouterRoots) -> tuple[float, flo
     cuts = learnt.entropies.quantile(torch.linspace(0, 1, _BINS + 1)[1:-1])
     bins, wanted = (torch.bucketize(roots.entropies, cuts) for roots in (learnt, held_out))
     by_entropy = torch.stack(
-        [learnt.tokens[bins == place].mean(dim=0) if (bins == place).any() else means[0] for place in range(_BINS)]
+        [learnt.tokens[bins == index].mean(dim=0) if (bins == index).any() else means[0] for index in range(_BINS)]
     )
     losses = huber(means, held_out.tokens), huber(by_entropy[wanted], held_out.tokens)
     return round(float(losses[0]), 6), round(float(losses[1]), 6)
@@ -327,8 +327,8 @@ def _card(
     learnt, held_out = roots
     kept = min(curve, key=lambda point: point.held_out)
     routes = [
-        (route, f"{learnt.tokens[:, place].mean():.3f}", f"{held_out.tokens[:, place].mean():.3f}")
-        for place, route in enumerate(options.routes)
+        (route, f"{learnt.tokens[:, index].mean():.3f}", f"{held_out.tokens[:, index].mean():.3f}")
+        for index, route in enumerate(options.routes)
     ]
     plan = {**asdict(options.plan), "inner size": options.inner_size}
     plan |= {"held out": options.held_out, "patience": options.patience}

@@ -93,7 +93,7 @@ def batch_facts(setup: ConfirmSetup, log: ConfirmLog) -> BatchFacts | None:
     if setup.options.batch == 1:
         return None
     finished = list(finished_groups(log))
-    places = {number: place for place, number in enumerate(sorted({group.group for group in finished}))}
+    places = {number: index for index, number in enumerate(sorted({group.group for group in finished}))}
     speeds = {}
     for policy in setup.policies:
         tokens, seconds = np.zeros(len(places), np.int64), np.zeros(len(places))

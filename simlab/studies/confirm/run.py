@@ -96,7 +96,7 @@ def repriced(file: CostFile, found: Staleness) -> CostFile:
     for stage in GRID_STAGES:
         logs = np.log([size.factors[stage] for size in found.sizes])
         factors[stage] = np.exp(np.interp(np.array(file.node_counts, np.float64), ran, logs))
-    places = {num_drafted: place for place, num_drafted in enumerate(file.node_counts)}
+    places = {num_drafted: index for index, num_drafted in enumerate(file.node_counts)}
 
     def factor(stage: str, num_drafted: int) -> float:
         if stage in factors:

@@ -95,7 +95,7 @@ def _chain(length: int) -> NamedPolicy:
 
 def _results(chains: Mapping[int, NamedPolicy], prices: Prices, texts: ExportedTexts) -> Results:
     """Rows of all chains, each on the trace of its own block where there is one."""
-    own = {length: place for length, place in texts.own_blocks.items() if length in chains}
+    own = {length: block for length, block in texts.own_blocks.items() if length in chains}
     groups = [(texts.trace, texts.draft, [chain for length, chain in chains.items() if length not in own])]
     groups += [(trace, draft, [chains[length]]) for length, (trace, draft) in own.items()]
     found = []

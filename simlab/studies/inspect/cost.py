@@ -232,10 +232,10 @@ def _prices_s(file: CostFile) -> dict[Cell, float]:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     return [
         "  ".join(
-            cell.rjust(width) if place else cell.ljust(width) for place, (cell, width) in enumerate(cells)
+            cell.rjust(width) if index else cell.ljust(width) for index, (cell, width) in enumerate(cells)
         ).rstrip()
         for row in rows
         for cells in [list(zip(row, widths, strict=True))]

@@ -106,7 +106,7 @@ def report_choice(
     values = objective_figures(dev.sums, inputs.objective)
     references = _references(dev, values)
     places = choose_finalists(dev.sums, values, [point.entry for point in dev.points], references)
-    finalists = [dev.points[place] for place in places]
+    finalists = [dev.points[index] for index in places]
     rows, in_sample = zip(*(_rows(side, finalists, options) for side in (inputs.dev, inputs.evaluation)), strict=True)
     on_dev, machines = (
         [_runs(side, number, finalists, part) for number in range(len(inputs.dev.prices))]
@@ -138,8 +138,8 @@ def report_choice(
 def _references(dev: SearchOutcome, values: Doubles) -> list[int]:
     """Places of the best of each reference."""
     order = best_places(dev.sums, values)
-    firsts = (next((place for place in order if dev.points[place].entry == at), None) for at in (CHAIN, PLAIN, TREES))
-    return [place for place in firsts if place is not None]
+    firsts = (next((index for index in order if dev.points[index].entry == at), None) for at in (CHAIN, PLAIN, TREES))
+    return [first for first in firsts if first is not None]
 
 
 def _rows(side: PromptSet, finalists: Sequence[SearchPoint], options: SearchOptions) -> tuple[Results, tuple[str, ...]]:
@@ -166,7 +166,7 @@ def _runs(side: PromptSet, machine: int, finalists: Sequence[SearchPoint], rows:
 
 
 def _optimism(inputs: SearchInputs, dev: SearchOutcome, evaluation: SearchOutcome, best: int) -> Mapping[str, Scalar]:
-    chain = next(place for place, point in enumerate(dev.points) if point.entry == CHAIN)
+    chain = next(index for index, point in enumerate(dev.points) if point.entry == CHAIN)
     own = SearchOutcome((dev.points[best], dev.points[chain]), dev.sums.take([best, chain]), ())
     before = objective_figures(own.sums, inputs.objective).tolist()
     there = objective_figures(evaluation.sums, inputs.objective)
@@ -183,17 +183,17 @@ def _finalist_rows(
     against = {comparison.second: comparison for comparison in standing.comparisons}
     found: list[dict[str, Scalar]] = []
     for machine, prices in enumerate(inputs.dev.prices):
-        labels = {finalist.policies[machine].label: place for place, finalist in enumerate(finalists)}
+        labels = {finalist.policies[machine].label: index for index, finalist in enumerate(finalists)}
         both = (summarise(results_at(part, prices.cost_id)) for part in rows)
         for dev, evaluation in zip(*both, strict=True):
-            place = labels.get(evaluation.policy)
+            index = labels.get(evaluation.policy)
             one = against.get(evaluation.policy)
             held = {} if one is None or machine else one.row()
             found.append(
                 {
-                    "policy": evaluation.policy if place is None else finalists[place].typed,
+                    "policy": evaluation.policy if index is None else finalists[index].typed,
                     "policy_id": evaluation.policy_id,
-                    "role": _role(finalists, place),
+                    "role": _role(finalists, index),
                     "cost_id": prices.cost_id,
                     **{f"dev_{name}": dev.row()[name] for name in _DEV},
                     **{f"evaluation_{name}": evaluation.row()[name] for name in _EVALUATION},

@@ -147,7 +147,7 @@ def _keys(side: PromptSet, points: Sequence[SearchPoint], places: Sequence[int])
     """Prompt, prices and policy of each sum, prompt after prompt, machine after machine."""
     schema = sums_schema()
     prompts = pl.DataFrame(
-        [side.prompts[place] for place in places], {key: schema[key] for key in _KEYS[:2]}, orient="row"
+        [side.prompts[index] for index in places], {key: schema[key] for key in _KEYS[:2]}, orient="row"
     )
     policies = pl.DataFrame(
         [
@@ -207,7 +207,7 @@ class SumsOfPolicies:
                 committed[at] += (lengths[index] - 1) if which[0] == 0 else 0
         machines = len(side.prices)
         rounds, drafted, seconds = sums.reshape(3, machines, len(places) + 1, len(prompts))
-        names = tuple(side.prompts[place] for place in prompts)
+        names = tuple(side.prompts[prompt] for prompt in prompts)
         return CandidateSums(names, committed, rounds[:, 1:], drafted[:, 1:], seconds[:, 1:], seconds[:, 0])
 
     def _priced(self, places: Sequence[int]) -> list[PricedPolicy]:
@@ -215,7 +215,7 @@ class SumsOfPolicies:
         (plain,) = parse_policies(["ar"])
         found: list[PricedPolicy] = []
         for machine, prices in enumerate(self._side.prices):
-            named = [plain, *(self._points[place].policies[machine] for place in places)]
+            named = [plain, *(self._points[index].policies[machine] for index in places)]
             found += [(policy.policy, prices.cost_of(policy.policy)) for policy in named]
         return found
 
@@ -358,7 +358,7 @@ def search(
     own = SumsOfPolicies(always, side, SearchOptions(options.workers, False))(range(len(always)), range(num_prompts))
     in_order_of_trace = np.argsort(order).tolist()
     sums = own.beside(found.on(in_order_of_trace))
-    return SearchOutcome((*always, *(points[place] for place in left)), sums, tuple(steps))
+    return SearchOutcome((*always, *(points[index] for index in left)), sums, tuple(steps))
 
 
 def _step_numbers(num_policies: int, num_prompts: int, found: CandidateSums, objective: str) -> dict[str, float]:

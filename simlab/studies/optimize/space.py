@@ -59,11 +59,11 @@ def search_space_of(texts: Sequence[str], inputs: SearchInputs) -> SearchSpace:
     entries = [parse_entry(text) for text in (*references, *(texts or built_in_entries(most, dev.depth)))]
     points: dict[str, SearchPoint] = {}
     left_out, capped = [], 0
-    for place, entry in enumerate(entries):
+    for index, entry in enumerate(entries):
         try:
-            ends = [points_at(end, place, inputs) for end in entry.ends()]
+            ends = [points_at(end, index, inputs) for end in entry.ends()]
         except SimlabError as error:
-            if texts or place <= TREES:
+            if texts or index <= TREES:
                 raise
             left_out.append(f"{entry.text}: {error}")
             continue
@@ -72,7 +72,7 @@ def search_space_of(texts: Sequence[str], inputs: SearchInputs) -> SearchSpace:
         capped += len(some) - len(fitting)
         for point in fitting:
             points.setdefault(point.policies[0].policy_id, point)
-    ranged = tuple(place for place, entry in enumerate(entries) if entry.ranges)
+    ranged = tuple(index for index, entry in enumerate(entries) if entry.ranges)
     if capped and not ranged and all(map(is_reference, points.values())):
         raise UsageError(f"all policies of -p draft more than --node-cap {inputs.node_cap}; raise it, or lower budgets")
     return SearchSpace(tuple(entries), tuple(points.values()), ranged, tuple(left_out), capped)

@@ -52,10 +52,10 @@ def run_trials(
     """The best policy of each trial of each entry with ranges, and how many policies were tried."""
     found: dict[str, SearchPoint] = {}
     number = 0
-    for place in space.ranged:
-        entry = space.entries[place]
+    for index in space.ranged:
+        entry = space.entries[index]
 
-        def points(text: str, place: int = place) -> list[SearchPoint]:
+        def points(text: str, place: int = index) -> list[SearchPoint]:
             return within_cap(points_at(text, place, inputs), inputs)
 
         for typed, best in _trials(entry, _study(entry, inputs, plan), plan, inputs, points, options):

@@ -109,9 +109,9 @@ def route_shares(trace: Trace, draft: str, policies: Iterable[NamedPolicy], sequ
     counts = [np.zeros(len(policy.routes), np.int64) for policy in routers.values()]
     channels = channels_read(routers.values())
     for texts in trace.recorded_texts(draft, sequences, ROOTS_AT_ONCE, channels):
-        for place, found in enumerate(replay.rounds(texts)):
+        for index, found in enumerate(replay.rounds(texts)):
             if found.routes is not None:
-                counts[place] += np.bincount(found.routes, minlength=len(counts[place]))
+                counts[index] += np.bincount(found.routes, minlength=len(counts[index]))
     return {
         label: dict(zip(policy.route_labels, (total / max(total.sum(), 1)).tolist(), strict=True))
         for (label, policy), total in zip(routers.items(), counts, strict=True)

@@ -144,7 +144,7 @@ class ReadyRows:
 
     def __init__(self, rows: Sequence[ReplayRow]) -> None:
         self.rows = tuple(rows)
-        self._played = [place for place, row in enumerate(rows) if row.policy is not None]
+        self._played = [index for index, row in enumerate(rows) if row.policy is not None]
         self._replay = Replay([(row.policy.policy, row.cost) for row in rows if row.policy is not None])
 
     def sums(self, texts: RecordedTexts) -> ReplaySums:
@@ -153,9 +153,9 @@ class ReadyRows:
         sums = empty_replay_sums(len(self.rows), len(texts.sequences))
         sums.counts[self._played], sums.seconds[self._played] = played.counts, played.seconds
         sums.draws_s[self._played] = played.draws_s
-        for place, row in enumerate(self.rows):
+        for index, row in enumerate(self.rows):
             if row.policy is None:
-                sums.fill(place, _bound_sums(row, texts))
+                sums.fill(index, _bound_sums(row, texts))
         return sums
 
 

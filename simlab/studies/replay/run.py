@@ -83,8 +83,8 @@ def _endings_of(policy: AnyPolicy, found: RoundColumns, recorded: RecordedSequen
     if found.routes is None:
         return endings(policy.needs, found, recorded)
     why = np.empty(found.num_rounds, np.int64)
-    for place, route in enumerate(routes_of(policy)):
-        why[found.routes == place] = endings(route.needs, found.of_route(place), recorded)
+    for index, route in enumerate(routes_of(policy)):
+        why[found.routes == index] = endings(route.needs, found.of_route(index), recorded)
     return why
 
 
@@ -132,8 +132,8 @@ def rows_of_texts(policies: Sequence[NamedPolicy], texts: RecordedTexts, trace: 
     found = [one.columns(texts) for one in Replay([(policy.policy, None) for policy in policies]).rounds(texts)]
     return joined_rounds(
         [
-            rows_of_rounds(policies, [each[place] for each in found], recorded, which, channel_ids)
-            for place, recorded in enumerate(texts.sequences)
+            rows_of_rounds(policies, [each[index] for each in found], recorded, which, channel_ids)
+            for index, recorded in enumerate(texts.sequences)
         ]
     )
 
@@ -309,10 +309,10 @@ def _pieces(
     trace: Trace, alike: list[tuple[list[_Task], list[int]]], tasks: Sequence[Sequence[object]]
 ) -> Iterator[_Unit]:
     """Units for other processes: what lies in one shard, under some policies."""
-    for place, (_, indices) in enumerate(alike):
+    for index, (_, indices) in enumerate(alike):
         for run in trace.runs(frozenset(indices), ROOTS_A_UNIT):
-            for group in range(len(tasks[place])):
-                yield _Unit(place, run, group)
+            for group in range(len(tasks[index])):
+                yield _Unit(index, run, group)
 
 
 @dataclass

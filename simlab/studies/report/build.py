@@ -65,7 +65,7 @@ def _spread(inputs: ReportInputs, number: int) -> list[int]:
         if sequence.index in wanted and len(sequence.text) > 1:
             sets.setdefault(sequence.prompt.dataset, []).append(sequence.index)
     longest = max(map(len, sets.values()), default=0)
-    in_turn = [own[place] for place in range(longest) for own in sets.values() if place < len(own)]
+    in_turn = [own[index] for index in range(longest) for own in sets.values() if index < len(own)]
     return sorted(in_turn[:number])
 
 

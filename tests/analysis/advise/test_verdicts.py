@@ -39,8 +39,8 @@ def test_at_the_needed_numbers_tree_and_chain_are_as_fast(
 
 @given(st.lists(st.floats(0.5, 2.0), min_size=1, max_size=8))
 def test_behind_a_break_even_nothing_pays(ratios: list[float]) -> None:
-    batches = [2**place for place in range(len(ratios))]
-    wanted = [batch for place, batch in enumerate(batches) if max(ratios[place:]) <= 1]
+    batches = [2**index for index in range(len(ratios))]
+    wanted = [batch for index, batch in enumerate(batches) if max(ratios[index:]) <= 1]
     assert stops_from(batches, ratios) == (wanted[0] if wanted else None)
 
 

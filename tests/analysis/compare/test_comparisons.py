@@ -207,7 +207,7 @@ def test_a_family_makes_findings_harder() -> None:
 
 
 def standing_of(seed: int, faster: float) -> str:
-    runs = [run("A", seed, 60, faster), *(run(name, place, 60) for place, name in enumerate("BCD", 5))]
+    runs = [run("A", seed, 60, faster), *(run(name, index, 60) for index, name in enumerate("BCD", 5))]
     found = compare_runs(runs, [(0, 1), (0, 2), (0, 3)])
     return standing_sentence([comparison for comparison in found if comparison.measure == "tokens_per_s"])
 
@@ -251,8 +251,8 @@ def simulate(num_prompts: int, faster: float, skewed: bool, repeats: int) -> lis
     at_once, found = 50, []
     for seed in range(repeats // at_once):
         sums = simulated(seed, num_prompts, at_once, faster, skewed)
-        pairs = [(2 * place, 2 * place + 1) for place in range(at_once)]
-        found += compare_pairs(sums, [str(place) for place in range(2 * at_once)], pairs, "tokens_per_s")
+        pairs = [(2 * index, 2 * index + 1) for index in range(at_once)]
+        found += compare_pairs(sums, [str(index) for index in range(2 * at_once)], pairs, "tokens_per_s")
     return found
 
 

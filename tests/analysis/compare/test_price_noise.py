@@ -34,7 +34,7 @@ def rows(seconds_per_token: float, factors: Doubles | None, profile: str | None 
     return pl.DataFrame(
         {
             "dataset": ["d"] * 60,
-            "prompt_id": [f"p{place}" for place in range(60)],
+            "prompt_id": [f"p{index}" for index in range(60)],
             "turn": [0] * 60,
             "sample": [0] * 60,
             "committed": committed,
@@ -53,7 +53,7 @@ def run(
 
 
 def timed(*runs: PolicyRun) -> list[Comparison]:
-    found = compare_runs(runs, [(0, place) for place in range(1, len(runs))])
+    found = compare_runs(runs, [(0, index) for index in range(1, len(runs))])
     return [comparison for comparison in found if comparison.measure == "tokens_per_s"]
 
 

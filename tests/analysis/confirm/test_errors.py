@@ -88,7 +88,7 @@ def by_hand(rows: list[Row], policy: str) -> dict[str, float]:
         measured = [row for row in rows if row["kind"] == "measured" and row["policy"] == label]
         predicted = {row["prompt"]: row for row in rows if row["kind"] == "predicted" and row["policy"] == label}
         chosen = measured if kind == "measured" else [predicted[row["prompt"]] for row in measured]
-        found = {stage: sum(row["seconds"][place] for row in chosen) for place, stage in enumerate(STAGES)}
+        found = {stage: sum(row["seconds"][index] for row in chosen) for index, stage in enumerate(STAGES)}
         found["rounds"] = sum(row["rounds"] for row in chosen)
         found["committed"] = sum(row["committed"] for row in chosen)
         found["all"] = sum(found[stage] for stage in STAGES)
@@ -148,7 +148,7 @@ def test_other_rounds_explain_the_error() -> None:
 
 @given(st.lists(st.floats(0.5, 2), min_size=15, max_size=15))
 def test_the_parts_add_up(factors: list[float]) -> None:
-    given_factors = {policy: tuple(factors[5 * place : 5 * place + 5]) for place, policy in enumerate(SECONDS)}
+    given_factors = {policy: tuple(factors[5 * index : 5 * index + 5]) for index, policy in enumerate(SECONDS)}
     rows = made_up(given_factors, num_prompts=3)
     for error in prediction_errors(frame(rows)):
         wanted = by_hand(rows, error.policy)

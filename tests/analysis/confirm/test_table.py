@@ -71,9 +71,9 @@ def holm_by_hand(p_values: list[float]) -> list[float]:
     """The smallest times all, the next times one fewer, and so on; never less than the one before, never above 1."""
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     adjusted, largest = [0.0] * len(p_values), 0.0
-    for rank, place in enumerate(order):
-        largest = max(largest, min(1.0, p_values[place] * (len(p_values) - rank)))
-        adjusted[place] = largest
+    for rank, index in enumerate(order):
+        largest = max(largest, min(1.0, p_values[index] * (len(p_values) - rank)))
+        adjusted[index] = largest
     return adjusted
 
 

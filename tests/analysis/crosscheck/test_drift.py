@@ -31,7 +31,7 @@ def counters_of(texts: list[ForetoldText]) -> ServerCounters:
         num_rounds=len(kept),
         num_drafted=4 * len(kept),
         num_accepted=sum(kept),
-        accepted_at=tuple(sum(one > place for one in kept) for place in range(4)),
+        accepted_at=tuple(sum(one > index for one in kept) for index in range(4)),
         num_tokens=sum(map(len, texts)),
         num_requests=len(texts),
     )

@@ -59,12 +59,12 @@ def test_an_engine_that_does_as_foretold_is_confirmed(ranks: list[list[int]], k:
 def test_one_other_round_is_found_at_its_root(ranks: list[list[int]], data: st.DataObject) -> None:
     text = foretold(sequence(ranks), 4)
     rounds = text.rounds()
-    able = [place for place, (_, kept) in enumerate(rounds) if kept]
+    able = [index for index, (_, kept) in enumerate(rounds) if kept]
     if not able:
         return
-    place = data.draw(st.sampled_from(able))
-    root, kept = rounds[place]
-    accepted = [kept for _, kept in rounds[:place]] + [kept - 1]
+    index = data.draw(st.sampled_from(able))
+    root, kept = rounds[index]
+    accepted = [kept for _, kept in rounds[:index]] + [kept - 1]
     at = root + kept
     while at < len(text) - 1:
         accepted.append(int(text.accepted[at]))
@@ -168,7 +168,7 @@ def test_counts_are_those_of_a_loop(ranks: list[list[int]], k: int, num_tokens: 
     assert found.num_rounds == len(accepted)
     assert found.num_drafted == k * len(accepted)
     assert found.num_accepted == sum(accepted)
-    assert found.accepted_at == tuple(sum(kept > place for kept in accepted) for place in range(k))
+    assert found.accepted_at == tuple(sum(kept > index for kept in accepted) for index in range(k))
     assert found.num_open == num_open
     assert (found.num_tokens, found.num_requests) == (num_tokens, 1)
 

@@ -77,7 +77,7 @@ def test_convex_prices_have_almost_no_valley_that_stays_though_noise_makes_many(
 def test_shares_of_draws_are_those_of_the_listing(seed: int) -> None:
     texts, table = made_up_texts(seed, 4), profiled(STAIRS, 0.1, 5, seed)
     rows, _ = rows_of(texts, curve_machine(table, MOST))
-    order, place = BestFirst(Marginal()), 0
+    order, index = BestFirst(Marginal()), 0
     first = rows.filter(rule=FIRST)
     for part in two_at_a_time(texts):
         layer = order.layer(part, MOST, with_scores=True)
@@ -88,10 +88,10 @@ def test_shares_of_draws_are_those_of_the_listing(seed: int) -> None:
                 for prices in (table, *table.draws)
             ]
             stays, deep = kept_by_hand(curves[0], curves[1:], Fraction(ROUNDING), Fraction(NOTABLE_SHARE))
-            assert first["kept_valley_share"][place] == pytest.approx(stays)
-            assert first["kept_deep_valley_share"][place] == pytest.approx(deep)
-            place += 1
-    assert place == first.height
+            assert first["kept_valley_share"][index] == pytest.approx(stays)
+            assert first["kept_deep_valley_share"][index] == pytest.approx(deep)
+            index += 1
+    assert index == first.height
 
 
 def seconds_at(table: CostTable, context: int) -> list[float]:
@@ -114,15 +114,15 @@ def test_each_draw_is_what_its_prices_are_alone(seed: int) -> None:
         rows_of(texts, curve_machine(table, MOST))[0].drop("kept_valley_share", "kept_deep_valley_share")
     )
     assert setting.drawn is not None
-    for place, draw in enumerate(draws):
+    for index, draw in enumerate(draws):
         alone, _ = rows_of(texts, curve_machine(draw, MOST))
         rate = tokens_per_s(alone.filter(rule=PRICE))
         for rule in (FIRST, SCAN, CONVEX, FIXED, PRICE):
             own = alone.filter(rule=rule)
-            assert drawn_regrets(setting.drawn, rule)[place] == pytest.approx(own["regret_share"].mean(), abs=1e-12)
+            assert drawn_regrets(setting.drawn, rule)[index] == pytest.approx(own["regret_share"].mean(), abs=1e-12)
             behind = 1 - tokens_per_s(own) / rate
-            assert drawn_behind_price(setting.drawn, rule)[place] == pytest.approx(behind, abs=1e-12)
-            sums = setting.drawn.sums[rule][:, place, 0]
+            assert drawn_behind_price(setting.drawn, rule)[index] == pytest.approx(behind, abs=1e-12)
+            sums = setting.drawn.sums[rule][:, index, 0]
             for sequence, tokens in zip(setting.drawn.sequences.tolist(), sums.tolist(), strict=True):
                 assert tokens == pytest.approx(own.filter(sequence=sequence)["expected_tokens"].sum())
     slices = curve_summaries(rows, [setting], "dataset")

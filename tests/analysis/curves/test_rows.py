@@ -31,7 +31,7 @@ MOST = 6
 def exact_seconds(table: CostTable, context: int) -> list[Fraction]:
     """Of a round, by drafted tokens, at one context, linear between those of the table."""
     contexts = table.contexts.tolist()
-    high = next((place for place, one in enumerate(contexts) if one >= context), len(contexts) - 1)
+    high = next((index for index, one in enumerate(contexts) if one >= context), len(contexts) - 1)
     low = max(high - 1, 0)
     width = max(contexts[high] - contexts[low], 1)
     share = min(max(Fraction(context - contexts[low], width), Fraction(0)), Fraction(1))
@@ -234,8 +234,8 @@ def test_slices_add_up_to_the_whole() -> None:
     assert [one.slice for one in slices] == ["left", "right"]
     assert sum(one.roots for one in slices) == whole.roots
     assert sum(one.prompts for one in slices) == whole.prompts
-    for place, rule in enumerate(whole.rules):
-        drafted = sum(one.rules[place].drafted * one.roots for one in slices)
+    for index, rule in enumerate(whole.rules):
+        drafted = sum(one.rules[index].drafted * one.roots for one in slices)
         assert drafted == pytest.approx(rule.drafted * whole.roots)
 
 

@@ -83,15 +83,15 @@ def test_calibration_is_counted_position_by_position() -> None:
     follows = np.minimum(generator.integers(0, DEPTH + 1, num), known)
     admitted, believed = generator.integers(0, DEPTH + 1, num), generator.random((num, DEPTH)).astype(np.float32)
     seen = Watched([roots], [believed], [believed.astype(np.float64)], [admitted], [follows], [known])
-    for place, found in enumerate(calibrations("one", seen, texts, own=True)):
-        rows = [n for n in range(num) if follows[n] >= place and known[n] > place]
-        labelled = [n for n in rows if admitted[n] > place]
-        assert (found.position, found.drafts, found.labels) == (place + 1, len(rows), len(labelled))
-        assert math.isclose(found.accepted, sum(follows[n] > place for n in rows) / len(rows))
-        assert math.isclose(found.believed, sum(float(believed[n, place]) for n in rows) / len(rows))
+    for index, found in enumerate(calibrations("one", seen, texts, own=True)):
+        rows = [n for n in range(num) if follows[n] >= index and known[n] > index]
+        labelled = [n for n in rows if admitted[n] > index]
+        assert (found.position, found.drafts, found.labels) == (index + 1, len(rows), len(labelled))
+        assert math.isclose(found.accepted, sum(follows[n] > index for n in rows) / len(rows))
+        assert math.isclose(found.believed, sum(float(believed[n, index]) for n in rows) / len(rows))
         assert math.isclose(found.bias, found.believed - found.accepted)
         assert found.bias_interval.low <= found.bias <= found.bias_interval.high
-        assert math.isclose(found.labels_accepted, sum(follows[n] > place for n in labelled) / len(labelled))
+        assert math.isclose(found.labels_accepted, sum(follows[n] > index for n in labelled) / len(labelled))
 
 
 def test_what_is_missing_to_a_faster_schedule() -> None:

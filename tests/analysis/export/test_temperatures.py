@@ -43,9 +43,9 @@ def test_positions_are_those_of_right_paths_within_the_text(tmp_path: Path) -> N
         assert sequence.rows is not None
         for t, marginals in enumerate(sequence.rows.rows()):
             for d in range(min(len(wanted), len(sequence.text) - 1 - t)):
-                place = int(marginals.offsets[d])
-                is_right = int(marginals.ids[place]) == int(sequence.text[t + 1 + d])
-                prob = min(max(float(np.exp(np.float64(marginals.log_probs[place]))), 2**-16), 1 - 2**-16)
+                index = int(marginals.offsets[d])
+                is_right = int(marginals.ids[index]) == int(sequence.text[t + 1 + d])
+                prob = min(max(float(np.exp(np.float64(marginals.log_probs[index]))), 2**-16), 1 - 2**-16)
                 wanted[d].append((np.log(prob / (1 - prob)), is_right))
                 if not is_right:
                     break

@@ -44,12 +44,12 @@ def test_figures_and_influences_are_those_by_hand(seed: int, objective: str) -> 
     rng = np.random.default_rng(seed)
     found = made_up(rng, rng.uniform(1, 2, (3, 4)), 5)
     values, influences, step = objective_figures(found, objective), log_influences(found, objective), 1e-6
-    for place in range(4):
-        assert values[place] == pytest.approx(figure_by_hand(found, place, objective, [1.0] * 5))
+    for index in range(4):
+        assert values[index] == pytest.approx(figure_by_hand(found, index, objective, [1.0] * 5))
         for at in range(5):
             weights = [1.0 + (step if other == at else 0.0) for other in range(5)]
-            moved = math.log(figure_by_hand(found, place, objective, weights) / values[place]) / step
-            assert influences[place, at] == pytest.approx(moved, abs=1e-4)
+            moved = math.log(figure_by_hand(found, index, objective, weights) / values[index]) / step
+            assert influences[index, at] == pytest.approx(moved, abs=1e-4)
 
 
 def test_an_unknown_objective_and_sums_that_do_not_fit_are_refused() -> None:
@@ -79,8 +79,8 @@ def test_prompts_are_mixed_alike_in_any_order(prompts: list[tuple[str, str]]) ->
     order = mixed_order(prompts)
     assert sorted(order) == list(range(len(prompts)))
     backwards = prompts[::-1]
-    assert [backwards[place] for place in mixed_order(backwards)] == [prompts[place] for place in order]
-    half = [prompts[place][0] for place in order[: len(order) // 2]]
+    assert [backwards[index] for index in mixed_order(backwards)] == [prompts[index] for index in order]
+    half = [prompts[index][0] for index in order[: len(order) // 2]]
     for name in "abc":
         all_of = sum(dataset == name for dataset, _ in prompts)
         assert abs(half.count(name) - all_of / 2) <= 2
@@ -148,13 +148,13 @@ def test_the_best_of_each_entry_stays() -> None:
     levels = np.concatenate([np.full(30, 1.0), rng.permutation(np.linspace(2, 3, 10))])[None]
     left, _ = halve(made_up(rng, levels, 64), list(range(40)), entries=[0] * 30 + [1] * 10)
     assert int(np.argmin(levels[0, 30:])) + 30 in left
-    assert len([place for place in left if place >= 30]) < 5
+    assert len([index for index in left if index >= 30]) < 5
 
 
 def test_policies_of_a_unit_stay_together() -> None:
     rng = np.random.default_rng(3)
     levels = np.repeat(rng.permutation(np.linspace(1, 2, 10)), 5)[None] * rng.uniform(1, 1.5, 50)
-    left, _ = halve(made_up(rng, levels, 64), [place // 5 for place in range(50)])
-    units = [place // 5 for place in left]
+    left, _ = halve(made_up(rng, levels, 64), [index // 5 for index in range(50)])
+    units = [index // 5 for index in left]
     assert 0 < len(set(units)) < 10
     assert all(units.count(unit) == 5 for unit in units)

@@ -42,7 +42,7 @@ def chosen_then_stood(
 def claims(num_entries: int, num_settings: int, times: int, same_prompts: bool = False) -> float:
     """How often anything is said to be ahead of anything where all policies are alike."""
     levels = np.ones((1, num_entries * num_settings))
-    entries = [place // num_settings for place in range(num_entries * num_settings)]
+    entries = [index // num_settings for index in range(num_entries * num_settings)]
     said = 0
     for seed in range(times):
         _, standing = chosen_then_stood(np.random.default_rng(seed), levels, entries, same_prompts)
@@ -70,7 +70,7 @@ def test_choosing_on_the_prompts_of_the_report_would_claim_too_much() -> None:
 def test_a_planted_best_is_chosen_and_wins() -> None:
     levels = np.linspace(1.5, 1.1, 30)[None]
     levels[0, 13] = 1.0
-    entries = [place // 10 for place in range(30)]
+    entries = [index // 10 for index in range(30)]
     for seed in range(20):
         places, standing = chosen_then_stood(np.random.default_rng(seed), levels, entries)
         assert places[0] == 13
@@ -130,8 +130,8 @@ def test_the_worst_case_is_compared_over_machines() -> None:
     standing = judge_finalists(runs_of(found, [2, 0, 1]), WORST_CASE)
     assert standing.wins
     assert "has a larger worst speedup than each of 2 others" in standing.verdict
-    for comparison, place in zip(standing.comparisons, (0, 1), strict=True):
-        ratios = [worst_speedup(found, 2, at) / worst_speedup(found, place, at) for at in (None, *range(30))]
+    for comparison, index in zip(standing.comparisons, (0, 1), strict=True):
+        ratios = [worst_speedup(found, 2, at) / worst_speedup(found, index, at) for at in (None, *range(30))]
         assert comparison.ratio == pytest.approx(ratios[0])
         logs = np.log(ratios[1:])
         assert comparison.log_error == pytest.approx(np.sqrt(29 / 30 * ((logs - logs.mean()) ** 2).sum()))
@@ -216,12 +216,12 @@ def test_the_worst_case_too(size: float, wins: bool) -> None:
     assert standing.wins is wins
     # By hand: at each draw the worst of the machines, of the policy over that of another.
     plain, seconds = found.plain_seconds.sum(axis=1), found.seconds.sum(axis=2)
-    for comparison, place in zip(standing.comparisons, (0, 1), strict=True):
+    for comparison, index in zip(standing.comparisons, (0, 1), strict=True):
         logs = []
         for draw in range(NUM_DRAWS):
             worst = [
                 min(plain[m] / (seconds[m, at] * planted[m, number, draw]) for m in range(2))
-                for number, at in ((0, 2), (place + 1, place))
+                for number, at in ((0, 2), (index + 1, index))
             ]
             logs.append(np.log(worst[0] / worst[1]))
         half = 2.0395134 * np.std(logs, ddof=1)

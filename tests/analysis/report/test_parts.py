@@ -202,7 +202,7 @@ def test_counts_of_rounds_are_those_of_rounds_made_one_by_one(seed: int) -> None
 
 @given(st.lists(st.integers(0, 30), min_size=0, max_size=40))
 def test_no_two_edges_of_a_drawing_cross(draws: list[int]) -> None:
-    parents = [-1] + [draw % (place + 1) for place, draw in enumerate(draws)]
+    parents = [-1] + [draw % (index + 1) for index, draw in enumerate(draws)]
     rows, depths = drawing_rows(parents), [0]
     for parent in parents[1:]:
         depths.append(depths[parent] + 1)

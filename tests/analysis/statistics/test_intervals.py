@@ -101,8 +101,8 @@ def test_prompts_without_rounds_change_nothing() -> None:
 def test_one_wide_table_gives_what_its_parts_give() -> None:
     sums = np.random.default_rng(2).integers(1, 200, (60, 6)).astype(np.float64)
     powers = np.concatenate([np.eye(3), -np.eye(3)], axis=1)
-    for place, found in enumerate(intervals_of(log_products(sums, powers))):
-        alone = ratio_interval(sums[:, place], sums[:, 3 + place])
+    for index, found in enumerate(intervals_of(log_products(sums, powers))):
+        alone = ratio_interval(sums[:, index], sums[:, 3 + index])
         assert (alone.low, alone.high) == pytest.approx((math.exp(found.low), math.exp(found.high)))
 
 
@@ -128,8 +128,8 @@ def test_degrees_of_freedom_by_hand() -> None:
 def test_an_interval_and_a_p_value_decide_alike() -> None:
     """Both are Student's, so 1 is outside the interval where p is below 5 %."""
     sums = PromptSums(tuple(("made-up", str(one)) for one in range(60)), uneven_sums(60, 80), *no_prices(80))
-    pairs = [(2 * place, 2 * place + 1) for place in range(40)]
-    found = compare_pairs(sums, [str(place) for place in range(80)], pairs, "tokens_per_s")
+    pairs = [(2 * index, 2 * index + 1) for index in range(40)]
+    found = compare_pairs(sums, [str(index) for index in range(80)], pairs, "tokens_per_s")
     outside = [not comparison.ratio_interval.low <= 1 <= comparison.ratio_interval.high for comparison in found]
     assert outside == [comparison.p_value < 1 - LEVEL for comparison in found]
     assert 0 < sum(outside) < 40
@@ -241,13 +241,13 @@ def test_adjusted_values_decide_as_the_procedures_do(listed: list[float], level:
     p_values = np.array(listed)
     order, num = np.argsort(p_values, kind="stable"), len(listed)
     found = set()
-    for place, which in enumerate(order):  # Holm steps down until the first that fails
-        if p_values[which] * (num - place) > level:
+    for index, which in enumerate(order):  # Holm steps down until the first that fails
+        if p_values[which] * (num - index) > level:
             break
         found.add(int(which))
     assert set(np.flatnonzero(holm(p_values) <= level)) == found
     # Benjamini and Hochberg step up: all to the last that passes
-    passing = [place for place, which in enumerate(order) if p_values[which] * num / (place + 1) <= level]
+    passing = [index for index, which in enumerate(order) if p_values[which] * num / (index + 1) <= level]
     expected = {int(which) for which in order[: passing[-1] + 1]} if passing else set()
     assert set(np.flatnonzero(benjamini_hochberg(p_values) <= level)) == expected
 

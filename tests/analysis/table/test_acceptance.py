@@ -39,9 +39,9 @@ def test_rates_are_shares_of_rounds(texts: list[list[tuple[int, bool]]], positio
     lengths = [int(length) for one in listed for length in one.num_committed]
     if not lengths:
         with pytest.raises(SimlabError, match="no rounds"):
-            acceptance_of((prompt(place), one) for place, one in enumerate(listed))
+            acceptance_of((prompt(index), one) for index, one in enumerate(listed))
         return
-    found = acceptance_of((prompt(place), one) for place, one in enumerate(listed))
+    found = acceptance_of((prompt(index), one) for index, one in enumerate(listed))
     assert found.pooled.counts == tuple(Counter(lengths)[n] for n in range(max(lengths) + 1))
     marginal, conditional = found.pooled.marginal_rates(positions), found.pooled.conditional_rates(positions)
     shares = [Fraction(sum(length >= n + 2 for length in lengths), len(lengths)) for n in range(positions)]

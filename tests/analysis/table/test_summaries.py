@@ -116,8 +116,8 @@ def test_a_speedup_is_paired_prompt_by_prompt_whatever_the_order_of_the_rows() -
     frame = priced().filter((pl.col("policy") == "chain") & (pl.col("prompt_id") == "m-0"))
     verify_s = rng.lognormal(0, 2, 300).tolist()
     prompts = [
-        frame.with_columns(pl.lit(f"p-{place}").alias("prompt_id"), pl.lit(seconds).alias("verify_s"))
-        for place, seconds in enumerate(verify_s)
+        frame.with_columns(pl.lit(f"p-{index}").alias("prompt_id"), pl.lit(seconds).alias("verify_s"))
+        for index, seconds in enumerate(verify_s)
     ]
     chain = pl.concat(prompts).with_columns(
         pl.lit(0.0).alias(name) for name in ("draft_s", "channel_s", "select_s", "commit_s")
@@ -208,8 +208,8 @@ def test_slices_have_tables_of_their_own() -> None:
         "all: 3 prompts, 4 sequences",
     ]
     tables = re.findall(r"<table.*?</table>", page, re.DOTALL)
-    for place, value in enumerate(("maths", "chat")):
-        assert_shows(tables[place], [one for one in slices if one.slice == value])
+    for index, value in enumerate(("maths", "chat")):
+        assert_shows(tables[index], [one for one in slices if one.slice == value])
     assert_shows(tables[2], whole)
     assert "No prices &lt;were&gt; given." in page
 

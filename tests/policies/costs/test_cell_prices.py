@@ -32,9 +32,9 @@ APART, PAIRED = Visits(3, 3), Visits(3, 3, paired=True)
 
 def quartile(seconds: Sequence[float]) -> float:
     """The lower quartile, straight between the two nearest samples."""
-    rising, place = sorted(seconds), (len(seconds) - 1) / 4
-    low = math.floor(place)
-    share = place - low
+    rising, value = sorted(seconds), (len(seconds) - 1) / 4
+    low = math.floor(value)
+    share = value - low
     return rising[low] * (1 - share) + rising[min(low + 1, len(rising) - 1)] * share
 
 
@@ -240,8 +240,8 @@ def test_tables_drawn_again_are_of_prices_drawn_again(seed: int, paired: bool) -
     for number, draw in enumerate(cost.draws):
         assert (draw.cost_id, draw.draws) == ("made-up", ())
         for (stage, n, context), prices in drawn.items():
-            place = 0 if stage == PLAIN else n
-            assert draw.curve(stage, context)[place] == pytest.approx(prices[number], rel=1e-12)
+            index = 0 if stage == PLAIN else n
+            assert draw.curve(stage, context)[index] == pytest.approx(prices[number], rel=1e-12)
 
 
 @given(st.integers(0, 10**6), st.data())

@@ -61,7 +61,7 @@ def test_a_round_costs_the_sum_of_its_cells(texts: RecordedTexts, seed: int) -> 
     """Round by round, in plain Python; the engine and `price` say the same."""
     cost = priced(seed, longest=int(texts.contexts.max()))
     sums = Replay([(one, cost) for one in (*TREES, *PLAINER)]).sums(texts)
-    for place, policy in enumerate((*TREES, *PLAINER)):
+    for index, policy in enumerate((*TREES, *PLAINER)):
         for number, sequence in enumerate(texts.sequences):
             found, length = list(rounds(policy, sequence)), len(sequence.prompt.token_ids)
             wanted = {str(stage): 0.0 for stage in STAGES}
@@ -71,7 +71,7 @@ def test_a_round_costs_the_sum_of_its_cells(texts: RecordedTexts, seed: int) -> 
                     wanted[stage] += float(cost.curve(stage, context)[played.num_drafted])
                 if policy in TREES:
                     wanted["channel"] += channel_s(cost, 3, context)
-            assert sums.seconds[place, number].tolist() == pytest.approx(list(wanted.values()))
+            assert sums.seconds[index, number].tolist() == pytest.approx(list(wanted.values()))
             alone = price(policy, columns_of(found), length, cost)
             assert alone.by_stage == pytest.approx(tuple(wanted.values()))
             assert (alone.channel_s > 0) == (policy in TREES)

@@ -36,16 +36,16 @@ def test_each_cell_is_as_said(seed: int, change: WhatIf) -> None:
     changed, factors, batch = what_if(cost, change), dict(change.factors), change.batch
     assert changed.most_drafted == (cost.most_drafted + 1) // batch - 1
     assert changed.contexts.tolist() == cost.contexts.tolist()
-    for place in range(len(cost.contexts)):
+    for index in range(len(cost.contexts)):
         for n in range(changed.most_drafted + 1):
-            assert changed.seconds["verify"][place, n] == pass_s(cost, change, place, batch * (n + 1))
+            assert changed.seconds["verify"][index, n] == pass_s(cost, change, index, batch * (n + 1))
             for stage in ("draft", "select", "commit"):
-                assert changed.seconds[stage][place, n] == cost.seconds[stage][place, n] * factors.get(stage, 1.0)
+                assert changed.seconds[stage][index, n] == cost.seconds[stage][index, n] * factors.get(stage, 1.0)
         # A token of plain decoding is a pass of the target too: it takes the factor, fills a tile, and is shared.
-        untiled = float(cost.seconds["verify"][place, 0]) * factors.get("verify", 1.0)
-        more = max(pass_s(cost, change, place, batch) - untiled, 0.0)
-        scaled = cost.seconds[PLAIN][place, 0] * factors.get(PLAIN, factors.get("verify", 1.0))
-        assert changed.seconds[PLAIN][place, 0] == pytest.approx(scaled + more, rel=1e-12)
+        untiled = float(cost.seconds["verify"][index, 0]) * factors.get("verify", 1.0)
+        more = max(pass_s(cost, change, index, batch) - untiled, 0.0)
+        scaled = cost.seconds[PLAIN][index, 0] * factors.get(PLAIN, factors.get("verify", 1.0))
+        assert changed.seconds[PLAIN][index, 0] == pytest.approx(scaled + more, rel=1e-12)
 
 
 @given(CHANGES)

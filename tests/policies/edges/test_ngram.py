@@ -146,8 +146,8 @@ def test_the_table_holds_a_text_of_which_nothing_comes_twice() -> None:
     for length in (1, 2, 3, 50, 1000):
         text = np.arange(length, dtype=np.int32)
         counts = empty_counts(length, length)
-        for place in range(length):
-            add_token(counts, text, place)
+        for index in range(length):
+            add_token(counts, text, index)
         num_keys = int((counts.slots[:, 0] >= 0).sum())
         assert num_keys == length + 2 * max(length - 1, 0) + 2 * max(length - 2, 0)
         assert num_keys < len(counts.slots)

@@ -89,9 +89,9 @@ def test_a_text_waits_for_the_whole_round_of_its_batch() -> None:
     for root, number in zip(served.roots.tolist(), served.of_batch.tolist(), strict=True):
         text = int(np.searchsorted(texts.roots.firsts, root, side="right")) - 1
         context, mean = round(float(served.mean_context[number])), budget / batch
-        for place, stage in enumerate(STAGES):
+        for index, stage in enumerate(STAGES):
             curve = cost.curve(stage, context)
-            expected[text, place] += curve[2] + (mean - 2) * (curve[3] - curve[2])
+            expected[text, index] += curve[2] + (mean - 2) * (curve[3] - curve[2])
     assert np.allclose(served.seconds(texts, cost, STAGES), expected)
     assert np.allclose(served_sums(JointBudget(budget), texts, batch, cost).seconds[0], expected)
 

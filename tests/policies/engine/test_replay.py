@@ -160,19 +160,19 @@ def test_sums_of_texts_together_are_those_of_their_rounds(seed: int, number: int
     table = random_table(np.random.default_rng(seed), 512, longest=60)
     texts, cost = texts_of(sequences), replace(table, channels=channel_seconds(len(table.contexts)))
     policies = ALL_POLICIES
-    priced = [(policy, None if place % 3 == 0 else cost) for place, policy in enumerate(policies)]
+    priced = [(policy, None if index % 3 == 0 else cost) for index, policy in enumerate(policies)]
     sums = Replay(priced).sums(texts)
-    for place, (policy, own) in enumerate(priced):
+    for index, (policy, own) in enumerate(priced):
         for text, sequence in enumerate(sequences):
             found = columns_of(rounds(policy, sequence))
             totals = found.totals()
             expected = [getattr(totals, name) for name in COUNTS]
-            assert sums.counts[place, text].tolist() == expected, policy
+            assert sums.counts[index, text].tolist() == expected, policy
             if own is None:
-                assert np.all(np.isnan(sums.seconds[place, text]))
+                assert np.all(np.isnan(sums.seconds[index, text]))
             else:
                 seconds = astuple(price(policy, found, len(sequence.prompt.token_ids), own))
-                assert tuple(sums.seconds[place, text].tolist()) == seconds, policy
+                assert tuple(sums.seconds[index, text].tolist()) == seconds, policy
 
 
 @pytest.mark.parametrize("name", ["ddtree:budget", "calibrated:budget", "presto:budget"])
@@ -184,12 +184,12 @@ def test_budgets_at_different_prices_are_each_as_if_alone(
     """What the roots of one latency profile were is known to the next, whose budget comes to other roots too."""
     texts, generator = texts_of(of_one_depth(seed, number)), np.random.default_rng(seed)
     policies = [one.policy for one in parse_policies([f"{name}={budget}" for budget in budgets], FullArtefacts())]
-    costs = [replace(random_table(generator, 64, longest=60), cost_id=f"profile {place}") for place in range(3)]
+    costs = [replace(random_table(generator, 64, longest=60), cost_id=f"profile {index}") for index in range(3)]
     together = Replay(list(zip(policies, costs, strict=True))).sums(texts)
-    for place, priced in enumerate(zip(policies, costs, strict=True)):
+    for index, priced in enumerate(zip(policies, costs, strict=True)):
         alone = Replay([priced]).sums(texts)
-        assert together.counts[place].tolist() == alone.counts[0].tolist()
-        assert together.seconds[place].tolist() == alone.seconds[0].tolist()
+        assert together.counts[index].tolist() == alone.counts[0].tolist()
+        assert together.seconds[index].tolist() == alone.seconds[0].tolist()
 
 
 def test_policies_of_all_kinds_at_once_are_each_as_if_alone(sample: list[RecordedSequence]) -> None:

@@ -63,10 +63,10 @@ def check_edges(recorded: RecordedSequence, order: NodeOrder, scores: oracle.Sco
     sums = sums_of(recorded, edges, width)
     nodes, cells = oracle.edge_sums(recorded, scores, width, not edges.reads_prefix)
     expected_nodes, expected = np.zeros_like(sums.nodes), np.zeros_like(sums.cells)
-    for (place, depth), number in nodes.items():
-        expected_nodes[1, place, depth] = number
-    for (place, depth, group), values in cells.items():
-        expected[1, place, depth, group] = values
+    for (index, depth), number in nodes.items():
+        expected_nodes[1, index, depth] = number
+    for (index, depth, group), values in cells.items():
+        expected[1, index, depth, group] = values
     np.testing.assert_array_equal(sums.nodes, expected_nodes)
     np.testing.assert_allclose(sums.cells, expected, rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(sums.cells[..., [EDGES, TRUE]], expected[..., [EDGES, TRUE]])
@@ -178,19 +178,19 @@ def test_lists_are_counted_along_true_paths(recorded: RecordedSequence, width: i
     assert whole.rows is not None
     text, true_ranks = whole.text.tolist(), whole.rows.true_ranks.tolist()
     for t in range(len(text) - 1):
-        below, place = below_at(source, whole, t), 0
+        below, index = below_at(source, whole, t), 0
         for depth, true_token in enumerate(text[t + 1 : t + 1 + len(true_ranks[t])]):
             offered = below(tuple(text[t + 1 : t + 1 + depth]))[:width]
             if not offered:
                 break
-            nodes[1, place, depth] += 1
+            nodes[1, index, depth] += 1
             for rank, (token, cost) in enumerate(offered):
                 prob, hit = math.exp(cost / -65536), token == true_token
                 loss = cost / 65536 if hit else -math.log1p(-min(prob, 1 - 1e-9))
-                cells[1, place, depth, rank_class(rank)] += [1.0, prob, float(hit), loss, (prob - hit) ** 2]
+                cells[1, index, depth, rank_class(rank)] += [1.0, prob, float(hit), loss, (prob - hit) ** 2]
             if true_token not in [token for token, _ in offered]:
                 break
-            place = max(place, int(true_ranks[t][depth] != 0))
+            index = max(index, int(true_ranks[t][depth] != 0))
     np.testing.assert_array_equal(sums.nodes, nodes)
     np.testing.assert_allclose(sums.cells, cells, rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(sums.cells[..., [EDGES, TRUE]], cells[..., [EDGES, TRUE]])

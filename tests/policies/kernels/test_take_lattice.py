@@ -98,7 +98,7 @@ compiled = kernel(gather_paths.py_func)  # type: ignore[attr-defined]
 def drawn(generator: np.random.Generator, num_depths: int, with_spine: bool) -> Children:
     """Lists of few distinct costs, some of them empty; below the spine they are others, and ranks are in disorder."""
     children = empty_children(num_depths, 6)
-    place = 0
+    index = 0
     for kind in (SPINE, ELSEWHERE):
         for depth in range(num_depths):
             num = int(generator.integers(0, 6))
@@ -108,10 +108,10 @@ def drawn(generator: np.random.Generator, num_depths: int, with_spine: bool) -> 
                     children.ends[SPINE, depth],
                 )
                 continue
-            children.starts[kind, depth], children.ends[kind, depth] = place, place + num
-            children.costs[place : place + num] = np.sort(generator.integers(0, 5, num))
-            children.ranks[place : place + num] = generator.permutation(num)
-            place += num
+            children.starts[kind, depth], children.ends[kind, depth] = index, index + num
+            children.costs[index : index + num] = np.sort(generator.integers(0, 5, num))
+            children.ranks[index : index + num] = generator.permutation(num)
+            index += num
     return children
 
 
@@ -121,12 +121,12 @@ def listed(children: Children, kind: int, first: int, last: int, limit: int) -> 
     for depth in range(first + 1, last + 1):
         for places in itertools.product(range(6), repeat=depth - first):
             now, cost, exists = kind, 0, True
-            for level, place in enumerate(places, first):
+            for level, index in enumerate(places, first):
                 start, end = int(children.starts[now, level]), int(children.ends[now, level])
-                exists = exists and start + place < end
+                exists = exists and start + index < end
                 if exists:
-                    cost += int(children.costs[start + place])
-                    now = now if children.ranks[start + place] == 0 else ELSEWHERE
+                    cost += int(children.costs[start + index])
+                    now = now if children.ranks[start + index] == 0 else ELSEWHERE
             if exists and cost <= limit:
                 found.append((places, cost, now == SPINE))
     return found

@@ -18,10 +18,10 @@ def candidate_len(probs: list[float], threshold: float) -> int:
     Place 0 is the root, whose probability is 1; where nothing is doubted too much the whole block counts.
     """
     right, passed = 1.0, []
-    for place, prob in enumerate([1.0, *probs]):
+    for index, prob in enumerate([1.0, *probs]):
         right *= prob
         if 1.0 - right > threshold:
-            passed.append(place)
+            passed.append(index)
     return max(2, passed[0] if passed else len(probs) + 1)
 
 

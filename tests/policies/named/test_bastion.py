@@ -128,9 +128,9 @@ def test_the_command_line_finds_the_sizes_of_the_shipped_target(tmp_path: Path) 
     found = shelf().target_config("auto")
     assert (found["hidden_size"], found["num_hidden_layers"]) == (576, 30)
     (tmp_path / "config.json").write_text(json.dumps(found), encoding="utf-8")
-    for place in (tmp_path, tmp_path / "config.json"):
-        assert shelf(with_trace=False).target_config(str(place)) == found
-        text = f'bastion:budget=80,cost_model=roofline,target_config="{place}"'
+    for path in (tmp_path, tmp_path / "config.json"):
+        assert shelf(with_trace=False).target_config(str(path)) == found
+        text = f'bastion:budget=80,cost_model=roofline,target_config="{path}"'
         (policy,) = parse_policies([text], shelf())
         (auto,) = parse_policies(["bastion:budget=80,cost_model=roofline"], shelf())
         assert isinstance(policy.policy, Composition)

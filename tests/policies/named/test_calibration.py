@@ -70,9 +70,9 @@ def calibrated_paths(rows: list[Row], edge_map: Doubles, top_k: int, budget: int
 
     def offer(cost: int, path: Path) -> None:
         if len(path) < len(rows):
-            place = 0 if all(rank == 0 for rank in path) else 1
+            index = 0 if all(rank == 0 for rank in path) else 1
             for rank, (_, own) in enumerate(rows[len(path)][:top_k]):
-                pair = edge_map[min(len(path), len(edge_map) - 1), place, class_by_hand(rank)]
+                pair = edge_map[min(len(path), len(edge_map) - 1), index, class_by_hand(rank)]
                 heapq.heappush(heap, (cost + mapped_by_hand(own, *pair.tolist()), (*path, rank)))
 
     taken: list[Path] = []
@@ -202,10 +202,10 @@ def edges_by_hand(rows: DraftRows, top_k: int) -> tuple[Counter[tuple[int, int, 
         for depth in range(min(len(counts), len(rows.counts) - root)):
             above = list(zip(truth[:depth], counts[:depth], strict=True))
             if all(0 <= rank < min(count, top_k) for rank, count in above):
-                place = 0 if all(rank == 0 for rank, _ in above) else 1
+                index = 0 if all(rank == 0 for rank, _ in above) else 1
                 for rank in range(min(counts[depth], top_k)):
-                    numbers[depth, place, class_by_hand(rank)] += 1
-                    hits[depth, place, class_by_hand(rank)] += rank == truth[depth]
+                    numbers[depth, index, class_by_hand(rank)] += 1
+                    hits[depth, index, class_by_hand(rank)] += rank == truth[depth]
     return numbers, hits
 
 
@@ -257,12 +257,12 @@ def test_a_planted_map_is_found_again() -> None:
         add_edges(part, planted_rows(generator, 60_000, planted), 64)
     found = fit_map(total_edge_counts(parts))
     tested = [(0, 0), (1, 0), (1, 1)]
-    for depth, place in tested:
-        assert found[depth, place, :5] == pytest.approx(planted[depth, place, :5], abs=0.25)
+    for depth, index in tested:
+        assert found[depth, index, :5] == pytest.approx(planted[depth, index, :5], abs=0.25)
         # Where slope and intercept trade off, the probabilities are still those.
         for group, logit in ((0, 0.0), (1, -1.5), (3, -4.0), (5, -6.0)):
-            slope, intercept = found[depth, place, group]
-            planted_slope, planted_intercept = planted[depth, place, group]
+            slope, intercept = found[depth, index, group]
+            planted_slope, planted_intercept = planted[depth, index, group]
             assert slope * logit + intercept == pytest.approx(planted_slope * logit + planted_intercept, abs=0.15)
     assert np.array_equal(found[0, 1], identity(1)[0, 1])  # below the root everything is the spine
     for before, after in held_out_quality(parts):
@@ -309,7 +309,7 @@ def test_few_true_candidates_move_the_map_little_and_slopes_are_not_negative() -
 @given(st.lists(st.integers(0, 2 * FEWEST_TRUE), min_size=NUM_CLASSES, max_size=NUM_CLASSES))
 def test_sparse_classes_are_pooled_with_neighbours(num_true: list[int]) -> None:
     groups = pooled_classes(np.array(num_true))
-    covered = [place for group in reversed(groups) for place in range(group.start, group.stop)]
+    covered = [index for group in reversed(groups) for index in range(group.start, group.stop)]
     assert covered == list(range(NUM_CLASSES))
     sums = [sum(num_true[group]) for group in groups]
     assert len(groups) == 1 or min(sums) >= FEWEST_TRUE

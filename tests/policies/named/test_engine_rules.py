@@ -33,8 +33,8 @@ def prices(seed: int, most: int = DEPTH, jagged: bool = True) -> CostTable:
     numbers, contexts = np.arange(most + 1), np.array([4, 16, 60])
     step = np.random.default_rng(seed).uniform(0.7, 1.3, (3, most + 1)) if jagged else 1.0
     rows = {
-        stage: (1 + contexts / 90)[:, None] * (1 + 0.4 * (place + 1) * numbers) * step
-        for place, stage in enumerate(GRID_STAGES)
+        stage: (1 + contexts / 90)[:, None] * (1 + 0.4 * (index + 1) * numbers) * step
+        for index, stage in enumerate(GRID_STAGES)
     }
     return CostTable("made-up", contexts, rows | {PLAIN: np.ones((3, 1))})
 

@@ -32,7 +32,7 @@ def prices(seed: int, jagged: bool) -> CostTable:
     numbers, contexts = np.arange(41), np.array([4, 16, 60])
     step = np.random.default_rng(seed).uniform(0.8, 1.2, (3, 41)) if jagged else 1.0
     rows = {
-        stage: (1 + contexts / 90)[:, None] * (4 - place + numbers) * step for place, stage in enumerate(GRID_STAGES)
+        stage: (1 + contexts / 90)[:, None] * (4 - index + numbers) * step for index, stage in enumerate(GRID_STAGES)
     }
     return CostTable("made-up", contexts, rows | {PLAIN: np.ones((3, 1))})
 

@@ -48,9 +48,9 @@ def redrafted(seed: int, deeper: int) -> RecordedSequence:
     for t in range(num_roots):
         for length in lengths.tolist():
             for at in range(length, depth):
-                place, tokens = t + at + 1, generator.permutation(VOCAB).astype(np.int32)
-                if place < len(recorded.text) and generator.random() < 0.6:
-                    tokens = np.concatenate([recorded.text[place : place + 1], tokens[tokens != recorded.text[place]]])
+                index, tokens = t + at + 1, generator.permutation(VOCAB).astype(np.int32)
+                if index < len(recorded.text) and generator.random() < 0.6:
+                    tokens = np.concatenate([recorded.text[index : index + 1], tokens[tokens != recorded.text[index]]])
                 ids.append(tokens[:width])
                 log_probs.append(random_values(generator, VOCAB, tied)[:width] - np.float32(0.5))
     shape = (len(ids), width)

@@ -55,8 +55,8 @@ def best_by_hand(values: list[float], context: int, beta: float, rate: float | N
         for tokens, taken in zip(values, seconds, strict=True)
     ]
     best = 0
-    for place, worth in enumerate(worths):
-        best = place if worth > worths[best] + 1e-12 else best
+    for index, worth in enumerate(worths):
+        best = index if worth > worths[best] + 1e-12 else best
     return best
 
 

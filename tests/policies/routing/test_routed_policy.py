@@ -184,12 +184,12 @@ def test_another_route_makes_another_id() -> None:
 def missed_by_reading(used: list[bool], committed: list[int]) -> list[int]:
     """A reader that takes in everything when it runs: how much was left from before the last round."""
     unread, missed = list[int](), list[int]()
-    for place, runs in enumerate(used):
+    for index, runs in enumerate(used):
         # Token ``n`` of the text, by the round that brought it.
-        missed.append(sum(brought < place - 1 for brought in unread) if runs else 0)
+        missed.append(sum(brought < index - 1 for brought in unread) if runs else 0)
         if runs:
             unread = []
-        unread += [place] * committed[place]
+        unread += [index] * committed[index]
     return missed
 
 

@@ -108,7 +108,7 @@ def unequal_logits(family: str, dtype: torch.dtype, plain_rows: int, num_rows: i
         for policy in policies:
             found = logits_of(models, policy, prompt, sampling)
             assert found.keys() == alone.keys()
-            num_unequal += sum(not torch.equal(found[place], alone[place]) for place in alone)
+            num_unequal += sum(not torch.equal(found[index], alone[index]) for index in alone)
     return num_unequal
 
 

@@ -72,10 +72,10 @@ def test_a_killed_run_goes_on_after_its_last_whole_group(
     timed = rest.asked[4:]
     assert len(timed) == 5 * 4
     groups = [("p0", "p0", "p1", "p1"), ("p2", "p2", "p3", "p3"), ("p4", "p4")]
-    for place in range(1, 6):
-        repeat, number = divmod(place, 3)
+    for index in range(1, 6):
+        repeat, number = divmod(index, 3)
         order = names if (repeat + number) % 2 == 0 else names[::-1]
-        turn = timed[4 * (place - 1) : 4 * place]
+        turn = timed[4 * (index - 1) : 4 * index]
         assert turn == [(name, groups[number], 2) for name in order]
     assert done.ran.prompt_runs == 10
     assert "3 groups, 6 runs of a group" in done.text()

@@ -125,8 +125,8 @@ def test_policies_go_forwards_and_backwards_after_a_warm_up(
     assert first == [(name, "p0", 0, 5) for name in names]
     turns = [timed[i : i + len(names)] for i in range(0, len(timed), len(names))]
     assert len(turns) == 2 * len(setup.records)
-    for place, turn in enumerate(turns):
-        repeat, number = divmod(place, len(setup.records))
+    for index, turn in enumerate(turns):
+        repeat, number = divmod(index, len(setup.records))
         prompt = setup.records[number].prompt
         order = names if (repeat + number) % 2 == 0 else names[::-1]
         assert turn == [(name, prompt.prompt_id, prompt.turn, MAX_NEW_TOKENS) for name in order]
@@ -305,10 +305,10 @@ def test_a_log_from_before_channels_were_a_stage_comes_back(made: Made, tmp_path
     decoded = decode(setup.models, policy.policy, setup.records[0].prompt, setup.sampling, MAX_NEW_TOKENS)
     run = finished_run(policy.policy_id, decoded, "", ())
     entry: dict[str, Any] = FinishedSequence(1, 4, (run,)).to_json()
-    place = log.ROUND_COLUMNS.index("channel_us")
+    index = log.ROUND_COLUMNS.index("channel_us")
     (old,) = entry["runs"]
     del old["seconds"]["channel_s"]
-    old["rounds"] = [row[:place] + row[place + 1 :] for row in old["rounds"]]
+    old["rounds"] = [row[:index] + row[index + 1 :] for row in old["rounds"]]
     (back,) = log.finished_sequence(JsonFields(json.loads(json.dumps(entry)), "the log")).runs
     assert back.seconds == run.seconds
     assert np.array_equal(back.rounds, run.rounds)

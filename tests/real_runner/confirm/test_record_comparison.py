@@ -173,14 +173,14 @@ def test_exchanged_ranks_are_listed_with_their_gap(run: DecodedText, recorded: R
 
 def test_another_tree_is_listed_with_its_gap(run: DecodedText, recorded: RecordedSequence) -> None:
     """In the run two nodes stand the other way round, as near ties do."""
-    place = next(place for place, one in enumerate(run.rounds) if place >= 2)
-    round_ = run.rounds[place].round
+    index = next(index for index, one in enumerate(run.rounds) if index >= 2)
+    round_ = run.rounds[index].round
     t = round_.position
     tokens = round_.tree.tokens.copy()
     siblings = [node for node in range(1, len(tokens)) if round_.tree.parents[node] == 0][:2]
     tokens[siblings] = tokens[siblings[::-1]]
     wrong = list(run.rounds)
-    wrong[place] = replace(wrong[place], round=replace(round_, tree=DraftTree(tokens, round_.tree.parents)))
+    wrong[index] = replace(wrong[index], round=replace(round_, tree=DraftTree(tokens, round_.tree.parents)))
     found = compare_with_record(TREE, replace(run, rounds=tuple(wrong)), recorded)
     (difference,) = found.round_differences
     assert recorded.rows is not None
@@ -208,15 +208,15 @@ def test_a_moved_node_is_listed(run: DecodedText, recorded: RecordedSequence) ->
 def test_a_round_that_accepts_less_is_listed_and_what_follows_is_counted(
     run: DecodedText, recorded: RecordedSequence
 ) -> None:
-    place = next(place for place, one in enumerate(run.rounds) if one.round.path)
-    round_ = run.rounds[place]
+    index = next(index for index, one in enumerate(run.rounds) if one.round.path)
+    round_ = run.rounds[index]
     less = replace(round_, round=replace(round_.round, path=(), num_committed=1))
-    wrong = replace(run, rounds=(*run.rounds[:place], less, *run.rounds[place + 2 :]))
+    wrong = replace(run, rounds=(*run.rounds[:index], less, *run.rounds[index + 2 :]))
     found = compare_with_record(TREE, wrong, recorded)
     difference = found.round_differences[0]
     assert (difference.position, difference.num_nodes, difference.gap) == (round_.round.position, 0, 0.0)
     assert (difference.ran_accepted, difference.recorded_accepted) == (0, len(round_.round.path))
-    assert found.num_unpaired == (1 if place + 1 < len(run.rounds) else 0)
+    assert found.num_unpaired == (1 if index + 1 < len(run.rounds) else 0)
     assert not found.rounds_equal
 
 

@@ -206,7 +206,7 @@ def half_width_by_hand(sums: Doubles, one: int, other: int) -> float:
         return math.log(tokens[0] / seconds[0]) - math.log(tokens[1] / seconds[1])
 
     rows = sums.tolist()
-    left_out = [log_ratio(rows[:place] + rows[place + 1 :]) for place in range(len(rows))]
+    left_out = [log_ratio(rows[:index] + rows[index + 1 :]) for index in range(len(rows))]
     mean = sum(left_out) / len(rows)
     error = math.sqrt((len(rows) - 1) / len(rows) * sum((value - mean) ** 2 for value in left_out))
     columns = [[row[policy][column] for row in rows] for policy in (one, other) for column in (0, 1)]

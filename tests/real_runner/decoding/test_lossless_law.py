@@ -91,9 +91,9 @@ def p_values(texts: list[Text], law: ExactLaw, stops: tuple[int, ...]) -> Iterat
     The statistics of all prefixes are added up; tokens seldom expected after a prefix are taken together.
     """
     sums = []
-    for place in range(NUM_TOKENS):
+    for index in range(NUM_TOKENS):
         statistic, freedom = 0.0, 0
-        for prefix, counts in counted(texts, place).items():
+        for prefix, counts in counted(texts, index).items():
             assert not prefix or prefix[-1] not in stops
             expected = law.after(prefix) * counts.sum()
             assert not counts[expected == 0].any(), f"{prefix} was followed by a token that the law forbids"

@@ -137,7 +137,7 @@ def with_round(decoded: DecodedText, place: int, change: Callable[[DecodedRound]
 
 def middle(decoded: DecodedText) -> int:
     """A round that accepted something, with others around it."""
-    return next(place for place, ran in enumerate(decoded.rounds) if place >= 2 and ran.round.path)
+    return next(index for index, ran in enumerate(decoded.rounds) if index >= 2 and ran.round.path)
 
 
 def swapped(marginals: Marginals, here: int, there: int) -> Marginals:
@@ -163,8 +163,8 @@ def swap_candidates(decoded: DecodedText) -> DecodedText:
 
 
 def drop_token(decoded: DecodedText) -> DecodedText:
-    place = decoded.rounds[middle(decoded)].round.position + 1
-    return replace(decoded, text=np.delete(decoded.text, place))
+    index = decoded.rounds[middle(decoded)].round.position + 1
+    return replace(decoded, text=np.delete(decoded.text, index))
 
 
 def change_token(decoded: DecodedText) -> DecodedText:
@@ -182,8 +182,8 @@ def change_root(decoded: DecodedText) -> DecodedText:
 
 
 def drop_round(decoded: DecodedText) -> DecodedText:
-    place = middle(decoded)
-    return replace(decoded, rounds=decoded.rounds[:place] + decoded.rounds[place + 1 :])
+    index = middle(decoded)
+    return replace(decoded, rounds=decoded.rounds[:index] + decoded.rounds[index + 1 :])
 
 
 def drop_last_round(decoded: DecodedText) -> DecodedText:

@@ -26,8 +26,8 @@ def combinations() -> list[tuple[str, str, Sampling, tuple[int, ...]]]:
     """System, family, sampling and seeds; the systems without all of them take turns."""
     found = []
     for number, name in enumerate(SYSTEMS):
-        for place, (family, sampling) in enumerate(itertools.product(random_trees.FAMILIES, (GREEDY, SAMPLED))):
-            if THOROUGH or name in ALL_OF_THEM or place == number % 4:
+        for index, (family, sampling) in enumerate(itertools.product(random_trees.FAMILIES, (GREEDY, SAMPLED))):
+            if THOROUGH or name in ALL_OF_THEM or index == number % 4:
                 found.append((name, family, sampling, tuple(range(examples(3, quick=2)))))
     return found
 
@@ -60,8 +60,8 @@ def test_the_text_is_that_of_plain_decoding_and_own_rows_replay(
     [
         (name, sampling)
         for number, name in enumerate(SYSTEMS)
-        for place, sampling in enumerate((GREEDY, SAMPLED))
-        if THOROUGH or name in ALL_OF_THEM or place == number % 2
+        for index, sampling in enumerate((GREEDY, SAMPLED))
+        if THOROUGH or name in ALL_OF_THEM or index == number % 2
     ],
 )
 def test_rounds_are_those_of_a_record(name: str, sampling: Sampling) -> None:

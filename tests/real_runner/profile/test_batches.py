@@ -83,7 +83,7 @@ def test_rounds_of_all_texts_stay_about_their_context(
         for each in visited:
             assert len(each) == BATCH
             assert {round_.round.num_drafted for _, round_ in each} == {num_drafted}
-            assert all(context - 17 <= place <= context + 17 for place, _ in each)
+            assert all(context - 17 <= index <= context + 17 for index, _ in each)
     texts = {tuple(round_.round.tree.tokens.tolist()) for each in ran for _, round_ in each}
     assert len(texts) > BATCH
 
@@ -99,7 +99,7 @@ def test_plain_steps_are_of_all_texts_without_a_drafter(
         assert plain.visit(context, 2) == [4.0] * MEASURED_STEPS
         for each in ran[before:]:
             assert [round_.marginals for _, round_ in each] == [None] * BATCH
-            assert all(abs(place - context) <= MEASURED_STEPS for place, _ in each)
+            assert all(abs(index - context) <= MEASURED_STEPS for index, _ in each)
 
 
 def test_a_tree_that_comes_out_smaller_is_refused(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,9 +108,9 @@ def saved(folder: Path, kind: str, **fields: object) -> Path:
 def test_up_to_its_window_a_target_is_what_transformers_runs(
     tmp_path: Path, kind: str, fields: dict[str, object]
 ) -> None:
-    place = saved(tmp_path, kind, **fields)
-    target = load_target(str(place), torch.float32)
-    theirs = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32, attn_implementation="eager").eval()
+    path = saved(tmp_path, kind, **fields)
+    target = load_target(str(path), torch.float32)
+    theirs = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
     ids = torch.randint(5, 101, (1, 60), generator=torch.Generator().manual_seed(1))
     expected = theirs(ids, use_cache=False).logits
     ours = target.logits(target.states(ids))
@@ -124,9 +124,9 @@ def test_up_to_its_window_a_target_is_what_transformers_runs(
 
 
 def test_a_text_longer_than_the_window_is_refused_before_the_work(tmp_path: Path) -> None:
-    place = saved(tmp_path / "target", "MistralConfig", sliding_window=96)
+    path = saved(tmp_path / "target", "MistralConfig", sliding_window=96)
     prompts, drafter = write_prompts(tmp_path / "p.jsonl", 1), make_drafter(tmp_path / "drafter")
-    common = ["record", "--target", str(place), "--draft", str(drafter), "--prompts", str(prompts)]
+    common = ["record", "--target", str(path), "--draft", str(drafter), "--prompts", str(prompts)]
     small = ["--min-width", "8", "--exact-budget", "16"]
     assert main([*common, *small, "--max-new-tokens", "20", "--out", str(tmp_path / "a")]) == 0
     assert main(["inspect", str(tmp_path / "a")]) == 0

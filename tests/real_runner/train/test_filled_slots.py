@@ -53,8 +53,8 @@ def loss_block_by_block(loss: DrafterLoss, step: int) -> Tensor:
     best, of_truth = (torch.full((count, config.depth), -7.0) for _ in range(2))
     known = torch.zeros(count, config.depth, dtype=torch.bool)
     for block in range(count):
-        sequence, place = divmod(block, plan.num_roots)
-        root, length = int(batch.roots[sequence, place]), int(lengths[block])
+        sequence, index = divmod(block, plan.num_roots)
+        root, length = int(batch.roots[sequence, index]), int(lengths[block])
         behind = batch.tokens[sequence, root + 1 : root + config.block_size].tolist()
         known_behind = [token for token in behind if token >= 0]
         filled = [int(batch.tokens[sequence, root]), *known_behind[:length]]
@@ -115,8 +115,8 @@ def test_a_causal_run_with_filled_slots_goes_on_from_a_drafter(folder: Path, tmp
     more = ("--init", str(folder / "drafter"), "--causal", "--variable-prefix", "0.8")
     options = arguments(folder / "target", tmp_path / "run", *texts(folder), *more, steps=6)
     for name in ("--layers", "--taps"):
-        place = options.index(name)
-        del options[place : place + 2]
+        index = options.index(name)
+        del options[index : index + 2]
     assert main(options) == 0
     card = (tmp_path / "run" / "README.md").read_text()
     assert "A causal draft head" in card

@@ -148,8 +148,8 @@ def noisy(num_visits: int, noise: float, bumps: float) -> CostFile:
     samples = {}
     for stage, n, context in full.cells():
         at_once = full.visits.steps if stage == PLAIN else full.visits.rounds
-        place = full.node_counts.index(n)
-        price = sample_s(stage, n, context) * (1 + bumps * (place % 2) * (stage == "verify"))
+        index = full.node_counts.index(n)
+        price = sample_s(stage, n, context) * (1 + bumps * (index % 2) * (stage == "verify"))
         slow = np.repeat(np.exp(noise * generator.standard_normal(num_visits)), at_once)
         samples[stage, n, context] = tuple((price * slow).tolist())
     return replace(full, samples=samples, repeats=2 * num_visits)

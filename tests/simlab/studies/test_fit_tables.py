@@ -67,7 +67,7 @@ def test_ranks_are_counted_and_written(trace: Path, tmp_path: Path) -> None:
     value, counts, opened = value_of(fit), no_rank_counts(7, 10), open_trace(trace)
     prompts = [(sequence.prompt.dataset, sequence.prompt.prompt_id) for sequence in opened.sequences()]
     first_five = list(dict.fromkeys(prompts))[:5]
-    wanted = [place for place, prompt in enumerate(prompts) if prompt in first_five]
+    wanted = [index for index, prompt in enumerate(prompts) if prompt in first_five]
     assert (value["num_prompts"], len(wanted)) == (5, 6)  # one of them is a conversation of two turns
     for recorded in opened.recorded("synthetic", wanted):
         assert recorded.rows is not None

@@ -29,11 +29,11 @@ def shares() -> dict[str, float]:
     trace = open_trace(packaged_trace())
     prompts = [(sequence.prompt.dataset, sequence.prompt.prompt_id) for sequence in trace.sequences()]
     first = list(dict.fromkeys(prompts))[:3]
-    wanted = [place for place, prompt in enumerate(prompts) if prompt in first]
+    wanted = [index for index, prompt in enumerate(prompts) if prompt in first]
     (draft,) = trace.manifest.draft_sets
     found = [one.route for text in trace.recorded(draft, wanted, ("target",)) for one in rounds(named.policy, text)]
     labels = ("ddtree:budget=8", "ar", "chain:length=2")
-    return {label: found.count(place) / len(found) for place, label in enumerate(labels)}
+    return {label: found.count(index) / len(found) for index, label in enumerate(labels)}
 
 
 def test_shares_of_routes(shares: dict[str, float]) -> None:

@@ -55,7 +55,7 @@ class Best(Stateless):
         for parent, log_prob in zip(pool.parents.tolist(), pool.log_probs.tolist(), strict=True):
             scores.append(scores[parent] + log_prob)
         best = sorted(range(1, len(scores)), key=lambda node: (-scores[node], node))[: self.budget]
-        numbers = {0: 0} | {node: place for place, node in enumerate(sorted(best), 1)}
+        numbers = {0: 0} | {node: index for index, node in enumerate(sorted(best), 1)}
         tokens = [draft.root_token, *(int(pool.tokens[node - 1]) for node in sorted(best))]
         parents = [-1, *(numbers[int(pool.parents[node - 1])] for node in sorted(best))]
         return DraftTree(np.array(tokens, np.int32), np.array(parents, np.int32))

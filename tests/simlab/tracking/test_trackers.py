@@ -120,7 +120,7 @@ def test_trials_and_halving_in_mlflow(tmp_path: Path, mlflow_runs: Runs) -> None
     (run,) = mlflow_runs()
     tried = [value for _, value in run["numbers"]["trials/objective"]]
     best = [value for _, value in run["numbers"]["trials/best_objective"]]
-    assert best == [max(tried[: place + 1]) for place in range(3)]
+    assert best == [max(tried[: index + 1]) for index in range(3)]
     prompts = run["numbers"]["search/prompts"]
     assert [step for step, _ in prompts] == list(range(3, 3 + len(prompts)))
     assert len(prompts) > 1

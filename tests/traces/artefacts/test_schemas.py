@@ -122,8 +122,8 @@ def places(value: object, at: Place = ()) -> Iterator[Place]:
         for key, inner in value.items():
             yield from places(inner, (*at, key))
     elif isinstance(value, list):
-        for place, inner in enumerate(value[:2]):
-            yield from places(inner, (*at, place))
+        for index, inner in enumerate(value[:2]):
+            yield from places(inner, (*at, index))
 
 
 def damages(whole: dict[str, Any]) -> Iterator[tuple[Place, str, dict[str, Any]]]:

@@ -128,9 +128,9 @@ def test_a_read_of_transitions_refuses_what_the_whole_check_refuses(
 ) -> None:
     names = ("previous", "ids", "log_probs")
     arrays = [{name: getattr(column.rows, name) for name in names} for column in COLUMNS[tied]]
-    for number, (name, place, value) in faults:
+    for number, (name, index, value) in faults:
         if arrays[number][name].size:
-            arrays[number][name] = changed(arrays[number][name], place, value)
+            arrays[number][name] = changed(arrays[number][name], index, value)
     base = MANIFEST.draft_sets[DRAFT]
     manifest = replace(MANIFEST, draft_sets={DRAFT: replace(base, vocab_size=VOCAB - 3 if small else VOCAB)})
     problems = [
@@ -159,9 +159,9 @@ def test_a_read_of_pools_refuses_what_the_whole_check_refuses(
 ) -> None:
     names = PoolRows.__slots__
     arrays = [{name: getattr(pool, name) for name in names} for pool in POOLS[tied]]
-    for number, (name, place, value) in faults:
+    for number, (name, index, value) in faults:
         if arrays[number][name].size:
-            arrays[number][name] = changed(arrays[number][name], place, value)
+            arrays[number][name] = changed(arrays[number][name], index, value)
     found: list[str] = []
     for text, array in zip(TEXTS, arrays, strict=True):
         try:
@@ -188,9 +188,9 @@ def test_a_read_of_branches_refuses_what_the_whole_check_refuses(
 ) -> None:
     names = ("ids", "log_probs")
     arrays = [{name: getattr(one.rows, name) for name in names} for one in BRANCHED[tied]]
-    for number, (name, place, value) in faults:
+    for number, (name, index, value) in faults:
         if arrays[number][name].size:
-            arrays[number][name] = changed(arrays[number][name], place, value)
+            arrays[number][name] = changed(arrays[number][name], index, value)
     found: list[str] = []
     for text, array, whole in zip(TEXTS, arrays, BRANCHED[tied], strict=True):
         try:

@@ -74,10 +74,10 @@ def test_links_in_the_places_of_older_parts_and_of_the_file_itself(tmp_path: Pat
 def test_the_place_of_a_device_is_not_taken(tmp_path: Path) -> None:
     device = tmp_path / "device"
     os.mkfifo(device)
-    for place in (device, Path(os.devnull)):
+    for path in (device, Path(os.devnull)):
         with pytest.raises(TraceError, match="is a device, and its place is not taken; give the name of a file"):
-            write_beside(place, lambda file: file.write(b"text"))
-        assert not place.is_file()
+            write_beside(path, lambda file: file.write(b"text"))
+        assert not path.is_file()
 
 
 def test_a_failing_write_leaves_nothing(tmp_path: Path) -> None:

@@ -52,9 +52,9 @@ def sentence(place: Path) -> str:
 def test_a_flipped_byte_is_found_wherever_it_is(folder: Path, name: str) -> None:
     content = (folder / name).read_bytes()
     rng = random.Random(name)
-    for place in [0, len(content) - 1, *(rng.randrange(len(content)) for _ in range(5))]:
+    for index in [0, len(content) - 1, *(rng.randrange(len(content)) for _ in range(5))]:
         damaged = bytearray(content)
-        damaged[place] ^= 1 << rng.randrange(8)
+        damaged[index] ^= 1 << rng.randrange(8)
         (folder / name).write_bytes(damaged)
         assert name in sentence(folder)
         assert "damaged" in sentence(folder)

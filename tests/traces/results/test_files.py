@@ -147,8 +147,8 @@ def test_every_changed_cell_is_found(
     write_results(folder / "whole.parquet", rows)
     metadata = {ENTRY: pl.read_parquet_metadata(folder / "whole.parquet")[ENTRY]}
     column = data.draw(st.sampled_from([name for name in rows.columns if name != "draws_s"]))
-    place = data.draw(st.integers(0, rows.height - 1))
-    value = rows[column][place]
+    index = data.draw(st.integers(0, rows.height - 1))
+    value = rows[column][index]
     other = f"{value}x" if isinstance(value, str) else 1 if value is None else value + 1
     if value is None and rows.schema[column] == pl.String:
         other = "x"
@@ -157,7 +157,7 @@ def test_every_changed_cell_is_found(
         .to_frame()
         .with_row_index("i")
         .select(
-            pl.when(pl.col("i") == place)
+            pl.when(pl.col("i") == index)
             .then(pl.lit(other, rows.schema[column]))
             .otherwise(pl.col(column))
             .alias(column)

@@ -181,21 +181,21 @@ def test_a_fault_just_beyond_the_bound_fails_and_one_just_within_is_a_tie(calm: 
     prompt, text = long_one(calm, prompts, GREEDY)
     bound = max(measured_bound(half, calm, one, plain(half, one, GREEDY)) for one in prompts)
     faults = []
-    for place in range(len(text) - 1):
-        logits = logits_at(calm, prompt, text, place).astype(np.float64)
-        tokens = set(range(tiny_models.VOCAB_SIZE)) - {int(text[place]), *calm.stop_token_ids}
-        faults += [(float(logits.max() - logits[token]), place, token) for token in tokens]
+    for index in range(len(text) - 1):
+        logits = logits_at(calm, prompt, text, index).astype(np.float64)
+        tokens = set(range(tiny_models.VOCAB_SIZE)) - {int(text[index]), *calm.stop_token_ids}
+        faults += [(float(logits.max() - logits[token]), index, token) for token in tokens]
     # The passes are of other lengths, so the last bits differ.
     within, beyond = (
         max(fault for fault in faults if fault[0] < bound - 1e-4),
         min(fault for fault in faults if fault[0] > bound + 1e-4),
     )
     assert bound - within[0] < 0.05 > beyond[0] - bound
-    for (loss, place, token), kind in ((within, "ties"), (beyond, "FAILED")):
-        flipped = text[: place + 1].copy()
-        flipped[place] = token
+    for (loss, index, token), kind in ((within, "ties"), (beyond, "FAILED")):
+        flipped = text[: index + 1].copy()
+        flipped[index] = token
         audited = audit_text(calm, prompt, flipped, GREEDY)
-        found = verdict_of(flipped, text, audited, bound, calm.stop_token_ids, place + 1)
+        found = verdict_of(flipped, text, audited, bound, calm.stop_token_ids, index + 1)
         assert found.kind == kind
         assert found.worst_gap == pytest.approx(loss, abs=1e-4)
 

@@ -23,8 +23,8 @@ def verdict(
 ) -> Verdict:
     """Losses by place; the choices and the plain text are the text where they are not given."""
     lost = np.zeros(len(text))
-    for place, loss in (losses or {}).items():
-        lost[place] = loss
+    for index, loss in (losses or {}).items():
+        lost[index] = loss
     audited = TextLosses(lost, ints(text if choices is None else choices))
     return verdict_of(ints(text), ints(text if plain is None else plain), audited, BOUND, [STOP, 1], LIMIT)
 

@@ -123,16 +123,16 @@ def test_rows_are_the_laws_of_masks_behind_the_token_before(
     assert found.context_length.tolist() == roots
     shape = (len(roots), NUM_MASKS_ROWS, WIDTH)
     ids, log_probs = found.ids.reshape(shape), found.log_probs.reshape(shape)
-    for place, root in enumerate(roots):
+    for index, root in enumerate(roots):
         laws = target.logits(masks_alone(target, adapter, TEXT, root - 1)).log_softmax(-1).numpy()
         for depth, law in enumerate(to_grid(laws)):
             by_rank = sorted(range(VOCAB_SIZE_ROWS), key=lambda token: (-law[token], token))
-            assert np.abs(log_probs[place, depth] - law[by_rank[:WIDTH]]).max() <= LAST_STEP
-            assert set(ids[place, depth].tolist()) <= set(by_rank[: WIDTH + 2])
+            assert np.abs(log_probs[index, depth] - law[by_rank[:WIDTH]]).max() <= LAST_STEP
+            assert set(ids[index, depth].tolist()) <= set(by_rank[: WIDTH + 2])
             if root + depth + 1 < len(TEXT):
-                assert bool(found.valid[place, depth])
+                assert bool(found.valid[index, depth])
                 true = int(TEXT[root + depth + 1])
-                assert found.true_log_prob[place, depth] == pytest.approx(law[true], abs=LAST_STEP)
+                assert found.true_log_prob[index, depth] == pytest.approx(law[true], abs=LAST_STEP)
 
 
 def test_a_row_has_not_seen_its_root_nor_what_follows() -> None:
@@ -154,8 +154,8 @@ def test_a_live_draft_is_what_was_handed_over() -> None:
     live.take(OwnDrafter(adapter, target).states(TEXT[None], torch.tensor([[10]])))
     first = live.draft(tokens)
     assert first is not None
-    columns, place = rows_of(target, adapter), 10 - PROMPT_LENGTH
-    assert first.marginals.ids.tolist() == columns.ids.reshape(-1, NUM_MASKS_ROWS * WIDTH)[place].tolist()
+    columns, index = rows_of(target, adapter), 10 - PROMPT_LENGTH
+    assert first.marginals.ids.tolist() == columns.ids.reshape(-1, NUM_MASKS_ROWS * WIDTH)[index].tolist()
     live.take(None)
     assert live.draft(tokens) is None
     live.rewind(11)

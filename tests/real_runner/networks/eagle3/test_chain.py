@@ -41,8 +41,8 @@ def plain_chain(head: Eagle3Head, target: Target, root: int) -> list[dict[int, f
     """The law of each depth by the target's ids, on the grid: the whole text and path read anew for every token."""
     features, path, laws = features_of(head, target), list[int](), list[dict[int, float]]()
     hidden = [head.fused(feature) for feature in features[:root]]
-    for place in range(BLOCK - 1):
-        upto = root + place
+    for index in range(BLOCK - 1):
+        upto = root + index
         tokens = [*TEXT[1 : root + 1].tolist(), *path][:upto]
         embedded = target.embedding.weight[tokens]
         output, _ = head(torch.stack(hidden)[None], embedded[None], torch.arange(upto)[None], None, None)

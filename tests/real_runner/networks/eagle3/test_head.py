@@ -66,8 +66,8 @@ def plain_output(
         return turned
 
     queries, shared = turned(projected("q", last), last), config.num_attention_heads // config.num_key_value_heads
-    keys = [turned(projected("k", place), place) for place in range(last + 1)]
-    values = [projected("v", place) for place in range(last + 1)]
+    keys = [turned(projected("k", index), index) for index in range(last + 1)]
+    values = [projected("v", index) for index in range(last + 1)]
     mixed = []
     for number, query in enumerate(queries):
         scores = torch.stack([query @ key[number // shared] for key in keys]) * config.head_dim**-0.5

@@ -64,8 +64,8 @@ class PathByPath:
         head, target = self._made.head, self._made.target
         hidden = [head.fused(feature) for feature in self._features[: self._root]]
         tokens = [*TEXT[1 : self._root + 1].tolist(), *path]
-        for place in range(len(path) + 1):
-            upto = self._root + place
+        for index in range(len(path) + 1):
+            upto = self._root + index
             weight = target.embedding.weight
             output, _ = head(
                 torch.stack(hidden)[None], weight[tokens[:upto]][None], torch.arange(upto)[None], None, None

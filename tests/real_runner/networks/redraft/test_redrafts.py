@@ -64,15 +64,15 @@ def test_a_row_is_what_one_block_with_its_slots_filled_says(deeper: int, causal:
     depth, base_depth = second.config.depth, models.drafter.config.depth
     for t, row in enumerate(columns.rows.rows()):
         assert row.lengths.tolist() == list(range(min(base_depth, depth - 1) + 1))
-        place = 0
+        index = 0
         for length in row.lengths.tolist():
             laws = law_of(producer, PROMPT_LENGTH + t, chains[t][:length])
             assert len(laws) == depth - length
             for law in laws:
                 best = sorted(range(VOCAB_SIZE), key=lambda token: (-law[token], token))[:TOP_K]
-                assert row.ids[place].tolist() == best
-                assert np.allclose(row.log_probs[place], [law[token] for token in best], atol=2**-15)
-                place += 1
+                assert row.ids[index].tolist() == best
+                assert np.allclose(row.log_probs[index], [law[token] for token in best], atol=2**-15)
+                index += 1
     mass = np.exp(columns.rows.log_probs.astype(np.float64)).sum(1) + np.exp(
         columns.outside_log_mass.astype(np.float64)
     )

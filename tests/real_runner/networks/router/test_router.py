@@ -39,11 +39,11 @@ def test_along_a_text_it_says_what_it_says_at_each_root(family: str) -> None:
     producer, states = made_up_router(target, ROUTES), target.states(tokens[None])[0]
     rows = producer.columns(states, tokens, 11).rows
     assert rows.values.shape == (11, 3)
-    for place, root in enumerate(range(7, 18)):
+    for index, root in enumerate(range(7, 18)):
         alone = target.states(tokens[None, :root])[0, -1]
         found = producer.foresee(alone, target.logits(alone[None])[0], root)
         assert isinstance(found, Features)
-        assert found.values == pytest.approx(rows.values[place], abs=1e-3)
+        assert found.values == pytest.approx(rows.values[index], abs=1e-3)
     assert rows.values.std(axis=0).min() > 1e-3, "the numbers are those of the root"
 
 

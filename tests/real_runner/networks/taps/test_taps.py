@@ -52,8 +52,8 @@ def plain_beam(log_probs: np.ndarray, beam: int) -> list[list[tuple[int, ...]]]:
     for row in log_probs.tolist():
         steps = [round(-value * STEPS_PER_NAT) for value in row]
         found = [
-            (cost + step, place, rank, path)
-            for place, (cost, path) in enumerate(kept)
+            (cost + step, index, rank, path)
+            for index, (cost, path) in enumerate(kept)
             for rank, (step, path) in enumerate((step, path) for step in steps)
         ]
         kept = [(cost, (*path, rank)) for cost, _, rank, path in heapq.nsmallest(beam, found)]

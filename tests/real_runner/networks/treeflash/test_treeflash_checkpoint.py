@@ -61,37 +61,37 @@ def said_of(place: Path) -> dict[str, Any]:
 
 
 def test_a_released_checkpoint_is_a_drafter_and_its_head(tmp_path: Path) -> None:
-    plain, place = make_drafter(tmp_path / "plain"), released(tmp_path / "released")
-    own, other = (load_drafter(folder, torch.float32).state_dict() for folder in (plain, place))
+    plain, path = make_drafter(tmp_path / "plain"), released(tmp_path / "released")
+    own, other = (load_drafter(folder, torch.float32).state_dict() for folder in (plain, path))
     assert own.keys() == other.keys()
     assert all(torch.equal(own[name], other[name]) for name in own)
-    head = loaded(place, place)
+    head = loaded(path, path)
     assert (head.hidden_size, head.inner_size) == (HIDDEN_SIZE, INNER)
     for name, tensor in head_tensors().items():
         assert torch.equal(head.state_dict()[name.removeprefix("ar_approximation.")], tensor)
     assert not head.training
-    said = said_of(place)
+    said = said_of(path)
     assert (said["format"], said["will_run"]) == ("treeflash", True)
     assert said["config"]["block_size"] == 4
-    shown = output_of("inspect", place)
+    shown = output_of("inspect", path)
     assert "TreeFlash, as its authors release it" in shown
     assert f"{HIDDEN_SIZE} wide, {INNER} inside" in shown
 
 
 def test_without_an_approximation_it_is_a_plain_drafter(tmp_path: Path) -> None:
-    place = released(tmp_path / "released", head=False)
-    assert isinstance(load_drafter(place, torch.float32), DFlashDrafter)
-    assert said_of(place)["will_run"] is True
+    path = released(tmp_path / "released", head=False)
+    assert isinstance(load_drafter(path, torch.float32), DFlashDrafter)
+    assert said_of(path)["will_run"] is True
     with pytest.raises(ModelError, match="it is a drafter alone"):
-        loaded(place, place)
+        loaded(path, path)
     with pytest.raises(ModelError, match="it is a drafter alone"):
-        loaded(make_drafter(tmp_path / "plain"), place)
+        loaded(make_drafter(tmp_path / "plain"), path)
 
 
 def test_a_released_head_belongs_to_the_drafter_beside_it(tmp_path: Path) -> None:
-    other, place = make_drafter(tmp_path / "other", seed=4), released(tmp_path / "released")
+    other, path = make_drafter(tmp_path / "other", seed=4), released(tmp_path / "released")
     with pytest.raises(ModelError, match="belongs to the drafter beside it"):
-        loaded(place, other)
+        loaded(path, other)
 
 
 def test_a_head_alone_comes_back(alone: tuple[Path, Path]) -> None:
@@ -138,22 +138,22 @@ DAMAGES: dict[str, tuple[dict[str, Tensor], str]] = {
 @pytest.mark.parametrize("kind", ["released", "alone"])
 def test_damage_is_refused_and_foretold(damage: str, kind: str, tmp_path: Path) -> None:
     tensors, said = DAMAGES[damage]
-    place = released(tmp_path / "place")
-    drafter = place if kind == "released" else make_drafter(tmp_path / "drafter")
-    of_drafter = load_file(place / "model.safetensors")
+    path = released(tmp_path / "place")
+    drafter = path if kind == "released" else make_drafter(tmp_path / "drafter")
+    of_drafter = load_file(path / "model.safetensors")
     if kind == "alone":
         save_head(TreeFlashHead(HIDDEN_SIZE, INNER), tmp_path / "place", checkpoint_digest(drafter))
         of_drafter = {}
     kept = {name: tensor for name, tensor in of_drafter.items() if name.startswith("model.")}
-    save_file(kept | tensors, place / "model.safetensors")
+    save_file(kept | tensors, path / "model.safetensors")
     own = DFlashDrafter(drafter_config())
     with pytest.raises(ModelError, match=said) as caught:
-        load_head(place, own, checkpoint_digest(drafter), torch.float32)
-    found = said_of(place)
+        load_head(path, own, checkpoint_digest(drafter), torch.float32)
+    found = said_of(path)
     assert (found["will_run"], found["problem"]) == (False, str(caught.value))
     if kind == "released":
         with pytest.raises(ModelError, match=said):
-            load_drafter(place, torch.float32)
+            load_drafter(path, torch.float32)
 
 
 CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
@@ -168,7 +168,7 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_configuration_that_cannot_be_is_refused(name: str, tmp_path: Path) -> None:
     changes, said = CONFIGS[name]
-    place = released(tmp_path / "released", **changes)
+    path = released(tmp_path / "released", **changes)
     with pytest.raises(ModelError, match=said):
-        loaded(place, make_drafter(tmp_path / "drafter"))
-    assert said in said_of(place)["problem"]
+        loaded(path, make_drafter(tmp_path / "drafter"))
+    assert said in said_of(path)["problem"]

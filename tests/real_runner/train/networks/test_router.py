@@ -82,9 +82,9 @@ def test_labels_are_rounds_of_the_routes_alone(made: Path, tmp_path: Path) -> No
     assert roots.inputs.shape == (2 * len(wanted), tiny_models.HIDDEN_SIZE + 3)
     entropies = {one: rows.entropy for one, rows in trace.token_rows(None)}
     found = roots.entropies[: len(texts)].tolist()
-    places = [texts[:place].count(text) for place, text in enumerate(texts)]
+    places = [texts[:index].count(text) for index, text in enumerate(texts)]
     assert found == pytest.approx(
-        [float(entropies[text][place]) for text, place in zip(texts, places, strict=True)], abs=1e-3
+        [float(entropies[text][index]) for text, index in zip(texts, places, strict=True)], abs=1e-3
     )
 
 

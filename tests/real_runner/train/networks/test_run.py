@@ -139,8 +139,8 @@ def test_interrupted_at_any_write_it_resumes_to_the_same_bytes(
 
 def test_prompts_are_answered_first(folder: Path, tmp_path: Path) -> None:
     typed = head_arguments(folder, tmp_path / "run", "--max-new-tokens", "12", steps=1)
-    place = typed.index("--text")
-    typed[place : place + 2] = ["--prompts", str(folder / "prompts.jsonl")]
+    index = typed.index("--text")
+    typed[index : index + 2] = ["--prompts", str(folder / "prompts.jsonl")]
     assert main(typed) == 0
     assert (tmp_path / "run" / "model.safetensors").is_file()
 

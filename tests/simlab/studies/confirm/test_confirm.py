@@ -334,8 +334,8 @@ def run_of(policy_id: str, positions: list[int], drafted: list[int]) -> Any:  # 
     rounds = np.zeros((len(positions), len(ROUND_COLUMNS)), np.int64)
     rounds[:, ROUND_COLUMNS.index("position")] = positions
     rounds[:, ROUND_COLUMNS.index("drafted")] = drafted
-    for place, stage in enumerate(STAGES):
-        rounds[:, ROUND_COLUMNS.index(f"{stage}_us")] = 1 + place
+    for index, stage in enumerate(STAGES):
+        rounds[:, ROUND_COLUMNS.index(f"{stage}_us")] = 1 + index
     return SimpleNamespace(policy_id=policy_id, rounds=rounds)
 
 

@@ -73,8 +73,8 @@ def test_rates_and_acceptance_length_are_those_of_the_rounds(typed: str, trace: 
     value, lengths = exported(trace, "vllm", typed), committed_per_round(trace, typed)
     check_vllm_load_test(value["load_test"])
     rates = value["load_test"]["synthetic_acceptance_rates"]
-    for place, rate in enumerate(rates):
-        assert rate == sum(length >= place + 2 for length in lengths) / len(lengths)
+    for index, rate in enumerate(rates):
+        assert rate == sum(length >= index + 2 for length in lengths) / len(lengths)
     mean = sum(lengths) / len(lengths)
     assert 1 + sum(rates) == pytest.approx(mean, rel=1e-14)
     row = rows_of(simlab.replay(trace, [typed]))[typed]
@@ -103,7 +103,7 @@ def launched(lines: Sequence[str], what: str) -> tuple[dict[str, str], list[str]
     """Environment and words of the line below the one that announces it, as a shell takes them apart."""
     (line,) = [line for before, line in pairwise(lines) if before.startswith(f"To {what}")]
     words = shlex.split(line)
-    program = next(place for place, word in enumerate(words) if "=" not in word)
+    program = next(index for index, word in enumerate(words) if "=" not in word)
     shown = 'vllm() { printf \'%s\\n\' "$@"; }; python() { vllm "$@"; }; trtllm_serve() { vllm "$@"; }; '
     line = line.replace("trtllm-serve ", "trtllm_serve ")
     printed = subprocess.run(["sh", "-c", shown + line], check=True, capture_output=True, text=True, env=os.environ)

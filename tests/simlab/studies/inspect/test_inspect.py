@@ -103,7 +103,7 @@ def test_a_cost_file_is_shown_as_prices(tmp_path: Path) -> None:
     lines = [line.split() for line in text[text.index("drafted  ") :].splitlines()]
     assert lines[0] == ["drafted", "16", "64", "256"]
     assert lines[1] == ["plain", "0", *(f"{1000 * sample_s('plain', 0, context):.3f}" for context in file.contexts)]
-    verify = next(place for place, line in enumerate(lines) if line[0] == "verify")
+    verify = next(index for index, line in enumerate(lines) if line[0] == "verify")
     assert lines[verify][1] == "0"
     assert lines[verify + 2] == ["8", *(f"{1000 * sample_s('verify', 8, context):.3f}" for context in file.contexts)]
     assert len(lines) == 2 + 4 * len(file.node_counts)

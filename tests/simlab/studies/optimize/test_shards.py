@@ -101,18 +101,18 @@ def test_any_split_of_any_sums_is_put_together(
             {
                 "side": side,
                 "dataset": "made-up",
-                "prompt_id": str(place),
+                "prompt_id": str(neighbour),
                 "cost_id": None,
                 "policy": policy,
                 "policy_id": f"id of {policy}",
-                "committed": place,
-                "rounds": place,
+                "committed": neighbour,
+                "rounds": neighbour,
                 "drafted": 3,
-                "seconds": 0.1 * (place + 1) / 3,
+                "seconds": 0.1 * (neighbour + 1) / 3,
                 "plain_seconds": None,
             }
             for side, number in numbers.items()
-            for place in part.neighbours(number)
+            for neighbour in part.neighbours(number)
             for policy in ("b", "a")
         ]
         return pl.DataFrame(listed, sums_schema())

@@ -175,7 +175,7 @@ def test_the_view_names_the_policy_and_not_the_prices(trace: Path, cost: Path) -
 
 def test_lines_above_tables_fit() -> None:
     lines = replay(None, ["ddtree:budget=4"], limit=1, what_if=["verify*0.5,tile=64,convex"]).text().splitlines()
-    above = lines[: next(place for place, line in enumerate(lines) if line.startswith("policy "))]
+    above = lines[: next(index for index, line in enumerate(lines) if line.startswith("policy "))]
     titles = [line for line in lines if "WHAT IF" in line]
     assert titles
     assert all(len(line) <= 100 or len(line.split()) < 5 for line in [*above, *titles])

@@ -47,7 +47,7 @@ def check_against_oracle(files: ReleasedFiles) -> Values:
         ]
         assert row["after_end"] == sum(after)
         diverges_at = [
-            next(place for place in range(999) if one["out_head"][place] != plain["out_head"][place])
+            next(index for index in range(999) if one["out_head"][index] != plain["out_head"][index])
             for (one, plain), is_same in zip(pairs, same, strict=True)
             if not is_same
         ]
@@ -57,7 +57,7 @@ def check_against_oracle(files: ReleasedFiles) -> Values:
         if diverges_at:
             assert row["diverges_per_1000_tokens"] == pytest.approx(1000 * len(diverges_at) / at_risk, abs=2e-5)
         curve = curves[row["folder"], row["method"]]
-        expected = [1 - sum(place < position for place in diverges_at) / len(pairs) for position in curve["positions"]]
+        expected = [1 - sum(index < position for index in diverges_at) / len(pairs) for position in curve["positions"]]
         assert curve["head_equal"] == pytest.approx(expected, abs=1e-4)
     return found
 
@@ -76,14 +76,14 @@ def test_sees_another_token(contents: dict[str, str], tmp_path: Path) -> None:
     """A token that changes before the end is a difference; one after the end is none."""
     name = next(iter(LABELS)) + "/gsm8k_T0.0.jsonl"
     counted = {}
-    for place in (0, 6):
+    for index in (0, 6):
         records = parsed(contents[name])
         plain, tree = records[0], next(record for record in records if record["method"] == "dominotree@16")
         tree["out_head"] = [*plain["out_head"], 198, 9]
-        tree["out_head"][place] += 1
-        files = made_up_release(tmp_path / str(place), contents | {name: lines(records)})
+        tree["out_head"][index] += 1
+        files = made_up_release(tmp_path / str(index), contents | {name: lines(records)})
         rows: Any = domino_lossless(files, QUIET).to_json()["sources"]
-        counted[place] = next(row["head_equal"] for row in rows if row["method"] == "dominotree@16")
+        counted[index] = next(row["head_equal"] for row in rows if row["method"] == "dominotree@16")
     assert counted[6] == counted[0] + 1
 
 
@@ -205,7 +205,7 @@ def test_repeated_texts_are_of_two_folders(contents: dict[str, str], tmp_path: P
         rows = values_of(again)["repeated"]
         assert [(row["method"], row["equal"]) for row in rows if row["equal"] != row["turns"]] == [(method, 4)]
     for later in (f"{LADDER}best_builder/gsm8k_T0.0.jsonl", "results/raw/dominotree/gsm8k_T0.0.jsonl"):
-        records = [one | {"out_sig": f"{later} {place}"} for place, one in enumerate(parsed(changed[later]))]
+        records = [one | {"out_sig": f"{later} {index}"} for index, one in enumerate(parsed(changed[later]))]
         changed[later] = lines(records)
     follows = domino_lossless(made_up_release(tmp_path / "none", changed), QUIET).follows
     assert "All of it may be chance from run to run: 0 of 20" in follows

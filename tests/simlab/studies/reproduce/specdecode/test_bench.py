@@ -88,24 +88,24 @@ def test_speedups_are_those_of_a_slow_replay(release: ReleasedFiles, dataset: st
     for policy, length in (("k=1", 1), ("k=3", 3), ("k=5", 5), ("oracle", -1)):
         row = row_of(steps, dataset=dataset, drafter=drafter, policy=policy)
         assert len(row["ours"]) == len(THEIR_BATCHES)
-        for place, batch in enumerate(THEIR_BATCHES):
+        for index, batch in enumerate(THEIR_BATCHES):
             expected = slow_speedup(requests, drafter, batch, partial(fixed, length))
-            assert row["ours"][place] == pytest.approx(expected, abs=6e-4)
-        for place in (0, 1):
+            assert row["ours"][index] == pytest.approx(expected, abs=6e-4)
+        for index in (0, 1):
             theirs = None if length < 0 else length
-            expected = their_speedup(COSTS, requests, drafter, theirs, THEIR_BATCHES[place], SEED, MATCH[dataset])
-            assert row["theirs"][place] == pytest.approx(expected, abs=6e-4)
+            expected = their_speedup(COSTS, requests, drafter, theirs, THEIR_BATCHES[index], SEED, MATCH[dataset])
+            assert row["theirs"][index] == pytest.approx(expected, abs=6e-4)
 
 
 def test_an_oracle_that_always_drafts_is_charged_in_every_round(release: ReleasedFiles) -> None:
     steps: Any = specdecode_bench(release).to_json()["steps"]
     requests = made_up()["cnn"]
     row = row_of(steps, dataset="cnn", drafter="eagle", policy="oracle")
-    for place, batch in enumerate(THEIR_BATCHES):
+    for index, batch in enumerate(THEIR_BATCHES):
         plain, _ = slow_seconds(requests, "eagle", batch, partial(fixed, -1))
         own = sum(rounds_s(COSTS, request, "eagle", batch, fixed(-1), LONGEST, True)[0] for request in requests)
-        assert row["ours_always_drafting"][place] == pytest.approx(plain / own, abs=6e-4)
-        assert row["ours_always_drafting"][place] < row["ours"][place]
+        assert row["ours_always_drafting"][index] == pytest.approx(plain / own, abs=6e-4)
+        assert row["ours_always_drafting"][index] < row["ours"][index]
     assert "ours_always_drafting" not in row_of(steps, dataset="cnn", drafter="ngram", policy="oracle")
 
 
@@ -114,20 +114,20 @@ def test_lengths_are_chosen_on_other_requests(release: ReleasedFiles, drafter: s
     found: Any = specdecode_bench(release).to_json()
     requests = made_up()["cnn"]
     row = row_of(found["reached"], dataset="cnn", drafter=drafter)
-    for place, batch in enumerate(BATCHES):
+    for index, batch in enumerate(BATCHES):
         lengths = range(1, LONGEST + 1)
         speeds = [slow_speedup(requests[::2], drafter, batch, partial(fixed, k)) for k in lengths]
         chosen = 1 + speeds.index(max(speeds))
-        assert row["chosen"][place] == chosen
+        assert row["chosen"][index] == chosen
         shown = requests[1::2]
         best = slow_speedup(shown, drafter, batch, partial(fixed, -1))
         plain, own = slow_seconds(shown, drafter, batch, partial(fixed, chosen))
-        assert row["oracle"][place] == pytest.approx(best, abs=6e-4)
-        assert row["fixed_reached"][place] == pytest.approx((plain / own - 1) / (best - 1), abs=6e-4)
+        assert row["oracle"][index] == pytest.approx(best, abs=6e-4)
+        assert row["fixed_reached"][index] == pytest.approx((plain / own - 1) / (best - 1), abs=6e-4)
         for name in ADAPTIVE:
             other = slow_seconds(shown, drafter, batch, partial(adaptive, name))[1]
-            assert row[f"{name}_reached"][place] == pytest.approx((plain / other - 1) / (best - 1), abs=6e-4)
-            assert row[f"{name}_over_fixed"][place] == pytest.approx(own / other, abs=6e-4)
+            assert row[f"{name}_reached"][index] == pytest.approx((plain / other - 1) / (best - 1), abs=6e-4)
+            assert row[f"{name}_over_fixed"][index] == pytest.approx(own / other, abs=6e-4)
 
 
 def test_combined_takes_the_drafter_with_more(release: ReleasedFiles) -> None:
@@ -137,15 +137,15 @@ def test_combined_takes_the_drafter_with_more(release: ReleasedFiles) -> None:
     same = [request for request in requests if len(lengths_of(request, "eagle")) == len(lengths_of(request, "ngram"))]
     assert row_of(found["drafters"], dataset="instructcoder", drafter="eagle")["same_length"] == len(same)
     assert 0 < len(same) < len(requests)
-    for place, batch in enumerate(THEIR_BATCHES[:2]):
+    for index, batch in enumerate(THEIR_BATCHES[:2]):
         for name, as_eagle in (("theirs", False), ("theirs_charged", True)):
             expected = their_speedup(COSTS, requests, "combined", None, batch, SEED, 0.0, as_eagle)
-            assert row[name][place] == pytest.approx(expected, abs=6e-4)
+            assert row[name][index] == pytest.approx(expected, abs=6e-4)
         plain = sum(slow_seconds([one], "eagle", batch, partial(fixed, -1))[0] for one in same)
         own = sum(combined_s(COSTS, one, batch) for one in same)
         alone = [slow_seconds(same, drafter, batch, partial(fixed, -1))[1] for drafter in ("eagle", "ngram")]
-        assert row["ours"][place] == pytest.approx(plain / own, abs=6e-4)
-        assert row["over_better_drafter"][place] == pytest.approx(min(alone) / own, abs=6e-4)
+        assert row["ours"][index] == pytest.approx(plain / own, abs=6e-4)
+        assert row["over_better_drafter"][index] == pytest.approx(min(alone) / own, abs=6e-4)
 
 
 def test_means_and_survival_are_counted(release: ReleasedFiles) -> None:
@@ -196,13 +196,13 @@ def test_adaptive_and_fixed_seconds_are_paired_by_request(release: ReleasedFiles
     found: Any = specdecode_bench(release).to_json()
     requests = made_up()["sharegpt"][1::2]
     row = row_of(found["reached"], dataset="sharegpt", drafter=drafter)
-    for place, batch in ((0, 1), (5, 128)):
+    for index, batch in ((0, 1), (5, 128)):
         seconds = [
             np.array([slow_seconds([request], drafter, batch, make)[1] for request in requests])
-            for make in (partial(fixed, row["chosen"][place]), partial(adaptive, "two-up-one-down"))
+            for make in (partial(fixed, row["chosen"][index]), partial(adaptive, "two-up-one-down"))
         ]
         expected = ratio_interval(seconds[0], seconds[1])
-        ends = [row[f"two-up-one-down_over_fixed_ci_{end}"][place] for end in ("low", "high")]
+        ends = [row[f"two-up-one-down_over_fixed_ci_{end}"][index] for end in ("low", "high")]
         assert ends == pytest.approx([expected.low, expected.high], abs=6e-4)
         unpaired = ratio_interval(seconds[0], seconds[1][::-1])
         assert unpaired.high - unpaired.low > 1.2 * (expected.high - expected.low), "the pairing matters here"
@@ -267,9 +267,9 @@ THEIR_COMBINED = {"gsm8k": (2.80, 2.64), "cnn": (2.97, 2.62), "instructcoder": (
 def test_on_the_real_files_their_formulas_give_what_their_program_writes() -> None:
     found: Any = specdecode_bench(real_release("specdecode-bench")).to_json()
     for (dataset, drafter), batches in THEIR_PROGRAM.items():
-        for place, policy in enumerate(("k=1", "k=3", "k=5", "oracle")):
+        for index, policy in enumerate(("k=1", "k=3", "k=5", "oracle")):
             theirs = row_of(found["steps"], dataset=dataset, drafter=drafter, policy=policy)["theirs"]
-            assert theirs[:2] == pytest.approx([batch[place] for batch in batches], abs=0.0051)
+            assert theirs[:2] == pytest.approx([batch[index] for batch in batches], abs=0.0051)
     for dataset, written in THEIR_COMBINED.items():
         assert row_of(found["combined"], dataset=dataset)["theirs"][:2] == pytest.approx(written, abs=0.0051)
     ngram, eagle = found["drafters"][1::2], found["drafters"][::2]

@@ -38,10 +38,10 @@ def test_verdicts_are_corrected_over_all_cells_and_rules() -> None:
 def reached_rows(corrected: str, shares: tuple[float, float] = (0.8, 0.4)) -> list[dict[str, Any]]:
     """Two datasets, both drafters, two batch sizes; verdicts are the same everywhere."""
     rows = []
-    for dataset, drafter, place in itertools.product(("a", "b"), ("eagle", "ngram"), (0, 1)):
-        share = shares[place] + (0.03 if dataset == "b" else 0)
+    for dataset, drafter, index in itertools.product(("a", "b"), ("eagle", "ngram"), (0, 1)):
+        share = shares[index] + (0.03 if dataset == "b" else 0)
         reached = Estimate(share, Interval(share - 0.1, share + 0.1))
-        row: dict[str, Any] = {"dataset": dataset, "drafter": drafter, "batch": (1, 128)[place]}
+        row: dict[str, Any] = {"dataset": dataset, "drafter": drafter, "batch": (1, 128)[index]}
         rows.append(row | {"fixed_reached": reached})
         for name in ADAPTIVE:
             rows[-1] |= {f"{name}_verdict": "-", f"{name}_verdict_corrected": corrected}
