@@ -102,7 +102,7 @@ def test_a_hypothetical_machine_is_named_so(trace: Path, cost: Path, tmp_path: P
     replay(trace, ["chain"], cost=cost, what_if=["verify*0.5"], out=out)
     for name in ("markdown", "latex"):
         assert "latency profile what-if-" in exported(out, name)
-    (machine,) = (result for result in set(read_results(out)["cost_id"]) if result.startswith("what-if-"))
+    (machine,) = (cost_id for cost_id in set(read_results(out)["cost_id"]) if cost_id.startswith("what-if-"))
     compared = compare(out, ["chain"], against="autoregressive", cost=[machine]).text()
     assert f"latency profile {machine}" in " ".join(compared.split())
 
