@@ -117,7 +117,7 @@ class Calibration:
         excess: ``expected - observed``; above 0 the edge model is overconfident.
         ece: expected calibration error a node, less what noise adds to it; None where the slice is of a depth and a
             rank.
-        raw_ece: as it is on these prompts; likewise.
+        raw_ece: as it is on these prompts; None as ``ece``.
         log_loss: negative log-likelihood of whether each candidate is the true token, in nats, summed over those of a
             node.
         brier: squared errors, summed over the candidates of a node.

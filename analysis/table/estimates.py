@@ -87,7 +87,7 @@ def estimates(spread: Spread) -> list[Estimate]:
 def ratio_estimates(spread: Spread) -> list[Estimate]:
     """Ratios, each with its interval, from the spread of their logarithms."""
     ends = (
-        one if not is_known(one) else Interval(math.exp(one.low), math.exp(one.high)) for one in intervals_of(spread)
+        Interval(math.exp(ends.low), math.exp(ends.high)) if is_known(ends) else ends for ends in intervals_of(spread)
     )
     pairs = zip(np.exp(spread.whole).tolist(), ends, strict=True)
     return [Estimate(value, interval, prompts=spread.num_prompts) for value, interval in pairs]
