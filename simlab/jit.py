@@ -24,7 +24,7 @@ _unliteral: Callable[[object], object] = types.unliteral
 """From the type of a number in a program's text to that of numbers like it."""
 
 _WITHIN: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-"""A kernel that another calls needs no entry points for Python and C, which take as long as a small kernel to compile."""
+"""A kernel that another calls needs no entry points for Python and C; these take as long to compile as a small one."""
 
 
 def _widened(kind: object) -> object:
