@@ -91,7 +91,7 @@ class Trace:
         datasets = ", ".join(sorted({record.prompt.dataset for record in self.texts}))
         facts = {
             "trace": f"{self.place} (text {self.text_id})",
-            "target": f"{manifest.target.name}, {manifest.dtype}, temperature {manifest.sampling.temperature:g}",
+            "target": f"{manifest.target.label}, {manifest.dtype}, temperature {manifest.sampling.temperature:g}",
             "texts": f"{len(self.texts)} sequences of {len(prompts)} prompts ({datasets}), {num_tokens:,} tokens",
         }
         for name, kept in manifest.draft_sets.items():

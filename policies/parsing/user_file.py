@@ -9,7 +9,7 @@ from pathlib import Path
 
 from simlab.errors import PolicyError
 from simlab.policy import AnyPolicy, Needs
-from simlab.untrusted.user_code import USER_MODULE, describe_error
+from simlab.untrusted.visible import USER_MODULE, describe_error
 
 
 def split_user_file(text: str) -> tuple[Path, str, str] | None:

@@ -293,7 +293,7 @@ def setting_of(models: Models, draft: str, dtype: str, device: str, sampling: Sa
         device=machine_of(device, target.placement),
         threads=torch.get_num_threads(),
         system=system_name(),
-        target=ModelInfo(target.name, target.revision, target.digest),
+        target=target.info,
         drafter=ModelInfo(repository_of(draft), models.draft_revision, checkpoint_digest(models.draft_folder)),
         block_size=models.drafter.config.block_size,
         dtype=dtype,

@@ -57,7 +57,7 @@ def dry_run(options: RecordOptions) -> str:
     trees = [f"the head's trees {size_text(plan.positions * a_root)} more, and their time"] if a_root else []
     return "\n".join(
         (
-            f"The first prompt, as {models.target.name} reads it:",
+            f"The first prompt, as {models.target.info.label} reads it:",
             "",
             first_prompt(options, models, sources.items[0]),
             "",

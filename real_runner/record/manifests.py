@@ -28,7 +28,7 @@ def manifest_of(options: RecordOptions, models: Models, sources: Sources) -> Man
     """Everything about a recording that is known before it starts."""
     target, earlier = models.target, sources.retold_from
     return Manifest(
-        target=ModelInfo(target.name, target.revision, target.digest),
+        target=target.info,
         vocab_size=target.vocab_size,
         tokenizer_digest=tokenizer_digest(target.tokenizer),
         chat_template_digest=_digest(str(target.tokenizer.chat_template or "")),

@@ -32,6 +32,7 @@ from simlab.real_runner.targets import builtin
 from simlab.real_runner.targets.hub_files import CONFIG, fetch, is_hub_id
 from simlab.real_runner.targets.model import LEAST_ROOM
 from simlab.real_runner.targets.placement import check_supported
+from simlab.real_runner.targets.quantised import QUANTISATION, check_quantised, quantisation_of
 from simlab.traces.artefacts.kinds import find_packaged_config
 
 # Both models without their weights: how large they are and whether they fit, from two ``config.json`` alone.
@@ -74,6 +75,7 @@ class ModelShapes:
         feed_forward: inner width of its feed-forward network.
         vocab_size: of the target.
         key_value_elements: numbers that the target keeps of one token, in all layers.
+        quantised: how the target's weights are stored, see `simlab.traces.format.manifest_entries.ModelInfo`.
     """
 
     config: SizedConfig
@@ -85,6 +87,7 @@ class ModelShapes:
     feed_forward: int
     vocab_size: int
     key_value_elements: int
+    quantised: str
 
 
 def read_shapes(options: RecordOptions) -> ModelShapes:
@@ -93,7 +96,7 @@ def read_shapes(options: RecordOptions) -> ModelShapes:
     Raises:
         ModelError: a configuration cannot be had or read, or simlab would refuse the models.
     """
-    model = _target_shape(options)
+    model, quantised = _target_shape(options)
     text = model.config
     config = any_config(options).for_target(text.num_hidden_layers)
     check_sizes(config, options.target_name, text.num_hidden_layers, text.hidden_size, text.vocab_size)
@@ -110,6 +113,7 @@ def read_shapes(options: RecordOptions) -> ModelShapes:
         feed_forward=text.intermediate_size,
         vocab_size=text.vocab_size,
         key_value_elements=2 * text.num_hidden_layers * text.num_key_value_heads * head,
+        quantised=quantised,
     )
 
 
@@ -117,10 +121,14 @@ def _own_head(config: SizedConfig) -> int:
     return 0 if config.draft_vocab_size is None else config.draft_vocab_size * config.hidden_size
 
 
-def _target_shape(options: RecordOptions) -> PreTrainedModel:
+def _target_shape(options: RecordOptions) -> tuple[PreTrainedModel, str]:
+    """The target without its weights, and how these are stored."""
     name = options.target_name
     try:
         config = _target_config(name)
+        settings = {QUANTISATION: getattr(config, QUANTISATION, None)}
+        # The layers of a target whose states an engine computed are never loaded.
+        stored = check_quantised(name, config) if options.hidden_states is None else quantisation_of(settings)
         with torch.device("meta"):
             model: PreTrainedModel = AutoModelForCausalLM.from_config(
                 config, dtype=dtype_of(options.model_dtype), attn_implementation=attention.NAME, trust_remote_code=False
@@ -134,7 +142,7 @@ def _target_shape(options: RecordOptions) -> PreTrainedModel:
             "families"
         ) from error
     check_supported(name, model)
-    return model
+    return model, stored
 
 
 def _target_config(name: str) -> PretrainedConfig:
@@ -321,8 +329,10 @@ def estimate_text(options: RecordOptions) -> str:
     trees = num_tree_bytes(shapes, positions)
     of_trees = f", of it {size_text(trees)} for the head's trees" if trees else ""
     disk_bytes = trace_bytes(positions, shapes.config.depth, options.min_width) + trees
+    dense = f"stored as {shapes.quantised}; loaded dense, in {options.model_dtype}"
     lines = [
         f"target          {options.target_name}: {target}, {shapes.num_layers} layers",
+        *([f"weights         {dense}"] if shapes.quantised else []),
         f"drafter         {options.draft_name}: {drafter}, drafts {shapes.config.depth} tokens",
         f"prompts         {num_prompts}{texts}",
         f"chat template   {json.dumps(kwargs) if kwargs else no_arguments}",

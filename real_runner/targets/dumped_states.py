@@ -38,6 +38,7 @@ from simlab.real_runner.targets.hub_files import every_tensor, repository_of
 from simlab.real_runner.targets.loading import DAMAGED, load_tokenizer, stop_token_ids, target_files, weights_digest
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.targets.placement import HEAD_FIELDS
+from simlab.real_runner.targets.quantised import QUANTISATION, quantisation_of
 
 # The part of a target that drafting from dumped hidden states needs: embedding, final norm and head.
 #
@@ -58,6 +59,7 @@ def load_partial_target(name: str, dtype: torch.dtype, device: str = "cpu") -> T
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         num_layers = int(config.num_hidden_layers)
+        stored = quantisation_of({QUANTISATION: getattr(config, QUANTISATION, None)})
         model = _without_layers(name, config, dtype)
         _fill(name, model, folder)
         if (folder / "generation_config.json").is_file():
@@ -81,6 +83,7 @@ def load_partial_target(name: str, dtype: torch.dtype, device: str = "cpu") -> T
         model=cast(PreTrainedModel, cast(nn.Module, model).to(device).eval().requires_grad_(False)),
         tokenizer=tokenizer,
         stop_token_ids=stop_token_ids(model, tokenizer),
+        quantised=stored,
     )
 
 
@@ -95,8 +98,8 @@ def _without_layers(name: str, config: PretrainedConfig, dtype: torch.dtype) -> 
     config.num_hidden_layers = 0
     if getattr(config, "layer_types", None) is not None:
         config.layer_types = []
-    if hasattr(config, "quantization_config"):
-        delattr(config, "quantization_config")
+    if hasattr(config, QUANTISATION):
+        delattr(config, QUANTISATION)
     with torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(
             config, dtype=dtype, attn_implementation=attention.NAME

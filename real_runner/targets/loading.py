@@ -8,7 +8,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.logging import disable_progress_bar
 
 from simlab.errors import ModelError
@@ -25,6 +25,7 @@ from simlab.real_runner.targets.hub_files import (
 )
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.targets.placement import DeviceMap, check_embedding, check_supported
+from simlab.real_runner.targets.quantised import check_quantised, made_dense
 
 DAMAGED = (
     OSError,
@@ -56,8 +57,11 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu", device_map: 
     disable_progress_bar()
     files = target_files(name)
     try:
+        config = AutoConfig.from_pretrained(files.folder, trust_remote_code=False)
+        stored = check_quantised(name, config)
         loaded_with_info: object = AutoModelForCausalLM.from_pretrained(
             files.folder,
+            config=config,
             dtype=dtype,
             attn_implementation=attention.NAME,
             use_safetensors=True,
@@ -79,6 +83,7 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu", device_map: 
         raise ModelError(f"the target {name!r} could not be loaded ({reason}); {remedy}") from error
     model, loaded = cast("tuple[PreTrainedModel, dict[str, Any]]", loaded_with_info)
     _check_whole(name, loaded)
+    made_dense(name, stored, model, loaded["unexpected_keys"], dtype)
     check_supported(name, model)
     if device_map is None:
         model = cast(PreTrainedModel, cast(nn.Module, model).to(device))
@@ -87,6 +92,7 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu", device_map: 
         name=repository_of(name),
         revision=files.revision,
         digest=builtin.GGUF_SHA256 if name == builtin.NAME else weights_digest(files.folder),
+        quantised=stored,
         model=cast(PreTrainedModel, cast(nn.Module, model).eval().requires_grad_(False)),
         tokenizer=tokenizer,
         stop_token_ids=stop_token_ids(model, tokenizer),

@@ -17,6 +17,7 @@ from simlab.real_runner.attention import grouped as attention
 from simlab.real_runner.attention.batch_invariant import FixedPass
 from simlab.real_runner.attention.packed import PackedPass
 from simlab.real_runner.targets.placement import layer_devices, longest_context, placement
+from simlab.traces.format.manifest_entries import ModelInfo
 
 # Keys and values that are written in place: room is doubled when it runs out, never copied per token.
 
@@ -70,7 +71,8 @@ class TargetConfig(Protocol):
 class Target:
     """A causal language model with its tokenizer, ready to run.
 
-    ``digest`` hashes the published weights' files, so that a trace can say whose text it holds.
+    ``digest`` hashes the published weights' files, so that a trace can say whose text it holds. ``quantised`` says how
+    these store the weights, see `simlab.real_runner.targets.quantised.quantisation_of`; they run dense.
     """
 
     name: str
@@ -79,6 +81,12 @@ class Target:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     stop_token_ids: tuple[int, ...]
+    quantised: str = ""
+
+    @property
+    def info(self) -> ModelInfo:
+        """What files say of it."""
+        return ModelInfo(self.name, self.revision, self.digest, self.quantised)
 
     @property
     def end_of_turn_id(self) -> int | None:

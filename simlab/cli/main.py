@@ -21,8 +21,7 @@ from simlab.cli.renamed import renamed_command
 from simlab.errors import SimlabError, UsageError, as_usage_error, needing_models
 from simlab.ids import VERSION
 from simlab.options import Option, declared, flags
-from simlab.untrusted.user_code import USER_MODULE, describe_error, user_file_of
-from simlab.untrusted.visible import VisibleOutput, visible
+from simlab.untrusted.visible import USER_MODULE, VisibleOutput, describe_error, user_file_of, visible
 
 FAILED = 1
 """The exit code of a command that says no: a text is not the target's, a live server differs."""

@@ -1,7 +1,7 @@
 """Cost files: what the stages of a round took on one machine, every sample kept."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -24,7 +24,7 @@ from simlab.traces.format.documents import (
     with_digest,
 )
 from simlab.traces.format.files import write_beside
-from simlab.traces.format.manifest_entries import ModelInfo, check_name
+from simlab.traces.format.manifest_entries import ModelInfo, as_json, check_name
 
 # The channels of a cost file: what made each, how it was bounded, and how much of it was timed.
 
@@ -90,7 +90,7 @@ class CostChannel:
 
     def to_json(self) -> Json:
         """The entry of this channel in the file."""
-        return {**asdict(self), "settings": dict(self.settings), "units": list(self.units)}
+        return {**as_json(self), "settings": dict(self.settings), "units": list(self.units)}
 
 
 def cost_channels(fields: Mapping[str, JsonFields]) -> dict[str, CostChannel]:
@@ -308,7 +308,7 @@ class CostFile:
         others = ("samples", "notes", "visits", "channels")
         values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in others}
         values |= {"notes": list(self.notes)} if self.notes else {}
-        values |= {"target": asdict(self.target), "drafter": asdict(self.drafter), "versions": dict(self.versions)}
+        values |= {"target": as_json(self.target), "drafter": as_json(self.drafter), "versions": dict(self.versions)}
         values |= {"contexts": list(self.contexts), "node_counts": list(self.node_counts)}
         values |= self._sampling()
         version = FORMAT_VERSION if self.channels else 2 if self.visits.paired else 1

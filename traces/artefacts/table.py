@@ -1,6 +1,6 @@
 """Fitted tables on disk: what policies were calibrated with, and on which record."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from simlab.traces.format.documents import (
     with_digest,
 )
 from simlab.traces.format.files import write_beside
-from simlab.traces.format.manifest_entries import ModelInfo
+from simlab.traces.format.manifest_entries import ModelInfo, as_json
 
 FORMAT = "simlab-table"
 FORMAT_VERSION = 1
@@ -85,8 +85,8 @@ class TableFile:
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
             "kind": self.kind,
-            "target": asdict(self.target),
-            "drafter": asdict(self.drafter),
+            "target": as_json(self.target),
+            "drafter": as_json(self.drafter),
             "block_size": self.block_size,
             "text_id": self.text_id,
             "draft_id": self.draft_id,

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from simlab.errors import TraceError
@@ -26,6 +26,7 @@ from simlab.traces.format.manifest_entries import (
     ChannelInfo,
     DraftSet,
     ModelInfo,
+    as_json,
     check_base,
     check_name,
 )
@@ -98,7 +99,7 @@ class TraceContents:
 
     def to_json(self) -> Json:
         """The entry in the manifest; without channels as it was before there were any."""
-        return {key: value for key, value in asdict(self).items() if key != "channel_ids" or value}
+        return {key: value for key, value in as_json(self).items() if key != "channel_ids" or value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +194,7 @@ class Manifest:
         channels = {name: channel.to_json() for name, channel in self.channels.items()}
         contents = None if self.contents is None else self.contents.to_json()
         made = {"sampling": sampling, "draft_sets": draft_sets, "channels": channels, "contents": contents}
-        found = {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self), **made}
+        found = {"format": FORMAT, "format_version": FORMAT_VERSION, **as_json(self), **made}
         optional = ("hidden_states", "channels")
         return {key: value for key, value in found.items() if key not in optional or value}
 

@@ -3,12 +3,16 @@
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from simlab.channels import BRANCHES, FEATURES, KINDS, POOL, TARGET, TRANSITIONS
 from simlab.channels.branches import MOST_FEATURES, TRAINED_FOR
 from simlab.channels.rows import WHOLE_CHAIN
 from simlab.limits.typed_numbers import MOST_COUNT
 from simlab.traces.format.documents import Json
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 MOST_KEPT = 65_535
 """The largest ``min_width`` and ``exact_budget``: counts are stored as uint16."""
@@ -37,11 +41,20 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """A model by the name it was loaded under, its revision, and a digest of its weights."""
+    """A model by the name it was loaded under, its revision, and a digest of its weights.
+
+    ``quantised`` says how its weights are stored, such as ``fp8, blocks of 128 x 128``; empty: as plain numbers.
+    """
 
     name: str
     revision: str
     digest: str
+    quantised: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name of a model, and how its weights are stored where that is not as plain numbers."""
+        return f"{self.name} ({self.quantised})" if self.quantised else self.name
 
     def is_same(self, other: "ModelInfo") -> bool:
         """Whether both are the same weights: of one digest, or of one commit of the hub.
@@ -50,6 +63,14 @@ class ModelInfo:
         """
         here, there = ((info.name, info.revision) for info in (self, other))
         return self.digest == other.digest or (here == there and self.revision != "")
+
+
+def as_json(holder: "DataclassInstance") -> Json:
+    """The fields of a dataclass that holds models; of a model that is not quantised nothing is said."""
+    return asdict(holder, dict_factory=lambda pairs: {key: value for key, value in pairs if (key, value) != _DENSE})
+
+
+_DENSE = ("quantised", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +124,7 @@ class DraftSet:
     def to_json(self) -> Json:
         """The entry of this drafter in the manifest; what does not concern it is left out."""
         absent = {"draft_vocab_size": None, "tap_offset": None, "is_chain": False, "root_seen": True}
-        return {key: value for key, value in asdict(self).items() if key not in absent or value is not absent[key]}
+        return {key: value for key, value in as_json(self).items() if key not in absent or value is not absent[key]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +180,7 @@ class ChannelInfo:
     def to_json(self) -> Json:
         """The entry of this channel in the manifest."""
         positions = self.positions if isinstance(self.positions, str) else dict(self.positions)
-        return {**asdict(self), "settings": dict(self.settings), "positions": positions}
+        return {**as_json(self), "settings": dict(self.settings), "positions": positions}
 
 
 def _check_settings(kind: str, settings: Mapping[str, object]) -> None:

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from simlab.analysis.export.engine_settings import (
@@ -40,6 +40,7 @@ from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.inputs.prices import HOW, BatchPricing, priced_batches
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.replay.run import ROOTS_AT_ONCE
+from simlab.traces.format.manifest_entries import as_json
 
 # What stands beside the settings that ``simlab export`` writes for an engine: whose numbers, and what to know.
 
@@ -271,7 +272,7 @@ def _trtllm_commands(policy: ExportedPolicy, file: str) -> dict[str, str]:
 def _modelopt(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts) -> Made:
     manifest = texts.trace.manifest
     target, drafter = (
-        asdict(model) | {"name": short_name(model.name)}
+        {key: str(value) for key, value in as_json(model).items()} | {"name": short_name(model.name)}
         for model in (manifest.target, manifest.draft_sets[texts.draft].model)
     )
     profile = speculation_profile(policy, VERSION, target, drafter)

@@ -306,7 +306,7 @@ def _trace_text(report: TraceReport) -> str:
     lines = [
         f"trace {report.place}",
         f"text       {report.text_id}, {made}",
-        f"target     {manifest.target.name}, vocabulary {manifest.vocab_size:,}, {manifest.dtype}, {manifest.device}",
+        f"target     {manifest.target.label}, vocabulary {manifest.vocab_size:,}, {manifest.dtype}, {manifest.device}",
         (
             f"sampling   temperature {sampling.temperature:g}, top-p {sampling.top_p:g}, top-k {sampling.top_k}, "
             f"seed {sampling.seed}; at most {manifest.max_new_tokens} new tokens"

@@ -65,7 +65,7 @@ class ProfileTable(StudyResult):
         return "\n".join(
             (
                 f"machine  {file.device}, threads {file.threads}, {file.system}, torch {torch}",
-                f"target   {file.target.name}, {file.dtype}, temperature {file.temperature:g}",
+                f"target   {file.target.label}, {file.dtype}, temperature {file.temperature:g}",
                 f"drafter  {file.drafter.name}, block {file.block_size}",
                 "",
                 f"Milliseconds of a token of autoregressive decoding, and of a round by its drafted tokens{together}:",

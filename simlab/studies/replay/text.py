@@ -31,7 +31,7 @@ def heading(trace: Trace, draft: str, rows: Results, *prices: Prices) -> str:
     size = f"{len(prompts)} prompts, {len(texts)} sequences, {sum(len(record.text) for record in texts):,} tokens"
     lines = [
         ("trace", f"{trace.place} (text {trace.text_id})"),
-        ("target", f"{manifest.target.name}, {manifest.dtype}, temperature {sampling.temperature:g}"),
+        ("target", f"{manifest.target.label}, {manifest.dtype}, temperature {sampling.temperature:g}"),
         ("drafter", f"{draft}, block {kept.block_size} ({kept.depth} drafted ahead)"),
         ("text", f"{size}, {made}"),
         *(("latency", price.heading) for price in prices),

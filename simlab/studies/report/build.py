@@ -108,7 +108,7 @@ def _rows_label(inputs: ReportInputs) -> TrustLabel:
     if manifest.hidden_states is not None:
         made = f"text and hidden states of the target from a serving engine, in {manifest.hidden_states.dtype}"
     detail = (
-        f"{manifest.target.name}, {manifest.dtype}, temperature {manifest.sampling.temperature:g}; {made}. "
+        f"{manifest.target.label}, {manifest.dtype}, temperature {manifest.sampling.temperature:g}; {made}. "
         "A row at every position, so every policy is replayed exactly."
     )
     return TrustLabel(name, f"{rows:,} rows, dense", detail, "good" if manifest.gt_mode == "generated" else "plain")

@@ -16,7 +16,7 @@ from places import REPOSITORY
 from simlab.cli import completion, main
 from simlab.errors import needing_models
 from simlab.ids import VERSION, versions_of
-from simlab.untrusted.user_code import USER_MODULE
+from simlab.untrusted.visible import USER_MODULE
 
 COMMANDS = ("demo", "record", "replay", "train", "policies", "inspect", "export", "version")
 
