@@ -23,6 +23,7 @@ class FileServer:
         slow: files whose every answer takes a moment.
         stalled: files that are sent in part, and no further.
         cut_once: by the name of a file, the bytes after which the connection is closed, the first time.
+        lengths: by the name of a file, what is said of its length, whatever it is.
         ranges: whether a part of a file can be asked for.
         starts: the byte that each file was asked for from, in order; 0: all of it.
         asked: the paths that were asked for, in order.
@@ -38,6 +39,7 @@ class FileServer:
     slow: set[str] = field(default_factory=set)
     stalled: set[str] = field(default_factory=set)
     cut_once: dict[str, int] = field(default_factory=dict)
+    lengths: dict[str, str] = field(default_factory=dict)
     ranges: bool = False
     starts: list[int] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
@@ -81,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
         if start:
             self.send_header("Content-Range", f"bytes {start}-{whole - 1}/{whole}")
         if name not in self.served.unsized | self.served.endless | self.served.stalled:
-            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Content-Length", self.served.lengths.get(name, str(len(body))))
         self.end_headers()
         self.wfile.write(body[: self.served.cut_once.pop(name, self.served.cut_after.get(name))])
         while name in self.served.endless:

@@ -43,7 +43,7 @@ TIMEOUT_S = 30.0
 """So long a server may say nothing."""
 
 PATIENCE_S, SLOWEST_BYTES_PER_S = 60.0, 1000.0
-"""After so long, an answer that comes more slowly than this is given up."""
+"""After so long, a file that comes more slowly than this is given up, over all connections together."""
 
 _CHUNK_BYTES = 1 << 20
 _BLOCK_BYTES = 8 << 20
@@ -117,12 +117,18 @@ def _from_web(file: WebFile, place: str | Path, name: str, most_bytes: int, star
     with _explained(file, place, name):
         came = _opener(file, place, name).open(request, timeout=TIMEOUT_S)
     begun = start if came.status == PARTIAL_CONTENT and _first_byte(came.headers) == start else 0
-    said = came.headers.get("Content-Length", "")
-    promised = begun + int(said) if said.isdecimal() else None
+    said = num_promised(came)
+    promised = None if said is None else begun + said
     if promised is not None and promised > most_bytes:
         came.close()
         raise _too_long(place, name, most_bytes)
     return Answer(begun, _body(came, file, place, name, begun, promised))
+
+
+def num_promised(came: HTTPResponse) -> int | None:
+    """The bytes that an answer says it has; None where it does not say so in a number that can be one."""
+    said = came.headers.get("Content-Length", "")
+    return int(said) if re.fullmatch(r"\d{1,18}", said, re.ASCII) else None
 
 
 def _first_byte(headers: HTTPMessage) -> int | None:
@@ -139,13 +145,21 @@ def _body(
         # Not `read`, which waits for all of a piece: a server that drips would never be given up.
         while piece := came.read1(_CHUNK_BYTES):
             received += len(piece)
-            seconds = time.monotonic() - begun
-            if seconds > PATIENCE_S and received < SLOWEST_BYTES_PER_S * seconds:
-                raise not_read(place, name, f"less than {SLOWEST_BYTES_PER_S:g} bytes a second came", CutOffError)
+            if _is_too_slow(received, begun):
+                raise _too_slow(place, name)
             yield piece
     if promised is not None and start + received < promised:
         said = f"the connection was cut after {start + received} of {promised} bytes"
         raise not_read(place, name, said, CutOffError)
+
+
+def _is_too_slow(received: int, begun: float) -> bool:
+    seconds = time.monotonic() - begun
+    return seconds > PATIENCE_S and received < SLOWEST_BYTES_PER_S * seconds
+
+
+def _too_slow(place: str | Path, name: str) -> TraceError:
+    return not_read(place, name, f"less than {SLOWEST_BYTES_PER_S:g} bytes a second came", CutOffError)
 
 
 @contextmanager
@@ -327,6 +341,7 @@ def _fetch(place: str | Path, name: str, num_bytes: int, sha256: str, path: Path
     run.
     """
     part = path.with_name(f".{name}.part")
+    begun, received = time.monotonic(), 0
     try:
         while True:
             before = part.stat().st_size if part.exists() else 0
@@ -335,6 +350,9 @@ def _fetch(place: str | Path, name: str, num_bytes: int, sha256: str, path: Path
             except CutOffError:
                 if part.stat().st_size <= before:
                     raise
+                received += part.stat().st_size - before
+                if _is_too_slow(received, begun):
+                    raise _too_slow(place, name) from None
                 time.sleep(PAUSE_S)
                 continue
             if digest == sha256:

@@ -27,6 +27,7 @@ from simlab.analysis.engines.answers import (
 from simlab.analysis.engines.engine import Engine
 from simlab.analysis.engines.known import ENGINES, engine_named, engine_of
 from simlab.analysis.engines.metrics import Samples, read_samples
+from simlab.traces.fetching.fetched import num_promised
 from simlab.traces.format.files import write_beside
 
 # Talking to one server over HTTP: nothing is sent anywhere else, and nothing is waited for beyond a limit.
@@ -127,7 +128,7 @@ class Endpoint:
     def _whole(self, connection: HTTPConnection, answer: HTTPResponse, deadline: float, where: str) -> bytes:
         """All of an answer; each piece may take no longer than what is left."""
         pieces, received = list[bytes](), 0
-        said = answer.headers.get("Content-Length", "")
+        promised = num_promised(answer) or 0
         while True:
             left = deadline - time.monotonic()
             if left <= 0:
@@ -141,10 +142,9 @@ class Endpoint:
             received += len(piece)
             if received > _MOST_BYTES:
                 raise EngineError(f"{where} from {self.address} is larger than {_MOST_BYTES >> 20} MiB")
-        if said.isdecimal() and received < int(said):
-            raise EngineError(
-                f"{self.address} cut {where} off after {received:,} of {int(said):,} bytes; look at its log"
-            )
+        if received < promised:
+            cut = f"cut {where} off after {received:,} of {promised:,} bytes"
+            raise EngineError(f"{self.address} {cut}; look at its log")
         return b"".join(pieces)
 
     def _refused(self, where: str, status: int, content: bytes) -> str:

@@ -126,6 +126,11 @@ def test_a_server_that_drips_is_left(served: FileServer, monkeypatch: pytest.Mon
     assert "less than" in told(f"{served.address}/trace")
 
 
+def test_a_length_that_can_be_none_is_not_believed(served: FileServer) -> None:
+    served.lengths[NAME] = "9" * 5000
+    read_all(f"{served.address}/trace")
+
+
 def test_a_file_that_moved_on_the_same_host_is_followed(served: FileServer) -> None:
     (served.root / "other").mkdir()
     (served.root / "trace" / NAME).rename(served.root / "other" / f"moved-{NAME}")

@@ -143,6 +143,18 @@ def test_a_cut_download_goes_on_where_it_was_cut(served: FileServer, cache: Path
     assert set(files_in(cache)) == {NAME}
 
 
+def test_a_server_that_sends_a_byte_a_connection_is_left(
+    served: FileServer, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetched, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(fetched, "PAUSE_S", 0.02)
+    served.cut_after[NAME] = 1
+    with pytest.raises(TraceError, match="less than 1000 bytes a second came"):
+        fetch(served)
+    # What came is kept for another run.
+    assert 2 <= files_in(cache)[f".{NAME}.part"] == served.times_asked(NAME)
+
+
 @pytest.mark.parametrize("left", ["other", "longer", "whole", "empty"])
 def test_what_an_earlier_fetch_left_can_be_anything(served: FileServer, cache: Path, left: str) -> None:
     content = (served.root / "trace" / NAME).read_bytes()
