@@ -1,11 +1,14 @@
 """Rows of a draft set that were decoded and checked once, in files beside the trace that are mapped into memory.
 
 They lie in ``.decoded`` in the trace's folder or, where that cannot be written, in the cache: for each shard ``.rows``
-with the arrays one after the other, and ``.stamp``, which says what they are of. They are no part of the trace, may be
-deleted at any time, and are made again when the shard, the manifest's words on it, or this format is another.
+with the arrays one after the other, and ``.stamp``, which says what they are of and is signed with a number of the
+user's own cache: who may write into the folder of a trace cannot have rows of theirs read for those of its files. They
+are no part of the trace, may be deleted at any time, and are made again when the shard, the manifest's words on it, the
+user or this format is another.
 """
 
 import contextlib
+import hmac
 import mmap
 import os
 import shutil
@@ -13,7 +16,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TypeVar
@@ -24,10 +27,11 @@ from simlab.arrays import Floats, Ints
 from simlab.errors import SimlabError
 from simlab.ids import content_digest
 from simlab.recorded import DraftRows
-from simlab.traces.fetching.store import stamp_of, store_dir
+from simlab.traces.fetching.store import alone, cache_dir, stamp_of, store_dir
 from simlab.traces.format.files import SEQUENCES, draft_file, local_folder, write_beside
 from simlab.traces.format.frames import SequenceRecord
 from simlab.traces.format.manifest import Manifest
+from simlab.traces.format.manifest_entries import as_json
 from simlab.traces.format.shards import found_file, read_draft_rows
 from simlab.workers.threads import num_cores
 
@@ -73,8 +77,11 @@ FOLDER = ".decoded"
 SWITCH = "SIMLAB_DECODED"
 """The environment variable that, as ``off``, has every shard decoded each time."""
 
-_VERSION = 1
+_VERSION = 2
 """Of the layout, and of what rows are checked for: rows of another version are not used."""
+
+_SECRET, _SECRET_BYTES = "decoded.key", 32
+"""In the cache: what this user's stamps are signed with."""
 
 _NUMBER_BYTES = 4
 _ROW_ARRAYS = 3
@@ -153,9 +160,9 @@ class _DecodedShard:
 
     def _is_of(self, shard: Path, rows: IO[bytes], folder: Path) -> bool:
         """Whether the stamp has the key, and both files as they are now."""
-        now = f"{self.key} {stamp_of(shard.stat())} {stamp_of(os.fstat(rows.fileno()))}\n"
+        now = _signed(f"{self.key} {stamp_of(shard.stat())} {stamp_of(os.fstat(rows.fileno()))}")
         with open(folder / f"{self.name}.stamp", "rb", opener=_unlinked) as file:
-            return file.read(len(now) + 1) == now.encode()
+            return hmac.compare_digest(file.read(len(now) + 1), now)
 
     def _map(self, numbers: mmap.mmap) -> DraftRows:
         shape = (self.num_roots, self.depth)
@@ -173,7 +180,8 @@ class _DecodedShard:
 
     def _write(self, folder: Path, arrays: tuple[Ints | Floats, ...], num_bytes: int, of: str) -> bool:
         """Whether the rows are there now; the stamp is written last, and only if these rows are still in place."""
-        if folder.is_symlink():
+        stamp = folder / f"{self.name}.stamp"
+        if folder.is_symlink() or (stamp.exists() and stamp.stat().st_uid != os.getuid()):
             return False
         folder.mkdir(parents=True, exist_ok=True)
         if shutil.disk_usage(folder).free < num_bytes + _FREE_BYTES:
@@ -189,8 +197,38 @@ class _DecodedShard:
         write_beside(self._rows(folder), write)
         about = self._rows(folder).lstat()
         if [about.st_ino] == inodes:
-            _write_text(folder / f"{self.name}.stamp", f"{of} {stamp_of(about)}\n")
+            signed = _signed(f"{of} {stamp_of(about)}")
+            write_beside(stamp, lambda file: file.write(signed))
         return True
+
+
+def _signed(words: str) -> bytes:
+    """The line of a stamp: its words, and what only this user can have made of them.
+
+    Raises:
+        OSError: this user's cache cannot be written.
+    """
+    return f"{words} {hmac.digest(_secret(), words.encode(), 'sha256').hex()}\n".encode()
+
+
+def _secret() -> bytes:
+    path = cache_dir() / _SECRET
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with alone(path.with_name(f".{_SECRET}.lock")):
+            if not path.exists():
+                write_beside(path, _write_secret)
+    with open(path, "rb", opener=_unlinked) as file:
+        secret = file.read(_SECRET_BYTES)
+        # Whoever else could have written it could sign with it.
+        if len(secret) < _SECRET_BYTES or os.fstat(file.fileno()).st_uid != os.getuid():
+            raise OSError(f"{path} is no key of this user")
+    return secret
+
+
+def _write_secret(file: IO[bytes]) -> None:
+    os.fchmod(file.fileno(), 0o600)
+    file.write(os.urandom(_SECRET_BYTES))
 
 
 def kept_draft_rows(
@@ -206,6 +244,18 @@ def kept_draft_rows(
         rows = read_draft_rows(place, manifest, draft, shard, texts)
         kept.keep(rows, path, about)
     return rows
+
+
+def decoded_rows(
+    place: str | Path, manifest: Manifest, draft: str, shard: int, texts: Sequence[SequenceRecord]
+) -> DraftRows | None:
+    """The rows of a shard that are kept decoded, mapped; None where none are, and none are made.
+
+    Raises:
+        TraceError: the file of the shard is missing.
+    """
+    kept = _decoded_shard(place, manifest, draft, shard, texts)
+    return None if kept is None else kept.mapped(found_file(place, manifest, draft_file(draft, shard))[0])
 
 
 def decoded_bytes(
@@ -236,7 +286,7 @@ def _decoded_shard(
         "sequences": contents.files[SEQUENCES].sha256,
         "shards": list(contents.shards),
         "shard": shard,
-        "draft_set": asdict(draft_set),
+        "draft_set": as_json(draft_set),
         "vocab_size": manifest.vocab_size,
     }
     key = content_digest(facts)

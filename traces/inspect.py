@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +11,10 @@ from simlab.arrays import Longs
 from simlab.channels import POOL, FeatureRows, PoolRows
 from simlab.channels.rows import EXACT_NODES, MOST_EXACT
 from simlab.errors import TraceError
+from simlab.recorded import DraftRows
 from simlab.traces.channels.checks import find_channel_problem
 from simlab.traces.channels.columns import channel_digest, channel_id
+from simlab.traces.decoded import FOLDER
 from simlab.traces.format.checks import find_problem
 from simlab.traces.format.files import channel_file
 from simlab.traces.format.frames import DraftColumns, SequenceRecord, draft_digest, draft_id, text_digest, text_id
@@ -125,6 +127,7 @@ def check_trace(place: str | Path, on_progress: Callable[[int], object] = _nothi
     zeros = {name: np.zeros(draft_set.depth, np.int64) for name, draft_set in trace.manifest.draft_sets.items()}
     tallies = {name: _DraftTally(zero, zero.copy()) for name, zero in zeros.items()}
     text_digests = []
+    decoded = {name: trace.decoded_rows(name) for name in tallies}
     for record in trace.records(list(tallies)):
         problem = find_problem(record, trace.manifest)
         if problem is not None:
@@ -132,6 +135,7 @@ def check_trace(place: str | Path, on_progress: Callable[[int], object] = _nothi
         text_digests.append(text_digest(record))
         for name, tally in tallies.items():
             tally.add(record.drafts[name])
+            _check_decoded(place, name, record.drafts[name].rows(), next(decoded[name]))
         on_progress(len(text_digests))
     _compare(place, "text_id", trace.text_id, text_id(text_digests))
     for name, tally in tallies.items():
@@ -140,6 +144,17 @@ def check_trace(place: str | Path, on_progress: Callable[[int], object] = _nothi
     channels = {name: _checked_channel(trace, name) for name in trace.manifest.channels}
     trace.token_texts()
     return _report(trace, tallies, channels)
+
+
+def _check_decoded(place: str | Path, draft: str, rows: DraftRows, kept: DraftRows | None) -> None:
+    """Refuse rows kept decoded that are not those of the files: replays would read them."""
+    if kept is not None and any(
+        not np.array_equal(getattr(rows, entry.name), getattr(kept, entry.name)) for entry in fields(rows)
+    ):
+        raise TraceError(
+            f"{place}: the rows of the draft set {draft} that are kept decoded are not those of its files; delete "
+            f"{FOLDER} in the folder of the trace (or in the cache), and replays decode them anew."
+        )
 
 
 def _checked_channel(trace: Trace, name: str) -> ChannelReport:

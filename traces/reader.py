@@ -16,7 +16,7 @@ from simlab.errors import MissingChannelError, TraceError, enumerated, named_or_
 from simlab.recorded import DraftRows, RecordedSequence, RecordedTexts
 from simlab.traces.channels.columns import ChannelColumns
 from simlab.traces.channels.shards import read_channel_columns, read_channel_rows
-from simlab.traces.decoded import decoded_bytes, kept_draft_rows, work_ahead
+from simlab.traces.decoded import decoded_bytes, decoded_rows, kept_draft_rows, work_ahead
 from simlab.traces.fetching.store import fetched_ahead
 from simlab.traces.format.checks import check_texts
 from simlab.traces.format.files import (
@@ -297,6 +297,12 @@ class Trace:
     def token_texts(self) -> Mapping[int, bytes] | None:
         """The bytes of each token, by id, where the trace has them; see `simlab.traces.format.token_texts`."""
         return read_token_texts(self.place, self.manifest)
+
+    def decoded_rows(self, draft: str) -> Iterator[DraftRows | None]:
+        """Of each text the rows that are kept decoded; None where none are, and none are made."""
+        for shard, texts in self._shards(self._wanted(None)):
+            rows = decoded_rows(self.place, self.manifest, draft, shard, texts)
+            yield from [None] * len(texts) if rows is None else parts_of(rows, [len(one.text) - 1 for one in texts])
 
     def decoded_bytes(self, draft: str) -> int:
         """Bytes of a draft set's rows that are kept decoded, in files that are no part of the trace.

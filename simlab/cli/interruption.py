@@ -17,6 +17,8 @@ import threading
 from types import FrameType, TracebackType
 from typing import NoReturn
 
+from simlab.untrusted.visible import visible
+
 INTERRUPTED = 130
 """The exit code, as shells have it: 128 and the number of the signal."""
 
@@ -89,7 +91,7 @@ def leave() -> NoReturn:
 
 def _line() -> str:
     # It begins a new line: a terminal shows ^C, and a progress bar has no end of line.
-    return "; ".join(["\nsimlab: interrupted", *_kept])
+    return visible("; ".join(["\nsimlab: interrupted", *_kept]))
 
 
 def _say_once() -> None:

@@ -21,7 +21,7 @@ from simlab.cli.renamed import renamed_command
 from simlab.errors import SimlabError, UsageError, as_usage_error, needing_models
 from simlab.ids import VERSION
 from simlab.options import Option, declared, flags
-from simlab.untrusted.visible import USER_MODULE, VisibleOutput, describe_error, user_file_of, visible
+from simlab.untrusted.visible import USER_MODULE, VisibleOutput, describe_error, hide_secrets, user_file_of, visible
 
 FAILED = 1
 """The exit code of a command that says no: a text is not the target's, a live server differs."""
@@ -262,6 +262,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(typed: list[str]) -> int:
     """Run one command and give back its exit code, as `main` does; after an interruption whatever else was raised."""
     interruption.set_resume_hint("")
+    for word in typed:
+        hide_secrets(word)
     try:
         code = _outcome(typed)
     except BaseException as error:
@@ -400,14 +402,14 @@ def _unforeseen(error: BaseException, typed: Sequence[str]) -> int:
     return BUG
 
 
-def _kept(report: Sequence[str]) -> str:
+def _kept(report: str) -> str:
     """Write a report to a file, or else to stderr; where it is, in words."""
     with contextlib.suppress(OSError):
         descriptor, name = tempfile.mkstemp(prefix="simlab-bug-", suffix=".txt")
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.writelines(report)
+            file.write(visible(report))
         return f"in {name}"
-    print(*map(visible, "".join(report).splitlines()), sep="\n", file=sys.stderr)
+    print(visible(report), file=sys.stderr)
     return "above"
 
 
@@ -489,10 +491,11 @@ def _print_version(_options: argparse.Namespace) -> int:
 
 
 def _refuse(message: str, to_type: Sequence[str] = ()) -> int:
-    message = " ".join(message.splitlines())
+    # Before it is cut: half a secret is one.
+    message = visible(" ".join(message.splitlines()))
     if len(message) > _MOST_SAID:
         # A library's reason may quote a whole file; what to do stands at the end.
         message = f"{message[: _MOST_SAID // 2]} ... {message[-_MOST_SAID // 2 :]}"
     if not interruption.has_come():
-        print("\n  ".join(visible(line) for line in (f"simlab: {message}", *to_type)), file=sys.stderr)
+        print("\n  ".join((f"simlab: {message}", *map(visible, to_type))), file=sys.stderr)
     return PERSON_CAN_FIX

@@ -4,6 +4,7 @@ import re
 import traceback
 from html import escape
 from typing import IO
+from urllib.parse import quote
 
 _HIDDEN = re.compile(
     "["
@@ -14,13 +15,34 @@ _HIDDEN = re.compile(
     "]"
 )
 
+_LOGINS = re.compile(r"://(?:[^/\s:@]*(:[^/\s@]+@))?[^\s?]*(\?[^\s#]+)?")
+_secrets: dict[str, str] = {}
+
+
+def hide_secrets(word: str) -> None:
+    """From now on show no password of the addresses in a word, and no query of theirs: that may be a login.
+
+    >>> hide_secrets("https://example.org/trace?sig=c2VjcmV0")
+    >>> visible("no file at https://example.org/trace/manifest.json?sig=c2VjcmV0")
+    'no file at https://example.org/trace/manifest.json?...'
+    """
+    for password, query in _LOGINS.findall(word):
+        _secrets.update({password: ":...@"} if password else {})
+        _secrets.update({query: "?...", f"?{quote(query[1:], safe=SAFE_IN_QUERY)}": "?..."} if query else {})
+
+
+SAFE_IN_QUERY = "/%!$&'()*+,;=:@~?"
+"""Signs of the query of an address that are not written as ``%..``."""
+
 
 def visible(text: str) -> str:
-    r"""The text with characters that are not shown, or change how others are, as their numbers.
+    r"""The text with characters that are not shown, or change how others are, as their numbers, and no secrets.
 
     >>> visible("chain\x1b[2J\u202egnp")
     'chain[U+001B][2J[U+202E]gnp'
     """
+    for secret, shown in _secrets.items():
+        text = text.replace(secret, shown)
     return _HIDDEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", text)
 
 

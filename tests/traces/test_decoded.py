@@ -179,10 +179,60 @@ def test_forged_rows_that_came_with_a_trace_are_not_used(
     flip(copy / ROWS)
     # Whoever packs the archive can write any stamp, but not choose when and where it will be unpacked.
     rows, shard = (stamp_of((folder / one).stat()) for one in (ROWS, SHARD))
-    assert f" {shard} {rows}\n".encode() in (copy / STAMP).read_bytes()
+    assert f" {shard} {rows} ".encode() in (copy / STAMP).read_bytes()
     num = decodes(monkeypatch)
     assert_same(rows_of(copy), expected)
     assert num() == len(expected)
+
+
+def forge(folder: Path) -> str:
+    """Change a candidate's id as who may write into the folder can; the words that the stamp would have then."""
+    flip(folder / ROWS, -4 * 60)
+    key, rows, shard = (
+        (folder / STAMP).read_text().split()[0],
+        *(stamp_of((folder / one).stat()) for one in (ROWS, SHARD)),
+    )
+    return f"{key} {shard} {rows}"
+
+
+def test_rows_with_a_stamp_that_another_wrote_are_not_used(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = undecoded(folder, monkeypatch)
+    rows_of(folder)
+    words, signature = forge(folder), (folder / STAMP).read_text().split()[-1]
+    with monkeypatch.context() as patch:
+        patch.setenv("SIMLAB_CACHE", str(tmp_path / "theirs"))
+        theirs = decoded._signed(words)
+    for stamp in (f"{words} {signature}\n".encode(), theirs, f"{words}\n".encode()):
+        (folder / STAMP).write_bytes(stamp)
+        num = decodes(monkeypatch)
+        assert_same(rows_of(folder), expected)
+        assert num() == 1
+        forge(folder)
+
+
+def test_inspect_compares_what_is_kept_with_the_files(folder: Path) -> None:
+    rows_of(folder)
+    assert check_trace(folder).drafts[DRAFT].decoded_bytes > 0
+    (folder / STAMP).write_bytes(decoded._signed(forge(folder)))
+    with pytest.raises(TraceError, match=r"kept decoded are not those of its files; delete \.decoded"):
+        check_trace(folder)
+
+
+def test_a_key_that_others_could_have_written_signs_nothing(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows_of(folder)
+    key = tmp_path / "cache" / "decoded.key"
+    assert key.stat().st_mode & 0o777 == 0o600
+    monkeypatch.setattr(decoded.os, "getuid", lambda: key.stat().st_uid + 1)
+    num = decodes(monkeypatch)
+    before = (folder / STAMP).read_bytes()
+    for times in (1, 2):
+        rows_of(folder)
+        assert num() == times * len(open_trace(folder).manifest.held().shards)
+    assert (folder / STAMP).read_bytes() == before
 
 
 @pytest.mark.parametrize("harm", [flip, cut, emptied, Path.unlink])

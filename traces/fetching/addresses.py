@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from simlab.errors import TraceError
+from simlab.untrusted.visible import SAFE_IN_QUERY, hide_secrets
 
 REDIRECT_HOSTS = "SIMLAB_REDIRECT_HOSTS"
 """The environment variable of further hosts that may answer: ``host``, ``host:port`` or ``.domain``, with commas."""
@@ -77,6 +78,7 @@ def web_file(place: str | Path, name: str) -> WebFile | None:
 
 
 def _http_file(place: str, name: str) -> WebFile:
+    hide_secrets(place)
     try:
         parts = urlsplit(place)
         port = parts.port
@@ -92,7 +94,7 @@ def _http_file(place: str, name: str) -> WebFile:
     host = parts.hostname if ":" not in parts.hostname else f"[{parts.hostname}]"
     at = host if port is None else f"{host}:{port}"
     path = quote(parts.path.rstrip("/"), safe=_KEPT)
-    query = f"?{quote(parts.query, safe=_KEPT + '?')}" if parts.query else ""
+    query = f"?{quote(parts.query, safe=SAFE_IN_QUERY)}" if parts.query else ""
     return WebFile(f"{parts.scheme}://{at}{path}/{name}{query}")
 
 

@@ -1,18 +1,24 @@
 """Text of others as it is shown: nothing steers a terminal, nothing hides, and what is harmless stays."""
 
 import io
+import tempfile
 import unicodedata
 from pathlib import Path
 
 import polars as pl
 import pytest
+from commands import ran
+from file_server import serving_files
 from hypothesis import given
 from hypothesis import strategies as st
 
 import simlab
 from simlab.analysis.export.tables import export_tables, latex, markdown
+from simlab.cli import main as main_module
 from simlab.cli.main import main
 from simlab.traces.results.files import write_results
+from simlab.traces.synthetic import write_synthetic_trace
+from simlab.untrusted import visible as visible_module
 from simlab.untrusted.visible import VisibleOutput, visible, visible_html
 
 SLY = "chain\x1b[2J\x1b]0;owned\x07\u202eevil\u200b\x9b31m\r\x08"
@@ -90,3 +96,49 @@ def test_an_object_shows_itself_visibly(sly: Path) -> None:
     table = simlab.compare(sly, [f"chain{SLY}", f"autoregressive{SLY}"])
     assert "\x1b" not in repr(table)
     assert "\x1b" not in table._repr_html_()
+
+
+def test_what_may_be_a_login_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visible_module, "_secrets", {})
+    monkeypatch.setenv("SIMLAB_CACHE", str(tmp_path / "cache"))
+    write_synthetic_trace(tmp_path / "trace", num_sequences=3, length=20)
+    page = tmp_path / "report.html"
+    with serving_files(tmp_path) as served:
+        place = f"{served.address}/trace?sig=a%2Fb|c&X-Amz-Signature=c0ffee"
+        said = [
+            ran(*typed)
+            for typed in (
+                ("replay", "--trace", place, "-p", "chain"),
+                ("replay", f"--trace={place}", "-p", "chain", "--json"),
+                ("inspect", place),
+                ("inspect", place.replace("/trace", "/nothing")),
+                ("report", "--trace", place, "-p", "chain", "--out", page),
+            )
+        ]
+    assert [code for code, _, _ in said] == [0, 0, 0, 2, 0]
+    assert all("/trace?..." in out for _, out, _ in (said[0], said[2]))
+    assert "/nothing/manifest.json?... could not be read" in said[3][2]
+    shown = [*(text for _, out, err in said for text in (out, err)), page.read_text()]
+    assert not any(word in text for text in shown for word in ("c0ffee", "b%7Cc", "b|c"))
+
+
+def test_a_password_is_in_no_sentence_and_in_no_report_of_a_bug(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(visible_module, "_secrets", {})
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    storage = "mysql://me:hunter2@db.example.org/trials"
+    typed = ("optimize", "-p", "presto:ngram_weight=0.0~1.0", "--storage", storage, "--trials", "1")
+    code, out, err = ran(*typed)
+    assert (code, "hunter2" in out + err) == (2, False)
+    assert "mysql://me:...@db.example.org/trials" in err
+
+    def fails(_typed: list[str]) -> int:
+        raise ZeroDivisionError(storage)
+
+    monkeypatch.setattr(main_module, "_run_alone", fails)
+    code, out, err = ran(*typed)
+    assert (code, "hunter2" in out + err) == (70, False)
+    (kept,) = tmp_path.glob("simlab-bug-*.txt")
+    assert "hunter2" not in kept.read_text()
+    assert "--storage mysql://me:...@db" in kept.read_text()
