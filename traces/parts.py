@@ -17,6 +17,7 @@ from simlab.traces.format.documents import JsonFields, first_difference, json_fi
 from simlab.traces.format.files import MANIFEST, UNFINISHED, write_beside
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.writer import NOTES_OF_PARTS, TraceWriter, read_beginning
+from simlab.untrusted.json_text import file_bytes
 from simlab.workers.parts import Part
 
 _PATIENCE_S = 60.0
@@ -201,7 +202,7 @@ def _notes(folder: Path) -> Iterator[tuple[Part, JsonFields]]:
         found = _NOTE.fullmatch(path.name)
         with suppress(ValueError, OSError):
             if found is not None:
-                yield Part(int(found[1]), int(found[2])), json_fields(path.read_bytes(), path.name)
+                yield Part(int(found[1]), int(found[2])), json_fields(file_bytes(path), path.name)
 
 
 def _joined_notes(folders: Sequence[Path]) -> dict[str, object]:

@@ -299,7 +299,7 @@ class Trace:
         return read_token_texts(self.place, self.manifest)
 
     def decoded_rows(self, draft: str) -> Iterator[DraftRows | None]:
-        """Of each text the rows that are kept decoded; None where none are, and none are made."""
+        """The rows of each text that are kept decoded; None where none are, and none are made."""
         for shard, texts in self._shards(self._wanted(None)):
             rows = decoded_rows(self.place, self.manifest, draft, shard, texts)
             yield from [None] * len(texts) if rows is None else parts_of(rows, [len(one.text) - 1 for one in texts])

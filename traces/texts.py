@@ -7,13 +7,13 @@ from typing import cast
 
 import polars as pl
 
-from simlab.errors import PromptError
+from simlab.errors import PromptError, reason_of
 from simlab.traces.format.files import MANIFEST, TOKEN_TEXTS, write_beside, write_frame
 from simlab.traces.format.manifest import file_info
 from simlab.traces.format.token_texts import token_texts_frame
 from simlab.traces.parquet.sizes import check_size
 from simlab.traces.reader import Trace, open_trace
-from simlab.untrusted.json_text import parse_json
+from simlab.untrusted.json_text import file_text, parse_json
 
 # The text of a finished trace's tokens, stored beside it: `add_token_texts`.
 
@@ -98,9 +98,9 @@ def read_text_lines(path: Path) -> Iterator[tuple[list[int], list[int]]]:
         PromptError: the file cannot be read, or a line is no such object.
     """
     try:
-        whole = path.read_text(encoding="utf-8").rstrip("\n")
+        whole = file_text(path).rstrip("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise PromptError(f"{path} cannot be read ({error}); expected JSON lines with text_ids") from error
+        raise PromptError(f"{path} cannot be read ({reason_of(error)}); expected JSON lines with text_ids") from error
     # Not splitlines: a text may hold U+2028, which ends no line of JSON.
     for number, line in enumerate(whole.split("\n") if whole else [], 1):
         try:

@@ -10,6 +10,7 @@ from simlab.analysis.crosscheck.rounds import ComparedText
 from simlab.analysis.crosscheck.verdict import GOOD, Verdict
 from simlab.analysis.engines.answers import EngineError, Json, ServerCounters, count, inner, number, parsed_object, text
 from simlab.analysis.statistics.intervals import finite
+from simlab.untrusted.json_text import file_bytes
 
 # A crosscheck as JSON: the verdict, a row for each text, lengths and counts.
 
@@ -112,7 +113,7 @@ def read_crosscheck(path: Path) -> CrosscheckSummary:
     file = path / RESULT if path.is_dir() else path
     if not file.is_file():
         raise EngineError(f"expected {RESULT} of `simlab crosscheck --out` at {path}; there is none. Check the path.")
-    values = parsed_object(file.read_bytes(), str(file))
+    values = parsed_object(file_bytes(file), str(file))
     named = {key: text(values, key) for key in ("text_id", "engine", "verdict", "level", "reason")}
     missing = [key for key, value in named.items() if value is None]
     if text(values, "format") != FORMAT or missing:

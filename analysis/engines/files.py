@@ -20,6 +20,7 @@ from simlab.analysis.engines.answers import (
 )
 from simlab.analysis.engines.known import ENGINES, engine_of
 from simlab.analysis.engines.metrics import MOST_BYTES, read_samples
+from simlab.untrusted.json_text import file_text
 
 PROMETHEUS, VLLM_BENCH, SGLANG_BENCH, AIPERF = "Prometheus text", "vllm bench serve", "SGLang bench_serving", "AIPerf"
 
@@ -91,7 +92,7 @@ def _content(path: Path) -> str:
     if path.stat().st_size > MOST_BYTES:
         raise EngineError(f"{path} is larger than {MOST_BYTES >> 20} MiB; give the file of one run")
     try:
-        return path.read_text(encoding="utf-8")
+        return file_text(path)
     except UnicodeDecodeError as error:
         raise EngineError(f"{path} is no text ({error.reason}); give Prometheus text, JSON or JSON lines") from error
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from simlab.errors import PolicyError
 from simlab.policy import AnyPolicy, Needs
+from simlab.untrusted.json_text import file_bytes
 from simlab.untrusted.visible import USER_MODULE, describe_error
 
 
@@ -62,7 +63,7 @@ def load_policy_class(path: Path, class_name: str) -> tuple[Callable[..., AnyPol
         PolicyError: the file cannot be read or run, or holds no such class.
     """
     try:
-        source = path.read_bytes()
+        source = file_bytes(path)
     except OSError as error:
         raise PolicyError(f"the policy file {path} cannot be read: {error.strerror}") from error
     digest = hashlib.sha256(source).hexdigest()

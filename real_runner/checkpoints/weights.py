@@ -24,7 +24,7 @@ from simlab.real_runner.checkpoints.fields import (
 )
 from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.drafters.vocabulary import vocabulary_of
-from simlab.untrusted.json_text import parse_json
+from simlab.untrusted.json_text import open_file, parse_json
 
 # Tensors as safetensors files list them: names, dtypes, shapes, and where their bytes lie. Nothing here needs torch.
 #
@@ -86,7 +86,7 @@ class StoredTensor:
         """The bytes of its numbers in order, a few million at a time; no number is cut in two."""
         left = self.num_bytes
         try:
-            with self.file.open("rb") as file:
+            with open_file(self.file) as file:
                 file.seek(self.start)
                 while left > 0:
                     chunk = file.read(min(left, _CHUNK_BYTES))
@@ -105,7 +105,7 @@ def read_tensors(path: Path) -> list[StoredTensor]:
         ModelError: there is no such file, its header cannot be read, or it is shorter or longer than that says.
     """
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             size = path.stat().st_size
             first = file.read(_LENGTH.size)
             length = _LENGTH.unpack(first)[0] if len(first) == _LENGTH.size else _LONGEST_HEADER

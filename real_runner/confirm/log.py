@@ -17,7 +17,7 @@ from simlab.ids import content_digest, content_id
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.totals import Totals
 from simlab.traces.format.documents import DIGEST, Json, JsonFields, json_fields
-from simlab.untrusted.json_text import parse_json
+from simlab.untrusted.json_text import file_bytes, parse_json
 
 # What the log of a confirmation keeps of each text.
 
@@ -238,7 +238,7 @@ def check_out(folder: Path, resume: bool) -> None:
 
 def _without_half_a_line(path: Path) -> bytes:
     """The whole lines of a file; half a line at its end is cut off, in the file too."""
-    data = path.read_bytes()
+    data = file_bytes(path)
     whole = data[: data.rfind(b"\n") + 1]
     if len(whole) < len(data):
         os.truncate(path, len(whole))

@@ -20,7 +20,7 @@ from simlab.real_runner.networks.network import Network
 from simlab.real_runner.networks.router.config import ROUTER
 from simlab.real_runner.networks.taps.config import TAPS
 from simlab.real_runner.networks.treeflash.config import TREEFLASH
-from simlab.untrusted.json_text import parse_json
+from simlab.untrusted.json_text import file_bytes, parse_json
 
 NETWORKS: tuple[Network, ...] = (TREEFLASH, TAPS, EAGLE3, ADAPTER, ROUTER)
 """The first that reads a ``config.json`` is the one that the checkpoint holds; a drafter alone is none of them."""
@@ -91,7 +91,7 @@ def read_fields(config: Path) -> dict[str, object]:
         ModelError: it is missing, no JSON object, or of no drafter.
     """
     try:
-        fields = parse_json(config.read_bytes())
+        fields = parse_json(file_bytes(config))
     except FileNotFoundError as error:
         raise lacking(config) from error
     except OSError as error:

@@ -12,7 +12,7 @@ from jinja2 import TemplateError
 from tqdm import tqdm
 
 from simlab.errors import PromptError
-from simlab.untrusted.json_text import parse_json
+from simlab.untrusted.json_text import file_bytes, parse_json
 from simlab.untrusted.visible import visible
 
 # The rows of a prompt or completion file, checked where they enter.
@@ -69,7 +69,7 @@ def read_rows(path: Path, limit: int | None) -> Iterator[PromptRow]:
 
 def _values(path: Path, limit: int | None) -> Iterator[tuple[str, object]]:
     try:
-        data = path.read_bytes().removeprefix(codecs.BOM_UTF8).rstrip()
+        data = file_bytes(path).removeprefix(codecs.BOM_UTF8).rstrip()
     except OSError as error:
         raise PromptError(f"{path} cannot be read ({error.strerror}); expected a JSONL file") from error
     if data.lstrip().startswith(b"["):

@@ -12,6 +12,7 @@ from typing import cast
 
 from simlab.errors import ModelError, TraceError
 from simlab.traces.format.documents import json_fields
+from simlab.untrusted.json_text import file_bytes, open_file
 
 CONFIG = "config.json"
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -134,7 +135,7 @@ def weight_names(folder: Path, is_needed: Callable[[str], bool] = every_tensor) 
     if (folder / WHOLE).is_file() or not index.is_file():
         return [WHOLE]
     try:
-        placed = json_fields(index.read_bytes(), str(index)).texts("weight_map")
+        placed = json_fields(file_bytes(index), str(index)).texts("weight_map")
     except (OSError, ValueError, TraceError) as error:
         raise ModelError(f"{index} is no index of weights; fetch the checkpoint again") from error
     names = sorted({file for tensor, file in placed.items() if is_needed(tensor)})
@@ -153,7 +154,7 @@ def files_digest(paths: Sequence[Path]) -> str:
     """sha256 over the contents of the files, in order."""
     digest = hashlib.sha256()
     for path in paths:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             while chunk := file.read(1 << 20):
                 digest.update(chunk)
     return digest.hexdigest()

@@ -25,7 +25,7 @@ from simlab.real_runner.train.features import TrainingText
 from simlab.sampling.choice import Sampling, noise_key
 from simlab.traces.format.documents import JsonFields, check_digest, json_fields, with_digest
 from simlab.traces.texts import read_text_table
-from simlab.untrusted.json_text import parse_json
+from simlab.untrusted.json_text import file_bytes, parse_json
 
 # Batches of random roots, drawn from the hidden states that were read once.
 
@@ -267,7 +267,7 @@ def _read_back(path: Path) -> list[TrainingText]:
 
 def _parsed(path: Path) -> JsonFields:
     try:
-        return json_fields(path.read_bytes(), str(path))
+        return json_fields(file_bytes(path), str(path))
     except (OSError, ValueError) as error:
         raise ModelError(f"{path} is damaged ({error}); delete it, and it is made again") from error
 

@@ -386,9 +386,8 @@ def _resume_hint(options: object) -> str:
 def _unforeseen(error: BaseException, typed: Sequence[str]) -> int:
     """Say that an error is a bug, and keep what is needed to find it."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 1000))  # a policy file may have set it
-    kept = _kept(
-        "".join((f"simlab {VERSION}, Python {sys.version}\n{shlex.join(typed)}\n\n", *format_exception(error)))
-    )
+    about = f"simlab {VERSION}, Python {sys.version}\n{shlex.join(typed)}\n\n"
+    kept = _kept("".join((about, *format_exception(error))))
     if any(name.startswith(USER_MODULE) for name in sys.modules):
         # Its code can change anything in this process: limits, streams, other modules.
         return _refuse(
@@ -491,7 +490,6 @@ def _print_version(_options: argparse.Namespace) -> int:
 
 
 def _refuse(message: str, to_type: Sequence[str] = ()) -> int:
-    # Before it is cut: half a secret is one.
     message = visible(" ".join(message.splitlines()))
     if len(message) > _MOST_SAID:
         # A library's reason may quote a whole file; what to do stands at the end.

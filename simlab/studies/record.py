@@ -11,6 +11,7 @@ from simlab.real_runner.record.record import record as write_recording
 from simlab.traces.format.documents import json_fields
 from simlab.traces.parts import missing_shards
 from simlab.traces.reader import Trace, open_trace
+from simlab.untrusted.json_text import file_bytes
 
 
 @study(RecordOptions)
@@ -119,7 +120,7 @@ def recording_speed(folder: Path) -> str:
     if not path.is_file():
         return ""
     try:
-        run = json_fields(path.read_bytes(), str(path))
+        run = json_fields(file_bytes(path), str(path))
         positions, seconds, rate = run.integer("positions"), run.number("seconds"), run.number("positions_per_s")
     except (ValueError, TraceError):
         # It is outside every id and read by people only.

@@ -1,8 +1,46 @@
-"""JSON that somebody else may have written: read within limits, or refused with a reason."""
+"""Files and JSON that somebody else may have written: read within limits, or refused with a reason."""
 
+import errno
 import json
 import math
+import os
+import stat
+from io import BufferedReader
+from pathlib import Path
 from typing import NoReturn
+
+
+def open_file(path: str | Path) -> BufferedReader:
+    """Open a file to be read, if it is one: a pipe may never end, and the size of a device says nothing.
+
+    Raises:
+        OSError: it cannot be opened, or is a pipe or a device.
+    """
+    # Without O_NONBLOCK the opening of a pipe waits for whoever writes into it.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        raise OSError(errno.EINVAL, "it is a pipe or a device; write what it gives to a file, and name that", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def file_bytes(path: str | Path) -> bytes:
+    """All of a file; see `open_file`."""
+    with open_file(path) as file:
+        return file.read()
+
+
+def file_text(path: str | Path, encoding: str = "utf-8") -> str:
+    """All of a file of text; see `open_file`.
+
+    Raises:
+        UnicodeDecodeError: it is no such text.
+    """
+    return file_bytes(path).decode(encoding)
+
 
 MOST_DEEP = 64
 """So many lists and objects within each other; simlab's own files have under ten."""

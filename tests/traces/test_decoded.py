@@ -226,7 +226,7 @@ def test_a_key_that_others_could_have_written_signs_nothing(
     rows_of(folder)
     key = tmp_path / "cache" / "decoded.key"
     assert key.stat().st_mode & 0o777 == 0o600
-    monkeypatch.setattr(decoded.os, "getuid", lambda: key.stat().st_uid + 1)
+    monkeypatch.setattr(os, "getuid", lambda: key.stat().st_uid + 1)
     num = decodes(monkeypatch)
     before = (folder / STAMP).read_bytes()
     for times in (1, 2):

@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 from simlab.cost import GRID_STAGES, PLAIN, Visits
 from simlab.cost.stages import LEAST_S, MOST_S
-from simlab.errors import CostError, named_or_listed
+from simlab.errors import CostError, named_or_listed, reason_of
 from simlab.limits.typed_numbers import MOST_COUNT, finite_number, shown, whole_number
 from simlab.traces.artefacts.cost import EXAMPLES, IMPORTED, MOST_DRAFTED, UNKNOWN, Cell, CostFile, write_cost_file
 from simlab.traces.artefacts.engine_tables import AdditiveSteps, BenchCell, EngineTable, SampledSteps, StepCurves
 from simlab.traces.format.manifest_entries import ModelInfo
-from simlab.untrusted.json_text import parse_json
+from simlab.untrusted.json_text import file_text, parse_json
 
 PUBLISHED = Path(str(files("simlab.traces"))) / "data" / "published"
 """Where the published timings lie that are shipped with simlab."""
@@ -95,14 +95,14 @@ def read_timings(path: str | Path) -> PassTimings:
     shipped = {timing.stem: timing for timing in published_timings()}
     place = Path(path) if Path(path).exists() else shipped.get(str(path), Path(path))
     try:
-        text = place.read_text(encoding="utf-8-sig")
+        text = file_text(place, "utf-8-sig")
     except FileNotFoundError as error:
         listed = f"{', '.join(shipped)} come with simlab"
         raise CostError(
             f"expected timings at {path}; there are none{named_or_listed(str(path), shipped, listed)}"
         ) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise CostError(f"{path} could not be read ({error}); expected CSV or JSON") from error
+        raise CostError(f"{path} could not be read ({reason_of(error)}); expected CSV or JSON") from error
     is_json = text.lstrip()[:1] in ("[", "{")
     remarks, rows = ((), _json_rows(text, path)) if is_json else _csv_rows(text, path)
     if not rows:

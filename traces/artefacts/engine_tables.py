@@ -18,9 +18,9 @@ from typing import ClassVar
 import numpy as np
 
 from simlab.cost.stages import LEAST_S, MOST_S
-from simlab.errors import CostError
+from simlab.errors import CostError, reason_of
 from simlab.limits.typed_numbers import MOST_COUNT
-from simlab.untrusted.json_text import parse_json
+from simlab.untrusted.json_text import file_text, parse_json
 
 SGLANG, VLLM_CURVES, VLLM_BENCH = "sglang-sps", "vllm-curves", "vllm-bench"
 
@@ -232,11 +232,11 @@ def read_engine_table(path: str | Path) -> EngineTable | None:
         CostError: it cannot be read, is of no form or of several, or its values make no sense.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        text = file_text(path, "utf-8-sig")
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise CostError(f"{path} could not be read ({error}); expected CSV or JSON") from error
+        raise CostError(f"{path} could not be read ({reason_of(error)}); expected CSV or JSON") from error
     if text.lstrip()[:1] != "{":
         return None
     try:

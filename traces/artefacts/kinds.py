@@ -11,7 +11,7 @@ from simlab.traces.artefacts import table as table_file
 from simlab.traces.format.documents import Json, JsonFields, json_fields
 from simlab.traces.format.files import column_names
 from simlab.traces.format.tables import table_facts
-from simlab.untrusted.json_text import parse_json
+from simlab.untrusted.json_text import file_bytes, open_file, parse_json
 
 # What a model's ``config.json`` says, from a folder of weights or from what comes with simlab.
 
@@ -32,7 +32,7 @@ def read_model_config(path: str | Path) -> Json:
     """
     place = Path(path) / CONFIG if Path(path).is_dir() else Path(path)
     try:
-        values = parse_json(place.read_bytes())
+        values = parse_json(file_bytes(place))
     except FileNotFoundError as error:
         raise TraceError(f"expected a model's configuration at {place}; there is none; {_ADVICE}.") from error
     except OSError as error:
@@ -94,11 +94,11 @@ def format_of(path: Path) -> str | None:
         None where none is named: results, files of others, and what cannot be read.
     """
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             is_parquet = file.read(len(_PARQUET)) == _PARQUET
         if not is_parquet and path.stat().st_size > _MOST_BYTES:
             return None
-        said = table_facts(path) if is_parquet else json_fields(path.read_bytes(), str(path))
+        said = table_facts(path) if is_parquet else json_fields(file_bytes(path), str(path))
     except (OSError, ValueError, TraceError):
         return None
     named = said.values.get("format")

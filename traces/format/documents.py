@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 from simlab.errors import TraceError, did_you_mean
 from simlab.ids import content_digest
 from simlab.traces.format.files import local_folder
-from simlab.untrusted.json_text import parse_json
+from simlab.untrusted.json_text import file_bytes, parse_json
 
 # Typed values out of a JSON object that somebody else may have written.
 
@@ -260,7 +260,7 @@ def read_document(typed: str | Path, kind: DocumentKind, shipped: Sequence[Path]
             raise TraceError(
                 f"{typed} has {num_bytes:,} bytes, and a {kind.name} has at most {MOST_BYTES:,}; {kind.again}."
             )
-        values = parse_json(path.read_bytes())
+        values = parse_json(file_bytes(path))
     except FileNotFoundError as error:
         hint = did_you_mean(str(typed), named) or "."
         listed = f", and {', '.join(named)} come with simlab" if named else ""

@@ -16,6 +16,7 @@ import polars as pl
 
 from simlab.errors import TraceError
 from simlab.traces.parquet.sizes import check_size
+from simlab.untrusted.json_text import file_text, open_file
 
 FORMAT_VERSION = 1
 """The trace format that this simlab writes, and the newest that it reads."""
@@ -72,7 +73,7 @@ def read_text(place: str | Path, name: str) -> str:
         TraceError: it cannot be read.
     """
     try:
-        return in_folder(place, name).read_text(encoding="utf-8")
+        return file_text(in_folder(place, name))
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(place, name, error) from error
 
@@ -256,5 +257,5 @@ def _remove_if_free(part: Path) -> None:
 
 def file_sha256(path: Path) -> str:
     """sha256 of a file's bytes, read in chunks."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

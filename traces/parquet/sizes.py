@@ -15,6 +15,7 @@ from typing import IO, NamedTuple, TypeAlias, cast
 import polars as pl
 
 from simlab.limits.memory import check_memory
+from simlab.untrusted.json_text import open_file
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8
@@ -71,7 +72,7 @@ def parquet_sizes(path: Path) -> ParquetSizes:
 
 @lru_cache(maxsize=32)
 def _sizes(path: Path, *_state: int) -> ParquetSizes:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         num_bytes = file.seek(0, 2)
         footer = _footer(file, num_bytes)
         lengths = _fixed_lengths(footer)

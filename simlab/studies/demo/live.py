@@ -22,6 +22,7 @@ from simlab.traces.artefacts.optimum import Optimum
 from simlab.traces.format.files import write_beside
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.results.files import write_results
+from simlab.untrusted.json_text import file_text
 
 SEARCHED = ("chain:length=3/5", "presto:budget=4/6/8/12/16/24", "caddtree:budget=48", "price:budget=48")
 """Among these, the whole chain and `ddtree` of every budget the demo chooses on the dev prompts."""
@@ -74,7 +75,7 @@ def _prompts_of(trace: Trace) -> int:
 def _halves(prompts: Path, out: Path) -> tuple[Path, Path]:
     """Every second line of a prompt file, and the others, each in a file of its own."""
     try:
-        lines = [line for line in prompts.read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines = [line for line in file_text(prompts).splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{prompts} cannot be read ({error}); expected a file of prompts, JSON lines") from error
     if len(lines) < 4:

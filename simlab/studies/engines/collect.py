@@ -27,8 +27,10 @@ from simlab.analysis.engines.answers import (
 from simlab.analysis.engines.engine import Engine
 from simlab.analysis.engines.known import ENGINES, engine_named, engine_of
 from simlab.analysis.engines.metrics import Samples, read_samples
+from simlab.errors import reason_of
 from simlab.traces.fetching.fetched import num_promised
 from simlab.traces.format.files import write_beside
+from simlab.untrusted.json_text import file_text
 
 # Talking to one server over HTTP: nothing is sent anywhere else, and nothing is waited for beyond a limit.
 
@@ -413,7 +415,10 @@ def read_answers(path: Path, text_id: str) -> Collected:
     """
     if not path.is_file():
         raise EngineError(f"expected a file of kept answers at {path}; there is none. Check the path.")
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    try:
+        lines = file_text(path).splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise EngineError(f"{path} cannot be read ({reason_of(error)}); ask the server again") from error
     head = parsed_object(lines[0] if lines else "", f"{path}, line 1")
     if head.get("format") != FORMAT:
         raise EngineError(

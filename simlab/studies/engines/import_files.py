@@ -1,6 +1,7 @@
 """Files from elsewhere: timings become a cost file, counts of engines are compared with a trace."""
 
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
 
 from simlab.cost import GRID_STAGES, PLAIN
@@ -20,7 +21,7 @@ from simlab.traces.artefacts.cost_import import (
     shape_checks,
 )
 from simlab.traces.artefacts.engine_tables import BenchCell, read_engine_table, table_of
-from simlab.untrusted.json_text import parse_json
+from simlab.untrusted.json_text import open_file, parse_json
 from simlab.untrusted.visible import visible
 
 _BEGIN = 1 << 16
@@ -71,7 +72,7 @@ def _holds_timings(path: str | Path, options: ImportOptions) -> bool:
     """Whether a file holds timings; a run of ``vllm bench serve`` does where a cost file is wanted of it."""
     if not Path(path).is_file() or options.format != AUTO:
         return True  # what is no file is the name of packaged timings, or refused as such
-    with Path(path).open(encoding="utf-8-sig", errors="replace") as file:
+    with TextIOWrapper(open_file(path), "utf-8-sig", errors="replace") as file:
         text = file.read(_BEGIN)
         first = text.lstrip()[:1]
         if first == "{":

@@ -53,7 +53,7 @@ from simlab.traces.format.documents import json_fields
 from simlab.traces.format.files import write_beside
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.results.files import read_results, write_results
-from simlab.untrusted.json_text import parse_json
+from simlab.untrusted.json_text import file_bytes, parse_json
 
 DEV, EVALUATION = "dev", "eval"
 STEPS = "steps.json"
@@ -108,7 +108,7 @@ def _models(options: FieldOptions) -> Row:
 def _digest(prompts: Path) -> str:
     """What a file of prompts holds, sha256."""
     try:
-        return hashlib.sha256(prompts.read_bytes()).hexdigest()
+        return hashlib.sha256(file_bytes(prompts)).hexdigest()
     except OSError as error:
         raise PromptError(f"{prompts} cannot be read: {error}; give a file of prompts, JSON lines") from error
 
@@ -122,7 +122,7 @@ class Steps:
         if not self._path.exists():
             return
         try:
-            kept = json_fields(self._path.read_bytes(), str(self._path))
+            kept = json_fields(file_bytes(self._path), str(self._path))
             before, seconds = kept.inner("asked").values, kept.inner("seconds")
             self.seconds |= {name: seconds.number(name) for name in seconds.values}
         except (OSError, ValueError, TraceError) as error:
@@ -310,7 +310,7 @@ class _Field:
             write_beside(path, lambda file: file.write(text.encode()))
 
         self.steps.once("choose", "Choosing settings on the dev prompts", work)
-        kept = json_fields(path.read_bytes(), str(path))
+        kept = json_fields(file_bytes(path), str(path))
         entries = [
             Entry(
                 system=one.text("system"),

@@ -17,6 +17,7 @@ from simlab.real_runner.model_options import (
 )
 from simlab.studies.field.rows import Row
 from simlab.traces.format.documents import json_fields
+from simlab.untrusted.json_text import file_bytes
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ QUICK = FieldSize(4, 4, 32, (4, 7, 16, 64), (64, 640), 2, (1, 64), 1.0, 0.0)
 def read_models(path: Path) -> Row:
     """The models that a JSON file names, in the form of `PACKAGED`; a channel needs no more than its checkpoint."""
     try:
-        given = json_fields(path.read_bytes(), str(path))
+        given = json_fields(file_bytes(path), str(path))
         models: Row = {"target": given.text("target"), "drafters": given.texts("drafters"), "channels": {}}
         if not models["drafters"]:
             raise ValueError("the field needs a drafter; got none")

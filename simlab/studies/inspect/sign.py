@@ -14,6 +14,7 @@ from simlab.traces.format.files import MANIFEST, local_folder, write_beside
 from simlab.traces.format.tables import read_columns, table_facts
 from simlab.traces.results.files import FORMAT, noted_part, read_results, write_results
 from simlab.traces.results.rows import ADDED, results_schema
+from simlab.untrusted.json_text import file_bytes
 
 SIGNABLE = "the folder of a trace, a cost file, a fitted table, a choice, the summary of a confirmation, or results"
 
@@ -89,7 +90,7 @@ def _signed_trace(folder: Path, path: str, progress: bool | None) -> Inspection:
 
 def _values(path: Path) -> Json:
     try:
-        return dict(json_fields(path.read_bytes(), str(path)).values)
+        return dict(json_fields(file_bytes(path), str(path)).values)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} is not JSON of simlab ({error}), so there is nothing to sign") from error
 

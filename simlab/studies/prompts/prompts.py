@@ -22,7 +22,7 @@ from simlab.real_runner.targets.hub_files import at_revision, fetch, is_hub_id
 from simlab.studies.result import StudyResult
 from simlab.traces.format.files import write_beside
 from simlab.traces.parquet.sizes import check_size
-from simlab.untrusted.json_text import parse_json
+from simlab.untrusted.json_text import file_bytes, open_file, parse_json
 
 # Four public benchmarks: where their rows are, what each asks, and which are for choosing, which for reporting.
 #
@@ -269,7 +269,7 @@ def _read(path: Path) -> Sequence[object]:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise PromptError(f"{path} cannot be read as Parquet ({reason}); fetch it again") from error
     try:
-        text = (_unpacked(path) if path.suffix == ".gz" else path.read_bytes()).decode("utf-8-sig")
+        text = (_unpacked(path) if path.suffix == ".gz" else file_bytes(path)).decode("utf-8-sig")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise PromptError(f"{path} cannot be read ({reason}); expected JSON lines, a JSON list or Parquet") from error
@@ -285,7 +285,7 @@ def _read(path: Path) -> Sequence[object]:
 def _unpacked(path: Path) -> bytes:
     """What a file packed with gzip holds; a few bytes of it can stand for a great many."""
     most = most_bytes() // _AS_OBJECTS
-    with gzip.open(path) as file:
+    with open_file(path) as packed, gzip.open(packed) as file:
         data = file.read(most + 1)
     if len(data) > most:
         check_memory(_AS_OBJECTS * len(data), f"reading more of {path}")

@@ -26,7 +26,7 @@ from simlab.analysis.table.text import aligned, is_known, within_width
 from simlab.errors import SimlabError, TraceError, UsageError
 from simlab.traces.fetching.fetched import NotAsListedError, fetched_file
 from simlab.traces.fetching.store import fetched_ahead
-from simlab.untrusted.json_text import parse_json
+from simlab.untrusted.json_text import file_text, open_file, parse_json
 
 _MANIFESTS = Path(str(files("simlab.analysis"))) / "data" / "releases"
 
@@ -95,7 +95,7 @@ def read_release(name: str) -> Release:
     path = _MANIFESTS / f"{name}.json"
     if not path.is_file():
         raise SimlabError(f"the list of files of {name} is missing from {path}; install simlab again")
-    listed = parse_json(path.read_text(encoding="utf-8"))
+    listed = parse_json(file_text(path))
     assert isinstance(listed, dict)
     digests = {key: (one["bytes"], one["sha256"]) for key, one in listed["files"].items()}
     return Release(name, listed["repository"], listed["commit"], listed["licence"], digests)
@@ -154,7 +154,7 @@ class ReleasedFiles:
     def text(self, name: str) -> str:
         """A whole file as text; its encoding is UTF-8."""
         try:
-            return self.path(name).read_text(encoding="utf-8")
+            return file_text(self.path(name))
         except UnicodeDecodeError as error:
             raise SimlabError(f"{name} is no text in UTF-8 ({error.reason}); expected that") from error
 
@@ -216,7 +216,7 @@ class ReleasedFiles:
             lack = f"has no {name}" if folder.is_dir() else "is no folder" if folder.exists() else "does not exist"
             clone = f"expected a clone of github.com/{self.release.repository} at commit {self.release.commit[:7]}"
             raise self.release.with_commands(UsageError(f"{folder} {lack}; {clone}"))
-        with path.open("rb") as file:
+        with open_file(path) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != expected:
             refusal = UsageError(

@@ -16,7 +16,7 @@ from places import REPOSITORY
 from simlab.cli import completion, main
 from simlab.errors import needing_models
 from simlab.ids import VERSION, versions_of
-from simlab.untrusted.visible import USER_MODULE
+from simlab.untrusted.visible import USER_MODULE, visible
 
 COMMANDS = ("demo", "record", "replay", "train", "policies", "inspect", "export", "version")
 
@@ -164,7 +164,7 @@ def test_a_programming_error_keeps_its_traceback(
         (kept,) = tmp_path.glob("simlab-bug-*.txt")
         assert str(kept) in last
         assert said.count("\n") == 1
-        assert str(error) in kept.read_text(encoding="utf-8")
+        assert visible(str(error)) in kept.read_text(encoding="utf-8")
         said = kept.read_text(encoding="utf-8")
     assert "completion bash" in said
     assert "Traceback (most recent call last)" in said

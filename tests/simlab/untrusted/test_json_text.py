@@ -1,14 +1,20 @@
 """JSON of others: what the standard library reads within limits is read alike, the rest refused with a reason."""
 
+import ast
 import contextlib
 import json
 import math
+import os
+from pathlib import Path
 
 import pytest
+from commands import refusal_of
 from hypothesis import given
 from hypothesis import strategies as st
+from places import REPOSITORY
+from source_files import source_files
 
-from simlab.untrusted.json_text import MOST_DEEP, parse_json
+from simlab.untrusted.json_text import MOST_DEEP, file_bytes, file_text, parse_json
 
 SCALARS = (
     st.none()
@@ -67,3 +73,75 @@ def test_the_limits_themselves_are_within() -> None:
         math.nextafter(math.inf, 0),
     ]
     assert parse_json('"\\ud83d\\ude00"') == "\U0001f600"
+
+
+def test_a_file_is_read_and_what_is_none_is_refused_without_waiting(tmp_path: Path) -> None:
+    (tmp_path / "whole").write_bytes(b"\xef\xbb\xbfcaf\xc3\xa9")
+    (tmp_path / "link").symlink_to(tmp_path / "whole")
+    assert file_text(tmp_path / "link", "utf-8-sig") == "caf\xe9"
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(OSError, match="a pipe or a device; write what it gives to a file") as caught:
+            file_bytes(path)
+        assert caught.value.filename == str(path)
+    with pytest.raises(IsADirectoryError):
+        file_bytes(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "replay -p chain --cost PIPE",
+        "import PIPE --counts root-included --out OUT",
+        "record --prompts PIPE --out OUT",
+        "train ngram --text PIPE --out OUT",
+        "prompts gsm8k --from PIPE --out OUT",
+        "confirm --from PIPE",
+    ],
+)
+def test_commands_wait_for_no_pipe(typed: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    names = {"PIPE": str(tmp_path / "pipe"), "OUT": str(tmp_path / "out")}
+    assert "a pipe or a device; write what it gives to a file" in refusal_of(*(names.get(w, w) for w in typed.split()))
+    assert not (tmp_path / "out").exists()
+
+
+OWN = {
+    "simlab/limits/memory.py",
+    "simlab/studies/profile/profile.py",
+    "real_runner/profile/machine.py",
+    "simlab/cli/completion.py",
+    "analysis/report/page.py",
+    "traces/fetching/store.py",
+    "traces/fetching/addresses.py",
+    "traces/decoded.py",
+    "traces/writer.py",
+    "real_runner/targets/builtin.py",
+    "simlab/untrusted/json_text.py",
+}
+"""Modules that open files of simlab's own making, of the system, or (`traces.decoded`) in a stricter way."""
+
+
+def reads_a_file(node: ast.AST) -> bool:
+    """Whether this is a call that opens a file to be read, by whatever way but `open_file`'s own."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = ast.unparse(node.func).split(".")[-1]
+    if name in ("read_bytes", "read_text"):
+        return isinstance(node.func, ast.Attribute) and not node.args
+    modes = [value.value for value in node.args if isinstance(value, ast.Constant) and isinstance(value.value, str)]
+    is_text = any(word.arg == "encoding" for word in node.keywords) and not modes
+    return name == "open" and (is_text or any(set(mode) <= set("rbt") for mode in modes))
+
+
+def test_no_reader_goes_around_the_door() -> None:
+    calls = [
+        (path.as_posix(), ast.unparse(node))
+        for path in source_files()
+        for node in ast.walk(ast.parse((REPOSITORY / path).read_text(encoding="utf-8")))
+        if reads_a_file(node)
+    ]
+    assert len(calls) > 10
+    # Data of a package's own, the copy that `inspect --sign` made, and what fsspec opens.
+    kept = ("files('simlab", "(files('simlab", "copy.read_bytes", "system.open")
+    assert [call for call in calls if call[0] not in OWN and not call[1].startswith(kept)] == []
