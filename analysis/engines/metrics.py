@@ -59,8 +59,8 @@ class Samples:
         return None
 
     def gauge(self, name: str) -> int | None:
-        """The value of a gauge, equal in all its series and never a sum; None where it is not there."""
-        values = sorted({value for _, value in self.by_name.get(name, ())})
+        """The value of a gauge, equal in all its series and never a sum; None where it is not there, or 0 as unset."""
+        values = sorted({value for _, value in self.by_name.get(name, ()) if value != 0})
         if len(values) > 1:
             raise EngineError(
                 f"{self.where} has {name} of {values[0]:g} and of {values[-1]:g}: its ranks or engines are set "

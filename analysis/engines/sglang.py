@@ -42,7 +42,7 @@ class Sglang:
         model = first_of(told.get("/v1/models", {}), "data")
         drafted = count(info, "speculative_num_draft_tokens", "/server_info")
         if drafted is None and samples is not None:
-            drafted = samples.gauge("sglang:spec_num_draft_tokens") or None
+            drafted = samples.gauge("sglang:spec_num_draft_tokens")
         named = {key: value for key, value in info.items() if key.startswith("speculative_") and value is not None}
         return ServerFacts(
             version=text(info, "version"),

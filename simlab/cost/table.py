@@ -203,8 +203,12 @@ class CostTable:
         if self.origin == EXAMPLE:
             return "take another cost file: this one is an example that others measured, and it ends there"
         if self.origin == IMPORTED:
-            rows = "at longer contexts" if option == "--contexts" else "of more nodes"
-            return f"add rows {rows} to the timings that it was made of, and `simlab import` them again"
+            if option == "--contexts":
+                return (
+                    "add rows at longer contexts to the timings that it was made of, and `simlab import` them again "
+                    "(an engine's table, which says no contexts, with --trace of this trace)"
+                )
+            return "add rows of more nodes to the timings that it was made of, and `simlab import` them again"
         return f"{measure} with `simlab profile {option}`"
 
     def charged(self, policy: ReadsChannels) -> "CostTable":

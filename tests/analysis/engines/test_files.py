@@ -90,6 +90,9 @@ def test_what_ranks_repeat_counts_once(tmp_path: Path) -> None:
     repeated += ranks("sglang:spec_verify_calls_total", 1000, 1000, kind="counter")
     (found,) = read_metrics_file(written(tmp_path, repeated))
     assert found.counters.num_rounds == 1000
+    # A scheduler that had nothing to do yet has not set its gauge.
+    (found,) = read_metrics_file(written(tmp_path, SGLANG + ranks(DRAFTED, 0, 8)))
+    assert found.k == 7
     # Data-parallel schedulers answer requests of their own, at ranks of their own.
     schedulers = [line.replace("}", f',dp_rank="{dp}",tp_rank="{dp}"}}') for dp in "01" for line in SGLANG.splitlines()]
     (found,) = read_metrics_file(written(tmp_path, "\n".join(sorted(schedulers)) + "\n"))
