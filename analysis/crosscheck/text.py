@@ -134,23 +134,21 @@ def drift_sentence(figures: Sequence[DriftFigure], k: int) -> str:
     if doubt == NONE_KEPT:
         first = next((figure for figure in figures if figure.name == FIRST), None)
         kept = (
-            f"of first drafted tokens {100 * first.measured:.2g} % are kept where the trace keeps "
+            f"{length.measured - 1:.2g} drafted tokens are kept a round where the trace keeps {length.foretold - 1:.2f}"
+            if first is None
+            else f"of first drafted tokens {100 * first.measured:.2g} % are kept where the trace keeps "
             f"{100 * first.foretold:.1f} %"
-            if first is not None
-            else f"{length.measured - 1:.2g} drafted tokens are kept a round where the trace keeps "
-            f"{length.foretold - 1:.2f}"
         )
         return (
-            f"NO ACCEPTANCE: {kept}. Other traffic does not do that; a drafter that was not loaded, or is wired "
-            "wrongly, does. Look at the drafter's head (loaded, or left at its start values), at the target's layers "
-            "that it reads (taps), at its vocabulary, and at a quantised drafter's format; `simlab crosscheck` asks "
-            "the server for the trace's own texts and shows where it parts from them."
+            f"NO ACCEPTANCE: {kept}. No traffic does that; a drafter that was not loaded, or is wired wrongly, does. "
+            "Look at the drafter's head (loaded, or at its start values), the target's layers that it reads (taps), "
+            "its vocabulary, and the format of a quantised one; `simlab crosscheck` shows where rounds part."
         )
     if doubt == ALL_KEPT:
         return (
             f"NEARLY ALL KEPT: {length.measured - 1:.2f} of {k} drafted tokens are kept a round where the trace keeps "
-            f"{length.foretold - 1:.2f}. Texts that repeat themselves (loops), or one text asked for again and again, "
-            "do that; read some of the server's answers before you believe the figure."
+            f"{length.foretold - 1:.2f}. Texts that repeat themselves (loops) do that; read some of the server's "
+            "answers before you believe the figure."
         )
     if differing:
         which, verb = ", ".join(one.name for one in differing), "differ" if len(differing) > 1 else "differs"

@@ -137,7 +137,7 @@ def _benchmark(path: Path, value: Json) -> MetricsFile:
         length = number(value, "accept_length", where)
         info = inner(value, "server_info")
         if not length or (count(info, "dp_size", where) or 1) > 1:
-            raise EngineError(_why_no_length(path, value, info))
+            raise EngineError(_why_no_length(path, length, info))
         if not 1 <= length <= _MOST_PLACES:
             raise EngineError(f"expected accept_length of {where} to be from 1, tokens a round; got {length:g}")
         tokens, requests = count(value, "total_output_tokens", where), count(value, "completed", where)
@@ -162,28 +162,19 @@ def _benchmark(path: Path, value: Json) -> MetricsFile:
     )
 
 
-def _why_no_length(path: Path, value: Json, info: Json) -> str:
+def _why_no_length(path: Path, length: float | None, info: Json) -> str:
     """Why SGLang's benchmark has no acceptance length of the whole server, and what has."""
-    told = number(value, "accept_length", str(path))
-    length = "null" if told is None else f"{told:g}"
     schedulers, algorithm = count(info, "dp_size", str(path)) or 1, text(info, "speculative_algorithm")
+    begin = f"{path} is of SGLang's bench_serving with accept_length {'null' if length is None else f'{length:g}'}"
     counters = "read the server's /metrics before and after instead (`simlab import AFTER --before BEFORE`)"
     if schedulers > 1:
         return (
-            f"{path} is of SGLang's bench_serving with accept_length {length} and dp_size {schedulers}: the benchmark "
-            f"asks one of the {schedulers} schedulers, whose length is not the server's; {counters}"
+            f"{begin} and dp_size {schedulers}: the benchmark asks one of the {schedulers} schedulers, whose length is "
+            f"not the server's; {counters}"
         )
-    if "speculative_algorithm" in info and algorithm is None:
-        return f"{path} is of SGLang's bench_serving, and its server was started without a drafter; serve with one"
     if algorithm is not None:
-        return (
-            f"{path} is of SGLang's bench_serving with accept_length {length}, although its server drafts "
-            f"({algorithm}); {counters}"
-        )
-    return (
-        f"{path} is of SGLang's bench_serving without an accept_length (it is {length}): the server drafted nothing, "
-        "or is none of SGLang's"
-    )
+        return f"{begin}, although its server drafts ({algorithm}); {counters}"
+    return f"{begin}: the server drafted nothing, or is none of SGLang's; serve with a drafter"
 
 
 def _vllm_bench(path: Path, value: Json) -> MetricsFile:

@@ -4,6 +4,7 @@ import codecs
 import json
 import re
 import sys
+from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -46,29 +47,24 @@ class Message:
 Conversation: TypeAlias = tuple[Message, ...]
 
 
-class RowFields(dict[str, object]):
-    """The keys of a row, which know those that were asked for."""
+class RowFields(UserDict[str, object]):
+    """The keys of a row, which know those that were read."""
 
-    def __init__(self, values: Mapping[str, object]) -> None:
+    def __init__(self, values: dict[str, object]) -> None:
         super().__init__(values)
-        self._asked: set[str] = set()
+        self._read: set[str] = set()
 
     def __getitem__(self, key: str) -> object:
-        self._asked.add(key)
+        self._read.add(key)
         return super().__getitem__(key)
 
-    def get(self, key: str, default: object = None) -> object:
-        """The value of a key, which then counts as used."""
-        self._asked.add(key)
-        return super().get(key, default)
-
     def filled(self, key: str) -> bool:
-        """Whether a key has a value; it does not count as used."""
-        return super().get(key) is not None
+        """Whether a key has a value; it does not count as read."""
+        return self.data.get(key) is not None
 
-    def unused(self) -> list[str]:
-        """Keys with a value that nobody asked for."""
-        return [key for key in self if self.filled(key) and key not in self._asked]
+    def unread(self) -> list[str]:
+        """Keys with a value that nobody read."""
+        return [key for key in self if self.filled(key) and key not in self._read]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +78,13 @@ class PromptRow:
 
     def template_kwargs(self) -> dict[str, object]:
         """The row's own arguments of the chat template, its ``tools`` among them."""
-        own = self.fields.get("chat_template_kwargs")
-        if own is None:
-            own = {}
+        own, tools = self.fields.get("chat_template_kwargs") or {}, self.fields.get("tools") or []
         if not isinstance(own, dict):
             raise PromptError(f"{self.where}: expected 'chat_template_kwargs' to be an object; got {_kind(own)}")
         check_template_kwargs(own, f"{self.where}: 'chat_template_kwargs'")
-        tools = self.fields.get("tools")
-        if tools is None or tools == []:
-            return own
         if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
             raise PromptError(f"{self.where}: expected 'tools' to be a list of objects; got {_kind(tools)}")
-        return {**own, "tools": tools}
+        return {**own, "tools": tools} if tools else own
 
 
 def with_own(common: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:
@@ -115,16 +106,15 @@ def check_rows(path: Path, rows: Sequence[PromptRow], own: Sequence[Mapping[str,
         rows: that were read.
         own: the rows' arguments of the chat template; a trace says which, so all but tools are one set.
     """
-    unused = dict.fromkeys(key for row in rows for key in row.fields.unused())
-    if unused:
-        said = f"{path}: keys of its rows that are not used: {', '.join(unused)}"
+    unread = dict.fromkeys(key for row in rows for key in row.fields.unread())
+    if unread:
+        said = f"{path}: keys of its rows that are not used: {', '.join(unread)}"
         tqdm.write(visible(said[:1000]), file=sys.stderr)
-    alike = [{key: value for key, value in kwargs.items() if key != "tools"} for kwargs in own]
-    other = next((index for index, kwargs in enumerate(alike) if kwargs != alike[0]), None)
-    if other is not None:
+    alike = [json.dumps({key: kwargs[key] for key in sorted(kwargs) if key != "tools"}) for kwargs in own]
+    if len(different := list(dict.fromkeys(alike))) > 1:
         raise PromptError(
             f"{path}: expected the same chat_template_kwargs in all rows, which a trace names once; got "
-            f"{json.dumps(alike[0])[:80]} and {json.dumps(alike[other])[:80]}; put them into files of their own"
+            f"{different[0][:80]} and {different[1][:80]}; put them into files of their own"
         )
 
 
@@ -233,16 +223,15 @@ def message_of(entry: object, names: tuple[str, str], roles: Mapping[str, str], 
 
 def _call(call: object, where: str) -> object:
     """A call of a tool; its arguments as an object, which chat templates expect, where they are JSON text."""
-    function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(call, dict) or not isinstance(function, dict):
-        raise PromptError(f"{where}: expected each of 'tool_calls' to be an object with a function; got {_kind(call)}")
-    arguments = function.get("arguments")
-    if isinstance(arguments, str):
-        try:
-            arguments = parse_json(arguments or "{}")
-        except ValueError as error:
-            raise PromptError(f"{where}: expected arguments of 'tool_calls' to be JSON; got {error}") from error
-    return {**call, "function": {**function, "arguments": arguments}}
+    try:
+        function: dict[str, object] = {**call["function"]}  # type: ignore[index]
+        if isinstance(arguments := function.get("arguments"), str):
+            function["arguments"] = parse_json(arguments or "{}")
+        return {**call, "function": function}  # type: ignore[dict-item]
+    except (TypeError, KeyError, ValueError) as error:
+        raise PromptError(
+            f"{where}: expected each of 'tool_calls' to be an object with a function; got {error}"
+        ) from error
 
 
 def ending_in_user(messages: Conversation, where: str) -> Conversation:

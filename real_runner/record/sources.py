@@ -70,7 +70,7 @@ class Completion:
     given: CompletionIds | CompletionText
 
     @property
-    def own_kwargs(self) -> Mapping[str, object]:
+    def template_kwargs(self) -> Mapping[str, object]:
         """The row's own arguments of the chat template; none where its ids are given."""
         return self.given.template_kwargs if isinstance(self.given, CompletionText) else {}
 
@@ -96,7 +96,7 @@ def read_completions(path: Path, limit: int | None = None) -> list[Completion]:
     """
     rows = list(read_rows(path, limit))
     completions = [Completion(row.prompt_id, row.dataset, _given(row)) for row in rows]
-    check_rows(path, rows, [one.own_kwargs for one in completions if isinstance(one.given, CompletionText)])
+    check_rows(path, rows, [one.template_kwargs for one in completions if isinstance(one.given, CompletionText)])
     return completions
 
 
@@ -249,9 +249,8 @@ def read_sources(options: RecordOptions) -> Sources:
 
 def shared_kwargs(sources: Sources, template_kwargs: Mapping[str, object]) -> dict[str, object]:
     """Arguments of the chat template that hold for all rows, their own among them; tools are each row's."""
-    own = [source.template_kwargs for source in sources.items if isinstance(source, PromptRecord)]
-    own += [source.own_kwargs for source in sources.items if isinstance(source, Completion)]
-    merged = with_own(template_kwargs, own[0] if own else {})
+    own = next((source.template_kwargs for source in sources.items if not isinstance(source, tuple)), {})
+    merged = with_own(template_kwargs, own)
     return {key: value for key, value in merged.items() if key != "tools" or key in template_kwargs}
 
 

@@ -241,16 +241,8 @@ def _lengths(source: Source, most: int) -> list[tuple[int, int]]:
 
 def _prompt_tokens(conversation: Conversation, own: Mapping[str, object]) -> int:
     """Tokens of a prompt, those of its tools and of calls among them as JSON."""
-    said = [one.content for one in conversation] + [json.dumps(one.others) for one in conversation if one.others]
-    return sum(map(_tokens, [*said, *([json.dumps(own["tools"])] if "tools" in own else [])]))
-
-
-def _tools_text(sources: Sources) -> str:
-    """How many prompts offer tools, which only the template that is not fetched here can show; empty: none."""
-    own = [one.template_kwargs for one in sources.items if isinstance(one, PromptRecord)]
-    own += [one.own_kwargs for one in sources.items if isinstance(one, Completion)]
-    num = sum("tools" in kwargs for kwargs in own)
-    return f"; tools of {num} prompts (refused where the template does not read them)" if num else ""
+    said = [text for one in conversation for text in (one.content, json.dumps(one.others) if one.others else "")]
+    return sum(map(_tokens, [*said, json.dumps(own["tools"]) if "tools" in own else ""]))
 
 
 def _tokens(text: str) -> int:
@@ -329,6 +321,8 @@ def estimate_text(options: RecordOptions) -> str:
     num_prompts, positions = len(sources.items), sum(text for _, text in lengths)
     texts = f" ({len(lengths)} texts)" if len(lengths) != num_prompts else ""
     kwargs = shared_kwargs(sources, options.template_kwargs)
+    num_tools = sum("tools" in one.template_kwargs for one in sources.items if not isinstance(one, tuple))
+    tools = f"; tools of {num_tools} prompts, refused where it does not read them" if num_tools else ""
     no_arguments = "no arguments (a model that thinks may think; see --chat-template-kwargs)"
     target, drafter = (_billions(num) for num in (shapes.whole_target_parameters, shapes.drafter_parameters))
     target_bytes, drafter_bytes = shapes.target_parameters * size, shapes.drafter_parameters * size
@@ -357,7 +351,7 @@ def estimate_text(options: RecordOptions) -> str:
         *([f"weights         {dense}"] if shapes.quantised else []),
         f"drafter         {options.draft_name}: {drafter}, drafts {shapes.config.depth} tokens",
         f"prompts         {num_prompts}{texts}",
-        f"chat template   {json.dumps(kwargs) if kwargs else no_arguments}{_tools_text(sources)}",
+        f"chat template   {json.dumps(kwargs) if kwargs else no_arguments}{tools}",
         f"positions       {'at most ' if decoding else ''}{positions:,}",
         "",
         f"memory of {device}, {options.model_dtype}{_present(device)}",

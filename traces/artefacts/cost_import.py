@@ -6,7 +6,6 @@ cost file. Rows of one cell are samples of it.
 """
 
 import csv
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -40,7 +39,6 @@ COUNTS = (ROOT_INCLUDED, DRAFTED_ONLY)
 """What ``nodes`` counts: tokens of the pass, the root among them, or drafted tokens, one fewer."""
 
 _NEEDED = ("nodes", "context", "seconds")
-_READ = (*_NEEDED, "batch")
 
 
 class PassTiming(NamedTuple):
@@ -120,7 +118,6 @@ def read_timings(path: str | Path) -> PassTimings:
         raise CostError(f"{path} has no rows; expected columns {', '.join(_NEEDED)}, and batch where it is not 1")
     for where, row in rows:
         _check_names(row, f"{path}, {where}" if is_json else str(path))
-    remarks = (*remarks, *_other_columns(rows, path))
     return PassTimings(place.name, remarks, tuple(_timing(row, f"{path}, {where}") for where, row in rows))
 
 
@@ -257,27 +254,12 @@ def _json_rows(text: str, path: str | Path) -> Sequence[tuple[str, Mapping[str, 
 
 
 def _check_names(row: Mapping[str, object], where: str) -> None:
-    """Refuse other names: what one means, and in which unit, is not guessed."""
-    missing = [name for name in _NEEDED if name not in row]
-    if missing:
+    """Refuse other names: what one means, and in which unit, is not guessed, and none is dropped."""
+    if not set(_NEEDED) <= set(row) <= {*_NEEDED, "batch"}:
         raise CostError(
-            f"{where} has {', '.join(row) or 'no names'}, and no {', '.join(missing)}; expected {', '.join(_NEEDED)}, "
-            "and batch where it is not 1: name the columns so, and divide milliseconds by 1,000"
+            f"{where} has {', '.join(row) or 'no names'}; expected {', '.join(_NEEDED)}, and batch where it is not 1: "
+            "name them so, divide milliseconds by 1,000, and leave out what is none of these"
         )
-
-
-def _other_columns(rows: Sequence[tuple[str, Mapping[str, object]]], path: str | Path) -> tuple[str, ...]:
-    """Notes of columns that are no part of a timing: text that is the same in all rows; others are refused."""
-    notes = []
-    for name in dict.fromkeys(name for _, row in rows for name in row if name not in _READ):
-        values = {str(row.get(name, "")) for _, row in rows}
-        if len(values) > 1 or re.fullmatch(r"[-+0-9.,eE ]*", text := values.pop()) is not None:
-            raise CostError(
-                f"{path} has {name} beside {', '.join(_NEEDED)}, which nothing reads; leave it out, or name it batch "
-                "if it is the number of texts at a time"
-            )
-        notes.append(f"{name}: {text}")
-    return tuple(notes)
 
 
 def _timing(row: Mapping[str, object], where: str) -> PassTiming:

@@ -19,9 +19,6 @@ from simlab.studies.inputs.trace import draft_set_named, opened
 from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
 
-_ROUNDED = "llama.cpp writes counts from a million on with six digits and not to the unit"
-_READ_FRESH = "start the server anew, and read it before it counts a million"
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EngineMetricsTable(StudyResult):
@@ -112,8 +109,11 @@ def import_metrics(options: ImportOptions) -> EngineMetricsTable:
     found = opened(options.trace)
     read = [one for path in options.files for one in read_metrics_file(Path(path))]
     _check_alike(read)
-    if options.same_prompts and any(file.is_rounded for file in read):
-        raise EngineError(f"{read[0].path}: {_ROUNDED}, which --same-prompts needs; {_READ_FRESH}")
+    if any(file.is_rounded for file in read) and (options.same_prompts or options.before is not None):
+        raise EngineError(
+            f"{read[0].path}: llama.cpp writes counts from a million on with six digits, and these are needed to the "
+            "unit; start the server anew, and read it before it counts a million"
+        )
     counters = _since(_together(read), read, options.before)
     if not counters.num_rounds:
         raise EngineError(f"{read[0].path} counts no rounds of speculative decoding; read it after some requests")
@@ -195,6 +195,4 @@ def _since(counters: ServerCounters, files: Sequence[MetricsFile], before: str |
     (earlier,) = read_metrics_file(Path(before))
     if not earlier.is_running or (earlier.engine, earlier.model) != (files[0].engine, files[0].model):
         raise UsageError(f"{before} is no earlier reading of the same server; give its Prometheus text")
-    if files[0].is_rounded or earlier.is_rounded:
-        raise EngineError(f"{files[0].path}: {_ROUNDED}, so two readings tell no difference; {_READ_FRESH}")
     return counters.since(earlier.counters)

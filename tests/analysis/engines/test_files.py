@@ -150,7 +150,7 @@ SERVER = {"speculative_algorithm": "DFLASH", "speculative_num_draft_tokens": 8}
         (None, SERVER | {"dp_size": 4}, "accept_length null and dp_size 4: the benchmark asks one of the 4 schedulers"),
         (2.9, SERVER | {"dp_size": 4}, "accept_length 2.9 and dp_size 4: .*/metrics before and after"),
         (None, SERVER | {"dp_size": 1}, r"accept_length null, although its server drafts \(DFLASH\)"),
-        (None, {"speculative_algorithm": None}, "was started without a drafter"),
+        (None, {"speculative_algorithm": None}, "the server drafted nothing.*serve with a drafter"),
     ],
 )
 def test_why_a_benchmark_of_sglang_tells_no_length(
@@ -193,7 +193,7 @@ def test_records_of_aiperf(tmp_path: Path) -> None:
         ("{", "no JSON"),
         ('{"a": 1}', "of no kind that is known"),
         ('{"completed": 3, "output_throughput": 1.0}', "without counts of speculative decoding"),
-        ('{"completed": 3, "accept_length": null}', "without an accept_length"),
+        ('{"completed": 3, "accept_length": null}', "accept_length null: the server drafted nothing"),
         ('{"spec_decode_num_drafts": -1}', "whole number from 0"),
         ("# TYPE up gauge\nup 1\n", "of no engine that is known"),
         ("# TYPE vllm:x gauge\nvllm:x 1\n", "no counts of its speculative decoding"),

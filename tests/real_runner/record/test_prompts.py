@@ -236,7 +236,10 @@ def test_keys_that_nobody_reads_are_named(write: Write, capsys: pytest.CaptureFi
         ({"messages": ["Hi"]}, "each message to be an object"),
         ({"messages": [{"role": "bot", "content": "Hi"}]}, "'role' to be one of system, .*got str"),
         ({"messages": [{"role": "tool", "content": "Hi"}]}, "expected a user message as the last one"),
-        ({"messages": [user("Hi"), {**CALLING, "tool_calls": ["a"]}, user("So?")]}, "'tool_calls' to be an object"),
+        (
+            {"messages": [user("Hi"), {**CALLING, "tool_calls": ["a"]}, user("So?")]},
+            "each of 'tool_calls' to be an object",
+        ),
         ({"messages": [user("Hi")], "tools": "[]"}, "'tools' to be a list of objects"),
         ({"prompt": "Hi", "chat_template_kwargs": "x"}, "'chat_template_kwargs' to be an object"),
         ({"prompt": "Hi", "chat_template_kwargs": {"tokenize": False}}, "may not set tokenize"),
