@@ -85,7 +85,8 @@ DRAFTED = "sglang:spec_num_draft_tokens"
 
 def test_what_ranks_repeat_counts_once(tmp_path: Path) -> None:
     (found,) = read_metrics_file(written(tmp_path, SGLANG + ranks(DRAFTED, 8, 8)))
-    assert (found.k, found.model, found.counters.acceptance_length) == (7, "m", pytest.approx(2.625))
+    assert (found.k, found.model) == (7, "m")
+    assert found.counters.acceptance_length == pytest.approx(2.625)
     repeated = SGLANG.replace('sglang:spec_verify_calls_total{model_name="m"} 1000.0\n', "")
     repeated += ranks("sglang:spec_verify_calls_total", 1000, 1000, kind="counter")
     (found,) = read_metrics_file(written(tmp_path, repeated))
