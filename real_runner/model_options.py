@@ -100,9 +100,22 @@ def parse_template_kwargs(text: str) -> dict[str, object]:
     if not isinstance(parsed, dict):
         example = "a JSON object such as '{\"enable_thinking\": false}'"
         raise PromptError(f"--chat-template-kwargs must be {example}; got {text!r}")
-    if taken := sorted(_SET_HERE & parsed.keys()):
-        raise PromptError(f"--chat-template-kwargs may not set {', '.join(taken)}; simlab sets them itself")
+    check_template_kwargs(parsed, "--chat-template-kwargs")
     return parsed
+
+
+def check_template_kwargs(parsed: Mapping[str, object], what: str) -> None:
+    """Refuse arguments of a chat template that simlab sets itself.
+
+    Args:
+        parsed: the arguments.
+        what: they are called in the message.
+
+    Raises:
+        PromptError: one of them is set here.
+    """
+    if taken := sorted(_SET_HERE & parsed.keys()):
+        raise PromptError(f"{what} may not set {', '.join(taken)}; simlab sets them itself")
 
 
 def target_option(otherwise: str = TARGET) -> str | None:

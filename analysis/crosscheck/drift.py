@@ -17,7 +17,14 @@ from simlab.analysis.statistics.intervals import LEVEL, UNKNOWN, Interval, log_p
 from simlab.analysis.statistics.significance import detectable_ratios, holm
 from simlab.arrays import Doubles
 
-LENGTH = "acceptance length"
+LENGTH, FIRST = "acceptance length", "kept at position 1"
+
+NONE_KEPT, ALL_KEPT = "hardly a draft kept", "nearly every draft kept"
+"""What no other traffic does: a fault of the drafter, and repeated text."""
+
+FEW, MOST, USUAL = 0.1, 0.95, 0.8
+"""Of the trace's first drafts a server with any drafter that works keeps above FEW; MOST of all drafted tokens are kept
+where texts repeat themselves, if the trace keeps less than USUAL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,26 @@ def drift_figures(
     num_requests = counters.num_requests or counters.num_rounds / max(rounds.mean(), 1.0)
     own = _own_error(answers)
     return _figures(names, np.array(measured), columns, num_requests, own)
+
+
+def suspicion(figures: Sequence[DriftFigure], k: int) -> str:
+    """What the difference looks like that is not one of traffic; empty: nothing, or no difference.
+
+    Args:
+        figures: as `drift_figures` gives them, the acceptance length first.
+        k: drafted tokens of a round.
+    """
+    if not figures or not figures[0].differs:
+        return ""
+    length = figures[0]
+    first = next((figure for figure in figures if figure.name == FIRST), None)
+    # Without rates by position the accepted tokens of a round stand for the first.
+    measured, foretold = (
+        (length.measured - 1, length.foretold - 1) if first is None else (first.measured, first.foretold)
+    )
+    if measured < FEW * foretold:
+        return NONE_KEPT
+    return ALL_KEPT if length.measured - 1 > MOST * k and length.foretold - 1 < USUAL * k else ""
 
 
 def _sums(texts: Sequence[ForetoldText]) -> tuple[Doubles, Doubles, Doubles, Doubles]:

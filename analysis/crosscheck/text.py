@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from simlab.analysis.crosscheck.drift import LENGTH, DriftFigure
+from simlab.analysis.crosscheck.drift import ALL_KEPT, FIRST, LENGTH, NONE_KEPT, DriftFigure, suspicion
 from simlab.analysis.crosscheck.foretold import ForetoldCounts
 from simlab.analysis.crosscheck.lengths import ComparedLengths
 from simlab.analysis.crosscheck.rounds import ComparedText
@@ -119,16 +119,41 @@ def drift_text(figures: Sequence[DriftFigure]) -> str:
     return aligned([heads, *rows], [True, False, False, True, False, True])
 
 
-def drift_sentence(figures: Sequence[DriftFigure]) -> str:
-    """Whether the traffic is the trace's, in a sentence."""
+def drift_sentence(figures: Sequence[DriftFigure], k: int) -> str:
+    """Whether the traffic is the trace's, in a sentence.
+
+    Args:
+        figures: of the server, the acceptance length first.
+        k: drafted tokens of a round.
+    """
     if not figures:
         return "The counts tell no acceptance length, so nothing is compared."
     differing = [figure for figure in figures if figure.differs]
     length = figures[0]
-    if differing:
-        which = ", ".join(one.name for one in differing)
+    doubt = suspicion(figures, k)
+    if doubt == NONE_KEPT:
+        first = next((figure for figure in figures if figure.name == FIRST), None)
+        kept = (
+            f"{length.measured - 1:.2g} drafted tokens are kept a round where the trace keeps {length.foretold - 1:.2f}"
+            if first is None
+            else f"of first drafted tokens {100 * first.measured:.2g} % are kept where the trace keeps "
+            f"{100 * first.foretold:.1f} %"
+        )
         return (
-            f"DRIFT: this traffic is not the trace's: {which} differ beyond what so many prompts and requests explain; "
+            f"NO ACCEPTANCE: {kept}. No traffic does that; a drafter that was not loaded, or is wired wrongly, does. "
+            "Look at the drafter's head (loaded, or at its start values), the target's layers that it reads (taps), "
+            "its vocabulary, and the format of a quantised one; `simlab crosscheck` shows where rounds part."
+        )
+    if doubt == ALL_KEPT:
+        return (
+            f"NEARLY ALL KEPT: {length.measured - 1:.2f} of {k} drafted tokens are kept a round where the trace keeps "
+            f"{length.foretold - 1:.2f}. Texts that repeat themselves (loops) do that; read some of the server's "
+            "answers before you believe the figure."
+        )
+    if differing:
+        which, verb = ", ".join(one.name for one in differing), "differ" if len(differing) > 1 else "differs"
+        return (
+            f"DRIFT: this traffic is not the trace's: {which} {verb} beyond what so many prompts and requests explain; "
             "record a trace of prompts like the server's."
         )
     if math.isnan(length.p_value):

@@ -10,8 +10,8 @@ from simlab.analysis.engines.answers import EngineAnswer, Json, Question, Server
 from simlab.analysis.engines.metrics import Samples
 
 
-class Engine(Protocol):
-    """A serving engine's words."""
+class Counted(Protocol):
+    """A serving engine whose metrics are read."""
 
     name: ClassVar[str]
     """As it is typed behind ``--engine``."""
@@ -21,6 +21,23 @@ class Engine(Protocol):
 
     prefix: ClassVar[str]
     """With which all names of its metrics begin."""
+
+    def facts(self, told: Mapping[str, Json], samples: Samples | None) -> ServerFacts:
+        """What the server tells of itself.
+
+        Args:
+            told: the answers of `fact_paths` that are there, by path.
+            samples: of its metrics; None: it shows none.
+        """
+        ...
+
+    def counters(self, samples: Samples) -> ServerCounters:
+        """The server's counts since its start."""
+        ...
+
+
+class Engine(Counted, Protocol):
+    """A serving engine's words: it is asked for texts too."""
 
     metrics_path: ClassVar[str]
     """Where its metrics are."""
@@ -34,21 +51,8 @@ class Engine(Protocol):
     per_round: ClassVar[str]
     """How to start the server so that it tells each round; empty: it cannot."""
 
-    def facts(self, told: Mapping[str, Json], samples: Samples | None) -> ServerFacts:
-        """What the server tells of itself.
-
-        Args:
-            told: the answers of `fact_paths` that are there, by path.
-            samples: of its metrics; None: it shows none.
-        """
-        ...
-
     def load(self, samples: Samples) -> ServerLoad:
         """What it is busy with."""
-        ...
-
-    def counters(self, samples: Samples) -> ServerCounters:
-        """The server's counts since its start."""
         ...
 
     def request(self, question: Question) -> Json:

@@ -18,7 +18,7 @@ from simlab.analysis.engines.answers import (
     parsed_object,
     text,
 )
-from simlab.analysis.engines.known import ENGINES, engine_of
+from simlab.analysis.engines.known import COUNTED, engine_of
 from simlab.analysis.engines.metrics import MOST_BYTES, read_samples
 from simlab.untrusted.json_text import file_text
 
@@ -26,6 +26,9 @@ PROMETHEUS, VLLM_BENCH, SGLANG_BENCH, AIPERF = "Prometheus text", "vllm bench se
 
 _MOST_PLACES = 10_000
 """Tokens of a round, far above any."""
+
+_ROUNDED = re.compile(r"^llamacpp:\S+_total\S* [0-9.]+e\+", re.MULTILINE)
+"""A count as a C++ stream writes it from a million on, with six digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class MetricsFile:
         told_length: the acceptance length as the engine itself gives it, where its counts do not tell.
         k: tokens that are drafted in a round; None where it does not tell.
         is_running: whether the counts go on, so that only the difference of two readings is of one run.
+        model: the name that is served; None where it does not tell.
+        is_rounded: whether large counts were written with few digits.
     """
 
     path: Path
@@ -51,6 +56,8 @@ class MetricsFile:
     told_length: float | None = None
     k: int | None = None
     is_running: bool = False
+    model: str | None = None
+    is_rounded: bool = False
 
 
 def read_metrics_file(path: Path) -> tuple[MetricsFile, ...]:
@@ -101,7 +108,7 @@ def _prometheus(path: Path, content: str) -> MetricsFile:
     samples = read_samples(content, str(path))
     engine = engine_of(samples)
     if engine is None:
-        known = ", ".join(f"{one.prefix}... ({one.title})" for one in ENGINES)
+        known = ", ".join(f"{one.prefix}... ({one.title})" for one in COUNTED)
         raise EngineError(f"{path} holds metrics of no engine that is known; expected names such as {known}")
     facts = engine.facts({}, samples)
     counters = engine.counters(samples)
@@ -111,7 +118,16 @@ def _prometheus(path: Path, content: str) -> MetricsFile:
             "and read the metrics after a request"
         )
     check_counts(counters, str(path))
-    return MetricsFile(path, PROMETHEUS, engine.title, counters, k=facts.num_speculative, is_running=True)
+    return MetricsFile(
+        path,
+        PROMETHEUS,
+        engine.title,
+        counters,
+        k=facts.num_speculative,
+        is_running=True,
+        model=samples.model(engine.prefix),
+        is_rounded=_ROUNDED.search(content) is not None,
+    )
 
 
 def _benchmark(path: Path, value: Json) -> MetricsFile:
@@ -120,15 +136,12 @@ def _benchmark(path: Path, value: Json) -> MetricsFile:
         return _vllm_bench(path, value)
     if "accept_length" in value and "completed" in value:
         length = number(value, "accept_length", where)
-        if not length:
-            raise EngineError(
-                f"{path} is of SGLang's bench_serving without an accept_length: the server drafted nothing, or is none "
-                "of SGLang's"
-            )
+        info = inner(value, "server_info")
+        if not length or (count(info, "dp_size", where) or 1) > 1:
+            raise EngineError(_why_no_length(path, length, info))
         if not 1 <= length <= _MOST_PLACES:
             raise EngineError(f"expected accept_length of {where} to be from 1, tokens a round; got {length:g}")
         tokens, requests = count(value, "total_output_tokens", where), count(value, "completed", where)
-        info = inner(value, "server_info")
         drafted = count(info, "speculative_num_draft_tokens", where)
         return MetricsFile(
             path,
@@ -137,6 +150,7 @@ def _benchmark(path: Path, value: Json) -> MetricsFile:
             ServerCounters(num_tokens=tokens, num_requests=requests),
             told_length=length,
             k=None if drafted is None else drafted - 1,
+            model=text(info, "served_model_name", "model_path"),
         )
     if "completed" in value and "output_throughput" in value:
         raise EngineError(
@@ -147,6 +161,21 @@ def _benchmark(path: Path, value: Json) -> MetricsFile:
         f"{path} is of no kind that is known; expected Prometheus text, the JSON of `vllm bench serve --save-result`, "
         "the JSON lines of SGLang's bench_serving, or AIPerf's profile_export.jsonl"
     )
+
+
+def _why_no_length(path: Path, length: float | None, info: Json) -> str:
+    """Why SGLang's benchmark has no acceptance length of the whole server, and what has."""
+    schedulers, algorithm = count(info, "dp_size", str(path)) or 1, text(info, "speculative_algorithm")
+    begin = f"{path} is of SGLang's bench_serving with accept_length {'null' if length is None else f'{length:g}'}"
+    counters = "read the server's /metrics before and after instead (`simlab import AFTER --before BEFORE`)"
+    if schedulers > 1:
+        return (
+            f"{begin} and dp_size {schedulers}: the benchmark asks one of the {schedulers} schedulers, whose length is "
+            f"not the server's; {counters}"
+        )
+    if algorithm is not None:
+        return f"{begin}, although its server drafts ({algorithm}); {counters}"
+    return f"{begin}: the server drafted nothing, or is none of SGLang's; serve with a drafter"
 
 
 def _vllm_bench(path: Path, value: Json) -> MetricsFile:
@@ -168,7 +197,7 @@ def _vllm_bench(path: Path, value: Json) -> MetricsFile:
         num_tokens=count(value, "total_output_tokens", where),
         num_requests=count(value, "completed", where),
     )
-    return MetricsFile(path, VLLM_BENCH, "vLLM", counters, k=len(at) if at else None)
+    return MetricsFile(path, VLLM_BENCH, "vLLM", counters, k=len(at) if at else None, model=text(value, "model_id"))
 
 
 def _records(value: object, deep: int = 4) -> Iterator[Json]:
@@ -195,7 +224,7 @@ def _aiperf(path: Path, records: list[Json]) -> MetricsFile:
         num_requests=len(answers),
     )
     engine = text(records[0], "engine") or ""
-    title = next((one.title for one in ENGINES if one.name == engine), engine)
+    title = next((one.title for one in COUNTED if one.name == engine), engine)
     return MetricsFile(path, AIPERF, title, counters, answers, k=ks.pop() if len(ks) == 1 else None)
 
 

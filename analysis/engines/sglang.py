@@ -42,7 +42,7 @@ class Sglang:
         model = first_of(told.get("/v1/models", {}), "data")
         drafted = count(info, "speculative_num_draft_tokens", "/server_info")
         if drafted is None and samples is not None:
-            drafted = samples.number("sglang:spec_num_draft_tokens") or None
+            drafted = samples.gauge("sglang:spec_num_draft_tokens")
         named = {key: value for key, value in info.items() if key.startswith("speculative_") and value is not None}
         return ServerFacts(
             version=text(info, "version"),
@@ -56,14 +56,14 @@ class Sglang:
 
     def load(self, samples: Samples) -> ServerLoad:
         """What this server is busy with, see `Engine`."""
-        return ServerLoad(samples.number("sglang:num_running_reqs"), samples.number("sglang:num_queue_reqs"))
+        return ServerLoad(samples.largest("sglang:num_running_reqs"), samples.largest("sglang:num_queue_reqs"))
 
     def counters(self, samples: Samples) -> ServerCounters:
         """The server's counts since its start, see `Engine`; it counts rounds, tokens and requests."""
         return ServerCounters(
-            num_rounds=samples.number("sglang:spec_verify_calls_total"),
-            num_tokens=samples.number("sglang:generation_tokens_total"),
-            num_requests=samples.number("sglang:num_requests_total"),
+            num_rounds=samples.counter("sglang:spec_verify_calls_total"),
+            num_tokens=samples.counter("sglang:generation_tokens_total"),
+            num_requests=samples.counter("sglang:num_requests_total"),
         )
 
     def request(self, question: Question) -> Json:

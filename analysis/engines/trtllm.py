@@ -54,20 +54,22 @@ class TensorRtLlm:
 
     def load(self, samples: Samples) -> ServerLoad:
         """What this server is busy with, see `Engine`."""
-        return ServerLoad(samples.number("trtllm_num_requests_running"), samples.number("trtllm_num_requests_waiting"))
+        return ServerLoad(
+            samples.largest("trtllm_num_requests_running"), samples.largest("trtllm_num_requests_waiting")
+        )
 
     def counters(self, samples: Samples) -> ServerCounters:
         """The server's counts since its start, see `Engine`."""
-        accepted = samples.number("trtllm_spec_decode_num_accepted_tokens_total")
-        tokens = samples.number("trtllm_generation_tokens_total")
-        requests = samples.number("trtllm_request_success_total")
+        accepted = samples.counter("trtllm_spec_decode_num_accepted_tokens_total")
+        tokens = samples.counter("trtllm_generation_tokens_total")
+        requests = samples.counter("trtllm_request_success_total")
         # Each round brings its accepted tokens and one more; each request one token of its prefill.
         rounds = None
         if accepted is not None and tokens is not None and requests is not None:
             rounds = max(0, tokens - requests - accepted)
         return ServerCounters(
             num_rounds=rounds,
-            num_drafted=samples.number("trtllm_spec_decode_num_draft_tokens_total"),
+            num_drafted=samples.counter("trtllm_spec_decode_num_draft_tokens_total"),
             num_accepted=accepted,
             num_tokens=tokens,
             num_requests=requests,

@@ -1,10 +1,12 @@
-"""vLLM's words, as its versions 0.30 to 0.33 have them.
+"""vLLM's words, as its versions 0.30 to 0.33 have them, and llama.cpp's counters, which have vLLM's names.
 
 Read in the released code: ``v1/spec_decode/metrics.py`` (counters), ``v1/metrics/stats.py`` and
-``entrypoints/generate/base/protocol.py`` (``--per-request-spec-decode-metrics``), ``entrypoints/openai``.
+``entrypoints/generate/base/protocol.py`` (``--per-request-spec-decode-metrics``), ``entrypoints/openai``; of
+llama.cpp ``tools/server`` as merged in August 2026.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 from simlab.analysis.engines.answers import (
@@ -23,7 +25,16 @@ from simlab.analysis.engines.answers import (
 )
 from simlab.analysis.engines.metrics import Samples
 
-_SPEC = "vllm:spec_decode_num_"
+
+def _spec_counters(samples: Samples, prefix: str) -> ServerCounters:
+    """The counts of speculation that both engines have."""
+    spec = f"{prefix}spec_decode_num_"
+    return ServerCounters(
+        num_rounds=samples.counter(f"{spec}drafts_total", f"{spec}drafts"),
+        num_drafted=samples.counter(f"{spec}draft_tokens_total", f"{spec}draft_tokens"),
+        num_accepted=samples.counter(f"{spec}accepted_tokens_total", f"{spec}accepted_tokens"),
+        accepted_at=samples.by_position(f"{spec}accepted_tokens_per_pos_total"),
+    )
 
 
 class Vllm:
@@ -41,7 +52,7 @@ class Vllm:
         """What this server tells of itself, see `Engine`; dtype only in developer's mode."""
         version, models, info = (told.get(path, {}) for path in self.fact_paths)
         model, config = first_of(models, "data"), inner(info, "vllm_config")
-        positions = None if samples is None else samples.by_position(f"{_SPEC}accepted_tokens_per_pos_total")
+        positions = None if samples is None else _spec_counters(samples, self.prefix).accepted_at
         speculative = inner(config, "speculative_config")
         return ServerFacts(
             version=text(version, "version"),
@@ -57,18 +68,15 @@ class Vllm:
 
     def load(self, samples: Samples) -> ServerLoad:
         """What this server is busy with, see `Engine`."""
-        return ServerLoad(samples.number("vllm:num_requests_running"), samples.number("vllm:num_requests_waiting"))
+        return ServerLoad(samples.largest("vllm:num_requests_running"), samples.largest("vllm:num_requests_waiting"))
 
     def counters(self, samples: Samples) -> ServerCounters:
         """The server's counts since its start, see `Engine`."""
-        return ServerCounters(
-            num_rounds=samples.number(f"{_SPEC}drafts_total", f"{_SPEC}drafts"),
-            num_drafted=samples.number(f"{_SPEC}draft_tokens_total", f"{_SPEC}draft_tokens"),
-            num_accepted=samples.number(f"{_SPEC}accepted_tokens_total", f"{_SPEC}accepted_tokens"),
-            accepted_at=samples.by_position(f"{_SPEC}accepted_tokens_per_pos_total"),
-            num_tokens=samples.number("vllm:generation_tokens_total"),
-            num_requests=samples.number("vllm:request_success_total"),
-            num_preempted=samples.number("vllm:num_preemptions_total"),
+        return replace(
+            _spec_counters(samples, self.prefix),
+            num_tokens=samples.counter("vllm:generation_tokens_total"),
+            num_requests=samples.counter("vllm:request_success_total"),
+            num_preempted=samples.counter("vllm:num_preemptions_total"),
         )
 
     def request(self, question: Question) -> Json:
@@ -100,6 +108,25 @@ class Vllm:
             num_accepted=count(spec, "num_accepted_draft_tokens", where),
             accepted=counts(spec, "per_step_accepted", where),
             drafted=counts(spec, "per_step_drafted", where),
+        )
+
+
+class LlamaCpp:
+    """llama.cpp's server, whose metrics are read; it counts no requests, and is not asked for texts."""
+
+    name: ClassVar[str] = "llamacpp"
+    title: ClassVar[str] = "llama.cpp"
+    prefix: ClassVar[str] = "llamacpp:"
+
+    def facts(self, told: Mapping[str, Json], samples: Samples | None) -> ServerFacts:
+        """What this server's metrics tell of it: the tokens of a full draft, see `Counted`."""
+        positions = None if samples is None else _spec_counters(samples, self.prefix).accepted_at
+        return ServerFacts(num_speculative=len(positions) if positions else None)
+
+    def counters(self, samples: Samples) -> ServerCounters:
+        """The server's counts since its start, see `Counted`."""
+        return replace(
+            _spec_counters(samples, self.prefix), num_tokens=samples.counter("llamacpp:tokens_predicted_total")
         )
 
 

@@ -46,7 +46,7 @@ def convex_view(cost: CostTable) -> CostTable:
         for stage, values in cost.seconds.items()
     }
     cost_id = content_id({"cost": cost.cost_id, "view": CONVEX})
-    return CostTable(cost_id, cost.contexts, seconds, channels=cost.channels, is_example=cost.is_example)
+    return CostTable(cost_id, cost.contexts, seconds, channels=cost.channels, origin=cost.origin)
 
 
 def closest_convex(seconds: Doubles) -> Doubles:

@@ -15,7 +15,7 @@ from simlab.real_runner.networks.known import trees_bytes
 from simlab.real_runner.record.answers import RecordingProgress, answers_of
 from simlab.real_runner.record.manifests import manifest_of
 from simlab.real_runner.record.options import RecordOptions
-from simlab.real_runner.record.prompts import PromptRecord, render_text
+from simlab.real_runner.record.prompts import PromptRecord, render_text, with_own
 from simlab.real_runner.record.record import load, record_text, shards_of
 from simlab.real_runner.record.sources import AnsweredTurn, Source, Sources, given_turns, num_turns
 from simlab.traces.format.frames import SequenceRecord
@@ -77,7 +77,8 @@ def dry_run(options: RecordOptions) -> str:
 def first_prompt(options: RecordOptions, models: Models, source: Source) -> str:
     """The first turn of a prompt as the target reads it, special tokens included."""
     if isinstance(source, PromptRecord):
-        return render_text(models.target.tokenizer, source.conversation, options.template_kwargs)
+        kwargs = with_own(options.template_kwargs, source.template_kwargs)
+        return render_text(models.target.tokenizer, source.conversation, kwargs)
     turn = given_turns(source, models.target, options.template_kwargs)[0]
     return str(models.target.tokenizer.decode(turn.prompt.token_ids.tolist()))
 

@@ -14,8 +14,8 @@ from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.models import Models
 from simlab.real_runner.record.options import RecordOptions
-from simlab.real_runner.record.prompts import PromptRecord, render
-from simlab.real_runner.record.sources import Source, Sources, given_turns
+from simlab.real_runner.record.prompts import PromptRecord
+from simlab.real_runner.record.sources import Source, Sources, given_turns, render_turn, shared_kwargs
 from simlab.real_runner.targets.hub_files import repository_of
 from simlab.traces.format.documents import json_fields
 from simlab.traces.format.manifest import DumpedInfo, Manifest
@@ -27,13 +27,14 @@ _LIBRARIES = ("simlab", "torch", "transformers", "tokenizers", "numpy", "numba")
 def manifest_of(options: RecordOptions, models: Models, sources: Sources) -> Manifest:
     """Everything about a recording that is known before it starts."""
     target, earlier = models.target, sources.retold_from
+    kwargs = earlier.chat_template_kwargs if earlier else shared_kwargs(sources, options.template_kwargs)
     return Manifest(
         target=target.info,
         vocab_size=target.vocab_size,
         tokenizer_digest=tokenizer_digest(target.tokenizer),
         chat_template_digest=_digest(str(target.tokenizer.chat_template or "")),
         prompts_digest=earlier.prompts_digest if earlier else _prompts_digest(options, models, sources),
-        chat_template_kwargs=earlier.chat_template_kwargs if earlier else dict(options.template_kwargs),
+        chat_template_kwargs=kwargs,
         sampling=earlier.sampling if earlier else options.sampling,
         stop_token_ids=target.stop_token_ids,
         max_new_tokens=earlier.max_new_tokens if earlier else options.longest,
@@ -80,7 +81,7 @@ def _prompts_digest(options: RecordOptions, models: Models, sources: Sources) ->
 def _asked(options: RecordOptions, models: Models, source: Source) -> list[object]:
     """The rendered first prompt and what follows it, or the given text."""
     if isinstance(source, PromptRecord):
-        ids = render(models.target.tokenizer, source.conversation, options.template_kwargs)
+        ids = render_turn(source, [], models.target, options.template_kwargs).token_ids.tolist()
         return [source.prompt_id, ids, list(source.later_turns)]
     turns = given_turns(source, models.target, options.template_kwargs)
     return [[turn.prompt.prompt_id, turn.prompt.token_ids.tolist(), turn.text.tolist()] for turn in turns]

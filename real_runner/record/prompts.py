@@ -2,31 +2,42 @@
 
 import codecs
 import json
+import re
 import sys
+from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from jinja2 import TemplateError
+from jinja2 import Environment, TemplateError
+from jinja2.meta import find_undeclared_variables
 from tqdm import tqdm
 
 from simlab.errors import PromptError
+from simlab.real_runner.model_options import check_template_kwargs
 from simlab.untrusted.json_text import file_bytes, parse_json
 from simlab.untrusted.visible import visible
 
 # The rows of a prompt or completion file, checked where they enter.
 
 
-ROLES = ("system", "developer", "user", "assistant")
+ROLES = ("system", "developer", "user", "assistant", "tool")
+_ASKING = ("user", "tool")
+"""Roles that a model answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message; ``role`` is one of ``ROLES``. ``content`` may be empty."""
+    """One message; ``role`` is one of ``ROLES``. ``content`` may be empty.
+
+    ``others`` is what else a row says of it, such as ``tool_calls``; the chat template gets it as it is.
+    """
 
     role: str
     content: str
+    others: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.role not in ROLES:
@@ -36,6 +47,26 @@ class Message:
 Conversation: TypeAlias = tuple[Message, ...]
 
 
+class RowFields(UserDict[str, object]):
+    """The keys of a row, which know those that were read."""
+
+    def __init__(self, values: dict[str, object]) -> None:
+        super().__init__(values)
+        self._read: set[str] = set()
+
+    def __getitem__(self, key: str) -> object:
+        self._read.add(key)
+        return super().__getitem__(key)
+
+    def filled(self, key: str) -> bool:
+        """Whether a key has a value; it does not count as read."""
+        return self.data.get(key) is not None
+
+    def unread(self) -> list[str]:
+        """Keys with a value that nobody read."""
+        return [key for key in self if self.filled(key) and key not in self._read]
+
+
 @dataclass(frozen=True, slots=True)
 class PromptRow:
     """One JSON object of a file; ``where`` names its file and line in error messages."""
@@ -43,7 +74,48 @@ class PromptRow:
     where: str
     prompt_id: str
     dataset: str
-    fields: Mapping[str, object]
+    fields: RowFields
+
+    def template_kwargs(self) -> dict[str, object]:
+        """The row's own arguments of the chat template, its ``tools`` among them."""
+        own, tools = self.fields.get("chat_template_kwargs") or {}, self.fields.get("tools") or []
+        if not isinstance(own, dict):
+            raise PromptError(f"{self.where}: expected 'chat_template_kwargs' to be an object; got {_kind(own)}")
+        check_template_kwargs(own, f"{self.where}: 'chat_template_kwargs'")
+        if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+            raise PromptError(f"{self.where}: expected 'tools' to be a list of objects; got {_kind(tools)}")
+        return {**own, "tools": tools} if tools else own
+
+
+def with_own(common: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:
+    """Arguments of the chat template for a row: those of all rows and its own, which may not contradict."""
+    for key in common.keys() & own.keys():
+        if common[key] != own[key]:
+            raise PromptError(
+                f"a row gives the chat template {key}={json.dumps(own[key])[:60]} and --chat-template-kwargs gives "
+                f"{json.dumps(common[key])[:60]}; leave one out"
+            )
+    return {**common, **own}
+
+
+def check_rows(path: Path, rows: Sequence[PromptRow], own: Sequence[Mapping[str, object]]) -> None:
+    """Name on stderr what rows hold and nobody reads; refuse arguments of the template that change from row to row.
+
+    Args:
+        path: of the file.
+        rows: that were read.
+        own: the rows' arguments of the chat template; a trace says which, so all but tools are one set.
+    """
+    unread = dict.fromkeys(key for row in rows for key in row.fields.unread())
+    if unread:
+        said = f"{path}: keys of its rows that are not used: {', '.join(unread)}"
+        tqdm.write(visible(said[:1000]), file=sys.stderr)
+    alike = [json.dumps({key: kwargs[key] for key in sorted(kwargs) if key != "tools"}) for kwargs in own]
+    if len(different := list(dict.fromkeys(alike))) > 1:
+        raise PromptError(
+            f"{path}: expected the same chat_template_kwargs in all rows, which a trace names once; got "
+            f"{different[0][:80]} and {different[1][:80]}; put them into files of their own"
+        )
 
 
 def read_rows(path: Path, limit: int | None) -> Iterator[PromptRow]:
@@ -58,13 +130,15 @@ def read_rows(path: Path, limit: int | None) -> Iterator[PromptRow]:
     for number, (where, value) in enumerate(_values(path, limit)):
         if not isinstance(value, dict):
             raise PromptError(f"{where}: expected a JSON object; got {_kind(value)}")
-        prompt_id = _identity(value.get("id"), f"{path.stem}-{number}", where)
+        fields = RowFields(value)
+        prompt_id = _identity(fields.get("id"), f"{path.stem}-{number}", where)
         if prompt_id in first_seen:
             earlier = first_seen[prompt_id]
             raise PromptError(f"{where}: expected an id of its own; got {prompt_id!r}, as in {earlier}; change one")
         first_seen[prompt_id] = where
-        dataset = value.get("dataset")
-        yield PromptRow(where, prompt_id, path.stem if dataset is None else text_of(dataset, "'dataset'", where), value)
+        dataset = fields.get("dataset")
+        named = path.stem if dataset is None else text_of(dataset, "'dataset'", where)
+        yield PromptRow(where, prompt_id, named, fields)
 
 
 def _values(path: Path, limit: int | None) -> Iterator[tuple[str, object]]:
@@ -124,7 +198,7 @@ def text_of(value: object, what: str, where: str) -> str:
 
 
 def messages_of(value: object, where: str) -> Conversation:
-    """The messages of a list of ``{"role", "content"}``, or a PromptError."""
+    """The messages of a list of ``{"role", "content"}``, what else they have with them, or a PromptError."""
     roles = {role: role for role in ROLES}
     return tuple(message_of(entry, ("role", "content"), roles, where) for entry in list_of(value, "messages", where))
 
@@ -136,14 +210,34 @@ def message_of(entry: object, names: tuple[str, str], roles: Mapping[str, str], 
     said_role, content = (entry.get(name) for name in names)
     if not isinstance(said_role, str) or said_role not in roles:
         raise PromptError(f"{where}: expected {names[0]!r} to be one of {', '.join(roles)}; got {_kind(said_role)}")
+    others = {key: value for key, value in entry.items() if key not in names and value is not None}
+    if names[0] == "from":  # what ShareGPT has beside is for training, and reaches no template
+        others = {}
+    if "tool_calls" in others:
+        others["tool_calls"] = [_call(call, where) for call in list_of(others["tool_calls"], "tool_calls", where)]
+        content = "" if content is None else content  # as engines that serve chats read it
     if content == "" and roles[said_role] != "user":
-        return Message(roles[said_role], "")
-    return Message(roles[said_role], text_of(content, f"{names[1]!r} of each message", where))
+        return Message(roles[said_role], "", others)
+    return Message(roles[said_role], text_of(content, f"{names[1]!r} of each message", where), others)
+
+
+def _call(call: object, where: str) -> object:
+    """A call of a tool; its arguments as an object, which chat templates expect, where they are JSON text."""
+    try:
+        function: dict[str, object] = {**call["function"]}  # type: ignore[index]
+        if isinstance(arguments := function.get("arguments"), str):
+            function["arguments"] = parse_json(arguments or "{}")
+        return {**call, "function": function}  # type: ignore[dict-item]
+    except (TypeError, KeyError, ValueError) as error:
+        raise PromptError(
+            f"{where}: expected each of 'tool_calls' to be an object with a function; got {error}"
+        ) from error
 
 
 def ending_in_user(messages: Conversation, where: str) -> Conversation:
-    """The messages, if there are any and a user has the last word; else a PromptError."""
-    if not messages or messages[-1].role != "user":
+    """The messages, if a user, or a tool that a user's question led to, has the last word; else a PromptError."""
+    asked = any(message.role == "user" for message in messages)
+    if not asked or messages[-1].role not in _ASKING:
         got = f"one from {messages[-1].role}" if messages else "none"
         raise PromptError(f"{where}: expected a user message as the last one before the answer; got {got}")
     return messages
@@ -160,6 +254,8 @@ class Tokenizer(Protocol):
     @property
     def encode(self) -> Callable[..., list[int]]: ...
     @property
+    def get_chat_template(self) -> Callable[..., str]: ...
+    @property
     def apply_chat_template(self) -> Callable[..., object]: ...
 
 
@@ -169,15 +265,17 @@ class PromptRecord:
 
     ``conversation`` ends in the first user message to be answered; what stands before is given.
     ``later_turns`` are asked one by one, each after the target's answer: see ``next_turn``.
+    ``template_kwargs`` are the row's own arguments of the chat template, its tools among them.
     """
 
     prompt_id: str
     dataset: str
     conversation: Conversation
     later_turns: tuple[str, ...] = ()
+    template_kwargs: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not self.conversation or self.conversation[-1].role != "user":
+        if not self.conversation or self.conversation[-1].role not in _ASKING:
             raise ValueError(f"the conversation of prompt {self.prompt_id!r} must end in a user message")
 
 
@@ -187,20 +285,23 @@ def read_prompts(path: Path, limit: int | None = None) -> list[PromptRecord]:
     A row is recognised by the first of these keys that it fills:
 
     * ``turns``: user messages, each asked after the target's answer to the one before;
-    * ``messages``: ``role`` and ``content``, ending in a user message; one answer after it is dropped;
-    * ``conversations`` (ShareGPT): ``from`` and ``value``; the first human message, and system ones before it;
-      a conversation that is empty or has no human message is skipped, and stderr says how many;
+    * ``messages``: ``role`` and ``content``, and what else the chat template reads (``tool_calls``), ending in a
+      user's or a tool's message; one answer after it is dropped;
+    * ``conversations`` (ShareGPT): ``from`` and ``value``, or ``role`` and ``content``; the first human message, and
+      system ones before it; a conversation that is empty or has no human message is skipped, and stderr says how many;
     * ``prompt``: one user message.
 
-    ``id`` (text or integer; default ``STEM-N``, row ``N`` counted from 0) and ``dataset`` (default:
-    the file's stem) are optional. Other keys, and rows past the limit, are not looked at.
+    ``id`` (text or integer; default ``STEM-N``, row ``N`` counted from 0), ``dataset`` (default: the file's stem),
+    ``tools`` and ``chat_template_kwargs`` (the same in all rows) are optional. Other keys are named on stderr. Rows
+    past the limit are not looked at.
 
     Raises:
         PromptError: the file cannot be read or a row cannot be used; names file and line.
         ValueError: a limit below 1.
     """
     rows = list(read_rows(path, limit))
-    records = [_record(row) for row in rows if not _says_nothing(row.fields)]
+    records = [_record(row) for row in rows if not _says_nothing(row)]
+    check_rows(path, rows, [record.template_kwargs for record in records])
     if not records:
         raise PromptError(f"{path}: expected a conversation with a human message; got none in {len(rows)} rows")
     if skipped := len(rows) - len(records):
@@ -209,21 +310,31 @@ def read_prompts(path: Path, limit: int | None = None) -> list[PromptRecord]:
     return records
 
 
-def _says_nothing(fields: Mapping[str, object]) -> bool:
+def _says_nothing(row: PromptRow) -> bool:
     """Whether this is a ShareGPT row as public dumps have some: nobody asks anything in it."""
-    turns = fields.get("conversations")
-    if not isinstance(turns, list) or any(fields.get(name) is not None for name in ("turns", "messages")):
+    turns = row.fields.get("conversations") if _format(row) == "conversations" else None
+    if not isinstance(turns, list):
         return False
-    roles = [entry.get("from") if isinstance(entry, dict) else None for entry in turns]
+    roles = [entry.get(_names(entry)[0]) if isinstance(entry, dict) else None for entry in turns]
     return all(isinstance(role, str) and _SHAREGPT_ROLES.get(role, "user") != "user" for role in roles)
 
 
+def _format(row: PromptRow) -> str | None:
+    return next((name for name in _FORMATS if row.fields.filled(name)), None)
+
+
+def _names(entry: object) -> tuple[str, str]:
+    """How a message of ``conversations`` names its role and content."""
+    return ("role", "content") if isinstance(entry, dict) and "role" in entry else ("from", "value")
+
+
 def _record(row: PromptRow) -> PromptRecord:
-    for name, parse in _FORMATS.items():
-        if row.fields.get(name) is not None:
-            return PromptRecord(row.prompt_id, row.dataset, *parse(row.fields[name], row.where))
-    got = ", ".join(row.fields) or "none"
-    raise PromptError(f"{row.where}: expected one of the keys {', '.join(_FORMATS)}; got {got}")
+    name = _format(row)
+    if name is None:
+        got = ", ".join(row.fields) or "none"
+        raise PromptError(f"{row.where}: expected one of the keys {', '.join(_FORMATS)}; got {got}")
+    own = row.template_kwargs()
+    return PromptRecord(row.prompt_id, row.dataset, *_FORMATS[name](row.fields[name], row.where), own)
 
 
 _Parsed: TypeAlias = tuple[Conversation, tuple[str, ...]]
@@ -242,7 +353,7 @@ def _from_messages(value: object, where: str) -> _Parsed:
 def _from_sharegpt(value: object, where: str) -> _Parsed:
     kept: list[Message] = []
     for entry in list_of(value, "conversations", where):
-        message = message_of(entry, ("from", "value"), _SHAREGPT_ROLES, where)
+        message = message_of(entry, _names(entry), _SHAREGPT_ROLES, where)
         kept += [message] if message.role != "assistant" else []
         if message.role == "user":
             break
@@ -275,7 +386,7 @@ def render(tokenizer: Tokenizer, messages: Sequence[Message], template_kwargs: M
     A tokenizer without a chat template (a base model's) gets the last user message alone,
     encoded with the special tokens that it adds to any text; earlier messages are not seen.
     """
-    if _has_template(tokenizer, template_kwargs):
+    if _has_template(tokenizer, messages, template_kwargs):
         ids = _apply(tokenizer, messages, template_kwargs, tokenize=True)
     else:
         ids = tokenizer.encode(_last_user(messages))
@@ -287,29 +398,67 @@ def render(tokenizer: Tokenizer, messages: Sequence[Message], template_kwargs: M
 
 def render_text(tokenizer: Tokenizer, messages: Sequence[Message], template_kwargs: Mapping[str, object]) -> str:
     """What ``render`` encodes, as text; without a template, special tokens are not shown."""
-    if not _has_template(tokenizer, template_kwargs):
+    if not _has_template(tokenizer, messages, template_kwargs):
         return _last_user(messages)
     return str(_apply(tokenizer, messages, template_kwargs, tokenize=False))
 
 
-def _has_template(tokenizer: Tokenizer, template_kwargs: Mapping[str, object]) -> bool:
+def _has_template(tokenizer: Tokenizer, messages: Sequence[Message], template_kwargs: Mapping[str, object]) -> bool:
     has_template = bool(template_kwargs.get("chat_template") or tokenizer.chat_template)
     if template_kwargs and not has_template:
         raise PromptError(f"the tokenizer has no chat template to take {', '.join(template_kwargs)}; drop them")
+    if not has_template and any(message.role == "tool" or "tool_calls" in message.others for message in messages):
+        raise PromptError("the tokenizer has no chat template to take tools and their calls; take these rows out")
     return has_template
 
 
 def _apply(
     tokenizer: Tokenizer, messages: Sequence[Message], template_kwargs: Mapping[str, object], *, tokenize: bool
 ) -> object:
-    conversation = [{"role": message.role, "content": message.content} for message in messages]
+    conversation = [{"role": one.role, "content": one.content, **one.others} for one in messages]
     try:
-        return tokenizer.apply_chat_template(
+        rendered = tokenizer.apply_chat_template(
             conversation, add_generation_prompt=True, tokenize=tokenize, return_dict=False, **template_kwargs
         )
+        template = tokenizer.get_chat_template(template_kwargs.get("chat_template"), template_kwargs.get("tools"))
     except (TemplateError, TypeError, ValueError) as error:
         roles = ", ".join(message.role for message in messages)
         raise PromptError(f"the chat template refused a conversation of {roles}: {error}") from error
+    _check_read(template, messages, template_kwargs)
+    return rendered
+
+
+_OF_TRANSFORMERS = ("chat_template", "sanitize_control_tokens")
+"""Arguments that choose or follow the template, which does not see them."""
+
+
+def _check_read(template: str, messages: Sequence[Message], template_kwargs: Mapping[str, object]) -> None:
+    """Refuse what was meant to change the prompt, and does not."""
+    unread = [key for key in template_kwargs if key not in _OF_TRANSFORMERS and key not in variables_of(template)]
+    if "tools" in unread or (any("tool_calls" in one.others for one in messages) and "tool_calls" not in template):
+        raise PromptError(
+            "the chat template does not read tools and their calls, so the model would be asked without them; take "
+            "these rows out, or record a target whose template reads them"
+        )
+    if unread:
+        raise PromptError(
+            f"the chat template does not read {', '.join(unread)}, so nothing would change; leave it out of the "
+            "arguments of the template, or check its name"
+        )
+
+
+@lru_cache(maxsize=16)
+def variables_of(template: str) -> frozenset[str]:
+    """The variables that a chat template reads; every word of one that jinja2 alone cannot parse.
+
+    >>> sorted(variables_of("{% if thinking %}{{ messages[0].content }}{% endif %}"))
+    ['messages', 'thinking']
+    """
+    try:
+        # Parsed and never run; transformers' own tags make a template one that jinja2 alone cannot parse.
+        return frozenset(find_undeclared_variables(Environment(extensions=["jinja2.ext.loopcontrols"]).parse(template)))
+    except TemplateError:
+        return frozenset(re.findall(r"\w+", template))
 
 
 def _last_user(messages: Sequence[Message]) -> str:

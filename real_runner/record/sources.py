@@ -1,7 +1,7 @@
 """Where the text of a recording comes from: prompts to answer, or answers made elsewhere."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -17,6 +17,7 @@ from simlab.real_runner.record.prompts import (
     PromptRecord,
     PromptRow,
     Tokenizer,
+    check_rows,
     ending_in_user,
     list_of,
     messages_of,
@@ -25,6 +26,7 @@ from simlab.real_runner.record.prompts import (
     read_rows,
     render,
     text_of,
+    with_own,
 )
 from simlab.real_runner.targets.model import Target
 from simlab.traces.format.frames import SequenceRecord, TokenRows
@@ -50,11 +52,13 @@ class CompletionText:
     """A conversation that ends in a user message, and the answer to it.
 
     ``finished``: the source says that the answer came to its own end (``"finish_reason": "stop"``).
+    ``template_kwargs``: the row's own arguments of the chat template, its tools among them.
     """
 
     conversation: Conversation
     text: str
     finished: bool
+    template_kwargs: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,11 @@ class Completion:
     prompt_id: str
     dataset: str
     given: CompletionIds | CompletionText
+
+    @property
+    def template_kwargs(self) -> Mapping[str, object]:
+        """The row's own arguments of the chat template; none where its ids are given."""
+        return self.given.template_kwargs if isinstance(self.given, CompletionText) else {}
 
 
 def read_completions(path: Path, limit: int | None = None) -> list[Completion]:
@@ -78,13 +87,17 @@ def read_completions(path: Path, limit: int | None = None) -> list[Completion]:
 
     The prompt of the second and third is ``messages``, or ``prompt``: a list of messages, or the text
     of one user message. It is rendered with the chat template, so a text that already is rendered
-    belongs in ``prompt_token_ids``. ``id`` and ``dataset`` are as in ``read_prompts``.
+    belongs in ``prompt_token_ids``. ``id``, ``dataset``, ``tools`` and ``chat_template_kwargs`` are as in
+    ``read_prompts``; other keys are named on stderr.
 
     Raises:
         PromptError: the file cannot be read or a row cannot be used; names file and line.
         ValueError: a limit below 1.
     """
-    return [Completion(row.prompt_id, row.dataset, _given(row)) for row in read_rows(path, limit)]
+    rows = list(read_rows(path, limit))
+    completions = [Completion(row.prompt_id, row.dataset, _given(row)) for row in rows]
+    check_rows(path, rows, [one.template_kwargs for one in completions if isinstance(one.given, CompletionText)])
+    return completions
 
 
 def completion_ids(
@@ -103,7 +116,7 @@ def completion_ids(
     given = completion.given
     if isinstance(given, CompletionIds):
         return list(given.prompt_token_ids), list(given.token_ids)
-    prompt_ids = render(tokenizer, given.conversation, template_kwargs)
+    prompt_ids = render(tokenizer, given.conversation, with_own(template_kwargs, given.template_kwargs))
     text_ids = tokenizer.encode(given.text, add_special_tokens=False)
     if not text_ids:
         raise PromptError(f"the completion {completion.prompt_id!r} has no tokens; expected at least one; remove it")
@@ -121,7 +134,7 @@ def _given(row: PromptRow) -> CompletionIds | CompletionText:
         if len(named) > 1:
             raise PromptError(f"{row.where}: expected one of {', '.join(_TEXT_KEYS)}; got {', '.join(named)}; keep one")
         text = text_of(row.fields[named[0]], repr(named[0]), row.where)
-        return CompletionText(_conversation(row), text, _finished(row.fields, row.where))
+        return CompletionText(_conversation(row), text, _finished(row.fields, row.where), row.template_kwargs())
     if _has(row, "messages"):
         return _from_messages(row)
     wanted = ", ".join(("token_ids", "choices", *_TEXT_KEYS, "messages"))
@@ -136,20 +149,26 @@ def _from_choice(row: PromptRow) -> CompletionText:
     message = choice.get("message")
     text = message.get("content") if isinstance(message, dict) else choice.get("text")
     text = text_of(text, "'text' or 'message.content' of 'choices'", row.where)
-    return CompletionText(_conversation(row), text, _finished(choice, row.where))
+    return CompletionText(_conversation(row), text, _finished(choice, row.where), row.template_kwargs())
 
 
 def _from_messages(row: PromptRow) -> CompletionText:
     messages = messages_of(row.fields["messages"], row.where)
     answers = [index for index, message in enumerate(messages) if message.role == "assistant"]
+    if answers and "tool_calls" in messages[answers[-1]].others:
+        raise PromptError(
+            f"{row.where}: expected text in the last assistant message; got calls of tools, whose text is the "
+            "engine's own; give it as token_ids"
+        )
     if not answers or not messages[answers[-1]].content:
         raise PromptError(f"{row.where}: expected an assistant message that is not empty; got none; add one")
     conversation = ending_in_user(messages[: answers[-1]], row.where)
-    return CompletionText(conversation, messages[answers[-1]].content, _finished(row.fields, row.where))
+    finished = _finished(row.fields, row.where)
+    return CompletionText(conversation, messages[answers[-1]].content, finished, row.template_kwargs())
 
 
 def _conversation(row: PromptRow) -> Conversation:
-    prompt = row.fields["messages"] if _has(row, "messages") else row.fields.get("prompt")
+    prompt = row.fields.get("messages") if _has(row, "messages") else row.fields.get("prompt")
     if isinstance(prompt, list):
         return ending_in_user(messages_of(prompt, row.where), row.where)
     return (Message("user", text_of(prompt, "'prompt'", row.where)),)
@@ -171,7 +190,7 @@ def _ids(row: PromptRow, name: str) -> tuple[int, ...]:
 
 
 def _has(row: PromptRow, key: str) -> bool:
-    return row.fields.get(key) is not None
+    return row.fields.filled(key)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -228,6 +247,13 @@ def read_sources(options: RecordOptions) -> Sources:
     return Sources(tuple(map(tuple, grouped.values()))[:limit], trace.manifest)
 
 
+def shared_kwargs(sources: Sources, template_kwargs: Mapping[str, object]) -> dict[str, object]:
+    """Arguments of the chat template that hold for all rows, their own among them; tools are each row's."""
+    own = next((source.template_kwargs for source in sources.items if not isinstance(source, tuple)), {})
+    merged = with_own(template_kwargs, own)
+    return {key: value for key, value in merged.items() if key != "tools" or key in template_kwargs}
+
+
 def num_turns(source: Source) -> int:
     """How many texts a source gives."""
     if isinstance(source, PromptRecord):
@@ -264,7 +290,7 @@ def render_turn(
     for answer, user_text in zip(earlier, source.later_turns, strict=False):
         text = target.tokenizer.decode(answer.text.tolist(), skip_special_tokens=True)
         conversation = next_turn(conversation, str(text), user_text)
-    ids = render(target.tokenizer, conversation, template_kwargs)
+    ids = render(target.tokenizer, conversation, with_own(template_kwargs, source.template_kwargs))
     return Prompt(source.prompt_id, source.dataset, len(earlier), 0, np.array(ids, np.int32))
 
 

@@ -6,7 +6,7 @@ for a candidate. `simlab.real_runner.record.dry_run` measures instead, with the 
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self, cast
@@ -25,8 +25,16 @@ from simlab.real_runner.networks.drafter import DraftConfig, find_drafter
 from simlab.real_runner.networks.known import network_of, read_config, read_fields, trees_bytes
 from simlab.real_runner.record.dry_run import size_text
 from simlab.real_runner.record.options import RecordOptions
-from simlab.real_runner.record.prompts import PromptRecord
-from simlab.real_runner.record.sources import Completion, CompletionIds, Source, Sources, num_turns, read_sources
+from simlab.real_runner.record.prompts import Conversation, PromptRecord
+from simlab.real_runner.record.sources import (
+    Completion,
+    CompletionIds,
+    Source,
+    Sources,
+    num_turns,
+    read_sources,
+    shared_kwargs,
+)
 from simlab.real_runner.tap_offset import parse_tap_offset
 from simlab.real_runner.targets import builtin
 from simlab.real_runner.targets.hub_files import CONFIG, fetch, is_hub_id
@@ -220,15 +228,21 @@ _COPIES_OF_WEIGHTS = 4
 def _lengths(source: Source, most: int) -> list[tuple[int, int]]:
     """Tokens of prompt and text of each turn; of texts that are to be written, the most."""
     if isinstance(source, PromptRecord):
-        first = sum(_tokens(message.content) for message in source.conversation)
+        first = _prompt_tokens(source.conversation, source.template_kwargs)
         asked = [_tokens(text) for text in source.later_turns]
         return [(first + sum(asked[:turn]) + turn * most, most) for turn in range(num_turns(source))]
     if isinstance(source, Completion):
         given = source.given
         if isinstance(given, CompletionIds):
             return [(len(given.prompt_token_ids), len(given.token_ids))]
-        return [(sum(_tokens(message.content) for message in given.conversation), _tokens(given.text))]
+        return [(_prompt_tokens(given.conversation, given.template_kwargs), _tokens(given.text))]
     return [(len(turn.prompt.token_ids), len(turn.text)) for turn in source]
+
+
+def _prompt_tokens(conversation: Conversation, own: Mapping[str, object]) -> int:
+    """Tokens of a prompt, those of its tools and of calls among them as JSON."""
+    said = [text for one in conversation for text in (one.content, json.dumps(one.others) if one.others else "")]
+    return sum(map(_tokens, [*said, json.dumps(own["tools"]) if "tools" in own else ""]))
 
 
 def _tokens(text: str) -> int:
@@ -306,7 +320,9 @@ def estimate_text(options: RecordOptions) -> str:
     longest, new = max(prompt for prompt, _ in lengths), max(text for _, text in lengths)
     num_prompts, positions = len(sources.items), sum(text for _, text in lengths)
     texts = f" ({len(lengths)} texts)" if len(lengths) != num_prompts else ""
-    kwargs = dict(options.template_kwargs)
+    kwargs = shared_kwargs(sources, options.template_kwargs)
+    num_tools = sum("tools" in one.template_kwargs for one in sources.items if not isinstance(one, tuple))
+    tools = f"; tools of {num_tools} prompts, refused where it does not read them" if num_tools else ""
     no_arguments = "no arguments (a model that thinks may think; see --chat-template-kwargs)"
     target, drafter = (_billions(num) for num in (shapes.whole_target_parameters, shapes.drafter_parameters))
     target_bytes, drafter_bytes = shapes.target_parameters * size, shapes.drafter_parameters * size
@@ -335,7 +351,7 @@ def estimate_text(options: RecordOptions) -> str:
         *([f"weights         {dense}"] if shapes.quantised else []),
         f"drafter         {options.draft_name}: {drafter}, drafts {shapes.config.depth} tokens",
         f"prompts         {num_prompts}{texts}",
-        f"chat template   {json.dumps(kwargs) if kwargs else no_arguments}",
+        f"chat template   {json.dumps(kwargs) if kwargs else no_arguments}{tools}",
         f"positions       {'at most ' if decoding else ''}{positions:,}",
         "",
         f"memory of {device}, {options.model_dtype}{_present(device)}",

@@ -18,7 +18,7 @@ from simlab.errors import ModelError, PromptError, TraceError
 from simlab.ids import content_id
 from simlab.real_runner.checkpoints.files import write_json
 from simlab.real_runner.decoding.generate import generate
-from simlab.real_runner.record.prompts import read_prompts, render
+from simlab.real_runner.record.prompts import read_prompts, render, with_own
 from simlab.real_runner.record.sources import given_turns, read_completions
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.features import TrainingText
@@ -206,7 +206,10 @@ def own_texts(
     Finished batches of an interrupted run are read back.
     """
     records = read_prompts(selection.path, selection.limit)
-    prompts = [render(target.tokenizer, record.conversation, selection.chat_template_kwargs) for record in records]
+    common = selection.chat_template_kwargs
+    prompts = [
+        render(target.tokenizer, record.conversation, with_own(common, record.template_kwargs)) for record in records
+    ]
     keys = [noise_key(sampling.seed, record.prompt_id, 0, 0) for record in records]
     source = {
         "target": target.digest,

@@ -14,6 +14,14 @@ from simlab.errors import CostError
 from simlab.jit import borrowing_kernel, kernel
 from simlab.policy import AnyPolicy, ChannelNeed, Needs, is_plain_decoding, routes_of
 
+MEASURED, IMPORTED, EXAMPLE = "measured", "imported", "example"
+"""Where prices come from, which decides what gives more of them."""
+
+NO_CHANNELS = (
+    "is of imported timings, which say nothing of what channels take; take policies that read none, or a file that "
+    "`simlab profile --channel` made"
+)
+
 # Rows of a pass in which nodes of a tree carry masks, and what as many rows cost.
 
 
@@ -135,7 +143,8 @@ class CostTable:
         as_asked: float64 ``[C, U + 1]``, all channels of a policy where a round asks for so many branches, 0 to U, and
             pays for those; None: what is paid is not known to hang on that. `charged` sets it.
         block_size: slots of the timed drafter's block; of a target that drafts for itself a node and its masks.
-        is_example: whether others measured it with their models, so that nobody here can measure more.
+        origin: MEASURED by simlab; IMPORTED timings, to which their owner adds rows; EXAMPLE, which others measured
+            with their models, so that nobody here can measure more.
     """
 
     cost_id: str
@@ -145,7 +154,7 @@ class CostTable:
     channels: Mapping[str, ChannelSeconds] = field(default_factory=dict)
     as_asked: Doubles | None = None
     block_size: int = 1
-    is_example: bool = False
+    origin: str = MEASURED
 
     def __post_init__(self) -> None:
         contexts = np.array(self.contexts, np.int64)
@@ -191,8 +200,15 @@ class CostTable:
             option: of ``simlab profile``, which measures more.
             measure: what that does, where it can be done.
         """
-        if self.is_example:
+        if self.origin == EXAMPLE:
             return "take another cost file: this one is an example that others measured, and it ends there"
+        if self.origin == IMPORTED:
+            if option == "--contexts":
+                return (
+                    "add rows at longer contexts to the timings that it was made of, and `simlab import` them again "
+                    "(an engine's table, which says no contexts, with --trace of this trace)"
+                )
+            return "add rows of more nodes to the timings that it was made of, and `simlab import` them again"
         return f"{measure} with `simlab profile {option}`"
 
     def charged(self, policy: ReadsChannels) -> "CostTable":
@@ -380,6 +396,8 @@ def _channel_seconds(cost: CostTable, need: ChannelNeed) -> Doubles:
     """What a channel takes at each context, float64 ``[C]``."""
     measure = f"measure it with `simlab profile --channel {need.name}=CHECKPOINT"
     found = cost.channels.get(need.name)
+    if found is None and cost.origin == IMPORTED:
+        raise CostError(f"the cost file {cost.cost_id} {NO_CHANNELS} (asked for: {need.name}).")
     if found is None:
         raise CostError(
             f"the cost file {cost.cost_id} does not say what the channel {need.name} takes; {measure} --resume --out "

@@ -55,7 +55,8 @@ def filled(file: CostFile = EMPTY) -> CostFile:
 def two_machines(folder: Path) -> tuple[CostFile, CostFile]:
     """Write ``dear.json``, where drafted tokens cost much, and ``free.json``, where they are free."""
     other = replace(EMPTY, device="Another CPU")
-    samples = {cell: (1.0 if cell[0] == PLAIN else 0.01,) * 3 for cell in other.cells()}
+    free_s = {cell: 0.01 + 1e-9 * cell[1] for cell in other.cells()}  # the same everywhere would be refused
+    samples = {cell: (1.0 if cell[0] == PLAIN else free_s[cell],) * 3 for cell in other.cells()}
     dear, free = filled(), replace(filled(other), samples=samples)
     for name, file in (("dear", dear), ("free", free)):
         write_cost_file(folder / f"{name}.json", file)

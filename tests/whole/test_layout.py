@@ -20,12 +20,12 @@ ALIKE = ("decoding", "cli", "named")
 MOST_LINES = 500
 
 BUDGET = {
-    "simlab": 27_100,
-    "traces": 10_500,
+    "simlab": 27_300,
+    "traces": 10_700,
     "policies": 13_750,
-    "analysis": 11_650,
-    "real_runner": 23_350,
-    "tests": 64_000,
+    "analysis": 11_900,
+    "real_runner": 23_900,
+    "tests": 65_000,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
 

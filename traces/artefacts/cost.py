@@ -352,11 +352,31 @@ def read_cost_file(path: str | Path) -> CostFile:
         fields = read_document(path, KIND, [*packaged_cost_files(), *example_cost_files()])
         file = _cost_file(fields)
         check_digest(fields)
+        check_not_alike(file, str(path))
     except TraceError as error:
         raise CostError(str(error)) from error
     except ValueError as error:
         raise CostError(f"{path}: {error}. Copy the file again, or measure again with `simlab profile`.") from error
     return file
+
+
+def check_not_alike(file: CostFile, where: str) -> None:
+    """Refuse passes that all take the same time to the last digit, which no clock measures: nothing was.
+
+    Args:
+        file: whose passes that verify are looked at; two may be alike, rounded or one standing for the other.
+        where: what it is called in the message.
+
+    Raises:
+        CostError: three or more are the same.
+    """
+    passes = [seconds for (stage, _, _), seconds in file.samples.items() if stage == "verify"]
+    values = {value for seconds in passes for value in seconds}
+    if len(passes) > 2 and len(values) == 1:
+        raise CostError(
+            f"{where} has {values.pop():g} s for each of its passes, whatever their nodes and context; that was not "
+            "measured: give the time of each size, with its digits"
+        )
 
 
 def packaged_cost_files() -> list[Path]:

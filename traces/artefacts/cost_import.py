@@ -17,7 +17,16 @@ from simlab.cost import GRID_STAGES, PLAIN, Visits
 from simlab.cost.stages import LEAST_S, MOST_S
 from simlab.errors import CostError, named_or_listed, reason_of
 from simlab.limits.typed_numbers import MOST_COUNT, finite_number, shown, whole_number
-from simlab.traces.artefacts.cost import EXAMPLES, IMPORTED, MOST_DRAFTED, UNKNOWN, Cell, CostFile, write_cost_file
+from simlab.traces.artefacts.cost import (
+    EXAMPLES,
+    IMPORTED,
+    MOST_DRAFTED,
+    UNKNOWN,
+    Cell,
+    CostFile,
+    check_not_alike,
+    write_cost_file,
+)
 from simlab.traces.artefacts.engine_tables import AdditiveSteps, BenchCell, EngineTable, SampledSteps, StepCurves
 from simlab.traces.format.manifest_entries import ModelInfo
 from simlab.untrusted.json_text import file_text, parse_json
@@ -107,6 +116,8 @@ def read_timings(path: str | Path) -> PassTimings:
     remarks, rows = ((), _json_rows(text, path)) if is_json else _csv_rows(text, path)
     if not rows:
         raise CostError(f"{path} has no rows; expected columns {', '.join(_NEEDED)}, and batch where it is not 1")
+    for where, row in rows:
+        _check_names(row, f"{path}, {where}" if is_json else str(path))
     return PassTimings(place.name, remarks, tuple(_timing(row, f"{path}, {where}") for where, row in rows))
 
 
@@ -148,7 +159,7 @@ def imported_cost_file(
     for stage in (one for one in GRID_STAGES if one != "verify"):
         samples |= {(stage, n, c): (constants.get(stage, 0.0),) for n in numbers for c in contexts}
     samples |= {(PLAIN, 0, c): (constants[PLAIN],) if PLAIN in constants else cells[0, c] for c in contexts}
-    return CostFile(
+    file = CostFile(
         device=", ".join([*filter(None, [about.machine]), f"imported from {timings.name}"]),
         threads=1,
         system=UNKNOWN,
@@ -170,6 +181,8 @@ def imported_cost_file(
         samples=samples,
         notes=(*timings.remarks, *notes, *_stage_notes(constants, timings.within)),
     )
+    check_not_alike(file, timings.name)
+    return file
 
 
 def _one_batch(timings: PassTimings, batch: int | None) -> int:
@@ -238,6 +251,15 @@ def _json_rows(text: str, path: str | Path) -> Sequence[tuple[str, Mapping[str, 
     if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
         raise CostError(f"{path} is not a list of objects; expected [{{{', '.join(_NEEDED)}}}, ...]")
     return [(f"entry {number}", value) for number, value in enumerate(values, 1)]
+
+
+def _check_names(row: Mapping[str, object], where: str) -> None:
+    """Refuse other names: what one means, and in which unit, is not guessed, and none is dropped."""
+    if not set(_NEEDED) <= set(row) <= {*_NEEDED, "batch"}:
+        raise CostError(
+            f"{where} has {', '.join(row) or 'no names'}; expected {', '.join(_NEEDED)}, and batch where it is not 1: "
+            "name them so, divide milliseconds by 1,000, and leave out what is none of these"
+        )
 
 
 def _timing(row: Mapping[str, object], where: str) -> PassTiming:

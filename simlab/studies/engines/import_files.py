@@ -50,7 +50,8 @@ class ImportedCost:
     def text(self) -> str:
         """What ``simlab import`` prints."""
         file = self.file
-        size = f"{len(file.contexts)} contexts up to {file.contexts[-1]:,}, {file.node_counts[-1]:,} drafted tokens"
+        many = f"{len(file.contexts)} contexts" if len(file.contexts) > 1 else "1 context"
+        size = f"{many} up to {file.contexts[-1]:,}, {file.node_counts[-1]:,} drafted tokens"
         notes = [f"  {visible(note)}" for note in (*file.notes, *self.checks)]
         return "\n".join([f"Cost file: {self.path} ({file.cost_id}), {file.device}, {size}", *notes])
 

@@ -48,9 +48,9 @@ So do an engine's cost tables: SGLang's JSON of steps a second or its additive o
 The file is for the models of a trace. simlab cannot verify which models these timings are from. Without --trace it is
 for those of the small packaged trace. What is not given is printed, and kept as a note in the file.
 
-Counts of speculative decoding are compared with a trace: Prometheus text of vLLM, SGLang or TensorRT-LLM, the JSON of
-`vllm bench serve --save-result` (without --out), the JSON lines of SGLang's bench_serving, and AIPerf's
-profile_export.jsonl.
+Counts of speculative decoding are compared with a trace: Prometheus text of vLLM, SGLang, TensorRT-LLM or llama.cpp, of
+one served model, the JSON of `vllm bench serve --save-result` (without --out), the JSON lines of SGLang's
+bench_serving, and AIPerf's profile_export.jsonl.
 Without --same-prompts the counts are those of other traffic, and the question is whether that traffic is like the
 trace's: acceptance length and rates by position, with intervals, p-values adjusted for their number. Exit code 1: it is
 not. With --same-prompts the requests were the trace's own prompts, each once: every count is predicted. Exit code 1:

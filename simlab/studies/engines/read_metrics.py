@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from simlab.analysis.crosscheck.drift import DriftFigure, drift_figures
+from simlab.analysis.crosscheck.drift import DriftFigure, drift_figures, suspicion
 from simlab.analysis.crosscheck.foretold import ForetoldCounts, foretold_counts
 from simlab.analysis.crosscheck.text import counters_text, drift_sentence, drift_text, verdict_text
 from simlab.analysis.crosscheck.verdict import Verdict, verdict_of
@@ -31,6 +31,7 @@ class EngineMetricsTable(StudyResult):
         counters: over all of them.
         foretold, verdict: of the same requests; None where the requests were others.
         figures: of the drift; empty where the requests were the trace's own.
+        k: tokens that the server drafts in a round.
     """
 
     trace: Trace
@@ -40,6 +41,7 @@ class EngineMetricsTable(StudyResult):
     foretold: ForetoldCounts | None
     verdict: Verdict | None
     figures: tuple[DriftFigure, ...]
+    k: int
 
     ROWS = "figures"
 
@@ -62,6 +64,7 @@ class EngineMetricsTable(StudyResult):
             "verdict": None if self.verdict is None else self.verdict.name,
             "reason": None if self.verdict is None else self.verdict.reason,
             "drift": None if self.verdict is not None else self.has_failed,
+            "suspicion": suspicion(self.figures, self.k) or None,
             "figures": [figure.row() for figure in self.figures],
         }
 
@@ -83,7 +86,12 @@ class EngineMetricsTable(StudyResult):
             "tells single requests. Its rates count what was kept behind the ends of texts too; the trace's leave out "
             "what lies there."
         )
-        parts = [drift_sentence(self.figures), heading]
+        if self.counters.num_tokens is None or self.counters.num_requests is None:
+            notes += (
+                " The server does not count requests, so its acceptance length is 1 + accepted / rounds, which counts "
+                "what was kept behind the ends of texts."
+            )
+        parts = [drift_sentence(self.figures, self.k), heading]
         return "\n\n".join([*parts, *([drift_text(self.figures)] if self.figures else []), within_width(notes)])
 
 
@@ -100,6 +108,12 @@ def import_metrics(options: ImportOptions) -> EngineMetricsTable:
         options.check_unread(OF_TIMINGS, options.files[0], "counts of an engine or a benchmark")
     found = opened(options.trace)
     read = [one for path in options.files for one in read_metrics_file(Path(path))]
+    _check_alike(read)
+    if any(file.is_rounded for file in read) and (options.same_prompts or options.before is not None):
+        raise EngineError(
+            f"{read[0].path}: llama.cpp writes counts from a million on with six digits, and these are needed to the "
+            "unit; start the server anew, and read it before it counts a million"
+        )
     counters = _since(_together(read), read, options.before)
     if not counters.num_rounds:
         raise EngineError(f"{read[0].path} counts no rounds of speculative decoding; read it after some requests")
@@ -115,7 +129,7 @@ def import_metrics(options: ImportOptions) -> EngineMetricsTable:
     answers = [answer for file in read for answer in file.answers]
     if not options.same_prompts:
         figures = tuple(drift_figures(texts, counters, answers))
-        return EngineMetricsTable(found, name, tuple(read), counters, None, None, figures)
+        return EngineMetricsTable(found, name, tuple(read), counters, None, None, figures, k)
     check_greedy(found)
     kept, asked = asked_tokens(texts, found.manifest.max_new_tokens, options.max_new_tokens, exact_counters=False)
     foretold = foretold_counts(kept, [min(len(text), asked[text.index]) for text in kept])
@@ -125,7 +139,20 @@ def import_metrics(options: ImportOptions) -> EngineMetricsTable:
             "choose as many with --limit, or leave out --same-prompts"
         )
     verdict = verdict_of((), None, counters, foretold)
-    return EngineMetricsTable(found, name, tuple(read), counters, foretold, verdict, ())
+    return EngineMetricsTable(found, name, tuple(read), counters, foretold, verdict, (), k)
+
+
+def _check_alike(files: Sequence[MetricsFile]) -> None:
+    """Refuse files of several engines or served models, whose sum is of none of them."""
+    names = {"engines": {file.engine for file in files if file.engine}}
+    for kind in {file.kind for file in files}:  # other kinds may name the same model differently
+        names[f"models ({kind})"] = {file.model for file in files if file.kind == kind and file.model}
+    for what, several in names.items():
+        if len(several) > 1:
+            raise EngineError(
+                f"the files are of {len(several)} {what}: {', '.join(sorted(several))}; their sum is of none of them, "
+                "so give those of one"
+            )
 
 
 def _together(files: Sequence[MetricsFile]) -> ServerCounters:
@@ -166,6 +193,6 @@ def _since(counters: ServerCounters, files: Sequence[MetricsFile], before: str |
     if len(files) != 1 or not files[0].is_running:
         raise UsageError("--before takes off an earlier reading of the same server; give one file of Prometheus text")
     (earlier,) = read_metrics_file(Path(before))
-    if not earlier.is_running or earlier.engine != files[0].engine:
+    if not earlier.is_running or (earlier.engine, earlier.model) != (files[0].engine, files[0].model):
         raise UsageError(f"{before} is no earlier reading of the same server; give its Prometheus text")
     return counters.since(earlier.counters)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from simlab.analysis.table.text import SPEEDUP, SPEEDUP_OVER_PASS
 from simlab.cost import GRID_STAGES, PLAIN, CostTable
+from simlab.cost.table import EXAMPLE, IMPORTED, MEASURED, NO_CHANNELS
 from simlab.errors import CostError
 from simlab.policies.costs.cell_prices import (
     few_visits,
@@ -44,6 +45,7 @@ class KnownPrices:
         needed: so many would make the median `WANTED`, about; None: not known.
         needed_everywhere: so many the widest.
         may_go_on: whether `simlab profile` adds samples to such a file; else they go into a new one.
+        is_imported: whether samples are rows of timings from elsewhere, to which their owner adds some.
     """
 
     of: str
@@ -53,6 +55,7 @@ class KnownPrices:
     needed: int | None
     needed_everywhere: int | None
     may_go_on: bool = True
+    is_imported: bool = False
 
     def row(self) -> dict[str, str | float | int | None]:
         """Plain values, as a script reads them; null where not known."""
@@ -81,6 +84,8 @@ class KnownPrices:
         )
 
     def _command(self, samples: int) -> str:
+        if self.is_imported:
+            return f"simlab import TIMINGS --out NEW_FILE  # with {samples} rows of each size"
         file = "FILE --resume" if self.may_go_on else "NEW_FILE"
         return f"simlab profile --out {file} --repeats {samples}"
 
@@ -100,14 +105,14 @@ def _known(file: CostFile, of: str, half_widths: Iterable[float]) -> KnownPrices
     found, samples = sorted(half_widths), fewest_samples(file.samples)
     may_go_on = file.visits.paired and not file.notes
     if not found:
-        return KnownPrices(of, math.nan, math.nan, samples, None, None, may_go_on)
+        return KnownPrices(of, math.nan, math.nan, samples, None, None, may_go_on, file.is_imported)
     median, widest = statistics.median(found), found[-1]
     # With many visits the intervals are narrower by this too.
     few = few_visits(samples // file.visits.rounds)
     needed, everywhere = (
         _rounded(samples_needed(value / few, samples, WANTED, file.visits)) for value in (median, widest)
     )
-    return KnownPrices(of, median, widest, samples, needed, everywhere, may_go_on)
+    return KnownPrices(of, median, widest, samples, needed, everywhere, may_go_on, file.is_imported)
 
 
 def _rounded(number: int) -> int:
@@ -231,7 +236,8 @@ def cost_table_of(file: CostFile, path: Path | None = None) -> CostTable:
         )
     units = {name: channel.units for name, channel in file.channels.items()}
     table = cost_table(file.cost_id, file.contexts, file.node_counts, file.samples, file.visits, units)
-    return replace(table, block_size=file.block_size, is_example=file.is_of_others)
+    origin = EXAMPLE if file.is_of_others else IMPORTED if file.is_imported else MEASURED
+    return replace(table, block_size=file.block_size, origin=origin)
 
 
 def what_if_prices(prices: Prices, change: str | None) -> Prices:
@@ -310,7 +316,9 @@ def _unpriced(file: CostFile, cost_id: str, trace: Trace) -> dict[str, str]:
     for name, info in trace.manifest.channels.items():
         measured = file.channels.get(name)
         command = f"`simlab profile --channel {name}=CHECKPOINT"
-        if measured is None:
+        if file.is_imported:
+            found[name] = f"the cost file {cost_id} {NO_CHANNELS}."
+        elif measured is None:
             found[name] = (
                 f"the cost file {cost_id} does not say what the channel {name} takes; measure it with {command} "
                 "--resume --out FILE`, which adds it to a file of this machine."

@@ -199,7 +199,7 @@ def at_one_context(prices: Prices) -> Prices:
         raise CostError(f"a profile at one context needs a latency profile. {prices.why_none}")
     seconds = {stage: np.repeat(rows[-1:], len(rows), axis=0) for stage, rows in cost.seconds.items()}
     name = content_id({"cost": cost.cost_id, "at_context": cost.longest_context})
-    wrong = CostTable(name, cost.contexts, seconds, block_size=cost.block_size, is_example=cost.is_example)
+    wrong = CostTable(name, cost.contexts, seconds, block_size=cost.block_size, origin=cost.origin)
     return replace(prices, cost=wrong)
 
 

@@ -59,7 +59,7 @@ def test_equal_traffic_seldom_alarms_and_other_traffic_does() -> None:
     assert sum(alarms) <= 6
     other = drift_figures(texts, counters_of(some_texts(7, 20, 0.4)))
     assert other[0].differs
-    assert drift_sentence(other).startswith("DRIFT")
+    assert drift_sentence(other, 7).startswith("DRIFT")
     assert "differs" in drift_text(other)
 
 
@@ -84,7 +84,7 @@ def test_one_prompt_allows_no_verdict() -> None:
     texts = some_texts(8, 1, 0.6)
     figures = drift_figures(texts, counters_of(texts))
     assert math.isnan(figures[0].p_value)
-    assert "No verdict" in drift_sentence(figures)
+    assert "No verdict" in drift_sentence(figures, 7)
     assert figures[0].row()["p_value"] is None
     assert drift_figures(texts, ServerCounters()) == []
-    assert "nothing is compared" in drift_sentence([])
+    assert "nothing is compared" in drift_sentence([], 7)

@@ -70,6 +70,98 @@ trtllm_spec_decode_num_draft_tokens_total 350.0
     assert found.counters.num_rounds == 50
 
 
+def ranks(name: str, *values: float, kind: str = "gauge") -> str:
+    """A series for each tensor-parallel rank."""
+    lines = [f'{name}{{model_name="m",tp_rank="{rank}"}} {value}' for rank, value in enumerate(values)]
+    return "\n".join([f"# TYPE {name} {kind}", *lines, ""])
+
+
+SGLANG = """sglang:spec_verify_calls_total{model_name="m"} 1000.0
+sglang:generation_tokens_total{model_name="m"} 2665.0
+sglang:num_requests_total{model_name="m"} 40.0
+"""
+DRAFTED = "sglang:spec_num_draft_tokens"
+
+
+def test_what_ranks_repeat_counts_once(tmp_path: Path) -> None:
+    (found,) = read_metrics_file(written(tmp_path, SGLANG + ranks(DRAFTED, 8, 8)))
+    assert (found.k, found.model) == (7, "m")
+    assert found.counters.acceptance_length == pytest.approx(2.625)
+    repeated = SGLANG.replace('sglang:spec_verify_calls_total{model_name="m"} 1000.0\n', "")
+    repeated += ranks("sglang:spec_verify_calls_total", 1000, 1000, kind="counter")
+    (found,) = read_metrics_file(written(tmp_path, repeated))
+    assert found.counters.num_rounds == 1000
+    # A scheduler that had nothing to do yet has not set its gauge.
+    (found,) = read_metrics_file(written(tmp_path, SGLANG + ranks(DRAFTED, 0, 8)))
+    assert found.k == 7
+    # Data-parallel schedulers answer requests of their own, at ranks of their own.
+    schedulers = [line.replace("}", f',dp_rank="{dp}",tp_rank="{dp}"}}') for dp in "01" for line in SGLANG.splitlines()]
+    (found,) = read_metrics_file(written(tmp_path, "\n".join(sorted(schedulers)) + "\n"))
+    assert (found.counters.num_rounds, found.counters.num_requests) == (2000, 80)
+
+
+LLAMACPP = """# TYPE llamacpp:tokens_predicted_total counter
+llamacpp:tokens_predicted_total 2665
+llamacpp:spec_decode_num_draft_tokens_total 7000
+llamacpp:spec_decode_num_accepted_tokens_total 1625
+llamacpp:spec_decode_num_drafts_total 1000
+""" + "".join(
+    f'llamacpp:spec_decode_num_accepted_tokens_per_pos_total{{position="{at}"}} {times}\n'
+    for at, times in enumerate((800, 500, 200, 80, 30, 10, 5))
+)
+
+
+def test_llamacpp_counts_as_vllm_does_and_no_requests(tmp_path: Path) -> None:
+    (found,) = read_metrics_file(written(tmp_path, LLAMACPP))
+    assert (found.engine, found.k, found.is_rounded) == ("llama.cpp", 7, False)
+    assert found.counters == ServerCounters(1000, 7000, 1625, (800, 500, 200, 80, 30, 10, 5), 2665)
+    assert found.counters.acceptance_length == pytest.approx(2.625)
+    (found,) = read_metrics_file(written(tmp_path, LLAMACPP.replace("total 7000", "total 7.00012e+06")))
+    assert found.is_rounded
+
+
+TWO_MODELS = SGLANG + SGLANG.replace('"m"', '"other"')
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (SGLANG + ranks(DRAFTED, 8, 4), "has sglang:spec_num_draft_tokens of 4 and of 8: .* a gauge is no sum"),
+        (
+            SGLANG.replace("sglang:num_requests", "other") + ranks("sglang:num_requests_total", 40, 39, kind="counter"),
+            "has sglang:num_requests_total of 40 on one rank and of 39 on another",
+        ),
+        (TWO_MODELS, "metrics of 2 served models, m, other; choose one: .* `grep 'model_name=\"m\"'`"),
+        (VLLM_METRICS + SGLANG, "has metrics of vLLM and SGLang; keep the lines of one engine"),
+    ],
+)
+def test_what_belongs_to_nobody_together_is_refused(tmp_path: Path, content: str, words: str) -> None:
+    # Series of a name stand together, as servers write them.
+    path = written(tmp_path, "\n".join(sorted(line for line in content.splitlines() if line[0] != "#")) + "\n")
+    with pytest.raises(EngineError, match=words):
+        read_metrics_file(path)
+
+
+SERVER = {"speculative_algorithm": "DFLASH", "speculative_num_draft_tokens": 8}
+
+
+@pytest.mark.parametrize(
+    ("length", "server", "words"),
+    [
+        (None, SERVER | {"dp_size": 4}, "accept_length null and dp_size 4: the benchmark asks one of the 4 schedulers"),
+        (2.9, SERVER | {"dp_size": 4}, "accept_length 2.9 and dp_size 4: .*/metrics before and after"),
+        (None, SERVER | {"dp_size": 1}, r"accept_length null, although its server drafts \(DFLASH\)"),
+        (None, {"speculative_algorithm": None}, "the server drafted nothing.*serve with a drafter"),
+    ],
+)
+def test_why_a_benchmark_of_sglang_tells_no_length(
+    tmp_path: Path, length: float | None, server: dict[str, object], words: str
+) -> None:
+    line = {"completed": 40, "total_output_tokens": 2665, "accept_length": length, "server_info": server}
+    with pytest.raises(EngineError, match=words):
+        read_metrics_file(written(tmp_path, json.dumps(line)))
+
+
 def test_the_benchmark_of_a_real_vllm() -> None:
     (found,) = read_metrics_file(TESTS / "data" / "engines" / "vllm_bench_serve.json")
     assert (found.kind, found.k) == (VLLM_BENCH, 7)
@@ -102,7 +194,7 @@ def test_records_of_aiperf(tmp_path: Path) -> None:
         ("{", "no JSON"),
         ('{"a": 1}', "of no kind that is known"),
         ('{"completed": 3, "output_throughput": 1.0}', "without counts of speculative decoding"),
-        ('{"completed": 3, "accept_length": null}', "without an accept_length"),
+        ('{"completed": 3, "accept_length": null}', "accept_length null: the server drafted nothing"),
         ('{"spec_decode_num_drafts": -1}', "whole number from 0"),
         ("# TYPE up gauge\nup 1\n", "of no engine that is known"),
         ("# TYPE vllm:x gauge\nvllm:x 1\n", "no counts of its speculative decoding"),

@@ -15,6 +15,7 @@ from made_up_costs import random_table
 from simlab.channels import TARGET, TargetLawRows
 from simlab.columns import columns_of
 from simlab.cost import STAGES, ChannelSeconds, CostTable, price
+from simlab.cost.table import IMPORTED
 from simlab.draft import Draft
 from simlab.errors import CostError
 from simlab.policies.engine.hindsight import best_routes_in_hindsight, without_catch_up
@@ -208,6 +209,8 @@ def test_a_channel_of_a_route_without_a_price_is_missed() -> None:
     cost = random_table(np.random.default_rng(1), 9, 200)
     with pytest.raises(CostError, match="does not say what the channel eagle3 takes"):
         Replay([(router_of(), cost)])
+    with pytest.raises(CostError, match=r"imported timings, which say nothing of what channels take.*eagle3"):
+        Replay([(router_of(), replace(cost, origin=IMPORTED))])
 
 
 def test_rules_that_read_prices_are_routes_too() -> None:

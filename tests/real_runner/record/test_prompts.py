@@ -23,13 +23,16 @@ from simlab.real_runner.record.prompts import (
     read_prompts,
     render,
     render_text,
+    with_own,
 )
 from simlab.real_runner.record.sources import (
     Completion,
     CompletionIds,
     CompletionText,
+    Sources,
     completion_ids,
     read_completions,
+    shared_kwargs,
 )
 
 TEMPLATE = (
@@ -41,6 +44,10 @@ SPECIAL = ["<s>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>", "<think>
 HI = Message("user", "Hi")
 
 Write = Callable[..., Path]
+
+
+def user(content: object) -> dict[str, object]:
+    return {"role": "user", "content": content}
 
 
 @pytest.fixture
@@ -99,16 +106,20 @@ def test_sharegpt_as_a_list_and_as_lines(write: Write) -> None:
     expected = [PromptRecord("q_0", "some", (Message("system", "Be brief"), HI))]
     assert read_prompts(write(row)) == expected
     assert read_prompts(write([row], name="some.json")) == expected
+    words = {"human": "user", "gpt": "assistant", "system": "system"}
+    named = [{"role": words[one["from"]], "content": one["value"]} for one in SHAREGPT]
+    assert read_prompts(write(row | {"conversations": named})) == expected
 
 
 def test_conversations_in_which_nobody_asks_are_skipped_and_counted(
     write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    silent = [{"conversations": []}, {"conversations": SHAREGPT[:2]}]
-    (found,) = read_prompts(write(silent[0], {"conversations": SHAREGPT}, silent[1]))
+    named = [{"role": "system", "content": "Be brief"}]
+    silent = [{"conversations": []}, {"conversations": SHAREGPT[:2]}, {"conversations": named}]
+    (found,) = read_prompts(write(silent[0], {"conversations": SHAREGPT}, *silent[1:]))
     assert found.prompt_id == "some-1"
-    assert "skipped 2 of 3 conversations" in capsys.readouterr().err
-    with pytest.raises(PromptError, match="expected a conversation with a human message; got none in 2 rows"):
+    assert "skipped 3 of 4 conversations" in capsys.readouterr().err
+    with pytest.raises(PromptError, match="expected a conversation with a human message; got none in 3 rows"):
         read_prompts(write(*silent))
 
 
@@ -139,11 +150,71 @@ def test_every_text_comes_back_as_it_was(tmp_path_factory: pytest.TempPathFactor
     assert [record.conversation[0].content, *record.later_turns] == turns
 
 
+# Prompt files: tools, arguments of the template, and keys that nobody reads.
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}
+CALLING: dict[str, object] = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+RESULT = {"role": "tool", "tool_call_id": "c1", "content": "3"}
+TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
+WITH_TOOLS = (
+    "{% for t in tools or [] %}<tool>{{ t.function.name }}{% endfor %}"
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}<call>{{ c.function.name }}({{ c.function.arguments.city }}){% endfor %}"
+    "{% endfor %}{% if enable_thinking is defined and not enable_thinking %}<off>{% endif %}"
+)
+
+
+def test_tools_calls_and_arguments_of_a_row_reach_the_template(write: Write) -> None:
+    asked = [{"role": "user", "content": "Oslo?"}, CALLING, RESULT]
+    row = {"messages": asked, "tools": TOOLS, "chat_template_kwargs": {"enable_thinking": False}}
+    (found,) = read_prompts(write(row))
+    kwargs = with_own({}, found.template_kwargs)
+    rendered = "<tool>weather<|user|>Oslo?<|assistant|><call>weather(Oslo)<|tool|>3<off>"
+    tokenizer = byte_tokenizer(WITH_TOOLS)
+    assert render_text(tokenizer, found.conversation, kwargs) == rendered
+    (completion,) = read_completions(write(row | {"completion": "Cold."}))
+    prompt_ids, _ = completion_ids(tokenizer, completion, {})
+    assert prompt_ids == tokenizer.encode(rendered, add_special_tokens=False)
+    # A trace names the arguments of all its rows; tools are in the tokens of each prompt.
+    assert shared_kwargs(Sources((found,)), {}) == {"enable_thinking": False}
+    with pytest.raises(PromptError, match="enable_thinking=false and --chat-template-kwargs gives true"):
+        with_own({"enable_thinking": True}, found.template_kwargs)
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"prompt": "Hi", "tools": TOOLS}, "does not read tools and their calls"),
+        ({"messages": [user("Hi"), CALLING, RESULT]}, "does not read tools and their calls"),
+        ({"prompt": "Hi", "chat_template_kwargs": {"enable_thinking": False}}, "does not read enable_thinking"),
+    ],
+)
+def test_what_the_template_does_not_read_is_refused(
+    write: Write, chat: Tokenizer, base: Tokenizer, row: dict[str, object], says: str
+) -> None:
+    (found,) = read_prompts(write(row))
+    with pytest.raises(PromptError, match=says):
+        render(chat, found.conversation, found.template_kwargs)
+    with pytest.raises(PromptError, match="has no chat template to take"):
+        render(base, found.conversation, found.template_kwargs)
+
+
+def test_arguments_that_change_from_row_to_row_are_refused(write: Write) -> None:
+    path = write({"prompt": "Hi", "chat_template_kwargs": {"enable_thinking": False}}, {"prompt": "Ho"})
+    with pytest.raises(PromptError, match="the same chat_template_kwargs in all rows"):
+        read_prompts(path)
+
+
+def test_keys_that_nobody_reads_are_named(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    read_prompts(write({"id": "a", "prompt": "Hi", "system": "Be brief", "category": "x", "note": None}))
+    assert capsys.readouterr().err.strip().endswith("keys of its rows that are not used: system, category")
+    read_completions(write({"prompt": "Hi", "completion": "Ho", "finish_reason": "stop", "seed": 3}))
+    assert capsys.readouterr().err.strip().endswith("not used: seed")
+    read_prompts(write({"id": "a", "dataset": "d", "turns": ["Hi"], "tools": []}))
+    assert not capsys.readouterr().err
+
+
 # Prompt files: the errors.
-
-
-def user(content: object) -> dict[str, object]:
-    return {"role": "user", "content": content}
 
 
 @pytest.mark.parametrize(
@@ -163,7 +234,15 @@ def user(content: object) -> dict[str, object]:
         ({"dataset": 1, "prompt": "Hi"}, "'dataset' to be text"),
         ({"messages": []}, "at least one entry for 'messages'"),
         ({"messages": ["Hi"]}, "each message to be an object"),
-        ({"messages": [{"role": "tool", "content": "Hi"}]}, "'role' to be one of system, .*got str"),
+        ({"messages": [{"role": "bot", "content": "Hi"}]}, "'role' to be one of system, .*got str"),
+        ({"messages": [{"role": "tool", "content": "Hi"}]}, "expected a user message as the last one"),
+        (
+            {"messages": [user("Hi"), {**CALLING, "tool_calls": ["a"]}, user("So?")]},
+            "each of 'tool_calls' to be an object",
+        ),
+        ({"messages": [user("Hi")], "tools": "[]"}, "'tools' to be a list of objects"),
+        ({"prompt": "Hi", "chat_template_kwargs": "x"}, "'chat_template_kwargs' to be an object"),
+        ({"prompt": "Hi", "chat_template_kwargs": {"tokenize": False}}, "may not set tokenize"),
         ({"messages": [{"role": ["user"], "content": "Hi"}]}, "'role' to be one of"),
         ({"messages": [user(None)]}, "'content' of each message to be text that is not empty; got null"),
         ({"messages": [user("")]}, "'content' of each message"),

@@ -34,6 +34,8 @@ def cost_file(sigma: float, visits: int = VISITS, seed: int = 0) -> CostFile:
     samples = {}
     for cell in file.cells():
         seconds = np.full(visits * (8 if cell[0] == PLAIN else 2), BASE_S[cell[0]])
+        if cell[:2] == ("verify", 64):
+            seconds += 1e-9  # no round is so large; passes that are all alike would be refused
         if cell == NOISY:
             seconds *= rng.lognormal(0, sigma, visits).repeat(2)
         samples[cell] = tuple(seconds.tolist())

@@ -2,18 +2,19 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
-from made_up_costs import SYNTHETIC
+from made_up_costs import SYNTHETIC, filled
 
 from simlab.cost import GRID_STAGES, PLAIN
 from simlab.errors import CostError
 from simlab.studies.inputs.prices import cost_table_of
-from simlab.traces.artefacts.cost import CostFile
+from simlab.traces.artefacts.cost import CostFile, read_cost_file, write_cost_file
 from simlab.traces.artefacts.cost_import import (
     COUNTS,
     DRAFTED_ONLY,
@@ -72,6 +73,7 @@ def test_every_row_is_a_sample_of_its_own_cell(cells: dict[tuple[int, int], list
     rows = tuple(
         PassTiming(nodes, context, 1, second) for (nodes, context), seconds in cells.items() for second in seconds
     )
+    assume(len(cells) == 1 or len({row.seconds for row in rows}) > 1)  # else nothing was measured
     timings = PassTimings("made-up.csv", (), rows)
     contexts, sizes = {context for _, context in cells}, {nodes for nodes, _ in cells}
     if len(cells) < len(contexts) * len(sizes):
@@ -130,8 +132,22 @@ def test_a_pass_of_no_tokens_has_no_root() -> None:
         imported_cost_file(timings, ROOT_INCLUDED, ABOUT, {})
 
 
+def test_passes_that_all_take_the_same_time_were_not_measured(tmp_path: Path) -> None:
+    same = [PassTiming(nodes, context, 1, 0.021) for nodes in (1, 4) for context in (9, 99)]
+    with pytest.raises(CostError, match="has 0.021 s for each of its passes, whatever their nodes and context"):
+        imported_cost_file(PassTimings("flat.csv", (), tuple(same)), ROOT_INCLUDED, ABOUT, {})
+    # Two sizes may be alike, rounded; one measured cell says nothing of others, and says so in its notes.
+    file = imported_cost_file(PassTimings("two.csv", (), (same[0], same[2])), ROOT_INCLUDED, ABOUT, {})
+    write_cost_file(tmp_path / "two.json", file)
+    assert read_cost_file(tmp_path / "two.json").samples["verify", 3, 9] == (0.021,)
+    flat = dict.fromkeys(filled().cells(), (0.021,))
+    write_cost_file(tmp_path / "flat.json", replace(filled(), samples=flat))
+    with pytest.raises(CostError, match="flat.json has 0.021 s for each of its passes"):
+        read_cost_file(tmp_path / "flat.json")
+
+
 def test_csv_and_json_say_the_same(tmp_path: Path) -> None:
-    table = "# from\n#  a page\n\n context, nodes ,seconds,engine\n10,1,0.5,mine\n10,2,7e-1,mine\n"
+    table = "# from\n#  a page\n\n context, nodes ,seconds\n10,1,0.5\n10,2,7e-1\n"
     rows = [{"nodes": 1, "context": 10, "seconds": 0.5, "batch": 1}, {"nodes": 2, "context": 10, "seconds": 0.7}]
     first = read_timings(written(tmp_path, "\ufeff" + table))
     second = read_timings(written(tmp_path, json.dumps(rows), "timings.json"))
@@ -144,8 +160,14 @@ def test_csv_and_json_say_the_same(tmp_path: Path) -> None:
     [
         ("", "has no rows"),
         ("nodes,context,seconds\n", "has no rows"),
-        ("1,10,0.5\n2,10,0.7\n", "line 2 has no nodes, context, seconds"),
-        ("nodes,context\n1,10\n", "line 2 has no seconds"),
+        ("1,10,0.5\n2,10,0.7\n", "has 1, 10, 0.5; expected nodes, context, seconds"),
+        ("nodes,context\n1,10\n", "has nodes, context; expected nodes, context, seconds"),
+        ("width,ctx,verify_ms\n1,9,8\n", "has width, ctx, verify_ms; expected nodes, context, seconds"),
+        ('[{"nodes": 1, "ctx": 9, "seconds": 1}]', "entry 1 has nodes, ctx, seconds; expected nodes, context, seconds"),
+        (
+            "nodes,context,seconds,batch_size\n1,9,0.5,8\n",
+            "has nodes, context, seconds, batch_size; expected nodes, context",
+        ),
         ("nodes,context,seconds\n1,10,\n", "line 2 has no seconds"),
         ("nodes,context,seconds\n1,10,0,5\n", "line 2 has 4 cells, and the first line names 3"),
         ("nodes,context,seconds\n1.5,10,0.5\n", "nodes: expected a whole number, at least 0; got '1.5'"),

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from study_results import refused, value_of
 
+import simlab
 from simlab.studies.engines.advise import advise
 from simlab.studies.engines.import_files import import_cost
 from simlab.traces.synthetic import write_synthetic_trace
@@ -77,6 +78,24 @@ def test_what_cannot_be_said_is_one_sentence(
     said: str,
 ) -> None:
     assert said in refused(advise, trace, policies, batch=batch, cost=[served_costs[one] for one in priced])
+
+
+def test_the_mend_of_an_imported_table_is_its_owners(tmp_path: Path) -> None:
+    """Who timed another engine cannot run it here, and adds rows instead."""
+    rows, cost = [(1, 0.00847), (2, 0.01349), (3, 0.01564), (5, 0.02067), (8, 0.02813)], tmp_path / "w.json"
+    table = tmp_path / "one-context.csv"
+    for contexts in ((512,), (512, 1024)):
+        lines = [f"{nodes},{context},{seconds}" for context in contexts for nodes, seconds in rows]
+        table.write_text("\n".join(["nodes,context,seconds", *lines]))
+        cost.unlink(missing_ok=True)
+        import_cost([table], counts="root-included", out=cost)
+        if contexts == (512,):
+            said = refused(advise, cost=cost, batch=[1])
+            assert "add rows at longer contexts to the timings that it was made of, and `simlab import` them" in said
+            assert "simlab profile" not in said + simlab.inspect(str(cost)).text()
+            assert "add rows of more nodes" in refused(simlab.replay, None, ["ddtree:budget=32"], cost=cost, limit=4)
+            assert advise(cost=cost, batch=[1], limit=4).text()  # short texts have prices
+    assert "chain:length=2  1.055 [0.989, 1.126]" in advise(cost=cost, batch=[1]).text()
 
 
 def test_what_an_imported_table_leaves_out_is_said(trace: Path, tmp_path: Path) -> None:

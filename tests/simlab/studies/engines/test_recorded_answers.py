@@ -129,23 +129,51 @@ def test_the_same_traffic_is_no_drift(metrics: tuple[Path, Path]) -> None:
     assert table.text().startswith("NO DRIFT FOUND")
 
 
-def test_other_traffic_is_a_drift(tmp_path: Path) -> None:
-    bench: dict[str, object] = {"completed": 200, "output_throughput": 1.0, "total_output_tokens": 20_200}
-    bench |= {"spec_decode_num_drafts": 16_000, "spec_decode_draft_tokens": 112_000}
-    bench |= {"spec_decode_accepted_tokens": 4_000}
-    bench |= {"spec_decode_per_position_acceptance_rates": [0.2, 0.03, 0.01, 0.005, 0.003, 0.001, 0.001]}
-    path = tmp_path / "bench.json"
-    path.write_text(json.dumps(bench, indent=1))
-    table = import_metrics([path])
+def bench(path: Path, at: list[int], **values: object) -> Path:
+    """The JSON of vLLM's benchmark, 20,392 rounds of 80 requests, with the tokens kept at each position."""
+    rounds, kept = 20_392, sum(at)
+    counts = {"completed": 80, "output_throughput": 1.0, "total_output_tokens": rounds + kept + 80}
+    counts |= {"spec_decode_num_drafts": rounds, "spec_decode_draft_tokens": 7 * rounds}
+    counts |= {"spec_decode_accepted_tokens": kept}
+    rates = [times / rounds for times in at]
+    path.write_text(json.dumps(counts | {"spec_decode_per_position_acceptance_rates": rates} | values, indent=1))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("at", "suspicion", "words"),
+    [
+        (
+            [8, 0, 0, 0, 0, 0, 0],
+            "hardly a draft kept",
+            "0.039 % are kept where the trace keeps 58.7 %",
+        ),
+        ([0] * 7, "hardly a draft kept", "wired wrongly"),
+        ([20_000] * 7, "nearly every draft kept", "6.87 of 7 drafted tokens are kept a round"),
+        ([4_000, 600, 200, 100, 50, 20, 20], None, "record a trace of prompts like the server's"),
+    ],
+)
+def test_what_no_traffic_does_is_said(tmp_path: Path, at: list[int], suspicion: str | None, words: str) -> None:
+    table = import_metrics([bench(tmp_path / "bench.json", at)])
     assert table.has_failed
-    assert value_of(table)["drift"] is True
     assert value_of(table)["figures"][0]["differs"]
+    assert (value_of(table)["drift"], value_of(table)["suspicion"]) == (True, suspicion)
+    assert words in " ".join(table.text().split())
+    assert ("record a trace" in table.text()) is (suspicion is None)
+
+
+def test_files_of_two_models_are_not_added(tmp_path: Path) -> None:
+    one, other = (bench(tmp_path / name, [9] * 7, model_id=name) for name in ("a", "b"))
+    assert "are of 2 models (vllm bench serve): a, b" in refused(import_files, [one, other])
 
 
 def test_readings_that_do_not_belong_together_are_refused(metrics: tuple[Path, Path], tmp_path: Path) -> None:
     before, after = metrics
     assert "started anew" in refused(import_files, [before], before=after)
     assert "one file" in refused(import_files, [before, after], before=before)
+    rounded = tmp_path / "llama.txt"
+    rounded.write_text("llamacpp:spec_decode_num_drafts_total 3.05406e+06\n")
+    assert "six digits" in refused(import_files, [rounded], before=rounded)
     assert "there are none" in refused(import_files, [tmp_path / "none"])
     line = {"completed": 4, "total_output_tokens": 100, "accept_length": 2.5}
     path = tmp_path / "bench.jsonl"
