@@ -112,16 +112,16 @@ class _DraftTally:
         return tuple(float(share) for share in self.firsts / np.maximum(self.chances, 1))
 
 
-def _nothing(num_sequences: int) -> None:
-    """The progress of somebody who does not look."""
+def _nothing(_record: SequenceRecord) -> None:
+    """What somebody does with a sequence who does not look."""
 
 
-def check_trace(place: str | Path, on_progress: Callable[[int], object] = _nothing) -> TraceReport:
+def check_trace(place: str | Path, on_record: Callable[[SequenceRecord], object] = _nothing) -> TraceReport:
     """Read all of a trace and prove it whole.
 
     Args:
         place: a folder or an address, as in ``open_trace``.
-        on_progress: called after each sequence with the number of sequences read.
+        on_record: called with each sequence once it was checked.
     """
     trace = open_trace(place)
     zeros = {name: np.zeros(draft_set.depth, np.int64) for name, draft_set in trace.manifest.draft_sets.items()}
@@ -136,7 +136,7 @@ def check_trace(place: str | Path, on_progress: Callable[[int], object] = _nothi
         for name, tally in tallies.items():
             tally.add(record.drafts[name])
             _check_decoded(place, name, record.drafts[name].rows(), next(decoded[name]))
-        on_progress(len(text_digests))
+        on_record(record)
     _compare(place, "text_id", trace.text_id, text_id(text_digests))
     for name, tally in tallies.items():
         producer = trace.manifest.draft_sets[name].model.digest

@@ -52,7 +52,8 @@ class ComparedText:
         gap: logits between the target's two best tokens there; nan where the recorded text has ended.
         is_tie: whether the parting is a close call.
         knows_tokens: whether the engine told its tokens.
-        num_compared: rounds that were held against the trace.
+        ended: root, tokens that the engine kept, tokens that the trace predicts, and how many could be kept, of each
+            round that was held against the trace.
         differences: those that ended differently.
         num_short: rounds that drafted fewer than k.
         num_rounds: of the engine; None where it did not tell.
@@ -66,12 +67,17 @@ class ComparedText:
     gap: float
     is_tie: bool
     knows_tokens: bool
-    num_compared: int
+    ended: tuple[tuple[int, int, int, int], ...]
     differences: tuple[RoundDifference, ...]
     num_short: int
     num_rounds: int | None
     num_foretold: int
     num_foretold_tokens: int
+
+    @property
+    def num_compared(self) -> int:
+        """Rounds that were held against the trace."""
+        return len(self.ended)
 
     @property
     def num_equal(self) -> int:
@@ -94,7 +100,7 @@ def compared_text(text: ForetoldText, answer: EngineAnswer, asked: int, ties: Ti
     written = min(len(text), asked)
     parting = _parting(text, answer, written)
     gap = float(text.gaps[parting]) if parting is not None and parting < len(text) else float("nan")
-    compared, differences, num_short = _rounds(text, answer, parting, ties)
+    ended, differences, num_short = _rounds(text, answer, parting, ties)
     return ComparedText(
         text=text,
         num_tokens=answer.num_tokens,
@@ -102,7 +108,7 @@ def compared_text(text: ForetoldText, answer: EngineAnswer, asked: int, ties: Ti
         gap=gap,
         is_tie=parting is not None and gap <= ties.target,
         knows_tokens=answer.token_ids is not None,
-        num_compared=compared,
+        ended=ended,
         differences=differences,
         num_short=num_short,
         num_rounds=len(answer.accepted) if answer.accepted is not None else answer.num_rounds,
@@ -124,9 +130,9 @@ def _parting(text: ForetoldText, answer: EngineAnswer, written: int) -> int | No
 
 def _rounds(
     text: ForetoldText, answer: EngineAnswer, parting: int | None, ties: Ties
-) -> tuple[int, tuple[RoundDifference, ...], int]:
+) -> tuple[tuple[tuple[int, int, int, int], ...], tuple[RoundDifference, ...], int]:
     if answer.accepted is None or answer.token_ids is None:
-        return 0, (), 0
+        return (), (), 0
     drafted = answer.drafted or (text.k,) * len(answer.accepted)
     if len(drafted) != len(answer.accepted):
         raise EngineError(
@@ -134,7 +140,7 @@ def _rounds(
             "tokens; expected as many"
         )
     known = len(text) if parting is None else min(parting, len(text))
-    root, compared, num_short, differences = 0, 0, 0, list[RoundDifference]()
+    root, num_short, ended, differences = 0, 0, list[tuple[int, int, int, int]](), list[RoundDifference]()
     for kept, asked in zip(answer.accepted, drafted, strict=True):
         if kept > asked or asked > text.k:
             raise EngineError(
@@ -142,10 +148,10 @@ def _rounds(
                 f"trace drafts {text.k}"
             )
         if root < known - 1:
-            compared += 1
             num_short += asked < text.k
             reach = min(known - 1 - root, asked)
-            difference = _difference(text, root, min(kept, reach), min(int(text.accepted[root]), reach), ties)
+            ended.append((root, min(kept, reach), min(int(text.accepted[root]), reach), reach))
+            difference = _difference(text, *ended[-1][:3], ties)
             differences += [] if difference is None else [difference]
         root += kept + 1
     if root < answer.num_tokens - 1:
@@ -153,7 +159,7 @@ def _rounds(
             f"the rounds of the answer to {text.name} make up {root + 1} of its {answer.num_tokens} tokens: some "
             "passes had no draft, or the answer is of several parts; serve with speculation on for every request"
         )
-    return compared, tuple(differences), num_short
+    return tuple(ended), tuple(differences), num_short
 
 
 def _difference(text: ForetoldText, root: int, kept: int, foretold: int, ties: Ties) -> RoundDifference | None:

@@ -3,10 +3,11 @@
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import ClassVar
 
+from simlab.analysis.crosscheck.diagnosis import Finding, findings_of_rounds, rounds_of_engine
 from simlab.analysis.crosscheck.foretold import ForetoldCounts, ForetoldText, foretold_counts
 from simlab.analysis.crosscheck.lengths import ComparedLengths, compared_lengths
 from simlab.analysis.crosscheck.rounds import ComparedText, Ties, compared_text
@@ -18,7 +19,7 @@ from simlab.analysis.crosscheck.text import (
     lengths_text,
     verdict_text,
 )
-from simlab.analysis.crosscheck.verdict import Verdict, verdict_of
+from simlab.analysis.crosscheck.verdict import ROUNDS, Verdict, verdict_of
 from simlab.analysis.engines.answers import EngineError
 from simlab.analysis.table.text import within_width
 from simlab.errors import UsageError
@@ -140,6 +141,11 @@ class CrosscheckTable(StudyResult):
     ROWS = "texts"
 
     @property
+    def findings(self) -> list[Finding]:
+        """Known faults that the engine's rounds look like, where they are not as predicted."""
+        return [] if self.verdict.is_good else findings_of_rounds(rounds_of_engine(self.texts))
+
+    @property
     def has_failed(self) -> bool:
         """Whether the engine does something else than was foretold."""
         return not self.verdict.is_good
@@ -168,7 +174,8 @@ class CrosscheckTable(StudyResult):
             "remarks": list(self.remarks),
         }
         compared = crosscheck_json(self.verdict, self.texts, self.lengths, self.collected.counters, self.foretold)
-        return about | compared | {"why_no_counters": self.collected.why_no_counters or None}
+        looks = [asdict(finding) for finding in self.findings]
+        return about | compared | {"why_no_counters": self.collected.why_no_counters or None, "looks_like": looks}
 
     def text(self) -> str:
         """The verdict and the tables as ``simlab crosscheck`` prints them."""
@@ -185,7 +192,7 @@ class CrosscheckTable(StudyResult):
         near = self.ties
         close = f"A close call: within {near.target:g} logits of the target, or {near.drafter:g} nats of the drafter."
         parts = [
-            verdict_text(self.verdict),
+            "\n".join([verdict_text(self.verdict), *self._looks()]),
             within_width("\n".join(heading)),
             lengths_text(self.lengths),
             differences_text(self.texts),
@@ -193,6 +200,12 @@ class CrosscheckTable(StudyResult):
             within_width("\n".join([*self.remarks, *notes, close])),
         ]
         return "\n\n".join(part for part in parts if part)
+
+    def _looks(self) -> list[str]:
+        if self.verdict.is_good or self.verdict.level != ROUNDS:
+            return []
+        lines = [f"Looks like {found.fault}: {found.evidence}." for found in self.findings]
+        return lines or ["Looks like none of the known faults, or too few rounds were compared to say."]
 
 
 @study(CrosscheckOptions)

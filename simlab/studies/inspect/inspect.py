@@ -2,14 +2,16 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from simlab.analysis.crosscheck.diagnosis import FAULTS, Finding, SeenDrafts, findings_of_texts
 from simlab.analysis.optimize.finalists import finalist_table, optimism_text, price_text
 from simlab.analysis.table.summaries import summarise
 from simlab.analysis.table.text import summary_notes, summary_table
+from simlab.arrays import Ints
 from simlab.errors import ModelError, UsageError, named_or_listed
 from simlab.options import option, progress_option, study
 from simlab.real_runner.checkpoints.contents import config_file, packaged_checkpoints, stored_tensors
@@ -18,6 +20,7 @@ from simlab.real_runner.networks.known import read_fields
 from simlab.real_runner.networks.parts import CheckpointSummary, explain_checkpoint
 from simlab.real_runner.targets.hub_files import CONFIG, at_revision, fetch, fetch_model, is_hub_id
 from simlab.studies.inputs.progress import progress_bar
+from simlab.studies.inputs.trace import decoder_of
 from simlab.studies.inspect.cost import cost_json, cost_text, ngram_json, ngram_text, table_json, table_text
 from simlab.traces.artefacts import cost as cost_file
 from simlab.traces.artefacts import ngram as ngram_file
@@ -25,8 +28,10 @@ from simlab.traces.artefacts import table as table_file
 from simlab.traces.artefacts.kinds import SCHEMAS, find_file, format_of, looks_like_results, packaged_files, read_schema
 from simlab.traces.artefacts.optimum import FORMAT as OPTIMUM_FORMAT
 from simlab.traces.artefacts.optimum import PromptSource, read_optimum
+from simlab.traces.format.frames import SequenceRecord
 from simlab.traces.format.manifest_entries import DraftSet
 from simlab.traces.inspect import TraceReport, check_trace
+from simlab.traces.reader import open_trace
 from simlab.traces.results.files import FORMAT as RESULTS_FORMAT
 from simlab.traces.results.files import read_results
 
@@ -265,9 +270,37 @@ def _file(place: Path, named: str | None) -> tuple[dict[str, object], str]:
 
 
 def _trace(place: str, progress: bool | None) -> tuple[dict[str, object], str]:
+    trace = open_trace(place)
+    drafts = trace.manifest.draft_sets
+    # Behind a root that was not seen a round begins elsewhere.
+    seen = {name: SeenDrafts(kept.is_chain) for name, kept in drafts.items() if kept.root_seen}
+    texts = list[tuple[Ints, Ints]]()
     with progress_bar(progress, "inspect", "sequence") as bar:
-        report = check_trace(place, lambda num: bar.update(num - bar.n))
-    return {"kind": "trace", **_trace_json(report)}, _trace_text(report)
+
+        def look(record: SequenceRecord) -> None:
+            texts.append((record.prompt.token_ids, record.text))
+            for name, drafts_seen in seen.items():
+                drafts_seen.add(record.recorded(name))
+            bar.update()
+
+        report = check_trace(place, look)
+    of_texts = findings_of_texts(texts, trace.manifest.stop_token_ids, decoder_of(trace))
+    is_sampled = trace.manifest.sampling.temperature > 0
+    found = {"": of_texts} | {name: drafts.findings(is_sampled, of_texts) for name, drafts in seen.items()}
+    looks = [{"draft_set": name or None, **asdict(one)} for name, some in found.items() for one in some]
+    return {"kind": "trace", **_trace_json(report), "looks_like": looks}, "\n".join(
+        [_trace_text(report), *_looks_lines(found)]
+    )
+
+
+def _looks_lines(found: Mapping[str, Sequence[Finding]]) -> list[str]:
+    """What known faults a trace looks like, a line each."""
+    lines = [
+        f"looks like {one.fault}{f' ({name})' if name else ''}: {one.evidence}"
+        for name, some in found.items()
+        for one in some
+    ]
+    return lines or [f"looks like none of the known faults ({', '.join(FAULTS)})"]
 
 
 def _trace_json(report: TraceReport) -> dict[str, object]:

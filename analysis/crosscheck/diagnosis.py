@@ -1,0 +1,373 @@
+"""Known faults of a drafter, its texts or an engine, told by what each leaves in the rounds of a chain.
+
+Healthy drafters keep about the same share at every depth behind a kept token, and say about that share themselves. A
+fault breaks one of the two in a way of its own; docs/how_to/crosscheck.md has how often each is told. What is told is
+what the rounds look like: another cause can leave the same.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from simlab.analysis.crosscheck.rounds import ComparedText
+from simlab.analysis.statistics.intervals import ratio_interval
+from simlab.arrays import Bools, Doubles, Ints, Longs
+from simlab.recorded import DraftRows, RecordedSequence
+
+HEAD, VOCABULARY, MASK, TAPS = "a missing head", "a shifted vocabulary", "a wrong mask token", "shifted taps"
+WINDOW, TEMPLATE = "a window that ends", "no chat template, or another one"
+THINKING, REPEATED = "thinking is on", "repeated text"
+FAULTS = (HEAD, VOCABULARY, MASK, TAPS, WINDOW, TEMPLATE, THINKING, REPEATED)
+
+FEWEST_ROUNDS = 300
+"""With fewer roots nothing is said of their rounds."""
+
+_NOTHING_KEPT, _SHIFTED, _MOST_SHIFT = 0.01, 0.1, 16
+_FALLING, _FLAT = 0.55, 0.75
+_MASK_OVER, _TAPS_OVER = 2.5, 1.15
+_SIDE, _FEWEST_BESIDE, _LEFT = 48, 150, 0.4
+_REPEATED, _GRAM = 0.3, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A known fault that rounds look like.
+
+    Attributes:
+        fault: one of `FAULTS`.
+        evidence: in a sentence without a full stop.
+    """
+
+    fault: str
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChainRounds:
+    """How a round of a chain ended, or would end, at each of R roots.
+
+    Attributes:
+        prompt: int64 ``[R]``, the same for roots of one prompt.
+        context: int64 ``[R]``, tokens of prompt and text up to the root.
+        kept: int64 ``[R]``, drafted tokens that were kept.
+        reach: int64 ``[R]``, drafted tokens that could have been kept.
+        probs: float64 ``[R, D]``, what the drafter says of its own token at each depth; None: not known.
+        right: bool ``[R, D]``, whether that token is the text's, behind a kept one or not; None: not known.
+        expected: int64 ``[R]``, what a trace of the same models predicts; None: there is none.
+    """
+
+    prompt: Longs
+    context: Longs
+    kept: Longs
+    reach: Longs
+    probs: Doubles | None = None
+    right: Bools | None = None
+    expected: Longs | None = None
+
+    def shares(self, kept: Longs) -> tuple[Doubles, Longs]:
+        """At each depth the share kept behind a kept token, and of how many, float64 and int64 ``[D]``."""
+        depths = np.arange(1, int(self.reach.max(initial=1)) + 1)
+        asked = (kept[:, None] >= depths - 1) & (self.reach[:, None] >= depths)
+        hits = (asked & (kept[:, None] >= depths)).sum(axis=0)
+        return hits / np.maximum(asked.sum(axis=0), 1), asked.sum(axis=0)
+
+
+def rounds_of_rows(prompt: int, num_before: int, length: int, rows: DraftRows) -> ChainRounds:
+    """How a round would end at each root of one text, under the chain of first candidates.
+
+    Args:
+        prompt: a number of the prompt.
+        num_before: its tokens.
+        length: of the text, T.
+        rows: of the T - 1 roots.
+    """
+    num, depth = rows.counts.shape
+    roots = np.arange(num)
+    reach = np.minimum(length - 1 - roots, depth)
+    right = (rows.true_ranks == 0) & (np.arange(depth) < reach[:, None])
+    probs = np.exp(rows.log_probs[first_places(rows)].astype(np.float64))
+    kept = np.cumprod(right, axis=1).sum(axis=1)
+    return ChainRounds(np.full(num, prompt), num_before + roots, kept, reach, probs, right)
+
+
+def rounds_of_engine(texts: Sequence[ComparedText]) -> ChainRounds:
+    """The rounds of an engine beside those that a trace predicts at the same roots."""
+    return joined([_of_engine(number, text) for number, text in enumerate(texts) if text.ended])
+
+
+def _of_engine(number: int, text: ComparedText) -> ChainRounds:
+    root, kept, predicted, reach = np.array(text.ended, np.int64).T
+    context = len(text.text.prompt_tokens) + root
+    return ChainRounds(np.full(len(root), number), context, kept, reach, expected=predicted)
+
+
+def first_places(rows: DraftRows) -> Longs:
+    """Where the first candidate of each root and depth stands in the flat arrays, int64 ``[R, D]``."""
+    before = np.cumsum(rows.counts.ravel(), dtype=np.int64) - rows.counts.ravel()
+    return before.reshape(rows.counts.shape)
+
+
+def joined(parts: Sequence[ChainRounds]) -> ChainRounds:
+    """The rounds of several texts together; what is not known of each is not known of all."""
+    none = np.zeros(0, np.int64)
+
+    def column(name: str) -> Any:  # noqa: ANN401 - an array of the column's own kind, or None
+        arrays = [getattr(part, name) for part in parts]
+        return None if any(array is None for array in arrays) else np.concatenate(arrays or [none])
+
+    return ChainRounds(**{entry.name: column(entry.name) for entry in fields(ChainRounds)})
+
+
+def findings_of_rounds(rounds: ChainRounds) -> list[Finding]:
+    """The first fault that the rounds look like; none where they are too few or look like none.
+
+    Args:
+        rounds: of a trace, with ``probs``, or of an engine, with ``expected``.
+    """
+    if len(rounds.kept) < FEWEST_ROUNDS or (rounds.probs is None and rounds.expected is None):
+        return []
+    for look in (_head, _window, _mask, _taps):
+        found = look(rounds)
+        if found is not None:
+            return [found]
+    return []
+
+
+def _head(rounds: ChainRounds) -> Finding | None:
+    """Next to nothing is kept."""
+    shares, asked = rounds.shares(rounds.kept)
+    if shares[0] >= _NOTHING_KEPT or (rounds.expected is not None and _mean(rounds.expected) < 10 * _NOTHING_KEPT):
+        return None
+    said = f"of {asked[0]:,} first drafted tokens {100 * shares[0]:.2f} % are kept"
+    if rounds.expected is not None:
+        usual = 100 * rounds.shares(rounds.expected)[0][0]
+        return Finding(
+            HEAD, f"{said}, and {usual:.1f} % are predicted: {_NO_HEAD}; a shifted vocabulary looks the same"
+        )
+    assert rounds.probs is not None
+    return Finding(HEAD, f"{said}, and the drafter says {100 * rounds.probs[:, 0].mean():.1f} %: {_NO_HEAD}")
+
+
+_NO_HEAD = "what a drafter does whose head was not loaded"
+
+
+def _window(rounds: ChainRounds) -> Finding | None:
+    """Drafts are good up to some context, and behind it they are not."""
+    kept, context = rounds.kept.astype(np.float64), rounds.context
+    likely = np.ones_like(kept) * kept.mean() if rounds.expected is None else rounds.expected.astype(np.float64)
+    best: tuple[float, int, float, float] | None = None
+    for edge in range(_SIDE, int(context.max()) - _SIDE // 2, 8):
+        before, behind = (context >= edge - _SIDE) & (context < edge), (context >= edge) & (context < edge + _SIDE)
+        if min(before.sum(), behind.sum()) < _FEWEST_BESIDE or likely[before].sum() == 0 or likely[behind].sum() == 0:
+            continue
+        levels = [kept[side].sum() / likely[side].sum() for side in (before, behind)]
+        if levels[0] > 0 and (best is None or levels[1] / levels[0] < best[0]):
+            best = (levels[1] / levels[0], edge, kept[before].mean(), kept[behind].mean())
+    if best is None or best[0] > _LEFT:
+        return None
+    _, edge, before_mean, behind_mean = best
+    return Finding(
+        WINDOW,
+        f"a round keeps {before_mean:.2f} drafted tokens in the {_SIDE} tokens before a context of about {edge:,}, and "
+        f"{behind_mean:.2f} in those behind it: what a drafter does whose window or cache ends there",
+    )
+
+
+def _mask(rounds: ChainRounds) -> Finding | None:
+    """The first depth is fair, and each further one is worse than the one before."""
+    shares, asked = rounds.shares(rounds.kept)
+    deep = asked[2:]
+    if len(shares) < 3 or deep.sum() == 0 or shares[0] < _NOTHING_KEPT:
+        return None
+    if rounds.expected is not None:
+        usual, others = rounds.shares(rounds.expected)
+        weights = np.minimum(deep, others[2:])
+        if weights.sum() == 0 or (usual[0] * usual[2:] == 0).all():
+            return None
+        first, later = shares[0] / usual[0], _pooled(shares[2:], weights) / max(_pooled(usual[2:], weights), 1e-9)
+        if later >= _FALLING * first or first > 1:
+            return None
+        said = f"{100 * first:.0f} % of what is predicted is kept at depth 1, and {100 * later:.0f} % from depth 3 on"
+    else:
+        if rounds.probs is None or rounds.right is None:
+            return None
+        chances = rounds.reach[:, None] >= np.arange(3, rounds.probs.shape[1] + 1)
+        said_share, hit_share = (
+            float((values[:, 2:] * chances).sum() / chances.sum()) for values in (rounds.probs, rounds.right)
+        )
+        if said_share < _MASK_OVER * hit_share:
+            return None
+        said = (
+            f"{100 * shares[0]:.0f} % of the first candidates are right at depth 1 and {100 * hit_share:.1f} % from "
+            f"depth 3 on, where the drafter says {100 * said_share:.0f} %"
+        )
+    return Finding(MASK, f"{said}: what a drafter does that reads another token in its masked slots")
+
+
+def _taps(rounds: ChainRounds) -> Finding | None:
+    """All depths are worse by about the same share."""
+    shares, asked = rounds.shares(rounds.kept)
+    later = _pooled(shares[1:], asked[1:]) if asked[1:].sum() else shares[0]
+    if rounds.expected is not None:
+        per_prompt = [_by_prompt(values, rounds.prompt) for values in (rounds.kept, rounds.expected)]
+        interval = ratio_interval(*per_prompt)
+        if not interval.high < 1:
+            return None
+        value = rounds.kept.sum() / rounds.expected.sum()
+        said = (
+            f"rounds keep {100 * value:.1f} % [{100 * interval.low:.1f}, {100 * interval.high:.1f}] of what is "
+            "predicted at the same roots, at every depth about alike"
+        )
+    else:
+        over = _over(rounds, 1)
+        if later < _FLAT * shares[0] or _least_over(rounds) < _TAPS_OVER:
+            return None
+        said = f"the drafter says {over:.2f} times what is kept, at every depth about alike"
+    return Finding(
+        TAPS, f"{said}: what a drafter does that reads other states of the target than those it was made for"
+    )
+
+
+def _over(rounds: ChainRounds, depth: int) -> float:
+    """What the drafter says over what is kept, pooled from a depth on."""
+    said, kept = _said_and_kept(rounds, depth)
+    return float(said.sum() / max(kept.sum(), 1))
+
+
+def _least_over(rounds: ChainRounds) -> float:
+    """The lower end of its interval over prompts, at all depths."""
+    said, kept = (_by_prompt(values, rounds.prompt) for values in _said_and_kept(rounds, 1))
+    return ratio_interval(said, kept).low
+
+
+def _said_and_kept(rounds: ChainRounds, depth: int) -> tuple[Doubles, Doubles]:
+    """The drafter's probabilities and hits of each root, where a token was asked for behind kept ones."""
+    assert rounds.probs is not None
+    depths = np.arange(1, rounds.probs.shape[1] + 1)
+    asked = (rounds.kept[:, None] >= depths - 1) & (rounds.reach[:, None] >= depths) & (depths >= depth)
+    hits = asked & (rounds.kept[:, None] >= depths)
+    return (rounds.probs * asked).sum(axis=1), hits.sum(axis=1).astype(np.float64)
+
+
+def _by_prompt(values: np.ndarray, prompt: Longs) -> Doubles:
+    _, which = np.unique(prompt, return_inverse=True)
+    return np.bincount(which, weights=values.astype(np.float64)).astype(np.float64)
+
+
+def _pooled(shares: Doubles, weights: Longs) -> float:
+    return float((shares * weights).sum() / max(weights.sum(), 1))
+
+
+def _mean(values: Longs) -> float:
+    return float(values.mean()) if len(values) else 0.0
+
+
+def findings_of_texts(
+    texts: Sequence[tuple[Ints, Ints]], stop_ids: Iterable[int], decode: Callable[[list[int]], str] | None
+) -> list[Finding]:
+    """What prompts and texts themselves look like.
+
+    Args:
+        texts: prompt int32 ``[P]`` and text int32 ``[T]`` of each sequence.
+        stop_ids: the tokens that end a text.
+        decode: from ids to text; None: not at hand, and thinking is not looked for.
+    """
+    found, stops = [], list(stop_ids)
+    if texts and stops and not any(np.isin(prompt, stops).any() for prompt, _ in texts):
+        found.append(
+            Finding(
+                TEMPLATE,
+                f"none of {len(texts):,} prompts holds a token that ends a turn ({', '.join(map(str, stops[:5]))}), as "
+                "the target's own chat template writes them",
+            )
+        )
+    thinks = 0 if decode is None else sum(_thinks(decode, prompt, text) for prompt, text in texts)
+    if texts and thinks > len(texts) / 2:
+        found.append(
+            Finding(
+                THINKING, f"{thinks:,} of {len(texts):,} texts are within <think>, opened in the prompt or the text"
+            )
+        )
+    again, num = (
+        (sum(values) for values in zip(*(_repeats(text) for _, text in texts), strict=True)) if texts else (0, 0)
+    )
+    if num and again / num > _REPEATED:
+        found.append(
+            Finding(
+                REPEATED,
+                f"{100 * again / num:.0f} % of all tokens end {_GRAM} tokens that stand earlier in the same text; "
+                "drafts of a loop are kept more often than drafts of other text",
+            )
+        )
+    return found
+
+
+def _thinks(decode: Callable[[list[int]], str], prompt: Ints, text: Ints) -> bool:
+    before = decode(prompt[-16:].tolist())
+    opened = before.rfind("<think>") > before.rfind("</think>")
+    return opened or "<think>" in decode(text[:16].tolist())
+
+
+def _repeats(text: Ints) -> tuple[int, int]:
+    """Tokens that end a run that stood there before, and all tokens that end a run."""
+    if len(text) < _GRAM:
+        return 0, 0
+    runs = np.lib.stride_tricks.sliding_window_view(text, _GRAM)
+    return len(runs) - len(np.unique(runs, axis=0)), len(runs)
+
+
+class SeenDrafts:
+    """What is gathered of a draft set, text by text, to look for faults in it.
+
+    Args:
+        is_chain: its rows go on from its own tokens; then they tell nothing behind a wrong one, and have no masks.
+    """
+
+    def __init__(self, is_chain: bool) -> None:
+        self._is_chain = is_chain
+        self._rounds: list[ChainRounds] = []
+        self._shifted = np.zeros(2 * _MOST_SHIFT + 1, np.int64)
+        self._num = 0
+
+    def add(self, sequence: RecordedSequence) -> None:
+        """Take in the rows of one text."""
+        text, rows = sequence.text, sequence.rows
+        assert rows is not None
+        prompt = hash((sequence.prompt.dataset, sequence.prompt.prompt_id))
+        rounds = rounds_of_rows(prompt, len(sequence.prompt.token_ids), len(text), rows)
+        self._rounds.append(replace(rounds, right=None) if self._is_chain else rounds)
+        ahead = np.arange(len(rows.counts))[:, None] + 1 + np.arange(rows.counts.shape[1])
+        within = ahead < len(text)
+        moved = text[np.minimum(ahead, len(text) - 1)].astype(np.int64) - rows.ids[first_places(rows)]
+        near = within & (np.abs(moved) <= _MOST_SHIFT)
+        self._shifted += np.bincount(moved[near] + _MOST_SHIFT, minlength=2 * _MOST_SHIFT + 1)
+        self._num += int(within.sum())
+
+    def findings(self, is_sampled: bool, of_texts: Sequence[Finding]) -> list[Finding]:
+        """The fault that the drafts look like; none where they look like none.
+
+        Args:
+            is_sampled: the texts are; what a drafter says of its token is then no forecast of how often it is right.
+            of_texts: what the texts look like; under another template a drafter says more than it keeps, too.
+        """
+        shifted = self._shift()
+        if shifted is not None:
+            return [shifted]
+        explained = is_sampled or any(found.fault in (TEMPLATE, THINKING) for found in of_texts)
+        found = findings_of_rounds(joined(self._rounds))
+        return [one for one in found if not (explained and one.fault == TAPS)]
+
+    def _shift(self) -> Finding | None:
+        """A shift of all ids under which drafts are right, where they are not without it."""
+        best = int(self._shifted.argmax())
+        moved, own = best - _MOST_SHIFT, self._shifted[_MOST_SHIFT]
+        if self._num < FEWEST_ROUNDS or not moved or self._shifted[best] < max(_SHIFTED * self._num, 4 * own):
+            return None
+        shares = [100 * float(hits) / self._num for hits in (own, self._shifted[best])]
+        return Finding(
+            VOCABULARY,
+            f"{shares[0]:.1f} % of the first candidates are the text's tokens, and {shares[1]:.1f} % if {moved:+d} is "
+            "added to every id: what a wrong map of the vocabulary does",
+        )
