@@ -5,7 +5,7 @@ Weights are fetched as safetensors only; code and pickles of a repository are no
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -30,6 +30,26 @@ class ModelFiles:
 
     folder: Path
     revision: str
+
+
+def quantisation_of(fields: Mapping[str, object]) -> str | None:
+    """How the weights of a checkpoint are quantised, in words, such as "modelopt, NVFP4"; None: they are not.
+
+    Args:
+        fields: of its ``config.json``.
+    """
+    inner = fields.get("text_config")
+    texts = (fields, inner) if isinstance(inner, Mapping) else (fields,)
+    asked = [text.get(name) for text in texts for name in ("quantization_config", "compression_config")]
+    quantised = next((config for config in asked if config), None)
+    if not isinstance(quantised, Mapping):
+        return None if quantised is None else "by a method that its config.json does not say"
+    words = [str(quantised[name]) for name in ("quant_method", "quant_algo", "format") if quantised.get(name)]
+    bits = [f"{bits} bits" for name in ("bits", "num_bits") if (bits := quantised.get(name))]
+    bits += [f"{bits} bits" for name, bits in (("load_in_4bit", 4), ("load_in_8bit", 8)) if quantised.get(name)]
+    size = quantised.get("weight_block_size")
+    blocks = [f"blocks of {' x '.join(map(str, size))}"] if isinstance(size, list) else []
+    return ", ".join([*words, *bits, *blocks]) or "by a method that its config.json does not say"
 
 
 def every_tensor(_name: str) -> bool:
