@@ -17,7 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Pre
 
 from simlab.errors import ModelError, SimlabError
 from simlab.real_runner.attention import grouped as attention
-from simlab.real_runner.checkpoints.contents import config_file, packaged_checkpoints
+from simlab.real_runner.checkpoints.contents import check_beside, config_file, packaged_checkpoints
 from simlab.real_runner.drafters.config import DFlashConfig, MadeForTarget, check_sizes
 from simlab.real_runner.drafters.ranked import blocks_per_pass
 from simlab.real_runner.models import dtype_of
@@ -37,7 +37,7 @@ from simlab.real_runner.record.sources import (
 )
 from simlab.real_runner.tap_offset import parse_tap_offset
 from simlab.real_runner.targets import builtin
-from simlab.real_runner.targets.hub_files import CONFIG, fetch, is_hub_id
+from simlab.real_runner.targets.hub_files import BESIDE_DRAFTERS, CONFIG, fetch, is_hub_id
 from simlab.real_runner.targets.model import LEAST_ROOM
 from simlab.real_runner.targets.placement import check_supported
 from simlab.real_runner.targets.quantised import QUANTISATION, check_quantised, quantisation_of
@@ -205,10 +205,13 @@ def is_at_hand(name: str) -> bool:
 
 
 def config_fields(name: str) -> dict[str, object]:
-    """The ``config.json`` of a checkpoint; of the hub only that file is fetched."""
+    """The ``config.json`` of a checkpoint; of the hub only the JSON is fetched."""
     is_fetched = not is_at_hand(name) and is_hub_id(name)
-    path = fetch("drafter", name, [CONFIG]).folder if is_fetched else find_drafter(name).folder
-    return read_fields(config_file(path))
+    wanted = [CONFIG, *BESIDE_DRAFTERS]
+    path = fetch("drafter", name, wanted).folder if is_fetched else find_drafter(name).folder
+    fields = read_fields(config_file(path))
+    check_beside(path)
+    return fields
 
 
 BYTES_PER_TOKEN = 4

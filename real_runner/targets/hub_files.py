@@ -17,6 +17,8 @@ from simlab.untrusted.json_text import file_bytes, open_file
 CONFIG = "config.json"
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 DATASET = "dataset"
+BESIDE_DRAFTERS = ("*/*.json", "adapter_config.json")
+"""What shows that something lies beside a drafter that changes it, see the checks of checkpoints."""
 SMALL_FILES = ("*.json", "*.txt", "*.model", "*.tiktoken", "*.jinja")
 _ID = re.compile(r"(?P<repository>[A-Za-z0-9][\w.-]*(/[\w.-]+)?)(@(?P<revision>[\w./-]+))?", re.ASCII)
 
@@ -136,7 +138,7 @@ def fetch_model(kind: str, name: str, is_needed: Callable[[str], bool] = every_t
     Raises:
         ModelError: see `fetch`; or the repository has no safetensors.
     """
-    beside = SMALL_FILES if kind == "target" else (CONFIG, INDEX)
+    beside = SMALL_FILES if kind == "target" else (CONFIG, INDEX, *BESIDE_DRAFTERS)
     small = fetch(kind, name, beside)
     weights = weight_names(small.folder, is_needed)
     whole = fetch(kind, at_revision(name, small.revision), [*beside, *weights])
