@@ -161,7 +161,7 @@ def _lines(config: DFlashConfig, names: Collection[str]) -> list[tuple[str, str]
         ("drafts", f"{config.depth} tokens a round in a block of {config.block_size}; {first}"),
         ("reads", _taps(config)),
         ("layers", _layers(config)),
-        ("vocabulary", _vocabulary(config)),
+        ("vocabulary", _vocabulary(config, names)),
         ("borrows", _borrowed(names)),
     ]
 
@@ -186,7 +186,9 @@ def _layers(config: DFlashConfig) -> str:
     return "; ".join(f"{num} that show{'s' if num == 1 else ''} {what}" for what, num in counted.items())
 
 
-def _vocabulary(config: DFlashConfig) -> str:
+def _vocabulary(config: DFlashConfig, names: Collection[str]) -> str:
+    if config.draft_vocab_size is None and not {EMBEDDING, HEAD} & set(names):
+        return f"the target's ({config.vocab_size:,} tokens by config.json; rows of padding may differ)"
     if config.draft_vocab_size is None:
         return f"all {config.vocab_size:,} tokens of the target"
     return f"{config.draft_vocab_size:,} of the target's {config.vocab_size:,} tokens; others have rank -1 in a trace"

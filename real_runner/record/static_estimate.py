@@ -17,8 +17,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Pre
 
 from simlab.errors import ModelError, SimlabError
 from simlab.real_runner.attention import grouped as attention
-from simlab.real_runner.checkpoints.contents import check_beside, config_file, packaged_checkpoints
-from simlab.real_runner.drafters.config import DFlashConfig, MadeForTarget, check_sizes
+from simlab.real_runner.checkpoints.contents import check_beside, config_file, packaged_checkpoints, stored_tensors
+from simlab.real_runner.checkpoints.fields import EMBEDDING, HEAD, MASK, OFFSETS
+from simlab.real_runner.drafters.config import DFlashConfig, MadeForTarget, check_sizes, is_padding, padding_note
 from simlab.real_runner.drafters.ranked import blocks_per_pass
 from simlab.real_runner.models import dtype_of
 from simlab.real_runner.networks.drafter import DraftConfig, find_drafter
@@ -82,6 +83,7 @@ class ModelShapes:
         hidden_size: of the target.
         feed_forward: inner width of its feed-forward network.
         vocab_size: of the target.
+        padding: what to tell people of a drafter whose vocabulary differs by padding; empty where it does not.
         key_value_elements: numbers that the target keeps of one token, in all layers.
         quantised: how the target's weights are stored, see `simlab.traces.format.manifest_entries.ModelInfo`.
     """
@@ -94,6 +96,7 @@ class ModelShapes:
     hidden_size: int
     feed_forward: int
     vocab_size: int
+    padding: str
     key_value_elements: int
     quantised: str
 
@@ -107,6 +110,10 @@ def read_shapes(options: RecordOptions) -> ModelShapes:
     model, quantised = _target_shape(options)
     text = model.config
     config = any_config(options).for_target(text.num_hidden_layers)
+    padding = ""
+    if is_padding(config.vocab_size, text.vocab_size) and _may_borrow(options.draft_name):
+        padding = padding_note(config.vocab_size, options.target_name, text.vocab_size)
+        config = config.of_vocabulary(text.vocab_size)
     check_sizes(config, options.target_name, text.num_hidden_layers, text.hidden_size, text.vocab_size)
     counted = dict(cast(nn.Module, model).named_parameters())
     kept = [weight for name, weight in counted.items() if options.hidden_states is None or ".layers." not in name]
@@ -120,9 +127,18 @@ def read_shapes(options: RecordOptions) -> ModelShapes:
         hidden_size=text.hidden_size,
         feed_forward=text.intermediate_size,
         vocab_size=text.vocab_size,
+        padding=padding,
         key_value_elements=2 * text.num_hidden_layers * text.num_key_value_heads * head,
         quantised=quantised,
     )
+
+
+def _may_borrow(draft: str) -> bool:
+    """Whether a drafter has neither an embedding nor a head of all tokens; the hub's weights are not fetched for it."""
+    if not is_at_hand(draft):
+        return True
+    names = set(stored_tensors(find_drafter(draft).folder))
+    return EMBEDDING not in names and (HEAD not in names or not names.isdisjoint((OFFSETS, MASK)))
 
 
 def _own_head(config: SizedConfig) -> int:
@@ -353,6 +369,7 @@ def estimate_text(options: RecordOptions) -> str:
         f"target          {options.target_name}: {target}, {shapes.num_layers} layers",
         *([f"weights         {dense}"] if shapes.quantised else []),
         f"drafter         {options.draft_name}: {drafter}, drafts {shapes.config.depth} tokens",
+        *([f"vocabulary      {shapes.padding}"] if shapes.padding else []),
         f"prompts         {num_prompts}{texts}",
         f"chat template   {json.dumps(kwargs) if kwargs else no_arguments}{tools}",
         f"positions       {'at most ' if decoding else ''}{positions:,}",

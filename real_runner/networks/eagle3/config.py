@@ -145,6 +145,10 @@ class Eagle3Config:
         """This head drafting chains of another length, the root counted."""
         return replace(self, block_size=size)
 
+    def of_vocabulary(self, size: int) -> "Eagle3Config":
+        """This configuration with so many tokens of the target."""
+        return replace(self, vocab_size=size)
+
     def for_target(self, num_layers: int) -> "Eagle3Config":
         """This configuration where the target has so many layers.
 
