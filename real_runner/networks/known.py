@@ -39,7 +39,7 @@ def network_of(fields: Fields) -> Network | None:
         ModelError: its weights are quantised, or its fields are of such a network that simlab does not run.
     """
     method = quantisation_of(fields)
-    if method is not None:
+    if method:
         raise ModelError(
             f"the weights of this checkpoint are quantised ({method}), and simlab runs drafters of F32, BF16, F16 or "
             "F64 alone; give the release of this drafter that is not quantised"

@@ -13,10 +13,9 @@ from typing import Protocol, Self, cast
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
-from simlab.errors import ModelError, SimlabError
-from simlab.real_runner.attention import grouped as attention
+from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.contents import check_beside, config_file, packaged_checkpoints, stored_tensors
 from simlab.real_runner.checkpoints.fields import EMBEDDING, HEAD, MASK, OFFSETS
 from simlab.real_runner.drafters.config import DFlashConfig, MadeForTarget, check_sizes, is_padding, padding_note
@@ -38,10 +37,18 @@ from simlab.real_runner.record.sources import (
 )
 from simlab.real_runner.tap_offset import parse_tap_offset
 from simlab.real_runner.targets import builtin
-from simlab.real_runner.targets.hub_files import BESIDE_DRAFTERS, CONFIG, fetch, is_hub_id
+from simlab.real_runner.targets.hub_files import (
+    BESIDE_DRAFTERS,
+    CONFIG,
+    QUANTISATION,
+    fetch,
+    is_hub_id,
+    quantisation_of,
+)
+from simlab.real_runner.targets.loading import target_config, target_shape
 from simlab.real_runner.targets.model import LEAST_ROOM
-from simlab.real_runner.targets.placement import check_supported
-from simlab.real_runner.targets.quantised import QUANTISATION, check_quantised, quantisation_of
+from simlab.real_runner.targets.placement import check_head, check_supported
+from simlab.real_runner.targets.quantised import check_quantised
 from simlab.traces.artefacts.kinds import find_packaged_config
 
 # Both models without their weights: how large they are and whether they fit, from two ``config.json`` alone.
@@ -84,7 +91,7 @@ class ModelShapes:
         feed_forward: inner width of its feed-forward network.
         vocab_size: of the target.
         padding: what to tell people of a drafter whose vocabulary differs by padding; empty where it does not.
-        key_value_elements: numbers that the target keeps of one token, in all layers.
+        key_value_elements: numbers that the target keeps of one token, in all layers; 0 where it does not run.
         quantised: how the target's weights are stored, see `simlab.traces.format.manifest_entries.ModelInfo`.
     """
 
@@ -117,7 +124,10 @@ def read_shapes(options: RecordOptions) -> ModelShapes:
     check_sizes(config, options.target_name, text.num_hidden_layers, text.hidden_size, text.vocab_size)
     counted = dict(cast(nn.Module, model).named_parameters())
     kept = [weight for name, weight in counted.items() if options.hidden_states is None or ".layers." not in name]
-    head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    kept_elements = 0
+    if options.hidden_states is None:
+        head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+        kept_elements = 2 * text.num_hidden_layers * text.num_key_value_heads * head
     return ModelShapes(
         config=config,
         target_parameters=sum(weight.numel() for weight in kept),
@@ -125,10 +135,10 @@ def read_shapes(options: RecordOptions) -> ModelShapes:
         whole_target_parameters=sum(weight.numel() for weight in counted.values()),
         num_layers=text.num_hidden_layers,
         hidden_size=text.hidden_size,
-        feed_forward=text.intermediate_size,
+        feed_forward=getattr(text, "intermediate_size", text.hidden_size),
         vocab_size=text.vocab_size,
         padding=padding,
-        key_value_elements=2 * text.num_hidden_layers * text.num_key_value_heads * head,
+        key_value_elements=kept_elements,
         quantised=quantised,
     )
 
@@ -147,24 +157,14 @@ def _own_head(config: SizedConfig) -> int:
 
 def _target_shape(options: RecordOptions) -> tuple[PreTrainedModel, str]:
     """The target without its weights, and how these are stored."""
-    name = options.target_name
-    try:
-        config = _target_config(name)
-        settings = {QUANTISATION: getattr(config, QUANTISATION, None)}
+    name, config, dtype = options.target_name, _target_config(options.target_name), dtype_of(options.model_dtype)
+    if options.hidden_states is not None:
         # The layers of a target whose states an engine computed are never loaded.
-        stored = check_quantised(name, config) if options.hidden_states is None else quantisation_of(settings)
-        with torch.device("meta"):
-            model: PreTrainedModel = AutoModelForCausalLM.from_config(
-                config, dtype=dtype_of(options.model_dtype), attn_implementation=attention.NAME, trust_remote_code=False
-            )
-    except Exception as error:
-        if isinstance(error, SimlabError):
-            raise
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ModelError(
-            f"the {CONFIG} of the target {name!r} could not be read ({reason}); give a target of the Llama and Qwen3 "
-            "families"
-        ) from error
+        text = config.get_text_config()
+        check_head(name, text)
+        return target_shape(name, text, dtype), quantisation_of({QUANTISATION: getattr(config, QUANTISATION, None)})
+    stored = check_quantised(name, config)
+    model = target_shape(name, config, dtype)
     check_supported(name, model)
     return model, stored
 
@@ -180,10 +180,7 @@ def _target_config(name: str) -> PretrainedConfig:
         folder = Path(name)
     else:
         folder = fetch("target", name, [CONFIG]).folder
-    if not (folder / CONFIG).is_file():
-        raise ModelError(f"the target {name!r} has no {CONFIG}; give a folder with one, or an id ORG/NAME of the hub")
-    config: PretrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    return config
+    return target_config(name, folder)
 
 
 def any_config(options: RecordOptions) -> SizedConfig:
