@@ -97,9 +97,14 @@ def _is_needed(tensor: str) -> bool:
 
 def _without_layers(name: str, config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     check_head(name, config)
-    config.num_hidden_layers = 0
-    if getattr(config, "layer_types", None) is not None:
-        config.layer_types = []
+    try:
+        config.num_hidden_layers = 0
+        if getattr(config, "layer_types", None) is not None:
+            config.layer_types = []
+    except AttributeError as error:
+        raise ModelError(
+            f"the target {name!r} is a {config.model_type} model, whose layers cannot be left out"
+        ) from error
     if hasattr(config, QUANTISATION):
         delattr(config, QUANTISATION)
     return target_shape(name, config, dtype)

@@ -95,13 +95,13 @@ def _attention_problem(model: PreTrainedModel) -> str | None:
     asks = {
         ROTATED_BY_TYPE: rotates_by_type(config)
         and not any(key.endswith("attention_inv_freq") for key, _ in model.named_buffers()),
-        "takes no attention from outside its class in transformers": not model._supports_sdpa,
         "soft-caps its attention scores (attn_logit_softcapping)": getattr(config, "attn_logit_softcapping", None),
         "attends in chunks (attention_chunk_size)": getattr(config, "attention_chunk_size", None),
         "compresses its keys (kv_lora_rank)": getattr(config, "kv_lora_rank", None),
         "shares keys between layers (num_kv_shared_layers)": getattr(config, "num_kv_shared_layers", None),
         "is not causal (use_bidirectional_attention)": getattr(config, "use_bidirectional_attention", None),
         "has attention sinks": any(name.endswith("sinks") for name, _ in model.named_parameters()),
+        "takes no attention from outside its class in transformers": not model._supports_sdpa,
     }
     return next((what for what, value in asks.items() if value), None)
 

@@ -52,9 +52,9 @@ def built(name: str, **fields: object) -> transformers.PreTrainedModel:
 
 
 HYBRIDS: dict[str, tuple[str, dict[str, object], str]] = {
-    "Qwen3-Next": ("Qwen3NextConfig", EXPERTS | LINEAR, "linear_attention"),
-    "Gemma 2": ("Gemma2Config", {"sliding_window": 16}, "attn_logit_softcapping"),
-    "Gemma 2, no cap": ("Gemma2Config", {"sliding_window": 16, "attn_logit_softcapping": None}, "after the head"),
+    "Qwen3-Next": ("Qwen3NextConfig", EXPERTS | LINEAR, "linear_attention.*--hidden-states DIR"),
+    "Gemma 2": ("Gemma2Config", {"final_logit_softcapping": None}, "attn_logit_softcapping.*--hidden-states DIR"),
+    "Gemma 2, capped": ("Gemma2Config", {}, "after the head .* choose one of these$"),
     "gpt-oss": ("GptOssConfig", {"num_local_experts": 2, "num_experts_per_tok": 1}, "sinks"),
     "Mamba": ("MambaConfig", {"state_size": 4}, "linear_attention"),
     "Falcon H1": ("FalconH1Config", {"mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_state": 8}, "layers of hybrid"),
