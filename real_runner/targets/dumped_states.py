@@ -61,9 +61,10 @@ def load_partial_target(name: str, dtype: torch.dtype, device: str = "cpu") -> T
     files = target_files(name, _is_needed)
     folder = files.folder
     try:
-        config = target_config(name, folder).get_text_config()
+        whole = target_config(name, folder)
+        config = whole.get_text_config()
         num_layers = int(config.num_hidden_layers)
-        stored = quantisation_of({QUANTISATION: getattr(config, QUANTISATION, None)})
+        stored = quantisation_of({QUANTISATION: getattr(whole, QUANTISATION, None)})
         model = _without_layers(name, config, dtype)
         _fill(name, model, folder)
         if (folder / "generation_config.json").is_file():

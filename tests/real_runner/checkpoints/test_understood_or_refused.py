@@ -42,7 +42,7 @@ def changed(
         said["dflash_config"] |= inside
     path.write_text(json.dumps({name: value for name, value in said.items() if value is not None}))
     if tensors:
-        save_file(load_file(folder / "model.safetensors") | tensors, folder / "model.safetensors")
+        save_file(load_file(folder / "model.safetensors") | dict(tensors), folder / "model.safetensors")
     return folder
 
 
@@ -109,11 +109,15 @@ def test_below_a_head_of_its_own_the_marginals_run_as_the_refusal_says(tmp_path:
 
 QUANTISED: dict[str, tuple[dict[str, Any] | None, dict[str, Tensor], str]] = {
     "INT4": (
-        {"quant_method": "compressed-tensors", "format": "pack-quantized"},
+        {
+            "quant_method": "compressed-tensors",
+            "format": "pack-quantized",
+            "config_groups": {"group_0": {"weights": {"num_bits": 4, "group_size": 128, "strategy": "group"}}},
+        },
         {},
-        "quantised (compressed-tensors, pack-quantized)",
+        "quantised (compressed-tensors, pack-quantized, int4 in groups of 128)",
     ),
-    "NVFP4": ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, {}, "quantised (modelopt, NVFP4)"),
+    "NVFP4": ({"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16}, {}, "quantised (modelopt, NVFP4)"),
     "FP8": ({"quant_method": "fp8", "weight_block_size": [128, 128]}, {}, "quantised (fp8, blocks of 128 x 128)"),
     "GPTQ": ({"quant_method": "gptq", "bits": 4}, {}, "quantised (gptq, 4 bits)"),
     "unsaid": ({"group_size": 16}, {}, "quantised (by a method that its config.json does not say)"),
