@@ -67,6 +67,7 @@ def checkpoint_digest(place: Path) -> str:
 
 _CHANGING = ("adapter", "calibration", "lora", "mask_embed", "d2t", "t2d", "vocab_map")
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".npy", ".npz", ".gguf")
+_FEATURES = "features-"  # of texts: `simlab train` keeps them beside what it trains
 
 
 def check_beside(place: Path) -> None:
@@ -98,7 +99,7 @@ def _may_change(path: Path) -> bool:
     if not path.is_dir():
         return named and path.suffix in (*_WEIGHTS, ".json")
     held = [] if path.name.startswith((".", "checkpoint-")) else list(path.iterdir())
-    return any(named or inner.suffix in _WEIGHTS for inner in held)
+    return any(named or (inner.suffix in _WEIGHTS and not inner.name.startswith(_FEATURES)) for inner in held)
 
 
 def stored_tensors(place: Path) -> dict[str, StoredTensor]:

@@ -97,8 +97,6 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu", device_map: 
         raise
     except DAMAGED as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        if "trust_remote_code" in str(error):
-            reason = "it needs code of its own, and simlab runs no code of a checkpoint"
         remedy = f"expected {_EXPECTED}"
         if name == builtin.NAME:
             remedy = f"delete {files.folder} and run the command again"

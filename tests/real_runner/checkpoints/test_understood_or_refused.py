@@ -141,7 +141,7 @@ def test_quantised_drafters_are_refused_with_their_method(tmp_path: Path, name: 
 )
 def test_what_lies_beside_and_changes_a_drafter_is_refused_by_name(tmp_path: Path, beside: str) -> None:
     drafter = tiny_models.make_drafter(tmp_path / "d")
-    for name in ("README.md", "figures/a.png", "checkpoint-5/model.safetensors", ".cache/x.json"):
+    for name in ("README.md", "figures/a.png", "checkpoint-5/model.safetensors", "features/features-0.safetensors"):
         (drafter / name).parent.mkdir(exist_ok=True)
         (drafter / name).write_bytes(b"")
     assert json_of("inspect", drafter, "--json")["will_run"] is True
