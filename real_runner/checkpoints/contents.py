@@ -8,10 +8,14 @@ from pathlib import Path
 
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.weights import StoredTensor, lacking, read_tensors
-from simlab.real_runner.targets.hub_files import CONFIG, WHOLE, files_digest, weight_names
-
-ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-"""The files of an adapter, as PEFT names them."""
+from simlab.real_runner.targets.hub_files import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    CONFIG,
+    WHOLE,
+    files_digest,
+    weight_names,
+)
 
 _PARTS = "model-*-of-*.safetensors"
 

@@ -17,7 +17,9 @@ from simlab.untrusted.json_text import file_bytes, open_file
 CONFIG = "config.json"
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 DATASET = "dataset"
-BESIDE_DRAFTERS = ("*/*.json", "adapter_config.json")
+ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+"""The files of an adapter, as PEFT names them."""
+BESIDE_DRAFTERS = ("*/*.json", ADAPTER_CONFIG)
 """What shows that something lies beside a drafter that changes it, see the checks of checkpoints."""
 SMALL_FILES = ("*.json", "*.txt", "*.model", "*.tiktoken", "*.jinja")
 _ID = re.compile(r"(?P<repository>[A-Za-z0-9][\w.-]*(/[\w.-]+)?)(@(?P<revision>[\w./-]+))?", re.ASCII)
@@ -120,7 +122,8 @@ def fetch_model(kind: str, name: str, is_needed: Callable[[str], bool] = every_t
     """
     beside = SMALL_FILES if kind == "target" else (CONFIG, INDEX, *BESIDE_DRAFTERS)
     small = fetch(kind, name, beside)
-    weights = weight_names(small.folder, is_needed)
+    alone = not (small.folder / CONFIG).is_file() and (small.folder / ADAPTER_CONFIG).is_file()
+    weights = [ADAPTER_WEIGHTS] if alone and kind != "target" else weight_names(small.folder, is_needed)
     whole = fetch(kind, at_revision(name, small.revision), [*beside, *weights])
     missing = [weight for weight in weights if not (whole.folder / weight).is_file()]
     if missing:

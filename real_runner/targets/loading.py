@@ -24,6 +24,7 @@ from simlab.errors import ModelError, SimlabError
 from simlab.real_runner.attention import grouped as attention
 from simlab.real_runner.targets import builtin
 from simlab.real_runner.targets.hub_files import (
+    ADAPTER_CONFIG,
     CONFIG,
     ModelFiles,
     every_tensor,
@@ -58,7 +59,6 @@ DAMAGED = (
 )
 """What transformers raises for files that are no model, or a damaged one."""
 
-ADAPTER = "adapter_config.json"
 _EXPECTED = f"{builtin.NAME!r}, a folder with config.json and safetensors, or a Hugging Face id such as ORG/NAME"
 
 
@@ -137,10 +137,10 @@ def target_config(name: str, folder: Path) -> PretrainedConfig:
         ModelError: there is none, it cannot be read, or an adapter lies beside it.
     """
     path = folder / CONFIG
-    if (folder / ADAPTER).is_file():
+    if (folder / ADAPTER_CONFIG).is_file():
         raise ModelError(
-            f"the target {name!r} has an {ADAPTER}: with that adapter it is another model; merge the adapter into its "
-            "base, and give the merged model"
+            f"the target {name!r} has an {ADAPTER_CONFIG}: with that adapter it is another model; merge the adapter "
+            "into its base, and give the merged model"
         )
     if not path.is_file():
         raise ModelError(f"the target {name!r} has no {CONFIG}; give a folder with one, or an id ORG/NAME of the hub")

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,19 @@ import tiny_models
 import torch
 from commands import json_of, output_of, ran, refusal_of
 from random_adapter import make_adapter
-from random_eagle3 import make_eagle3
+from random_eagle3 import eagle3_config, make_eagle3, random_eagle3
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from simlab.errors import ModelError
-from simlab.real_runner.drafters.vocabulary import vocabulary_of
+from simlab.real_runner.drafters.dense import check_fit
+from simlab.real_runner.drafters.vocabulary import DraftVocabulary, vocabulary_of
 from simlab.real_runner.networks.drafter import Asked
 from simlab.real_runner.networks.eagle3.head import load_eagle3
 from simlab.real_runner.networks.loading import load_drafter
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record
+from simlab.real_runner.targets.loading import load_target
 from simlab.traces.reader import open_trace
 
 H, V = tiny_models.HIDDEN_SIZE, tiny_models.VOCAB_SIZE
@@ -227,6 +230,17 @@ def test_a_padded_vocabulary_plays_no_part_where_the_target_lends_its_own(tmp_pa
     for mine, theirs in zip(one.records(["dflash"]), other.records(["dflash"]), strict=True):
         assert np.array_equal(mine.drafts["dflash"].ids, theirs.drafts["dflash"].ids)
         assert np.array_equal(mine.drafts["dflash"].log_probs, theirs.drafts["dflash"].log_probs)
+
+
+def test_a_head_with_tokens_of_its_own_takes_the_targets_embedding_padded_or_not(tmp_path: Path) -> None:
+    target = load_target(str(tiny_models.make_target(tmp_path)), torch.float32)
+    config = eagle3_config(H, V + 4, tiny_models.NUM_LAYERS, draft_vocab_size=40)
+    head = random_eagle3(config)
+    head.vocabulary = DraftVocabulary(np.arange(40, dtype=np.int32), V + 4)
+    check_fit(target, head)
+    assert (head.config.vocab_size, head.vocabulary.target_vocab_size) == (V, V)
+    with pytest.raises(ModelError, match=f"made for a target with vocabulary {V + 4}"):
+        check_fit(target, random_eagle3(replace(config, draft_vocab_size=None), owns_embedding=True))
 
 
 @pytest.mark.parametrize(
