@@ -18,6 +18,9 @@ BESIDE_THE_LAYERS = (EMBEDDING, HEAD, OFFSETS, MASK)
 IGNORED = ("verifier_lm_head.weight", "verifier_norm.weight")
 """Copies of the target's weights, which speculators uses in training only."""
 
+DFLASH_CLASS = "DFlashDraftModel"
+"""The class of z-lab's layout."""
+
 # What simlab lacks for drafters of other kinds, by what they are known.
 
 
@@ -62,10 +65,9 @@ def refuse_heads(fields: Mapping[str, object], reads: Callable[[Mapping[str, obj
     projector = said_once("projector_type", inner, fields)
     for head in HEADS_OF_OTHERS:
         classes = [name for name in classes_of(fields) if _has_mark(name, head)]
-        keys = sorted({name for one in (fields, inner) for name in one if _has_mark(name, head)})
+        keys = ["projector_type"] if isinstance(projector, str) and _has_mark(projector, head) else []
+        keys += sorted({name for one in (fields, inner) for name in one if _has_mark(name, head)})
         asked = [name for name in keys if fields.get(name) or inner.get(name)]
-        if isinstance(projector, str) and _has_mark(projector, head):
-            asked, keys = ["projector_type", *asked], ["projector_type", *keys]
         if classes or asked:
             seen = ", ".join([*classes, *map(_name, asked[:2])])
             known_by = f"this is a drafter of {head.name} ({seen}), and simlab has not its {head.what}"
@@ -93,9 +95,6 @@ def _marginals(fields: Mapping[str, object], keys: Collection[str], reads: Calla
         f'["{DFLASH_CLASS}"] in config.json, and without its own tensors'
     )
 
-
-DFLASH_CLASS = "DFlashDraftModel"
-"""The class of z-lab's layout."""
 
 KINDS_OF_OTHERS = {
     "dflash2": "its convolutions and its candidate selector",
