@@ -8,10 +8,14 @@ from pathlib import Path
 
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.weights import StoredTensor, lacking, read_tensors
-from simlab.real_runner.targets.hub_files import CONFIG, WHOLE, files_digest, weight_names
-
-ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-"""The files of an adapter, as PEFT names them."""
+from simlab.real_runner.targets.hub_files import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    CONFIG,
+    WHOLE,
+    files_digest,
+    weight_names,
+)
 
 _PARTS = "model-*-of-*.safetensors"
 
@@ -63,6 +67,43 @@ def checkpoint_digest(place: Path) -> str:
         if not path.exists():
             raise lacking(path)
     return files_digest(paths)
+
+
+_CHANGING = ("adapter", "calibration", "lora", "mask_embed", "d2t", "t2d", "vocab_map")
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".npy", ".npz", ".gguf")
+_FEATURES = "features-"  # of texts: `simlab train` keeps them beside what it trains
+
+
+def check_beside(place: Path) -> None:
+    """Refuse a checkpoint beside which something lies that may change what it computes, and that simlab does not read.
+
+    That is a folder with weights (but for snapshots of training, ``checkpoint-*``), or a folder or file that is named
+    as one, such as ``calibration/``, ``adapter_config.json`` or ``mask_embedding.pt``.
+
+    Args:
+        place: the folder, or the one file with weights.
+    """
+    folder = place.parent if _is_one_file(place) else place
+    read = set(checkpoint_files(place))
+    try:
+        beside = sorted(path for path in folder.iterdir() if path not in read)
+        changing = [path.name + "/" * path.is_dir() for path in beside if _may_change(path)]
+    except OSError as error:
+        raise ModelError(f"{folder} cannot be listed ({error.strerror or error}); make it readable") from error
+    if changing:
+        raise ModelError(
+            f"{', '.join(changing[:3])} in {folder} may change what the drafter computes, and simlab does not read "
+            "it; give a checkpoint into which it is merged, or, if its publisher says that it changes nothing, a copy "
+            "without it"
+        )
+
+
+def _may_change(path: Path) -> bool:
+    named = path.name.lower().startswith(_CHANGING)
+    if not path.is_dir():
+        return named and path.suffix in (*_WEIGHTS, ".json")
+    held = [] if path.name.startswith((".", "checkpoint-")) else list(path.iterdir())
+    return any(named or (inner.suffix in _WEIGHTS and not inner.name.startswith(_FEATURES)) for inner in held)
 
 
 def stored_tensors(place: Path) -> dict[str, StoredTensor]:

@@ -1,6 +1,7 @@
 """The fields of a drafter's ``config.json``, each checked as it is read."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from reprlib import repr as shown
 from typing import TypeVar
 
@@ -17,13 +18,83 @@ BESIDE_THE_LAYERS = (EMBEDDING, HEAD, OFFSETS, MASK)
 IGNORED = ("verifier_lm_head.weight", "verifier_norm.weight")
 """Copies of the target's weights, which speculators uses in training only."""
 
+DFLASH_CLASS = "DFlashDraftModel"
+"""The class of z-lab's layout."""
+
 # What simlab lacks for drafters of other kinds, by what they are known.
 
-CLASSES_OF_OTHERS = {
-    "DFlash2DraftModel": "its convolutions and its candidate selector",
-    "DSparkDraftModel": "its Markov head",
-}
-"""By the class that a ``config.json`` names."""
+
+@dataclass(frozen=True, slots=True)
+class ForeignHead:
+    """What a published drafter has more than DFlash, which simlab does not run.
+
+    Attributes:
+        name: of the drafters that have it.
+        what: simlab lacks, in words.
+        marks: how its class, its projector, or a field that it alone has, begins in small letters.
+        beside: whether the drafter below it is plain DFlash, so that its marginals are what they are without it.
+    """
+
+    name: str
+    what: str
+    marks: tuple[str, ...]
+    beside: bool = False
+
+
+HEADS_OF_OTHERS = (
+    ForeignHead("LiLiCorr", "candidate-lattice head", ("lilicorr",), beside=True),
+    ForeignHead("UBTree", "bigram selector", ("ling3ubtree", "ubtree", "candidate_topk"), beside=True),
+    ForeignHead("MFD", "learned modes, each of which drafts a future of its own", ("multifuture", "num_modes")),
+    ForeignHead("DSpine", "injection between layers", ("dspine",)),
+    ForeignHead("DFlash2", "convolutions and candidate selector", ("dflash2", "selector_", "conv_")),
+    ForeignHead("DSpark", "Markov head", ("dspark", "markov_")),
+    ForeignHead("Domino", "recurrent head", ("domino", "gru_")),
+    ForeignHead("Laguna", "fused projections and gated attention", ("dflashlaguna",)),
+)
+
+
+def refuse_heads(fields: Mapping[str, object], reads: Callable[[Mapping[str, object]], object]) -> None:
+    """Refuse a drafter that is DFlash with something more, by the name of what it has more.
+
+    Args:
+        fields: of its ``config.json``.
+        reads: the configuration without it; raises `ModelError` where that is no plain DFlash either.
+    """
+    nested = fields.get("dflash_config")
+    inner = nested if isinstance(nested, Mapping) else {}
+    projector = said_once("projector_type", inner, fields)
+    for head in HEADS_OF_OTHERS:
+        classes = [name for name in classes_of(fields) if _has_mark(name, head)]
+        keys = ["projector_type"] if isinstance(projector, str) and _has_mark(projector, head) else []
+        keys += sorted({name for one in (fields, inner) for name in one if _has_mark(name, head)})
+        asked = [name for name in keys if fields.get(name) or inner.get(name)]
+        if classes or asked:
+            seen = ", ".join([*classes, *map(_name, asked[:2])])
+            known_by = f"this is a drafter of {head.name} ({seen}), and simlab has not its {head.what}"
+            raise ModelError(known_by + (_marginals(fields, keys, reads) if head.beside else ""))
+
+
+def _has_mark(name: str, head: ForeignHead) -> bool:
+    return name.lower().startswith(head.marks)
+
+
+def _marginals(fields: Mapping[str, object], keys: Collection[str], reads: Callable[..., object]) -> str:
+    """What can be recorded of a drafter below a head, in words; empty where that is no plain DFlash."""
+    nested = fields.get("dflash_config")
+    rest = {name: value for name, value in fields.items() if name not in keys} | {"architectures": [DFLASH_CLASS]}
+    if isinstance(nested, Mapping):
+        rest["dflash_config"] = {name: value for name, value in nested.items() if name not in keys}
+    try:
+        reads(rest)
+    except ModelError:
+        return ""
+    more = f" and {len(keys) - 2} more of its fields" if len(keys) > 2 else ""
+    what = f"without {', '.join(map(_name, [*keys][:2]))}{more}, " if keys else ""
+    return (
+        f"; below it is plain DFlash, whose marginals alone can be recorded: from a copy {what}with architectures "
+        f'["{DFLASH_CLASS}"] in config.json, and without its own tensors'
+    )
+
 
 KINDS_OF_OTHERS = {
     "dflash2": "its convolutions and its candidate selector",
@@ -45,8 +116,100 @@ _PARTS_OF_OTHERS = {
     "markov_head": "the Markov head of DSpark",
     "confidence_head": "a confidence head",
     "midlayer": "the layer of EAGLE-3",
+    "weight_scale": "quantised weights",
+    "weight_packed": "quantised weights",
+    "qweight": "quantised weights",
 }
 """By the names of tensors."""
+
+# One rule for every layout: a field of config.json is read, or changes nothing that a pass computes, or is refused.
+
+WITHOUT_EFFECT = (
+    *("architectures", "auto_map", "model_type", "name_or_path", "_name_or_path", "tokenizer_class", "dtype"),
+    *("torch_dtype", "transformers_version", "target_model_type", "target_model_name_or_path", "initializer_range"),
+    *("attention_dropout", "hidden_dropout", "pretraining_tp", "use_cache", "attn_implementation", "is_decoder"),
+    *("_attn_implementation", "bos_token_id", "eos_token_id", "pad_token_id", "id2label", "label2id", "return_dict"),
+    *("output_attentions", "output_hidden_states", "max_position_embeddings", "tie_word_embeddings"),
+)
+"""Fields of training, of texts and of files, and those that other rules look at."""
+
+
+def classes_of(fields: Mapping[str, object]) -> list[str]:
+    """The classes that a ``config.json`` names in ``architectures``."""
+    named = fields.get("architectures")
+    return [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
+
+
+def check_classes(fields: Mapping[str, object], known: Iterable[str], what: str) -> None:
+    """Refuse a checkpoint of a class that simlab does not know.
+
+    Args:
+        fields: of its ``config.json``.
+        known: the classes that its reader knows.
+        what: they are, in words.
+    """
+    expected = tuple(known)
+    for name in classes_of(fields):
+        if name not in expected:
+            raise ModelError(
+                f"config.json says that this is of the class {_name(name)}, which simlab does not know; it runs "
+                f"{what} ({', '.join(expected)})"
+            )
+
+
+ASKS_NOTHING: tuple[object, ...] = (None, False, 0, "", [], {})
+"""Values of a field of no drafter's own that ask for nothing: transformers writes many such fields."""
+
+
+def check_keys(
+    fields: Mapping[str, object], known: Iterable[str], where: str, nothing: Collection[object] = ASKS_NOTHING
+) -> None:
+    """Refuse a field that asks for something and is not known: it may change what is computed.
+
+    Args:
+        fields: an object of a ``config.json``.
+        known: the fields that its reader looks at; those of `WITHOUT_EFFECT` are known everywhere.
+        where: the object stands, for the message.
+        nothing: values that ask for nothing.
+    """
+    understood = {*known, *WITHOUT_EFFECT}
+    for name, value in fields.items():
+        if name not in understood and value not in nothing:
+            raise ModelError(
+                f"{where} holds {_name(name)}={shown(value)}, which simlab does not know and which may change what is "
+                "computed; choose another release, or take it out of a copy if its publisher says that it changes "
+                "nothing"
+            )
+
+
+def _name(name: str) -> str:
+    return name if name.isidentifier() else shown(name)
+
+
+def said_once(name: str, *objects: Mapping[str, object]) -> object:
+    """The value of a field that may stand in several objects of a ``config.json``; None where it stands in none."""
+    values = [value for one in objects if (value := one.get(name)) is not None]
+    for value in values[1:]:
+        if value != values[0]:
+            raise ModelError(
+                f"the drafter's config.json says {name}={shown(values[0])} and {name}={shown(value)}; its publisher "
+                "must say which holds"
+            )
+    return values[0] if values else None
+
+
+def check_tied(fields: Mapping[str, object], names: Collection[str]) -> None:
+    """Refuse an embedding of a drafter's own with a tied head that its checkpoint does not hold.
+
+    Args:
+        fields: of its ``config.json``.
+        names: of its tensors.
+    """
+    if fields.get("tie_word_embeddings") is True and EMBEDDING in names and HEAD not in names:
+        raise ModelError(
+            f"this drafter has an embedding of its own, no {HEAD}, and tie_word_embeddings true: whether its head is "
+            "this embedding or the target's head is not said; ask its publisher, and write the head into the checkpoint"
+        )
 
 
 def check_names(config: DFlashConfig, names: Iterable[str], place: object) -> None:
@@ -66,9 +229,10 @@ def check_names(config: DFlashConfig, names: Iterable[str], place: object) -> No
         parts = ", ".join(f"{what}: {name}" for what, name in sorted(named.items())[:3])
         raise ModelError(f"the drafter in {place} has parts that simlab does not run ({parts})")
     if missing or foreign:
-        shown = ", ".join((missing or foreign)[:3])
-        what = "lacks" if missing else "holds, beside those of DFlash,"
-        raise ModelError(f"the drafter in {place} {what} {shown}; simlab runs DFlash checkpoints only")
+        listed = ", ".join(map(str, (missing or foreign)[:3]))
+        more = "" if len(missing or foreign) <= 3 else f" and {len(missing or foreign) - 3} more"
+        what = "lacks" if missing else "holds tensors that simlab does not know beside those of DFlash:"
+        raise ModelError(f"the drafter in {place} {what} {listed}{more}; simlab runs DFlash checkpoints only")
     if config.draft_vocab_size is None:
         return
     if HEAD not in present:
@@ -154,9 +318,9 @@ def rotary_base(fields: Mapping[str, object]) -> float:
                 f"this drafter needs rotary positions that {name} {shown(dict(rope))} describes, "
                 "which simlab does not run"
             )
-    rope = fields.get("rope_parameters")
-    theta = rope.get("rope_theta") if isinstance(rope, Mapping) else None
-    theta = fields.get("rope_theta") if theta is None else theta
+    ropes = [rope for name in ("rope_scaling", "rope_parameters") if isinstance(rope := fields.get(name), Mapping)]
+    theta = said_once("rope_theta", *ropes, fields)
+    # The default of transformers, for every model type that is read here.
     return number(10000.0 if theta is None else theta)
 
 

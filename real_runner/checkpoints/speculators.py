@@ -6,7 +6,10 @@ from typing import cast
 
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.fields import (
+    DFLASH_CLASS,
     KINDS_OF_OTHERS,
+    check_classes,
+    check_keys,
     flag,
     flag_of,
     integer,
@@ -22,6 +25,17 @@ from simlab.real_runner.drafters.layer_views import PLAIN, LayerView
 
 _KIND = "speculators_model_type"
 _TAP_OFFSET = 0  # its layer numbers count states: 0 is the embedding
+_CLASSES = ("DFlashSpeculator", DFLASH_CLASS)
+_READ = (
+    *(_KIND, "speculators_version", "speculators_config", "transformer_layer_config", "block_size", "mask_token_id"),
+    *("aux_hidden_state_layer_ids", "draft_vocab_size", "target_hidden_size", "sample_from_anchor"),
+    "sliding_window_non_causal",
+)
+_READ_OF_LAYERS = (
+    *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "head_dim"),
+    *("num_key_value_heads", "rms_norm_eps", "attention_bias", "layer_types", "rope_theta", "rope_scaling"),
+    *("rope_parameters", "use_sliding_window", "sliding_window", "max_window_layers", "hidden_act"),
+)
 
 
 def config_from_speculators(fields: Fields) -> DFlashConfig:
@@ -35,6 +49,8 @@ def config_from_speculators(fields: Fields) -> DFlashConfig:
         raise ModelError(
             f"this is a drafter of speculators' kind {shown(kind)}; simlab has not {lacking}, and runs DFlash"
         )
+    check_classes(fields, _CLASSES, "DFlash drafters")
+    check_keys(fields, _READ, "the drafter's config.json")
     layers = _layer_config(fields)
     num_layers = layer_count(layers.get("num_hidden_layers"))
     hidden_size, vocab_size = integer(layers.get("hidden_size")), integer(layers.get("vocab_size"))
@@ -48,10 +64,10 @@ def config_from_speculators(fields: Fields) -> DFlashConfig:
         raise ModelError(f"this drafter needs the activation {shown(layers['hidden_act'])}, which simlab does not run")
     heads, draft_vocab_size = (
         integer(layers.get("num_attention_heads")),
-        integer(_field(fields, "draft_vocab_size", 32000)),
+        integer(_field(fields, "draft_vocab_size")),
     )
     config = DFlashConfig(
-        block_size=integer(_field(fields, "block_size", 8)),
+        block_size=integer(_field(fields, "block_size")),
         mask_token_id=integer(_field(fields, "mask_token_id")),
         target_layer_ids=tuple(tap - 1 for tap in layer_numbers(_field(fields, "aux_hidden_state_layer_ids"))),
         num_target_layers=None,
@@ -59,8 +75,9 @@ def config_from_speculators(fields: Fields) -> DFlashConfig:
         hidden_size=hidden_size,
         intermediate_size=integer(layers.get("intermediate_size")),
         num_attention_heads=heads,
-        num_key_value_heads=integer(layers.get("num_key_value_heads") or heads),
-        head_dim=integer(layers.get("head_dim") or hidden_size // max(heads, 1)),
+        # Its model type has filled in what the file leaves out.
+        num_key_value_heads=integer(layers.get("num_key_value_heads")),
+        head_dim=integer(layers.get("head_dim")),
         rms_norm_eps=number(layers.get("rms_norm_eps")),
         rope_theta=rotary_base(layers),
         vocab_size=vocab_size,
@@ -117,6 +134,7 @@ def _layer_config(fields: Fields) -> dict[str, object]:
     nested = fields.get("transformer_layer_config")
     if not isinstance(nested, Mapping):
         raise ModelError("the drafter's config.json has no 'transformer_layer_config'; fetch the checkpoint again")
+    check_keys(nested, _READ_OF_LAYERS, "transformer_layer_config of the drafter's config.json")
     kind = nested.get("model_type", "qwen3")
     if not isinstance(kind, str):
         raise ModelError(f"the drafter's transformer_layer_config has the model_type {shown(kind)}; expected a text")

@@ -9,7 +9,9 @@ from reprlib import repr as shown
 
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.fields import (
-    CLASSES_OF_OTHERS,
+    DFLASH_CLASS,
+    check_classes,
+    check_keys,
     flag,
     flag_of,
     integer,
@@ -17,57 +19,77 @@ from simlab.real_runner.checkpoints.fields import (
     layer_numbers,
     layer_types,
     number,
+    refuse_heads,
     rotary_base,
+    said_once,
     sliding_window,
 )
 from simlab.real_runner.checkpoints.layout import Fields, Layout
 from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.drafters.layer_views import PLAIN, LayerView
 
-_RELEASED_HEAD_DIM = 128  # of the released class, where config.json names none
+_RELEASED_HEAD_DIM = 128  # of a Qwen3 configuration in transformers, where config.json names none
 _TAP_OFFSET = 1  # its layer numbers count layers: 0 is the first, whose output is state 1
+_CLASSES = (DFLASH_CLASS, "TreeFlashDraftModel")
+_SCALES = ("final_logit_softcapping", "output_multiplier", "input_embedding_scale")
+_EITHER = (
+    *("block_size", "mask_token_id", "target_layer_ids", "num_target_layers", "is_causal", *_SCALES),
+    *("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"),
+    *("head_dim", "rms_norm_eps", "vocab_size", "draft_vocab_size", "target_hidden_size"),
+)
+_AT_THE_TOP = (
+    *("dflash_config", "treeflash_config", "ar_approximation", "candidate_tokens", "attention_bias", "layer_types"),
+    *("max_window_layers", "use_sliding_window", "sliding_window", "rope_theta", "rope_scaling", "rope_parameters"),
+)
 
 
 def config_from_json(fields: Fields) -> DFlashConfig:
     """Read a drafter's ``config.json``; a field may stand in ``dflash_config`` or at the top."""
-    architectures = fields.get("architectures")
-    for name in architectures if isinstance(architectures, list) else []:
-        if isinstance(name, str) and name in CLASSES_OF_OTHERS:
-            raise ModelError(f"this is a {name}; simlab has not {CLASSES_OF_OTHERS[name]}, and runs DFlash")
+    refuse_heads(fields, config_from_json)
+    check_classes(fields, _CLASSES, "DFlash drafters")
     inner = fields.get("dflash_config")
-    nested = dict(inner) if isinstance(inner, Mapping) else {}
+    if inner is not None and not isinstance(inner, Mapping):
+        raise ModelError(f"the drafter's config.json holds dflash_config={shown(inner)} where an object belongs")
+    nested = {} if inner is None else dict(inner)
 
     def field(name: str, default: object = None) -> object:
-        value = nested.get(name, fields.get(name, default))
-        if value is None:
-            raise ModelError(f"the drafter's config.json has no {name!r}, at the top or in dflash_config")
-        return value
+        value = said_once(name, nested, fields)
+        if value is None and default is None:
+            raise ModelError(
+                f"the drafter's config.json has no {name!r}, at the top or in dflash_config; ask its publisher for a "
+                "config.json that has it"
+            )
+        return default if value is None else value
 
     _refuse_variants(fields, nested)
+    check_keys(fields, (*_AT_THE_TOP, *_EITHER, *_VARIANT_FIELDS), "the drafter's config.json")
+    inside = (*_EITHER, *_VARIANT_FIELDS, "layer_ids", "causal", "causal_head")
+    check_keys(nested, inside, "dflash_config of the drafter's config.json", nothing=(None,))
     num_layers = layer_count(field("num_hidden_layers"))
-    num_target_layers = integer(field("num_target_layers"))
-    named = (nested.get("target_layer_ids"), fields.get("target_layer_ids"), nested.get("layer_ids"))
-    taps = next((ids for ids in named if ids is not None), None)
+    taps = said_once("target_layer_ids", nested, fields, {"target_layer_ids": nested.get("layer_ids")})
+    is_qwen3 = fields.get("model_type") in (None, "qwen3")
+    cap, multiplier, scale = (said_once(name, nested, fields) for name in _SCALES)
     return DFlashConfig(
-        block_size=integer(field("block_size", 16)),
+        block_size=integer(field("block_size")),
         mask_token_id=integer(field("mask_token_id")),
-        target_layer_ids=layer_numbers(default_taps(num_target_layers, num_layers) if taps is None else taps),
-        num_target_layers=num_target_layers,
+        # How many there are could be read off the weights, and which only its training knows.
+        target_layer_ids=layer_numbers(field("target_layer_ids") if taps is None else taps),
+        num_target_layers=integer(field("num_target_layers")),
         num_hidden_layers=num_layers,
         hidden_size=integer(field("hidden_size")),
         intermediate_size=integer(field("intermediate_size")),
         num_attention_heads=integer(field("num_attention_heads")),
         num_key_value_heads=integer(field("num_key_value_heads")),
-        head_dim=integer(field("head_dim", _RELEASED_HEAD_DIM)),
+        head_dim=integer(field("head_dim", _RELEASED_HEAD_DIM if is_qwen3 else None)),
         rms_norm_eps=number(field("rms_norm_eps")),
         rope_theta=rotary_base(fields),
         vocab_size=integer(field("vocab_size")),
         attention_bias=flag_of(fields, "attention_bias"),
         max_position_embeddings=integer(field("max_position_embeddings", 8192)),
         layer_views=_layer_views(fields, nested, num_layers),
-        final_logit_softcapping=_soft_cap(nested.get("final_logit_softcapping", fields.get("final_logit_softcapping"))),
-        output_multiplier=number(field("output_multiplier", 1.0)),
-        input_embedding_scale=number(field("input_embedding_scale", 1.0)),
+        final_logit_softcapping=_soft_cap(cap),
+        output_multiplier=number(1.0 if multiplier is None else multiplier),
+        input_embedding_scale=number(1.0 if scale is None else scale),
         tap_offset=_TAP_OFFSET,
     )
 
@@ -84,7 +106,7 @@ def config_to_json(config: DFlashConfig) -> dict[str, object]:
     ):
         raise ValueError(f"z-lab's layout cannot say that a drafter has {', '.join(config.variants)}")
     return {
-        "architectures": ["DFlashDraftModel"],
+        "architectures": [DFLASH_CLASS],
         "model_type": "qwen3",
         "block_size": config.block_size,
         "num_target_layers": config.num_target_layers,
@@ -137,14 +159,6 @@ def _unusual_scales(config: DFlashConfig) -> dict[str, object]:
     return {name: getattr(config, name) for name, value in usual.items() if getattr(config, name) != value}
 
 
-def default_taps(num_target_layers: int, num_draft_layers: int) -> list[int]:
-    """The target layers tapped when a checkpoint names none: evenly spaced, one per draft layer."""
-    if num_draft_layers == 1:
-        return [num_target_layers // 2]
-    span = num_target_layers - 4
-    return [round(1 + i * span / (num_draft_layers - 1)) for i in range(num_draft_layers)]
-
-
 def _layer_views(fields: Fields, nested: Mapping[str, object], num_layers: int) -> tuple[LayerView, ...]:
     """Sliding layers are causal inside the block, full ones are not, unless config.json says so for all.
 
@@ -179,9 +193,6 @@ def _soft_cap(value: object) -> float | None:
 # Per field: what asks for it, and the values that ask for nothing.
 _VARIANT_FIELDS: dict[str, tuple[str, tuple[object, ...]]] = {
     "projector_type": ("another projector of the target's states", ("linear", "dflash")),
-    "selector_rank": ("a DFlash2 candidate selector", (0,)),
-    "markov_rank": ("a DSpark Markov head", (0,)),
-    "conv_kernel_size": ("the convolutions of DFlash2", (0,)),
     "shift_label": ("shifted labels", (False,)),
     "sample_from_anchor": ("predictions that begin at the root's own slot", (False,)),
     "use_confidence_head": ("a confidence head", (False,)),
@@ -199,7 +210,7 @@ def _refuse_variants(fields: Fields, nested: Mapping[str, object]) -> None:
         "target_hidden_size": ("an adapter between two hidden sizes", (fields.get("hidden_size"),)),
     }
     for name, (what, values) in harmless.items():
-        value = nested.get(name, fields.get(name))
+        value = said_once(name, nested, fields)
         if value is not None and value not in values:
             raise ModelError(f"this drafter needs {what} ({name}={shown(value)}), which simlab does not run")
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, Self
 
 from simlab.errors import ModelError
 from simlab.real_runner.drafters.layer_views import CAUSAL, PLAIN, LayerView
@@ -188,6 +188,10 @@ class DFlashConfig:
                 if self.attention_bias:
                     yield f"{layer}.self_attn.{name}_proj.bias", shape[:1]
 
+    def of_vocabulary(self, size: int) -> "DFlashConfig":
+        """This configuration with so many tokens of the target."""
+        return replace(self, vocab_size=size)
+
     def for_target(self, num_layers: int) -> "DFlashConfig":
         """This configuration where the target has so many layers: the layers that it reads are named."""
         return self
@@ -249,6 +253,27 @@ class MadeForTarget(Protocol):
     def vocab_size(self) -> int:
         """Tokens of the target."""
         ...
+
+    def of_vocabulary(self, size: int) -> Self:
+        """This configuration with so many tokens of the target."""
+        ...
+
+
+_MOST_PADDING = 1024
+"""Rows by which a padded vocabulary differs at most; what differs by more is the vocabulary of another target."""
+
+
+def is_padding(said: int, size: int) -> bool:
+    """Whether a drafter's number of tokens is another one than its target's, and by rows of padding alone."""
+    return 0 < abs(said - size) <= _MOST_PADDING
+
+
+def padding_note(said: int, target: str, size: int) -> str:
+    """What to tell people of a drafter without embedding and head whose ``vocab_size`` is not its target's."""
+    return (
+        f"the drafter's config.json says vocab_size {said:,}, and {target} has {size:,}; the target's holds, for the "
+        "drafter borrows its embedding and head"
+    )
 
 
 def check_sizes(config: MadeForTarget, target: str, num_layers: int, hidden_size: int, vocab_size: int) -> None:

@@ -1,12 +1,15 @@
 """Drafting at every root of a text at once."""
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
+from tqdm import tqdm
 
+from simlab.real_runner.drafters.config import MadeForTarget, check_sizes, is_padding, padding_note
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.targets.model import Target
@@ -75,6 +78,36 @@ class Outputs(Protocol):
     def vocabulary(self) -> DraftVocabulary | None:
         """Which tokens its own head proposes; None: those of the target."""
         ...
+
+
+MadeFor = TypeVar("MadeFor", bound=MadeForTarget)
+
+
+class Fitted(Protocol[MadeFor]):
+    """What drafts for one target: whose embedding and head it may borrow."""
+
+    config: MadeFor
+    embed_tokens: nn.Embedding | None
+    lm_head: nn.Linear | None
+    vocabulary: DraftVocabulary | None
+
+
+def check_fit(target: Target, drafter: Fitted[MadeFor]) -> None:
+    """Refuse a drafter that was made for another target; one that borrows embedding and head has its vocabulary.
+
+    Args:
+        target: that it is to draft for.
+        drafter: whose configuration then has the number of the target's tokens.
+    """
+    said, size, own = drafter.config.vocab_size, target.vocab_size, drafter.vocabulary
+    borrows = drafter.embed_tokens is None and (drafter.lm_head is None or own is not None)
+    is_padded = borrows and is_padding(said, size)
+    config = drafter.config.of_vocabulary(size) if is_padded else drafter.config
+    check_sizes(config, target.name, target.num_layers, target.embedding.embedding_dim, size)
+    if is_padded:
+        drafter.config = config
+        drafter.vocabulary = None if own is None else DraftVocabulary(own.target_ids, size)
+        tqdm.write(padding_note(said, target.name, size), file=sys.stderr)
 
 
 @torch.inference_mode()

@@ -60,6 +60,11 @@ def vocabulary_of(offsets: Longs | None, mask: Bools | None, draft_size: int, ta
             f"the drafter has a vocabulary of {draft_size:,} tokens and the checkpoint no d2t that says which; fetch "
             "it again, or ask its publisher"
         )
+    if offsets is not None and mask is None and draft_size < target_size and not offsets.any():
+        raise ModelError(
+            f"the drafter's d2t is all zeros, as before it is filled in: its {draft_size:,} tokens would be the "
+            f"target's first {draft_size:,}, and no t2d says so; ask its publisher for the map that it was trained with"
+        )
     if offsets is not None:
         ids = offsets + np.arange(len(offsets))
     else:

@@ -13,7 +13,6 @@ from simlab.real_runner.checkpoints.contents import config_file, packaged_checkp
 from simlab.real_runner.checkpoints.fields import EMBEDDING, HEAD, IGNORED, MASK, OFFSETS
 from simlab.real_runner.checkpoints.files import loaded_tensors, own_vocabulary, write_checkpoint
 from simlab.real_runner.checkpoints.zlab import config_to_json
-from simlab.real_runner.drafters.config import check_sizes
 from simlab.real_runner.drafters.dense import block_states, logits_of
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.kept import KeptCandidates
@@ -85,11 +84,6 @@ def load_drafter(folder: Path, dtype: torch.dtype, device: str = "cpu", tap_offs
         drafter.embed_tokens = nn.Embedding.from_pretrained(embedding)
     drafter.vocabulary, drafter.lm_head = own_vocabulary(config, stored, head, folder)
     return drafter.to(device, dtype).eval().requires_grad_(False)
-
-
-def check_fit(target: Target, drafter: DFlashDrafter) -> None:
-    """Refuse a drafter that was made for another target."""
-    check_sizes(drafter.config, target.name, target.num_layers, target.embedding.embedding_dim, target.vocab_size)
 
 
 # What drafts along a text: a drafter of blocks, a head that goes token by token, or the target's own masks.

@@ -20,6 +20,7 @@ from simlab.real_runner.networks.network import Network
 from simlab.real_runner.networks.router.config import ROUTER
 from simlab.real_runner.networks.taps.config import TAPS
 from simlab.real_runner.networks.treeflash.config import TREEFLASH
+from simlab.real_runner.targets.hub_files import quantisation_of
 from simlab.untrusted.json_text import file_bytes, parse_json
 
 NETWORKS: tuple[Network, ...] = (TREEFLASH, TAPS, EAGLE3, ADAPTER, ROUTER)
@@ -32,7 +33,17 @@ _ANY_LAYOUT = ("block_size",)
 
 
 def network_of(fields: Fields) -> Network | None:
-    """The network that a checkpoint holds, beside a drafter or alone; None where it is a drafter alone."""
+    """The network that a checkpoint holds, beside a drafter or alone; None where it is a drafter alone.
+
+    Raises:
+        ModelError: its weights are quantised, or its fields are of such a network that simlab does not run.
+    """
+    method = quantisation_of(fields)
+    if method:
+        raise ModelError(
+            f"the weights of this checkpoint are quantised ({method}), and simlab runs drafters of F32, BF16, F16 or "
+            "F64 alone; give the release of this drafter that is not quantised"
+        )
     return next((network for network in NETWORKS if network.reads(fields) is not None), None)
 
 
@@ -60,7 +71,9 @@ def read_config(fields: Fields) -> DFlashConfig:
         ModelError: it is of another kind of drafter, asks for a variant that this runner does not carry, or
             contradicts itself.
     """
-    return layout_of(fields).reads(fields)
+    layout = layout_of(fields)
+    network_of(fields)
+    return layout.reads(fields)
 
 
 def drafter_fields() -> tuple[str, ...]:
@@ -70,7 +83,8 @@ def drafter_fields() -> tuple[str, ...]:
 
 def is_drafter(fields: Fields) -> bool:
     """Whether a ``config.json`` is of a drafter of any kind."""
-    return any(name in fields for name in drafter_fields())
+    *layouts, _ = LAYOUTS
+    return any(name in fields for name in drafter_fields()) or any(layout.recognises(fields) for layout in layouts)
 
 
 def tap_offset_help() -> str:

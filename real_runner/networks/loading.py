@@ -10,9 +10,10 @@ import torch
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file
 from simlab.real_runner.checkpoints.layout import Fields
+from simlab.real_runner.drafters.dense import check_fit
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.networks.adapter.masked import OwnDrafter
-from simlab.real_runner.networks.drafter import AnyDrafter, Asked, BlockDrafts, Drafts, check_fit
+from simlab.real_runner.networks.drafter import AnyDrafter, Asked, BlockDrafts, Drafts
 from simlab.real_runner.networks.drafter import load_drafter as load_block_drafter
 from simlab.real_runner.networks.known import NETWORKS, network_of, read_fields
 from simlab.real_runner.networks.network import Network, Reach, Settings

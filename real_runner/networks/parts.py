@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.contents import config_file, stored_tensors
-from simlab.real_runner.checkpoints.fields import EMBEDDING, HEAD
+from simlab.real_runner.checkpoints.contents import check_beside, config_file, stored_tensors
+from simlab.real_runner.checkpoints.fields import EMBEDDING, HEAD, check_tied
 from simlab.real_runner.checkpoints.layout import Fields
 from simlab.real_runner.checkpoints.weights import StoredTensor, check_weights
 from simlab.real_runner.drafters.config import DFlashConfig
@@ -38,12 +38,13 @@ class CheckpointParts:
     head: NetworkConfig | None
     head_tensors: Tensors
 
-    def check(self, place: object) -> None:
-        """Refuse parts that cannot be built of these tensors."""
+    def check(self, place: Path) -> None:
+        """Refuse parts that cannot be built of these tensors, or are not all that the checkpoint computes with."""
         if self.drafter is not None:
             check_weights(self.drafter, self.drafter_tensors, place)
         if self.head is not None:
             self.head.check(self.head_tensors, place)
+        check_beside(place)
 
 
 def parts_of(fields: Fields, tensors: Tensors) -> CheckpointParts:
@@ -54,6 +55,7 @@ def parts_of(fields: Fields, tensors: Tensors) -> CheckpointParts:
         tensors: by the names in its files.
     """
     network = network_of(fields)
+    check_tied(fields, {name.removeprefix("model.") for name in tensors})
     head = None if network is None else network.reads(fields)
     beside = None if network is None else network.prefix
     if network is not None and beside is None:
@@ -121,7 +123,7 @@ class CheckpointSummary:
 
 
 def explain_checkpoint(
-    fields: Mapping[str, object], tensors: Mapping[str, StoredTensor], place: object
+    fields: Mapping[str, object], tensors: Mapping[str, StoredTensor], place: Path
 ) -> CheckpointSummary:
     """Say what a checkpoint is, and whether simlab will run it.
 
@@ -144,7 +146,9 @@ def explain_checkpoint(
     if parts is not None and parts.head is not None:
         lines += parts.head.lines()
     if parts is not None and config is not None:
-        lines += _lines(config, parts.drafter_tensors)
+        # What else there is, or is wrong, makes a variant that no line below a refusal should call plain.
+        about = _lines(config, parts.drafter_tensors)
+        lines += about if problem is None else about[1:]
     return CheckpointSummary(layout.name, config, problem, tuple(lines))
 
 
@@ -157,7 +161,7 @@ def _lines(config: DFlashConfig, names: Collection[str]) -> list[tuple[str, str]
         ("drafts", f"{config.depth} tokens a round in a block of {config.block_size}; {first}"),
         ("reads", _taps(config)),
         ("layers", _layers(config)),
-        ("vocabulary", _vocabulary(config)),
+        ("vocabulary", _vocabulary(config, names)),
         ("borrows", _borrowed(names)),
     ]
 
@@ -182,7 +186,9 @@ def _layers(config: DFlashConfig) -> str:
     return "; ".join(f"{num} that show{'s' if num == 1 else ''} {what}" for what, num in counted.items())
 
 
-def _vocabulary(config: DFlashConfig) -> str:
+def _vocabulary(config: DFlashConfig, names: Collection[str]) -> str:
+    if config.draft_vocab_size is None and not {EMBEDDING, HEAD} & set(names):
+        return f"the target's ({config.vocab_size:,} tokens by config.json; rows of padding may differ)"
     if config.draft_vocab_size is None:
         return f"all {config.vocab_size:,} tokens of the target"
     return f"{config.draft_vocab_size:,} of the target's {config.vocab_size:,} tokens; others have rank -1 in a trace"

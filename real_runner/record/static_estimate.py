@@ -13,12 +13,12 @@ from typing import Protocol, Self, cast
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
-from simlab.errors import ModelError, SimlabError
-from simlab.real_runner.attention import grouped as attention
-from simlab.real_runner.checkpoints.contents import config_file, packaged_checkpoints
-from simlab.real_runner.drafters.config import DFlashConfig, MadeForTarget, check_sizes
+from simlab.errors import ModelError
+from simlab.real_runner.checkpoints.contents import check_beside, config_file, packaged_checkpoints, stored_tensors
+from simlab.real_runner.checkpoints.fields import EMBEDDING, HEAD, MASK, OFFSETS
+from simlab.real_runner.drafters.config import DFlashConfig, MadeForTarget, check_sizes, is_padding, padding_note
 from simlab.real_runner.drafters.ranked import blocks_per_pass
 from simlab.real_runner.models import dtype_of
 from simlab.real_runner.networks.drafter import DraftConfig, find_drafter
@@ -37,10 +37,18 @@ from simlab.real_runner.record.sources import (
 )
 from simlab.real_runner.tap_offset import parse_tap_offset
 from simlab.real_runner.targets import builtin
-from simlab.real_runner.targets.hub_files import CONFIG, fetch, is_hub_id
+from simlab.real_runner.targets.hub_files import (
+    BESIDE_DRAFTERS,
+    CONFIG,
+    QUANTISATION,
+    fetch,
+    is_hub_id,
+    quantisation_of,
+)
+from simlab.real_runner.targets.loading import target_config, target_shape
 from simlab.real_runner.targets.model import LEAST_ROOM
-from simlab.real_runner.targets.placement import check_supported
-from simlab.real_runner.targets.quantised import QUANTISATION, check_quantised, quantisation_of
+from simlab.real_runner.targets.placement import check_head, check_supported
+from simlab.real_runner.targets.quantised import check_quantised
 from simlab.traces.artefacts.kinds import find_packaged_config
 
 # Both models without their weights: how large they are and whether they fit, from two ``config.json`` alone.
@@ -82,7 +90,8 @@ class ModelShapes:
         hidden_size: of the target.
         feed_forward: inner width of its feed-forward network.
         vocab_size: of the target.
-        key_value_elements: numbers that the target keeps of one token, in all layers.
+        padding: what to tell people of a drafter whose vocabulary differs by padding; empty where it does not.
+        key_value_elements: numbers that the target keeps of one token, in all layers; 0 where it does not run.
         quantised: how the target's weights are stored, see `simlab.traces.format.manifest_entries.ModelInfo`.
     """
 
@@ -94,6 +103,7 @@ class ModelShapes:
     hidden_size: int
     feed_forward: int
     vocab_size: int
+    padding: str
     key_value_elements: int
     quantised: str
 
@@ -107,10 +117,17 @@ def read_shapes(options: RecordOptions) -> ModelShapes:
     model, quantised = _target_shape(options)
     text = model.config
     config = any_config(options).for_target(text.num_hidden_layers)
+    padding = ""
+    if is_padding(config.vocab_size, text.vocab_size) and _may_borrow(options.draft_name):
+        padding = padding_note(config.vocab_size, options.target_name, text.vocab_size)
+        config = config.of_vocabulary(text.vocab_size)
     check_sizes(config, options.target_name, text.num_hidden_layers, text.hidden_size, text.vocab_size)
     counted = dict(cast(nn.Module, model).named_parameters())
     kept = [weight for name, weight in counted.items() if options.hidden_states is None or ".layers." not in name]
-    head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    kept_elements = 0
+    if options.hidden_states is None:
+        head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+        kept_elements = 2 * text.num_hidden_layers * text.num_key_value_heads * head
     return ModelShapes(
         config=config,
         target_parameters=sum(weight.numel() for weight in kept),
@@ -118,11 +135,20 @@ def read_shapes(options: RecordOptions) -> ModelShapes:
         whole_target_parameters=sum(weight.numel() for weight in counted.values()),
         num_layers=text.num_hidden_layers,
         hidden_size=text.hidden_size,
-        feed_forward=text.intermediate_size,
+        feed_forward=getattr(text, "intermediate_size", text.hidden_size),
         vocab_size=text.vocab_size,
-        key_value_elements=2 * text.num_hidden_layers * text.num_key_value_heads * head,
+        padding=padding,
+        key_value_elements=kept_elements,
         quantised=quantised,
     )
+
+
+def _may_borrow(draft: str) -> bool:
+    """Whether a drafter has neither an embedding nor a head of all tokens; the hub's weights are not fetched for it."""
+    if not is_at_hand(draft):
+        return True
+    names = set(stored_tensors(find_drafter(draft).folder))
+    return EMBEDDING not in names and (HEAD not in names or not names.isdisjoint((OFFSETS, MASK)))
 
 
 def _own_head(config: SizedConfig) -> int:
@@ -131,24 +157,14 @@ def _own_head(config: SizedConfig) -> int:
 
 def _target_shape(options: RecordOptions) -> tuple[PreTrainedModel, str]:
     """The target without its weights, and how these are stored."""
-    name = options.target_name
-    try:
-        config = _target_config(name)
-        settings = {QUANTISATION: getattr(config, QUANTISATION, None)}
+    name, config, dtype = options.target_name, _target_config(options.target_name), dtype_of(options.model_dtype)
+    if options.hidden_states is not None:
         # The layers of a target whose states an engine computed are never loaded.
-        stored = check_quantised(name, config) if options.hidden_states is None else quantisation_of(settings)
-        with torch.device("meta"):
-            model: PreTrainedModel = AutoModelForCausalLM.from_config(
-                config, dtype=dtype_of(options.model_dtype), attn_implementation=attention.NAME, trust_remote_code=False
-            )
-    except Exception as error:
-        if isinstance(error, SimlabError):
-            raise
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ModelError(
-            f"the {CONFIG} of the target {name!r} could not be read ({reason}); give a target of the Llama and Qwen3 "
-            "families"
-        ) from error
+        text = config.get_text_config()
+        check_head(name, text)
+        return target_shape(name, text, dtype), quantisation_of({QUANTISATION: getattr(config, QUANTISATION, None)})
+    stored = check_quantised(name, config)
+    model = target_shape(name, config, dtype)
     check_supported(name, model)
     return model, stored
 
@@ -164,10 +180,7 @@ def _target_config(name: str) -> PretrainedConfig:
         folder = Path(name)
     else:
         folder = fetch("target", name, [CONFIG]).folder
-    if not (folder / CONFIG).is_file():
-        raise ModelError(f"the target {name!r} has no {CONFIG}; give a folder with one, or an id ORG/NAME of the hub")
-    config: PretrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    return config
+    return target_config(name, folder)
 
 
 def any_config(options: RecordOptions) -> SizedConfig:
@@ -205,10 +218,13 @@ def is_at_hand(name: str) -> bool:
 
 
 def config_fields(name: str) -> dict[str, object]:
-    """The ``config.json`` of a checkpoint; of the hub only that file is fetched."""
+    """The ``config.json`` of a checkpoint; of the hub only the JSON is fetched."""
     is_fetched = not is_at_hand(name) and is_hub_id(name)
-    path = fetch("drafter", name, [CONFIG]).folder if is_fetched else find_drafter(name).folder
-    return read_fields(config_file(path))
+    wanted = [CONFIG, *BESIDE_DRAFTERS]
+    path = fetch("drafter", name, wanted).folder if is_fetched else find_drafter(name).folder
+    fields = read_fields(config_file(path))
+    check_beside(path)
+    return fields
 
 
 BYTES_PER_TOKEN = 4
@@ -350,6 +366,7 @@ def estimate_text(options: RecordOptions) -> str:
         f"target          {options.target_name}: {target}, {shapes.num_layers} layers",
         *([f"weights         {dense}"] if shapes.quantised else []),
         f"drafter         {options.draft_name}: {drafter}, drafts {shapes.config.depth} tokens",
+        *([f"vocabulary      {shapes.padding}"] if shapes.padding else []),
         f"prompts         {num_prompts}{texts}",
         f"chat template   {json.dumps(kwargs) if kwargs else no_arguments}{tools}",
         f"positions       {'at most ' if decoding else ''}{positions:,}",

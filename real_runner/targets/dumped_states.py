@@ -23,8 +23,6 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
     GenerationConfig,
     PretrainedConfig,
     PreTrainedModel,
@@ -32,13 +30,19 @@ from transformers import (
 
 from simlab.arrays import Ints
 from simlab.errors import ModelError
-from simlab.real_runner.attention import grouped as attention
 from simlab.real_runner.targets import builtin
-from simlab.real_runner.targets.hub_files import every_tensor, repository_of
-from simlab.real_runner.targets.loading import DAMAGED, load_tokenizer, stop_token_ids, target_files, weights_digest
+from simlab.real_runner.targets.hub_files import QUANTISATION, every_tensor, quantisation_of, repository_of
+from simlab.real_runner.targets.loading import (
+    DAMAGED,
+    load_tokenizer,
+    stop_token_ids,
+    target_config,
+    target_files,
+    target_shape,
+    weights_digest,
+)
 from simlab.real_runner.targets.model import Target
-from simlab.real_runner.targets.placement import HEAD_FIELDS
-from simlab.real_runner.targets.quantised import QUANTISATION, quantisation_of
+from simlab.real_runner.targets.placement import check_head
 
 # The part of a target that drafting from dumped hidden states needs: embedding, final norm and head.
 #
@@ -57,9 +61,10 @@ def load_partial_target(name: str, dtype: torch.dtype, device: str = "cpu") -> T
     files = target_files(name, _is_needed)
     folder = files.folder
     try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        whole = target_config(name, folder)
+        config = whole.get_text_config()
         num_layers = int(config.num_hidden_layers)
-        stored = quantisation_of({QUANTISATION: getattr(config, QUANTISATION, None)})
+        stored = quantisation_of({QUANTISATION: getattr(whole, QUANTISATION, None)})
         model = _without_layers(name, config, dtype)
         _fill(name, model, folder)
         if (folder / "generation_config.json").is_file():
@@ -92,19 +97,18 @@ def _is_needed(tensor: str) -> bool:
 
 
 def _without_layers(name: str, config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
-    scaled = [key for key in HEAD_FIELDS if getattr(config, key, None) not in (None, 1)]
-    if scaled:
-        raise ModelError(f"the target {name!r} changes its logits after the head ({scaled[0]}); choose another target")
-    config.num_hidden_layers = 0
-    if getattr(config, "layer_types", None) is not None:
-        config.layer_types = []
+    check_head(name, config)
+    try:
+        config.num_hidden_layers = 0
+        if getattr(config, "layer_types", None) is not None:
+            config.layer_types = []
+    except AttributeError as error:
+        raise ModelError(
+            f"the target {name!r} is a {config.model_type} model, whose layers cannot be left out"
+        ) from error
     if hasattr(config, QUANTISATION):
         delattr(config, QUANTISATION)
-    with torch.device("meta"):
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(
-            config, dtype=dtype, attn_implementation=attention.NAME
-        )
-    return model
+    return target_shape(name, config, dtype)
 
 
 def _fill(name: str, model: PreTrainedModel, folder: Path) -> None:
@@ -130,12 +134,16 @@ def _fill(name: str, model: PreTrainedModel, folder: Path) -> None:
 
 
 def _read(paths: Sequence[Path], names: Sequence[str]) -> dict[str, Tensor]:
-    """The named tensors, out of the files that have them; of the others only the headers are read."""
+    """The named tensors, out of the files that have them; of the others only the headers are read.
+
+    Where a model reads pictures too, its names have ``language_model.`` in them, which those of its text alone lack.
+    """
     tensors: dict[str, Tensor] = {}
     for path in paths:
         with safe_open(path, "pt") as file:
-            for key in set(file.keys()) & set(names):
-                tensors[key] = file.get_tensor(key)
+            held = {key.replace("language_model.", ""): key for key in file.keys()}  # noqa: SIM118
+            for key in set(held) & set(names):
+                tensors[key] = file.get_tensor(held[key])
     return tensors
 
 

@@ -1,20 +1,31 @@
 """Loading a target, and saying which files it is made of."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from pathlib import Path
+from reprlib import repr as shown
 from typing import Any, cast
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils.logging import disable_progress_bar
 
-from simlab.errors import ModelError
+from simlab.errors import ModelError, SimlabError
 from simlab.real_runner.attention import grouped as attention
 from simlab.real_runner.targets import builtin
 from simlab.real_runner.targets.hub_files import (
+    ADAPTER_CONFIG,
+    CONFIG,
     ModelFiles,
     every_tensor,
     fetch_model,
@@ -24,8 +35,17 @@ from simlab.real_runner.targets.hub_files import (
     weight_names,
 )
 from simlab.real_runner.targets.model import Target
-from simlab.real_runner.targets.placement import DeviceMap, check_embedding, check_supported
+from simlab.real_runner.targets.placement import (
+    FAMILIES,
+    ROTATED_BY_TYPE,
+    DeviceMap,
+    check_embedding,
+    check_supported,
+    rotates_by_type,
+    window_of,
+)
 from simlab.real_runner.targets.quantised import check_quantised, made_dense
+from simlab.traces.format.documents import json_fields
 
 DAMAGED = (
     OSError,
@@ -56,9 +76,11 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu", device_map: 
     """
     disable_progress_bar()
     files = target_files(name)
+    # What does not run is refused before its weights, which are large, are read.
+    config = target_config(name, files.folder)
+    stored = check_quantised(name, config)
+    check_supported(name, target_shape(name, config, dtype))
     try:
-        config = AutoConfig.from_pretrained(files.folder, trust_remote_code=False)
-        stored = check_quantised(name, config)
         loaded_with_info: object = AutoModelForCausalLM.from_pretrained(
             files.folder,
             config=config,
@@ -75,8 +97,6 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu", device_map: 
         raise
     except DAMAGED as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        if "trust_remote_code" in str(error):
-            reason = "it needs code of its own, and simlab runs no code of a checkpoint"
         remedy = f"expected {_EXPECTED}"
         if name == builtin.NAME:
             remedy = f"delete {files.folder} and run the command again"
@@ -97,6 +117,101 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu", device_map: 
         tokenizer=tokenizer,
         stop_token_ids=stop_token_ids(model, tokenizer),
     )
+
+
+_LARGEST, _MOST_LAYERS = 1 << 24, 1024
+_SIZES = (
+    *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+    *("num_key_value_heads", "head_dim", "max_position_embeddings"),
+)
+
+
+def target_config(name: str, folder: Path) -> PretrainedConfig:
+    """The configuration of a target, its sizes seen to be possible before anything is built of them.
+
+    Args:
+        name: of the target, for messages.
+        folder: with its ``config.json``.
+
+    Raises:
+        ModelError: there is none, it cannot be read, or an adapter lies beside it.
+    """
+    path = folder / CONFIG
+    if (folder / ADAPTER_CONFIG).is_file():
+        raise ModelError(
+            f"the target {name!r} has an {ADAPTER_CONFIG}: with that adapter it is another model; merge the adapter "
+            "into its base, and give the merged model"
+        )
+    if not path.is_file():
+        raise ModelError(f"the target {name!r} has no {CONFIG}; give a folder with one, or an id ORG/NAME of the hub")
+    try:
+        fields = json_fields(path.read_bytes(), str(path)).values
+        inner = fields.get("text_config")
+        for sizes in (fields, inner if isinstance(inner, Mapping) else {}):
+            _check_possible(name, sizes)
+        config: PretrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    except ModelError:
+        raise
+    except (*DAMAGED, ImportError, SimlabError) as error:
+        raise unreadable(name, error) from error
+    text = config.get_text_config()
+    heads, shared = (getattr(text, key, None) for key in ("num_attention_heads", "num_key_value_heads"))
+    if isinstance(heads, int) and isinstance(shared, int) and heads % shared:
+        raise ModelError(
+            f"the {CONFIG} of the target {name!r} holds {heads} attention heads, which {shared} key-value heads cannot "
+            "share evenly; fetch it again"
+        )
+    if (window := window_of(text)) is not None and window < 1:
+        raise ModelError(f"the {CONFIG} of the target {name!r} holds sliding_window={window}; expected at least 1")
+    ropes = getattr(text, "rope_parameters", None) or {}
+    for rope in (ropes, *(one for one in ropes.values() if isinstance(one, Mapping))):
+        theta = rope.get("rope_theta", 1.0)
+        if isinstance(theta, bool) or not isinstance(theta, int | float) or not 1 <= theta <= 1e30:
+            raise ModelError(f"the {CONFIG} of the target {name!r} holds rope_theta={shown(theta)}; expected 1 to 1e30")
+    return config
+
+
+def _check_possible(name: str, sizes: Mapping[str, object]) -> None:
+    for key in _SIZES:
+        value, most = sizes.get(key), _MOST_LAYERS if key == "num_hidden_layers" else _LARGEST
+        # A list has a value for each layer; what transformers does not take it refuses.
+        if isinstance(value, list) or value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise ModelError(
+                f"the {CONFIG} of the target {name!r} holds {key}={shown(value)}; expected a whole number from 1 to "
+                f"{most:,}; fetch it again"
+            )
+
+
+def target_shape(name: str, config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+    """A target without its weights, of every architecture that transformers knows: shapes, and no memory.
+
+    Raises:
+        ModelError: transformers builds no causal language model of the configuration.
+    """
+    try:
+        with torch.device("meta"):
+            model: PreTrainedModel = AutoModelForCausalLM.from_config(
+                deepcopy(config), dtype=dtype, trust_remote_code=False
+            )
+    except (*DAMAGED, ImportError, ArithmeticError) as error:
+        if isinstance(error, KeyError) and rotates_by_type(config):
+            raise ModelError(f"the target {name!r} {ROTATED_BY_TYPE}; {FAMILIES}") from error
+        raise unreadable(name, error) from error
+    return model
+
+
+def unreadable(name: str, error: Exception) -> ModelError:
+    """What is raised where transformers makes no model of a ``config.json``, its many lines as one."""
+    reason = " ".join(str(error).split())
+    if isinstance(error, KeyError):
+        reason = f"it lacks or misnames {error.args[0]}"
+    elif "nrecognized" in reason or "does not recognize" in reason:
+        reason = "transformers has no causal language model of its model_type"
+    elif "trust_remote_code" in reason:
+        reason = "it needs code of its own, and simlab runs no code of a checkpoint"
+    return ModelError(f"the {CONFIG} of the target {name!r} could not be read ({reason[:200]}); {FAMILIES}")
 
 
 def load_tokenizer(name: str, folder: Path) -> PreTrainedTokenizerBase:

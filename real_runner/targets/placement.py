@@ -23,14 +23,36 @@ from simlab.errors import ModelError
 
 HEAD_FIELDS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 _FULL, _SLIDING = "full_attention", "sliding_attention"
-_FAMILIES = "simlab runs targets that are built as those of the Llama and Qwen3 families; choose one of these"
+FAMILIES = "simlab runs targets that are built as those of the Llama and Qwen3 families; choose one of these"
+_DUMPED = (
+    "of this one it records the states that an engine dumps: `simlab record --completions FILE --hidden-states DIR "
+    "--hidden-layers K,K,...`"
+)
 
 
 def check_supported(name: str, model: PreTrainedModel) -> None:
-    """Refuse what this runner would compute wrongly."""
-    problem = _state_problem(model) or _attention_problem(model) or _head_problem(model.config)
+    """Refuse what this runner would compute wrongly, and say of what it can record states that were dumped."""
+    check_head(name, model.config)
+    problem = _state_problem(model) or _attention_problem(model)
     if problem is not None:
-        raise ModelError(f"the target {name!r} {problem}; {_FAMILIES}")
+        has_norm = isinstance(getattr(model.get_decoder(), "norm", None), nn.Module)
+        raise ModelError(f"the target {name!r} {problem}; {FAMILIES}{f', or {_DUMPED}' if has_norm else ''}")
+
+
+ROTATED_BY_TYPE = "has rotary positions by layer type (rope_parameters), which its class in transformers does not read"
+
+
+def rotates_by_type(config: PretrainedConfig) -> bool:
+    """Whether a configuration has rotary positions for each type of layer."""
+    ropes = getattr(config, "rope_parameters", None)
+    return isinstance(ropes, Mapping) and any(isinstance(rope, Mapping) for rope in ropes.values())
+
+
+def check_head(name: str, config: PretrainedConfig) -> None:
+    """Refuse a target whose logits are not those of its head."""
+    scaled = [key for key in HEAD_FIELDS if getattr(config, key, None) not in (None, 1)]
+    if scaled:
+        raise ModelError(f"the target {name!r} changes its logits after the head ({scaled[0]}); {FAMILIES}")
 
 
 def longest_context(config: PretrainedConfig) -> int:
@@ -71,19 +93,17 @@ def _attention_problem(model: PreTrainedModel) -> str | None:
     """What its attention does that `simlab.real_runner.attention.grouped` does not."""
     config = model.config
     asks = {
+        ROTATED_BY_TYPE: rotates_by_type(config)
+        and not any(key.endswith("attention_inv_freq") for key, _ in model.named_buffers()),
         "soft-caps its attention scores (attn_logit_softcapping)": getattr(config, "attn_logit_softcapping", None),
         "attends in chunks (attention_chunk_size)": getattr(config, "attention_chunk_size", None),
         "compresses its keys (kv_lora_rank)": getattr(config, "kv_lora_rank", None),
         "shares keys between layers (num_kv_shared_layers)": getattr(config, "num_kv_shared_layers", None),
         "is not causal (use_bidirectional_attention)": getattr(config, "use_bidirectional_attention", None),
         "has attention sinks": any(name.endswith("sinks") for name, _ in model.named_parameters()),
+        "takes no attention from outside its class in transformers": not model._supports_sdpa,
     }
     return next((what for what, value in asks.items() if value), None)
-
-
-def _head_problem(config: PretrainedConfig) -> str | None:
-    scaled = [key for key in HEAD_FIELDS if getattr(config, key, None) not in (None, 1)]
-    return f"changes its logits after the head ({scaled[0]})" if scaled else None
 
 
 DeviceMap = str | Mapping[str, str | int]

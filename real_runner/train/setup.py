@@ -11,9 +11,10 @@ from tqdm import tqdm
 from simlab.errors import ModelError, PromptError
 from simlab.ids import content_id, versions_of
 from simlab.real_runner.drafters.config import DFlashConfig
+from simlab.real_runner.drafters.dense import check_fit
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.models import check_device, settle_device
-from simlab.real_runner.networks.drafter import check_fit, find_drafter, load_drafter
+from simlab.real_runner.networks.drafter import find_drafter, load_drafter
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.features import TrainingText, read_features
 from simlab.real_runner.train.model_card import TrainingData

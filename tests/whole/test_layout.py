@@ -24,8 +24,8 @@ BUDGET = {
     "traces": 10_700,
     "policies": 13_750,
     "analysis": 11_900,
-    "real_runner": 23_900,
-    "tests": 65_000,
+    "real_runner": 24_300,
+    "tests": 65_100,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
 

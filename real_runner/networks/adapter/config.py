@@ -7,10 +7,11 @@ many masks it has stands in fields of simlab's own, which PEFT does not know.
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from reprlib import repr as shown
 from typing import ClassVar, NoReturn
 
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.fields import integer, number
+from simlab.real_runner.checkpoints.fields import check_keys, integer, number
 from simlab.real_runner.checkpoints.layout import Fields, layout_alone
 from simlab.real_runner.checkpoints.weights import check_numbers
 from simlab.real_runner.drafters.config import check_counts
@@ -127,6 +128,12 @@ PREFIX = "base_model.model.model."
 _FIELD, _OWN = "simlab_gated", "simlab"
 
 
+_READ = (
+    *(_FIELD, _OWN, "peft_type", "task_type", "base_model_name_or_path", "r", "lora_alpha", "lora_dropout", "bias"),
+    *("inference_mode", "target_modules", "revision", "peft_version", "init_lora_weights"),
+)
+
+
 def is_adapter(fields: Fields) -> bool:
     """Whether these are the fields of a gated adapter."""
     return _FIELD in fields
@@ -134,6 +141,13 @@ def is_adapter(fields: Fields) -> bool:
 
 def adapter_from_json(fields: Fields) -> AdapterConfig | None:
     """The adapter of a checkpoint; None where it is another one."""
+    if "peft_type" in fields and not is_adapter(fields):
+        base = fields.get("base_model_name_or_path")
+        raise ModelError(
+            f"this is an adapter of a target ({shown(fields['peft_type'])} of PEFT{f', of {base}' if base else ''}), "
+            "UNO's or any other, and simlab does not run it as a drafter: which embeddings its masks have, and at "
+            "which rows it changes the target, is not said in it; `simlab train self` makes an adapter that says both"
+        )
     if not is_adapter(fields):
         return None
     if fields[_FIELD] is not True:
@@ -149,6 +163,7 @@ def adapter_from_json(fields: Fields) -> AdapterConfig | None:
     unusual = [name for name in ("use_rslora", "use_dora", "fan_in_fan_out") if fields.get(name)]
     if unusual or fields.get("bias", "none") != "none":
         raise ModelError(f"this adapter asks for {', '.join(unusual) or 'biases'}, which simlab does not run")
+    check_keys(fields, _READ, "adapter_config.json")
     return AdapterConfig(
         rank=integer(fields.get("r")),
         alpha=number(fields.get("lora_alpha")),
@@ -214,10 +229,12 @@ ADAPTER = Network(
         layout_alone(
             "peft",
             _FIELD,
-            "PEFT, gated",
+            "",
             "this is an adapter with which a target drafts for itself, and no DFlash drafter, which is wanted here; "
             "record with it alone, `simlab record --draft CHECKPOINT`",
         ),
+        recognises=lambda fields: "peft_type" in fields or is_adapter(fields),
+        described=lambda fields: "PEFT, gated" if is_adapter(fields) else "PEFT, a change of a target",
         named_target=_named_target,
     ),
     reads=adapter_from_json,

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.contents import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from simlab.real_runner.checkpoints.files import loaded_tensors, write_checkpoint
 from simlab.real_runner.networks.adapter.config import MASKS, MODULES, PREFIX, AdapterConfig, adapter_to_json
 from simlab.real_runner.networks.parts import checked_network
+from simlab.real_runner.targets.hub_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from simlab.real_runner.targets.model import Target
 
 

@@ -6,7 +6,7 @@ The released class is `LlamaForCausalLMEagle3` (Li and others 2025, arXiv 2503.0
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -18,11 +18,15 @@ from simlab.real_runner.checkpoints.fields import (
     EMBEDDING,
     HEAD,
     IGNORED,
+    check_classes,
+    check_keys,
+    classes_of,
     flag_of,
     integer,
     layer_numbers,
     number,
     rotary_base,
+    typed,
 )
 from simlab.real_runner.checkpoints.layout import Fields, layout_alone
 from simlab.real_runner.checkpoints.weights import check_numbers, draft_ids
@@ -141,6 +145,10 @@ class Eagle3Config:
         """This head drafting chains of another length, the root counted."""
         return replace(self, block_size=size)
 
+    def of_vocabulary(self, size: int) -> "Eagle3Config":
+        """This configuration with so many tokens of the target."""
+        return replace(self, vocab_size=size)
+
     def for_target(self, num_layers: int) -> "Eagle3Config":
         """This configuration where the target has so many layers.
 
@@ -246,38 +254,66 @@ _CLASS, _FIELD, _NESTED, _TAPS = (
 )
 _OF_REACH = ("beam", "top_k", "steps")
 _OTHERS = ("speculators_model_type", "block_size", "dflash_config", "treeflash_config", "taps_config")
+_OWN_CLASSES = (_CLASS, "Eagle3LlamaForCausalLM")
+_FLAGS = ("attention_bias", "fc_norm", "norm_before_residual", "norm_output")
+_READ = (
+    *(_FIELD, _NESTED, *_FLAGS, "num_target_layers", "target_hidden_size", "rope_theta", "rope_scaling"),
+    *("rope_parameters", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "head_dim"),
+    *("num_key_value_heads", "rms_norm_eps", "vocab_size", "max_window_layers", "sliding_window", "hidden_act"),
+)
+# Of the nested object: what this head does in any case.
+_AS_IT_IS: dict[str, object] = {
+    "use_aux_hidden_state": True,
+    "use_input_layernorm_in_first_layer": True,
+    "use_last_layernorm": True,
+    "use_mtp_layernorm": False,
+    "next_layer_regular": True,
+    "parallel_draft_step": 1,
+}
 
 
 def is_eagle3(fields: Fields) -> bool:
-    """Whether a ``config.json`` is of an EAGLE-3 head."""
-    return _FIELD in fields and not any(name in fields for name in _OTHERS)
+    """Whether a ``config.json`` is of an EAGLE-3 head: by its class, or by a vocabulary of a drafter."""
+    says_so = _FIELD in fields or not set(classes_of(fields)).isdisjoint(_OWN_CLASSES)
+    return says_so and not any(name in fields for name in _OTHERS)
 
 
 def eagle3_from_json(fields: Fields) -> Eagle3Config | None:
     """The head of a checkpoint; None where it is another one."""
     if not is_eagle3(fields):
         return None
-    nested = fields.get(_NESTED)
-    inner = nested if isinstance(nested, Mapping) else {}
+    where, nested = "the EAGLE-3 head's config.json", fields.get(_NESTED)
+    inner = typed({} if nested is None else nested, dict, f"{where} holds {_NESTED}", "an object")
+    check_classes(fields, (*_OWN_CLASSES, "LlamaForCausalLM"), "EAGLE-3 heads")
+    check_keys(fields, _READ, where)
+    as_it_is = [name for name, value in _AS_IT_IS.items() if inner.get(name) == value]
+    check_keys(inner, (_TAPS, *as_it_is), f"{_NESTED} of {where}", nothing=(None,))
+    own_layers = fields.get("num_hidden_layers")
+    if own_layers is not None and integer(own_layers) != 1:
+        raise ModelError(f"this EAGLE-3 head has {own_layers} layers, and simlab runs those of one")
     hidden_size, heads = integer(fields.get("hidden_size")), integer(fields.get("num_attention_heads"))
-    vocab_size, own = integer(fields.get("vocab_size")), integer(fields.get(_FIELD))
+    vocab_size, own = integer(fields.get("vocab_size")), fields.get(_FIELD)
     if fields.get("hidden_act") not in (None, "silu"):
         raise ModelError("this EAGLE-3 head has another activation than silu, which simlab does not run")
-    layers = fields.get("num_target_layers")
+    layers, taps = fields.get("num_target_layers"), inner.get(_TAPS)
+    # What is left out has the default of a Llama configuration in transformers; other model types have others.
+    is_llama = fields.get("model_type") in (None, "llama")
+    defaults = {"num_key_value_heads": heads, "head_dim": hidden_size // max(heads, 1)} if is_llama else {}
+    sizes = {**defaults, **{name: value for name, value in fields.items() if value is not None}}
     return Eagle3Config(
         hidden_size=hidden_size,
         intermediate_size=integer(fields.get("intermediate_size")),
         num_attention_heads=heads,
-        num_key_value_heads=integer(fields.get("num_key_value_heads") or heads),
-        head_dim=integer(fields.get("head_dim") or hidden_size // max(heads, 1)),
-        rms_norm_eps=number(fields.get("rms_norm_eps", 1e-6)),
+        num_key_value_heads=integer(sizes.get("num_key_value_heads")),
+        head_dim=integer(sizes.get("head_dim")),
+        rms_norm_eps=number(sizes.get("rms_norm_eps", 1e-6)),
         rope_theta=rotary_base(fields),
         vocab_size=vocab_size,
-        target_hidden_size=integer(fields.get("target_hidden_size") or hidden_size),
-        target_layer_ids=layer_numbers(inner.get(_TAPS) or ()),
+        target_hidden_size=integer(sizes.get("target_hidden_size", hidden_size)),
+        target_layer_ids=() if taps is None else layer_numbers(taps),
         num_target_layers=None if layers is None else integer(layers),
-        draft_vocab_size=None if own == vocab_size else own,
-        max_position_embeddings=integer(fields.get("max_position_embeddings", 8192)),
+        draft_vocab_size=None if own in (None, vocab_size) else integer(own),
+        max_position_embeddings=integer(sizes.get("max_position_embeddings", 2048)),
         attention_bias=flag_of(fields, "attention_bias"),
         fc_norm=flag_of(fields, "fc_norm"),
         norm_before_residual=flag_of(fields, "norm_before_residual"),
@@ -288,7 +324,6 @@ def eagle3_from_json(fields: Fields) -> Eagle3Config | None:
 def eagle3_to_json(config: Eagle3Config) -> dict[str, object]:
     """The fields of a head."""
     named = {_NESTED: {_TAPS: list(config.target_layer_ids)}} if config.target_layer_ids else {}
-    flags = ("attention_bias", "fc_norm", "norm_before_residual", "norm_output")
     sizes = (
         *("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim"),
         *("rms_norm_eps", "rope_theta", "vocab_size", "target_hidden_size", "max_position_embeddings"),
@@ -301,7 +336,7 @@ def eagle3_to_json(config: Eagle3Config) -> dict[str, object]:
         **{name: getattr(config, name) for name in sizes},
         _FIELD: config.num_tokens,
         **({} if config.num_target_layers is None else {"num_target_layers": config.num_target_layers}),
-        **{name: True for name in flags if getattr(config, name)},
+        **{name: True for name in _FLAGS if getattr(config, name)},
         **named,
     }
 

@@ -20,7 +20,7 @@ from simlab.arrays import Ints
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.fields import EMBEDDING, HEAD, IGNORED, MASK, OFFSETS
 from simlab.real_runner.checkpoints.files import loaded_tensors, own_vocabulary, write_checkpoint
-from simlab.real_runner.drafters.config import check_sizes
+from simlab.real_runner.drafters.dense import check_fit
 from simlab.real_runner.drafters.dflash import MLP, RMSNorm, rotated
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.networks.eagle3.config import Eagle3Config, eagle3_to_json
@@ -183,7 +183,7 @@ class Eagle3Head(nn.Module):
 
 def check_head(head: Eagle3Head, target: Target) -> None:
     """Refuse a head that was made for another target."""
-    check_sizes(head.config, target.name, target.num_layers, target.embedding.embedding_dim, target.vocab_size)
+    check_fit(target, head)
     _check_stops(head, target)
 
 

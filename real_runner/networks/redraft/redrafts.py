@@ -23,8 +23,7 @@ from simlab.errors import MissingChannelError, ModelError
 from simlab.grid import to_grid
 from simlab.policy import ChannelNeed
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
-from simlab.real_runner.drafters.config import check_sizes
-from simlab.real_runner.drafters.dense import block_states, states_of_blocks
+from simlab.real_runner.drafters.dense import block_states, check_fit, states_of_blocks
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
 from simlab.real_runner.drafters.ranked import blocks_per_pass
 from simlab.real_runner.drafters.text_context import TextContext
@@ -200,8 +199,8 @@ def _redraft_producer(
     config = first.config.with_block(second.config.block_size) if is_first else second.config
     config = config if reach.block is None else config.with_block(reach.block)
     second.config = config
-    check_sizes(config, target.name, target.num_layers, target.embedding.embedding_dim, target.vocab_size)
-    num_tokens = config.draft_vocab_size or config.vocab_size
+    check_fit(target, second)
+    num_tokens = second.config.draft_vocab_size or second.config.vocab_size
     if reach.top_k > num_tokens:
         raise ModelError(
             f"the second drafter was asked for {reach.top_k} tokens a row, and has {num_tokens}; give a smaller top_k"

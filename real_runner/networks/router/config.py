@@ -11,7 +11,7 @@ from typing import ClassVar
 from simlab.channels import FEATURES
 from simlab.channels.branches import MOST_FEATURES, TRAINED_FOR
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.fields import integer, typed
+from simlab.real_runner.checkpoints.fields import check_keys, integer, typed
 from simlab.real_runner.checkpoints.layout import Fields, layout_alone
 from simlab.real_runner.checkpoints.weights import check_own
 from simlab.real_runner.networks.network import Network, Reach, Settings, Tensors
@@ -76,6 +76,8 @@ def router_from_json(fields: Fields) -> RouterConfig | None:
     if _FIELD not in fields:
         return None
     nested = typed(fields[_FIELD], dict, f"the router's config.json holds {_FIELD}", "an object")
+    inside = ("hidden_size", "inner_size", "routes", "target_digest")
+    check_keys(nested, inside, f"{_FIELD} of the router's config.json", nothing=(None,))
     routes = nested.get("routes")
     if not isinstance(routes, list) or not all(isinstance(route, str) for route in routes):
         raise ModelError(f"the router's config.json holds routes={shown(routes)} where a list of policies belongs")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from simlab.channels import POOL
-from simlab.real_runner.checkpoints.fields import integer, typed
+from simlab.real_runner.checkpoints.fields import check_keys, integer, typed
 from simlab.real_runner.checkpoints.layout import Fields, layout_alone
 from simlab.real_runner.checkpoints.weights import check_own
 from simlab.real_runner.drafters.config import check_counts
@@ -123,6 +123,7 @@ def scorer_from_json(fields: Fields) -> ScorerConfig | None:
     if _FIELD not in fields:
         return None
     nested = typed(fields[_FIELD], dict, f"the scorer's config.json holds {_FIELD}", "an object")
+    check_keys(nested, (*_OF_SIZES, *_OF_REACH), f"{_FIELD} of the scorer's config.json", nothing=(None,))
     extends = typed(fields.get(_EXTENDS), str, f"the scorer's config.json holds {_EXTENDS}", "a digest")
     numbers = {name: integer(nested.get(name)) for name in (*_OF_SIZES, *_OF_REACH)}
     check_counts("a scorer's", numbers, _LARGEST)

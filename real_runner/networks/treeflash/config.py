@@ -5,7 +5,7 @@ The released class keeps the drafter below ``model`` and the head below ``ar_app
 trains, names the checkpoint of its drafter by the digest of its files in ``simlab_extends``.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from reprlib import repr as shown
 from typing import ClassVar, Self
@@ -13,7 +13,7 @@ from typing import ClassVar, Self
 from simlab.channels import TRANSITIONS
 from simlab.errors import ModelError
 from simlab.policy import MADE_WITH
-from simlab.real_runner.checkpoints.fields import integer, typed
+from simlab.real_runner.checkpoints.fields import check_keys, classes_of, integer, said_once, typed
 from simlab.real_runner.checkpoints.layout import Fields, Layout
 from simlab.real_runner.checkpoints.weights import check_own
 from simlab.real_runner.checkpoints.zlab import ZLAB, config_from_json
@@ -110,8 +110,9 @@ def head_from_json(fields: Fields) -> HeadConfig | None:
     if not _is_treeflash(fields):
         return None
     inner = fields.get(_FIELD)
-    nested = inner if isinstance(inner, Mapping) else {}
-    kind = nested.get(_KIND, fields.get(_KIND))
+    nested = typed({} if inner is None else inner, dict, f"the head's config.json holds {_FIELD}", "an object")
+    check_keys(nested, (_KIND, "candidate_tokens"), f"{_FIELD} of the head's config.json", nothing=(None,))
+    kind = said_once(_KIND, nested, fields)
     if kind is None:
         if _EXTENDS in fields:
             raise ModelError(f"the head's config.json says of its kind {_KIND}=null, so it is of none; train it again")
@@ -121,6 +122,8 @@ def head_from_json(fields: Fields) -> HeadConfig | None:
     extends = fields.get(_EXTENDS)
     if extends is not None:
         extends = typed(extends, str, f"the head's config.json holds {_EXTENDS}", "a digest")
+        alone = (_FIELD, _KIND, _EXTENDS, "hidden_size", "intermediate_size")
+        check_keys(fields, alone, "the head's config.json")
     return HeadConfig(integer(fields.get("hidden_size")), integer(fields.get("intermediate_size")), extends)
 
 
@@ -150,8 +153,7 @@ def head_shapes(config: HeadConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def _is_treeflash(fields: Fields) -> bool:
-    architectures = fields.get("architectures")
-    return _FIELD in fields or (isinstance(architectures, list) and _CLASS in architectures)
+    return _FIELD in fields or _CLASS in classes_of(fields)
 
 
 def _drafter_from_json(fields: Fields) -> DFlashConfig:

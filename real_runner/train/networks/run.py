@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from simlab.errors import PromptError
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.checkpoints.files import write_json, write_text
+from simlab.real_runner.drafters.dense import check_fit
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.networks.drafter import check_fit, find_drafter, load_drafter
+from simlab.real_runner.networks.drafter import find_drafter, load_drafter
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.model_card import (

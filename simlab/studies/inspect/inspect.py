@@ -18,7 +18,7 @@ from simlab.real_runner.checkpoints.contents import config_file, packaged_checkp
 from simlab.real_runner.checkpoints.weights import StoredTensor
 from simlab.real_runner.networks.known import read_fields
 from simlab.real_runner.networks.parts import CheckpointSummary, explain_checkpoint
-from simlab.real_runner.targets.hub_files import CONFIG, at_revision, fetch, fetch_model, is_hub_id
+from simlab.real_runner.targets.hub_files import ADAPTER_CONFIG, CONFIG, at_revision, fetch, fetch_model, is_hub_id
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import decoder_of
 from simlab.studies.inspect.cost import cost_json, cost_text, ngram_json, ngram_text, table_json, table_text
@@ -61,7 +61,7 @@ def fetched_checkpoint(name: str) -> Path | None:
     if not is_elsewhere or not is_hub_id(name):
         return None
     try:
-        first = fetch("drafter", name, [CONFIG])
+        first = fetch("drafter", name, [CONFIG, ADAPTER_CONFIG])
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] == "simlab":
             raise
@@ -69,9 +69,10 @@ def fetched_checkpoint(name: str) -> Path | None:
             f"there is nothing at {name} on this machine, and to look for it on the Hugging Face Hub takes the package "
             f'{error.name}, which is not installed; install it with: pip install "simlab[models]"'
         ) from error
-    if not (first.folder / CONFIG).is_file():
+    config = config_file(first.folder)
+    if not config.is_file():
         raise ModelError(f"{name!r} has no {CONFIG} on the hub, so it is no drafter that simlab can run")
-    read_fields(first.folder / CONFIG)
+    read_fields(config)
     return fetch_model("drafter", at_revision(name, first.revision)).folder
 
 

@@ -15,7 +15,7 @@ from released_dflash import assert_close, drawn, model, random_drafter, their_bl
 from tiny_models import drafter_config
 
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.zlab import config_from_json, config_to_json, default_taps
+from simlab.real_runner.checkpoints.zlab import config_from_json, config_to_json
 from simlab.real_runner.networks.drafter import PACKAGED, load_drafter, save_drafter
 from simlab.real_runner.targets import builtin
 
@@ -144,11 +144,6 @@ def test_a_field_may_stand_at_the_top_or_inside(tmp_path: Path, name: str, insid
     released = theirs(tmp_path)
     assert (released.block_size, released.mask_token_id) == (8, config.mask_token_id)
     assert tuple(released.target_layer_ids) == config.target_layer_ids
-
-
-@pytest.mark.parametrize("sizes", [(36, 5), (30, 2), (28, 1), (40, 3), (64, 8)])
-def test_taps_default_to_those_of_the_released_class(sizes: tuple[int, int]) -> None:
-    assert default_taps(*sizes) == model.build_target_layer_ids(*sizes)
 
 
 def test_the_config_survives_a_round_through_the_released_class(tmp_path: Path) -> None:

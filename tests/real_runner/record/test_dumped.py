@@ -12,8 +12,11 @@ import pytest
 import safetensors
 import tiny_models
 import torch
+import transformers
+from commands import output_of, refusal_of
 from depth import some
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
 from simlab.errors import ModelError
 from simlab.real_runner.record.options import RecordOptions
@@ -123,6 +126,50 @@ def test_a_drafter_of_the_first_or_the_last_state(
         options, draft=str(tmp_path / "other"), hidden_states=tmp_path / "all", hidden_layers=(0, 1, 2, 3, 4)
     )
     assert recorded(other).draft_ids == recorded(without_dump(other)).draft_ids
+
+
+def test_a_target_of_linear_attention_is_recorded_from_its_states_though_it_is_not_run(tmp_path: Path) -> None:
+    """It reads pictures too, so that its tensors have other names; laws are those of its own class."""
+    config = transformers.Qwen3_5TextConfig(
+        vocab_size=tiny_models.VOCAB_SIZE,
+        hidden_size=tiny_models.HIDDEN_SIZE,
+        intermediate_size=24,
+        num_hidden_layers=4,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+        max_position_embeddings=256,
+        layer_types=["linear_attention", "full_attention"] * 2,
+        linear_num_key_heads=2,
+        linear_num_value_heads=2,
+        linear_key_head_dim=8,
+        linear_value_head_dim=8,
+    )
+    torch.manual_seed(0)
+    engine = AutoModelForCausalLM.from_config(config).eval()
+    place, served, tokens = tmp_path / "target", tmp_path / "served.jsonl", [7, 8, 9, 20, 21, 22, 23, 2]
+    tiny_models.tiny_tokenizer().save_pretrained(place)
+    named = {name.replace("model.", "model.language_model.", 1): one for name, one in engine.state_dict().items()}
+    save_file({name: one.contiguous() for name, one in named.items()}, place / "model.safetensors")
+    fields = {"model_type": "qwen3_5", "text_config": config.to_dict(), "architectures": ["Qwen3_5"]}
+    (place / "config.json").write_text(json.dumps(fields))
+    row = {"id": "one", "prompt_token_ids": tokens[:3], "token_ids": tokens[3:]}
+    served.write_text(json.dumps(row) + "\n")
+    dumped_files.dump(engine, tmp_path / "dumped" / "one.safetensors", tokens, LAYERS, without_last=False)
+    drafter = tiny_models.make_drafter(tmp_path / "drafter")
+    common = ("record", "--target", place, "--draft", drafter, "--completions", served, "--out", tmp_path / "trace")
+    said = refusal_of(*common, "--dry-run")
+    assert "has layers of linear_attention" in said
+    assert "`simlab record --completions FILE --hidden-states DIR --hidden-layers K,K,...`" in said
+    dumps = ("--hidden-states", tmp_path / "dumped", "--hidden-layers", "1,2,3,4", "--min-width", 8)
+    assert "4 layers" in output_of(*common, *dumps, "--exact-budget", 16, "--dry-run")
+    output_of(*common, *dumps, "--exact-budget", 16)
+    (text,) = open_trace(tmp_path / "trace").records(["dflash"])
+    with torch.inference_mode():
+        laws = engine(torch.tensor([tokens])).logits[0].log_softmax(-1)
+    expected = [float(laws[at - 1, tokens[at]]) for at in range(3, len(tokens))]
+    assert text.tokens is not None
+    np.testing.assert_allclose(text.tokens.log_prob, expected, atol=1e-4)
 
 
 def test_the_layers_are_not_read(options: RecordOptions, tmp_path: Path) -> None:

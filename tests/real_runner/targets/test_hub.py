@@ -12,7 +12,7 @@ import pytest
 import tiny_models
 import torch
 from hub_server import Hub, Said, run_commands, serving
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from simlab.real_runner.targets.hub_files import files_digest
 
@@ -85,6 +85,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny_models.make_sharded(target, made / "sharded")
     (made / "bare").mkdir()
     shutil.copy(drafter / "model.safetensors", made / "bare")
+    (made / "adapter").mkdir()
+    (made / "adapter" / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    save_file({"base_model.model.x.lora_A.weight": torch.ones(2, 2)}, made / "adapter" / "adapter_model.safetensors")
+    shutil.copytree(drafter, made / "changed")
+    shutil.copytree(made / "adapter", made / "changed" / "adapter")
     pickled(target, made / "pickled-target")
     pickled(drafter, made / "pickled-drafter")
     shutil.copytree(target, made / "foreign")
@@ -106,6 +111,8 @@ def hub(folder: Path) -> Iterator[Hub]:
         made.add("org/only-inspected", folder / "target")
         made.add("org/served", folder / "sharded")
         made.add("org/bare", folder / "bare")
+        made.add("org/adapter", folder / "adapter")
+        made.add("org/changed", folder / "changed")
         made.add("org/drafter", folder / "drafter", "refs/pr/3")
         made.add("org/target", folder / "older", "v1")
         made.add("org/gated", folder / "drafter")
@@ -147,6 +154,8 @@ def online(folder: Path, hub: Hub) -> dict[str, Said]:
         "inspect a request": ["inspect", "org/drafter@refs/pr/3"],
         "inspect bare": ["inspect", "org/bare"],
         "inspect target": ["inspect", "org/only-inspected"],
+        "inspect adapter": ["inspect", "org/adapter"],
+        "inspect changed": ["inspect", "org/changed"],
     }
     said = run_commands(hub.address, folder / "home", list(commands.values()))
     return dict(zip(commands, said, strict=True))
@@ -206,6 +215,11 @@ def test_inspect_fetches_no_weights_of_a_target(hub: Hub, online: dict[str, Said
     assert online["inspect bare"].code == 2
     assert "'org/bare' has no config.json on the hub" in online["inspect bare"].err
     assert "model.safetensors" not in hub.files_asked("org/bare")
+
+
+def test_an_adapter_and_what_lies_beside_a_drafter_are_seen_on_the_hub(online: dict[str, Said]) -> None:
+    assert "will run   no: this is an adapter of a target ('LORA' of PEFT)" in online["inspect adapter"].out
+    assert "will run   no: adapter/ in " in online["inspect changed"].out
 
 
 def test_only_data_is_priced_policies(hub: Hub, folder: Path, online: dict[str, Said]) -> None:

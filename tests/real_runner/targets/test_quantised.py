@@ -16,8 +16,8 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig, 
 
 from simlab.errors import ModelError
 from simlab.real_runner.targets import quantised
+from simlab.real_runner.targets.hub_files import quantisation_of
 from simlab.real_runner.targets.loading import load_target
-from simlab.real_runner.targets.quantised import quantisation_of
 from simlab.traces.format.manifest import read_manifest
 
 Tensors = dict[str, Tensor]

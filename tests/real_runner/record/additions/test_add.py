@@ -293,8 +293,8 @@ def test_a_second_drafter_that_does_not_fit_is_refused(made: Path, trace: Path) 
     refused(replace(second, settings={"beam": 2}), ModelError, "or leave beam out: then it redrafts")
     refused(replace(second, settings={"top_k": 10**6}), ModelError, "give a smaller top_k")
     wider = trace.parent / "wider"
-    save_drafter(DFlashDrafter(replace(tiny_models.drafter_config(), vocab_size=77)), wider, torch.float32)
-    refused(replace(second, checkpoint=str(wider)), ModelError, "made for a target with vocabulary 77")
+    save_drafter(DFlashDrafter(replace(tiny_models.drafter_config(), vocab_size=7777)), wider, torch.float32)
+    refused(replace(second, checkpoint=str(wider)), ModelError, "made for a target with vocabulary 7777")
 
 
 def test_the_branch_behind_the_whole_chain_is_added_alone_in_a_longer_block(made: Path, trace: Path) -> None:
