@@ -1,10 +1,10 @@
 """Is a known fault named when it is met? docs/measurements/diagnosis.md, measured and written.
 
-Each fault is made on purpose on the packaged pair, recorded, and looked at by `simlab inspect`; so are drafters and texts
-without a fault. Rules were chosen on the dev prompts, the evaluation prompts are held out. Traces are kept, so that a
-stopped run goes on.
+Each fault is made on purpose on the packaged pair, recorded, and looked at by `simlab inspect`; so are drafters and
+texts without a fault. Rules were chosen on the dev prompts, the evaluation prompts are held out. Traces are kept, so
+that a stopped run goes on. It takes an hour on two cores.
 
-    python docs/make_diagnosis.py measure --dev dev.jsonl --held-out eval.jsonl --out runs/diagnosis   # an hour on two cores
+    python docs/make_diagnosis.py measure --dev dev.jsonl --held-out eval.jsonl --out runs/diagnosis
     python docs/make_diagnosis.py page
 """
 
@@ -96,8 +96,10 @@ TEMPLATES = {
     ),
     "<think> opened behind the prompt": (
         "thinking is on",
-        "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
-        "<|im_start|>assistant\n<think>\n",
+        (
+            "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
+            "{% endfor %}<|im_start|>assistant\n<think>\n"
+        ),
     ),
 }
 LOOPS = (
@@ -261,9 +263,10 @@ def counts(values: Mapping[str, Any]) -> str:
         right = sum(row["fault"] in faults for row, faults in zip(faulty, named, strict=True))
         wrong = sum(bool(set(faults) - {row["fault"]}) for row, faults in zip(faulty, named, strict=True))
         quiet = sum(not row[part] for row in healthy)
+        silent = sum(not faults for faults in named)
         lines.append(
-            f"* **{part}**: {right} of {len(faulty)} faults are named as what they are, {wrong} as something else (as well), "
-            f"{sum(not faults for faults in named)} not at all; of {len(healthy)} cases without a fault none is named in {quiet}."
+            f"* **{part}**: of {len(faulty)} faults {right} are named as what they are, {wrong} as something else (as "
+            f"well), {silent} not at all; of {len(healthy)} cases without a fault {quiet} are named as none."
         )
     return "\n".join(lines)
 

@@ -298,3 +298,20 @@ def check_sizes(config: MadeForTarget, target: str, num_layers: int, hidden_size
                 f"this {config.kind} was made for a target with {what} {wanted}; {target} has {present}; "
                 "choose the target it was trained for"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCandidates:
+    """How many candidates of a drafter a trace keeps.
+
+    Depth d keeps at least ``min_width`` ranks, and every rank that the exact best-first tree of ``exact_budget``
+    drafted tokens reads there.
+    """
+
+    min_width: int = 64
+    exact_budget: int = 512
+
+    @property
+    def most(self) -> int:
+        """No depth keeps more."""
+        return max(self.min_width, self.exact_budget)

@@ -16,7 +16,7 @@ from torch import Tensor
 from simlab.arrays import Bools, Floats, Ints, Longs
 from simlab.errors import ModelError
 from simlab.grid import LOWEST, ROUNDING_NOISE, STEPS_PER_NAT
-from simlab.real_runner.drafters.kept import KeptCandidates
+from simlab.real_runner.drafters.config import KeptCandidates
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.traces.format.frames import DraftColumns
 
@@ -90,7 +90,7 @@ def on_host(*tensors: Tensor) -> list[np.ndarray]:
 
 
 def counts_kept(first: Tensor, kept: KeptCandidates) -> Tensor:
-    """What `simlab.real_runner.drafters.kept.kept_counts` gives of many roots.
+    """What `simlab.real_runner.drafters.config.kept_counts` gives of many roots.
 
     Args:
         first: int64 ``[R, D, K]``, the first places of each law.

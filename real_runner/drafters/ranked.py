@@ -16,9 +16,10 @@ from simlab.arrays import Bools, Doubles, Floats, Ints
 from simlab.draft import Marginals
 from simlab.errors import ModelError
 from simlab.grid import to_grid
+from simlab.policies.orders.best_first import ranks_used
+from simlab.real_runner.drafters.config import KeptCandidates
 from simlab.real_runner.drafters.dense import draft_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.drafters.kept import KeptCandidates, kept_counts
 from simlab.real_runner.drafters.places import (
     MASKED,
     NO_LAWS,
@@ -298,3 +299,12 @@ def _outside_log_mass(first: RankedCandidates, counts: Ints) -> Floats:
         inside[place] = first.probs[place][:count].sum(dtype=np.float64)
     with np.errstate(divide="ignore"):
         return np.clip(np.log(np.maximum(first.mass - inside, 0.0)), -255.0, 0.0).astype(np.float32)
+
+
+def kept_counts(ids: Ints, log_probs: Floats, kept: KeptCandidates) -> Ints:
+    """int32 ``[D]``, candidates kept at each depth, out of the first ranks ``[D, K]``."""
+    depth, width = ids.shape
+    offsets = np.arange(0, depth * width + 1, width, dtype=np.int32)
+    used = ranks_used(Marginals(ids.ravel(), log_probs.ravel(), offsets), kept.exact_budget)
+    counts: Ints = np.minimum(np.maximum(used, kept.min_width), width).astype(np.int32)
+    return counts

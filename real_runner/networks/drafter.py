@@ -13,9 +13,9 @@ from simlab.real_runner.checkpoints.contents import config_file, packaged_checkp
 from simlab.real_runner.checkpoints.fields import EMBEDDING, HEAD, IGNORED, MASK, OFFSETS
 from simlab.real_runner.checkpoints.files import loaded_tensors, own_vocabulary, write_checkpoint
 from simlab.real_runner.checkpoints.zlab import config_to_json
+from simlab.real_runner.drafters.config import KeptCandidates
 from simlab.real_runner.drafters.dense import block_states, logits_of
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.drafters.ranked import CandidatesRead, draft_columns, first_marginals
 from simlab.real_runner.drafters.text_context import TextContext
 from simlab.real_runner.networks.known import read_config, read_fields

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from simlab.ids import content_digest, versions_of
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
-from simlab.real_runner.drafters.kept import KeptCandidates
+from simlab.real_runner.drafters.config import KeptCandidates
 from simlab.real_runner.models import Models
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.prompts import PromptRecord

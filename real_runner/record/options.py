@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from simlab.options import limit_option, option
-from simlab.real_runner.drafters.kept import KeptCandidates
+from simlab.real_runner.drafters.config import KeptCandidates
 from simlab.real_runner.execution.executions import check_device_map
 from simlab.real_runner.model_options import (
     DRAFTER,

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from simlab import Marginals
 from simlab.arrays import Floats
 from simlab.policies.orders.node_order import OrderedNodes
-from simlab.real_runner.drafters.kept import KeptCandidates, kept_counts
+from simlab.real_runner.drafters.config import KeptCandidates
+from simlab.real_runner.drafters.ranked import kept_counts
 from simlab.sampling.candidates import top_candidates
 
 STEP = 2.0**-16

@@ -13,8 +13,8 @@ from simlab.policies.orders.lattice_order import LatticeOrder
 from simlab.policies.orders.lattice_sources import TransitionSource
 from simlab.policies.rules.budgets import FixedBudget
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
+from simlab.real_runner.drafters.config import KeptCandidates
 from simlab.real_runner.drafters.dense import BlockStates, draft_states, logits_of
-from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks.candidates import BaseCandidates, base_candidates
 from simlab.real_runner.networks.taps.config import ScorerSizes

@@ -30,7 +30,7 @@ from simlab.policies.routing.routed_policy import RoutedPolicy, RouteRule
 from simlab.policy import AnyPolicy
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
-from simlab.real_runner.drafters.kept import KeptCandidates
+from simlab.real_runner.drafters.config import KeptCandidates
 from simlab.real_runner.drafters.ranked import draft_columns
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks.adapter.masked import OwnDrafter

@@ -23,9 +23,9 @@ BUDGET = {
     "simlab": 27_300,
     "traces": 10_700,
     "policies": 13_750,
-    "analysis": 11_900,
+    "analysis": 12_300,
     "real_runner": 24_300,
-    "tests": 65_100,
+    "tests": 66_000,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
 

@@ -98,7 +98,7 @@ def test_kept_candidates_give_the_trees_of_the_full_vocabulary(models: Models, s
     """On the rows as they were drafted live, cut by the recorder's rule."""
     from marginals import kept_marginals
 
-    from simlab.real_runner.drafters.kept import KeptCandidates
+    from simlab.real_runner.drafters.config import KeptCandidates
 
     with torch.inference_mode():
         laws = live_log_probs(models, sample)[::8]

@@ -19,8 +19,8 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from simlab.arrays import Ints
 from simlab.errors import ModelError
+from simlab.real_runner.drafters.config import KeptCandidates
 from simlab.real_runner.drafters.dense import BlockStates, logits_of
-from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.drafters.ranked import CandidatesRead, blocks_per_pass, columns_of, first_marginals
 from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.networks.adapter.gated import GatedAdapter, MaskRows, adapted, load_adapter

@@ -23,7 +23,7 @@ from simlab.channels import Channel, PoolRows
 from simlab.errors import ModelError
 from simlab.grid import to_grid
 from simlab.policy import ChannelNeed
-from simlab.real_runner.drafters.kept import KeptCandidates
+from simlab.real_runner.drafters.config import KeptCandidates
 from simlab.real_runner.drafters.ranked import CandidatesRead, columns_of, first_candidates, first_marginals
 from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.networks.candidates import first_of_laws

@@ -19,7 +19,7 @@ from simlab.errors import ModelError, TraceError
 from simlab.options import option
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file
 from simlab.real_runner.checkpoints.layout import Fields
-from simlab.real_runner.drafters.kept import KeptCandidates
+from simlab.real_runner.drafters.config import KeptCandidates
 from simlab.real_runner.execution.executions import check_device_map
 from simlab.real_runner.model_options import (
     block_option,

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from simlab.cli.main import main
 from simlab.errors import ModelError
+from simlab.real_runner.drafters.config import KeptCandidates
 from simlab.real_runner.drafters.dense import draft_logits
-from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.drafters.ranked import draft_columns
 from simlab.real_runner.drafters.vocabulary import vocabulary_of
 from simlab.real_runner.networks.drafter import load_drafter

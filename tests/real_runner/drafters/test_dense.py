@@ -10,9 +10,9 @@ from marginals import kept_marginals
 from simlab.arrays import Floats
 from simlab.draft import Marginals
 from simlab.policies.orders.best_first import best_first
+from simlab.real_runner.drafters.config import KeptCandidates
 from simlab.real_runner.drafters.dense import block_logits, draft_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.drafters.ranked import draft_columns
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.networks.drafter import load_drafter

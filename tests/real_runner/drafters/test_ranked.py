@@ -10,7 +10,7 @@ from simlab.draft import Marginals
 from simlab.errors import ModelError
 from simlab.grid import STEPS_PER_NAT
 from simlab.policies.orders.best_first import ranks_used
-from simlab.real_runner.drafters.kept import KeptCandidates
+from simlab.real_runner.drafters.config import KeptCandidates
 from simlab.real_runner.drafters.places import columns_on_device, exact_ranks, on_host
 from simlab.real_runner.drafters.ranked import (
     CandidatesRead,

@@ -7,7 +7,7 @@ import torch
 from random_adapter import masks_alone, random_adapter
 
 from simlab.grid import STEPS_PER_NAT, to_grid
-from simlab.real_runner.drafters.kept import KeptCandidates
+from simlab.real_runner.drafters.config import KeptCandidates
 from simlab.real_runner.drafters.ranked import CandidatesRead
 from simlab.real_runner.networks.adapter import masked as rows_module
 from simlab.real_runner.networks.adapter.gated import GatedAdapter

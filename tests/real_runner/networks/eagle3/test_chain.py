@@ -9,7 +9,7 @@ from random_trees import random_models
 
 from simlab.draft import Marginals
 from simlab.grid import STEPS_PER_NAT, to_grid
-from simlab.real_runner.drafters.kept import KeptCandidates
+from simlab.real_runner.drafters.config import KeptCandidates
 from simlab.real_runner.drafters.ranked import CandidatesRead
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks.eagle3 import pool as chain_module
