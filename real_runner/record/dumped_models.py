@@ -1,5 +1,6 @@
 """Recording along hidden states that were dumped: the target's layers never run here."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from simlab.real_runner.record.sources import Source, given_turns
 from simlab.real_runner.tap_offset import parse_tap_offset
 from simlab.real_runner.targets.dumped_states import check_layers, load_partial_target, normed, open_dump
 from simlab.real_runner.targets.model import final_norm
+from simlab.traces.format.frames import TokenRows
 
 
 def load_dumped_models(options: RecordOptions) -> Models:
@@ -55,6 +57,28 @@ def check_dumped(models: Models, sources: Sequence[Source], template_kwargs: Map
             raise ModelError("hidden states can be dumped only for texts that are there; give --completions")
         for turn in given_turns(source, models.target, template_kwargs):
             models.dumped.file_of(np.concatenate([turn.prompt.token_ids, turn.text]), turn.prompt.prompt_id)
+
+
+_FEW_TOKENS = 8
+
+
+def check_likely(laws: TokenRows, vocab_size: int, prompt_id: str) -> None:
+    """Refuse states under which a text is less probable than blind guesses: they are of another text or target.
+
+    States that a drafter reads in layers below the last can be checked by nothing, and are trusted.
+
+    Args:
+        laws: of the target's tokens, out of the states.
+        vocab_size: V; a blind guess is right in one of V cases.
+        prompt_id: for the message.
+    """
+    mean = float(laws.log_prob.mean()) if len(laws.log_prob) >= _FEW_TOKENS else 0.0
+    if mean < -math.log(vocab_size):
+        raise ModelError(
+            f"under the hidden states of {prompt_id!r} its text has a mean log-probability of {mean:.1f}, less than "
+            f"blind guesses of {vocab_size:,} tokens: they are not the states of this text, layer and target; see what "
+            "--hidden-layers and --target the engine had, and dump again"
+        )
 
 
 def dumped_text(models: Models, tokens: Tensor, prompt_id: str) -> tuple[Tensor, Tensor]:

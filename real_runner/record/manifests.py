@@ -5,6 +5,7 @@ import json
 import platform
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
@@ -16,8 +17,10 @@ from simlab.real_runner.models import Models
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.prompts import PromptRecord
 from simlab.real_runner.record.sources import Source, Sources, given_turns, render_turn, shared_kwargs
+from simlab.real_runner.targets.dumped_states import DumpedStates
 from simlab.real_runner.targets.hub_files import repository_of
 from simlab.traces.format.documents import json_fields
+from simlab.traces.format.files import file_sha256
 from simlab.traces.format.manifest import DumpedInfo, Manifest
 from simlab.traces.format.manifest_entries import DraftSet, ModelInfo
 
@@ -45,8 +48,18 @@ def manifest_of(options: RecordOptions, models: Models, sources: Sources) -> Man
         device=f"{device_name(options.first_device)} {f'({target.placement})' if target.placement else ''}".strip(),
         versions=versions_of(_LIBRARIES),
         draft_sets={models.drafter.config.draft_name: draft_set_of(options.draft_name, models, options.kept)},
-        hidden_states=None if models.dumped is None else DumpedInfo(models.dumped.layers, models.dumped.dtype),
+        hidden_states=None if models.dumped is None else _dumped_info(options, models, models.dumped, sources),
     )
+
+
+def _dumped_info(options: RecordOptions, models: Models, dumped: DumpedStates, sources: Sources) -> DumpedInfo:
+    """Of which files the states are: their bytes are read for it, so that others cannot take their place unseen."""
+    given = [item for item in sources.items if not isinstance(item, PromptRecord)]
+    turns = [turn for item in given for turn in given_turns(item, models.target, options.template_kwargs)]
+    paths = [
+        dumped.file_of(np.concatenate([turn.prompt.token_ids, turn.text]), turn.prompt.prompt_id) for turn in turns
+    ]
+    return DumpedInfo(dumped.layers, dumped.dtype, content_digest([file_sha256(path) for path in paths]))
 
 
 def draft_set_of(draft: str, models: Models, kept: KeptCandidates) -> DraftSet:

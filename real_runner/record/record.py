@@ -13,7 +13,7 @@ from torch import Tensor
 from simlab.errors import ModelError
 from simlab.real_runner.models import Models, check_device, load_models, within_memory
 from simlab.real_runner.record.answers import ProgressReporter, RecordingProgress, answers_of, check_positions
-from simlab.real_runner.record.dumped_models import check_dumped, dumped_text, load_dumped_models
+from simlab.real_runner.record.dumped_models import check_dumped, check_likely, dumped_text, load_dumped_models
 from simlab.real_runner.record.manifests import device_name, manifest_of, recording_info
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.prompts import PromptRecord
@@ -330,6 +330,8 @@ def record_text(options: RecordOptions, models: Models, index: int, answered: An
     if laws is None:
         key = sequence_key(options.sampling, prompt)
         laws = token_rows(target, states[start - 1 : -1], tokens[start:], options.sampling, key, start)
+    if models.dumped is not None:
+        check_likely(laws, target.vocab_size, prompt.prompt_id)
     draft = models.drafts.columns(features, tokens, start, options.kept)
     seed = options.sampling.seed if answered.seed is None else answered.seed
     return SequenceRecord(

@@ -58,10 +58,12 @@ class DumpedInfo:
     Attributes:
         layers: those of each file; k is the state after the first k layers.
         dtype: of the files.
+        digest: of their bytes, in the order of the texts; None in older traces.
     """
 
     layers: tuple[int, ...]
     dtype: str
+    digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

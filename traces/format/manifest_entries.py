@@ -66,11 +66,13 @@ class ModelInfo:
 
 
 def as_json(holder: "DataclassInstance") -> Json:
-    """The fields of a dataclass that holds models; of a model that is not quantised nothing is said."""
-    return asdict(holder, dict_factory=lambda pairs: {key: value for key, value in pairs if (key, value) != _DENSE})
+    """The fields of a dataclass that holds models, without those that say nothing and that older files do not have."""
+    return asdict(
+        holder, dict_factory=lambda pairs: {key: value for key, value in pairs if (key, value) not in _UNSAID}
+    )
 
 
-_DENSE = ("quantised", "")
+_UNSAID = (("quantised", ""), ("digest", None))
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,7 @@ def test_equal_to_a_live_recording(options: RecordOptions) -> None:
         np.testing.assert_array_equal(column, other)
     assert (ours.text_id, ours.draft_ids) == (live.text_id, live.draft_ids)
     told = ours.manifest.to_json()
-    assert told["hidden_states"] == {"layers": LAYERS, "dtype": "float32"}
+    assert {**told["hidden_states"], "digest": ""} == {"layers": LAYERS, "dtype": "float32", "digest": ""}
     assert (told["gt_mode"], told["attention"]) == ("given", "not run here")
     assert "hidden_states" not in live.manifest.to_json()
     for key in ("target", "prompts_digest", "stop_token_ids", "vocab_size", "draft_sets"):
@@ -254,6 +254,10 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
         "is float32 and .* is float16; give the dumps of one engine",
     ),
     "token fractions": (change("token_ids", lambda ids: ids.float()), "token_ids of .* expected a row of token ids"),
+    "of other positions": (
+        change("hidden_states", lambda states: states.flip(0)),
+        "less than blind guesses of 100 tok",
+    ),
     "normed": (normed_already, "have passed the target's final norm; expected those before it"),
 }
 
@@ -267,7 +271,18 @@ def test_a_spoilt_file_is_refused(kind: str, options: RecordOptions, tmp_path: P
     with pytest.raises(ModelError, match=said) as error:
         record(spoilt)
     assert "\n" not in str(error.value)
-    assert kind == "normed" or not spoilt.folder.exists()
+    assert kind in ("normed", "of other positions") or not spoilt.folder.exists()
+
+
+def test_a_recording_says_of_which_bytes_it_is(options: RecordOptions, tmp_path: Path) -> None:
+    spoilt = copied(options, tmp_path)
+    assert spoilt.hidden_states is not None
+    other = Path(spoilt.hidden_states) / "cmpl-4.safetensors"
+    change("hidden_states", lambda states: torch.cat([states[:3], 50 * states[:1], states[4:]]))(other)
+    before, after = (recorded(one).manifest for one in (options, replace(spoilt, out=tmp_path / "after")))
+    assert before.hidden_states is not None
+    assert after.hidden_states is not None
+    assert before.hidden_states.digest != after.hidden_states.digest
 
 
 @pytest.mark.parametrize(

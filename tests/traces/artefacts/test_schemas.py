@@ -46,7 +46,8 @@ def manifest_values() -> dict[str, Any]:
     new = ChannelInfo("sketches", manifest.target, None, None, {"lengths": [0, 1]}, "float32", {"every": 10, "seed": 0})
     kept = replace(
         manifest,
-        hidden_states=DumpedInfo((1, 2), "float32"),
+        hidden_states=DumpedInfo((1, 2), "float32", "0123"),
+        target=replace(manifest.target, quantised="fp8"),
         draft_sets=draft_sets,
         channels={"flash": flash, "eagle": eagle, "new": new},
         contents=contents,
