@@ -256,7 +256,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "token fractions": (change("token_ids", lambda ids: ids.float()), "token_ids of .* expected a row of token ids"),
     "of other positions": (
         change("hidden_states", lambda states: states.flip(0)),
-        "less than blind guesses of 100 tok",
+        "less than blind guesses of 101 tok",
     ),
     "normed": (normed_already, "have passed the target's final norm; expected those before it"),
 }
