@@ -70,7 +70,7 @@ def refuse_heads(fields: Mapping[str, object], reads: Callable[[Mapping[str, obj
         asked = [name for name in keys if fields.get(name) or inner.get(name)]
         if classes or asked:
             seen = ", ".join([*classes, *map(_name, asked[:2])])
-            known_by = f"this is a drafter of {head.name} ({seen}), and simlab has not its {head.what}"
+            known_by = f"this is a drafter of {head.name} ({seen}), and simlab lacks its {head.what}"
             raise ModelError(known_by + (_marginals(fields, keys, reads) if head.beside else ""))
 
 

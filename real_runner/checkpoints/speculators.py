@@ -47,7 +47,7 @@ def config_from_speculators(fields: Fields) -> DFlashConfig:
     if kind != "dflash":
         lacking = KINDS_OF_OTHERS.get(str(kind), "that kind of drafter")
         raise ModelError(
-            f"this is a drafter of speculators' kind {shown(kind)}; simlab has not {lacking}, and runs DFlash"
+            f"this is a drafter of speculators' kind {shown(kind)}; simlab lacks {lacking}, and runs DFlash"
         )
     check_classes(fields, _CLASSES, "DFlash drafters")
     check_keys(fields, _READ, "the drafter's config.json")
