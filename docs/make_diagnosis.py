@@ -15,17 +15,21 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import simlab
+from simlab.analysis.crosscheck.diagnosis import ChainRounds, findings_of_rounds, joined, rounds_of_rows
 from simlab.real_runner.checkpoints.contents import packaged_checkpoints
 from simlab.real_runner.targets.builtin import builtin_target_dir
 from simlab.real_runner.targets.model import features_of
+from simlab.traces.reader import Trace
 
 PAGE, DATA = Path("docs/measurements/diagnosis.md"), Path("docs/measurements/diagnosis.json")
 TARGET, DRAFT = "smollm2-135m", "dflash-smollm2-135m"
@@ -214,6 +218,20 @@ def cases(prompts: Path, work: Path, out: Path) -> Iterator[tuple[str, str, Call
     )
 
 
+def beside(trace: Trace, base: Trace) -> ChainRounds:
+    """The rounds of a drafter at every root, beside those of the packaged one: as an engine's beside a prediction."""
+    here, there = (joined(list(rounds_of(one))) for one in (trace, base))
+    expected = np.minimum(there.kept, here.reach)
+    return ChainRounds(here.prompt, here.context, here.kept, here.reach, expected=expected)
+
+
+def rounds_of(trace: Trace) -> Iterator[ChainRounds]:
+    """How a round would end at each root of each text."""
+    for sequence in trace.recorded(trace.draft_name()):
+        assert sequence.rows is not None
+        yield rounds_of_rows(sequence.index, len(sequence.prompt.token_ids), len(sequence.text), sequence.rows)
+
+
 def measure(prompts: Mapping[str, Path], out: Path) -> None:
     """Record every case on both parts, and keep what `simlab inspect` says of it."""
     rows: dict[str, dict[str, Any]] = {}
@@ -228,9 +246,12 @@ def measure(prompts: Mapping[str, Path], out: Path) -> None:
             looks = simlab.inspect(place).to_json()["looks_like"]
             row = rows.setdefault(name, {"case": name, "fault": fault})
             row[part] = [{"fault": look["fault"], "evidence": look["evidence"]} for look in looks]
-            manifest = simlab.open_trace(place).manifest
+            trace, base = simlab.open_trace(place), simlab.open_trace(folder / "the-packaged-drafter")
+            manifest = trace.manifest
             (kept,) = simlab.inspect(place).to_json()["drafts"].values()
             row[f"first right, {part}"] = kept["true_first_share"][0]
+            if trace.text_id == base.text_id:
+                row[f"beside, {part}"] = [asdict(look) for look in findings_of_rounds(beside(trace, base))]
     values = {
         "versions": dict(manifest.versions),
         "prompts": {part: sum(1 for _ in path.open()) for part, path in prompts.items()},
@@ -243,29 +264,31 @@ def measure(prompts: Mapping[str, Path], out: Path) -> None:
 def table(values: Mapping[str, Any]) -> str:
     """What was made, how often the first token is then right, and what it is taken for."""
     lines = [
-        "| what was made | is | first token right, held out, % | named on dev | named on held-out prompts |",
-        "| --- | --- | --: | --- | --- |",
+        "| what was made | is | first token right, % | in its trace: dev | held out | beside a prediction: dev | held out |",
+        "| --- | --- | --: | --- | --- | --- | --- |",
     ]
     for row in values["rows"]:
-        named = [", ".join(look["fault"] for look in row[part]) or "none" for part in PARTS]
+        keys = [*PARTS, *(f"beside, {part}" for part in PARTS)]
+        named = ["" if key not in row else ", ".join(look["fault"] for look in row[key]) or "none" for key in keys]
         right = f"{100 * row['first right, held out']:.0f}"
-        lines.append(f"| {row['case']} | {row['fault'] or 'none'} | {right} | {named[0]} | {named[1]} |")
+        lines.append(f"| {row['case']} | {row['fault'] or 'none'} | {right} | {' | '.join(named)} |")
     return "\n".join(lines)
 
 
 def counts(values: Mapping[str, Any]) -> str:
     """How many are named rightly, in words."""
     lines = []
-    for part in PARTS:
-        faulty = [row for row in values["rows"] if row["fault"]]
-        healthy = [row for row in values["rows"] if not row["fault"]]
-        named = [[look["fault"] for look in row[part]] for row in faulty]
+    for key, where in [(part, f"In a trace, {part}") for part in PARTS] + [
+        (f"beside, {part}", f"Beside a prediction, {part}") for part in PARTS
+    ]:
+        rows = [row for row in values["rows"] if key in row]
+        faulty, healthy = ([row for row in rows if bool(row["fault"]) == is_faulty] for is_faulty in (True, False))
+        named = [[look["fault"] for look in row[key]] for row in faulty]
         right = sum(row["fault"] in faults for row, faults in zip(faulty, named, strict=True))
         wrong = sum(bool(set(faults) - {row["fault"]}) for row, faults in zip(faulty, named, strict=True))
-        quiet = sum(not row[part] for row in healthy)
-        silent = sum(not faults for faults in named)
+        silent, quiet = sum(not faults for faults in named), sum(not row[key] for row in healthy)
         lines.append(
-            f"* **{part}**: of {len(faulty)} faults {right} are named as what they are, {wrong} as something else (as "
+            f"* **{where}**: of {len(faulty)} faults {right} are named as what they are, {wrong} as something else (as "
             f"well), {silent} not at all; of {len(healthy)} cases without a fault {quiet} are named as none."
         )
     return "\n".join(lines)
