@@ -264,7 +264,7 @@ def measure(prompts: Mapping[str, Path], out: Path) -> None:
 def table(values: Mapping[str, Any]) -> str:
     """What was made, how often the first token is then right, and what it is taken for."""
     lines = [
-        "| what was made | is | first token right, % | in a trace: dev | held out | beside a prediction: dev | held out |",
+        "| what was made | is | first right, % | in a trace: dev | held out | beside a prediction: dev | held out |",
         "| --- | --- | --: | --- | --- | --- | --- |",
     ]
     for row in values["rows"]:
