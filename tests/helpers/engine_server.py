@@ -50,6 +50,8 @@ class FakeEngine:
             if "wrong round" in self.faults and text is self.texts[-1] and accepted and wrong is None and root > 5:
                 wrong = root
                 accepted -= 1
+            if "no head" in self.faults:
+                accepted = 0
             if "clipped" in self.faults:
                 drafted = max(1, min(drafted, num_tokens - 1 - root))
                 accepted = min(accepted, drafted)

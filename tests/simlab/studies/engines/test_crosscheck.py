@@ -92,6 +92,20 @@ def test_one_wrong_round_is_found(texts: list[ForetoldText]) -> None:
     assert not first["close_call"]
 
 
+def test_rounds_that_differ_say_which_known_fault_they_look_like(texts: list[ForetoldText]) -> None:
+    with serving(with_fault(texts, "no head")) as served:
+        table = crosscheck(served.address, packaged_trace(), limit=LIMIT, progress=False)
+    (look,) = value_of(table)["looks_like"]
+    assert look["fault"] == "a missing head"
+    assert f"\nLooks like a missing head: {look['evidence']}.\n" in table.text()
+    with serving(with_fault(texts, "wrong round")) as served:
+        table = crosscheck(served.address, packaged_trace(), limit=LIMIT, progress=False)
+    assert value_of(table)["looks_like"] == []
+    assert "\nLooks like none of the known faults" in table.text()
+    with serving(FakeEngine(texts)) as served:
+        assert "Looks like" not in crosscheck(served.address, packaged_trace(), limit=LIMIT, progress=False).text()
+
+
 def test_the_same_wrong_round_is_unseen_by_lengths(texts: list[ForetoldText]) -> None:
     with serving(with_fault(texts, "wrong round", "sglang")) as served:
         found = checked(served)
