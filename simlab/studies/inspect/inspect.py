@@ -199,7 +199,7 @@ the summaries. What comes with simlab may be named without its path.
   simlab inspect my-cost.json --sign          after an edit by hand; says what is vouched for
   simlab inspect --schema cost                what a cost file must hold, for other programs"""
 
-    path: str | None = option(None, f"{KINDS}; or the name of what comes with simlab", "PATH", positional=True)
+    path: str | Path | None = option(None, f"{KINDS}; or the name of what comes with simlab", "PATH", positional=True)
     progress: bool | None = progress_option()
     _: KW_ONLY
     schema: str | None = option(
@@ -230,8 +230,8 @@ def inspect(options: InspectOptions) -> Inspection:
         # `sign` inspects what it is about to sign, and so imports this module.
         from simlab.studies.inspect.sign import sign  # noqa: PLC0415
 
-        return sign(options.path, options.progress)
-    path = options.path
+        return sign(str(options.path), options.progress)
+    path = str(options.path)
     place = Path(path) if "://" in path else find_file(path)
     if "://" in path or (place.is_dir() and not looks_like_checkpoint(place)):
         return Inspection(*_trace(path, options.progress))
