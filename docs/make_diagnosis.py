@@ -158,20 +158,21 @@ def made_target(folder: Path, template: str) -> Path:
 @contextmanager
 def without_states_behind(window: int) -> Iterator[None]:
     """A drafter's cache that ends: of tokens behind it no states of the target arrive."""
+    whole = features_of
 
     def cut(taken: dict[int, Tensor], layer_ids: Sequence[int]) -> Tensor:
-        features = features_of(taken, layer_ids).clone()
+        features = whole(taken, layer_ids).clone()
         features[..., window:, :] = 0
         return features
 
-    users = [module for module in sys.modules.values() if getattr(module, "features_of", None) is features_of]
+    users = [module for module in sys.modules.values() if getattr(module, "features_of", None) is whole]
     for module in users:
         module.features_of = cut  # type: ignore[attr-defined]
     try:
         yield
     finally:
         for module in users:
-            module.features_of = features_of  # type: ignore[attr-defined]
+            module.features_of = whole  # type: ignore[attr-defined]
 
 
 def cases(prompts: Path, work: Path, out: Path) -> Iterator[tuple[str, str, Callable[[Path], object]]]:
