@@ -425,6 +425,8 @@ class _Field:
 def choose(dev: Trace, drafter: str, cost: Path) -> tuple[list[Entry], dict[str, str]]:
     """What each system of a draft set runs at each size: of its settings that predicted to be fastest on dev prompts.
 
+    A setting whose size nobody timed is taken where a system has no other.
+
     Args:
         dev: the recording of the dev prompts.
         drafter: one of its draft sets.
@@ -433,10 +435,8 @@ def choose(dev: Trace, drafter: str, cost: Path) -> tuple[list[Entry], dict[str,
     Returns:
         the policies, and why those systems are left out that cannot run on this recording.
     """
-    artefacts, depth = (
-        TraceArtefacts(prices_for_trace(cost, dev, drafter), dev, drafter),
-        dev.manifest.draft_sets[drafter].depth,
-    )
+    prices, depth = prices_for_trace(cost, dev, drafter), dev.manifest.draft_sets[drafter].depth
+    artefacts = TraceArtefacts(prices, dev, drafter)
     asked: list[tuple[str, str, list[NamedPolicy]]] = []
     left_out: dict[str, str] = {}
     for system in (one for one in SYSTEMS if one.drafter == drafter):
@@ -460,12 +460,16 @@ def choose(dev: Trace, drafter: str, cost: Path) -> tuple[list[Entry], dict[str,
     # A policy that two systems have is replayed once, under the first of its names.
     labels = {point.policy_id: point.label for *_, points in reversed(asked) for point in reversed(points)}
     rows = replay(dev, list(labels.values()), cost=cost, draft_set=drafter, progress=False).rows
-    speeds = {
-        summary.policy_id: (float(np.nan_to_num(summary.speed.tokens_per_s)), summary.policy)
-        for summary in summarise(rows)
-    }
+    summaries = {summary.policy_id: summary for summary in summarise(rows)}
+
+    def rank(point: NamedPolicy) -> tuple[bool, float]:
+        """Sizes that were timed first, then the faster ones."""
+        one = summaries[point.policy_id]
+        gap = prices.gap_of(point.policy, one.totals.nodes_per_round)
+        return gap is None, float(np.nan_to_num(one.speed.tokens_per_s))
+
     entries = []
     for system_name, size, points in asked:
-        best = max((speeds[point.policy_id] for point in points), key=lambda one: one[0])
-        entries.append(Entry(system_name, size, drafter, best[1], len(points)))
+        best = summaries[max(points, key=rank).policy_id]
+        entries.append(Entry(system_name, size, drafter, best.policy, len(points)))
     return entries, left_out

@@ -19,8 +19,9 @@ from simlab.analysis.table.text import aligned, within_width
 from simlab.policies import POLICIES
 from simlab.policies.parsing.describe import describe_policies
 from simlab.policies.parsing.parse import LABELS
-from simlab.studies.field.systems import BASELINE, EQUAL, FASTEST, NODES
+from simlab.studies.field.systems import BASELINE, EQUAL, FASTEST, NODES, VARIANTS
 from simlab.studies.result import StudyResult
+from simlab.traces.artefacts.cost import gap_around
 from simlab.traces.format.files import write_beside
 
 DATASET, ALL = "dataset", "all"
@@ -92,7 +93,7 @@ def field_rows(entries: Sequence[Entry], results: FieldRows) -> list[Row]:
                 {
                     **asdict(entry),
                     "slice": part,
-                    "reconstruction": any("reconstruction" in each for each in exact),
+                    "reconstruction": entry.system in VARIANTS or any("reconstruction" in each for each in exact),
                     **_counts(summary),
                     **_stages(summary),
                     **_speed("predicted", summary),
@@ -258,7 +259,8 @@ class FieldResult(StudyResult):
         if self.left_out:
             parts.append("Left out: " + "; ".join(f"{name}: {why}" for name, why in self.left_out.items()) + ".")
         parts.append(
-            f"Gains are over {BASELINE} of the same size, on the same prompts, 95 %; * marks a reconstruction. "
+            f"Gains are over {BASELINE} of the same size, on the same prompts, 95 %; * marks a reconstruction or a "
+            f"variant, {UNTIMED} a size that nobody timed, whose seconds are a straight line between two that were. "
             "Predicted gains in speed are given within a draft set alone, since profiles were measured one after the "
             "other. Speedups are over autoregressive decoding. GPU-like: what if a pass of up to 64 tokens took as "
             "long as one of 64."
@@ -284,9 +286,27 @@ class FieldResult(StudyResult):
         cells = [["system", "policy", "tokens", f"{what}, gain %", "predicted", "measured", "GPU-like"]]
         for row in self.rows:
             if row["size"] == size and row["slice"] == ALL:
-                system = f"{row['system']}{'*' if row['reconstruction'] else ''}"
+                untimed = gap_of_row(row, self.facts["size"]["node_counts"]) is not None
+                system = f"{row['system']}{'*' if row['reconstruction'] else ''}{UNTIMED if untimed else ''}"
                 cells.append([system, str(row["policy"])[:60], *(with_ends(row, *column) for column in shown)])
         return f"{title}\n{aligned(cells, [True, True, *[False] * 5])}"
+
+
+UNTIMED = "†"
+"""Marks a row at whose size no round was timed."""
+
+
+def gap_of_row(row: Mapping[str, Any], node_counts: Sequence[int]) -> tuple[int, int] | None:
+    """The timed node counts around the size of a row, where nobody timed that size.
+
+    Args:
+        row: of a field, with its policy and its drafted tokens a round. A router has the sizes of its routes.
+        node_counts: that the profile has, 0 aside.
+    """
+    is_router = re.match(r"(router|whiflash):", row["policy"])
+    sizes = re.findall(r"(?:budget|length)=(\d+)", row["policy"]) if is_router else [row["nodes_per_round"]]
+    gaps = (gap_around((0, *node_counts), float(size)) for size in sizes)
+    return next((gap for gap in gaps if gap is not None), None)
 
 
 def with_ends(one: Mapping[str, Any], name: str, digits: int, scale: float = 1) -> str:

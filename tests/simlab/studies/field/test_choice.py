@@ -64,7 +64,9 @@ def test_the_fastest_setting_is_taken(tmp_path: Path) -> None:
             found = {summary.policy_id: summary.speed.tokens_per_s for summary in summarise(rows)}
             speeds[point.label] = found[point.policy_id]
         chosen = next(entry for entry in entries if entry.system == system.name and entry.size == FASTEST)
-        assert speeds[chosen.policy] == max(speeds.values())
+        # The profile has 4 and 7 drafted tokens: what 5 take is a line between them, and was not timed.
+        untimed = {"chain:length=5"} if system.name == "chain" else set()
+        assert {label for label, speed in speeds.items() if speed > speeds[chosen.policy]} == untimed
         assert chosen.chosen_from == len(speeds)
 
 

@@ -87,14 +87,14 @@ def test_reconstructions_are_marked(found: FieldRows) -> None:
 def test_the_file_holds_what_is_printed(found: FieldRows, tmp_path: Path) -> None:
     rows, bounds = field_rows(ENTRIES, found), bound_rows("dflash", found["dflash", "predicted", EQUAL])
     assert {str(bound["bound"]) for bound in bounds} >= {"hindsight:budget=16"}
-    result = FieldResult(
-        {"prompts": {"gsm8k": 3}}, rows, bounds, {"d2sd": "the channel d2sd was not recorded"}, {}, False
-    )
+    facts = {"prompts": {"gsm8k": 3}, "size": {"node_counts": [1, 2, 7, 8, 16]}}
+    result = FieldResult(facts, rows, bounds, {"d2sd": "the channel d2sd was not recorded"}, {}, False)
     result.write(tmp_path / "field.json")
     assert json.loads((tmp_path / "field.json").read_text()) == json.loads(json.dumps(result.to_json()))
     text = result.text()
     assert "At most 16 drafted tokens a round" in text
     assert "Each at its fastest setting on dev" in text
-    assert "presto*" in text
+    assert "presto* " in text
+    assert "chain† " in text, "4 drafted tokens lie between 2 and 7, which were timed"
     assert "Left out: d2sd: the channel d2sd was not recorded." in text
     assert all(len(line) <= 250 for line in text.splitlines())
