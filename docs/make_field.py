@@ -21,7 +21,7 @@ from plotly.subplots import make_subplots
 from simlab.analysis.figure_style import BLUE, GREY, OCHRE, VERMILLION, on_white, svg_of
 from simlab.studies.field.rows import UNTIMED, gap_of_row
 from simlab.studies.field.rows import with_ends as field_figure
-from simlab.studies.field.systems import VARIANTS
+from simlab.studies.field.systems import HALF, VARIANTS
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DATA = REPOSITORY / "docs" / "measurements" / "field.json"
@@ -63,10 +63,6 @@ def with_ends(row: Row, name: str, digits: int, scale: float = 1) -> str:
     return field_figure(row, name, digits, scale).replace("-", "\u2212")
 
 
-NEAR = 0.5
-"""Drafted tokens a round by which two systems may differ and still be compared by tokens."""
-
-
 def deviations(field: Field) -> dict[str, str]:
     """In what systems of this file are not as published, reconstructions aside, by system."""
     settings = {name: one["settings"] for name, one in field["models"]["channels"].items()}
@@ -104,7 +100,7 @@ def baseline(field: Field, size: str, part: str = ALL) -> Row:
 
 def has_equal_nodes(field: Field, row: Row) -> bool:
     """Whether a row drafts as many tokens a round as DDTree of its size."""
-    return bool(abs(row["nodes_per_round"] - baseline(field, row["size"])["nodes_per_round"]) < NEAR)
+    return bool(abs(row["nodes_per_round"] - baseline(field, row["size"])["nodes_per_round"]) < HALF)
 
 
 def equal_nodes(field: Field) -> str:
@@ -123,9 +119,10 @@ def equal_nodes(field: Field) -> str:
     for row in rows_of(field, "16"):
         cells = [system(field, row)]
         for one in (row, larger[row["system"]]):
-            gain = with_ends(one, "gain_tokens", 1, 100)
-            gain += " °" * (one["gain_tokens_differs"] is False)
-            known = gain if has_equal_nodes(field, one) else f"no DDTree of {one['nodes_per_round']:.0f}"
+            name = "gain_tokens" if has_equal_nodes(field, one) else "gain_tokens_own"
+            known = f"no DDTree of {one['nodes_per_round']:.0f}"
+            if name == "gain_tokens" or one.get(name) is not None:
+                known = with_ends(one, name, 1, 100) + " °" * (one[f"{name}_differs"] is False)
             cells += [f"{one['nodes_per_round']:.1f}", with_ends(one, "acceptance_length", 2), known]
         rows.append(cells)
     return table(head, rows)

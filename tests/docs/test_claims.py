@@ -134,6 +134,13 @@ def test_unequal_numbers_of_drafted_tokens_are_not_compared(field: ModuleType) -
     ] * 2
     assert rows["calibrated"][4].strip() == "0.6 [−0.1, 1.4] °"
     assert rows["presto"][4].strip() == "5.1 [4.1, 6.0]"
+    matched = deepcopy(FIELD)
+    (row,) = (
+        one for one in matched["rows"] if (one["system"], one["size"], one["slice"]) == ("spine-gap", "16", "all")
+    )
+    row |= {"gain_tokens_own": -0.105, "gain_tokens_own_low": -0.12, "gain_tokens_own_high": -0.09}
+    row["gain_tokens_own_differs"] = True
+    assert "| 14.0 | 2.30 [2.12, 2.49] | −10.5 [−12.0, −9.0] |" in field.equal_nodes(matched)
     drawn = field.PICTURES["field_gains.svg"](FIELD)
     assert all("spine-gap" not in trace.y for trace in drawn.data)
 

@@ -37,8 +37,8 @@ from simlab.studies.field.options import (
     expected_seconds,
     read_models,
 )
-from simlab.studies.field.rows import KINDS, Entry, FieldResult, Row, bound_rows, field_rows, sources
-from simlab.studies.field.systems import COMPOSED, COMPOSITION, EQUAL, FASTEST, NODES, SYSTEMS
+from simlab.studies.field.rows import KINDS, Entry, FieldResult, Row, beside_size, bound_rows, field_rows, sources
+from simlab.studies.field.systems import BASELINE, BESIDE, COMPOSED, COMPOSITION, EQUAL, FASTEST, HALF, NODES, SYSTEMS
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import prices_for_trace
 from simlab.studies.inputs.progress import announce
@@ -188,7 +188,9 @@ class _Field:
         groups = list(dict.fromkeys((entry.drafter, entry.group) for entry in entries))
         # Of a draft set what runs at its fastest first.
         drafters = list(dict.fromkeys(drafter for drafter, _ in groups))
-        ran = [(drafter, group) for drafter in drafters for group in (FASTEST, EQUAL) if (drafter, group) in groups]
+        ran = [
+            (drafter, group) for drafter in drafters for group in (FASTEST, EQUAL, BESIDE) if (drafter, group) in groups
+        ]
         results: dict[tuple[str, str, str], pl.DataFrame] = {}
         bounds: list[Row] = []
         for drafter in drafters:
@@ -306,6 +308,7 @@ class _Field:
                 own, without = choose(self.trace(DEV), drafter, self.cost(drafter))
                 entries += [*own, *self._composed(drafter)]
                 left_out |= without
+            entries += _baselines(entries)
             text = json.dumps({"entries": [asdict(entry) for entry in entries], "left_out": left_out}, indent=1) + "\n"
             write_beside(path, lambda file: file.write(text.encode()))
 
@@ -318,6 +321,7 @@ class _Field:
                 drafter=one.text("drafter"),
                 policy=one.text("policy"),
                 chosen_from=one.integer("chosen_from"),
+                own_nodes=one.integer("own_nodes") if one.values.get("own_nodes") is not None else None,
             )
             for one in kept.objects("entries")
         ]
@@ -358,6 +362,8 @@ class _Field:
 
         Time is shared out by the number of policies within a group, and among groups as the size of the field has it.
         """
+        if group == BESIDE:
+            return None
         together = [entry for entry in entries if entry.group == group]
         policies = list(dict.fromkeys(one.policy for one in together if one.drafter == drafter))
         share = len(policies) / len({(one.drafter, one.policy) for one in together})
@@ -471,5 +477,17 @@ def choose(dev: Trace, drafter: str, cost: Path) -> tuple[list[Entry], dict[str,
     entries = []
     for system_name, size, points in asked:
         best = summaries[max(points, key=rank).policy_id]
-        entries.append(Entry(system_name, size, drafter, best.policy, len(points)))
+        drafted = best.totals.nodes_per_round
+        is_own = size != FASTEST and abs(drafted - int(size)) >= HALF
+        own_nodes = max(round(drafted), 1) if is_own else None
+        entries.append(Entry(system_name, size, drafter, best.policy, len(points), own_nodes))
     return entries, left_out
+
+
+def _baselines(entries: Sequence[Entry]) -> list[Entry]:
+    """The baseline at each number of drafted tokens that another system came to."""
+    drafter = next((entry.drafter for entry in entries if entry.system == BASELINE), None)
+    sizes = sorted({entry.own_nodes for entry in entries if entry.own_nodes is not None})
+    if drafter is None:
+        return []
+    return [Entry(BASELINE, beside_size(size), drafter, f"{BASELINE}:budget={size}", 1) for size in sizes]

@@ -5,9 +5,13 @@ from dataclasses import dataclass
 NODES = (16, 64)
 """At so many drafted tokens a round, at most, systems are held side by side."""
 
-FASTEST, EQUAL = "fastest", "equal"
+HALF = 0.5
+"""Drafted tokens a round by which a system may differ from the baseline and still be compared with it by tokens."""
+
+FASTEST, EQUAL, BESIDE = "fastest", "equal", "beside"
 """In place of a number of nodes: whatever setting is predicted to be fastest on the dev prompts. What runs together is
-each at its fastest, or systems at equal drafted tokens."""
+each at its fastest, or systems at equal drafted tokens. Beside these the baseline is predicted, and does not run, at
+the drafted tokens that other systems come to."""
 
 BASELINE, COMPOSITION = "ddtree", "composition"
 """The system that the others are held against, at as many nodes or at its own fastest setting; and the best across

@@ -8,7 +8,7 @@ import pytest
 
 from simlab.studies.compare import compare
 from simlab.studies.field.rows import ALL, KINDS, Entry, FieldResult, FieldRows, bound_rows, field_rows
-from simlab.studies.field.systems import EQUAL, FASTEST
+from simlab.studies.field.systems import BESIDE, EQUAL, FASTEST
 from simlab.studies.inputs.trace import sample_trace
 from simlab.studies.replay.replay import ReplayTable, replay
 
@@ -55,6 +55,25 @@ def test_gains_are_those_of_a_comparison(table: ReplayTable, found: FieldRows) -
                 assert row[name] == pytest.approx(comparison.ratio - 1, abs=1e-4)
                 assert row[f"{name}_low"] == pytest.approx(comparison.ratio_interval.low - 1, abs=1e-4)
     assert table.rows.height == 2 * alone.rows.height
+
+
+def test_a_system_is_held_against_a_baseline_of_its_own_size(found: FieldRows) -> None:
+    """Of at most 16 drafted tokens 4 came to be: it stands against DDTree of 16, and against one of its own size."""
+    entries = (
+        Entry("ddtree", "16", "dflash", "ddtree:budget=16", 1),
+        Entry("lean", "16", "dflash", "chain:length=4", 1, own_nodes=8),
+        Entry("unmatched", "16", "dflash", "chain:length=4", 1, own_nodes=9),
+        Entry("ddtree", "8 nodes", "dflash", "ddtree:budget=8", 1),
+    )
+    assert [entry.group for entry in entries] == [EQUAL, EQUAL, EQUAL, BESIDE]
+    beside = {("dflash", kind, BESIDE): found["dflash", kind, EQUAL] for kind in KINDS}
+    rows = {row["system"]: row for row in field_rows(entries, {**found, **beside}) if row["slice"] == ALL}
+    alone = replay(sample_trace(), POLICIES, progress=False)
+    wanted = compare(alone, ["chain:length=4", "ddtree:budget=8"], measure="acceptance_length").of_measure[0]
+    assert rows["lean"]["gain_tokens_own"] == pytest.approx(wanted.ratio - 1, abs=1e-4)
+    assert rows["lean"]["gain_tokens_own_low"] == pytest.approx(wanted.ratio_interval.low - 1, abs=1e-4)
+    assert rows["lean"]["gain_tokens_own"] != rows["lean"]["gain_tokens"]
+    assert rows["unmatched"]["gain_tokens_own"] is None
 
 
 def test_the_baseline_gains_nothing_over_itself(found: FieldRows) -> None:
