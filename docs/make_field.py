@@ -87,6 +87,11 @@ def untimed(field: Field, row: Row) -> bool:
     return gap_of_row(row, field["size"]["node_counts"]) is not None
 
 
+def difference(row: Row, name: str) -> str:
+    """A difference over DDTree in per cent, with ° where it does not stand."""
+    return with_ends(row, name, 1, 100) + " °" * (row[f"{name}_differs"] is False)
+
+
 def system(field: Field, row: Row, by_seconds: bool = False) -> str:
     """The name of a row, marked where it is not the published system, and by seconds where nobody timed its size."""
     star = " *" if row["reconstruction"] or row["system"] in deviations(field) else ""
@@ -122,7 +127,7 @@ def equal_nodes(field: Field) -> str:
             name = "gain_tokens" if has_equal_nodes(field, one) else "gain_tokens_own"
             known = f"no DDTree of {one['nodes_per_round']:.0f}"
             if name == "gain_tokens" or one.get(name) is not None:
-                known = with_ends(one, name, 1, 100) + " °" * (one[f"{name}_differs"] is False)
+                known = difference(one, name)
             cells += [f"{one['nodes_per_round']:.1f}", with_ends(one, "acceptance_length", 2), known]
         rows.append(cells)
     return table(head, rows)
@@ -152,9 +157,9 @@ def fastest(field: Field) -> str:
                 f"{row['acceptance_length']:.2f}",
                 with_ends(row, "predicted_speedup", 2),
                 _prices(row),
-                with_ends(row, "gain_speed", 1, 100),
+                difference(row, "gain_speed"),
                 with_ends(row, "measured_speedup", 2),
-                with_ends(row, "gain_measured", 1, 100),
+                difference(row, "gain_measured"),
                 _error(row),
             ]
             for row in rows_of(field, FASTEST)
@@ -264,7 +269,7 @@ def gpu_like(size: str) -> Callable[[Field], str]:
                 [
                     system(field, row, by_seconds=True),
                     with_ends(row, "gpu_like_speedup", 2),
-                    with_ends(row, "gain_gpu_like", 1, 100),
+                    difference(row, "gain_gpu_like"),
                 ]
                 for row in found
                 if row in fastest or row["system"] == BASELINE
