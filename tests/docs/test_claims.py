@@ -87,7 +87,7 @@ def test_a_changed_figure_of_a_page_or_a_file_is_found(claims: ModuleType, field
 
 
 def _with_other_figures() -> dict[str, Any]:
-    other = deepcopy(FIELD)
+    other: dict[str, Any] = deepcopy(FIELD)
     for row in other["rows"]:
         for key, value in row.items():
             if isinstance(value, float) and key != "nodes_per_round":
