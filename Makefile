@@ -7,7 +7,7 @@ BIN := .venv/bin
 # Bytecode is made of what is imported; that of all packages takes a minute.
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --no-compile -c constraints.txt
 
-.PHONY: help demo test test-thorough mypy pyright quick-tests check attack bench coverage docs reference notebook findings field published report-pictures verify-real crosscheck mutants browser
+.PHONY: help demo test test-thorough mypy pyright quick-tests check attack bench coverage docs reference notebook findings field claims published report-pictures verify-real crosscheck mutants browser
 
 help:
 	@echo "make demo         set up, then show the whole story on the packaged data"
@@ -22,6 +22,7 @@ help:
 	@echo "make reference    what is generated from the code: pages of docs/reference, shell completion"
 	@echo "make notebook     the notebook of the tutorial, executed, and its page (needs Chromium or Chrome)"
 	@echo "make field        every system side by side; says how long it takes, hours (FIELD=--quick: minutes)"
+	@echo "make claims       what pages of results claim, out of docs/measurements/*.json"
 	@echo "make findings     the figures of docs/explanation/findings.md (needs Chromium or Chrome)"
 	@echo "make published    the figures of docs/explanation/published (likewise)"
 	@echo "make verify-real  whether replay is the runner on the real models (over an hour)"
@@ -103,6 +104,9 @@ findings: .venv/ready-docs
 published: .venv/ready-docs
 	$(BIN)/python docs/make_published.py
 
+claims: .venv/ready-test
+	$(BIN)/python docs/make_claims.py
+
 # Says beforehand how long it takes, and goes on where it was interrupted; then the tables and figures of
 # docs/explanation/field.md, unless it was quick. FIELD=--quick, FIELD='--device cuda'
 FIELD ?=
@@ -111,7 +115,7 @@ FIELD_OUT ?= runs/field
 SELF := $(if $(wildcard runs/self/adapter_config.json),--add-draft self=runs/self)
 field: .venv/ready-docs .venv/ready-test
 	$(BIN)/simlab study field --out $(FIELD_OUT)$(if $(findstring --quick,$(FIELD)),-quick) $(SELF) $(FIELD)
-	$(if $(FIELD),,$(BIN)/python docs/make_field.py $(FIELD_OUT)/field.json)
+	$(if $(FIELD),,$(BIN)/python docs/make_field.py $(FIELD_OUT)/field.json && $(BIN)/python docs/make_claims.py)
 
 # Pictures of the report of README's command; needs a Chromium (make browser).
 report-pictures: .venv/ready-test

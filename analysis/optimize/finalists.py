@@ -1,7 +1,7 @@
 """The few of many searched policies that are reported, and how the chosen one stands among them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -133,7 +133,11 @@ MEASURES = {TOKENS_PER_S: TOKENS_PER_S, ACCEPTANCE_LENGTH: ACCEPTANCE_LENGTH, WO
 
 
 def choose_finalists(
-    candidates: CandidateSums, values: Doubles, entries: Sequence[int], references: Sequence[int]
+    candidates: CandidateSums,
+    values: Doubles,
+    entries: Sequence[int],
+    references: Sequence[int],
+    barred: Collection[int] = (),
 ) -> list[int]:
     """Places of the best policy, its rivals, and the references, in this order.
 
@@ -145,8 +149,9 @@ def choose_finalists(
         values: float64 ``[P]``, figures there.
         entries: of each policy, which of the things that were asked for it belongs to.
         references: places of policies that are always reported, such as the chain.
+        barred: places of policies that are neither chosen nor rivals.
     """
-    order = best_places(candidates, values)
+    order = [index for index in best_places(candidates, values) if index not in barred]
     chosen = [order[0]]
     seen = {entries[order[0]]}
     for index in order[1:]:

@@ -34,7 +34,10 @@ class D2SD(Preset):
     channel: str = "d2sd"
 
     source = "D2SD 2026, arXiv 2606.04446"
-    exactness = "exact (from the paper), but for the order in which a budget cuts; `exclude` and `width` are simlab's"
+    exactness = (
+        "exact (from released code, round by round), but for the order in which a budget cuts; `exclude` and `width` "
+        "are simlab's"
+    )
     reads = "the chain, and the channel of a second drafter: redrafts behind beginnings of the chain"
     variants = (
         "budget=24",

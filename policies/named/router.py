@@ -30,7 +30,7 @@ class Router(RoutedRecipe):
     first cut alone the second. ``by=network`` is no number: the ``channel`` of a network says how many tokens A each
     route would bring, and the route of the largest A / T^``beta`` is taken, T its seconds by the latency profile, or
     with a ``rate`` in tokens per second that of the largest A - rate T. A round pays for its own route. Routes remember
-    nothing.
+    nothing. By ``accepted``, ``ar`` may not serve the rounds behind one that accepted 0: it would serve all the rest.
     """
 
     routes: str
@@ -46,7 +46,7 @@ class Router(RoutedRecipe):
     reads = "what its routes read; by entropy the target's rows; by network its channel and a latency profile"
     variants = (
         'routes="ddtree:budget=16|ar",by=entropy,cuts=1.5',
-        'routes="ar|chain|ddtree:budget=16",by=accepted,cuts="0|3"',
+        'routes="ar|chain|ddtree:budget=16",by=accepted,cuts="-1|3"',
         'routes="ddtree:budget=16|chain:length=3",by=context,cuts=64',
         'routes="ddtree:budget=16|chain:length=3|ar",by=network,channel=router-three,beta=0.5',
     )

@@ -13,7 +13,8 @@ class SurvivalThreshold(Preset):
     TreeSpark's stop rule on the marginals; there a head's conditional probabilities are calibrated first and 8 children
     of a node are looked at. Its thresholds are a ladder by the number of texts at a time: at temperature 0, 0.02 up to
     4, which is the default here, 0.05 up to 8 and 0.15 beyond; above temperature 0, 0.05 up to 8. Its code without the
-    ladder has 0, which stops nothing before ``budget``.
+    ladder has 0, which stops nothing before ``budget``. The release gives a node 8 children at most, this rule as many
+    as reach ``threshold``: at the default trees may differ, at 0.05 and above they hardly can.
     """
 
     threshold: float = between(0, 1, 0.02, PROBABILITY)

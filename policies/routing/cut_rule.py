@@ -162,6 +162,10 @@ class CutRule:
             law = draft.channel(TARGET)
             assert isinstance(law, TargetLaw)
             number = law.entropy
+        return self.route_at(number)
+
+    def route_at(self, number: float) -> int:
+        """The route at one number of the kind that ``by`` names."""
         return int(self._routes(np.array([number], np.float64))[0])
 
     def check(self, num_routes: int) -> None:

@@ -20,7 +20,7 @@ from simlab.policies.artefacts import Artefacts
 from simlab.policies.composition import Described, shared_composition
 from simlab.policies.orders.node_order import NEVER
 from simlab.policies.orders.walk import num_accepted
-from simlab.policies.routing.cut_rule import NO_ROUND
+from simlab.policies.routing.cut_rule import ACCEPTED, NO_ROUND, CutRule
 from simlab.policy import AnyPolicy, Asked, Needs, Outcome, branches_asked, is_plain_decoding, needs_together, routes_of
 from simlab.recorded import RecordedTexts
 from simlab.sequence_replay import as_declared
@@ -85,6 +85,7 @@ class RoutedPolicy:
         self.rule.check(len(self.routes))
         for route in self.routes:
             _check_route(route)
+        _check_leaves_plain_decoding(self.routes, self.rule)
         needs = needs_together([self.rule.needs, *map(_bounded_needs, self.routes)])
         object.__setattr__(self, "needs", needs)
 
@@ -144,6 +145,19 @@ def _bounded_needs(route: AnyPolicy) -> Needs:
     """What a route reads; a best-first tree of n nodes, which says no top_k, reads no candidate past rank n."""
     needs = route.needs
     return replace(needs, top_k=route.budget) if needs.draft and needs.top_k is None else needs
+
+
+def _check_leaves_plain_decoding(routes: Sequence[AnyPolicy], rule: RouteRule) -> None:
+    """Refuse cuts by accepted tokens that send a round behind plain decoding, which accepts none, to it again."""
+    if not isinstance(rule, CutRule) or rule.by != ACCEPTED:
+        return
+    behind_none = rule.route_at(0)
+    if is_plain_decoding(routes[behind_none]):
+        raise ValueError(
+            f"by={ACCEPTED} never leaves ar once a round accepted nothing, since a round of ar accepts 0 tokens, and "
+            f"the cuts {'|'.join(f'{cut:g}' for cut in rule.cuts)} take that for ar again; let another policy serve "
+            "it, as a first cut of -1 does, or choose by=entropy"
+        )
 
 
 def _check_route(route: AnyPolicy) -> None:

@@ -35,8 +35,8 @@ def write_trace(folder: Path, name: str, seed: int, target: str = "synthetic") -
 
 
 def stairs(free: int, slope: float) -> CostFile:
-    """Prices that are flat up to ``free`` drafted tokens."""
-    file = replace(EMPTY, node_counts=(0, 1, free, free + 1, 64), contexts=(4, 256), repeats=1)
+    """Prices that are flat up to ``free`` drafted tokens, of every size that is searched and comes near the best."""
+    file = replace(EMPTY, node_counts=(*range(17), 64), contexts=(4, 256), repeats=1)
     samples = {}
     for stage, count, context in file.cells():
         base = {"draft": 0.001, "verify": 0.010, PLAIN: 0.0105}.get(stage, 0.0001)

@@ -20,11 +20,11 @@ ALIKE = ("decoding", "cli", "named")
 MOST_LINES = 500
 
 BUDGET = {
-    "simlab": 27_300,
+    "simlab": 27_500,
     "traces": 10_700,
     "policies": 13_750,
     "analysis": 12_300,
-    "real_runner": 24_300,
+    "real_runner": 24_400,
     "tests": 66_000,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""

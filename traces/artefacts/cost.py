@@ -1,6 +1,6 @@
 """Cost files: what the stages of a round took on one machine, every sample kept."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from itertools import pairwise
@@ -424,6 +424,22 @@ def _samples(rows: list[JsonFields]) -> dict[Cell, tuple[float, ...]]:
             raise ValueError(f"the cell {cell} stands there twice")
         found[cell] = row.numbers("seconds")
     return found
+
+
+def gap_around(node_counts: Sequence[int], num_drafted: float) -> tuple[int, int] | None:
+    """The measured node counts around a size that nobody timed, where more than one size between them was not.
+
+    Prices in between are a straight line, and so is their noise: neither shows what a machine does there.
+
+    Args:
+        node_counts: that were measured, rising.
+        num_drafted: drafted tokens of a round; a mean of several rounds is rounded.
+
+    >>> gap_around((0, 4, 8), 2.4), gap_around((0, 1, 2, 4), 3.0), gap_around((0, 4, 8), 3.9)
+    ((0, 4), None, None)
+    """
+    size = round(num_drafted)
+    return next(((low, high) for low, high in pairwise(node_counts) if low < size < high and high - low > 2), None)
 
 
 def _rise(values: tuple[int, ...]) -> bool:

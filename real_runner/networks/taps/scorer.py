@@ -1,9 +1,10 @@
 """A TAPS scorer: how probable a node of a pool is once its parent is right, beside all other outcomes there.
 
-After TAPS (2026, arXiv 2606.00487): the inputs, sizes and the softmax below a parent are the release's. The residual
-form is simlab's, in which the network corrects what the marginals say and corrects nothing before it has learnt; so are
-the names of the weights, none of which could be fetched, and entropy and top gap of the candidates that are read, where
-the release has those of the whole vocabulary.
+After TAPS (2026, arXiv 2606.00487): sizes, the softmax below a parent and the inputs of nodes are the release's. The
+residual form is simlab's, in which the network corrects what the marginals say and corrects nothing before it has
+learnt. So "every other outcome" is given the log-probability that the pool leaves over, where the release gives 0, and
+the depth of the children that it stands beside. Simlab's are also the names of the weights, none of which could be
+fetched, and entropy and top gap of the candidates that are read, where the release has those of the whole vocabulary.
 """
 
 from dataclasses import dataclass

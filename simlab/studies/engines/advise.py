@@ -13,7 +13,7 @@ from simlab.analysis.advise.verdicts import (
     notes_text,
 )
 from simlab.analysis.table.price_draws import BatchPrices
-from simlab.analysis.table.summaries import BASELINE
+from simlab.analysis.table.summaries import BASELINE, summarise
 from simlab.errors import CostError, TraceError, UsageError
 from simlab.options import (
     batch_sizes,
@@ -32,7 +32,7 @@ from simlab.options import (
 from simlab.policies.named.chain import most_drafted
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.studies.inputs.artefacts import PricedPolicies, TraceArtefacts
-from simlab.studies.inputs.prices import Prices, measured_prices, prices_of_batch
+from simlab.studies.inputs.prices import Prices, measured_prices, not_chosen_note, prices_of_batch
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened
 from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.result import StudyResult
@@ -165,7 +165,10 @@ def advise(options: AdviseOptions) -> Advice:
         dev = chosen_on.draft_name(options.draft_set)
         others = _machines(chosen_on, dev, options, None, [])
         choosing = _rows(chosen_on, dev, others, None, run)
-    found = [batch_advice(of, results_at(rows, of.cost_id), results_at(choosing, of.cost_id)) for of, _ in machines]
+    found = [
+        batch_advice(of, results_at(rows, of.cost_id), _timed(results_at(choosing, of.cost_id), policies, notes))
+        for of, policies in machines
+    ]
     return Advice(judged, chosen_on, len(prompts), tuple(found), tuple(dict.fromkeys(notes)))
 
 
@@ -176,6 +179,21 @@ def _rows(trace: Trace, draft: str, machines: Sequence[_Machine], limit: int | N
     """Result rows of all policies, without those of the bounds."""
     rows = replay_trace(trace, draft, [policies for _, policies in machines], limit, options)
     return rows.filter(rows["name"] != HINDSIGHT)
+
+
+def _timed(rows: Results, asked: PricedPolicies, notes: list[str]) -> Results:
+    """The rows of policies that may be chosen; others, whose size nobody timed, are added to ``notes``."""
+    prices, named = asked.prices, {one.label: one.policy for one in asked.policies}
+    assert prices.cost is not None
+    gaps = {
+        one.policy: gap
+        for one in summarise(rows)
+        if one.policy in named and (gap := prices.gap_of(named[one.policy], one.totals.nodes_per_round)) is not None
+    }
+    if gaps:
+        listed = [f"{label} ({low} to {high})" for label, (low, high) in gaps.items()]
+        notes.append(not_chosen_note(listed, prices.cost))
+    return rows.filter(~rows["policy"].is_in(list(gaps)))
 
 
 def _machines(trace: Trace, draft: str, options: AdviseOptions, limit: int | None, notes: list[str]) -> list[_Machine]:

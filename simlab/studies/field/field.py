@@ -37,8 +37,8 @@ from simlab.studies.field.options import (
     expected_seconds,
     read_models,
 )
-from simlab.studies.field.rows import KINDS, Entry, FieldResult, Row, bound_rows, field_rows, sources
-from simlab.studies.field.systems import COMPOSED, COMPOSITION, EQUAL, FASTEST, NODES, SYSTEMS
+from simlab.studies.field.rows import KINDS, Entry, FieldResult, Row, beside_size, bound_rows, field_rows, sources
+from simlab.studies.field.systems import BASELINE, BESIDE, COMPOSED, COMPOSITION, EQUAL, FASTEST, HALF, NODES, SYSTEMS
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import prices_for_trace
 from simlab.studies.inputs.progress import announce
@@ -188,7 +188,9 @@ class _Field:
         groups = list(dict.fromkeys((entry.drafter, entry.group) for entry in entries))
         # Of a draft set what runs at its fastest first.
         drafters = list(dict.fromkeys(drafter for drafter, _ in groups))
-        ran = [(drafter, group) for drafter in drafters for group in (FASTEST, EQUAL) if (drafter, group) in groups]
+        ran = [
+            (drafter, group) for drafter in drafters for group in (FASTEST, EQUAL, BESIDE) if (drafter, group) in groups
+        ]
         results: dict[tuple[str, str, str], pl.DataFrame] = {}
         bounds: list[Row] = []
         for drafter in drafters:
@@ -306,6 +308,7 @@ class _Field:
                 own, without = choose(self.trace(DEV), drafter, self.cost(drafter))
                 entries += [*own, *self._composed(drafter)]
                 left_out |= without
+            entries += _baselines(entries)
             text = json.dumps({"entries": [asdict(entry) for entry in entries], "left_out": left_out}, indent=1) + "\n"
             write_beside(path, lambda file: file.write(text.encode()))
 
@@ -318,6 +321,7 @@ class _Field:
                 drafter=one.text("drafter"),
                 policy=one.text("policy"),
                 chosen_from=one.integer("chosen_from"),
+                own_nodes=one.integer("own_nodes") if one.values.get("own_nodes") is not None else None,
             )
             for one in kept.objects("entries")
         ]
@@ -358,6 +362,8 @@ class _Field:
 
         Time is shared out by the number of policies within a group, and among groups as the size of the field has it.
         """
+        if group == BESIDE:
+            return None
         together = [entry for entry in entries if entry.group == group]
         policies = list(dict.fromkeys(one.policy for one in together if one.drafter == drafter))
         share = len(policies) / len({(one.drafter, one.policy) for one in together})
@@ -425,6 +431,8 @@ class _Field:
 def choose(dev: Trace, drafter: str, cost: Path) -> tuple[list[Entry], dict[str, str]]:
     """What each system of a draft set runs at each size: of its settings that predicted to be fastest on dev prompts.
 
+    A setting whose size nobody timed is taken where a system has no other.
+
     Args:
         dev: the recording of the dev prompts.
         drafter: one of its draft sets.
@@ -433,10 +441,8 @@ def choose(dev: Trace, drafter: str, cost: Path) -> tuple[list[Entry], dict[str,
     Returns:
         the policies, and why those systems are left out that cannot run on this recording.
     """
-    artefacts, depth = (
-        TraceArtefacts(prices_for_trace(cost, dev, drafter), dev, drafter),
-        dev.manifest.draft_sets[drafter].depth,
-    )
+    prices, depth = prices_for_trace(cost, dev, drafter), dev.manifest.draft_sets[drafter].depth
+    artefacts = TraceArtefacts(prices, dev, drafter)
     asked: list[tuple[str, str, list[NamedPolicy]]] = []
     left_out: dict[str, str] = {}
     for system in (one for one in SYSTEMS if one.drafter == drafter):
@@ -460,12 +466,28 @@ def choose(dev: Trace, drafter: str, cost: Path) -> tuple[list[Entry], dict[str,
     # A policy that two systems have is replayed once, under the first of its names.
     labels = {point.policy_id: point.label for *_, points in reversed(asked) for point in reversed(points)}
     rows = replay(dev, list(labels.values()), cost=cost, draft_set=drafter, progress=False).rows
-    speeds = {
-        summary.policy_id: (float(np.nan_to_num(summary.speed.tokens_per_s)), summary.policy)
-        for summary in summarise(rows)
-    }
+    summaries = {summary.policy_id: summary for summary in summarise(rows)}
+
+    def rank(point: NamedPolicy) -> tuple[bool, float]:
+        """Sizes that were timed first, then the faster ones."""
+        one = summaries[point.policy_id]
+        gap = prices.gap_of(point.policy, one.totals.nodes_per_round)
+        return gap is None, float(np.nan_to_num(one.speed.tokens_per_s))
+
     entries = []
     for system_name, size, points in asked:
-        best = max((speeds[point.policy_id] for point in points), key=lambda one: one[0])
-        entries.append(Entry(system_name, size, drafter, best[1], len(points)))
+        best = summaries[max(points, key=rank).policy_id]
+        drafted = best.totals.nodes_per_round
+        is_own = size != FASTEST and abs(drafted - int(size)) >= HALF
+        own_nodes = max(round(drafted), 1) if is_own else None
+        entries.append(Entry(system_name, size, drafter, best.policy, len(points), own_nodes))
     return entries, left_out
+
+
+def _baselines(entries: Sequence[Entry]) -> list[Entry]:
+    """The baseline at each number of drafted tokens that another system came to."""
+    drafter = next((entry.drafter for entry in entries if entry.system == BASELINE), None)
+    sizes = sorted({entry.own_nodes for entry in entries if entry.own_nodes is not None})
+    if drafter is None:
+        return []
+    return [Entry(BASELINE, beside_size(size), drafter, f"{BASELINE}:budget={size}", 1) for size in sizes]

@@ -79,8 +79,8 @@ PACKAGED: Row = {
     "drafters": {"dflash": DRAFTER, "jetspec": "jetspec-smollm2-135m"},
     "channels": {
         "eagle3": _channel("eagle3-smollm2-135m", None, 1, 2, 3, 5, 7, steps=7),
-        "treeflash": _channel("treeflash-smollm2-135m", "dflash", 6, 16, previous=16, top_k=16, candidates=32),
-        "taps": _channel("taps-smollm2-135m", "dflash"),
+        "treeflash": _channel("treeflash-smollm2-135m", "dflash", 6, 16, previous=16, top_k=16),
+        "taps": _channel("taps-smollm2-135m", "dflash", beam=48),
         "d2sd": _channel("d2sd-smollm2-135m", "dflash", 1, 2, 4, top_k=8),
         "router": _channel("router-smollm2-135m", None),
         "extension": _channel("jetspec-smollm2-135m", "jetspec", 1, block=15, whole=1),
@@ -89,8 +89,7 @@ PACKAGED: Row = {
 }
 """What comes with simlab: a target; the drafter of each draft set, the first of which is recorded with the target; and
 channels, with the draft set that each stands on (None: it reads the target alone, and its policies run no drafter), how
-far it is recorded, and the units at which it is timed (none: that of its settings). The head of ``treeflash`` scores a
-row over the drafter's own 32 first candidates, simlab's variant."""
+far it is recorded, and the units at which it is timed (none: that of its settings)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +120,11 @@ class FieldSize:
     equal_share: float
 
 
-FULL = FieldSize(40, 64, 96, (4, 7, 8, 12, 16, 24, 32, 48, 64), (64, 192, 384, 640), 7, (1, 16, 64, 256), 75.0, 0.35)
-QUICK = FieldSize(4, 4, 32, (4, 7, 16, 64), (64, 640), 2, (1, 64), 1.0, 0.0)
+NODE_COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64)
+"""Every size up to a block: rules that stop early draft one to five tokens, and what lies between is not known."""
+
+FULL = FieldSize(40, 64, 96, NODE_COUNTS, (64, 192, 384, 640), 7, (1, 16, 64, 256), 75.0, 0.35)
+QUICK = FieldSize(4, 4, 32, (1, 2, 4, 7, 16, 64), (64, 640), 2, (1, 64), 1.0, 0.0)
 
 
 def read_models(path: Path) -> Row:

@@ -19,14 +19,18 @@ from simlab.analysis.table.text import aligned, within_width
 from simlab.policies import POLICIES
 from simlab.policies.parsing.describe import describe_policies
 from simlab.policies.parsing.parse import LABELS
-from simlab.studies.field.systems import BASELINE, EQUAL, FASTEST, NODES
+from simlab.studies.field.systems import BASELINE, BESIDE, EQUAL, FASTEST, NODES, VARIANTS
 from simlab.studies.result import StudyResult
+from simlab.traces.artefacts.cost import gap_around
 from simlab.traces.format.files import write_beside
 
 DATASET, ALL = "dataset", "all"
 KINDS = ("predicted", "gpu_like", "measured")
 """At the measured latency profile; the same rounds where a pass of up to 64 tokens takes as long as one of 64; and in
 the runs of the real models."""
+
+OWN = "own"
+"""In place of a kind: over the baseline that drafts as many tokens as a system came to."""
 
 Row = dict[str, Any]
 
@@ -41,6 +45,7 @@ class Entry:
         drafter: the draft set.
         policy: as it is typed, one point.
         chosen_from: how many settings it was chosen from, on dev.
+        own_nodes: drafted tokens of its rounds on dev, where these are not its size.
     """
 
     system: str
@@ -48,6 +53,7 @@ class Entry:
     drafter: str
     policy: str
     chosen_from: int
+    own_nodes: int | None = None
 
     @property
     def label(self) -> str:
@@ -56,8 +62,8 @@ class Entry:
 
     @property
     def group(self) -> str:
-        """With what it runs: `EQUAL` or `FASTEST`."""
-        return FASTEST if self.size == FASTEST else EQUAL
+        """With what it runs, `EQUAL` or `FASTEST`; `BESIDE`: it is predicted and does not run."""
+        return FASTEST if self.size == FASTEST else EQUAL if self.size.isdigit() else BESIDE
 
     @property
     def parts(self) -> list[str]:
@@ -92,7 +98,7 @@ def field_rows(entries: Sequence[Entry], results: FieldRows) -> list[Row]:
                 {
                     **asdict(entry),
                     "slice": part,
-                    "reconstruction": any("reconstruction" in each for each in exact),
+                    "reconstruction": entry.system in VARIANTS or any("reconstruction" in each for each in exact),
                     **_counts(summary),
                     **_stages(summary),
                     **_speed("predicted", summary),
@@ -152,32 +158,47 @@ def _gains(entries: Sequence[Entry], results: FieldRows) -> _Gains:
     """
     gains = {}
     for base in (entry for entry in entries if entry.system == BASELINE):
-        same_size = [entry for entry in entries if entry.size == base.size and entry is not base]
+        pairs = [(entry, base) for entry in entries if entry.size == base.size and entry is not base]
         for kind in KINDS:
-            for one, comparison in _compared([base, *same_size], results, kind):
+            for one, comparison in _compared(pairs, results, kind):
                 is_speed = comparison.measure == "speedup"
                 if is_speed and kind != "measured" and one.drafter != base.drafter:
                     continue
-                part = ALL if comparison.slice is None else str(comparison.slice)
-                gains[kind, one.system, base.size, part, comparison.measure] = comparison
+                gains[kind, one.system, base.size, _part(comparison), comparison.measure] = comparison
+    own = {beside_size(entry.own_nodes): entry for entry in entries if entry.own_nodes is not None}
+    bases = {entry.size: entry for entry in entries if entry.system == BASELINE and entry.size in own}
+    pairs = [(entry, bases[size]) for entry in entries if (size := beside_size(entry.own_nodes)) in bases]
+    for one, comparison in _compared(pairs, results, KINDS[0]):
+        gains[OWN, one.system, one.size, _part(comparison), comparison.measure] = comparison
     return gains
 
 
-def _compared(entries: Sequence[Entry], results: FieldRows, kind: str) -> Iterator[tuple[Entry, Comparison]]:
-    """Comparisons with the first entry, of those that have rows."""
-    runs = {}
-    for entry in entries:
+def beside_size(own_nodes: int | None) -> str:
+    """The size, as text, of the baseline that drafts as many tokens as another system came to."""
+    return f"{own_nodes} nodes"
+
+
+def _part(comparison: Comparison) -> str:
+    return ALL if comparison.slice is None else str(comparison.slice)
+
+
+def _compared(
+    pairs: Sequence[tuple[Entry, Entry]], results: FieldRows, kind: str
+) -> Iterator[tuple[Entry, Comparison]]:
+    """Comparisons of the first entry of each pair with the second, one family, of those that have rows."""
+    runs, entries = [], dict[str, Entry]()
+    for entry in dict.fromkeys(entry for pair in pairs for entry in pair):
         rows = results[entry.drafter, kind, entry.group]
         own, plain = rows.filter(pl.col("policy") == entry.label), rows.filter(pl.col("name") == PLAIN)
         if own.height:
-            runs[f"{entry.system} {entry.drafter}"] = entry, own, plain
-        elif entry is entries[0]:
-            return
-    if len(runs) > 1:
-        shared, _ = shared_runs([PolicyRun(name, own, plain) for name, (_, own, plain) in runs.items()])
-        pairs = [(index, 0) for index in range(1, len(shared))]
-        for comparison in compare_runs(shared, pairs, DATASET):
-            yield runs[comparison.first][0], comparison
+            entries[f"{entry.system} {entry.drafter} {entry.size}"] = entry
+            runs.append(PolicyRun(list(entries)[-1], own, plain))
+    places = {entry: place for place, entry in enumerate(entries.values())}
+    known = [(places[one], places[base]) for one, base in pairs if one in places and base in places]
+    if known:
+        shared, _ = shared_runs(runs)
+        for comparison in compare_runs(shared, known, DATASET):
+            yield entries[comparison.first], comparison
 
 
 def _gains_row(gains: _Gains, entry: Entry, part: str) -> Row:
@@ -185,6 +206,7 @@ def _gains_row(gains: _Gains, entry: Entry, part: str) -> Row:
     row: Row = {}
     for kind, measure, name in (
         ("predicted", "acceptance_length", "gain_tokens"),
+        (OWN, "acceptance_length", "gain_tokens_own"),
         ("predicted", "speedup", "gain_speed"),
         ("gpu_like", "speedup", "gain_gpu_like"),
         ("measured", "speedup", "gain_measured"),
@@ -258,7 +280,8 @@ class FieldResult(StudyResult):
         if self.left_out:
             parts.append("Left out: " + "; ".join(f"{name}: {why}" for name, why in self.left_out.items()) + ".")
         parts.append(
-            f"Gains are over {BASELINE} of the same size, on the same prompts, 95 %; * marks a reconstruction. "
+            f"Gains are over {BASELINE} of the same size, on the same prompts, 95 %; * marks a reconstruction or a "
+            f"variant, {UNTIMED} a size that nobody timed, whose seconds are a straight line between two that were. "
             "Predicted gains in speed are given within a draft set alone, since profiles were measured one after the "
             "other. Speedups are over autoregressive decoding. GPU-like: what if a pass of up to 64 tokens took as "
             "long as one of 64."
@@ -284,9 +307,27 @@ class FieldResult(StudyResult):
         cells = [["system", "policy", "tokens", f"{what}, gain %", "predicted", "measured", "GPU-like"]]
         for row in self.rows:
             if row["size"] == size and row["slice"] == ALL:
-                system = f"{row['system']}{'*' if row['reconstruction'] else ''}"
+                untimed = gap_of_row(row, self.facts["size"]["node_counts"]) is not None
+                system = f"{row['system']}{'*' if row['reconstruction'] else ''}{UNTIMED if untimed else ''}"
                 cells.append([system, str(row["policy"])[:60], *(with_ends(row, *column) for column in shown)])
         return f"{title}\n{aligned(cells, [True, True, *[False] * 5])}"
+
+
+UNTIMED = "†"
+"""Marks a row at whose size no round was timed."""
+
+
+def gap_of_row(row: Mapping[str, Any], node_counts: Sequence[int]) -> tuple[int, int] | None:
+    """The timed node counts around the size of a row, where nobody timed that size.
+
+    Args:
+        row: of a field, with its policy and its drafted tokens a round. A router has the sizes of its routes.
+        node_counts: that the profile has, 0 aside.
+    """
+    is_router = re.match(r"(router|whiflash):", row["policy"])
+    sizes = re.findall(r"(?:budget|length)=(\d+)", row["policy"]) if is_router else [row["nodes_per_round"]]
+    gaps = (gap_around((0, *node_counts), float(size)) for size in sizes)
+    return next((gap for gap in gaps if gap is not None), None)
 
 
 def with_ends(one: Mapping[str, Any], name: str, digits: int, scale: float = 1) -> str:

@@ -5,9 +5,13 @@ from dataclasses import dataclass
 NODES = (16, 64)
 """At so many drafted tokens a round, at most, systems are held side by side."""
 
-FASTEST, EQUAL = "fastest", "equal"
+HALF = 0.5
+"""Drafted tokens a round by which a system may differ from the baseline and still be compared with it by tokens."""
+
+FASTEST, EQUAL, BESIDE = "fastest", "equal", "beside"
 """In place of a number of nodes: whatever setting is predicted to be fastest on the dev prompts. What runs together is
-each at its fastest, or systems at equal drafted tokens."""
+each at its fastest, or systems at equal drafted tokens. Beside these the baseline is predicted, and does not run, at
+the drafted tokens that other systems come to."""
 
 BASELINE, COMPOSITION = "ddtree", "composition"
 """The system that the others are held against, at as many nodes or at its own fastest setting; and the best across
@@ -59,7 +63,7 @@ SYSTEMS: tuple[System, ...] = (
     ),
     _by_budget("entropy-width", "dflash"),
     System("caddtree", "dflash", "caddtree:budget={nodes}", ("caddtree:budget=64",)),
-    System("bastion", "dflash", "bastion:budget={nodes},floor=8", ("bastion:budget=64,floor=1/2/4/8/16/32",)),
+    System("bastion", "dflash", "bastion:budget={nodes}", ("bastion:budget=64,floor=1/2/4/8/16/32",)),
     System("price", "dflash", "price:budget={nodes}", ("price:budget=64",)),
     _by_budget("calibrated", "dflash"),
     _by_budget("presto", "dflash", "ngram_weight=0.2"),
@@ -68,7 +72,7 @@ SYSTEMS: tuple[System, ...] = (
     _by_budget("spine-gap", "dflash"),
     _by_budget("d2sd-boundary", "dflash"),
     System("d2sd", "dflash", "d2sd:budget={nodes}", ("d2sd:budget=8/12/16/24/32/48,branches=1/2/4",)),
-    _by_budget("taps", "dflash"),
+    _by_budget("taps", "dflash", "beam=48"),
     System(
         "treeflash",
         "dflash",
@@ -122,6 +126,9 @@ SYSTEMS: tuple[System, ...] = (
 """Rows in the order in which they are printed. ``joint`` and ``joint-throughput`` share a budget among texts: of one
 text at a time they are ``ddtree`` and ``caddtree``."""
 
+VARIANTS = {"jetspec, best-first": "the order is simlab's: the paper adds all children of a node at once"}
+"""Systems that are not as published, and in what, beside reconstructions; all others run at published settings."""
+
 COMPOSED: dict[str, tuple[str, ...]] = {
     "dflash": (
         "tree:budget=4/6/8/12/16/24/32,ngram_weight=0/0.1/0.2/0.4",
@@ -129,7 +136,7 @@ COMPOSED: dict[str, tuple[str, ...]] = {
         "tree:budget=4/6/8/12/16/24/32,edges=calibrated",
         "tree:budget=4/6/8/12/16/24/32,edges=transitions,channel=treeflash,previous=6,top_k=6,ngram_weight=0/0.1/0.2",
         "tree:budget=8/16/24/32,edges=transitions,channel=treeflash,previous=16,top_k=16,ngram_weight=0/0.2",
-        "tree:budget=8/16/24/32,edges=pool,channel=taps",
+        "tree:budget=8/16/24/32,edges=pool,channel=taps,pool_beam=48",
         "tree:budget=64,ngram_weight=0.2,rule=price/ratio,renormalised=true",
         "tree:budget=64,edges=calibrated,rule=price/ratio/survival",
         "tree:budget=64,edges=transitions,channel=treeflash,previous=6,top_k=6,rule=price/ratio",

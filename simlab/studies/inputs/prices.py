@@ -20,9 +20,10 @@ from simlab.policies.costs.cell_prices import (
 )
 from simlab.policies.costs.curves import cost_table
 from simlab.policies.costs.what_if import parse_what_if, what_if
-from simlab.policy import MADE_WITH, AnyPolicy
+from simlab.policies.named.chain import most_drafted
+from simlab.policy import MADE_WITH, AnyPolicy, routes_of
 from simlab.studies.inputs.trace import longest_context
-from simlab.traces.artefacts.cost import CostFile, find_packaged, read_cost_file
+from simlab.traces.artefacts.cost import CostFile, find_packaged, gap_around, read_cost_file
 from simlab.traces.format.manifest_entries import ModelInfo
 from simlab.traces.reader import Trace
 
@@ -177,6 +178,21 @@ class Prices:
         """What the rounds of a policy cost, its channels among it; None where there are no prices of one of them."""
         return None if self.cost is None or self.why_unpriced(policy) else self.cost.charged(policy)
 
+    def gap_of(self, policy: AnyPolicy, num_drafted: float) -> tuple[int, int] | None:
+        """The measured node counts between which a policy's size lies where nobody timed it, see `gap_around`.
+
+        A router has the sizes of its routes: its mean is of rounds that are as large as none of it.
+
+        Args:
+            policy: whose rounds are priced.
+            num_drafted: drafted tokens of its rounds, the mean.
+        """
+        if self.file is None or self.cost is None:
+            return None
+        depth = self.cost.block_size - 1
+        sizes = [float(most_drafted(route.budget, depth)) for route in routes_of(policy)] or [num_drafted]
+        return next(filter(None, (gap_around(self.file.node_counts, size) for size in sizes)), None)
+
     def reaching(self, most_drafted: int) -> "Prices":
         """These prices, or none with a sentence that says why: shipped ones that end too early are left out.
 
@@ -191,6 +207,24 @@ class Prices:
         if self.longest_context <= cost.longest_context and most_drafted <= cost.most_drafted:
             return self
         return no_prices(_too_short(cost, self.longest_context, most_drafted))
+
+
+_NAMED = 3
+"""Policies that are named in a note."""
+
+
+def not_chosen_note(policies: Sequence[str], cost: CostTable) -> str:
+    """A sentence on policies that are not chosen, since nobody timed rounds of their size, see `Prices.gap_of`.
+
+    Args:
+        policies: their labels, at least one, each with the measured node counts around its size.
+        cost: the prices, which say how to get more.
+    """
+    more = f" and {len(policies) - _NAMED:,} more" if len(policies) > _NAMED else ""
+    return (
+        f"Not chosen, whatever is predicted: {', '.join(policies[:_NAMED])}{more}. Nobody timed rounds of their size, "
+        f"only those of the drafted tokens in brackets; {cost.how_to_reach()}."
+    )
 
 
 def no_prices(why: str = "") -> Prices:

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 import polars as pl
 
-from simlab.analysis.optimize.candidate_sums import best_places, objective_figures
+from simlab.analysis.optimize.candidate_sums import objective_figures
 from simlab.analysis.optimize.finalists import (
     FinalistVerdict,
     choose_finalists,
@@ -28,6 +28,7 @@ from simlab.ids import VERSION
 from simlab.options import paths, study
 from simlab.policies.parsing.parse import parse_policies
 from simlab.studies.inputs.artefacts import PricedPolicies, in_sample_note
+from simlab.studies.inputs.prices import not_chosen_note
 from simlab.studies.inputs.trace import opened
 from simlab.studies.optimize.inputs import PromptSet, SearchInputs, search_inputs
 from simlab.studies.optimize.options import OptimizeOptions
@@ -82,6 +83,7 @@ class PolicyChoice:
         results: result rows of the finalists there.
         summaries: of these, for each machine.
         in_sample: labels of finalists whose tables or counts were made from the dev texts, and from the others.
+        not_chosen: policies of larger figures whose size nobody timed, with the measured node counts around it.
     """
 
     optimum: Optimum
@@ -89,6 +91,7 @@ class PolicyChoice:
     results: Results
     summaries: tuple[tuple[Summary, ...], ...]
     in_sample: tuple[tuple[str, ...], tuple[str, ...]]
+    not_chosen: tuple[str, ...]
 
 
 def report_choice(
@@ -104,8 +107,8 @@ def report_choice(
         options: threads.
     """
     values = objective_figures(dev.sums, inputs.objective)
-    references = _references(dev, values)
-    places = choose_finalists(dev.sums, values, [point.entry for point in dev.points], references)
+    references = _references(dev, inputs.objective)
+    places = choose_finalists(dev.sums, values, [point.entry for point in dev.points], references, dev.gaps)
     finalists = [dev.points[index] for index in places]
     rows, in_sample = zip(*(_rows(side, finalists, options) for side in (inputs.dev, inputs.evaluation)), strict=True)
     on_dev, machines = (
@@ -132,12 +135,18 @@ def report_choice(
         share_of_draws_best=share_of_draws_best(on_dev, inputs.objective),
     )
     summaries = tuple(tuple(summarise(results_at(rows[1], price.cost_id))) for price in inputs.evaluation.prices)
-    return PolicyChoice(optimum, standing, rows[1], summaries, in_sample)
+    return PolicyChoice(optimum, standing, rows[1], summaries, in_sample, _not_chosen(dev, values, places[0]))
 
 
-def _references(dev: SearchOutcome, values: Doubles) -> list[int]:
-    """Places of the best of each reference."""
-    order = best_places(dev.sums, values)
+def _not_chosen(dev: SearchOutcome, values: Doubles, best: int) -> tuple[str, ...]:
+    """The policies whose figure on dev is larger, and which nobody timed, with the measured sizes around theirs."""
+    larger = sorted((place for place in dev.gaps if values[place] > values[best]), key=lambda place: -values[place])
+    return tuple(f"{dev.points[place].typed} ({dev.gaps[place][0]} to {dev.gaps[place][1]})" for place in larger)
+
+
+def _references(dev: SearchOutcome, objective: str) -> list[int]:
+    """Places of the best of each reference; of a chain that nobody timed the only one there is."""
+    order = [*dev.ranked(objective), *dev.gaps]
     firsts = (next((index for index in order if dev.points[index].entry == at), None) for at in (CHAIN, PLAIN, TREES))
     return [first for first in firsts if first is not None]
 
@@ -167,13 +176,12 @@ def _runs(side: PromptSet, machine: int, finalists: Sequence[SearchPoint], rows:
 
 def _optimism(inputs: SearchInputs, dev: SearchOutcome, evaluation: SearchOutcome, best: int) -> Mapping[str, Scalar]:
     chain = next(index for index, point in enumerate(dev.points) if point.entry == CHAIN)
-    own = SearchOutcome((dev.points[best], dev.points[chain]), dev.sums.take([best, chain]), ())
-    before = objective_figures(own.sums, inputs.objective).tolist()
+    before = objective_figures(dev.sums.take([best, chain]), inputs.objective).tolist()
     there = objective_figures(evaluation.sums, inputs.objective)
-    first = best_places(evaluation.sums, there)[0]
+    first = evaluation.ranked(inputs.objective)[0]
     known = {point.typed: float(value) for point, value in zip(evaluation.points, there, strict=True)}
     typed = evaluation.points[first].typed
-    return optimism_figures(before, [known[point.typed] for point in own.points], typed, known[typed])
+    return optimism_figures(before, [known[dev.points[place].typed] for place in (best, chain)], typed, known[typed])
 
 
 def _finalist_rows(
@@ -253,6 +261,7 @@ class OptimizeResult(StudyResult):
             "in_sample_on_dev": list(self.choice.in_sample[0]),
             "in_sample_on_evaluation": list(self.choice.in_sample[1]),
             "at_the_ends": self._ends(),
+            "not_chosen": list(self.choice.not_chosen),
             "left_out": list(self.space.left_out),
             "split": self.inputs.split,
         }
@@ -311,6 +320,9 @@ class OptimizeResult(StudyResult):
 
     def _warnings(self) -> list[str]:
         lines = [f"At an end: {end}; search further." for end in self._ends()]
+        cost = self.inputs.dev.prices[0].cost
+        if self.choice.not_chosen and cost is not None:
+            lines.append(within_width(not_chosen_note(self.choice.not_chosen, cost)))
         on_dev, on_evaluation = self.choice.in_sample
         if on_dev:
             lines.append(

@@ -26,7 +26,7 @@ from simlab.policies.rules.budgets import FixedBudget
 from simlab.recorded import RecordedTexts
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import TraceJob, handed
-from simlab.studies.optimize.inputs import PromptSet, SearchInputs
+from simlab.studies.optimize.inputs import ACCEPTANCE_LENGTH, PromptSet, SearchInputs
 from simlab.studies.optimize.space import SearchPoint, SearchSpace, is_reference
 from simlab.studies.replay.run import ROOTS_A_UNIT, ROOTS_AT_ONCE, ROWS_AT_ONCE
 from simlab.totals import DRAFTED, ROUNDS
@@ -302,15 +302,37 @@ class SearchOutcome:
         points: those that are left at its end.
         sums: theirs, on all prompts.
         steps: policies and prompts of each step; one step: nothing was dropped on the way.
+        gaps: places of policies that are not chosen, since nobody timed rounds of their size, and the measured node
+            counts around it, see `simlab.traces.artefacts.cost.gap_around`.
     """
 
     points: tuple[SearchPoint, ...]
     sums: CandidateSums
     steps: tuple[tuple[int, int], ...]
+    gaps: Mapping[int, tuple[int, int]]
+
+    def ranked(self, objective: str) -> list[int]:
+        """Places of the policies that may be chosen, the one with the largest figure first."""
+        places = best_places(self.sums, objective_figures(self.sums, objective))
+        return [place for place in places if place not in self.gaps]
 
     def best(self, objective: str) -> SearchPoint:
-        """The policy with the largest figure."""
-        return self.points[best_places(self.sums, objective_figures(self.sums, objective))[0]]
+        """The policy with the largest figure of those that may be chosen."""
+        return self.points[self.ranked(objective)[0]]
+
+
+def _outcome(
+    points: Sequence[SearchPoint], sums: CandidateSums, steps: Sequence[tuple[int, int]], side: PromptSet, by: str
+) -> SearchOutcome:
+    """What a search came to, with the policies that may not be chosen by seconds."""
+    means = sums.drafted.sum(axis=2) / np.maximum(sums.rounds.sum(axis=2), 1.0)
+    gaps = {
+        place: gap
+        for machine, prices in enumerate(side.prices if by != ACCEPTANCE_LENGTH else ())
+        for place, point in enumerate(points)
+        if (gap := prices.gap_of(point.policies[machine].policy, float(means[machine, place]))) is not None
+    }
+    return SearchOutcome(tuple(points), sums, tuple(steps), gaps)
 
 
 def search(
@@ -339,12 +361,12 @@ def search(
     many = len(set(units.tolist())) * num_prompts >= HALVING_FROM
     if known is not None:
         everything = [*kept.values(), *points]
-        return SearchOutcome(tuple(everything), known.on(side, everything), ((len(everything), num_prompts),))
+        return _outcome(everything, known.on(side, everything), [(len(everything), num_prompts)], side, objective)
     if not points or not (many if halving is None else halving):
         everything = [*kept.values(), *points]
         found = SumsOfPolicies(everything, side, options)(range(len(everything)), range(num_prompts))
         options.note(_step_numbers(len(everything), num_prompts, found, objective))
-        return SearchOutcome(tuple(everything), found, ((len(everything), num_prompts),))
+        return _outcome(everything, found, [(len(everything), num_prompts)], side, objective)
     order, entries = mixed_order(side.prompts), np.array([point.entry for point in points], np.int64)
     left, found, steps = halve_candidates(
         SumsOfPolicies(points, side, options),
@@ -358,7 +380,7 @@ def search(
     own = SumsOfPolicies(always, side, SearchOptions(options.workers, False))(range(len(always)), range(num_prompts))
     in_order_of_trace = np.argsort(order).tolist()
     sums = own.beside(found.on(in_order_of_trace))
-    return SearchOutcome((*always, *(points[index] for index in left)), sums, tuple(steps))
+    return _outcome([*always, *(points[index] for index in left)], sums, steps, side, objective)
 
 
 def _step_numbers(num_policies: int, num_prompts: int, found: CandidateSums, objective: str) -> dict[str, float]:

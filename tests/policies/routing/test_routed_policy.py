@@ -79,6 +79,18 @@ def test_what_the_round_before_accepted_is_remembered() -> None:
             before = one.num_accepted
 
 
+@pytest.mark.parametrize(("cuts", "is_refused"), [("0", True), ("-2", False), ("-1", False), ("-1|0", False)])
+def test_a_router_that_never_leaves_plain_decoding_is_refused(cuts: str, is_refused: bool) -> None:
+    """A round of ar accepts 0, so what serves a round behind 0 must not be ar."""
+    routes = "ar|chain|ddtree:budget=4" if "|" in cuts else "ar|chain"
+    typed = f'router:routes="{routes}",by=accepted,cuts="{cuts}"'
+    if not is_refused:
+        assert parse_policies([typed])
+        return
+    with pytest.raises(PolicyError, match=r"by=accepted never leaves ar .*first cut of -1"):
+        parse_policies([typed])
+
+
 @dataclass(frozen=True)
 class Peeking(Stateless):
     """Says what it was given."""

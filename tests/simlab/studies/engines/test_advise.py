@@ -1,6 +1,7 @@
 """Advice: verdicts follow the prices, settings are chosen where they are asked to be, and what is not known is said."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from study_results import refused, value_of
 import simlab
 from simlab.studies.engines.advise import advise
 from simlab.studies.engines.import_files import import_cost
+from simlab.traces.artefacts.cost import read_cost_file, write_cost_file
 from simlab.traces.synthetic import write_synthetic_trace
 
 POLICIES = ["chain:length=1/2/3", "ddtree:budget=2/4/8"]
@@ -58,6 +60,18 @@ def test_settings_are_those_that_are_best_where_they_are_chosen(
     assert (ours["tree_speedup"] == theirs["tree_speedup"]) == (not chosen_elsewhere)
     said = " ".join(advice.text().split())
     assert (f"chosen on {other}" in said, "the very prompts" in said) == (chosen_elsewhere, not chosen_elsewhere)
+
+
+def test_a_size_that_nobody_timed_is_not_chosen(trace: Path, served_costs: dict[int, Path], tmp_path: Path) -> None:
+    """For one text a drafted token is free, so the longest chain is fastest, as far as it was timed."""
+    file = read_cost_file(served_costs[1])
+    last = file.node_counts[-1]
+    kept = {cell: seconds for cell, seconds in file.samples.items() if cell[1] in (0, 1, last)}
+    write_cost_file(tmp_path / "thin.json", replace(file, node_counts=(0, 1, last), samples=kept))
+    value = value_of(advise(trace, ["chain:length=1/5", "ddtree:budget=8"], cost=tmp_path / "thin.json", batch=[1]))
+    (row,) = value["rows"]
+    assert (row["chain"], row["tree"]) == ("chain:length=1", None)
+    assert any(f"chain:length=5 (1 to {last}), ddtree:budget=8 (1 to {last})" in one for one in value["notes"])
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def test_durations_are_those_of_every_step_that_makes_something() -> None:
     for step, seconds in wanted.items():
         assert found[f"{step} dev"] == pytest.approx(6 + seconds)
         assert found[f"{step} eval"] == pytest.approx(6 + 2 * seconds)
-    # Nine sizes, plain and draft, 5 + 2 + 1 + 3 + 1 units of channels, 4 late readings; at 4 contexts, 7 samples each.
-    assert found["profile dflash"] == pytest.approx(6 + (9 + 2 + 12 + 4) * 4 * 7 * 10 * 0.05)
-    assert found["profile jetspec"] == pytest.approx(6 + (9 + 2 + 2) * 4 * 7 * 10 * 0.05)
+    # Fourteen sizes, plain and draft, 5 + 2 + 1 + 3 + 1 units of channels, 4 late readings; 4 contexts, 7 samples each.
+    assert found["profile dflash"] == pytest.approx(6 + (14 + 2 + 12 + 4) * 4 * 7 * 10 * 0.05)
+    assert found["profile jetspec"] == pytest.approx(6 + (14 + 2 + 2) * 4 * 7 * 10 * 0.05)
     assert len(found) == 2 * (1 + 1 + len(PACKAGED["channels"])) + 3

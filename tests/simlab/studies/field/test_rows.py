@@ -8,7 +8,7 @@ import pytest
 
 from simlab.studies.compare import compare
 from simlab.studies.field.rows import ALL, KINDS, Entry, FieldResult, FieldRows, bound_rows, field_rows
-from simlab.studies.field.systems import EQUAL, FASTEST
+from simlab.studies.field.systems import BESIDE, EQUAL, FASTEST
 from simlab.studies.inputs.trace import sample_trace
 from simlab.studies.replay.replay import ReplayTable, replay
 
@@ -57,6 +57,25 @@ def test_gains_are_those_of_a_comparison(table: ReplayTable, found: FieldRows) -
     assert table.rows.height == 2 * alone.rows.height
 
 
+def test_a_system_is_held_against_a_baseline_of_its_own_size(found: FieldRows) -> None:
+    """Of at most 16 drafted tokens 4 came to be: it stands against DDTree of 16, and against one of its own size."""
+    entries = (
+        Entry("ddtree", "16", "dflash", "ddtree:budget=16", 1),
+        Entry("lean", "16", "dflash", "chain:length=4", 1, own_nodes=8),
+        Entry("unmatched", "16", "dflash", "chain:length=4", 1, own_nodes=9),
+        Entry("ddtree", "8 nodes", "dflash", "ddtree:budget=8", 1),
+    )
+    assert [entry.group for entry in entries] == [EQUAL, EQUAL, EQUAL, BESIDE]
+    beside = {("dflash", kind, BESIDE): found["dflash", kind, EQUAL] for kind in KINDS}
+    rows = {row["system"]: row for row in field_rows(entries, {**found, **beside}) if row["slice"] == ALL}
+    alone = replay(sample_trace(), POLICIES, progress=False)
+    wanted = compare(alone, ["chain:length=4", "ddtree:budget=8"], measure="acceptance_length").of_measure[0]
+    assert rows["lean"]["gain_tokens_own"] == pytest.approx(wanted.ratio - 1, abs=1e-4)
+    assert rows["lean"]["gain_tokens_own_low"] == pytest.approx(wanted.ratio_interval.low - 1, abs=1e-4)
+    assert rows["lean"]["gain_tokens_own"] != rows["lean"]["gain_tokens"]
+    assert rows["unmatched"]["gain_tokens_own"] is None
+
+
 def test_the_baseline_gains_nothing_over_itself(found: FieldRows) -> None:
     for row in field_rows(ENTRIES, found):
         assert (row["gain_tokens"] is None) == (row["system"] == "ddtree")
@@ -87,14 +106,14 @@ def test_reconstructions_are_marked(found: FieldRows) -> None:
 def test_the_file_holds_what_is_printed(found: FieldRows, tmp_path: Path) -> None:
     rows, bounds = field_rows(ENTRIES, found), bound_rows("dflash", found["dflash", "predicted", EQUAL])
     assert {str(bound["bound"]) for bound in bounds} >= {"hindsight:budget=16"}
-    result = FieldResult(
-        {"prompts": {"gsm8k": 3}}, rows, bounds, {"d2sd": "the channel d2sd was not recorded"}, {}, False
-    )
+    facts = {"prompts": {"gsm8k": 3}, "size": {"node_counts": [1, 2, 7, 8, 16]}}
+    result = FieldResult(facts, rows, bounds, {"d2sd": "the channel d2sd was not recorded"}, {}, False)
     result.write(tmp_path / "field.json")
     assert json.loads((tmp_path / "field.json").read_text()) == json.loads(json.dumps(result.to_json()))
     text = result.text()
     assert "At most 16 drafted tokens a round" in text
     assert "Each at its fastest setting on dev" in text
-    assert "presto*" in text
+    assert "presto* " in text
+    assert "chain† " in text, "4 drafted tokens lie between 2 and 7, which were timed"
     assert "Left out: d2sd: the channel d2sd was not recorded." in text
     assert all(len(line) <= 250 for line in text.splitlines())

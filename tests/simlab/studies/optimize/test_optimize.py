@@ -1,6 +1,7 @@
 """A search for the fastest policy: the planted best by hand, the two sets of prompts, and what is refused."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,29 @@ def test_the_planted_best_is_chosen_reported_and_kept(
     assert value_of(shown)["kind"] == "optimum"
     short = searched(traces, f"chain:length=1..{PLANTED}", cost=costs[0])
     assert short["at_the_ends"] == [f"length={PLANTED} is the largest that was searched"]
+
+
+def test_a_size_that_nobody_timed_is_not_chosen(traces: tuple[Path, Path], tmp_path: Path) -> None:
+    """All sizes up to 8 cost the same, and of 3 to 7 no round was timed; a router has the sizes of its routes."""
+    counts, whole = (0, 1, 2, 8, 64), stairs(8, 0.010)
+    file = replace(
+        whole, node_counts=counts, samples={cell: s for cell, s in whole.samples.items() if cell[1] in counts}
+    )
+    write_cost_file(tmp_path / "thin.json", file)
+    chains = [f"chain:length={num}" for num in range(1, 8)]
+    router = 'router:routes="chain:length=6|ar",by=context,cuts=1000'
+    made = optimize(traces[1], [*chains, router], dev_trace=traces[0], cost=tmp_path / "thin.json", threads=1)
+    value, dev = value_of(made), open_trace(traces[0])
+    trees = [f"ddtree:budget={num}" for num in range(1, 12)]
+    figures = {typed: tokens_per_s(dev, typed, file) for typed in ["ar", "chain", *chains, *trees]}
+    timed = {"ar", *(typed for typed in figures if typed.endswith(("=1", "=2", "=8")))}
+    assert value["best"]["policy"] == max(timed, key=lambda typed: figures[typed])
+    faster = {typed for typed in figures.keys() - timed if figures[typed] > figures[value["best"]["policy"]]}
+    listed = {one.removesuffix(" (2 to 8)") for one in value["not_chosen"] if one.endswith(" (2 to 8)")}
+    assert listed == {*faster, router}
+    said = " ".join(made.text().split())
+    assert "Not chosen, whatever is predicted:" in said
+    assert "simlab profile" in said
 
 
 def test_one_trace_is_split_by_prompt(traces: tuple[Path, Path], costs: list[Path]) -> None:
