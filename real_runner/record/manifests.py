@@ -53,7 +53,7 @@ def manifest_of(options: RecordOptions, models: Models, sources: Sources) -> Man
 
 
 def _dumped_info(options: RecordOptions, models: Models, dumped: DumpedStates, sources: Sources) -> DumpedInfo:
-    """Of which files the states are: their bytes are read for it, so that others cannot take their place unseen."""
+    """The layers that were dumped, and a digest of their files, so that others cannot take their place unseen."""
     given = [item for item in sources.items if not isinstance(item, PromptRecord)]
     turns = [turn for item in given for turn in given_turns(item, models.target, options.template_kwargs)]
     paths = [

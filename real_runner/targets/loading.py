@@ -20,7 +20,7 @@ from transformers import (
 )
 from transformers.utils.logging import disable_progress_bar
 
-from simlab.errors import ModelError, SimlabError
+from simlab.errors import ModelError, SimlabError, reason_of
 from simlab.real_runner.attention import grouped as attention
 from simlab.real_runner.targets import builtin
 from simlab.real_runner.targets.hub_files import (
@@ -46,6 +46,7 @@ from simlab.real_runner.targets.placement import (
 )
 from simlab.real_runner.targets.quantised import check_quantised, made_dense
 from simlab.traces.format.documents import json_fields
+from simlab.untrusted.json_text import file_bytes
 
 DAMAGED = (
     OSError,
@@ -144,8 +145,8 @@ def target_config(name: str, folder: Path) -> PretrainedConfig:
         )
     if not path.is_file():
         raise ModelError(f"the target {name!r} has no {CONFIG}; give a folder with one, or an id ORG/NAME of the hub")
+    fields = _fields_of(name, path)
     try:
-        fields = json_fields(path.read_bytes(), str(path)).values
         inner = fields.get("text_config")
         for sizes in (fields, inner if isinstance(inner, Mapping) else {}):
             _check_possible(name, sizes)
@@ -169,6 +170,15 @@ def target_config(name: str, folder: Path) -> PretrainedConfig:
         if isinstance(theta, bool) or not isinstance(theta, int | float) or not 1 <= theta <= 1e30:
             raise ModelError(f"the {CONFIG} of the target {name!r} holds rope_theta={shown(theta)}; expected 1 to 1e30")
     return config
+
+
+def _fields_of(name: str, path: Path) -> Mapping[str, object]:
+    try:
+        return json_fields(file_bytes(path), str(path)).values
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"the {CONFIG} of the target {name!r} could not be read ({reason_of(error)}); fetch the checkpoint again"
+        ) from error
 
 
 def _check_possible(name: str, sizes: Mapping[str, object]) -> None:

@@ -80,7 +80,7 @@ DRAFTERS: dict[str, tuple[Change, str]] = {
     "cut config": (cut("config.json", 30), "is not JSON"),
     "a word for a size": (with_fields(block_size="four"), "'four' where a whole number belongs"),
     "other layers": (with_fields(num_target_layers=6), "layers 6; .* has 4"),
-    "other vocabulary": (with_fields(vocab_size=300), "vocabulary 300; .* has 101"),
+    "other vocabulary": (with_fields(vocab_size=7777), "vocabulary 7777; .* has 101"),
     "other sizes": (with_fields(intermediate_size=48), "its config.json makes it .*, so they do not fit"),
     "a tensor more": (with_tensors(lambda tensors: tensors.update(d2t=torch.zeros(3))), "d2t in .* so they do not fit"),
 }
@@ -98,16 +98,19 @@ TARGETS: dict[str, tuple[Change, str]] = {
         with_tensors(lambda tensors: tensors.pop("model.layers.1.mlp.up_proj.weight")),
         "lacks 1 of the tensors.*layers.1.mlp.up_proj.weight",
     ),
-    "no config": (without("config.json"), "could not be loaded"),
+    "no config": (without("config.json"), "has no config.json; give a folder with one"),
     "no weights": (without("model.safetensors"), "could not be loaded"),
     "cut weights": (cut("model.safetensors", 3000), "could not be loaded"),
-    "cut config": (cut("config.json", 30), "could not be loaded"),
+    "cut config": (cut("config.json", 30), "could not be read .*; fetch the checkpoint again"),
     "no tokenizer": (without("tokenizer.json"), "could not be loaded"),
     "other sizes": (
         with_fields(intermediate_size=64),
         r"layers.0.mlp.down_proj.weight' of the target .* is \[32, 48\], and its config.json makes it \[32, 64\]",
     ),
-    "unknown family": (with_fields(model_type="no-such-model", architectures=["X"]), "could not be loaded"),
+    "unknown family": (
+        with_fields(model_type="no-such-model", architectures=["X"]),
+        "transformers has no causal language model of its",
+    ),
 }
 
 
