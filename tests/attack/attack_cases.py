@@ -1,6 +1,6 @@
 """What a case is: a kind of input, a damage drawn from a number, and a command that meets the damaged input."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -21,12 +21,17 @@ class Damage:
         possible: the input may now be another one that is as good as the first, so that other figures are right.
         mended: digests of files were made to agree with it, and are no figures.
         speaks: the input itself writes to standard output or error, so what stands there is not the command's alone.
+        expected: the class that it must come to, where that is known: refused, or harmless.
+        explained: figures of standard output that follow from the change, by their places in its JSON: those must
+            stand there where others than before do.
     """
 
     note: str
     possible: bool = False
     mended: bool = False
     speaks: bool = False
+    expected: str = ""
+    explained: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,7 @@ class Command:
         codes: exit codes of a finished command.
         figured: whether figures can be compared with those of the undamaged input.
         slow: it takes ten times as long as others, and is drawn less often.
+        setting: one of `attack_run.SETTINGS`: where it runs, as a process of its own; empty: nothing is unusual.
     """
 
     words: tuple[str, ...]
@@ -48,6 +54,7 @@ class Command:
     codes: tuple[int, ...] = (0,)
     figured: bool = True
     slow: bool = False
+    setting: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,21 @@
 
 import json
 import multiprocessing
+import shutil
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 from made_up_costs import filled
 
 from simlab.cli.main import main
+from simlab.traces.adder import add_draft
 from simlab.traces.artefacts.cost import write_cost_file
-from simlab.traces.synthetic import write_synthetic_trace
+from simlab.traces.format.manifest_entries import ModelInfo
+from simlab.traces.reader import open_trace
+from simlab.traces.synthetic import SyntheticChannels, write_synthetic_trace
 from simlab.traces.texts import add_token_texts
 
 BOMB = 100_000_000
@@ -80,15 +85,101 @@ def _optimum(path: Path) -> None:
     _simlab("optimize", *named, "-p", "ddtree:budget=4/8", "--no-halving", "--out", path, "--json")
 
 
-def _sums(path: Path) -> None:
+def _sums(path: Path, shard: str = "1/2") -> None:
     make_missing(path.parent, ["trace", "cost.json"])
     named = ("--trace", path.parent / "trace", "--cost", path.parent / "cost.json")
-    _simlab("optimize", *named, "-p", "ddtree:budget=4/8", "--shard", "1/2", "--sums", path)
+    _simlab("optimize", *named, "-p", "ddtree:budget=4/8", "--shard", shard, "--sums", path)
 
 
-def _part(path: Path) -> None:
+def _part(path: Path, shard: str = "1/2") -> None:
     make_missing(path.parent, ["trace"])
-    _simlab("replay", "--trace", path.parent / "trace", "-p", "ddtree:budget=4", "--shard", "1/2", "--out", path)
+    _simlab("replay", "--trace", path.parent / "trace", "-p", "ddtree:budget=4", "--shard", shard, "--out", path)
+
+
+def _first_sums(path: Path) -> None:
+    _sums(path, "0/2")
+
+
+def _all_sums(path: Path) -> None:
+    make_missing(path.parent, ["sums.parquet", "sums0.parquet"])
+    _simlab("merge", path.parent / "sums0.parquet", path.parent / "sums.parquet", "--out", path)
+
+
+def _first_part(path: Path) -> None:
+    _part(path, "0/2")
+
+
+def _channels(folder: Path) -> None:
+    """A synthetic trace with channels of all kinds and a second draft set."""
+    channels = SyntheticChannels(previous=3, top_k=3, beam=2, routes="ddtree:budget=8|chain")
+    write_synthetic_trace(folder, 1, 8, _LENGTH, 7, 8, _VOCABULARY, prompts_per_shard=3, channels=channels)
+    trace = open_trace(folder)
+    second = replace(trace.manifest.draft_sets["synthetic"], model=ModelInfo("second", "", "its digest"))
+    columns = {one.index: one.drafts["synthetic"] for one in trace.records(["synthetic"])}
+    add_draft(folder, "second", second, lambda recorded: columns[recorded.index])
+
+
+def _large(folder: Path) -> None:
+    """A trace of which each shard is worth keeping decoded."""
+    write_synthetic_trace(folder, 3, num_sequences=4, length=60, vocab_size=_VOCABULARY)
+
+
+def _brackets(folder: Path) -> None:
+    """Inputs in a folder whose name could be taken for a pattern."""
+    names = ("trace", "results.parquet", "half.parquet", "texts.parquet", "gsm8k.jsonl", "timings.csv")
+    make_missing(folder.parent, names)
+    folder.mkdir()
+    for name in names:
+        source, copy = folder.parent / name, folder / name.replace(".", "[1].")
+        (shutil.copytree if source.is_dir() else shutil.copyfile)(source, copy)
+
+
+def _scrapes(folder: Path) -> None:
+    """What servers and benchmarks say of the same counts: 20 and 9 rounds in two processes, 40 tokens accepted."""
+    from kinds_engines import write_scrapes
+
+    write_scrapes(folder)
+
+
+def _heads(folder: Path) -> None:
+    """Checkpoints of a head, a scorer, a router, EAGLE-3 and an adapter, for the tiny models."""
+    import torch
+    from made_up_heads import made_up_router
+    from random_adapter import make_adapter
+    from random_eagle3 import make_eagle3
+    from random_heads import make_head
+    from tiny_models import HIDDEN_SIZE
+
+    from simlab.real_runner.checkpoints.contents import checkpoint_digest
+    from simlab.real_runner.networks.router.network import save_router
+    from simlab.real_runner.networks.taps.config import PoolReach, ScorerSizes
+    from simlab.real_runner.networks.taps.scorer import TapsScorer, save_scorer
+    from simlab.real_runner.targets.loading import load_target
+
+    make_missing(folder.parent, ["models"])
+    target, drafter = folder.parent / "models/target", folder.parent / "models/drafter"
+    folder.mkdir()
+    make_head(folder / "treeflash", drafter, seed=0)
+    scorer = TapsScorer(ScorerSizes(HIDDEN_SIZE, 3, rank=5, depth_size=3, inner_size=11))
+    save_scorer(scorer, folder / "taps", checkpoint_digest(drafter), PoolReach(3, 4))
+    loaded = load_target(str(target), torch.float32)
+    save_router(made_up_router(loaded, ("chain", "ddtree:budget=4")).network, folder / "router")
+    make_eagle3(folder / "eagle3")
+    make_adapter(folder / "adapter", target)
+
+
+def _dumps(folder: Path) -> None:
+    """Hidden states as an engine dumps them, along the texts of the tiny target."""
+    import dumped_files
+
+    make_missing(folder.parent, ["models"])
+    engine, rows = dumped_files.load_engine(folder.parent / "models/target"), []
+    for text in open_trace(folder.parent / "models/trace").sequences():
+        prompt, answer = text.prompt.token_ids.tolist(), text.text.tolist()
+        rows.append({"id": f"text-{text.index}", "prompt_token_ids": prompt, "token_ids": answer})
+        path = folder / "states" / f"cmpl-{text.index}.safetensors"
+        dumped_files.dump(engine, path, [*prompt, *answer], (1, 2, 3, 4), without_last=text.index % 2 == 0)
+    (folder / "served.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def _texts(path: Path) -> None:
@@ -222,6 +313,15 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "optimum.json": _optimum,
     "sums.parquet": _sums,
     "part.parquet": _part,
+    "sums0.parquet": _first_sums,
+    "all-sums.parquet": _all_sums,
+    "part0.parquet": _first_part,
+    "channels": _channels,
+    "large": _large,
+    "run[1]": _brackets,
+    "scrapes": _scrapes,
+    "heads": _heads,
+    "dumps": _dumps,
     "texts.parquet": _texts,
     "texts.jsonl": _texts,
     "timings.csv": _timings,

@@ -74,11 +74,15 @@ def judge(ran: Ran, damage: Damage, command: Command, undamaged: Mapping[str, st
         return Judged(HANG, f"{ran.seconds:.0f} s", "hang")
     if _TRACEBACK.search(ran.err) or (_PANIC in ran.err and ran.code != PERSON_CAN_FIX):
         return Judged(TRACEBACK, last_line(ran.err), signature_of(ran.err))
-    if ran.code == PERSON_CAN_FIX:
-        return _refusal(ran, damage.speaks)
-    if ran.code not in command.codes:
+    if ran.code not in (*command.codes, PERSON_CAN_FIX):
         return Judged(TRACEBACK, f"exit code {ran.code}: {last_line(ran.err)}", f"exit code {ran.code}")
-    return _finished(ran, damage, command, undamaged)
+    if ran.code == PERSON_CAN_FIX:
+        judged = _refusal(ran, damage.speaks, undamaged if command.setting else None)
+    else:
+        judged = _finished(ran, damage, command, undamaged)
+    if judged.outcome in GOOD and damage.expected not in ("", judged.outcome):
+        return Judged(WRONG, f"{judged.outcome}, expected {damage.expected}: {judged.why}", f"not {damage.expected}")
+    return judged
 
 
 def _finished(ran: Ran, damage: Damage, command: Command, undamaged: Mapping[str, str] | None) -> Judged:
@@ -96,18 +100,40 @@ def _finished(ran: Ran, damage: Damage, command: Command, undamaged: Mapping[str
     if dict(figures) == dict(undamaged):
         return Judged(HARMLESS)
     difference = first_difference(undamaged, figures)
-    if damage.possible:
+    if damage.explained is not None:
+        said = _at_places(ran.out, damage.explained)
+        if said != damage.explained:
+            return Judged(WRONG, f"says {said}, expected {damage.explained}", "not what follows from the change")
+    if damage.possible or damage.explained is not None:
         return Judged(OTHER, difference)
     return Judged(WRONG, difference, f"figures of simlab {command.words[0]}")
 
 
-def _refusal(ran: Ran, speaks: bool) -> Judged:
-    """A refusal, or what is wrong with it; a progress bar may stand before it."""
+def _at_places(out: str, wanted: Mapping[str, object]) -> dict[str, object]:
+    """What JSON says at some places, each named by its keys with a dot between them."""
+    found: dict[str, object] = {}
+    for name in wanted:
+        value = json.loads(out)
+        for key in name.split("."):
+            value = value[int(key) if isinstance(value, list) else key]
+        found[name] = value
+    return found
+
+
+def _refusal(ran: Ran, speaks: bool, whole: Mapping[str, str] | None = None) -> Judged:
+    """A refusal, or what is wrong with it; a progress bar may stand before it.
+
+    Args:
+        ran: what the command left.
+        speaks: whether the input writes to its streams too.
+        whole: figures of files that may be there, as where nothing but the output's last lines was lost.
+    """
     lines = [line for line in ran.err.splitlines() if line.strip() and _BAR not in line]
     if not any(line.startswith("simlab: ") for line in lines):
         return Judged(UNTIDY, f"exit code 2 without a sentence: {ran.err[-200:]!r}", "no sentence")
-    if ran.left:
-        return Judged(UNTIDY, f"refused, but left {', '.join(sorted(ran.left))}", "half written: " + _kinds(ran.left))
+    left = {name: size for name, size in ran.left.items() if not whole or whole.get(name) != ran.figures.get(name)}
+    if left:
+        return Judged(UNTIDY, f"refused, but left {', '.join(sorted(left))}", "half written: " + _kinds(left))
     if speaks:
         return Judged(REFUSED, last_line(ran.err))
     if len(lines) > 1:

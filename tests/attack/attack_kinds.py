@@ -1,7 +1,10 @@
 """All kinds of input, by name."""
 
+import kinds_additions
 import kinds_artefacts
 import kinds_command_lines
+import kinds_engines
+import kinds_places
 import kinds_policies
 import kinds_results
 import kinds_texts
@@ -15,6 +18,9 @@ _MODULES = (
     kinds_texts,
     kinds_policies,
     kinds_command_lines,
+    kinds_additions,
+    kinds_engines,
+    kinds_places,
 )
 
 KINDS: dict[str, Kind] = {kind.name: kind for module in _MODULES for kind in module.KINDS}

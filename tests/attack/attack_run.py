@@ -11,12 +11,13 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
 import polars as pl
 from attack_cases import BEFORE, OUT, Command
-from attack_judge import MOST_BYTES, MOST_SECONDS, Ran, canonical, left_in
+from attack_judge import MOST_BYTES, MOST_SECONDS, PERSON_CAN_FIX, Ran, canonical, left_in
 
 from simlab.traces.format.files import FAILURES, file_sha256
 
@@ -33,6 +34,42 @@ _CLEAR_PEAK = "5"
 def words_of(command: Command, address: str) -> list[str]:
     """What is typed, with the address of the server in it."""
     return [word.replace(ADDRESS, address) for word in command.words]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Where a command runs that meets nothing unusual in its input.
+
+    Attributes:
+        starts: words before those of the command's own program.
+        changed: environment variables; None: without it.
+        is_silent: whether its standard output, or error, is nowhere to be read.
+    """
+
+    starts: tuple[str, ...] = ()
+    changed: Mapping[str, str | None] = field(default_factory=dict)
+    is_silent: bool = False
+
+
+def _shell(redirected: str) -> Setting:
+    return Setting(("bash", "-c", f'"$0" "$@" {redirected}'), is_silent=True)
+
+
+_WITHOUT_PRIVILEGES = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--")
+
+SETTINGS: dict[str, Setting] = {
+    "closed output": _shell(">&-"),
+    "closed error": _shell("2>&-"),
+    "closed input": _shell("<&-"),
+    "all closed": _shell("<&- >&- 2>&-"),
+    "a full disk behind the output": _shell(">/dev/full"),
+    "a reader that has left": _shell("| true; exit ${PIPESTATUS[0]}"),
+    "no home": Setting(changed={"HOME": None, "XDG_CACHE_HOME": None, "USER": None}),
+    "a home that is a file": Setting(changed={"HOME": "/dev/null", "XDG_CACHE_HOME": None}),
+    "a cache that cannot be written": Setting(changed={"SIMLAB_CACHE": "/proc/cache", "XDG_CACHE_HOME": "/proc"}),
+    "no privileges": Setting(_WITHOUT_PRIVILEGES if os.getuid() == 0 else ()),
+}
+"""What a command line may be started in. Root reads what nobody may read, unless it has no privileges."""
 
 
 def scratch(folder: Path) -> Path:
@@ -92,11 +129,13 @@ def run_whole(command: Command, folder: Path, address: str = "", starts: Sequenc
     before = prepare_outs(folder, command)
     said = (folder.parent / "stdout", folder.parent / "stderr")
     begun, peak = time.monotonic(), 0
+    setting = SETTINGS[command.setting] if command.setting else Setting()
+    changed = {"TMPDIR": str(scratch(folder)), **setting.changed}
     with said[0].open("wb") as out, said[1].open("wb") as err:
         process = subprocess.Popen(
-            [*(starts or (sys.executable, "-m", "simlab")), *words_of(command, address)],
+            [*setting.starts, *(starts or (sys.executable, "-m", "simlab")), *words_of(command, address)],
             cwd=folder,
-            env=os.environ | {"TMPDIR": str(scratch(folder))},
+            env={name: text for name, text in (os.environ | changed).items() if text is not None},
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
@@ -108,7 +147,12 @@ def run_whole(command: Command, folder: Path, address: str = "", starts: Sequenc
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
             time.sleep(_A_MOMENT_S)
-    return _ran(process.returncode, folder, command, before, said, time.monotonic() - begun, peak, address)
+    ran = _ran(process.returncode, folder, command, before, said, time.monotonic() - begun, peak, address)
+    if not setting.is_silent:
+        return ran
+    # What was said is lost; that a refusal is one sentence is seen where somebody can read it.
+    said_so = "simlab: not to be read\n" if ran.code == PERSON_CAN_FIX and not ran.err.strip() else ran.err
+    return replace(ran, err=said_so, figures={name: text for name, text in ran.figures.items() if name != "stdout"})
 
 
 def _ran(

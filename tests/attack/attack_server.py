@@ -1,5 +1,6 @@
 """A server of the files in a folder that fails as it is told to."""
 
+import contextlib
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -8,7 +9,16 @@ from urllib.parse import unquote, urlparse
 FAULT = "fault.txt"
 """A file in the folder that names a fault, one of `FAULTS`, and a part of the path that it befalls."""
 
-FAULTS = ("short", "refused", "missing", "longer", "other length", "endless redirect")
+LENGTHS = {
+    "other length": lambda size: str(size + 7),
+    "a length of 5,000 digits": lambda _: "9" * 5000,
+    "a length below zero": lambda _: "-1",
+    "a length in words": lambda _: "many",
+    "a length beyond any disk": lambda _: str(2**62),
+}
+"""What is said of the bytes that follow, where that is not so."""
+
+FAULTS = ("short", "refused", "missing", "longer", "endless redirect", "endless", "a byte a connection", *LENGTHS)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -41,11 +51,15 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Location", location)
         if fault == "longer":
             body += b"\0" * 100
-        self.send_header("Content-Length", str(len(body) + 7 * (fault == "other length")))
+        if fault != "endless":
+            self.send_header("Content-Length", LENGTHS.get(fault, str)(len(body)))
         self.end_headers()
-        self.wfile.write(body[: len(body) // 2] if fault == "short" else body)
-        if fault in ("short", "other length"):
-            self.close_connection = True
+        sent = {"short": len(body) // 2, "a byte a connection": 1}
+        with contextlib.suppress(ConnectionError):
+            self.wfile.write(body[: sent.get(fault, len(body))])
+            while fault == "endless":
+                self.wfile.write(bytes(1 << 16))
+        self.close_connection = fault in ("short", "endless", "a byte a connection", *LENGTHS)
 
 
 def serve_folder(folder: Path) -> str:

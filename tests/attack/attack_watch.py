@@ -165,7 +165,9 @@ class Watch:
             folder = self._failed / found.case.replace(":", "-")
             shutil.rmtree(folder, ignore_errors=True)
             slot = watched.worker.place.slot
-            shutil.copytree(slot / "run", folder, symlinks=True)
+            with contextlib.suppress(shutil.Error):  # pipes and files that nobody may read stay where they are
+                shutil.copytree(slot / "run", folder, symlinks=True)
+            folder.mkdir(exist_ok=True)
             for name in ("stdout", "stderr"):
                 if (slot / name).is_file():
                     shutil.copyfile(slot / name, folder / f"case.{name}")

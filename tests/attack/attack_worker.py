@@ -12,7 +12,7 @@ from random import Random
 
 from attack_cases import Case, Command, Damage, Finding, Kind, parse_case
 from attack_judge import BAD, Judged, Ran, judge
-from attack_run import Main, is_spoiled, own_streams, run_here, run_whole
+from attack_run import SETTINGS, Main, is_spoiled, own_streams, run_here, run_whole
 from attack_server import serve_folder
 
 _SLOW_LEFT_OUT = 0.9
@@ -108,6 +108,10 @@ class Worker:
                 connection.send((BROKEN, str(error)))
                 continue
             connection.send((BEGIN, ready.damage.note, ready.typed))
+            if ready.command.setting:
+                found = self._whole(case, undamaged, address)
+                connection.send((END, found, is_spoiled(first)))
+                continue
             ran = run_here(self.main, ready.command, ready.folder, address)
             found = finding(case, ready, ran, judge(ran, ready.damage, ready.command, undamaged))
             if self.repeats and found.outcome in BAD:
@@ -138,6 +142,8 @@ class Worker:
             part.write_text(json.dumps(dict(ran.figures)))
             part.replace(path)
         found: dict[str, str] = json.loads(path.read_text())
+        if command.setting and SETTINGS[command.setting].is_silent:
+            found.pop("stdout")
         return found
 
     def serve_folder(self) -> str:

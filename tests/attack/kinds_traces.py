@@ -66,8 +66,12 @@ def mend_files(folder: Path) -> None:
 
 
 def _signed_manifest(folder: Path, chance: Random) -> Damage:
+    return manifest_damage(folder / TRACE, chance)
+
+
+def manifest_damage(trace: Path, chance: Random) -> Damage:
     """A manifest that was changed and signed: of what it says, only what the files can prove is right."""
-    path = folder / TRACE / MANIFEST
+    path = trace / MANIFEST
     data, note = damage_json_values(path.read_text(encoding="utf-8"), chance)
     path.write_bytes(data)
     signed = sign_json(path)
@@ -91,11 +95,11 @@ def _mended(folder: Path, chance: Random) -> Damage:
     changes = _OF_DRAFT if path.name.startswith("draft") and chance.random() < 0.4 else CHANGES
     damage = damage_parquet(path, chance, _is_outside_ids(path), changes)
     mend_files(folder / TRACE)
-    another = damage.possible or _is_another_trace(folder / TRACE, path.name)
+    another = damage.possible or is_another_trace(folder / TRACE, path.name)
     return Damage(f"{damage.note}; sizes and digests of files mended", another, mended=True)
 
 
-def _is_another_trace(trace: Path, changed: str) -> bool:
+def is_another_trace(trace: Path, changed: str) -> bool:
     """Whether a change is one that `simlab inspect` alone tells: by ids of content, or by what is said of prompts.
 
     docs/reference/trace_format.md lists what is checked on every read, and what is not.
@@ -166,7 +170,7 @@ def _mended_bytes(folder: Path, chance: Random) -> Damage:
     path = chance.choice(tables(folder / TRACE))
     damage = damage_bytes(path, chance, _is_outside_ids(path))
     mend_files(folder / TRACE)
-    another = damage.possible or _is_another_trace(folder / TRACE, path.name)
+    another = damage.possible or is_another_trace(folder / TRACE, path.name)
     return Damage(f"{damage.note}; sizes and digests of files mended", another, mended=True)
 
 
