@@ -3,6 +3,7 @@
 import contextlib
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -33,7 +34,7 @@ _READERS = (
     Command(
         (*_REPLAY, "-p", _OF["pool"], "--draft-set", "synthetic", "--out", "out/r.parquet"), ("out/r.parquet",)
     ),
-    Command(("export", "--push", "out/sent", "--trace", TRACE), ("out/sent",)),
+    Command(("export", "--push", "out/sent", "--trace", TRACE), ("out/sent",), figured=False),
     Command(("export", "--format", "conformance", "--trace", TRACE, "--draft-set", "second", "-p", "chain")),
 )
 
@@ -86,28 +87,26 @@ def _decoded(folder: Path, chance: Random) -> Damage:
     """Rows that were kept decoded: a figure never hangs on what somebody else wrote there."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         main([*_LARGE[0].words[:2], str(folder / "large"), *_LARGE[0].words[3:]])
-    kept = sorted(path for path in (folder / _DECODED).glob("*.*"))
-    if not kept:
-        return Damage("nothing: no rows were kept decoded")
+    kept = sorted(path for path in (folder / _DECODED).iterdir() if path.suffix in (".rows", ".stamp"))
     path, what = chance.choice(kept), chance.randrange(5)
     if what == 0:
-        return damage_folder(folder / _DECODED, chance)
+        return replace(damage_folder(folder / _DECODED, chance), mended=True)
     if what == 1 and path.suffix == ".stamp":
         words = path.read_text(errors="replace").split()
         at = chance.randrange(len(words))
         words[at] = chance.choice(("", "0" * 64, words[at - 1], words[at][::-1], "9" * 5000))
         path.write_text(" ".join(words))
-        return Damage(f"{path.name}: word {at} is {words[at]:.20}")
+        return Damage(f"{path.name}: word {at} is {words[at]:.20}", mended=True)
     if what == 2:
         other = chance.choice([one for one in kept if one.suffix == path.suffix])
         path.write_bytes(other.read_bytes())
-        return Damage(f"{path.name} is a copy of {other.name}")
+        return Damage(f"{path.name} is a copy of {other.name}", mended=True)
     rows = path.with_suffix(".rows")
     data = bytearray(rows.read_bytes())
     at = chance.randrange(len(data) // 4) * 4
     data[at : at + 400] = chance.choice((bytes(400), data[:400], chance.randbytes(400)))
     rows.write_bytes(bytes(data[: rows.stat().st_size]))
-    return Damage(f"{rows.name}: 400 bytes at {at} are others")
+    return Damage(f"{rows.name}: 400 bytes at {at} are others", mended=True)
 
 
 _FEW = ("--max-new-tokens", "4", "--limit", "2", "--min-width", "8", "--exact-budget", "8")

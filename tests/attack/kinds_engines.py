@@ -76,30 +76,29 @@ def _sums(lines: list[str], family: str) -> int:
     return sum(int(one[1]) for one in found if one)
 
 
+def _counts(rounds: int, accepted: int | None, tokens: int, requests: int) -> dict[str, object]:
+    """What is said of counts; a request's first token is of its prefill."""
+    said = {"counters.rounds": rounds, "counters.tokens": tokens, "counters.requests": requests}
+    said |= {} if accepted is None else {"counters.accepted": accepted}
+    return said | {"acceptance_length": (tokens - requests) / rounds if rounds else None}
+
+
 def _of_vllm(lines: list[str]) -> Mapping[str, object]:
-    rounds, accepted = _sums(lines, "spec_decode_num_drafts"), _sums(lines, "spec_decode_num_accepted_tokens")
-    return {
-        "counters.rounds": rounds,
-        "counters.accepted": accepted,
-        "counters.drafted": _sums(lines, "spec_decode_num_draft_tokens"),
-        "acceptance_length": (rounds + accepted) / rounds if rounds else None,
-    }
+    names = ("spec_decode_num_drafts", "spec_decode_num_accepted_tokens", "generation_tokens", "request_success")
+    rounds, accepted, tokens, requests = (_sums(lines, name) for name in names)
+    return _counts(rounds, accepted, tokens, requests)
 
 
 def _of_sglang(lines: list[str]) -> Mapping[str, object]:
-    rounds, tokens = _sums(lines, "spec_verify_calls"), _sums(lines, "generation_tokens")
-    requests = _sums(lines, "num_requests")
-    return {"counters.rounds": rounds, "acceptance_length": (tokens - requests) / rounds if rounds else None}
+    rounds, tokens, requests = (_sums(lines, name) for name in ("spec_verify_calls", "generation_tokens", "num_requests"))
+    return _counts(rounds, None, tokens, requests)
 
 
 def _of_aiperf(lines: list[str]) -> Mapping[str, object]:
     rows = [json.loads(line)["spec_decode_acceptance"] for line in lines]
-    rounds, accepted = (sum(row[name] for row in rows) for name in ("num_spec_steps", "num_accepted_draft_tokens"))
-    return {
-        "counters.rounds": rounds,
-        "counters.accepted": accepted,
-        "acceptance_length": (rounds + accepted) / rounds if rounds else None,
-    }
+    names = ("num_spec_steps", "num_accepted_draft_tokens", "completion_tokens")
+    rounds, accepted, tokens = (sum(row[name] for row in rows) for name in names)
+    return _counts(rounds, accepted, tokens, len(rows))
 
 
 _EXPLAINED: dict[str, Callable[[list[str]], Mapping[str, object]]] = {
@@ -204,8 +203,7 @@ def _bench(folder: Path, chance: Random) -> Damage:
     values[key] += chance.choice((1, -3, 10))
     path.write_text(json.dumps(values))
     rounds, drafted, accepted = (values[name] for name in _BENCH)
-    explained = {"counters.rounds": rounds, "counters.drafted": drafted, "counters.accepted": accepted}
-    explained["acceptance_length"] = (rounds + accepted) / rounds
+    explained = _counts(rounds, accepted, 72, 3) | {"counters.drafted": drafted}
     return Damage(f"{key} is {values[key]}", explained=explained)
 
 

@@ -248,25 +248,32 @@ _RUNS_NOTHING = (
 
 
 def _sent(folder: Path, chance: Random) -> Damage:
-    """A damaged trace, or a place that is taken."""
-    if chance.random() < 0.7:
-        return damage_folder(folder / "trace", chance)
-    place = folder / "out/sent"
-    place.parent.mkdir()
-    what = chance.randrange(3)
-    if what == 0:
-        place.write_text("mine")
-    elif what == 1:
-        shutil.copytree(folder / "trace", place)
-    else:
-        place.symlink_to("/proc")
-    taken = ("a file", "a trace", "a link to where nobody writes")[what]
-    return Damage(f"where it is to be sent there is {taken}", expected=REFUSED)
+    return damage_folder(folder / "trace", chance)
 
 
 _SENDS = (
     Command(("export", "--push", "out/sent", *_TRACE), ("out/sent",)),
     Command(("export", "--push", "out/sent", *_TRACE, "--dry-run")),
+)
+
+
+def _taken(folder: Path, chance: Random) -> Damage:
+    """Something is there that the command is to write, and is no file of its own."""
+    what = chance.choice(("a file", "a trace", "a link to itself", "a pipe"))
+    place = folder / "taken"
+    if what == "a trace":
+        shutil.copytree(folder / "trace", place)
+    elif what == "a file":
+        place.write_text("mine")
+    else:
+        _SPECIAL[what](place)
+    return Damage(f"where it is to be written there is {what}", expected=REFUSED)
+
+
+_TAKEN = (
+    Command(("export", "--push", "taken", *_TRACE), ("taken",), figured=False),
+    Command(("record", "--prompts", "nowhere.jsonl", "--out", "taken"), ("taken",), figured=False),
+    Command((*_REPLAY, "-p", "chain", "--out", "taken/r.parquet"), ("taken",), figured=False),
 )
 
 _PARTS = ("part0.parquet", "part.parquet", "sums0.parquet", "sums.parquet", "all-sums.parquet")
@@ -302,6 +309,7 @@ KINDS = (
     Kind("short-texts", ("trace", "cost.json"), _short, [replace(one, figured=False) for one in _SHORT], share=4),
     Kind("names", ("channels", _VICTIM), _names, _NAMED, share=5),
     Kind("code", ("trace", "results.parquet", "half.parquet", "optimum.json"), _code, _RUNS_NOTHING, share=4),
-    Kind("sent-traces", ("trace",), _sent, _SENDS, share=4),
+    Kind("sent-traces", ("trace",), _sent, _SENDS, share=3),
+    Kind("taken-places", ("trace",), _taken, _TAKEN, share=1),
     Kind("parts", ("trace", "cost.json", *_PARTS), _part, _JOINED, share=8),
 )
