@@ -15,7 +15,7 @@ help:
 	@echo "make test-thorough  everything at full depth, for the night: all examples, kills, attacks, benches, browser, pyright"
 	@echo "make browser      install Chromium, for the tests of the report (Debian, Ubuntu)"
 	@echo "make check        everything CI does"
-	@echo "make attack       damaged inputs and kills (CASES=500 SEED=0 KILLS=0; CASE=KIND:SEED repeats one)"
+	@echo "make attack       damaged inputs and kills (CASES=500 SEED=0 KILLS=0 RACES=0; CASE=KIND:SEED repeats one)"
 	@echo "make bench        the speed of the replay"
 	@echo "make coverage     which lines the tests reach"
 	@echo "make docs         the site of the documentation, in build/site; a broken link fails"
@@ -60,17 +60,18 @@ pyright: .venv/ready-test
 
 check: test
 
-# Damaged inputs through the command line. In the long run: make attack CASES=10000 KILLS=100 WHOLE=0.02
+# Damaged inputs through the command line. In the long run: make attack CASES=10000 KILLS=100 RACES=30 WHOLE=0.02
 CASES ?= 500
 SEED ?= 0
 KILLS ?= 0
+RACES ?= 0
 WHOLE ?= 0
 JOBS ?= 1
 ONE_THREAD := POLARS_MAX_THREADS=1 NUMBA_NUM_THREADS=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 ATTACK := $(ONE_THREAD) PYTHONPATH=$(CURDIR):$(CURDIR)/tests/helpers $(BIN)/python tests/attack/attack.py
 
 attack: .venv/ready-test
-	$(ATTACK) $(if $(CASE),--case '$(CASE)',--cases $(CASES) --seed $(SEED) --kills $(KILLS) \
+	$(ATTACK) $(if $(CASE),--case '$(CASE)',--cases $(CASES) --seed $(SEED) --kills $(KILLS) --races $(RACES) \
 		--whole $(WHOLE) --jobs $(JOBS)) $(ARGUMENTS)
 
 bench: .venv/ready-test

@@ -17,7 +17,7 @@ from random import Random
 from attack_cases import Case, Finding, Kind, parse_case, plan
 from attack_inputs import make_inputs
 from attack_judge import BAD
-from attack_kills import LOST, Kills
+from attack_kills import LOST, NEEDS, Kills
 from attack_kinds import KINDS
 from attack_table import as_json, as_markdown, disagreeing, shown
 from attack_watch import Watch
@@ -41,10 +41,10 @@ class Campaign:
     jobs: int = 1
     whole_share: float = 0.0
 
-    def prepare(self, with_models: bool = False) -> None:
+    def prepare(self, with_writers: bool = False) -> None:
         """Make the undamaged inputs, and import what workers will need."""
         names = {name for kind in self.kinds.values() for name in kind.inputs}
-        names |= {"trace", "cost.json", "models"} if with_models else set()
+        names |= set(NEEDS) if with_writers else set()
         make_inputs(self.folder / "inputs", names)
         (self.folder / "baselines").mkdir(exist_ok=True)
         for command in COMMANDS.values():
@@ -88,7 +88,9 @@ def parsed(typed: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--case", metavar="KIND:SEED", help="repeat one case, and show what comes of it")
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="workers (default 1)")
     parser.add_argument("--whole", type=float, default=0.0, metavar="X", help="run this share as processes too")
-    parser.add_argument("--kills", type=int, default=0, metavar="N", help="kill commands so often, and resume them")
+    parser.add_argument("--kills", type=int, default=0, metavar="N", help="kill commands so often, and run them again")
+    parser.add_argument("--races", type=int, default=0, metavar="N", help="so often two commands at once")
+    parser.add_argument("--writer", action="append", metavar="COMMAND", help="kills and races of these alone")
     parser.add_argument("--folder", type=Path, metavar="DIR", help="where to work (default: a temporary folder)")
     parser.add_argument("--found", type=Path, metavar="FILE", help="write the causes of bad cases there, Markdown")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -100,10 +102,13 @@ def attack(options: argparse.Namespace, folder: Path) -> int:
     case = parse_case(options.case) if options.case else None
     names = [case.kind] if case else options.kind or list(KINDS)
     campaign = Campaign({name: KINDS[name] for name in names}, folder, options.jobs, 1.0 if case else options.whole)
-    campaign.prepare(with_models=options.kills > 0)
+    campaign.prepare(with_writers=options.kills + options.races > 0)
     cases = [case] if case else plan(list(campaign.kinds.values()), options.cases, options.seed)
     found = campaign.run(cases)
-    kills = Kills(folder / "inputs", folder / "kills").run(options.kills, options.seed) if options.kills else []
+    kills = []
+    if options.kills or options.races:
+        asked = Kills(folder / "inputs", folder / "kills", options.writer or ())
+        kills = asked.run(options.kills, options.races, options.seed)
     if case:
         _show(found[0], folder)
     elif options.json:

@@ -38,6 +38,7 @@ from simlab.studies.engines.foretelling import asked_tokens, check_greedy, check
 from simlab.studies.inputs.progress import progress_bar, step
 from simlab.studies.inputs.trace import TraceSource, opened
 from simlab.studies.result import StudyResult
+from simlab.traces.format.alone import writing_alone
 from simlab.traces.format.files import write_beside
 from simlab.traces.reader import Trace
 
@@ -215,11 +216,20 @@ def crosscheck(options: CrosscheckOptions) -> CrosscheckTable:
     Raises:
         SimlabError: the server cannot be asked, or serves something else than was recorded.
     """
+    folder = path_or_none(options.out)
+    with writing_alone(None if folder is None else folder / ANSWERS):
+        table = _checked(options, folder)
+        if folder is not None:
+            text = json.dumps(table.to_json(), indent=1, allow_nan=False) + "\n"
+            write_beside(folder / RESULT, lambda file: file.write(text.encode()))
+    return table
+
+
+def _checked(options: CrosscheckOptions, folder: Path | None) -> CrosscheckTable:
     found = opened(options.trace)
     check_greedy(found)
     if (options.endpoint is None) == (options.answers is None):
         raise UsageError("expected an address (--endpoint) or kept answers (--answers), one of the two")
-    folder = path_or_none(options.out)
     if options.endpoint is None:
         assert options.answers is not None
         collected, draft, texts, remarks = _kept(found, Path(options.answers), options)
@@ -227,11 +237,7 @@ def crosscheck(options: CrosscheckOptions) -> CrosscheckTable:
     else:
         collected, draft, texts, remarks = _asked(found, options.endpoint, options, folder, options.progress)
         address = options.endpoint
-    table = _compared(found, draft, address, collected, texts, options, remarks)
-    if folder is not None:
-        text = json.dumps(table.to_json(), indent=1, allow_nan=False) + "\n"
-        write_beside(folder / RESULT, lambda file: file.write(text.encode()))
-    return table
+    return _compared(found, draft, address, collected, texts, options, remarks)
 
 
 def _kept(

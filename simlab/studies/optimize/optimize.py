@@ -25,7 +25,7 @@ from simlab.analysis.table.text import summary_notes, summary_table, within_widt
 from simlab.arrays import Doubles
 from simlab.errors import UsageError, as_usage_error
 from simlab.ids import VERSION
-from simlab.options import paths, study
+from simlab.options import path_or_none, paths, study
 from simlab.policies.parsing.parse import parse_policies
 from simlab.studies.inputs.artefacts import PricedPolicies, in_sample_note
 from simlab.studies.inputs.prices import not_chosen_note
@@ -48,6 +48,7 @@ from simlab.studies.optimize.trials import plan_of, run_trials
 from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.result import StudyResult
 from simlab.traces.artefacts.optimum import ChosenPolicy, Optimum, Scalar, write_optimum
+from simlab.traces.format.alone import writing_alone
 from simlab.traces.results.files import write_results
 from simlab.traces.results.rows import Results, results_at
 from simlab.traces.results.sums import write_sums
@@ -345,6 +346,17 @@ def optimize(options: OptimizeOptions) -> OptimizeResult:
     """
     if options.shard is not None:
         raise UsageError("--shard sums up a part of a search, which `sum_part` does; leave it out")
+    out, results = path_or_none(options.out), path_or_none(options.results)
+    with writing_alone(out), writing_alone(results, "--results"):
+        result = _optimized(options)
+        if results is not None:
+            result.write_results(results)
+        if out is not None:
+            result.write(out)
+    return result
+
+
+def _optimized(options: OptimizeOptions) -> OptimizeResult:
     check_trackers(options.track)
     on_ray = ray_options(options.ray, options.workers)
     inputs = _inputs(options)
@@ -367,10 +379,6 @@ def optimize(options: OptimizeOptions) -> OptimizeResult:
         choice = report_choice(inputs, dev, evaluation, len(space.points) + num_tried, run)
         result = OptimizeResult(inputs, space, tuple(points), choice, dev.steps)
         _track(result, tracker)
-    if options.results is not None:
-        result.write_results(options.results)
-    if options.out is not None:
-        result.write(options.out)
     return result
 
 
@@ -456,6 +464,11 @@ def sum_part(options: OptimizeOptions) -> SummedPart:
             )
     with as_usage_error():
         part = parse_part(options.shard) if isinstance(options.shard, str) else options.shard
+    with writing_alone(Path(options.sums), "--sums"):
+        return _summed(options, part, Path(options.sums))
+
+
+def _summed(options: OptimizeOptions, part: Part, path: Path) -> SummedPart:
     inputs = _inputs(options)
     space, on_ray = search_space_of(options.policies, inputs), ray_options(options.ray, options.workers)
     check_one_step(space, options.halving, "--shard")
@@ -466,5 +479,5 @@ def sum_part(options: OptimizeOptions) -> SummedPart:
             found = SumsOfPolicies(space.points, side, SearchOptions(what, options.progress))(everything, own)
             rows.append(sum_rows(side, space.points, found))
             num_prompts += len(own)
-    write_sums(Path(options.sums), pl.concat(rows), searched_part(part, inputs))
-    return SummedPart(Path(options.sums), part, len(space.points), num_prompts)
+    write_sums(path, pl.concat(rows), searched_part(part, inputs))
+    return SummedPart(path, part, len(space.points), num_prompts)

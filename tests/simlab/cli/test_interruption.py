@@ -159,3 +159,22 @@ def test_an_error_that_is_no_interruption_keeps_its_traceback() -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("Traceback")
     assert done.stderr.endswith("ValueError: a bug\n")
+
+
+def test_an_interruption_while_everything_is_loaded_waits(tmp_path: Path) -> None:
+    """Pressed at the import of what answers it."""
+    pressed = "class Press:\n    def find_spec(self, name, path=None, target=None):\n"
+    pressed += "        if name == 'simlab.cli.interruption': press()\nsys.meta_path.insert(0, Press())\n"
+    done = run(pressed, "policies")
+    assert (done.returncode, done.stderr) == (130, LINE)
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_change_no_file(closed: str, tmp_path: Path) -> None:
+    out = tmp_path / "r.jsonl"
+    typed = ["export", "--format", "conformance", "-p", "chain", "--limit", "1", "--out", str(out)]
+    words = [sys.executable, "-m", "simlab", *typed]
+    done = subprocess.run(["bash", "-c", f'"$0" "$@" {closed}', *words], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert out.read_text().startswith("{")
+    assert out.read_text().endswith("}\n")

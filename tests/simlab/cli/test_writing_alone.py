@@ -58,6 +58,10 @@ def test_of_two_replays_into_one_file_one_is_refused_or_both_are_there(
         ("cost.json", "--out", ("profile", "--out", "cost.json")),
         ("run/log.jsonl", "--out", ("confirm", "--out", "run")),
         ("run/log.jsonl", "--out", ("confirm", "--prompts", "none.jsonl", "--out", "run", "--resume")),
+        ("o.json", "--out", ("optimize", "--trace", "none", "--out", "o.json")),
+        ("r.parquet", "--results", ("optimize", "--trace", "none", "--out", "o.json", "--results", "r.parquet")),
+        ("s.parquet", "--sums", ("optimize", "--trace", "none", "--shard", "0/2", "--sums", "s.parquet")),
+        ("run/answers.jsonl", "--out", ("crosscheck", "--answers", "none", "--trace", "none", "--out", "run")),
         ("run/state.safetensors", "--out", ("train", "dflash", "--text", "t", "--dev", "d", "--out", "run")),
     ],
 )
