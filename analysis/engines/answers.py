@@ -246,12 +246,14 @@ def check_counts(counters: ServerCounters, where: str) -> None:
     """Refuse counts that no server can have.
 
     Raises:
-        EngineError: more tokens were accepted than drafted, or more requests were answered than tokens written.
+        EngineError: more tokens were accepted than drafted, or fewer written than there were requests or rounds.
     """
     tokens, requests = counters.num_tokens, counters.num_requests
     accepted, drafted = counters.num_accepted, counters.num_drafted
     if tokens is not None and requests is not None and tokens < requests:
         raise EngineError(f"{where} counts {tokens:,} tokens in {requests:,} requests; each has one at least")
+    if tokens is not None and counters.num_rounds is not None and tokens < counters.num_rounds:
+        raise EngineError(f"{where} counts {tokens:,} tokens in {counters.num_rounds:,} rounds; each writes one at least")
     if accepted is not None and drafted is not None and accepted > drafted:
         raise EngineError(f"{where} counts {accepted:,} accepted tokens of {drafted:,} drafted ones")
 

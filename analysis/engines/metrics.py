@@ -55,7 +55,7 @@ class Samples:
         """The sum of the first of these counters that is there, over engines, each rank's count once; None: none is."""
         for name in names:
             if name in self.by_name:
-                return _whole(name, math.fsum(self._by_engine(name).values()))
+                return sum(_whole(name, value) for value in self._by_engine(name).values())
         return None
 
     def gauge(self, name: str) -> int | None:
@@ -77,13 +77,13 @@ class Samples:
         """The sums of a counter by a label that counts from 0; None where the name is not there."""
         if name not in self.by_name:
             return None
-        sums: dict[int, float] = {}
+        sums: dict[int, int] = {}
         for labels, value in self._by_engine(name).items():
             place = dict(labels).get(label, "")
             if not place.isdecimal() or int(place) > 10_000:
                 raise EngineError(f"expected the label {label} of {name} to count from 0; got {place!r}")
-            sums[int(place)] = sums.get(int(place), 0.0) + value
-        return tuple(_whole(name, sums.get(index, 0.0)) for index in range(max(sums, default=-1) + 1))
+            sums[int(place)] = sums.get(int(place), 0) + _whole(name, value)
+        return tuple(sums.get(index, 0) for index in range(max(sums, default=-1) + 1))
 
     def labels(self, name: str) -> Mapping[str, str]:
         """The labels of a name that has one series, ranks left out; none where it is not there."""

@@ -11,6 +11,9 @@ from simlab.errors import UsageError, did_you_mean, named_or_listed
 from simlab.options import Nested, Option, Reader, declared, default_of, flags, is_switch, reader_of
 
 _Options = argparse.ArgumentParser | argparse._ArgumentGroup
+_MOST_SHOWN = 80
+"""Characters of a word that was typed, in a sentence about it."""
+
 _BETWEEN = "."
 """Between the name of a field and that of an option within it."""
 
@@ -190,7 +193,9 @@ def _reader(read: Reader) -> Reader:
         try:
             return read(text)
         except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
+            long = len(text) - _MOST_SHOWN
+            shown = f"{text[:_MOST_SHOWN]!r} and {long:,} more" if long > 0 else repr(text)
+            raise argparse.ArgumentTypeError(str(error).replace(repr(text), shown)) from error
 
     return checked
 

@@ -126,8 +126,7 @@ def _dumps(folder: Path, chance: Random) -> Damage:
         return damage_folder(folder / "dumps/states", chance, possible=True)
     if what == 2:
         return damage_bytes(chance.choice(states), chance, possible=True)
-    note = DAMAGES[chance.choice(("change header", "change tensor"))](folder / "dumps/states", chance)
-    return Damage(note, possible=True)
+    return Damage(DAMAGES[chance.choice(("change header", "change tensor"))](folder / "dumps/states", chance), True)
 
 
 _HEADS = ("treeflash", "taps", "router", "eagle3", "adapter")
@@ -162,7 +161,10 @@ def _head(name: str) -> Kind:
     """A kind of checkpoints other than a drafter's; each is a person's own."""
 
     def damage(folder: Path, chance: Random) -> Damage:
-        note = DAMAGES[chance.choice(list(DAMAGES))](folder / "heads" / name, chance)
+        try:
+            note = DAMAGES[chance.choice(list(DAMAGES))](folder / "heads" / name, chance)
+        except (OSError, LookupError):  # it is for files that only drafters have
+            note = damage_folder(folder / "heads" / name, chance).note
         return Damage(f"{name}: {note}", possible=True)
 
     return Kind(f"{name}-checkpoints", ("models", "heads"), damage, _head_commands(name), share=2)

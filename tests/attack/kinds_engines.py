@@ -70,35 +70,37 @@ def _import(name: str) -> Command:
 _COMMANDS = {name: _import(name) for name in ("vllm.txt", "sglang.txt", "aiperf.jsonl", "bench.json")}
 
 
-def _sums(lines: list[str], family: str) -> int:
-    """The sum of a family's samples: digits and labels only, as this file writes them."""
+def _sum(lines: list[str], family: str) -> int | None:
+    """The sum of a family's samples, as this file writes them; None without any."""
     found = [re.fullmatch(rf"\w+:{family}_total{{[^}}]*}} (\d+)\.0*", line) for line in lines]
-    return sum(int(one[1]) for one in found if one)
+    counts = [int(one[1]) for one in found if one]
+    return sum(counts) if counts else None
 
 
-def _counts(rounds: int, accepted: int | None, tokens: int, requests: int) -> dict[str, object]:
+def _counts(rounds: int | None, accepted: int | None, tokens: int | None, requests: int | None) -> dict[str, object]:
     """What is said of counts; a request's first token is of its prefill."""
-    said = {"counters.rounds": rounds, "counters.tokens": tokens, "counters.requests": requests}
-    said |= {} if accepted is None else {"counters.accepted": accepted}
-    return said | {"acceptance_length": (tokens - requests) / rounds if rounds else None}
+    said: dict[str, object] = {"counters.rounds": rounds, "counters.accepted": accepted}
+    said |= {"counters.tokens": tokens, "counters.requests": requests}
+    decoded = None if tokens is None or requests is None else tokens - requests
+    if decoded is None and accepted is not None and rounds:
+        decoded = rounds + accepted
+    return said | {"acceptance_length": decoded / rounds if decoded is not None and rounds else None}
 
 
 def _of_vllm(lines: list[str]) -> Mapping[str, object]:
     names = ("spec_decode_num_drafts", "spec_decode_num_accepted_tokens", "generation_tokens", "request_success")
-    rounds, accepted, tokens, requests = (_sums(lines, name) for name in names)
-    return _counts(rounds, accepted, tokens, requests)
+    return _counts(*(_sum(lines, name) for name in names))
 
 
 def _of_sglang(lines: list[str]) -> Mapping[str, object]:
-    rounds, tokens, requests = (_sums(lines, name) for name in ("spec_verify_calls", "generation_tokens", "num_requests"))
+    rounds, tokens, requests = (_sum(lines, name) for name in ("spec_verify_calls", "generation_tokens", "num_requests"))
     return _counts(rounds, None, tokens, requests)
 
 
 def _of_aiperf(lines: list[str]) -> Mapping[str, object]:
     rows = [json.loads(line)["spec_decode_acceptance"] for line in lines]
     names = ("num_spec_steps", "num_accepted_draft_tokens", "completion_tokens")
-    rounds, accepted, tokens = (sum(row[name] for row in rows) for name in names)
-    return _counts(rounds, accepted, tokens, len(rows))
+    return _counts(*(sum(row[name] for row in rows) for name in names), len(rows))
 
 
 _EXPLAINED: dict[str, Callable[[list[str]], Mapping[str, object]]] = {

@@ -1,5 +1,6 @@
 """Cost files: what the stages of a round took on one machine, every sample kept."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
@@ -193,6 +194,11 @@ class CostFile:
             raise ValueError(
                 f"node counts go up to {MOST_DRAFTED:,} and all other sizes up to {MOST_COUNT:,}; got a node count of "
                 f"{self.node_counts[-1]}, and {max(sizes)}"
+            )
+        if not 0 <= self.temperature < math.inf or not 0 < self.top_p <= 1 or self.top_k < 0:
+            raise ValueError(
+                "the temperature is from 0, top_p above 0 and at most 1, top_k from 0; got "
+                f"{self.temperature:g}, {self.top_p:g} and {self.top_k}"
             )
         if len(self.contexts) * len(self.node_counts) > MOST_CELLS:
             raise ValueError(

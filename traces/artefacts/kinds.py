@@ -92,6 +92,9 @@ def format_of(path: Path) -> str | None:
 
     Returns:
         None where none is named: results, files of others, and what cannot be read.
+
+    Raises:
+        TraceError: this user may not read it.
     """
     try:
         with open_file(path) as file:
@@ -99,6 +102,8 @@ def format_of(path: Path) -> str | None:
         if not is_parquet and path.stat().st_size > _MOST_BYTES:
             return None
         said = table_facts(path) if is_parquet else json_fields(file_bytes(path), str(path))
+    except PermissionError as error:
+        raise TraceError(f"{path} may not be read by this user ({error.strerror}); ask its owner, or name a copy") from error
     except (OSError, ValueError, TraceError):
         return None
     named = said.values.get("format")

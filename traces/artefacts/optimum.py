@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -124,6 +125,10 @@ class Optimum:
             raise ValueError(f"run must begin with the best policy, {self.best.policy!r}; got {list(self.run)}")
         if self.share_of_draws_best is not None and not 0 <= self.share_of_draws_best <= 1:
             raise ValueError(f"share_of_draws_best must be from 0 to 1; got {self.share_of_draws_best}")
+        if not _VERDICT.fullmatch(self.verdict) or (self.winner is not None) != (_WINS in self.verdict):
+            raise ValueError(
+                f"the verdict is no sentence that `simlab optimize` writes of {self.winner}; got {self.verdict!r:.200}"
+            )
         for row in (self.optimism, *self.rows):
             _check_flat(row)
 
@@ -177,6 +182,16 @@ def _flat(fields: JsonFields) -> dict[str, Scalar]:
     return found
 
 
+_WINS = " than each of "
+_VERDICT = re.compile(r"no winner(?: among .+)?: .+\.|.+ (?:is|are|has|have) .+ than .+\.", re.DOTALL)
+"""The sentences of `simlab optimize`: nobody is ahead, others are, or the best is ahead of all."""
+
+ROLES = ("best", "rival", "reference", "bound")
+"""What a finalist is: the chosen policy, what comes close, what all are held against, and what no policy reaches."""
+
+_LOW, _HIGH = "_ci_low", "_ci_high"
+_ROUNDED = 1 + 1e-9
+
 _TEXTS = ("policy", "policy_id", "role", "cost_id", "measure", "best_on_evaluation")
 """Keys of figures that are no numbers."""
 
@@ -186,6 +201,14 @@ def _check_flat(row: Mapping[str, Scalar]) -> None:
         if isinstance(value, str) != (key in _TEXTS) and value is not None:
             kind = "a text" if key in _TEXTS else "a number"
             raise ValueError(f"{key} must be {kind} or null; got {value!r:.60}")
+    if row.get("role") not in (None, *ROLES):
+        raise ValueError(f"the role of a policy is one of {', '.join(ROLES)}; got {row['role']!r:.60}")
     wrong = [key for key, value in row.items() if isinstance(value, float) and not math.isfinite(value)]
     if wrong:
         raise ValueError(f"figures must be finite or null; these are not: {', '.join(wrong)}")
+    for key in (key for key in row if key.endswith(_LOW)):
+        name = key.removesuffix(_LOW)
+        low, figure, high = (row.get(one) for one in (key, name, name + _HIGH))
+        numbers = [value for value in (low, figure, high) if isinstance(value, int | float)]
+        if len(numbers) == 3 and not numbers[0] <= numbers[1] * _ROUNDED <= numbers[2] * _ROUNDED**2:
+            raise ValueError(f"{name} must lie in its interval from {low} to {high}; got {figure}")

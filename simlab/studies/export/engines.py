@@ -41,6 +41,7 @@ from simlab.studies.inputs.prices import HOW, BatchPricing, priced_batches
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.traces.format.manifest_entries import as_json
+from simlab.untrusted.visible import visible
 
 # What stands beside the settings that ``simlab export`` writes for an engine: whose numbers, and what to know.
 
@@ -302,8 +303,10 @@ def _commented(
     policy: ExportedPolicy, source: EngineSource, notes: Sequence[str], settings: Sequence[str], ending: Sequence[str]
 ) -> str:
     """YAML with what to know and whose numbers they are above it, and how to use it below."""
-    above = [*notes, json.dumps(stamp(policy, source, []), ensure_ascii=False)]
-    return "\n".join([*(f"# {line}" for line in above), *settings, *(f"# {line}" for line in ending), ""])
+    known = [*notes, json.dumps(stamp(policy, source, []), ensure_ascii=False)]
+    # Names are other people's: none of them ends a comment, or steers the terminal that the file is shown in.
+    above, below = ([f"# {visible(' '.join(line.splitlines()))}" for line in lines] for lines in (known, ending))
+    return "\n".join([*above, *settings, *below, ""])
 
 
 def _yaml(value: Mapping[str, object], indent: str = "") -> list[str]:

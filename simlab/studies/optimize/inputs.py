@@ -156,9 +156,11 @@ def _prices(costs: Sequence[Path], trace: Trace, draft: str, objective: str) -> 
                 f"the objective is tokens per second, and there is no latency profile. {prices.why_none} Or choose by "
                 "--objective acceptance_length --node-cap N."
             )
-        found.setdefault(prices.cost_id, prices)
-    if objective == WORST_CASE and len(found) < 2:
-        raise UsageError("the cost files hold the same latencies; --objective worst_case needs different ones")
+        if prices.cost_id in found:
+            raise UsageError(
+                f"--cost {path} holds the same latencies as one before it, which would count once; give each once"
+            )
+        found[prices.cost_id] = prices
     return tuple(found.values())
 
 

@@ -47,7 +47,7 @@ from simlab.studies.optimize.space import CHAIN, PLAIN, TREES, SearchPoint, Sear
 from simlab.studies.optimize.trials import plan_of, run_trials
 from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.result import StudyResult
-from simlab.traces.artefacts.optimum import ChosenPolicy, Optimum, Scalar, write_optimum
+from simlab.traces.artefacts.optimum import ROLES, ChosenPolicy, Optimum, Scalar, write_optimum
 from simlab.traces.format.alone import writing_alone
 from simlab.traces.results.files import write_results
 from simlab.traces.results.rows import Results, results_at
@@ -59,7 +59,7 @@ from simlab.workers.parts import Part, parse_part
 # What ``simlab optimize`` says of its choice: finalists on both sets of prompts, the verdict, the optimism.
 
 
-BEST, RIVAL, REFERENCE, BOUND = "best", "rival", "reference", "bound"
+BEST, RIVAL, REFERENCE, BOUND = ROLES
 
 _SPEEDUP = ("speedup", "speedup_ci_low", "speedup_ci_high", "speedup_price_low", "speedup_price_high")
 _DEV = ("acceptance_length", "nodes_per_round", "tokens_per_s", *_SPEEDUP)

@@ -185,15 +185,15 @@ def built_page(inputs: ReportInputs, title: str, num_texts: int, command: str) -
     missing = list(inputs.missing)
     verdict = verdict_of(inputs.results, _choice(inputs))
     shown = _shown(inputs, verdict)
+    sections = _sections(inputs, shown, num_texts, missing)
     first = FirstScreen(
         verdict.sentence,
-        [*verdict.more, *_measured(inputs), *([inputs.served] if inputs.served else [])],
+        [*verdict.more, *_measured(inputs), *missing],
         policy_table(inputs.results, verdict.best, SPEEDUP if inputs.prices is None else inputs.prices.speedup_note),
         speed_chart(inputs.results),
         trust_labels(inputs, _choice(inputs)),
         command,
     )
-    sections = _sections(inputs, shown, num_texts, missing)
     html = report_page(title, first, sections, footer_text(inputs))
     return html, verdict.sentence, tuple(missing)
 

@@ -53,7 +53,6 @@ class ReportInputs:
         confirmed: summaries of the confirmations.
         missing: what cannot be shown, and why, and what must be known of the rest, a sentence each.
         wanted: sequences of the trace that have rows.
-        served: how texts were served and what that does to intervals, where several were at a time; else empty.
         crosschecks: what live engines did with these texts.
         replayed: policies of rows that were replayed for this report; of others the label is known.
     """
@@ -68,7 +67,6 @@ class ReportInputs:
     confirmed: tuple[Confirmation, ...]
     missing: tuple[str, ...]
     wanted: tuple[int, ...]
-    served: str
     crosschecks: tuple[CrosscheckSummary, ...] = ()
     replayed: tuple[NamedPolicy, ...] = ()
 
@@ -174,7 +172,6 @@ def _joined(
         confirmed=confirmed,
         missing=tuple(missing),
         wanted=wanted,
-        served=served,
     )
 
 

@@ -62,7 +62,7 @@ def test_a_number_is_one_in_plain_digits_that_a_machine_can_hold(command: str) -
         for value in ("", "x", "1_0", "٣", "３", "nan", "1e999", "9" * 400, "9" * 5000):
             said = refusal_of(*command.split(), f"{option}={value}")
             assert f"argument {'/'.join(action.option_strings)}: expected" in said, (option, value[:9])
-            assert len(said) < 2_100
+            assert len(said) < 500
         if isinstance(read(action, "7"), int):
             for value in ("-1", "+5", "1e3", "0.5", str(2**63)):
                 said = refusal_of(*command.split(), f"{option}={value}")

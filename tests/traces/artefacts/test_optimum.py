@@ -27,11 +27,12 @@ OPTIMUM = Optimum(
     run=("ddtree:budget=8", "caddtree", "chain"),
     rows=({"policy": "ddtree:budget=8", "evaluation_tokens_per_s": 30.5, "p_adjusted": None, "differs": True},),
 )
+LEVEL = "no winner among ddtree:budget=8 and chain: not significant (n = 40 prompts)."
 
 
 @pytest.mark.parametrize(
     "optimum",
-    [OPTIMUM, replace(OPTIMUM, winner=None, node_cap=16, cost_ids=()), replace(OPTIMUM, share_of_draws_best=0.75)],
+    [OPTIMUM, replace(OPTIMUM, winner=None, verdict=LEVEL, node_cap=16, cost_ids=()), replace(OPTIMUM, share_of_draws_best=0.75)],
 )
 def test_what_was_written_is_read(optimum: Optimum, tmp_path: Path) -> None:
     path = tmp_path / "deep" / "optimize.json"
@@ -67,6 +68,14 @@ def test_a_choice_that_contradicts_itself_is_none(changes: dict[str, object]) ->
         ({"format_version": 2}, "format version 2; this simlab reads up to 1. Upgrade simlab"),
         ({"searched": "many"}, "'searched' must be an integer"),
         ({"winner": {"policy": "chain", "policy_id": "4"}}, "is damaged: the winner"),
+        ({"verdict": "x"}, "the verdict is no sentence that `simlab optimize` writes"),
+        ({"verdict": LEVEL}, "the verdict is no sentence that `simlab optimize` writes of ChosenPolicy"),
+        ({"winner": None}, "the verdict is no sentence that `simlab optimize` writes of None"),
+        ({"rows": [{"role": "/etc/passwd"}]}, "is one of best, rival, reference, bound; got '/etc/passwd'"),
+        (
+            {"rows": [{"best_over_this": 1.5, "best_over_this_ci_low": 0.9, "best_over_this_ci_high": 1.4}]},
+            "best_over_this must lie in its interval from 0.9 to 1.4; got 1.5",
+        ),
         ({"winner": "chain"}, "'winner' must be an object"),
         ({"rows": [{"policy": ["chain"]}]}, "'policy' must be a number, a string or null"),
         ({"chosen_on": {"text_id": "t", "draft_id": "d", "names": {}}}, "at least one prompt; got none"),

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import subprocess
 from collections.abc import Sequence
 from itertools import pairwise
@@ -22,6 +23,7 @@ from engine_shapes import (
     yaml_mapping,
 )
 from places import DOCS
+from signed_files import signed
 from study_results import refused, rows_of, value_of
 
 import simlab
@@ -286,3 +288,16 @@ def test_files_and_page_say_where_the_fields_were_read(name: str, source: Engine
     assert READ_ON in text
     assert READ_ON in page
     assert export(name, "chain", trace=trace).text == text
+
+
+@pytest.mark.parametrize("name", ["sglang", "tensorrt-llm"])
+def test_names_of_others_end_no_comment_and_steer_no_terminal(name: str, trace: Path, tmp_path: Path) -> None:
+    shutil.copytree(trace, tmp_path / "trace")
+    manifest = tmp_path / "trace/manifest.json"
+    values = json.loads(manifest.read_text())
+    values["target"]["name"] = "a\x1b[31m\u202eb\ncommand: evil"
+    manifest.write_text(json.dumps(signed(values)))
+    text = export(name, "chain", trace=tmp_path / "trace").text
+    assert not {"\x1b", "\u202e"} & set(text)
+    assert "[U+202E]" in text
+    assert "command" not in yaml_mapping(text)

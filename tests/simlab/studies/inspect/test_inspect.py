@@ -16,6 +16,7 @@ from simlab.policies.costs.cell_prices import few_visits, ratio_half_widths
 from simlab.studies.fit_ngram import fit_ngram
 from simlab.studies.fit_tables import fit_calibration, fit_ranks
 from simlab.studies.inspect.inspect import inspect
+from simlab.traces.artefacts import kinds
 from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file, write_cost_file
 from simlab.traces.artefacts.ngram import packaged_ngram_files, read_ngram_file
 from simlab.traces.artefacts.table import packaged_table_files, read_table_file
@@ -239,3 +240,18 @@ def test_files_of_another_kind_are_one_sentence(tmp_path: Path) -> None:
     assert "ddtree:budget=2" in inspect(str(results)).text()
     other = write_checkpoint(tmp_path / "drafter", config={"model_type": "llama"})
     assert str(other) in refused(inspect, str(other))
+
+
+def test_a_file_that_this_user_may_not_read_is_no_file_of_another_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may read everything, so the system's answer is made up."""
+    path = tmp_path / "cost.json"
+    path.write_text("{}")
+
+    def locked(path: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(kinds, "open_file", locked)
+    said = refused(inspect, str(path))
+    assert said == f"{path} may not be read by this user (Permission denied); ask its owner, or name a copy"

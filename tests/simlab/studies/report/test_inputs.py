@@ -1,6 +1,7 @@
 """What a report is made from: the trace and the prices of result rows are found, and others are refused."""
 
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,8 @@ def test_short_texts_make_a_report_and_no_texts_a_sentence(length: int, said: st
     trace = write_synthetic_trace(tmp_path / "trace", num_sequences=4, length=length, kept=128)
     made = report([], trace=trace, policies=["chain", "ddtree:budget=4"])
     assert any("Every text has a single token" in sentence for sentence in made.missing) == bool(said)
+    assert made.missing
+    assert all(escape(sentence) in made.html for sentence in made.missing)
     assert ("Acceptance by depth" in made.html) == (not said)
     empty = write_synthetic_trace(tmp_path / "empty", num_sequences=0, length=2, kept=128)
     with pytest.raises(TraceError, match="holds no sequences, so there is nothing to report"):
