@@ -315,7 +315,8 @@ def _yaml(value: Mapping[str, object], indent: str = "") -> list[str]:
         if isinstance(one, dict):
             lines += [f"{indent}{key}:", *_yaml(one, f"{indent}  ")]
         else:
-            lines.append(f"{indent}{key}: {json.dumps(one, ensure_ascii=False)}")
+            # What cannot be seen is written as its number, which YAML reads as what it stands for.
+            lines.append(f"{indent}{key}: {json.dumps(one, ensure_ascii=visible(str(one)) != str(one))}")
     return lines
 
 
