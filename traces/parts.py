@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from os.path import realpath
 from pathlib import Path
 
 from simlab.errors import InUseError, TraceError, UsageError, enumerated
@@ -111,7 +112,7 @@ def merge_recordings(folders: Sequence[Path], out: Path | None, step: Callable[[
         (out,) = folders
         if (out / MANIFEST).exists():
             return out
-    elif (out / MANIFEST).exists() or any(out.resolve() == folder.resolve() for folder in folders):
+    elif (out / MANIFEST).exists() or realpath(out) in map(realpath, folders):
         raise UsageError(f"{out} is there already; give another --out")
     parts = [_begun(folder) for folder in folders]
     first = parts[0]

@@ -253,7 +253,9 @@ def check_counts(counters: ServerCounters, where: str) -> None:
     if tokens is not None and requests is not None and tokens < requests:
         raise EngineError(f"{where} counts {tokens:,} tokens in {requests:,} requests; each has one at least")
     if tokens is not None and counters.num_rounds is not None and tokens < counters.num_rounds:
-        raise EngineError(f"{where} counts {tokens:,} tokens in {counters.num_rounds:,} rounds; each writes one at least")
+        raise EngineError(
+            f"{where} counts {tokens:,} tokens in {counters.num_rounds:,} rounds; each writes one at least"
+        )
     if accepted is not None and drafted is not None and accepted > drafted:
         raise EngineError(f"{where} counts {accepted:,} accepted tokens of {drafted:,} drafted ones")
 

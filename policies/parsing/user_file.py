@@ -9,7 +9,7 @@ from pathlib import Path
 
 from simlab.errors import PolicyError
 from simlab.policy import AnyPolicy, Needs
-from simlab.untrusted.json_text import file_bytes
+from simlab.untrusted.json_text import file_bytes, typed_path
 from simlab.untrusted.visible import USER_MODULE, describe_error
 
 
@@ -24,7 +24,7 @@ def split_user_file(text: str) -> tuple[Path, str, str] | None:
         return None
     if not match[2]:
         raise PolicyError(f"`{text}` names a file but no class in it; write {match[1]}:MyPolicy")
-    return Path(match[1]).expanduser(), match[2], match[3] or ""
+    return typed_path(match[1]), match[2], match[3] or ""
 
 
 def names_code(text: str) -> bool:

@@ -27,6 +27,11 @@ def open_file(path: str | Path) -> BufferedReader:
     return os.fdopen(descriptor, "rb")
 
 
+def typed_path(text: str | Path) -> Path:
+    """The path that a person types; ``~`` is a home, where there is such a user."""
+    return Path(os.path.expanduser(text))  # noqa: PTH111 - the other raises where there is no such user
+
+
 def file_bytes(path: str | Path) -> bytes:
     """All of a file; see `open_file`."""
     with open_file(path) as file:

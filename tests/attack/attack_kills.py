@@ -278,7 +278,9 @@ class Kills:
         try:
             some = [one for one in writers(self.inputs, ours.recv()) if one.name in (self.only or {one.name})]
             found: list[Trial] = []
-            while sum(trial.kills for trial in found) < num_kills or sum("two" in one.name for one in found) < num_races:
+            while (
+                sum(trial.kills for trial in found) < num_kills or sum("two" in one.name for one in found) < num_races
+            ):
                 # Each in turn, so that none is left out.
                 number, writer = seed * 1_000_000 + len(found), some[len(found) % len(some)]
                 chance = Random(f"kill {number}")
@@ -314,8 +316,9 @@ class Kills:
             os.kill(process.pid or 0, signal.SIGKILL)
             process.join()
             kills += 1
-            if out.is_file() and not writer.resumes and (problem := self._half(writer, out, undisturbed)):
-                return Trial(name, number, LOST, f"after a kill {problem}", kills)
+            is_compared = out.is_file() and writer.problem is _same_files
+            if is_compared and _files(out.parent)[out.name] != _files(undisturbed.parent)[out.name]:
+                return Trial(name, number, LOST, f"after a kill {out.name} is not whole", kills)
         code = ended(start(self._words(writer, out), said))
         problem = apart(writer.problem, out, undisturbed)
         if code not in writer.codes and (code != PERSON_CAN_FIX or problem):
@@ -323,13 +326,6 @@ class Kills:
         if not problem:
             shutil.rmtree(folder)
         return Trial(name, number, LOST if problem else FINE, problem, kills)
-
-    def _half(self, writer: Writer, out: Path, undisturbed: Path) -> str:
-        """What is wrong with a file that a killed command left under its name, beside hidden ones."""
-        is_whole = writer.problem is _same_names or out.read_bytes() == undisturbed.read_bytes()
-        return "" if is_whole or writer.problem is _same_files and _files(out.parent).get(out.name) == _files(
-            undisturbed.parent
-        ).get(out.name) else f"{out.name} is not whole"
 
     def _race(self, writer: Writer, number: int, chance: Random) -> Trial:
         """Two at once: what is there in the end is what one makes, and who was refused was told so in one sentence."""

@@ -1,4 +1,4 @@
-"""What stands beside a draft set: channels of all kinds, a second draft set, rows kept decoded, dumped states, heads."""
+"""What stands beside a draft set: channels, a second one, rows kept decoded, dumped states, other checkpoints."""
 
 import contextlib
 import io
@@ -31,9 +31,7 @@ _READERS = (
     Command((*_REPLAY, "-p", "ddtree:budget=4", "--draft-set", "second", "--json")),
     Command(("inspect", TRACE, "--json")),
     Command(("inspect", TRACE, "--json")),
-    Command(
-        (*_REPLAY, "-p", _OF["pool"], "--draft-set", "synthetic", "--out", "out/r.parquet"), ("out/r.parquet",)
-    ),
+    Command((*_REPLAY, "-p", _OF["pool"], "--draft-set", "synthetic", "--out", "out/r.parquet"), ("out/r.parquet",)),
     Command(("export", "--push", "out/sent", "--trace", TRACE), ("out/sent",), figured=False),
     Command(("export", "--format", "conformance", "--trace", TRACE, "--draft-set", "second", "-p", "chain")),
 )
@@ -144,12 +142,8 @@ _ADDED: Sequence[Command] = (
     _added("treeflash", "previous=2", "top_k=3"),
     _added("taps", "beam=3"),
     _added("router", models=()),
-    Command(
-        ("record", "--target", "models/target", "--draft", "heads/eagle3", *_TEXT), ("out/trace",), figured=False
-    ),
-    Command(
-        ("record", "--target", "models/target", "--draft", "heads/adapter", *_TEXT), ("out/trace",), figured=False
-    ),
+    Command(("record", "--target", "models/target", "--draft", "heads/eagle3", *_TEXT), ("out/trace",), figured=False),
+    Command(("record", "--target", "models/target", "--draft", "heads/adapter", *_TEXT), ("out/trace",), figured=False),
 )
 
 

@@ -93,7 +93,9 @@ def _of_vllm(lines: list[str]) -> Mapping[str, object]:
 
 
 def _of_sglang(lines: list[str]) -> Mapping[str, object]:
-    rounds, tokens, requests = (_sum(lines, name) for name in ("spec_verify_calls", "generation_tokens", "num_requests"))
+    rounds, tokens, requests = (
+        _sum(lines, name) for name in ("spec_verify_calls", "generation_tokens", "num_requests")
+    )
     return _counts(rounds, None, tokens, requests)
 
 
@@ -185,7 +187,7 @@ def _records(folder: Path, chance: Random) -> Damage:
         histogram = chance.choice(({"999999999": 1}, {"-1": 1}, {"1": -3}, {"x": 1}, {"3": 1.5}, {"9" * 5000: 1}))
         record["acceptance_histogram"] = histogram
         path.write_text("\n".join([*lines[:at], json.dumps(row), *lines[at + 1 :]]) + "\n")
-        return Damage(f"line {at}: a histogram {str(histogram):.30}", expected=REFUSED)
+        return Damage(f"line {at}: a histogram {histogram!s:.30}", expected=REFUSED)
     else:
         return _bytes(path, chance)
     path.write_text("\n".join(lines) + "\n")

@@ -121,7 +121,9 @@ _PATTERNS = (
     Command(("replay", "--trace", f"{_BRACKETS}/trace", "-p", "chain", "--json", *_ONE)),
     Command(("inspect", f"{_BRACKETS}/results[1].parquet", "--json")),
     Command(("inspect", f"{_BRACKETS}/trace", "--json")),
-    Command(("merge", *(f"{_BRACKETS}/{name}[1].parquet" for name in ("results", "half")), "--out", "out/m[1].parquet")),
+    Command(
+        ("merge", *(f"{_BRACKETS}/{name}[1].parquet" for name in ("results", "half")), "--out", "out/m[1].parquet")
+    ),
     Command(("train", "ngram", "--text", f"{_BRACKETS}/texts[1].parquet", *_LIKE), ("out/n.parquet",)),
     Command(("prompts", "gsm8k", "--from", f"{_BRACKETS}/gsm8k[1].jsonl", "--out", "out/p.jsonl"), ("out/p.jsonl",)),
     Command(("report", f"{_BRACKETS}/results[1].parquet", *_TRACE, "--out", "out/r[1].html"), ("out/r[1].html",)),
@@ -229,7 +231,9 @@ def _code(folder: Path, chance: Random) -> Damage:
         sign_json(path)
         return Damage(f"{old} of the choice is {name}", possible=True)
     rows = pl.read_parquet(folder / "results.parquet")
-    kept = {key: value for key, value in pl.read_parquet_metadata(folder / "results.parquet").items() if "ARROW" not in key}
+    kept = {
+        key: value for key, value in pl.read_parquet_metadata(folder / "results.parquet").items() if "ARROW" not in key
+    }
     column = chance.choice(("policy", "name"))
     rows.with_columns(pl.lit(name).alias(column)).write_parquet(folder / "results.parquet", metadata=kept)
     sign_table(folder / "results.parquet")

@@ -11,7 +11,7 @@ from simlab.traces.artefacts import table as table_file
 from simlab.traces.format.documents import Json, JsonFields, json_fields
 from simlab.traces.format.files import column_names
 from simlab.traces.format.tables import table_facts
-from simlab.untrusted.json_text import file_bytes, open_file, parse_json
+from simlab.untrusted.json_text import file_bytes, open_file, parse_json, typed_path
 
 # What a model's ``config.json`` says, from a folder of weights or from what comes with simlab.
 
@@ -103,7 +103,9 @@ def format_of(path: Path) -> str | None:
             return None
         said = table_facts(path) if is_parquet else json_fields(file_bytes(path), str(path))
     except PermissionError as error:
-        raise TraceError(f"{path} may not be read by this user ({error.strerror}); ask its owner, or name a copy") from error
+        raise TraceError(
+            f"{path} may not be read by this user ({error.strerror}); ask its owner, or name a copy"
+        ) from error
     except (OSError, ValueError, TraceError):
         return None
     named = said.values.get("format")
@@ -121,7 +123,7 @@ def looks_like_results(path: Path) -> bool:
 
 def find_file(name: str) -> Path:
     """A path as it was typed, or the file that comes with simlab under this name where there is nothing else."""
-    path = Path(name).expanduser()
+    path = typed_path(name)
     return path if path.exists() else packaged_files().get(name, path)
 
 

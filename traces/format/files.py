@@ -16,7 +16,7 @@ import polars as pl
 
 from simlab.errors import TraceError
 from simlab.traces.parquet.sizes import check_size
-from simlab.untrusted.json_text import file_text, open_file
+from simlab.untrusted.json_text import file_text, open_file, typed_path
 
 FORMAT_VERSION = 1
 """The trace format that this simlab writes, and the newest that it reads."""
@@ -63,7 +63,7 @@ def local_folder(place: str | Path) -> Path | None:
     text = str(place)
     if text.startswith("file://"):
         return Path(unquote(urlparse(text).path))
-    return None if "://" in text else Path(text).expanduser().resolve()
+    return None if "://" in text else Path(os.path.realpath(typed_path(text)))
 
 
 def read_text(place: str | Path, name: str) -> str:

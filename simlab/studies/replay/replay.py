@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from os.path import realpath
 from pathlib import Path
 from typing import ClassVar, TypeAlias
 
@@ -294,7 +295,7 @@ def replay(options: ReplayOptions) -> ReplayTable:
     part = own_part(options.shard)
     check_can_be_split(part, options.batch, options.out)
     result_file, rounds_file = (None if path is None else Path(path) for path in (options.out, options.rounds))
-    if result_file is not None and rounds_file is not None and result_file.resolve() == rounds_file.resolve():
+    if result_file is not None and rounds_file is not None and realpath(result_file) == realpath(rounds_file):
         raise UsageError(f"--out and --rounds both name {result_file}; give two files")
     with writing_alone(result_file), writing_alone(rounds_file, "--rounds"):
         recording = opened(options.trace)

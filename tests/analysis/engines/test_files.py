@@ -239,7 +239,10 @@ TWICE = VLLM_METRICS.replace("# TYPE vllm:generation", f"{MORE_DRAFTED}# TYPE vl
         ([RECORD | {"num_spec_steps": 1 << 60}], "whole number from 0"),
         ([RECORD | {"num_draft_tokens": 3}], "counts 4 accepted tokens of 3 drafted ones"),
         ([BENCH | {"completed": 10**9, "total_output_tokens": 0}], "counts 0 tokens in 1,000,000,000 requests"),
-        ([BENCH | {"completed": 3, "total_output_tokens": 9}], "counts 9 tokens in 10 rounds; each writes one at least"),
+        (
+            [BENCH | {"completed": 3, "total_output_tokens": 9}],
+            "counts 9 tokens in 10 rounds; each writes one at least",
+        ),
         ([VLLM_METRICS.replace('position="0"} 5.0', 'position="0"} -5.0')], "to be a whole number; got -5"),
         ([VLLM_METRICS.replace('model_name="m"} 9.0', 'model_name="m"} -9.0')], "to be a whole number; got -9"),
         (["vllm:spec_decode_num_drafts_total " + "9" * 400], "to be a whole number|no Prometheus text"),

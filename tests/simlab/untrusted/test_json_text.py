@@ -145,3 +145,24 @@ def test_no_reader_goes_around_the_door() -> None:
     # Data of a package's own, the copy that `inspect --sign` made, and what fsspec opens.
     kept = ("files('simlab", "(files('simlab", "copy.read_bytes", "system.open")
     assert [call for call in calls if call[0] not in OWN and not call[1].startswith(kept)] == []
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        *(
+            "replay --trace LOOP",
+            "inspect LOOP",
+            "compare LOOP -p chain --against ddtree:budget=4",
+            "export --push x --trace LOOP",
+        ),
+        *("replay --trace ~no-such-user/x", "inspect ~no-such-user/x", "replay -p ~no-such-user/x.py:Mine"),
+        *("merge a.parquet b.parquet --out LOOP", "merge . LOOP --out LOOP"),
+    ],
+)
+def test_paths_that_lead_nowhere_are_refused(typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link to itself, and the home of nobody: what pathlib answers with a RuntimeError."""
+    monkeypatch.chdir(tmp_path)
+    Path("loop").symlink_to("loop")
+    assert refusal_of(*typed.replace("LOOP", "loop").split())
+    assert [one.name for one in tmp_path.iterdir()] == ["loop"]

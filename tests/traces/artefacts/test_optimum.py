@@ -32,7 +32,11 @@ LEVEL = "no winner among ddtree:budget=8 and chain: not significant (n = 40 prom
 
 @pytest.mark.parametrize(
     "optimum",
-    [OPTIMUM, replace(OPTIMUM, winner=None, verdict=LEVEL, node_cap=16, cost_ids=()), replace(OPTIMUM, share_of_draws_best=0.75)],
+    [
+        OPTIMUM,
+        replace(OPTIMUM, winner=None, verdict=LEVEL, node_cap=16, cost_ids=()),
+        replace(OPTIMUM, share_of_draws_best=0.75),
+    ],
 )
 def test_what_was_written_is_read(optimum: Optimum, tmp_path: Path) -> None:
     path = tmp_path / "deep" / "optimize.json"
