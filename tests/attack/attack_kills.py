@@ -184,6 +184,7 @@ def writers(inputs: Path, address: str) -> list[Writer]:
         address: of a server that does what the packaged trace foretells.
     """
     trace, models = ["--trace", str(inputs / "trace")], inputs / "models"
+    head = inputs / "heads/treeflash"
     target, draft = ["--target", str(models / "target")], ["--draft", str(models / "drafter")]
     both, priced = [*target, *draft], [*trace, "--cost", str(inputs / "cost.json")]
     few = ["--max-new-tokens", "8", "--batch-size", "2"]
@@ -212,7 +213,7 @@ def writers(inputs: Path, address: str) -> list[Writer]:
         Writer("replay --out", replay, "r.parquet", _same_rows, True),
         Writer("replay --rounds", rounds, "r.parquet", _same_rows, True),
         Writer("record", out("record", *both, "--prompts", models / "more.jsonl", *few), "t", _same_files, True),
-        Writer("record --add-channel", added("--add-channel", f"treeflash={inputs / 'heads/treeflash'},previous=2,top_k=3", *draft),
+        Writer("record --add-channel", added("--add-channel", f"treeflash={head},previous=2,top_k=3", *draft),
                "t", _same_files, True, "models/trace"),
         Writer("record --add-draft", added("--add-draft", f"second={models / 'drafter'}"), "t", _same_files, True,
                "models/trace"),
