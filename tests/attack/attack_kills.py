@@ -279,16 +279,17 @@ class Kills:
         try:
             some = [one for one in writers(self.inputs, ours.recv()) if one.name in (self.only or {one.name})]
             found: list[Trial] = []
-            while (
-                sum(trial.kills for trial in found) < num_kills or sum("two" in one.name for one in found) < num_races
-            ):
+            killed, raced = 0, 0
+            while killed < num_kills or raced < num_races:
                 # Each in turn, so that none is left out.
-                number, writer = seed * 1_000_000 + len(found), some[len(found) % len(some)]
+                number, writer = seed * 1_000_000 + len(found), some[(seed + len(found)) % len(some)]
                 chance = Random(f"kill {number}")
-                if sum(trial.kills for trial in found) < num_kills:
+                if killed < num_kills:
                     found.append(self._trial(writer, number, chance))
-                if sum("two" in trial.name for trial in found) < num_races:
+                    killed += found[-1].kills
+                if raced < num_races:
                     found.append(self._race(writer, number, chance))
+                    raced += 1
             return found
         finally:
             server.kill()

@@ -82,15 +82,8 @@ _CONFIRMATIONS = (
     ),
     Command(
         (
-            "compare",
-            "confirmation/results.parquet",
-            "-p",
-            "ddtree:budget=4",
-            "--against",
-            "chain",
-            "--kind",
-            "measured",
-            "--json",
+            *("compare", "confirmation/results.parquet", "-p", "ddtree:budget=4", "--against", "chain", "--kind"),
+            *("measured", "--json"),
         )
     ),
 )

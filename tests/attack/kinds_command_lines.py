@@ -37,16 +37,7 @@ _LARGE = ("--limit", "--nodes", "--repeats", "--texts", "--synthetic", "--steps"
 _FILES = ("trace", "cost.json", "results.parquet", "calibration.json", "ngram.parquet", "optimum.json", "texts.jsonl")
 _PATHS = (
     *_FILES,
-    "timings.csv",
-    "nowhere",
-    "out",
-    ".",
-    "/dev/null",
-    "trace/manifest.json",
-    "a\x1b[31mb",
-    "",
-    "\udc80",
-    "~",
+    *("timings.csv", "nowhere", "out", ".", "/dev/null", "trace/manifest.json", "a\x1b[31mb", "", "\udc80", "~"),
 )
 _POLICIES = (
     *(
@@ -85,19 +76,8 @@ _POLICIES = (
     ),
 )
 _WORDS = (
-    "x",
-    "",
-    "--",
-    "-",
-    "a b",
-    "\u202e",
-    "1,2,3",
-    "verify*0.5",
-    "verify*0",
-    "verify*nan",
-    "tile=64",
-    "batch=2",
-    "math",
+    *("x", "", "--", "-", "a b", "\u202e", "1,2,3", "verify*0.5", "verify*0", "verify*nan", "tile=64", "batch=2"),
+    *("math",),
 )
 
 
@@ -109,15 +89,7 @@ def _chosen(option: argparse.Action, chance: Random) -> str:
     if name in ("--policy", "--against"):
         return chance.choice(_POLICIES)
     if option.type is Path or name in (
-        "--dev-trace",
-        "--like",
-        "--trace",
-        "a",
-        "b",
-        "path",
-        "results",
-        "timings",
-        "--text",
+        *("--dev-trace", "--like", "--trace", "a", "b", "path", "results", "timings", "--text"),
     ):
         return _path(name, chance)
     if option.type is not None:

@@ -1,4 +1,4 @@
-"""Damaged inputs of all kinds, five hundred in a thorough run: no wrong figure, no traceback, no bomb, no hang."""
+"""Damaged inputs of all kinds, kills and races, five hundred in a thorough run: no wrong figure, nothing lost."""
 
 import json
 import os
@@ -11,6 +11,7 @@ from depth import examples
 from places import REPOSITORY
 
 CASES, SEED = examples(500, quick=60), 2026
+KILLS, RACES = examples(40, quick=3), examples(19, quick=2)
 TESTS = REPOSITORY / "tests"
 ONE_THREAD = dict.fromkeys(("POLARS_MAX_THREADS", "NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
@@ -20,7 +21,17 @@ def test_damaged_inputs(tmp_path: Path) -> None:
     done = subprocess.run(
         [
             *(sys.executable, TESTS / "attack" / "attack.py", "--cases", str(CASES), "--seed", str(SEED)),
-            *("--json", "--folder", tmp_path, "--found", tmp_path / "found.md"),
+            *(
+                "--kills",
+                str(KILLS),
+                "--races",
+                str(RACES),
+                "--json",
+                "--folder",
+                tmp_path,
+                "--found",
+                tmp_path / "found.md",
+            ),
         ],
         env={**os.environ, **ONE_THREAD, "PYTHONPATH": path},
         capture_output=True,
@@ -29,6 +40,8 @@ def test_damaged_inputs(tmp_path: Path) -> None:
     )
     found = json.loads(done.stdout)
     assert found["bad"] == [], (tmp_path / "found.md").read_text(encoding="utf-8")
+    assert [trial for trial in found["trials"] if trial["outcome"] != "fine"] == []
+    assert sum(trial["kills"] for trial in found["trials"]) >= KILLS
     assert done.returncode == 0, done.stderr[-2000:]
     assert abs(found["cases"] - CASES) <= len(KINDS)  # shares are rounded
     assert set(found["counts"]) == set(KINDS)
