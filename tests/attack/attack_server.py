@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlparse
@@ -9,7 +10,7 @@ from urllib.parse import unquote, urlparse
 FAULT = "fault.txt"
 """A file in the folder that names a fault, one of `FAULTS`, and a part of the path that it befalls."""
 
-LENGTHS = {
+LENGTHS: dict[str, Callable[[int], str]] = {
     "other length": lambda size: str(size + 7),
     "a length of 5,000 digits": lambda _: "9" * 5000,
     "a length below zero": lambda _: "-1",

@@ -102,7 +102,8 @@ def _of_sglang(lines: list[str]) -> Mapping[str, object]:
 def _of_aiperf(lines: list[str]) -> Mapping[str, object]:
     rows = [json.loads(line)["spec_decode_acceptance"] for line in lines]
     names = ("num_spec_steps", "num_accepted_draft_tokens", "completion_tokens")
-    return _counts(*(sum(row[name] for row in rows) for name in names), len(rows))
+    rounds, accepted, tokens = (sum(row[name] for row in rows) for name in names)
+    return _counts(rounds, accepted, tokens, len(rows))
 
 
 _EXPLAINED: dict[str, Callable[[list[str]], Mapping[str, object]]] = {
