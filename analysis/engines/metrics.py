@@ -1,6 +1,5 @@
 """A server's Prometheus text: counters are added over engines of a model, gauges never."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -140,6 +139,6 @@ def read_samples(text: str, where: str) -> Samples:
 
 
 def _whole(name: str, value: float) -> int:
-    if not (math.isfinite(value) and abs(value - round(value)) < 1e-6 and 0 <= value < 2**53):
+    if not (value.is_integer() and 0 <= value < 2**53):
         raise EngineError(f"expected the count {name} to be a whole number; got {value:g}")
     return round(value)

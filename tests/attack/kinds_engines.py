@@ -122,7 +122,7 @@ def _is_read(line: str) -> bool:
 
 def _prometheus(name: str) -> Callable[[Path, Random], Damage]:
     def damage(folder: Path, chance: Random) -> Damage:
-        path, what = folder / "scrapes" / name, chance.randrange(8)
+        path, what = folder / "scrapes" / name, chance.randrange(9)
         lines = path.read_text().splitlines()
         at, other = chance.randrange(len(lines)), chance.randrange(len(lines))
         line, is_read, expected = lines[at], _is_read(lines[at]), ""
@@ -147,7 +147,10 @@ def _prometheus(name: str) -> Callable[[Path, Random], Damage]:
         elif what == 5 and not is_comment:
             lines[at] = f"{before} {int(float(value)) + chance.choice((1, 5, 10**6))}.0"
             note, expected = f"line {at} is {lines[at].rpartition(' ')[2]}", "" if is_read else HARMLESS
-        elif what == 6:
+        elif what == 6 and "model_name" in line:
+            lines[at] = line.replace('model_name="m"', 'model_name="other"')
+            note, expected = f"line {at} is of another model", REFUSED
+        elif what == 7:
             lines += lines
             note, expected = "two readings one after the other", REFUSED
         else:

@@ -200,6 +200,7 @@ def test_records_of_aiperf(tmp_path: Path) -> None:
         ("# TYPE vllm:x gauge\nvllm:x 1\n", "no counts of its speculative decoding"),
         ("vllm:spec_decode_num_drafts_total 1.5\n", "to be a whole number"),
         ("vllm:spec_decode_num_drafts_total nan\n", "to be a whole number"),
+        ("vllm:spec_decode_num_drafts_total 5e-324\n", "to be a whole number"),
         (
             'vllm:spec_decode_num_drafts_total 1\nvllm:spec_decode_num_accepted_tokens_per_pos_total{position="x"} 1\n',
             "count from 0",
