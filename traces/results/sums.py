@@ -56,6 +56,7 @@ def read_sums(path: str | Path) -> tuple[SumRows, NotedPart | None, Mapping[str,
     try:
         rows, facts = read_table(Path(path), sums_schema())
         _check_format(facts)
+        _check_numbers(rows)
         of, noted = facts.inner("part_of").values, noted_part(facts)
     except (ValueError, TraceError) as error:
         reason = str(error).removeprefix(f"{path} ").rstrip(".")
@@ -91,6 +92,16 @@ def merge_sums(paths: Sequence[str | Path], out: Path) -> SumRows:
 def _check_format(facts: JsonFields) -> None:
     if facts.text("format") != FORMAT or facts.integer("format_version") != FORMAT_VERSION:
         raise ValueError("it is of another format")
+
+
+def _check_numbers(rows: SumRows) -> None:
+    """Refuse sums that no replay has: each token is committed once, whatever the policy, and one at least a round."""
+    seconds = [pl.col(name).is_finite() & (pl.col(name) >= 0) for name in SUMS[3:]]
+    counts = (pl.col("rounds") >= 0) & (pl.col("committed") >= pl.col("rounds")) & (pl.col("drafted") >= 0)
+    if not rows.select(pl.all_horizontal(counts, *(one.fill_null(value=True) for one in seconds)).all()).item():
+        raise ValueError("a sum is below 0 or not finite, or there are more rounds than tokens")
+    if (rows.group_by(_PROMPT).agg(pl.n_unique("committed"))["committed"] > 1).any():
+        raise ValueError("every policy commits each token of a prompt once, and some committed more than others")
 
 
 def _check_policies(tables: Sequence[tuple[str | Path, SumRows]]) -> None:
