@@ -91,10 +91,10 @@ def format_of(path: Path) -> str | None:
     """The ``format`` that a JSON object or the metadata of a Parquet file names.
 
     Returns:
-        None where none is named: results, files of others, and what cannot be read.
+        None where none is named: results, files of others, and what is there in parts.
 
     Raises:
-        TraceError: this user may not read it.
+        TraceError: it is there and cannot be read, as a pipe, or a file of another user.
     """
     try:
         with open_file(path) as file:
@@ -102,12 +102,10 @@ def format_of(path: Path) -> str | None:
         if not is_parquet and path.stat().st_size > _MOST_BYTES:
             return None
         said = table_facts(path) if is_parquet else json_fields(file_bytes(path), str(path))
-    except PermissionError as error:
-        raise TraceError(
-            f"{path} may not be read by this user ({error.strerror}); ask its owner, or name a copy"
-        ) from error
-    except (OSError, ValueError, TraceError):
+    except (FileNotFoundError, IsADirectoryError, ValueError, TraceError):
         return None
+    except OSError as error:
+        raise TraceError(f"{path} cannot be read: {error.strerror or error}") from error
     named = said.values.get("format")
     return named if isinstance(named, str) else None
 

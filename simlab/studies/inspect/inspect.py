@@ -237,7 +237,7 @@ def inspect(options: InspectOptions) -> Inspection:
         return Inspection(*_trace(path, options.progress))
     if looks_like_checkpoint(place):
         return _checkpoint(place)
-    if place.is_file():
+    if place.exists():
         return Inspection(*_file(place, format_of(place)))
     packaged = packaged_checkpoints()
     fetched = packaged.get(path) or fetched_checkpoint(path)

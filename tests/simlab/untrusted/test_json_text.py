@@ -97,6 +97,7 @@ def test_a_file_is_read_and_what_is_none_is_refused_without_waiting(tmp_path: Pa
         "train ngram --text PIPE --out OUT",
         "prompts gsm8k --from PIPE --out OUT",
         "confirm --from PIPE",
+        "inspect PIPE",
     ],
 )
 def test_commands_wait_for_no_pipe(typed: str, tmp_path: Path) -> None:

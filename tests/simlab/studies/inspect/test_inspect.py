@@ -254,4 +254,4 @@ def test_a_file_that_this_user_may_not_read_is_no_file_of_another_kind(
 
     monkeypatch.setattr(kinds, "open_file", locked)
     said = refused(inspect, str(path))
-    assert said == f"{path} may not be read by this user (Permission denied); ask its owner, or name a copy"
+    assert said == f"{path} cannot be read: Permission denied"
