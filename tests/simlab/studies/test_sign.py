@@ -90,8 +90,8 @@ def test_results_and_choices(tmp_path: Path) -> None:
     with pytest.raises(SimlabError, match="verified must be drafted"):
         sign(str(results))
     simlab.optimize(None, ["ddtree:budget=4/8"], out=choice, progress=False)
-    edited(choice, verdict="Mine.")
+    edited(choice, verdict="no winner: mine.")
     with pytest.raises(SimlabError, match="was changed"):
         read_optimum(choice)
     sign(str(choice))
-    assert read_optimum(choice).verdict == "Mine."
+    assert read_optimum(choice).verdict == "no winner: mine."
