@@ -171,7 +171,19 @@ def cells(p_adjusted: float | None) -> list[list[str]]:
     ends: dict[str, Scalar] = {"best_over_this_ci_low": 1.125, "best_over_this_ci_high": 1.5}
     rows: tuple[dict[str, Scalar], ...] = (FIGURES | BEST_ROW, FIGURES | rival | ends)
     optimum = Optimum(
-        "0.1.0", "tokens_per_s", None, (), SOURCE, SOURCE, 2, None, BEST, "", {}, (BEST.policy, "chain"), rows
+        "0.1.0",
+        "tokens_per_s",
+        None,
+        (),
+        SOURCE,
+        SOURCE,
+        2,
+        None,
+        BEST,
+        "no winner: level.",
+        {},
+        (BEST.policy, "chain"),
+        rows,
     )
     return [line.split() for line in finalist_table(optimum).splitlines()[-2:]]
 

@@ -312,7 +312,6 @@ def test_no_verdict_on_a_text_hides_another_under_the_same_label() -> None:
         confirmed=confirmed,
         missing=(),
         wanted=(),
-        served="",
     )
     assert inputs.judged == (("chain", "FAILED"), ("chain", "exact"))
     assert _text_label(inputs).value == "FAILED"

@@ -147,7 +147,7 @@ def test_a_choice_at_other_prices_says_so(made: Made, optimum: Optimum) -> None:
     assert [text for name, text in lines(optimum, NO_PRICES, 4) if not name] == [served]
     assert len(lines(replace(optimum, cost_ids=(cost.cost_id,)), here)) == 2
     assert "predicted" not in str(lines(replace(optimum, rows=()), NO_PRICES))
-    changed = replace(optimum, best=ChosenPolicy(BEST, "another id"), winner=None)
+    changed = replace(optimum, best=ChosenPolicy(BEST, "another id"), winner=None, verdict="no winner: level.")
     moved = prior_choice(Path("x"), changed, made.trace.sequences(), policies)
     assert moved.policy_id == optimum.best.policy_id
     assert moved.lines(NO_PRICES, 1)[-1][1].startswith("the best policy here reads another latency profile")
