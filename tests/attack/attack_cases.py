@@ -22,8 +22,8 @@ class Damage:
         mended: digests of files were made to agree with it, and are no figures.
         speaks: the input itself writes to standard output or error, so what stands there is not the command's alone.
         expected: the class that it must come to, where that is known: refused, or harmless.
-        explained: figures of standard output that follow from the change, by their places in its JSON: those must
-            stand there where others than before do.
+        explained: figures of standard output that follow from the change, by their places in its JSON, which it must
+            have where the input is not refused.
     """
 
     note: str

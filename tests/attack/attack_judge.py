@@ -92,6 +92,10 @@ def _finished(ran: Ran, damage: Damage, command: Command, undamaged: Mapping[str
         return Judged(UNTIDY, f"standard output has {found}", "control characters on standard output")
     if found := controls(ran.err):
         return Judged(UNTIDY, f"standard error has {found}", "control characters on standard error")
+    if damage.explained is not None:
+        said = _at_places(ran.out, damage.explained)
+        if said != damage.explained:
+            return Judged(WRONG, f"says {said}, expected {damage.explained}", "not what follows from the change")
     if undamaged is None:
         return Judged(HARMLESS)
     figures = ran.figures
@@ -100,10 +104,6 @@ def _finished(ran: Ran, damage: Damage, command: Command, undamaged: Mapping[str
     if dict(figures) == dict(undamaged):
         return Judged(HARMLESS)
     difference = first_difference(undamaged, figures)
-    if damage.explained is not None:
-        said = _at_places(ran.out, damage.explained)
-        if said != damage.explained:
-            return Judged(WRONG, f"says {said}, expected {damage.explained}", "not what follows from the change")
     if damage.possible or damage.explained is not None:
         return Judged(OTHER, difference)
     return Judged(WRONG, difference, f"figures of simlab {command.words[0]}")

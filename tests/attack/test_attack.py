@@ -187,6 +187,30 @@ def test_other_figures_are_right_where_the_input_may_be_another_one() -> None:
     assert judge(sizes, Damage("any", mended=True), SAID, undamaged).outcome == HARMLESS
 
 
+@pytest.mark.parametrize(
+    ("code", "figure", "damage", "outcome"),
+    [
+        (0, 1, Damage("twice", expected=REFUSED), WRONG),
+        (2, 1, Damage("twice", expected=REFUSED), REFUSED),
+        (2, 1, Damage("a comment", expected=HARMLESS), WRONG),
+        (0, 2, Damage("a number", explained={"a.0": 2}), OTHER),
+        (0, 2, Damage("a number", explained={"a.0": 3}), WRONG),
+        (0, 1, Damage("a number", explained={"a.0": 3}), WRONG),
+    ],
+)
+def test_what_must_come_of_a_change_is_held_against_it(code: int, figure: int, damage: Damage, outcome: str) -> None:
+    out = json.dumps({"a": [figure]})
+    ran = Ran(code, "" if code else out, "simlab: no.\n" if code else "", figures={"stdout": out})
+    assert judge(ran, damage, SAID, {"stdout": json.dumps({"a": [1]})}).outcome == outcome
+
+
+def test_a_file_that_is_whole_may_be_left_where_only_the_output_is_lost() -> None:
+    somewhere = Command(("stub",), setting="a full disk behind the output")
+    for said, outcome in (("whole", REFUSED), ("half", UNTIDY)):
+        ran = Ran(2, "", "simlab: no space.\n", figures={"out/r": said}, left={"out/r": "5"})
+        assert judge(ran, Damage("none"), somewhere, {"out/r": "whole"}).outcome == outcome
+
+
 def test_cases_are_planned_by_share() -> None:
     cases = plan(list(KINDS.values()), 2000, 4)
     assert abs(len(cases) - 2000) < len(KINDS)
