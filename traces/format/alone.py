@@ -36,7 +36,9 @@ def writing_alone(path: Path | None, option: str = "--out", patience_s: float = 
         return
     if path.parent.is_file():
         raise TraceError(f"{option} names the file {path.parent}; expected a folder")
-    made = [parent for parent in path.parents if not parent.exists()]
+    # A policy file may go to another folder meanwhile.
+    place = lock_file(path).absolute()
+    made = [parent for parent in place.parents if not parent.exists()]
     ids: list[os.stat_result] = []
     lock = FileLock(
         lock_file(path),
@@ -50,7 +52,7 @@ def writing_alone(path: Path | None, option: str = "--out", patience_s: float = 
             yield
         finally:
             # While it is held: who waits for it finds that the file has no name any more, and makes a new one.
-            _remove(lock_file(path), ids[0])
+            _remove(place, ids[0])
             lock.release()
     finally:
         for folder in made:

@@ -92,6 +92,13 @@ def test_a_file_in_the_place_of_a_folder_is_left_alone(tmp_path: Path, typed: tu
     assert out.read_text() == "precious"
 
 
+def test_a_lock_goes_wherever_a_policy_file_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("import os\nos.chdir('/')\n")
+    assert "mine.py" in refusal_of("replay", "-p", "mine.py:Mine", "--out", "r.parquet")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.py"]
+
+
 def test_a_lock_that_a_killed_recording_left_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("run").mkdir()
