@@ -21,10 +21,9 @@ MOST_LINES = 500
 
 BUDGET = {
     "simlab": 27_500,
-    "traces": 10_700,
+    "traces": 10_800,
     "policies": 13_750,
     "analysis": 12_300,
-    "real_runner": 24_400,
     "real_runner": 24_400,
     "tests": 66_900,
 }

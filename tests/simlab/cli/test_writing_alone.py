@@ -92,10 +92,11 @@ def test_a_file_in_the_place_of_a_folder_is_left_alone(tmp_path: Path, typed: tu
     assert out.read_text() == "precious"
 
 
-def test_a_lock_goes_wherever_a_policy_file_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text("import os\nos.chdir('/')\n")
-    assert "mine.py" in refusal_of("replay", "-p", "mine.py:Mine", "--out", "r.parquet")
+def test_a_lock_goes_wherever_a_policy_file_goes(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("import os\nos.chdir('/')\n")
+    typed = [sys.executable, "-m", "simlab", "replay", "-p", "mine.py:Mine", "--out", "r.parquet"]
+    done = subprocess.run(typed, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, "mine.py" in done.stderr) == (2, True)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.py"]
 
 
