@@ -70,6 +70,7 @@ def sums_of(trace: Trace) -> dict[str, pl.DataFrame]:
     return {
         str(name): part.group_by(PROMPT).agg(pl.col("rounds", "committed").sum()).sort(PROMPT)
         for (name,), part in rows.group_by("policy", maintain_order=True)
+        if name in POLICIES
     }
 
 
@@ -164,8 +165,10 @@ def verdicts(values: Mapping[str, Any]) -> str:
     lines = []
     for way in WAYS:
         rows = [row for row in values["rows"] if row["target"] == way]
-        signs = {row["policy"]: _sign(row) for row in rows}
-        said = "; ".join(f"`{policy}` {sign}" for policy, sign in signs.items())
+        said = "; ".join(
+            f"{', '.join(f'`{row["policy"]}`' for row in rows if _sign(row) == sign)} {sign}"
+            for sign in dict.fromkeys(map(_sign, rows))
+        )
         same = f"{100 * values['same_texts'][way]:.0f} % of its texts are those of the target as packaged"
         lines.append(f"* **{way}** ({values['stored'][way]}): {said}. {same}.")
     return "\n".join(lines)
@@ -175,7 +178,7 @@ def _sign(row: Mapping[str, Any]) -> str:
     # Two ways and three policies are looked at: an interval of 95 % that just misses nothing is weak evidence.
     if row["change_low"] > 0:
         return "accepts more"
-    return "accepts less" if row["change_high"] < 0 else "cannot be told from the target as packaged"
+    return "accepts less" if row["change_high"] < 0 else "cannot be told from what they are with the target as packaged"
 
 
 PARTS = {"lengths": table, "verdicts": verdicts}

@@ -226,7 +226,7 @@ def _taps(rounds: ChainRounds) -> Finding | None:
             return None
         said = f"the drafter says {over:.2f} times what is kept, at every depth about alike"
     return Finding(
-        TAPS, f"{said}: what a drafter does that reads other states of the target than those it was made for"
+        TAPS, f"{said}: what a drafter does that reads other states of the target than its own, or is a weaker one"
     )
 
 
