@@ -168,7 +168,7 @@ def verdicts(values: Mapping[str, Any]) -> str:
         named: dict[str, list[str]] = {}
         for row in rows:
             named.setdefault(_sign(row), []).append(f"`{row['policy']}`")
-        said = "; ".join(f"{', '.join(policies)} {sign}" for sign, policies in named.items())
+        said = "; ".join(f"under {', '.join(policies)} it {sign}" for sign, policies in named.items())
         same = f"{100 * values['same_texts'][way]:.0f} % of its texts are those of the target as packaged"
         lines.append(f"* **{way}** ({values['stored'][way]}): {said}. {same}.")
     return "\n".join(lines)
@@ -178,7 +178,7 @@ def _sign(row: Mapping[str, Any]) -> str:
     # Two ways and three policies are looked at: an interval of 95 % that just misses nothing is weak evidence.
     if row["change_low"] > 0:
         return "accepts more"
-    return "accepts less" if row["change_high"] < 0 else "accepts as much as far as these prompts tell"
+    return "accepts less" if row["change_high"] < 0 else "accepts as many tokens, as far as these prompts tell"
 
 
 PARTS = {"lengths": table, "verdicts": verdicts}
