@@ -298,7 +298,7 @@ def counts(values: Mapping[str, Any]) -> str:
 def page_of(text: str, values: Mapping[str, Any]) -> str:
     """The page, with what stands between its marks written anew."""
     for name, make in {"confusion": table, "counts": counts}.items():
-        made = f"<!-- table {name} -->\n{make(values)}\n<!-- end -->"
+        made = f"<!-- table {name} -->\n\n{make(values)}\n\n<!-- end -->"
         text = re.sub(rf"<!-- table {name} -->\n.*?<!-- end -->", lambda _, made=made: made, text, flags=re.DOTALL)
     return text
 

@@ -18,7 +18,7 @@ from simlab.real_runner.targets.hub_files import BITSANDBYTES, QUANTISATION, qua
 _PACKAGES = {"fp8": None, "compressed-tensors": "compressed_tensors", BITSANDBYTES: BITSANDBYTES}
 """Methods whose weights transformers makes dense, and the package that it needs for it."""
 
-_NUMBERS = (torch.float32, torch.bfloat16, torch.float16)
+_NUMBERS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 _OF_QUANTISED = re.compile(
     r"(?<!k_)(?<!v_)(scale|scale_inv|scale_2|scales|zero_point|zeros|qzeros|qweight|weight_packed|absmax|SCB|g_idx)$"
 )

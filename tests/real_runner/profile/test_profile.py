@@ -276,7 +276,7 @@ def test_a_first_visit_that_is_slow_changes_no_figure(options: ProfileOptions, m
         return is_first
 
     def rounds(timer: RoundTimer, num_drafted: int, _num_unmeasured: int) -> list[StageSeconds]:
-        return [StageSeconds(verify_s=9.0 if first(timer, num_drafted) else 2.0)] * MEASURED_ROUNDS
+        return [StageSeconds(verify_s=90.0 if first(timer, num_drafted) else 2.0 + num_drafted)] * MEASURED_ROUNDS
 
     def steps(timer: PlainStepTimer, context: int, _num_unmeasured: int) -> list[float]:
         return [5.0 if first(timer, context) else 1.0] * MEASURED_STEPS
@@ -287,8 +287,8 @@ def test_a_first_visit_that_is_slow_changes_no_figure(options: ProfileOptions, m
         seen.clear()
         file = profile(replace(options, repeats=repeats, resume=True)).file
         assert file.is_complete
-        for (stage, *_), seconds in file.samples.items():
-            assert set(seconds) == {{"verify": 2.0, PLAIN: 1.0}.get(stage, 0.0)}
+        for (stage, num_drafted, _), seconds in file.samples.items():
+            assert set(seconds) == {{"verify": 2.0 + num_drafted, PLAIN: 1.0}.get(stage, 0.0)}
 
 
 def test_stages_are_kept_apart(file: CostFile) -> None:

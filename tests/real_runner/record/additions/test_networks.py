@@ -129,7 +129,7 @@ BAD: dict[str, tuple[Callable[[Path, Path], Path], str]] = {
     "pickled": (pickled, "has its weights in pytorch_model.bin and no model.safetensors"),
     "of speculators": (
         of_speculators,
-        "has not this layout of EAGLE-3, but reads that of its authors",
+        "lacks this layout of EAGLE-3, but reads that of its authors",
     ),
 }
 
