@@ -98,8 +98,10 @@ def _check_numbers(rows: SumRows) -> None:
     """Refuse sums that no replay has: each token is committed once, whatever the policy, and one at least a round."""
     seconds = [pl.col(name).is_finite() & (pl.col(name) >= 0) for name in SUMS[3:]]
     counts = (pl.col("rounds") >= 0) & (pl.col("committed") >= pl.col("rounds")) & (pl.col("drafted") >= 0)
-    if not rows.select(pl.all_horizontal(counts, *(one.fill_null(value=True) for one in seconds)).all()).item():
-        raise ValueError("a sum is below 0 or not finite, or there are more rounds than tokens")
+    if not rows.select(
+        pl.all_horizontal(counts.fill_null(value=False), *(one.fill_null(value=True) for one in seconds)).all()
+    ).item():
+        raise ValueError("a sum is missing, below 0 or not finite, or there are more rounds than tokens")
     if (rows.group_by(_PROMPT).agg(pl.n_unique("committed"))["committed"] > 1).any():
         raise ValueError("every policy commits each token of a prompt once, and some committed more than others")
 

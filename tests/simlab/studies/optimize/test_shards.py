@@ -155,7 +155,7 @@ def test_merge_names_what_is_wrong_with_parts(place: Path, tmp_path: Path) -> No
         assert f"{first} and {other} are parts of different works: they differ in {key} (" in said
     write_sums(other, rows.head(rows.height - 1), noted)
     assert f"{other} has not one row for each policy on each prompt" in merge_refusal(out, first, other)
-    for committed in (pl.lit(-(2**62)), pl.lit(0), pl.col("committed") + (pl.int_range(pl.len()) == 0)):
+    for committed in (pl.lit(-(2**62)), pl.lit(0), pl.lit(None), pl.col("committed") + (pl.int_range(pl.len()) == 0)):
         write_sums(other, rows.with_columns(committed=committed.cast(pl.Int64)), noted)
         assert f"{other} is not a file of sums of this simlab" in merge_refusal(out, first, other)
     other.write_bytes(b"nothing")
