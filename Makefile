@@ -116,7 +116,7 @@ FIELD_OUT ?= runs/field
 SELF := $(if $(wildcard runs/self/adapter_config.json),--add-draft self=runs/self)
 field: .venv/ready-docs .venv/ready-test
 	$(BIN)/simlab study field --out $(FIELD_OUT)$(if $(findstring --quick,$(FIELD)),-quick) $(SELF) $(FIELD)
-	$(if $(FIELD),,$(BIN)/python docs/make_field.py $(FIELD_OUT)/field.json && $(BIN)/python docs/make_claims.py)
+	$(if $(FIELD),,$(BIN)/python docs/draw_field.py $(FIELD_OUT)/field.json && $(BIN)/python docs/make_claims.py)
 
 # Pictures of the report of README's command; needs a Chromium (make browser).
 report-pictures: .venv/ready-test

@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from make_claims import Parts, written
+from make_field import table
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -262,26 +264,31 @@ def measure(prompts: Mapping[str, Path], out: Path) -> None:
     DATA.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
 
 
-def table(values: Mapping[str, Any]) -> str:
+def confusion(values: Mapping[str, Any]) -> str:
     """What was made, how often the first token is then right, and what it is taken for."""
-    lines = [
-        "| what was made | is | first right, % | in a trace: dev | held out | beside a prediction: dev | held out |",
-        "| --- | --- | --: | --- | --- | --- | --- |",
-    ]
+    keys = [*PARTS, *(f"beside, {part}" for part in PARTS)]
+    rows = []
     for row in values["rows"]:
-        keys = [*PARTS, *(f"beside, {part}" for part in PARTS)]
         named = ["" if key not in row else ", ".join(look["fault"] for look in row[key]) or "none" for key in keys]
-        right = f"{100 * row['first right, held out']:.0f}"
-        lines.append(f"| {row['case']} | {row['fault'] or 'none'} | {right} | {' | '.join(named)} |")
-    return "\n".join(lines)
+        rows.append([row["case"], row["fault"] or "none", f"{100 * row['first right, held out']:.0f}", *named])
+    head = [
+        "what was made",
+        "is",
+        "first right, %",
+        "in a trace: dev",
+        "held out",
+        "beside a prediction: dev",
+        "held out",
+    ]
+    return table(head, rows)
 
 
 def counts(values: Mapping[str, Any]) -> str:
     """How many are named rightly, in words."""
     lines = []
-    for key, where in [(part, f"In a trace, {part}") for part in PARTS] + [
-        (f"beside, {part}", f"Beside a prediction, {part}") for part in PARTS
-    ]:
+    seen = {part: f"In a trace, {part}" for part in PARTS}
+    seen |= {f"beside, {part}": f"Beside a prediction, {part}" for part in PARTS}
+    for key, where in seen.items():
         rows = [row for row in values["rows"] if key in row]
         faulty, healthy = ([row for row in rows if bool(row["fault"]) == is_faulty] for is_faulty in (True, False))
         named = [[look["fault"] for look in row[key]] for row in faulty]
@@ -295,12 +302,9 @@ def counts(values: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def page_of(text: str, values: Mapping[str, Any]) -> str:
-    """The page, with what stands between its marks written anew."""
-    for name, make in {"confusion": table, "counts": counts}.items():
-        made = f"<!-- table {name} -->\n\n{make(values)}\n\n<!-- end -->"
-        text = re.sub(rf"<!-- table {name} -->\n.*?<!-- end -->", lambda _, made=made: made, text, flags=re.DOTALL)
-    return text
+def parts(values: Mapping[str, Any]) -> Parts:
+    """What the page asks for, out of what was measured."""
+    return {"confusion": lambda: confusion(values), "counts": lambda: counts(values)}
 
 
 def main(typed: Sequence[str] | None = None) -> None:
@@ -316,7 +320,7 @@ def main(typed: Sequence[str] | None = None) -> None:
             parser.error("measure takes --dev FILE and --held-out FILE")
         measure(dict(zip(PARTS, (asked.dev, asked.held_out), strict=True)), asked.out)
     values = json.loads(DATA.read_text(encoding="utf-8"))
-    PAGE.write_text(page_of(PAGE.read_text(encoding="utf-8"), values), encoding="utf-8")
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), parts(values)), encoding="utf-8")
 
 
 if __name__ == "__main__":

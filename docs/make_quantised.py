@@ -10,7 +10,6 @@ verdicts are written.
 
 import argparse
 import json
-import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +19,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
+from make_claims import Parts, written
+from make_field import table
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 import simlab
@@ -101,7 +102,7 @@ def measure(prompts: Path, out: Path) -> None:
     DATA.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
 
 
-_PACKAGED = "Q4_1 of a GGUF, made dense"
+_PACKAGED = "Q4_1 of a GGUF, dequantised"
 
 
 def datasets(prompts: Path) -> dict[str, int]:
@@ -146,18 +147,15 @@ def percent(value: float) -> str:
     return f"{100 * value:+.1f}".replace("-", "\u2212")
 
 
-def table(values: Mapping[str, Any]) -> str:
+def lengths(values: Mapping[str, Any]) -> str:
     """The page's table: an acceptance length with its interval, and the paired change."""
-    lines = [
-        "| target | policy | acceptance length | change, % |",
-        "| --- | --- | --: | --: |",
-    ]
+    rows = []
     for row in values["rows"]:
         length = f"{row['acceptance_length']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
         ends = row["change_low"], row["change_high"]
         change = "" if row["target"] == OWN else f"{percent(row['change'])} [{', '.join(map(percent, ends))}]"
-        lines.append(f"| {row['target']} | `{row['policy']}` | {length} | {change} |")
-    return "\n".join(lines)
+        rows.append([row["target"], f"`{row['policy']}`", length, change])
+    return table(["target", "policy", "acceptance length", "change, %"], rows)
 
 
 def verdicts(values: Mapping[str, Any]) -> str:
@@ -181,15 +179,9 @@ def _sign(row: Mapping[str, Any]) -> str:
     return "accepts less" if row["change_high"] < 0 else "accepts as many tokens, as far as these prompts tell"
 
 
-PARTS = {"lengths": table, "verdicts": verdicts}
-
-
-def page_of(text: str, values: Mapping[str, Any]) -> str:
-    """The page, with what stands between its marks written anew."""
-    for name, make in PARTS.items():
-        made = f"<!-- table {name} -->\n\n{make(values)}\n\n<!-- end -->"
-        text = re.sub(rf"<!-- table {name} -->\n.*?<!-- end -->", lambda _, made=made: made, text, flags=re.DOTALL)
-    return text
+def parts(values: Mapping[str, Any]) -> Parts:
+    """What the page asks for, out of what was measured."""
+    return {"lengths": lambda: lengths(values), "verdicts": lambda: verdicts(values)}
 
 
 def main(typed: Sequence[str] | None = None) -> None:
@@ -204,7 +196,7 @@ def main(typed: Sequence[str] | None = None) -> None:
             parser.error("measure takes --prompts FILE")
         measure(asked.prompts, asked.out)
     values = json.loads(DATA.read_text(encoding="utf-8"))
-    PAGE.write_text(page_of(PAGE.read_text(encoding="utf-8"), values), encoding="utf-8")
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), parts(values)), encoding="utf-8")
 
 
 if __name__ == "__main__":

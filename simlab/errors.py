@@ -1,5 +1,6 @@
 """What can go wrong in a way that a caller may want to catch."""
 
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -109,3 +110,31 @@ def needing_models(command: str) -> Iterator[None]:
             f"`simlab {command}` runs models and needs the package {error.name}, which is not installed; "
             'install it with: pip install "simlab[models]"'
         ) from error
+
+
+# Policy files of a user: where an error in one arose, and what an error of others says.
+
+_MOST_SAID = 300
+
+USER_CODE = "simlab_user_policy_"
+"""How the names of modules begin that are policy files of a user's."""
+
+
+def user_file(error: BaseException) -> str | None:
+    """The policy file, with the line, in which an error or one of its causes was raised; None where none was."""
+    found = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if str(frame.f_globals.get("__name__", "")).startswith(USER_CODE):
+            found = f"{frame.f_code.co_filename}, line {line},"
+    earlier = error.__cause__ or error.__context__
+    return user_file(earlier) if found is None and earlier is not None else found
+
+
+def describe_error(error: BaseException) -> str:
+    """What an error is and says, in one line that is not too long; those of others may even fail to say it."""
+    try:
+        said = " ".join(str(error).split())
+    except Exception:  # noqa: BLE001 - whatever it is
+        said = "what it says cannot be shown"
+    name = type(error).__name__
+    return f"{name}: {said[:_MOST_SAID]}{' ...' if len(said) > _MOST_SAID else ''}" if said else name

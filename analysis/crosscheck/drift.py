@@ -22,9 +22,11 @@ LENGTH, FIRST = "acceptance length", "kept at position 1"
 NONE_KEPT, ALL_KEPT = "hardly a draft kept", "nearly every draft kept"
 """What no other traffic does: a fault of the drafter, and repeated text."""
 
-FEW, MOST, USUAL = 0.1, 0.95, 0.8
-"""Of the trace's first drafts a server with any drafter that works keeps above FEW; MOST of all drafted tokens are kept
-where texts repeat themselves, if the trace keeps less than USUAL."""
+_LEAST_KEPT = 0.1
+"""Of the first drafted tokens that the trace keeps, a server with any drafter that works keeps more."""
+
+_NEARLY_ALL, _USUALLY = 0.95, 0.8
+"""Of all drafted tokens: kept where texts repeat themselves, if the trace keeps less than the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +109,12 @@ def suspicion(figures: Sequence[DriftFigure], k: int) -> str:
     length = figures[0]
     first = next((figure for figure in figures if figure.name == FIRST), None)
     # Without rates by position the accepted tokens of a round stand for the first.
-    measured, foretold = (
+    measured, predicted = (
         (length.measured - 1, length.foretold - 1) if first is None else (first.measured, first.foretold)
     )
-    if measured < FEW * foretold:
+    if measured < _LEAST_KEPT * predicted:
         return NONE_KEPT
-    return ALL_KEPT if length.measured - 1 > MOST * k and length.foretold - 1 < USUAL * k else ""
+    return ALL_KEPT if length.measured - 1 > _NEARLY_ALL * k and length.foretold - 1 < _USUALLY * k else ""
 
 
 def _sums(texts: Sequence[ForetoldText]) -> tuple[Doubles, Doubles, Doubles, Doubles]:

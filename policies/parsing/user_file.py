@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
-from simlab.errors import PolicyError
+from simlab.errors import USER_CODE, PolicyError, describe_error
 from simlab.policy import AnyPolicy, Needs
 from simlab.untrusted.json_text import file_bytes, typed_path
-from simlab.untrusted.visible import USER_MODULE, describe_error
 
 
 def split_user_file(text: str) -> tuple[Path, str, str] | None:
@@ -90,7 +89,7 @@ def checked_policy(label: str, policy: AnyPolicy) -> AnyPolicy:
 
 
 def _module(path: Path, digest: str) -> object:
-    name = f"{USER_MODULE}{digest[:16]}"
+    name = f"{USER_CODE}{digest[:16]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = spec_from_file_location(name, path)

@@ -90,7 +90,7 @@ def on_host(*tensors: Tensor) -> list[np.ndarray]:
 
 
 def counts_kept(first: Tensor, kept: KeptCandidates) -> Tensor:
-    """What `simlab.real_runner.drafters.config.kept_counts` gives of many roots.
+    """What `simlab.real_runner.drafters.ranked.kept_counts` gives of many roots.
 
     Args:
         first: int64 ``[R, D, K]``, the first places of each law.

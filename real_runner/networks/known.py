@@ -20,7 +20,7 @@ from simlab.real_runner.networks.network import Network
 from simlab.real_runner.networks.router.config import ROUTER
 from simlab.real_runner.networks.taps.config import TAPS
 from simlab.real_runner.networks.treeflash.config import TREEFLASH
-from simlab.real_runner.targets.hub_files import quantisation_of
+from simlab.real_runner.targets.quantised import quantisation_of
 from simlab.untrusted.json_text import file_bytes, parse_json
 
 NETWORKS: tuple[Network, ...] = (TREEFLASH, TAPS, EAGLE3, ADAPTER, ROUTER)

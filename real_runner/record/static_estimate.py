@@ -40,15 +40,13 @@ from simlab.real_runner.targets import builtin
 from simlab.real_runner.targets.hub_files import (
     BESIDE_DRAFTERS,
     CONFIG,
-    QUANTISATION,
     fetch,
     is_hub_id,
-    quantisation_of,
 )
 from simlab.real_runner.targets.loading import target_config, target_shape
 from simlab.real_runner.targets.model import LEAST_ROOM
 from simlab.real_runner.targets.placement import check_head, check_supported
-from simlab.real_runner.targets.quantised import check_quantised
+from simlab.real_runner.targets.quantised import QUANTISATION, check_quantised, quantisation_of
 from simlab.traces.artefacts.kinds import find_packaged_config
 
 # Both models without their weights: how large they are and whether they fit, from two ``config.json`` alone.
@@ -361,10 +359,10 @@ def estimate_text(options: RecordOptions) -> str:
     trees = num_tree_bytes(shapes, positions)
     of_trees = f", of it {size_text(trees)} for the head's trees" if trees else ""
     disk_bytes = trace_bytes(positions, shapes.config.depth, options.min_width) + trees
-    dense = f"stored as {shapes.quantised}; loaded dense, in {options.model_dtype}"
+    stored = f"stored as {shapes.quantised}; dequantised to {options.model_dtype} when loaded"
     lines = [
         f"target          {options.target_name}: {target}, {shapes.num_layers} layers",
-        *([f"weights         {dense}"] if shapes.quantised else []),
+        *([f"weights         {stored}"] if shapes.quantised else []),
         f"drafter         {options.draft_name}: {drafter}, drafts {shapes.config.depth} tokens",
         *([f"vocabulary      {shapes.padding}"] if shapes.padding else []),
         f"prompts         {num_prompts}{texts}",

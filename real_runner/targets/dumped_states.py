@@ -31,7 +31,7 @@ from transformers import (
 from simlab.arrays import Ints
 from simlab.errors import ModelError
 from simlab.real_runner.targets import builtin
-from simlab.real_runner.targets.hub_files import QUANTISATION, every_tensor, quantisation_of, repository_of
+from simlab.real_runner.targets.hub_files import every_tensor, repository_of
 from simlab.real_runner.targets.loading import (
     DAMAGED,
     load_tokenizer,
@@ -43,6 +43,7 @@ from simlab.real_runner.targets.loading import (
 )
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.targets.placement import check_head
+from simlab.real_runner.targets.quantised import QUANTISATION, quantisation_of
 
 # The part of a target that drafting from dumped hidden states needs: embedding, final norm and head.
 #

@@ -5,7 +5,7 @@ Weights are fetched as safetensors only; code and pickles of a repository are no
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -192,73 +192,3 @@ def _reason(error: Exception, repo_type: str, repository: str, revision: str | N
     if isinstance(error, OSError) and error.strerror:
         return f"the files could not be written ({error.strerror})"
     return f"{hub} does not answer ({type(error).__name__}); check the network, or give a folder"
-
-
-# How a checkpoint's weights are stored, as its config.json says; nothing here needs torch.
-
-QUANTISATION = "quantization_config"
-"""The key of a ``config.json`` that says how its weights are stored."""
-
-_SETTINGS = (QUANTISATION, "compression_config")
-_UNKNOWN = "by a method that its config.json does not say"
-_ACTIVATIONS = "activations too"
-BITSANDBYTES = "bitsandbytes"
-_WORD = re.compile(r"[A-Za-z0-9_.-]{1,40}")
-
-
-def quantisation_of(fields: Mapping[str, object]) -> str:
-    """How the weights of a checkpoint are stored, in words such as ``fp8, blocks of 128 x 128, activations too``.
-
-    Args:
-        fields: of its ``config.json``.
-
-    Returns:
-        Empty where they are not quantised.
-    """
-    inner = fields.get("text_config")
-    asked = [text.get(key) for text in (fields, inner) if isinstance(text, Mapping) for key in _SETTINGS]
-    settings = next((value for value in asked if value), None)
-    if settings is None:
-        return ""
-    if not isinstance(settings, Mapping) or not settings.get("quant_method"):
-        return _UNKNOWN
-    method = _word(settings.get("quant_method"))
-    return f"{method}, {', '.join(_details(method, settings))}".removesuffix(", ")
-
-
-def _details(method: str, settings: Mapping[str, object]) -> Iterable[str]:
-    """What a method's settings say, in the words of `quantisation_of`."""
-    if method == "compressed-tensors":
-        yield _word(settings.get("format"))
-        yield from _groups(settings)
-    elif method == BITSANDBYTES:
-        in_8_bits = settings.get("load_in_8bit")
-        yield from ("int8", _ACTIVATIONS) if in_8_bits else (_word(settings.get("bnb_4bit_quant_type")),)
-    else:
-        yield from (_word(settings[key]) for key in ("quant_algo", "quant_type") if settings.get(key))
-        yield from (f"{_word(settings[key])} bits" for key in ("bits", "w_bit") if settings.get(key))
-        block = settings.get("weight_block_size")
-        yield from (f"blocks of {' x '.join(map(_word, block))}",) if isinstance(block, list | tuple) else ()
-        yield from (_ACTIVATIONS,) if settings.get("activation_scheme") else ()
-
-
-def _groups(settings: Mapping[str, object]) -> Iterable[str]:
-    """How compressed-tensors stores each group of weights, and what is rounded beside them."""
-    groups = settings.get("config_groups")
-    schemes = [group for group in groups.values() if isinstance(group, Mapping)] if isinstance(groups, Mapping) else []
-    stored = [scheme["weights"] for scheme in schemes if isinstance(scheme.get("weights"), Mapping)]
-    yield from dict.fromkeys(_numbers(weights) for weights in stored)
-    if any(scheme.get("input_activations") for scheme in schemes):
-        yield _ACTIVATIONS
-    if settings.get("kv_cache_scheme"):
-        yield "keys and values too"
-
-
-def _numbers(weights: Mapping[str, object]) -> str:
-    kind, group = f"{_word(weights.get('type') or 'int')}{_word(weights.get('num_bits'))}", weights.get("group_size")
-    return f"{kind} in groups of {_word(group)}" if group else f"{kind} for each {_word(weights.get('strategy'))}"
-
-
-def _word(value: object) -> str:
-    """A word or number of a file that anybody may have written, fit to be printed."""
-    return str(value) if _WORD.fullmatch(str(value)) else "?"

@@ -44,7 +44,7 @@ from simlab.real_runner.targets.placement import (
     rotates_by_type,
     window_of,
 )
-from simlab.real_runner.targets.quantised import check_quantised, made_dense
+from simlab.real_runner.targets.quantised import check_quantised, dequantise
 from simlab.traces.format.documents import json_fields
 from simlab.untrusted.json_text import file_bytes
 
@@ -104,7 +104,7 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu", device_map: 
         raise ModelError(f"the target {name!r} could not be loaded ({reason}); {remedy}") from error
     model, loaded = cast("tuple[PreTrainedModel, dict[str, Any]]", loaded_with_info)
     _check_whole(name, loaded)
-    made_dense(name, stored, model, loaded["unexpected_keys"], dtype)
+    dequantise(name, stored, model, loaded["unexpected_keys"], dtype)
     check_supported(name, model)
     if device_map is None:
         model = cast(PreTrainedModel, cast(nn.Module, model).to(device))

@@ -72,7 +72,7 @@ class Target:
     """A causal language model with its tokenizer, ready to run.
 
     ``digest`` hashes the published weights' files, so that a trace can say whose text it holds. ``quantised`` says how
-    these store the weights, see `simlab.real_runner.targets.quantised.quantisation_of`; they run dense.
+    these store the weights, see `simlab.real_runner.targets.quantised.quantisation_of`; they run dequantised.
     """
 
     name: str

@@ -18,10 +18,10 @@ from typing import IO, Any, cast
 from simlab.cli import interruption
 from simlab.cli.parser import Parser, add_command, add_options, made_options
 from simlab.cli.renamed import renamed_command
-from simlab.errors import SimlabError, UsageError, as_usage_error, needing_models
+from simlab.errors import USER_CODE, SimlabError, UsageError, as_usage_error, describe_error, needing_models, user_file
 from simlab.ids import VERSION
 from simlab.options import Option, declared, flags
-from simlab.untrusted.visible import USER_MODULE, VisibleOutput, describe_error, hide_secrets, user_file_of, visible
+from simlab.untrusted.visible import VisibleOutput, hide_secrets, visible
 
 FAILED = 1
 """The exit code of a command that says no: a text is not the target's, a live server differs."""
@@ -309,7 +309,7 @@ def _run_alone(typed: list[str]) -> int:
     except SimlabError:
         raise
     except BaseException as error:
-        path = user_file_of(error)
+        path = user_file(error)
         if interruption.has_come() or (path is None and not isinstance(error, SystemExit)):
             raise
         culprit = "a package that it uses" if path is None else f"the policy file {path}"
@@ -388,7 +388,7 @@ def _unforeseen(error: BaseException, typed: Sequence[str]) -> int:
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 1000))  # a policy file may have set it
     about = f"simlab {VERSION}, Python {sys.version}\n{shlex.join(typed)}\n\n"
     kept = _kept("".join((about, *format_exception(error))))
-    if any(name.startswith(USER_MODULE) for name in sys.modules):
+    if any(name.startswith(USER_CODE) for name in sys.modules):
         # Its code can change anything in this process: limits, streams, other modules.
         return _refuse(
             f"the policy file or simlab failed: {describe_error(error)}. See whether the command works without the "

@@ -125,7 +125,8 @@ def test_sizes_that_nobody_timed_are_marked_and_not_claimed(field: ModuleType) -
     assert "`chain` †" not in field.PARTS["fastest"](timed)
 
 
-def test_unequal_numbers_of_drafted_tokens_are_not_compared(field: ModuleType) -> None:
+def test_unequal_numbers_of_drafted_tokens_are_not_compared(field: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DOCS))
     rows = {line.split("`")[1]: line.split("|") for line in field.equal_nodes(FIELD).splitlines()[2:]}
     assert [cell.strip() for cell in rows["spine-gap"][2:8]] == [
         "14.0",
@@ -141,7 +142,7 @@ def test_unequal_numbers_of_drafted_tokens_are_not_compared(field: ModuleType) -
     row |= {"gain_tokens_own": -0.105, "gain_tokens_own_low": -0.12, "gain_tokens_own_high": -0.09}
     row["gain_tokens_own_differs"] = True
     assert "| 14.0 | 2.30 [2.12, 2.49] | −10.5 [−12.0, −9.0] |" in field.equal_nodes(matched)
-    drawn = field.PICTURES["field_gains.svg"](FIELD)
+    drawn = importlib.import_module("draw_field").PICTURES["field_gains.svg"](FIELD)
     assert all("spine-gap" not in trace.y for trace in drawn.data)
 
 

@@ -10,9 +10,10 @@ from places import DOCS, REPOSITORY
 @pytest.mark.parametrize(("name", "shown"), [("make_diagnosis", "| none |"), ("make_quantised", "2.052")])
 def test_a_page_is_what_its_file_makes_it(name: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(DOCS))
-    script = importlib.import_module(name)
+    script, claims = importlib.import_module(name), importlib.import_module("make_claims")
     text, values = ((REPOSITORY / path).read_text(encoding="utf-8") for path in (script.PAGE, script.DATA))
-    assert script.page_of(text, json.loads(values)) == text
+    parts = script.parts(json.loads(values))
+    assert claims.written(text, parts) == text
     planted = text.replace(shown, "| 9.999 |", 1)
     assert planted != text
-    assert script.page_of(planted, json.loads(values)) == text
+    assert claims.written(planted, parts) == text

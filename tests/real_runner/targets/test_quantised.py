@@ -1,4 +1,4 @@
-"""Quantised targets run dense with the very numbers that their files stand for, are named, or are refused by name."""
+"""Quantised targets run dequantised with the very numbers their files stand for, are named, or are refused by name."""
 
 import json
 import shutil
@@ -16,8 +16,8 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig, 
 
 from simlab.errors import ModelError
 from simlab.real_runner.targets import quantised
-from simlab.real_runner.targets.hub_files import quantisation_of
 from simlab.real_runner.targets.loading import load_target
+from simlab.real_runner.targets.quantised import quantisation_of
 from simlab.traces.format.manifest import read_manifest
 
 Tensors = dict[str, Tensor]
@@ -160,7 +160,7 @@ def test_a_recording_names_how_its_target_is_stored(tmp_path: Path) -> None:
     assert "quantised" not in (tmp_path / "a" / "manifest.json").read_text()
     assert f"small ({KINDS['fp8'][2]}), vocabulary" in output_of("inspect", tmp_path / "b")
     dry = output_of("record", "--target", tmp_path / "small", *typed, "--out", tmp_path / "c", "--dry-run")
-    assert f"weights         stored as {KINDS['fp8'][2]}; loaded dense, in float32" in dry
+    assert f"weights         stored as {KINDS['fp8'][2]}; dequantised to float32 when loaded" in dry
 
 
 def damage_of(folder: Path, change_tensors: Callable[[Tensors], object]) -> None:

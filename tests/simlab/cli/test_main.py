@@ -14,9 +14,9 @@ from commands import output_of, ran, refusal_of
 from places import REPOSITORY
 
 from simlab.cli import completion, main
-from simlab.errors import needing_models
+from simlab.errors import USER_CODE, needing_models
 from simlab.ids import VERSION, versions_of
-from simlab.untrusted.visible import USER_MODULE, visible
+from simlab.untrusted.visible import visible
 
 COMMANDS = ("demo", "record", "replay", "train", "policies", "inspect", "export", "version")
 
@@ -152,7 +152,7 @@ def test_a_programming_error_keeps_its_traceback(
 ) -> None:
     """In a file, or else on the terminal."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("" if can_write else "missing")))
-    for name in [module for module in sys.modules if module.startswith(USER_MODULE)]:
+    for name in [module for module in sys.modules if module.startswith(USER_CODE)]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(completion, "run", raising(error))
     code, out, said = ran("completion", "bash")

@@ -17,10 +17,11 @@ import simlab
 from simlab.analysis.export.tables import export_tables, latex, markdown
 from simlab.cli import main as main_module
 from simlab.cli.main import main
+from simlab.errors import USER_CODE
 from simlab.traces.results.files import write_results
 from simlab.traces.synthetic import write_synthetic_trace
 from simlab.untrusted import visible as visible_module
-from simlab.untrusted.visible import USER_MODULE, VisibleOutput, visible, visible_html
+from simlab.untrusted.visible import VisibleOutput, visible, visible_html
 
 SLY = "chain\x1b[2J\x1b]0;owned\x07\u202eevil\u200b\x9b31m\r\x08"
 SHOWN = "chain[U+001B][2J[U+001B]]0;owned[U+0007][U+202E]evil[U+200B][U+009B]31m[U+000D][U+0008]"
@@ -138,7 +139,7 @@ def test_a_password_is_in_no_sentence_and_in_no_report_of_a_bug(
         raise ZeroDivisionError(storage)
 
     # Where a policy file was run in this process, it may be the cause.
-    for name in [module for module in sys.modules if module.startswith(USER_MODULE)]:
+    for name in [module for module in sys.modules if module.startswith(USER_CODE)]:
         monkeypatch.delitem(sys.modules, name)
 
     monkeypatch.setattr(main_module, "_run_alone", fails)
