@@ -121,7 +121,7 @@ class _DecodedShard:
         """
         for folder in self.folders:
             # Files that are not as they were written are left alone, whatever they are.
-            with contextlib.suppress(OSError, ValueError), self._open(folder) as file:
+            with contextlib.suppress(OSError, ValueError, SimlabError), self._open(folder) as file:
                 if self._is_of(shard, file, folder):
                     return self._map(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         return None
@@ -146,7 +146,7 @@ class _DecodedShard:
     def num_bytes(self, shard: Path) -> int:
         """Bytes of the files if they are there and of this shard, else 0."""
         for folder in self.folders:
-            with contextlib.suppress(OSError), self._open(folder) as file:
+            with contextlib.suppress(OSError, SimlabError), self._open(folder) as file:
                 if self._is_of(shard, file, folder):
                     return os.fstat(file.fileno()).st_size
         return 0

@@ -94,13 +94,14 @@ def rounds_of_rows(prompt: int, num_before: int, length: int, rows: DraftRows) -
 
 def rounds_of_engine(texts: Sequence[ComparedText]) -> ChainRounds:
     """The rounds of an engine beside those that a trace predicts at the same roots."""
-    return joined([_of_engine(number, text) for number, text in enumerate(texts) if text.ended])
+    prompts = {prompt: number for number, prompt in enumerate(dict.fromkeys(text.text.prompt for text in texts))}
+    return joined([_of_engine(prompts[text.text.prompt], text) for text in texts if text.ended])
 
 
-def _of_engine(number: int, text: ComparedText) -> ChainRounds:
+def _of_engine(prompt: int, text: ComparedText) -> ChainRounds:
     root, kept, predicted, reach = np.array(text.ended, np.int64).T
     context = len(text.text.prompt_tokens) + root
-    return ChainRounds(np.full(len(root), number), context, kept, reach, expected=predicted)
+    return ChainRounds(np.full(len(root), prompt), context, kept, reach, expected=predicted)
 
 
 def first_places(rows: DraftRows) -> Longs:
@@ -138,7 +139,7 @@ def findings_of_rounds(rounds: ChainRounds) -> list[Finding]:
 def _head(rounds: ChainRounds) -> Finding | None:
     """Next to nothing is kept."""
     shares, asked = rounds.shares(rounds.kept)
-    if shares[0] >= _NOTHING_KEPT or (rounds.expected is not None and _mean(rounds.expected) < 10 * _NOTHING_KEPT):
+    if shares[0] >= _NOTHING_KEPT or (rounds.expected is not None and rounds.expected.mean() < 10 * _NOTHING_KEPT):
         return None
     said = f"of {asked[0]:,} first drafted tokens {100 * shares[0]:.2f} % are kept"
     if rounds.expected is not None:
@@ -155,16 +156,18 @@ _NO_HEAD = "what a drafter does whose head was not loaded"
 
 def _window(rounds: ChainRounds) -> Finding | None:
     """Drafts are good up to some context, and behind it they are not."""
-    kept, context = rounds.kept.astype(np.float64), rounds.context
-    likely = np.ones_like(kept) * kept.mean() if rounds.expected is None else rounds.expected.astype(np.float64)
+    last = int(rounds.context.max())
+    likely = np.full(len(rounds.kept), rounds.kept.mean()) if rounds.expected is None else rounds.expected
+    nums, kept, due = (_summed(rounds.context, values) for values in (np.ones_like(rounds.kept), rounds.kept, likely))
     best: tuple[float, int, float, float] | None = None
-    for edge in range(_SIDE, int(context.max()) - _SIDE // 2, 8):
-        before, behind = (context >= edge - _SIDE) & (context < edge), (context >= edge) & (context < edge + _SIDE)
-        if min(before.sum(), behind.sum()) < _FEWEST_BESIDE or likely[before].sum() == 0 or likely[behind].sum() == 0:
+    for edge in range(_SIDE, last - _SIDE // 2, 8):
+        sides = np.array([[edge - _SIDE, edge], [edge, min(edge + _SIDE, last + 1)]])
+        num, held, due_there = (np.diff(sums[sides]).ravel() for sums in (nums, kept, due))
+        if num.min() < _FEWEST_BESIDE or due_there.min() == 0:
             continue
-        levels = [kept[side].sum() / likely[side].sum() for side in (before, behind)]
-        if levels[0] > 0 and (best is None or levels[1] / levels[0] < best[0]):
-            best = (levels[1] / levels[0], edge, kept[before].mean(), kept[behind].mean())
+        before, behind = held / due_there
+        if before > 0 and (best is None or behind / before < best[0]):
+            best = (behind / before, edge, *(held / num))
     if best is None or best[0] > _LEFT:
         return None
     _, edge, before_mean, behind_mean = best
@@ -173,6 +176,11 @@ def _window(rounds: ChainRounds) -> Finding | None:
         f"a round keeps {before_mean:.2f} drafted tokens in the {_SIDE} tokens before a context of about {edge:,}, and "
         f"{behind_mean:.2f} in those behind it: what a drafter does whose window or cache ends there",
     )
+
+
+def _summed(context: Longs, values: np.ndarray) -> Doubles:
+    """The sum of the values below each context, float64 ``[C + 2]`` for contexts up to C."""
+    return np.append(0.0, np.bincount(context, weights=values).cumsum())
 
 
 def _mask(rounds: ChainRounds) -> Finding | None:
@@ -218,35 +226,24 @@ def _taps(rounds: ChainRounds) -> Finding | None:
         value = rounds.kept.sum() / rounds.expected.sum()
         said = (
             f"rounds keep {100 * value:.1f} % [{100 * interval.low:.1f}, {100 * interval.high:.1f}] of what is "
-            "predicted at the same roots, at every depth about alike"
+            "predicted at the same roots"
         )
     else:
-        over = _over(rounds, 1)
-        if later < _FLAT * shares[0] or _least_over(rounds) < _TAPS_OVER:
+        says, keeps = _said_and_kept(rounds)
+        interval = ratio_interval(*(_by_prompt(values, rounds.prompt) for values in (says, keeps)))
+        if later < _FLAT * shares[0] or interval.low < _TAPS_OVER:
             return None
-        said = f"the drafter says {over:.2f} times what is kept, at every depth about alike"
+        said = f"the drafter says {says.sum() / max(keeps.sum(), 1):.2f} times what is kept, at every depth about alike"
     return Finding(
         TAPS, f"{said}: what a drafter does that reads other states of the target than its own, or is a weaker one"
     )
 
 
-def _over(rounds: ChainRounds, depth: int) -> float:
-    """What the drafter says over what is kept, pooled from a depth on."""
-    said, kept = _said_and_kept(rounds, depth)
-    return float(said.sum() / max(kept.sum(), 1))
-
-
-def _least_over(rounds: ChainRounds) -> float:
-    """The lower end of its interval over prompts, at all depths."""
-    said, kept = (_by_prompt(values, rounds.prompt) for values in _said_and_kept(rounds, 1))
-    return ratio_interval(said, kept).low
-
-
-def _said_and_kept(rounds: ChainRounds, depth: int) -> tuple[Doubles, Doubles]:
+def _said_and_kept(rounds: ChainRounds) -> tuple[Doubles, Doubles]:
     """The drafter's probabilities and hits of each root, where a token was asked for behind kept ones."""
     assert rounds.probs is not None
     depths = np.arange(1, rounds.probs.shape[1] + 1)
-    asked = (rounds.kept[:, None] >= depths - 1) & (rounds.reach[:, None] >= depths) & (depths >= depth)
+    asked = (rounds.kept[:, None] >= depths - 1) & (rounds.reach[:, None] >= depths)
     hits = asked & (rounds.kept[:, None] >= depths)
     return (rounds.probs * asked).sum(axis=1), hits.sum(axis=1).astype(np.float64)
 
@@ -258,10 +255,6 @@ def _by_prompt(values: np.ndarray, prompt: Longs) -> Doubles:
 
 def _pooled(shares: Doubles, weights: Longs) -> float:
     return float((shares * weights).sum() / max(weights.sum(), 1))
-
-
-def _mean(values: Longs) -> float:
-    return float(values.mean()) if len(values) else 0.0
 
 
 def findings_of_texts(
@@ -328,6 +321,7 @@ class SeenDrafts:
     def __init__(self, is_chain: bool) -> None:
         self._is_chain = is_chain
         self._rounds: list[ChainRounds] = []
+        self._prompts: dict[tuple[str, str], int] = {}
         self._shifted = np.zeros(2 * _MOST_SHIFT + 1, np.int64)
         self._num = 0
 
@@ -335,7 +329,7 @@ class SeenDrafts:
         """Take in the rows of one text."""
         text, rows = sequence.text, sequence.rows
         assert rows is not None
-        prompt = hash((sequence.prompt.dataset, sequence.prompt.prompt_id))
+        prompt = self._prompts.setdefault((sequence.prompt.dataset, sequence.prompt.prompt_id), len(self._prompts))
         rounds = rounds_of_rows(prompt, len(sequence.prompt.token_ids), len(text), rows)
         self._rounds.append(replace(rounds, right=None) if self._is_chain else rounds)
         ahead = np.arange(len(rows.counts))[:, None] + 1 + np.arange(rows.counts.shape[1])

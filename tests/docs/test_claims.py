@@ -53,7 +53,7 @@ def test_pages_say_what_their_files_say(claims: ModuleType) -> None:
     [
         "A 3-gram is the best of all.",
         "In predicted seconds survival is faster than DDTree.",
-        "Nothing measured can be told from none but losses.",
+        "Nothing measured differs from zero but losses.",
         "Every prediction is within 5 % of the measurement.",
         "JetSpec's paths draft 1.08 times as much.",
         "The gaps lose 7 to 18 %.",

@@ -1,5 +1,6 @@
 """Rows kept decoded: the same as those of the shard, made again wherever they are not, and never in the way."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -297,6 +298,20 @@ def test_processes_that_make_them_at_once_all_read_the_same(folder: Path, monkey
     num = decodes(monkeypatch)
     assert_same(rows_of(folder), expected)
     assert num() == 0
+
+
+def test_a_cache_without_room_for_the_key_is_in_nobodys_way(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_file: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    expected = undecoded(folder, monkeypatch)
+    rows_of(folder)
+    (Path(os.environ["SIMLAB_CACHE"]) / "decoded.key").unlink()
+    monkeypatch.setattr(decoded, "_write_secret", full)
+    num = decodes(monkeypatch)
+    assert_same(rows_of(folder), expected)
+    assert num() == len(open_trace(folder).manifest.held().shards)
+    assert check_trace(folder).drafts[DRAFT].decoded_bytes == 0
 
 
 def test_a_link_in_the_place_of_the_folder_is_left_alone(folder: Path, tmp_path: Path) -> None:
