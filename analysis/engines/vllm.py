@@ -1,8 +1,8 @@
 """vLLM's words, as its versions 0.30 to 0.33 have them, and llama.cpp's counters, which have vLLM's names.
 
 Read in the released code: ``v1/spec_decode/metrics.py`` (counters), ``v1/metrics/stats.py`` and
-``entrypoints/generate/base/protocol.py`` (``--per-request-spec-decode-metrics``), ``entrypoints/openai``; of
-llama.cpp ``tools/server`` as merged in August 2026.
+``entrypoints/generate/base/protocol.py`` (``--per-request-spec-decode-metrics``), ``entrypoints/openai``. The names
+of llama.cpp's counters are those of a scrape of its server, not of its code.
 """
 
 from collections.abc import Mapping

@@ -181,7 +181,7 @@ def writers(inputs: Path, address: str) -> list[Writer]:
 
     Args:
         inputs: the undamaged ones.
-        address: of a server that does what the packaged trace foretells.
+        address: of a server that does what the packaged trace predicts.
     """
     trace, models = ["--trace", str(inputs / "trace")], inputs / "models"
     head = inputs / "heads/treeflash"
@@ -243,7 +243,7 @@ NEEDS = (
 
 
 def _serve(connection: Connection) -> None:
-    """Serve what the packaged trace foretells, until this process is killed."""
+    """Serve what the packaged trace predicts, until this process is killed."""
     from engine_server import FakeEngine, serving
 
     from simlab.studies.engines.foretelling import foretold_texts

@@ -82,7 +82,7 @@ _LARGE = (
 
 
 def _decoded(folder: Path, chance: Random) -> Damage:
-    """Rows that were kept decoded: a figure never hangs on what somebody else wrote there."""
+    """Rows that were kept decoded: no figure is made of what somebody else wrote there."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         main([*_LARGE[0].words[:2], str(folder / "large"), *_LARGE[0].words[3:]])
     kept = sorted(path for path in (folder / _DECODED).iterdir() if path.suffix in (".rows", ".stamp"))
