@@ -42,6 +42,10 @@ class Artefacts(Protocol):
         """Candidates that the trace at hand holds at each depth, at least; without one `LEAST_WIDTH`."""
         ...
 
+    def within_prices(self, budget: int) -> int:
+        """A budget that nobody asked for, no larger than the prices at hand reach."""
+        ...
+
 
 @runtime_checkable
 class FitsItsTrace(Protocol):
@@ -74,3 +78,7 @@ class NoArtefacts:
     def min_width(self) -> int:
         """What every trace holds."""
         return LEAST_WIDTH
+
+    def within_prices(self, budget: int) -> int:
+        """As it is, since there are no prices."""
+        return budget

@@ -55,11 +55,20 @@ class Trace:
     """A finished trace. Texts are in memory; every other row is read when it is asked for.
 
     A few shards are decoded at a time, in threads, ahead of whoever replays them; one of them however large it is.
+
+    Attributes:
+        place: a folder or an address.
+        manifest: what was recorded, and how.
+        texts: all texts, in order.
+        within: the indices of those that a study looks at; None: all.
+        left_out: why it looks at no others, in a sentence; empty where it does.
     """
 
     place: str
     manifest: Manifest
     texts: tuple[SequenceRecord, ...]
+    within: frozenset[int] | None = None
+    left_out: str = ""
 
     @property
     def text_id(self) -> str:
@@ -106,9 +115,15 @@ class Trace:
         )
         return f"<table>{rows}</table>"
 
+    @property
+    def label(self) -> str:
+        """Where it is, for a reader."""
+        return "the packaged trace" if Path(self.place) == packaged_trace() else self.place
+
     def sequences(self) -> Sequence[SequenceRecord]:
-        """All texts in order, without token rows and drafts."""
-        return self.texts
+        """All texts in order, without token rows and drafts; of a trace of which some are left out the others."""
+        within = self.within
+        return self.texts if within is None else tuple(record for record in self.texts if record.index in within)
 
     def draft_name(self, name: str | None = None) -> str:
         """The draft set of that name, or the only one."""
@@ -314,6 +329,8 @@ class Trace:
         return sum(decoded_bytes(self.place, self.manifest, draft, shard, texts) for shard, texts in shards)
 
     def _wanted(self, indices: Collection[int] | None) -> frozenset[int]:
+        if indices is None and self.within is not None:
+            return self.within
         everything = frozenset(range(len(self.texts)))
         wanted = everything if indices is None else frozenset(indices)
         if not wanted <= everything:

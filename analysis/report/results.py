@@ -10,6 +10,7 @@ import polars as pl
 
 from simlab.analysis.crosscheck.summary import CrosscheckSummary
 from simlab.analysis.figure_style import on_page
+from simlab.analysis.optimize.candidate_sums import ACCEPTANCE_LENGTH, TOKENS_PER_S
 from simlab.analysis.report.page import Chart, Grid, Part
 from simlab.analysis.scoring.reliability import OFF_SPINE, ON_SPINE
 from simlab.analysis.scoring.rows import Row, calibration_rows, policy_rows, reliability_rows
@@ -156,12 +157,22 @@ class ReportResults:
 
     @property
     def has_speeds(self) -> bool:
-        """Whether every policy has predicted seconds."""
+        """Whether every policy has seconds, and autoregressive decoding too, so that there are speedups."""
         return all(summary.speed.seconds is not None for summary in self.found)
 
-    def worth(self, summary: Summary) -> float:
+    @property
+    def has_seconds(self) -> bool:
+        """Whether every policy has seconds, autoregressive decoding aside."""
+        return all(summary.speed.seconds is not None for summary in self.found if summary.name != BASELINE)
+
+    @property
+    def measure(self) -> str:
         """By what policies are ranked: tokens per second where they are known, else acceptance length."""
-        return summary.speed.tokens_per_s if self.has_speeds else summary.totals.acceptance_length
+        return TOKENS_PER_S if self.has_seconds else ACCEPTANCE_LENGTH
+
+    def worth(self, summary: Summary) -> float:
+        """The figure by which policies are ranked."""
+        return summary.speed.tokens_per_s if self.has_seconds else summary.totals.acceptance_length
 
     @cached_property
     def finalists(self) -> list[Summary]:

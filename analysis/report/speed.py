@@ -40,10 +40,11 @@ def policy_table(results: ReportResults, best: Summary | None, speedup: str = SP
     heads += ["predicted speedup [95 %]", "prices [95 %]"] if results.has_speeds else []
     heads += ["measured speedup [95 %]"] if results.ran else []
     heads += ["acceptance length [95 %]", "macro avg", "drafted per round"]
-    heads += ["predicted tokens/s"] if results.has_speeds else []
+    heads += ["predicted tokens/s"] if results.has_seconds else []
     notes = ["Acceptance length: tokens committed per round, bonus token included, pooled over all rounds."]
+    if results.has_seconds:
+        notes.append(f"{' '.join(speedup.splitlines())} Prefill is not in it.")
     if results.has_speeds:
-        notes.append(f"{speedup} Prefill is not in it.")
         notes.append(PRICES if any(is_known(row.speed.price_interval) for row in rows) else NO_PRICES[rows[0].kind])
     if bounds:
         notes.append("Rows named hindsight are oracle upper bounds, which know the target's text: no policies.")
@@ -67,7 +68,7 @@ def _cells(results: ReportResults, summary: Summary) -> list[str]:
         number(summary.acceptance_length_macro, 2),
         number(summary.totals.nodes_per_round, 1),
     ]
-    cells += [number(summary.speed.tokens_per_s, 1)] if results.has_speeds else []
+    cells += [number(summary.speed.tokens_per_s, 1)] if results.has_seconds else []
     return cells
 
 

@@ -1,15 +1,16 @@
 """The verdict of a report: the best policy's speedup, whether it wins, what was measured, its lead over the chain."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
 from simlab.analysis.compare.verdicts import within_price_noise
-from simlab.analysis.optimize.candidate_sums import ACCEPTANCE_LENGTH, TOKENS_PER_S
 from simlab.analysis.optimize.finalists import MOST_RIVALS, FinalistVerdict, judge_finalists
 from simlab.analysis.report.results import ReportResults, family_of, interval_text
 from simlab.analysis.table.summaries import BASELINE, STAGE_COLUMNS, Summary, summarise
+from simlab.errors import enumerated
 from simlab.totals import SUMS
 
 
@@ -43,24 +44,27 @@ class ReportVerdict:
     more: tuple[str, ...]
 
 
-def verdict_of(results: ReportResults, choice: VerdictChoice) -> ReportVerdict:
-    """The best policy's speedup over autoregressive decoding, and whether it wins; then its lead over the chain.
+def verdict_of(results: ReportResults, choice: VerdictChoice, caveats: Sequence[str] = ()) -> ReportVerdict:
+    """The best policy's speedup over autoregressive decoding, and what is as good; then its lead over the chain.
 
-    It wins by the rule of `simlab optimize`: it is ahead of autoregressive decoding, the chain and the best of the
-    other families, each difference significant in the family of these comparisons. Else there is no winner. Without
-    seconds it is the acceptance length.
+    It is held against autoregressive decoding, the chain and the best of the other families, by the rule of `simlab
+    optimize`: a difference counts where it is significant in the family of these comparisons. Without seconds it is the
+    acceptance length.
+
+    Args:
+        results: the rows.
+        choice: how the policy was chosen.
+        caveats: what nobody stated or timed of the latency profile, a sentence each; they stand behind the headline.
     """
     if not results.finalists:
         return ReportVerdict(None, "Nothing to compare: there is no policy beside autoregressive decoding.", ())
     named = [policy for policy in results.policies if policy.policy == choice.policy]
     best = named[0] if named else results.finalists[0]
     runs = [results.run(summary) for summary in (best, *_others(results, best))]
-    standing = judge_finalists([runs], TOKENS_PER_S if results.has_speeds else ACCEPTANCE_LENGTH)
-    headline = _headline(results, best, choice)
+    standing = judge_finalists([runs], results.measure)
+    headline = " ".join([_headline(results, best, choice, standing), *(caveats if results.has_seconds else ())])
     if choice.policy == BASELINE:
-        headline = f"No policy: autoregressive decoding was chosen. The fastest here is {headline}"
-    elif not standing.wins:
-        headline = f"No winner. {headline}"
+        headline = f"No policy: autoregressive decoding was chosen. The fastest here: {headline}"
     more = [f"Predicted: {text}" if results.ran else text for text in _standing(standing)]
     more += _over_chain(results, best, standing, choice)
     if not choice.is_held_out and len(results.policies) > 1:
@@ -95,14 +99,42 @@ def _sums(results: ReportResults, summary: Summary) -> pl.DataFrame:
     return results.run(summary).rows.select("sequence", *SUMS, *STAGE_COLUMNS).sort("sequence")
 
 
-def _headline(results: ReportResults, best: Summary, choice: VerdictChoice) -> str:
-    prompts = _prompts(best.prompts, choice)
-    if not results.has_speeds:
+def _headline(results: ReportResults, best: Summary, choice: VerdictChoice, standing: FinalistVerdict) -> str:
+    """What the best brings, then what is as good, then of how many prompts; every word of it out of the comparisons."""
+    prompts, level = _prompts(best.prompts, choice), _level(standing)
+    measured = _measured(results, best, None)
+    if not results.has_seconds:
         length = f"{best.totals.acceptance_length:.2f}{interval_text(best.interval)}"
-        return f"{best.policy}: acceptance length {length} on {prompts}."
+        return f"Acceptance length {length}: {best.policy}.{level} {prompts}."
+    if not results.has_speeds:
+        return f"{best.speed.tokens_per_s:.1f} tokens/s: {best.policy}.{level} {prompts}{measured}."
     speed = best.speed
-    ratio = f"{speed.speedup:.2f} × autoregressive decoding{interval_text(speed.interval, speed.price_interval)}"
-    return f"{best.policy}: {ratio} on {prompts}{_measured(results, best, None)}."
+    intervals = interval_text(speed.interval, speed.price_interval)
+    over_plain = next((one for one in standing.comparisons if one.second == _plain_label(results)), None)
+    start = f"{speed.speedup:.2f} times as fast as autoregressive decoding{intervals}: {best.policy}"
+    if over_plain is not None and over_plain.is_known and not over_plain.differs:
+        start += ", which is not significantly faster"
+    elif over_plain is not None and over_plain.ratio < 1:
+        start = f"No policy is faster than autoregressive decoding. The best is {start}"
+    return f"{start}.{level} {prompts}{measured}."
+
+
+def _plain_label(results: ReportResults) -> str:
+    """The label of autoregressive decoding among the rows; empty where it is not."""
+    return next((summary.policy for summary in results.found if summary.name == BASELINE), "")
+
+
+def _level(standing: FinalistVerdict) -> str:
+    """The rivals that nothing tells from the best, in a sentence with a space before it; empty where there is none."""
+    others = [comparison for comparison in standing.comparisons if comparison.second not in _PLAIN]
+    level = [comparison.second for comparison in others if comparison.is_known and not comparison.differs]
+    if not level:
+        return ""
+    return f" {enumerated(level)} {'is' if len(level) == 1 else 'are'} as good within the noise."
+
+
+_PLAIN = ("ar", "autoregressive")
+"""Labels of autoregressive decoding."""
 
 
 def _standing(standing: FinalistVerdict) -> list[str]:
@@ -122,7 +154,7 @@ def _over_chain(results: ReportResults, best: Summary, standing: FinalistVerdict
     comparison, prompts = found[0], _prompts(found[0].prompts, choice)
     if comparison.equal:
         return [f"No difference: {best.policy} and {_the(chain)} did the same on {prompts}."]
-    what = "" if results.has_speeds else "acceptance length "
+    what = "" if results.has_seconds else "acceptance length "
     intervals = interval_text(comparison.ratio_interval, comparison.price_interval)
     ratio = f"{what}{comparison.ratio:.2f} × {_the(chain)}{intervals}"
     doubt = "" if comparison.differs else ", not significant"
@@ -144,7 +176,7 @@ def _measured(results: ReportResults, best: Summary, reference: Summary | None) 
     """What was measured, and how far the prediction for the same texts is from it."""
     measured = _ratio(results.measured, best, reference)
     if math.isnan(measured):
-        return "; predicted, not measured" if results.predicted.height and results.has_speeds else ""
+        return "; predicted, not measured" if results.predicted.height and results.has_seconds else ""
     texts = results.measured["sequence"].unique().to_list()
     predicted = _ratio(results.predicted.filter(pl.col("sequence").is_in(texts)), best, reference)
     error = "" if math.isnan(predicted) else f"; {error_text(predicted / measured - 1)}"

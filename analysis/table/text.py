@@ -39,10 +39,11 @@ SPEEDS = {
     "measured": "Speeds were measured; prefill is not in them.",
 }
 SPEEDUP = "Speedup: over the autoregressive baseline (fastest measured implementation), on the same prompts."
-SPEEDUP_OVER_PASS = "Speedup: over the shortest pass (autoregressive decoding was not timed), on the same prompts."
+SPEEDUP_OVER_PASS = "Speedup: over a pass of one token (autoregressive decoding was not timed), on the same prompts."
+NO_SPEEDUP = "No speedup: autoregressive decoding was not timed."
 PRICES = "Prices [95 %]: the speedup by the noise of the latency profile alone, prompts held fixed."
 NO_PRICES = {
-    "predicted": "Prices: not known, as with one sample per cell or rows of an older simlab.",
+    "predicted": "Prices: not known; one sample of each size does not say how noisy a latency profile is.",
     "measured": "Prices: none, since these seconds were measured.",
 }
 """Why there is no price interval."""

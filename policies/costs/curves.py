@@ -46,7 +46,7 @@ def convex_view(cost: CostTable) -> CostTable:
         for stage, values in cost.seconds.items()
     }
     cost_id = content_id({"cost": cost.cost_id, "view": CONVEX})
-    return CostTable(cost_id, cost.contexts, seconds, channels=cost.channels, origin=cost.origin)
+    return CostTable(cost_id, cost.contexts, seconds, channels=cost.channels, origin=cost.origin, name=cost.name)
 
 
 def closest_convex(seconds: Doubles) -> Doubles:
@@ -135,7 +135,7 @@ def round_costs(cost: CostTable, stages: tuple[str, ...], most_drafted: int) -> 
     """
     if most_drafted > cost.most_drafted:
         raise ValueError(
-            f"it drafts up to {most_drafted} tokens and its latency profile ends at {cost.most_drafted}; "
+            f"it drafts up to {most_drafted} tokens, and {cost.label} ends at {cost.most_drafted}; "
             f"lower its cap, or {cost.how_to_reach()}"
         )
     seconds = sum(cost.seconds[stage][:, : most_drafted + 1] for stage in stages)

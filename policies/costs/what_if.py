@@ -147,7 +147,8 @@ def _changed(cost: CostTable, change: WhatIf) -> CostTable:
     what = {"cost": cost.cost_id, "what_if": change.label, "rules": _RULES}
     channels = {name: channel.times(factors.get(CHANNEL, 1.0)) for name, channel in cost.channels.items()}
     what_if_id = f"{WHAT_IF}{content_id(what)}"
-    return CostTable(what_if_id, cost.contexts, seconds, channels=channels, origin=cost.origin)
+    name = f"{cost.name} with {change.label}" if cost.name else ""
+    return CostTable(what_if_id, cost.contexts, seconds, channels=channels, origin=cost.origin, name=name)
 
 
 def in_tiles(verify: Doubles, tile: int) -> Doubles:

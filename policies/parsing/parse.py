@@ -189,6 +189,9 @@ def _point(source: _Source, hints: Mapping[str, object], typed: dict[str, str], 
     label = _label(source, typed)
     given = {key: _fitting(label, key, value, hints[key]) for key, value in typed.items()}
     try:
+        if not given.keys() & {*_CAPS, "cost"}:
+            given |= _default_caps(source, artefacts)
+            label = _label(source, typed | {name: str(given[name]) for name in given.keys() - typed.keys()})
         made = source.make(**given)
         if isinstance(made, FitsItsTrace):
             fitted = made.fitted(artefacts)
@@ -211,6 +214,17 @@ def _point(source: _Source, hints: Mapping[str, object], typed: dict[str, str], 
         described["revision"] = made.revision
     policy_id = content_id(described)
     return NamedPolicy(LABELS.get(label, label), source.name, settings, policy, policy_id)
+
+
+_CAPS = ("budget", "tree_budget", "max_budget")
+"""Settings that say how many tokens a round drafts at most."""
+
+
+def _default_caps(source: _Source, artefacts: Artefacts) -> dict[str, Setting]:
+    """Caps that nobody typed and that the prices at hand do not reach, cut to what they reach."""
+    defaults = {field.name: field.default for field in _fields(source) if field.name in _CAPS}
+    whole = {name: value for name, value in defaults.items() if type(value) is int}
+    return {name: cut for name, value in whole.items() if (cut := artefacts.within_prices(value)) != value}
 
 
 def _label(source: _Source, typed: Mapping[str, str]) -> str:
@@ -250,7 +264,7 @@ def _composition(label: str, recipe: Composed, artefacts: Artefacts) -> Composit
     of_each_text = not isinstance(made.rule, SharedRule)
     if of_each_text and isinstance(cost, CostTable) and made.budget > cost.most_drafted:
         raise PolicyError(
-            f"`{label}` drafts up to {made.budget:,} tokens, and its latency profile ends at {cost.most_drafted:,}; "
+            f"`{label}` drafts up to {made.budget:,} tokens, and {cost.label} ends at {cost.most_drafted:,}; "
             f"give it a smaller budget, or {cost.how_to_reach()}"
         )
     return made

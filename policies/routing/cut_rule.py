@@ -44,7 +44,7 @@ def route_seconds(cost: CostTable, routes: Sequence[AnyPolicy], sizes: Sequence[
     for route, size in zip(routes, sizes, strict=True):
         if size > cost.most_drafted:
             raise ValueError(
-                f"{route!r} drafts up to {size} tokens and the latency profile ends at {cost.most_drafted}; "
+                f"{route!r} drafts up to {size} tokens, and {cost.label} ends at {cost.most_drafted}; "
                 f"lower its budget, or {cost.how_to_reach()}"
             )
         charged, paid = cost.charged(route), STAGES if route.needs.draft else STAGES[1:]

@@ -143,6 +143,7 @@ class CostTable:
         as_asked: float64 ``[C, U + 1]``, all channels of a policy where a round asks for so many branches, 0 to U, and
             pays for those; None: what is paid is not known to hang on that. `charged` sets it.
         block_size: slots of the timed drafter's block; of a target that drafts for itself a node and its masks.
+        name: of the file, as it was asked for; empty: it has none.
         origin: MEASURED by simlab; IMPORTED timings, to which their owner adds rows; EXAMPLE, which others measured
             with their models, so that nobody here can measure more.
     """
@@ -155,6 +156,7 @@ class CostTable:
     as_asked: Doubles | None = None
     block_size: int = 1
     origin: str = MEASURED
+    name: str = ""
 
     def __post_init__(self) -> None:
         contexts = np.array(self.contexts, np.int64)
@@ -182,6 +184,11 @@ class CostTable:
 
     def __repr__(self) -> str:
         return f"CostTable({self.cost_id})"
+
+    @property
+    def label(self) -> str:
+        """What sentences call it: the file as it was asked for, else its id."""
+        return self.name or f"the cost file {self.cost_id}"
 
     @property
     def most_drafted(self) -> int:
@@ -343,12 +350,12 @@ class CostTable:
         most, longest = int(num_drafted.max(initial=0)), int(contexts.max(initial=0))
         if most >= width:
             raise CostError(
-                f"a round drafts {most} tokens, and the cost file {self.cost_id} has latencies up to "
+                f"a round drafts {most} tokens, and {self.label} has latencies up to "
                 f"{width - 1}; {self.how_to_reach()}."
             )
         if longest > self.longest_context:
             raise CostError(
-                f"a round has {longest:,} tokens before its root, and the cost file {self.cost_id} has latencies up to "
+                f"a round has {longest:,} tokens before its root, and {self.label} has latencies up to "
                 f"{self.longest_context:,}; {self.how_to_reach('--contexts', 'measure longer ones')}."
             )
 
@@ -397,15 +404,15 @@ def _channel_seconds(cost: CostTable, need: ChannelNeed) -> Doubles:
     measure = f"measure it with `simlab profile --channel {need.name}=CHECKPOINT"
     found = cost.channels.get(need.name)
     if found is None and cost.origin == IMPORTED:
-        raise CostError(f"the cost file {cost.cost_id} {NO_CHANNELS} (asked for: {need.name}).")
+        raise CostError(f"{cost.label} {NO_CHANNELS} (asked for: {need.name}).")
     if found is None:
         raise CostError(
-            f"the cost file {cost.cost_id} does not say what the channel {need.name} takes; {measure} --resume --out "
+            f"{cost.label} does not say what the channel {need.name} takes; {measure} --resume --out "
             "FILE`, which adds it to a file of this machine."
         )
     if not found.units[0] <= need.units <= found.units[-1]:
         raise CostError(
-            f"the channel {need.name} is read with {need.units} {need.units_of}, and the cost file {cost.cost_id} has "
+            f"the channel {need.name} is read with {need.units} {need.units_of}, and {cost.label} has "
             f"latencies of {', '.join(map(str, found.units.tolist()))}; {measure} --units {need.units} --resume --out "
             "FILE`."
         )

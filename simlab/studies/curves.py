@@ -238,7 +238,7 @@ class CurveTable(StudyResult):
             summaries = [*curve_summaries(self.rows, self.settings, self.by), *summaries]
         where = "every root" if inputs.visits is None else f"the rounds of {inputs.visits.label}"
         lines = [
-            f"trace    {inputs.trace.place} (text {inputs.trace.text_id})",
+            f"trace    {inputs.trace.label} (text {inputs.trace.text_id})",
             f"curves   at {where}, 0 to {inputs.most} drafted tokens\n",
             curves_text(summaries, {price.cost_id or "": _heading(price) for price in inputs.prices}, self.by),
             *([inputs.without] if inputs.without else []),
@@ -339,7 +339,7 @@ def curves(options: CurvesOptions) -> CurveTable:
 
 
 def _inputs(options: CurvesOptions) -> CurveInputs:
-    trace = opened(options.trace)
+    trace = opened(options.trace, paths(options.cost))
     draft = trace.draft_name(options.draft_set)
     prices = _prices(paths(options.cost), options.limit, trace, draft)
     most = _most(options.budget, trace, draft, prices)

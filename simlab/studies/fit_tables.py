@@ -95,7 +95,7 @@ class FitSource:
     def text(self) -> str:
         """Where a result comes from, in a line."""
         return (
-            f"{self.draft} on {self.trace.place} (text {self.trace.text_id}): "
+            f"{self.draft} on {self.trace.label} (text {self.trace.text_id}): "
             f"{self.num_prompts:,} prompts, {self.num_positions:,} positions"
         )
 

@@ -134,7 +134,7 @@ class ScoringTable(StudyResult):
         inputs, prices, parts = self.inputs, self.inputs.prices, self.parts
         width = inputs.limits.width
         heading = (
-            f"trace    {inputs.trace.place} (text {inputs.trace.text_id})",
+            f"trace    {inputs.trace.label} (text {inputs.trace.text_id})",
             f"latency  {prices.heading if prices.cost is not None else prices.why_none}",
             f"scored   {len(inputs.prompts)} prompts, {inputs.num_roots:,} roots, {width} candidates a depth",
         )
@@ -250,18 +250,19 @@ class _ScoringJob(TraceJob):
         """Score policies on these sequences."""
         channels = channels_read(policy.policy for policy in self.policies)
         texts = self.trace.recorded_texts(self.draft, part, ROOTS_AT_ONCE, channels)
-        prompts = list(dict.fromkeys(map(prompt_of, (self.trace.sequences()[index] for index in part))))
+        prompts = list(dict.fromkeys(map(prompt_of, (self.trace.texts[index] for index in part))))
         return score_trace(self.policies, prompts, texts, self.limits, self.cost, partial(self.report, "roots"))
 
 
 def _inputs(options: ScoringOptions) -> ScoringInputs:
-    trace = opened(options.trace)
+    trace = opened(options.trace, [] if options.cost is None else [Path(options.cost)])
     draft = trace.draft_name(options.draft_set)
     kept = trace.manifest.draft_sets[draft]
     prices = prices_for_trace(path_or_none(options.cost), trace, draft, options.limit)
     artefacts = TraceArtefacts(prices, trace, draft)
     policies, without = _policies(options.policies, artefacts)
-    most = _most(options.nodes, kept.exact_budget)
+    reach = kept.exact_budget if prices.cost is None else min(kept.exact_budget, prices.cost.most_drafted)
+    most = _most(options.nodes, kept.exact_budget) if options.nodes is not None else min(MOST_NODES, reach)
     for policy in policies:
         if not policy.policy.needs.draft:
             raise UsageError(f"{policy.label} drafts nothing, so there is nothing to score; leave it out")
@@ -279,7 +280,7 @@ def _inputs(options: ScoringOptions) -> ScoringInputs:
         prompts=list(dict.fromkeys(map(prompt_of, records))),
         num_roots=num_roots,
         policies=policies,
-        prices=prices.reaching(largest_budget(policies, kept.depth)),
+        prices=prices.reaching(largest_budget(policies, kept.depth), by_default=not options.policies),
         limits=ScoringLimits(most, caps, min(WIDTH, kept.min_width)),
         in_sample=artefacts.in_sample(policies),
         without=without,
@@ -299,10 +300,10 @@ def _policies(typed: Sequence[str], artefacts: TraceArtefacts) -> tuple[list[Nam
     return found, tuple(without)
 
 
-def _most(nodes: int | None, exact_budget: int) -> int:
-    if nodes is not None and nodes > exact_budget:
+def _most(nodes: int, exact_budget: int) -> int:
+    if nodes > exact_budget:
         raise MissingChannelError(
             f"--nodes {nodes} is beyond the {exact_budget} nodes for which the trace is exact; choose fewer, or record "
             "again with `simlab record --exact-budget`"
         )
-    return min(MOST_NODES, exact_budget) if nodes is None else nodes
+    return nodes

@@ -85,7 +85,7 @@ def show_round(
         draft: the draft set; None: the only one.
         cost: a cost file, or the name of a packaged one, for policies that read a latency profile.
     """
-    recording = opened(trace)
+    recording = opened(trace, [] if cost is None else [Path(cost)])
     name = recording.draft_name(draft)
     prices = prices_for_trace(None if cost is None else Path(cost), recording, name)
     policies = parse_policies([policy], TraceArtefacts(prices, recording, name))

@@ -126,9 +126,16 @@ PACKAGED = Path(str(files("simlab.traces"))) / "data" / "costs"
 EXAMPLES = PACKAGED / "examples"
 """Where those lie that are of others' models on their machines."""
 
+DEFAULT_DTYPE = "bfloat16"
+"""Of several shipped cost files of the same models the default is the one in the dtype that engines serve in."""
+
 EXECUTION = "eager"
 IMPORTED = "imported"
 """In place of an execution: the seconds were measured elsewhere."""
+WHOLE_ROUNDS = "within the seconds of verify, which are those of whole rounds"
+"""A note of imported seconds: the other stages are in them."""
+NOT_STATED = "models not stated"
+"""In place of a model's name: nobody said whose seconds they are."""
 UNKNOWN = "unknown"
 """The system of seconds that were measured elsewhere; the digest of models whose weights nobody can name."""
 
@@ -283,8 +290,34 @@ class CostFile:
         return self.is_imported and self.target.digest == UNKNOWN
 
     @property
+    def models_are_stated(self) -> bool:
+        """Whether anyone said of which models the seconds are."""
+        return self.target.name != NOT_STATED
+
+    @property
+    def is_of_whole_rounds(self) -> bool:
+        """Whether the seconds of verify are those of whole rounds, as engines count steps."""
+        return self.is_imported and any(WHOLE_ROUNDS in note for note in self.notes)
+
+    @property
+    def has_plain(self) -> bool:
+        """Whether autoregressive decoding, or a pass of one token that can stand for it, was timed."""
+        if not self.is_imported:
+            return True
+        given = [self.samples.get((PLAIN, 0, context), ()) for context in self.contexts]
+        if not all(map(any, given)):
+            return False
+        if not self.lacks_plain or len(self.node_counts) == 1:
+            return True
+        # Files of earlier versions have the seconds of the shortest pass there, of however many tokens it was.
+        first, second = self.node_counts[:2]
+        return any(
+            self.samples.get(("verify", first, c)) != self.samples.get(("verify", second, c)) for c in self.contexts
+        )
+
+    @property
     def lacks_plain(self) -> bool:
-        """Whether autoregressive decoding was not timed: imported, and taken from the shortest pass."""
+        """Whether autoregressive decoding was not timed by itself: a pass of one token stands for it."""
         shortest = {(PLAIN, 0, context): self.samples.get(("verify", 0, context)) for context in self.contexts}
         return self.is_imported and all(self.samples.get(cell) == seconds for cell, seconds in shortest.items())
 
@@ -395,10 +428,17 @@ def example_cost_files() -> list[Path]:
     return sorted(EXAMPLES.glob("*.json"))
 
 
-def find_packaged(target: ModelInfo, drafter: ModelInfo, block_size: int, dtype: str) -> CostFile | None:
+def packaged_for(target: ModelInfo, drafter: ModelInfo, block_size: int) -> dict[str, CostFile]:
+    """The shipped cost files of these models and this block, by name."""
+    files = {path.stem: read_cost_file(path) for path in packaged_cost_files()}
+    return {name: file for name, file in files.items() if file.fits(target, drafter, block_size)}
+
+
+def find_packaged(
+    target: ModelInfo, drafter: ModelInfo, block_size: int, dtype: str = DEFAULT_DTYPE
+) -> CostFile | None:
     """The shipped cost file of these models and this block; of several the first in this dtype, else the first."""
-    files = (read_cost_file(path) for path in packaged_cost_files())
-    found = [file for file in files if file.fits(target, drafter, block_size)]
+    found = list(packaged_for(target, drafter, block_size).values())
     return next((file for file in found if file.dtype == dtype), found[0] if found else None)
 
 

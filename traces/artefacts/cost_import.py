@@ -1,70 +1,36 @@
-"""Seconds of passes that somebody else measured, as a cost file.
+"""Seconds of passes that somebody else measured, as a cost file: of timings, or of an engine's table."""
 
-What is read is CSV with a line of names, or a JSON list of objects: ``nodes``, ``context``, ``seconds``, and ``batch``
-where it is not 1. Lines of CSV that begin with # are remarks; they say where the figures come from and stay in the
-cost file. Rows of one cell are samples of it.
-"""
-
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 from simlab.cost import GRID_STAGES, PLAIN, Visits
-from simlab.cost.stages import LEAST_S, MOST_S
-from simlab.errors import CostError, named_or_listed, reason_of
-from simlab.limits.typed_numbers import MOST_COUNT, finite_number, shown, whole_number
+from simlab.errors import CostError
 from simlab.traces.artefacts.cost import (
     EXAMPLES,
     IMPORTED,
-    MOST_DRAFTED,
+    NOT_STATED,
     UNKNOWN,
+    WHOLE_ROUNDS,
     Cell,
     CostFile,
     check_not_alike,
     write_cost_file,
 )
 from simlab.traces.artefacts.engine_tables import AdditiveSteps, BenchCell, EngineTable, SampledSteps, StepCurves
+from simlab.traces.artefacts.timings import (
+    DRAFTED_ONLY,
+    ROOT_INCLUDED,
+    WHOLE_PASS,
+    PassTiming,
+    PassTimings,
+    read_timings,
+)
 from simlab.traces.format.manifest_entries import ModelInfo
-from simlab.untrusted.json_text import file_text, parse_json
 
-PUBLISHED = Path(str(files("simlab.traces"))) / "data" / "published"
-"""Where the published timings lie that are shipped with simlab."""
-
-ROOT_INCLUDED, DRAFTED_ONLY = "root-included", "drafted-only"
-COUNTS = (ROOT_INCLUDED, DRAFTED_ONLY)
-"""What ``nodes`` counts: tokens of the pass, the root among them, or drafted tokens, one fewer."""
-
-_NEEDED = ("nodes", "context", "seconds")
-
-
-class PassTiming(NamedTuple):
-    """Seconds of one measured pass of the target."""
-
-    nodes: int
-    context: int
-    batch: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class PassTimings:
-    """What a file of timings holds.
-
-    Attributes:
-        name: of the file.
-        remarks: its lines that begin with #, put together.
-        rows: at least one.
-        within: stages whose seconds are in those of the rows, undivided; they cost nothing beside.
-    """
-
-    name: str
-    remarks: tuple[str, ...]
-    rows: tuple[PassTiming, ...]
-    within: tuple[str, ...] = ()
+ANY_CONTEXT = 131_072
+"""Seconds of which nobody said the context are taken as the same up to this many tokens before the root."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,52 +53,30 @@ class ImportedFor:
     dtype: str
 
 
-def published_timings() -> list[Path]:
-    """The published timings that are shipped with simlab, by name."""
-    return sorted(PUBLISHED.glob("*.csv"))
-
-
-def read_timings(path: str | Path) -> PassTimings:
-    """Timings from CSV or JSON.
-
-    Args:
-        path: a file, or the name of one that comes with simlab.
-
-    Raises:
-        CostError: it cannot be read, or a row is no timing; the sentence says which.
-    """
-    shipped = {timing.stem: timing for timing in published_timings()}
-    place = Path(path) if Path(path).exists() else shipped.get(str(path), Path(path))
-    try:
-        text = file_text(place, "utf-8-sig")
-    except FileNotFoundError as error:
-        listed = f"{', '.join(shipped)} come with simlab"
-        raise CostError(
-            f"expected timings at {path}; there are none{named_or_listed(str(path), shipped, listed)}"
-        ) from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise CostError(f"{path} could not be read ({reason_of(error)}); expected CSV or JSON") from error
-    is_json = text.lstrip()[:1] in ("[", "{")
-    remarks, rows = ((), _json_rows(text, path)) if is_json else _csv_rows(text, path)
-    if not rows:
-        raise CostError(f"{path} has no rows; expected columns {', '.join(_NEEDED)}, and batch where it is not 1")
-    for where, row in rows:
-        _check_names(row, f"{path}, {where}" if is_json else str(path))
-    return PassTimings(place.name, remarks, tuple(_timing(row, f"{path}, {where}") for where, row in rows))
+def models_not_stated(machine: str, dtype: str, target: str | None = None) -> ImportedFor:
+    """What timings are of where no trace says it: a target by its name alone, or of no stated models."""
+    name = NOT_STATED if target is None else target
+    return ImportedFor(ModelInfo(name, "", UNKNOWN), ModelInfo(NOT_STATED, "", UNKNOWN), 1, 0.0, 0, 1.0, machine, dtype)
 
 
 def imported_cost_file(
-    timings: PassTimings, counts: str, about: ImportedFor, constants: Mapping[str, float], batch: int | None = None
+    timings: PassTimings,
+    counts: str,
+    about: ImportedFor,
+    constants: Mapping[str, float],
+    batch: int | None = None,
+    context: int = ANY_CONTEXT,
 ) -> CostFile:
     """A finished cost file of timings; its notes say what it was made of and what is not in it.
 
     Args:
         timings: of the target's pass.
-        counts: one of ``COUNTS``.
+        counts: one of `simlab.traces.artefacts.timings.COUNTS`.
         about: what they are said to be of.
         constants: seconds of stages that were given beside them, each one number for all cells; other stages are
-            free, and a token of plain decoding takes as long as a pass of the root alone.
+            free, and a token of plain decoding takes as long as a pass of the root alone, where that was timed.
         batch: take the rows of so many texts at a time; None: all rows are of one number.
+        context: tokens before the root up to which seconds stand whose context nobody said.
     """
     twice = [stage for stage in constants if stage in timings.within]
     if twice:
@@ -141,24 +85,32 @@ def imported_cost_file(
             f"--{twice[0]}-s"
         )
     batch = _one_batch(timings, batch)
-    cells, notes = _cells(timings, counts, batch)
+    cells, notes = _cells(timings, counts, batch, context)
     contexts, numbers = sorted({c for _, c in cells}), sorted({n for n, _ in cells})
     num_missing = len(contexts) * len(numbers) - len(cells)
     if num_missing:
         n, c = next((n, c) for c in contexts for n in numbers if (n, c) not in cells)
-        shown = n + (counts == ROOT_INCLUDED)
         raise CostError(
-            f"{timings.name} has no row of {shown} nodes at context {c:,}, and {num_missing} such gaps in all; every "
-            "number of nodes must be timed at every context"
+            f"{timings.name} has no row of {_as_counted(n, counts, batch)} nodes at context {c:,}, and {num_missing} "
+            "such gaps in all; every number of nodes must be timed at every context"
         )
+    is_plain = numbers[0] == 0 and not timings.within
     if numbers[0] > 0:
         notes.append(f"a pass of fewer than {numbers[0]} drafted tokens was not timed and costs what {numbers[0]} cost")
         cells |= {(0, c): cells[numbers[0], c] for c in contexts}
         numbers.insert(0, 0)
-    samples: dict[Cell, tuple[float, ...]] = {("verify", n, c): seconds for (n, c), seconds in cells.items()}
+    timed = _timed_stages(timings, constants)
+    samples: dict[Cell, tuple[float, ...]] = {
+        ("verify", n, c): tuple(row.seconds for row in rows) for (n, c), rows in cells.items()
+    }
     for stage in (one for one in GRID_STAGES if one != "verify"):
-        samples |= {(stage, n, c): (constants.get(stage, 0.0),) for n in numbers for c in contexts}
-    samples |= {(PLAIN, 0, c): (constants[PLAIN],) if PLAIN in constants else cells[0, c] for c in contexts}
+        for (n, c), rows in cells.items():
+            own = tuple(row.stages[stage] for row in rows) if stage in timed else (constants.get(stage, 0.0),)
+            samples[stage, n, c] = own
+    for c in contexts:
+        samples[PLAIN, 0, c] = (
+            (constants[PLAIN],) if PLAIN in constants else samples["verify", 0, c] if is_plain else (0.0,)
+        )
     file = CostFile(
         device=", ".join([*filter(None, [about.machine]), f"imported from {timings.name}"]),
         threads=1,
@@ -179,14 +131,63 @@ def imported_cost_file(
         visits=Visits(1, 1),
         batch=batch,
         samples=samples,
-        notes=(*timings.remarks, *notes, *_stage_notes(constants, timings.within)),
+        notes=(*timings.remarks, *notes, *_stage_notes(constants, timings.within, timed, is_plain)),
     )
     check_not_alike(file, timings.name)
     return file
 
 
+def batches_of(timings: PassTimings) -> tuple[int, ...]:
+    """The numbers of texts at a time that were timed, ascending."""
+    return tuple(sorted({row.batch for row in timings.rows}))
+
+
+def counts_of(timings: PassTimings, asked: str | None) -> str:
+    """What the sizes of a file count, by the name of their column and what was asked for.
+
+    A size of ``tokens`` is that of each text where a batch has fewer tokens than texts, or no whole number for each.
+
+    Raises:
+        CostError: neither says it, or they contradict each other.
+    """
+    known = timings.counts
+    if known == DRAFTED_ONLY:
+        if asked not in (None, DRAFTED_ONLY):
+            raise CostError(
+                f"{timings.name} has drafted tokens by the name of their column; leave out --counts {asked}"
+            )
+        return DRAFTED_ONLY
+    if asked is not None:
+        if known and asked == DRAFTED_ONLY:
+            raise CostError(
+                f"{timings.name} has tokens of passes by the name of their column, and a pass has the root too; name "
+                "the column num_drafted, or leave out --counts"
+            )
+        return asked
+    if not known:
+        raise CostError(
+            f"timings need --counts {ROOT_INCLUDED} or {DRAFTED_ONLY}: what nodes counts is not in the file"
+        )
+    wide = [row for row in timings.rows if row.batch > 1]
+    if wide and all(row.nodes % row.batch == 0 and row.nodes for row in wide):
+        raise CostError(
+            f"{timings.name} has tokens at {wide[0].batch} texts at a time: those of each text, or of the whole pass? "
+            f"Give --counts {ROOT_INCLUDED} (each text's) or --counts {WHOLE_PASS}"
+        )
+    return ROOT_INCLUDED
+
+
+def _timed_stages(timings: PassTimings, constants: Mapping[str, float]) -> tuple[str, ...]:
+    """Stages that columns of the timings have; a constant beside them is refused."""
+    timed = tuple(timings.rows[0].stages)
+    for stage in timed:
+        if stage in constants:
+            raise CostError(f"{timings.name} has a column of {stage}; leave out --{stage}-s")
+    return timed
+
+
 def _one_batch(timings: PassTimings, batch: int | None) -> int:
-    found = sorted({row.batch for row in timings.rows})
+    found = batches_of(timings)
     shown = ", ".join(map(str, found))
     if batch is None and len(found) > 1:
         raise CostError(f"{timings.name} has timings of {shown} texts at a time; choose one with --batch N")
@@ -195,100 +196,61 @@ def _one_batch(timings: PassTimings, batch: int | None) -> int:
     return found[0] if batch is None else batch
 
 
-def _cells(timings: PassTimings, counts: str, batch: int) -> tuple[dict[tuple[int, int], tuple[float, ...]], list[str]]:
-    """Samples by drafted tokens and context, and how nodes were counted."""
-    shift = int(counts == ROOT_INCLUDED)
-    found: dict[tuple[int, int], tuple[float, ...]] = {}
+_SAID = {
+    ROOT_INCLUDED: "the root among them, one more than drafted tokens",
+    DRAFTED_ONLY: "the root not among them",
+    WHOLE_PASS: "all texts of the batch and their roots among them",
+}
+
+
+def _as_counted(drafted: int, counts: str, batch: int) -> int:
+    """Drafted tokens of a text, as the file counts them."""
+    return drafted if counts == DRAFTED_ONLY else (drafted + 1) * (batch if counts == WHOLE_PASS else 1)
+
+
+def _cells(
+    timings: PassTimings, counts: str, batch: int, context: int
+) -> tuple[dict[tuple[int, int], tuple[PassTiming, ...]], list[str]]:
+    """Rows by drafted tokens and context, and how nodes were counted."""
+    found: dict[tuple[int, int], tuple[PassTiming, ...]] = {}
     for row in timings.rows:
-        if row.nodes < shift:
+        each = row.nodes if counts != WHOLE_PASS else row.nodes / row.batch
+        if each != int(each):
+            raise CostError(
+                f"{timings.name} has a pass of {row.nodes} tokens, which {row.batch} texts cannot share alike"
+            )
+        drafted = int(each) - (counts != DRAFTED_ONLY)
+        if drafted < 0:
             raise CostError(
                 f"{timings.name} has a pass of {row.nodes} nodes, and with the root counted the fewest are 1; "
                 f"it may need --counts {DRAFTED_ONLY}"
             )
         if row.batch == batch:
-            cell = (row.nodes - shift, row.context)
-            found[cell] = (*found.get(cell, ()), row.seconds)
-    said = "the root among them, one more than drafted tokens" if shift else "the root not among them"
-    return found, [f"nodes were counted {counts}: {said}"]
+            cell = (drafted, row.context or context)
+            found[cell] = (*found.get(cell, ()), row)
+    notes = [f"nodes were counted {counts}: {_SAID[counts]}"]
+    if not timings.rows[0].context:
+        notes.append(f"the context was not given, so seconds are taken as the same up to {context:,} tokens")
+    return found, notes
 
 
-def _stage_notes(constants: Mapping[str, float], within: Sequence[str]) -> list[str]:
+def _stage_notes(
+    constants: Mapping[str, float], within: Sequence[str], timed: Sequence[str], is_plain: bool
+) -> list[str]:
     notes = [
         f"{'a token of plain decoding' if stage == PLAIN else stage} takes {seconds:g} s everywhere, as given"
         for stage, seconds in constants.items()
     ]
     if within:
-        notes.append(f"{', '.join(within)}: within the seconds of verify, which are those of whole rounds")
-    free = [stage for stage in GRID_STAGES if stage != "verify" and stage not in {*constants, *within}]
+        notes.append(f"{', '.join(within)}: {WHOLE_ROUNDS}")
+    free = [stage for stage in GRID_STAGES if stage != "verify" and stage not in {*constants, *within, *timed}]
     if free:
         notes.append(f"{', '.join(free)}: not given, so they cost nothing here and speeds are too high")
-    if PLAIN not in constants:
-        drafter = ", the drafter in it, so speedups are too high" if within else ""
-        notes.append(f"plain decoding was not given; a token takes as long as the shortest pass{drafter}")
+    if PLAIN not in constants and is_plain:
+        notes.append("autoregressive decoding was not given; a token takes as long as a pass of one token")
+    elif PLAIN not in constants:
+        notes.append("autoregressive decoding was not given, nor a pass of one token, so there is no speedup over it")
     return notes
-
-
-def _csv_rows(text: str, path: str | Path) -> tuple[tuple[str, ...], list[tuple[str, Mapping[str, object]]]]:
-    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
-    remark = " ".join(line.lstrip("# ") for _, line in lines if line.startswith("#"))
-    rows = [(number, next(csv.reader([line]))) for number, line in lines if not line.startswith("#")]
-    names = [name.strip() for name in rows[0][1]] if rows else []
-    for number, row in rows:
-        if len(row) != len(names):
-            raise CostError(f"{path}, line {number} has {len(row)} cells, and the first line names {len(names)}")
-    return (remark,) if remark else (), [
-        (f"line {number}", dict(zip(names, (cell.strip() for cell in row), strict=True))) for number, row in rows[1:]
-    ]
-
-
-def _json_rows(text: str, path: str | Path) -> Sequence[tuple[str, Mapping[str, object]]]:
-    try:
-        values = parse_json(text)
-    except ValueError as error:
-        raise CostError(
-            f"{path} is not JSON ({error}); expected a list of objects with {', '.join(_NEEDED)}"
-        ) from error
-    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
-        raise CostError(f"{path} is not a list of objects; expected [{{{', '.join(_NEEDED)}}}, ...]")
-    return [(f"entry {number}", value) for number, value in enumerate(values, 1)]
-
-
-def _check_names(row: Mapping[str, object], where: str) -> None:
-    """Refuse other names: what one means, and in which unit, is not guessed, and none is dropped."""
-    if not set(_NEEDED) <= set(row) <= {*_NEEDED, "batch"}:
-        raise CostError(
-            f"{where} has {', '.join(row) or 'no names'}; expected {', '.join(_NEEDED)}, and batch where it is not 1: "
-            "name them so, divide milliseconds by 1,000, and leave out what is none of these"
-        )
-
-
-def _timing(row: Mapping[str, object], where: str) -> PassTiming:
-    missing = [name for name in _NEEDED if row.get(name) in (None, "")]
-    if missing:
-        raise CostError(
-            f"{where} has no {', '.join(missing)}; expected {', '.join(_NEEDED)}, and batch where it is not 1"
-        )
-    nodes, context = _whole(row, "nodes", 0, where), _whole(row, "context", 1, where)
-    batch = _whole(row, "batch", 1, where)
-    try:
-        seconds = finite_number(str(row["seconds"]))
-    except ValueError:
-        seconds = 0.0
-    if not LEAST_S <= seconds <= MOST_S:
-        raise CostError(
-            f"{where}: seconds must be a number from {LEAST_S:g} to {MOST_S:g}; got {shown(str(row['seconds']))}"
-        )
-    return PassTiming(nodes, context, batch, seconds)
-
-
-def _whole(row: Mapping[str, object], name: str, least: int, where: str) -> int:
-    """A whole number, typed as one; 1 where nothing is typed."""
-    value = row.get(name)
-    text = "1" if value in (None, "") else str(value)
-    try:
-        return whole_number(text, least, MOST_DRAFTED if name == "nodes" else MOST_COUNT)
-    except ValueError as error:
-        raise CostError(f"{where}: {name}: {error}") from error
 
 
 # An engine's table as timings of one batch, what the table leaves unsaid, and shapes in it that cannot occur.
@@ -325,7 +287,9 @@ def engine_timings(table: EngineTable, name: str, batch: int, context: int) -> P
         around = {probe // batch + shift for probe in table.token_probes for shift in range(-2, 2)}
         numbers = sorted({0, most} | {number for number in around if 0 <= number <= most})
     rows = [PassTiming(number, context, batch, table.pass_s(batch, batch * (number + 1))) for number in numbers]
-    return PassTimings(name, _unsaid(table, batch, context), tuple(rows), _WITHIN if table.whole_steps else ())
+    return PassTimings(
+        name, _unsaid(table, batch, context), tuple(rows), _WITHIN if table.whole_steps else (), DRAFTED_ONLY
+    )
 
 
 def _unsaid(table: EngineTable, batch: int, context: int) -> tuple[str, ...]:
@@ -351,18 +315,18 @@ def _unsaid(table: EngineTable, batch: int, context: int) -> tuple[str, ...]:
     return (said,)
 
 
-def shape_checks(table: EngineTable, batch: int, block_size: int) -> tuple[str, ...]:
+def shape_checks(table: EngineTable, batch: int, block_size: int | None) -> tuple[str, ...]:
     """Sentences about shapes of the table that cannot occur, or that engines run as others.
 
     Args:
         table: of an engine.
         batch: texts at a time.
-        block_size: of the drafter, the root counted; a chain has at most so many tokens.
+        block_size: of the drafter, the root counted; a chain has at most so many tokens. None: not known.
     """
     if isinstance(table, BenchCell):
-        return _bench_checks(table, block_size)
+        return () if block_size is None else _bench_checks(table, block_size)
     found = []
-    probes, widest = table.token_probes, batch * block_size
+    probes, widest = table.token_probes, batch * (block_size or 0)
     below = [probe for probe in probes if probe < batch]
     if below:
         found.append(
@@ -372,12 +336,12 @@ def shape_checks(table: EngineTable, batch: int, block_size: int) -> tuple[str, 
     if batch < probes[0]:
         found.append(f"Steps of {batch} to {probes[0] - 1} tokens were not timed; they cost what {probes[0]} cost.")
     above = [probe for probe in probes if probe > widest]
-    if above:
+    if above and block_size is not None:
         found.append(
             f"Probes of {_listed(above)} tokens are above {batch} requests times a block of {block_size}: chains never "
             "reach them, only trees do."
         )
-    if probes[-1] < widest:
+    if block_size is not None and probes[-1] < widest:
         found.append(
             f"The table ends at {probes[-1]:,} tokens, and {batch} whole blocks of {block_size} have {widest:,}; "
             "longer rounds have no price."

@@ -184,7 +184,7 @@ class CrosscheckTable(StudyResult):
         version = f" {facts.version}" if facts.version else ""
         heading = (
             f"engine   {self.collected.engine.title}{version} at {self.address}, {facts.dtype or 'dtype not told'}",
-            f"trace    {self.trace.place} (text {self.trace.text_id}), {self.trace.manifest.dtype}",
+            f"trace    {self.trace.label} (text {self.trace.text_id}), {self.trace.manifest.dtype}",
             f"drafter  {kept.model.name}, block {kept.block_size} ({self.texts[0].text.k} drafted ahead)",
             f"texts    {len(self.texts):,}, {sum(one.num_tokens for one in self.texts):,} tokens",
         )

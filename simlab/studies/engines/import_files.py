@@ -1,28 +1,37 @@
 """Files from elsewhere: timings become a cost file, counts of engines are compared with a trace."""
 
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
 
+from simlab.analysis.table.text import within_width
 from simlab.cost import GRID_STAGES, PLAIN
 from simlab.errors import UsageError, as_usage_error
 from simlab.options import study
-from simlab.studies.engines.import_options import AUTO, COUNTS, OF_METRICS, TIMINGS, ImportOptions
+from simlab.studies.engines.import_options import AUTO, OF_METRICS, TIMINGS, ImportOptions
 from simlab.studies.engines.read_metrics import EngineMetricsTable, import_metrics
 from simlab.studies.inputs.trace import longest_context, opened
+from simlab.studies.result import StudyResult
 from simlab.traces.artefacts.cost import CostFile, write_cost_file
 from simlab.traces.artefacts.cost_import import (
-    DRAFTED_ONLY,
+    ANY_CONTEXT,
     ImportedFor,
-    PassTimings,
+    batches_of,
+    counts_of,
     engine_timings,
     imported_cost_file,
-    read_timings,
+    models_not_stated,
     shape_checks,
 )
-from simlab.traces.artefacts.engine_tables import BenchCell, read_engine_table, table_of
+from simlab.traces.artefacts.engine_tables import BenchCell, EngineTable, read_engine_table, table_of
+from simlab.traces.artefacts.timings import DRAFTED_ONLY, PassTimings, read_timings
 from simlab.untrusted.json_text import open_file, parse_json
 from simlab.untrusted.visible import visible
+
+_UNLIKELY = 20.0
+"""No stage beside the target's pass takes so many times as long."""
 
 _BEGIN = 1 << 16
 """So many characters of a file tell of which kind it is; JSON is read whole."""
@@ -42,22 +51,45 @@ class ImportedCost:
     file: CostFile
     checks: tuple[str, ...]
 
+    def row(self) -> dict[str, object]:
+        """As a script reads it."""
+        notes, checks = list(self.file.notes), list(self.checks)
+        batch = {"batch": self.file.batch}
+        return {"path": str(self.path), "cost_id": self.file.cost_id, **batch, "notes": notes, "checks": checks}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ImportedCosts(StudyResult):
+    """Cost files that were made of timings, one of each batch size.
+
+    Attributes:
+        costs: in ascending order of their batch sizes.
+    """
+
+    costs: tuple[ImportedCost, ...]
+
     def to_json(self) -> dict[str, object]:
         """The value of ``simlab import --json``."""
-        notes, checks = list(self.file.notes), list(self.checks)
-        return {"path": str(self.path), "cost_id": self.file.cost_id, "notes": notes, "checks": checks}
+        return {"rows": [cost.row() for cost in self.costs]}
 
     def text(self) -> str:
-        """What ``simlab import`` prints."""
-        file = self.file
-        many = f"{len(file.contexts)} contexts" if len(file.contexts) > 1 else "1 context"
-        size = f"{many} up to {file.contexts[-1]:,}, {file.node_counts[-1]:,} drafted tokens"
-        notes = [f"  {visible(note)}" for note in (*file.notes, *self.checks)]
-        return "\n".join([f"Cost file: {self.path} ({file.cost_id}), {file.device}, {size}", *notes])
+        """What ``simlab import`` prints: the files, and each note once."""
+        lines, said = [], set[str]()
+        for cost in self.costs:
+            file = cost.file
+            many = "any context" if file.contexts == (ANY_CONTEXT,) else f"contexts up to {file.contexts[-1]:,}"
+            texts = "" if file.batch == 1 else f"{file.batch} texts at a time, "
+            size = f"{texts}{many}, {file.node_counts[-1]:,} drafted tokens"
+            lines.append(f"Cost file: {cost.path} ({file.cost_id}), {file.device}, {size}")
+            new = [note for note in (*file.notes, *cost.checks) if note not in said]
+            lines += [within_width(f"  {visible(note)}") for note in new]
+            said |= set(new)
+        costs = " ".join(f"--cost {shlex.quote(str(cost.path))}" for cost in self.costs)
+        return "\n".join([*lines, f"Next: simlab {'replay' if len(self.costs) == 1 else 'advise'} {costs}"])
 
 
 @study(ImportOptions)
-def import_files(options: ImportOptions) -> ImportedCost | EngineMetricsTable:
+def import_files(options: ImportOptions) -> ImportedCosts | EngineMetricsTable:
     """Read files from elsewhere: `import_cost` of timings, `import_metrics` of counts.
 
     Raises:
@@ -90,7 +122,7 @@ def _holds_timings(path: str | Path, options: ImportOptions) -> bool:
 
 
 @study(ImportOptions)
-def import_cost(options: ImportOptions) -> ImportedCost:
+def import_cost(options: ImportOptions) -> ImportedCosts:
     """Make a cost file of timings that were measured elsewhere.
 
     Raises:
@@ -103,42 +135,74 @@ def import_cost(options: ImportOptions) -> ImportedCost:
         read_timings(timings_path)  # refuses what is no name of packaged timings either
     if options.out is None:
         raise UsageError(f"{timings_path} holds timings, which become a cost file; name it with --out FILE")
-    if Path(options.out).exists():
-        raise UsageError(f"{options.out} is there already; name another file, or delete it")
     if options.plain_s == 0:
         raise UsageError("--plain-s must be above 0: speedups are over autoregressive decoding")
     given = {stage: getattr(options, f"{stage}_s") for stage in (*GRID_STAGES, PLAIN) if stage != "verify"}
     constants = {stage: seconds for stage, seconds in given.items() if seconds is not None}
     about, longest = _about(options)
-    timings, counts, checks = _timings(options, str(timings_path), about.block_size, longest, constants)
-    file = imported_cost_file(timings, counts, about, constants, options.batch)
-    write_cost_file(Path(options.out), file)
-    return ImportedCost(Path(options.out), file, checks)
-
-
-def _timings(
-    options: ImportOptions, path: str, block_size: int, longest: int, constants: dict[str, float]
-) -> tuple[PassTimings, str, tuple[str, ...]]:
-    """The timings, what their nodes count, and what to know of shapes; ``constants`` get what an engine's table has."""
-    table = None if options.format == TIMINGS else read_engine_table(path)
+    table = None if options.format == TIMINGS else read_engine_table(str(timings_path))
     form = TIMINGS if table is None else table.form
     if options.format not in (AUTO, form):
-        raise UsageError(f"{path} is no file of --format {options.format}; it looks like {form}")
-    if table is None:
-        if options.counts is None:
-            raise UsageError(f"timings need --counts {' or '.join(COUNTS)}: what nodes counts is not in the file")
-        return read_timings(path), options.counts, ()
-    if options.counts is not None:
-        raise UsageError("--counts is for CSV and lists; an engine's table counts the roots, which is known")
+        raise UsageError(f"{timings_path} is no file of --format {options.format}; it looks like {form}")
+    if table is not None:
+        return _of_table(options, table, about, longest, constants)
+    timings = read_timings(timings_path, options.unit)
+    _check_constants(constants, timings)
+    counts = counts_of(timings, options.counts)
+    batches = batches_of(timings) if options.batch is None else (options.batch,)
+    files = [imported_cost_file(timings, counts, about, constants, batch, longest) for batch in batches]
+    return _written(options, files, [()] * len(files))
+
+
+def _of_table(
+    options: ImportOptions, table: EngineTable, about: ImportedFor, longest: int, constants: dict[str, float]
+) -> ImportedCosts:
+    """The cost file of an engine's table at one batch size."""
+    if options.counts is not None or options.unit is not None:
+        option = "--unit" if options.counts is None else "--counts"
+        raise UsageError(f"{option} is for CSV and lists; an engine's table counts the roots and has units of its own")
+    path = Path(options.files[0])
     batch = options.batch or (table.concurrency if isinstance(table, BenchCell) else 1)
-    timings = engine_timings(table, Path(path).name, batch, longest)
+    timings = engine_timings(table, path.name, batch, longest)
     if not table.whole_steps:
-        constants.setdefault("draft", table.draft_s(batch))
-    return timings, DRAFTED_ONLY, shape_checks(table, batch, block_size)
+        constants = {"draft": table.draft_s(batch), **constants}
+    _check_constants(constants, timings)
+    file = imported_cost_file(timings, DRAFTED_ONLY, about, constants, batch)
+    return _written(options, [file], [shape_checks(table, batch, None if options.trace is None else about.block_size)])
+
+
+def _check_constants(constants: Mapping[str, float], timings: PassTimings) -> None:
+    """Refuse a stage beside which the target's slowest pass is nothing: that is milliseconds given as seconds."""
+    slowest = max(row.seconds for row in timings.rows)
+    for stage, seconds in constants.items():
+        if seconds > _UNLIKELY * slowest:
+            raise UsageError(
+                f"--{stage}-s {seconds:g} is {seconds / slowest:,.0f} times the slowest pass of {timings.name}, "
+                f"{slowest:g} s; it is in seconds: did you mean {seconds / 1000:g}?"
+            )
+
+
+def _written(options: ImportOptions, files: Sequence[CostFile], checks: Sequence[tuple[str, ...]]) -> ImportedCosts:
+    """Write the cost files: one as it was named, several with the batch size behind the name."""
+    assert options.out is not None
+    out = Path(options.out)
+    places = [out] if len(files) == 1 else [out.with_stem(f"{out.stem}-batch{file.batch}") for file in files]
+    for place in places:
+        if place.exists():
+            raise UsageError(f"{place} is there already; name another file, or delete it")
+    for place, file in zip(places, files, strict=True):
+        write_cost_file(place, file)
+    return ImportedCosts(tuple(map(ImportedCost, places, files, checks)))
 
 
 def _about(options: ImportOptions) -> tuple[ImportedFor, int]:
-    """The models of the trace, for the file, and the longest context of its texts."""
+    """The models of the trace, for the file, and the longest context of its texts; without a trace what was stated."""
+    if options.trace is None:
+        if options.draft_set is not None:
+            raise UsageError("--draft-set is of a trace; name the trace with --trace, or leave it out")
+        return models_not_stated(options.machine, options.dtype, options.target), ANY_CONTEXT
+    if options.target is not None:
+        raise UsageError("the models of the timings are those of --trace or that of --target; give one")
     trace = opened(options.trace)
     manifest = trace.manifest
     kept = manifest.draft_sets[trace.draft_name(options.draft_set)]

@@ -9,11 +9,14 @@ from simlab.limits.typed_numbers import finite_number
 from simlab.options import draft_set_option, one_batch_option, option, trace_option
 from simlab.studies.inputs.trace import TraceSource
 from simlab.traces.artefacts.engine_tables import FORMS
+from simlab.traces.artefacts.timings import COUNTS, UNITS
 
-COUNTS = ("root-included", "drafted-only")
 AUTO, TIMINGS = "auto", "timings"
 
-OF_TIMINGS = ("counts", "format", "out", "machine", "dtype", "batch", "draft_s", "select_s", "commit_s", "plain_s")
+OF_TIMINGS = (
+    *("counts", "unit", "format", "out", "machine", "dtype", "target", "batch"),
+    *("draft_s", "select_s", "commit_s", "plain_s"),
+)
 OF_METRICS = ("before", "same_prompts", "max_new_tokens", "first_of_block", "limit")
 """Options that are read with timings, and with counts of an engine, alone."""
 
@@ -39,24 +42,25 @@ class ImportOptions:
     DETAILS: ClassVar = """\
 What FILE holds is seen from its content, and named in the output.
 
-Timings become a cost file, --out: CSV with a line of names, or a JSON list of objects: nodes, context, seconds, and
-batch where it is not 1; several rows of the same sizes are repeated measurements. The seconds are those of the target's
-pass. Engines count its tokens in two ways, so --counts must say which; cost files count drafted tokens.
-So do an engine's cost tables: SGLang's JSON of steps a second or its additive one, vLLM's two curves
+Timings become a cost file, --out, one for each batch size: CSV with a line of names, or a JSON list of objects. Each
+row is a pass of the target: its size (num_tokens, nodes or num_drafted), its time with the unit (latency_ms, seconds),
+and where they were varied batch_size and context; several rows of the same sizes are repeated measurements. Other
+stages of a round may have columns too (draft_ms). Where the name of the size does not say whether it has the root in
+it, --counts must. So do an engine's cost tables: SGLang's JSON of steps a second or its additive one, vLLM's two curves
 {"draft_curve": [[requests, ms], ...], "verify_curve": [[tokens, ms], ...]}, or a result of `vllm bench serve
 --save-result`, which is one cell. Shapes of such a table that cannot occur are printed.
-The file is for the models of a trace. simlab cannot verify which models these timings are from. Without --trace it is
-for those of the small packaged trace. What is not given is printed, and kept as a note in the file.
+With --trace the file is for the models of that trace, which simlab cannot verify; without, its models are not stated,
+any trace may borrow it, and every table says so. What is not given is printed, and kept as a note in the file.
 
 Counts of speculative decoding are compared with a trace: Prometheus text of vLLM, SGLang, TensorRT-LLM or llama.cpp, of
-one served model, the JSON of `vllm bench serve --save-result` (without --out), the JSON lines of SGLang's
-bench_serving, and AIPerf's profile_export.jsonl.
+one served model, a log of vLLM (its lines `SpecDecoding metrics: ...`), the JSON of `vllm bench serve --save-result`
+(without --out), the JSON lines of SGLang's bench_serving, and AIPerf's profile_export.jsonl.
 Without --same-prompts the counts are those of other traffic, and the question is whether that traffic is like the
 trace's: acceptance length and rates by position, with intervals, p-values adjusted for their number. Exit code 1: it is
 not. With --same-prompts the requests were the trace's own prompts, each once: every count is predicted. Exit code 1:
 they differ. --before takes off what the same server had counted at an earlier reading.
 
-  simlab import timings.csv --counts root-included --trace runs/mine --draft-s 0.0065 --out runs/engine.json
+  simlab import timings.csv --trace runs/mine --draft-s 0.0065 --out runs/engine.json
   simlab import caddtree-a800-qwen3-4b --counts root-included --draft-s 0.0065 --machine "NVIDIA A800"
     --dtype bfloat16 --out runs/a800.json
   simlab import dspark_sps.json --batch 8 --plain-s 0.011 --trace runs/mine --out runs/sglang8.json
@@ -78,9 +82,15 @@ they differ. --before takes off what the same server had counted at an earlier r
     out: str | Path | None = option(None, "the cost file", "FILE", read=Path, group=_COST_FILE, example="cost.json")
     counts: str | None = option(
         None,
-        "what nodes of CSV and lists counts, needed there: tokens of the pass, the root among them, or drafted "
-        "tokens, one fewer",
+        "what sizes of CSV and lists count: tokens of each text's pass, the root among them; drafted tokens, one "
+        "fewer; or tokens of the whole pass of a batch (default: as the name of the column says)",
         choices=COUNTS,
+        group=_COST_FILE,
+    )
+    unit: str | None = option(
+        None,
+        "of the times of CSV and lists (default: as the name of the column says)",
+        choices=tuple(UNITS),
         group=_COST_FILE,
     )
     format: str = option(
@@ -88,9 +98,12 @@ they differ. --before takes off what the same server had counted at an earlier r
     )
     machine: str = option("", "the device, such as NVIDIA A800", "NAME", group=_COST_FILE)
     dtype: str = option("unknown dtype", "dtype of the models, such as bfloat16", "NAME", group=_COST_FILE)
+    target: str | None = option(
+        None, "the model that was timed, by its name, where no trace of it is given", "NAME", group=_COST_FILE
+    )
     batch: int | None = one_batch_option(
-        "take the timings of N texts at a time, nodes being those of each; of an engine's table it may be any number "
-        "within (default: 1, or that of the run)",
+        "take the timings of N texts at a time; of an engine's table it may be any number within (default: a file for "
+        "each that was timed; of a table 1, or that of the run)",
         _COST_FILE,
     )
     draft_s: float | None = option(None, "latency of the stage draft", "SECONDS", read=_seconds, group=_STAGES)

@@ -74,7 +74,7 @@ class EngineMetricsTable(StudyResult):
             f"file     {file.path} ({file.kind}{f', {file.engine}' if file.engine else ''})" for file in self.files
         ]
         heading = within_width(
-            "\n".join([*files, f"trace    {self.trace.place} (text {self.trace.text_id}), draft set {self.draft}"])
+            "\n".join([*files, f"trace    {self.trace.label} (text {self.trace.text_id}), draft set {self.draft}"])
         )
         if self.verdict is not None and self.foretold is not None:
             return "\n\n".join([verdict_text(self.verdict), heading, counters_text(self.counters, self.foretold, "")])

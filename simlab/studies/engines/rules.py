@@ -97,7 +97,7 @@ class EngineRules(StudyResult):
 
     def text(self) -> str:
         """The tables as ``simlab study engine-rules`` prints them."""
-        lines = [f"trace    {self.trace.place} (text {self.trace.text_id})"]
+        lines = [f"trace    {self.trace.label} (text {self.trace.text_id})"]
         for batch, prices in self.prices.items():
             lines += ["", heading(batch, prices), "", schedules_text(self.schedules, batch)]
             lines += ["", calibration_text(self.calibration, batch)]
@@ -134,7 +134,7 @@ def engine_rules(options: EngineRulesOptions) -> EngineRules:
     """Replay the rules of vLLM and SGLang, hindsight and simlab's joint rule on one trace."""
     if not options.batch or min(options.batch) < 1 or len(set(options.batch)) < len(options.batch):
         raise UsageError(f"batch sizes must be different numbers of at least 1; got {list(options.batch)}")
-    recording = opened(options.trace)
+    recording = opened(options.trace, [] if options.cost is None else [Path(options.cost)])
     name = draft_set_named(recording, options.draft_set)
     texts = texts_of(list(recording.recorded(name, first_prompts(recording, options.limit))))
     if not len(texts.roots.places):

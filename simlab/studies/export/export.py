@@ -386,7 +386,7 @@ def export(options: ExportOptions) -> ExportedFile:
         return ExportedFile(*temperatures_text(_texts(opened(options.trace), options)))
     if options.policy is None:
         raise UsageError(f"--format {options.file_format} needs --policy, such as -p ddtree:budget=16")
-    recording = opened(options.trace)
+    recording = opened(options.trace, paths(options.cost))
     if options.file_format == CONFORMANCE:
         return ExportedFile(*conformance_text(options.policy, recording, options))
     own = own_blocks(recording, recording.draft_name(options.draft_set), [opened(one) for one in options.block_trace])

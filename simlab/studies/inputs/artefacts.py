@@ -73,6 +73,14 @@ class TraceArtefacts:
             return LEAST_WIDTH
         return self._trace.manifest.draft_sets[self._draft].min_width
 
+    def within_prices(self, budget: int) -> int:
+        """A default budget, cut to what the prices reach: a chain of no given length drafts one block at most."""
+        cost = self._prices.cost
+        if cost is None or self._trace is None or self._draft is None:
+            return budget
+        depth = self._trace.manifest.draft_sets[self._draft].depth
+        return budget if most_drafted(budget, depth) <= cost.most_drafted else cost.most_drafted
+
     def in_sample(self, policies: Sequence[NamedPolicy]) -> tuple[str, ...]:
         """The labels of those that use a table or counts of the very texts of the trace; see the module."""
         return tuple(
@@ -191,12 +199,14 @@ class PricedPolicies:
     Attributes:
         prices: of that machine.
         policies: in the order asked.
+        left_out: policies that the prices do not reach, in a sentence; empty: none.
         in_sample: labels of those that were fitted on the very texts; see `simlab.studies.inputs.artefacts`.
     """
 
     prices: Prices
     policies: tuple[NamedPolicy, ...]
     in_sample: tuple[str, ...] = ()
+    left_out: str = ""
 
     @property
     def unpriced(self) -> dict[str, str]:
@@ -209,7 +219,8 @@ class PricedPolicies:
         reasons: dict[str, list[str]] = {}
         for label, why in self.unpriced.items():
             reasons.setdefault(why, []).append(label)
-        return "\n".join(f"No seconds of {', '.join(labels)}: {why}" for why, labels in reasons.items())
+        lines = [f"No seconds of {', '.join(labels)}: {why}" for why, labels in reasons.items()]
+        return "\n".join([*([self.left_out] if self.left_out else []), *lines])
 
 
 def priced_policies(
@@ -220,12 +231,13 @@ def priced_policies(
     limit: int | None = None,
     changes: Sequence[str] = (),
     batch: int | None = None,
+    by_default: bool = False,
 ) -> list[PricedPolicies]:
     """Policies as they were typed, at the prices of each cost file; without one, at those that come with simlab.
 
     Each of ``changes`` adds, to each of these, a machine that nobody measured; see `simlab.policies.costs.what_if`.
     With ``batch`` all are prices of so many texts at a time. A file is read once. Plain decoding and the chain come
-    first.
+    first. What prices do not reach is left out where nobody asked for it by name (``by_default``), and of a grid.
     """
     by_machine: dict[str | None, PricedPolicies] = {}
     depth = trace.manifest.draft_sets[draft].depth
@@ -234,13 +246,41 @@ def priced_policies(
         for change in (None, *changes):
             prices = _changed(measured, change, batch)
             artefacts = TraceArtefacts(prices, trace, draft)
-            policies = with_references(typed, artefacts)
+            policies, left_out = _within_reach(with_references(typed, artefacts), typed, prices, depth, by_default)
             reaching = measured.reaching(largest_budget(policies, depth))
             if reaching is not measured:
                 prices = _changed(reaching, change, batch)
-            one = PricedPolicies(prices, tuple(policies), artefacts.in_sample(policies))
+            one = PricedPolicies(prices, tuple(policies), artefacts.in_sample(policies), left_out)
             by_machine.setdefault(prices.cost_id, one)
     return list(by_machine.values())
+
+
+_LISTED = 3
+"""Labels of policies that are left out, and named."""
+
+
+def _within_reach(
+    policies: Sequence[NamedPolicy], typed: Sequence[str], prices: Prices, depth: int, by_default: bool
+) -> tuple[list[NamedPolicy], str]:
+    """The policies whose rounds all have a price, and a sentence on the others; one that was named alone stays.
+
+    A round of it that has no price is refused when it is met. Prices that come with simlab, and were not asked for, are
+    left out themselves where they end before a policy that was asked for.
+    """
+    cost = prices.cost
+    if cost is None or (prices.is_shipped and not by_default):
+        return list(policies), ""
+    reached = {policy.label: most_drafted(policy.policy.budget, depth) <= cost.most_drafted for policy in policies}
+    alone = () if by_default else tuple(typed)
+    kept = [policy for policy in policies if reached[policy.label] or policy.label in alone]
+    beyond = [policy.label for policy in policies if policy not in kept]
+    if not beyond:
+        return kept, ""
+    more = f" and {len(beyond) - _LISTED:,} more" if len(beyond) > _LISTED else ""
+    return kept, (
+        f"Left out: {', '.join(beyond[:_LISTED])}{more}, since {cost.label} ends at {cost.most_drafted:,} drafted "
+        f"tokens; {cost.how_to_reach()}."
+    )
 
 
 def _changed(prices: Prices, change: str | None, batch: int | None) -> Prices:

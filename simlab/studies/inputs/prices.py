@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from simlab.analysis.table.text import SPEEDUP, SPEEDUP_OVER_PASS
+from simlab.analysis.table.text import NO_SPEEDUP, SPEEDUP, SPEEDUP_OVER_PASS
 from simlab.cost import GRID_STAGES, PLAIN, CostTable
 from simlab.cost.table import EXAMPLE, IMPORTED, MEASURED, NO_CHANNELS
 from simlab.errors import CostError
@@ -21,9 +21,9 @@ from simlab.policies.costs.cell_prices import (
 from simlab.policies.costs.curves import cost_table
 from simlab.policies.costs.what_if import parse_what_if, what_if
 from simlab.policies.named.chain import most_drafted
-from simlab.policy import MADE_WITH, AnyPolicy, routes_of
+from simlab.policy import MADE_WITH, AnyPolicy, is_plain_decoding, routes_of
 from simlab.studies.inputs.trace import longest_context
-from simlab.traces.artefacts.cost import CostFile, find_packaged, gap_around, read_cost_file
+from simlab.traces.artefacts.cost import CostFile, find_packaged, gap_around, packaged_for, read_cost_file
 from simlab.traces.format.manifest_entries import ModelInfo
 from simlab.traces.reader import Trace
 
@@ -139,6 +139,7 @@ class Prices:
         longest_context: tokens before the last root of any text that is priced.
         is_shipped: whether they come with simlab, and were not asked for by name.
         file: the samples that they come from; None where there are none.
+        caveats: what nobody stated or timed, a sentence each; they belong beside every speed.
         unpriced: why the trace's channels have no price, a sentence each, by name; only where one has none.
     """
 
@@ -150,6 +151,7 @@ class Prices:
     is_shipped: bool = False
     file: CostFile | None = None
     unpriced: Mapping[str, str] = field(default_factory=dict)
+    caveats: tuple[str, ...] = ()
 
     @property
     def cost_id(self) -> str | None:
@@ -159,12 +161,19 @@ class Prices:
     @property
     def speedup_note(self) -> str:
         """What speedups by these prices are over, in a sentence."""
-        return SPEEDUP_OVER_PASS if self.file is not None and self.file.lacks_plain else SPEEDUP
+        if self.file is None or (not self.file.lacks_plain and self.file.has_plain):
+            return "\n".join([SPEEDUP, *self.caveats])
+        return "\n".join([SPEEDUP_OVER_PASS if self.file.has_plain else NO_SPEEDUP, *self.caveats])
 
     def why_unpriced(self, policy: AnyPolicy) -> str:
         """Why a policy has no seconds where others have, in a sentence; empty where it has, or none has."""
         if self.cost is None:
             return ""
+        if self.file is not None and not self.file.has_plain and is_plain_decoding(policy):
+            return (
+                f"{self.cost.label} has no latency of autoregressive decoding, so there is no speedup over it; import "
+                "the timings again with a pass of one token, or with --plain-s SECONDS."
+            )
         reasons = [self.unpriced[need.name] for need in policy.needs.channels if need.name in self.unpriced]
         if reasons:
             return reasons[0]
@@ -193,16 +202,17 @@ class Prices:
         sizes = [float(most_drafted(route.budget, depth)) for route in routes_of(policy)] or [num_drafted]
         return next(filter(None, (gap_around(self.file.node_counts, size) for size in sizes)), None)
 
-    def reaching(self, most_drafted: int) -> "Prices":
+    def reaching(self, most_drafted: int, by_default: bool = False) -> "Prices":
         """These prices, or none with a sentence that says why: shipped ones that end too early are left out.
 
         Prices that were asked for by name stay: what they do not reach is refused when it is met.
 
         Args:
             most_drafted: tokens that a round may draft.
+            by_default: nobody asked for rounds of so many tokens, so no prices are refused for them.
         """
         cost = self.cost
-        if cost is None or not self.is_shipped:
+        if cost is None or not (self.is_shipped or by_default):
             return self
         if self.longest_context <= cost.longest_context and most_drafted <= cost.most_drafted:
             return self
@@ -252,7 +262,7 @@ def prices_for_trace(path: Path | None, trace: Trace, draft: str, limit: int | N
         cost = cost_table_of(file, path)
         cost.curve(PLAIN, longest)
         return prices_of_file(file, cost, trace, draft, longest)
-    shipped = find_packaged(manifest.target, kept.model, kept.block_size, manifest.dtype)
+    shipped = find_packaged(manifest.target, kept.model, kept.block_size)
     if shipped is None:
         return no_prices(_NO_FILE)
     prices = prices_of_file(shipped, cost_table_of(shipped), trace, draft, longest)
@@ -269,9 +279,13 @@ def cost_table_of(file: CostFile, path: Path | None = None) -> CostTable:
             f"finish it with `simlab profile --out {'FILE' if path is None else shlex.quote(str(path))} --resume`."
         )
     units = {name: channel.units for name, channel in file.channels.items()}
-    table = cost_table(file.cost_id, file.contexts, file.node_counts, file.samples, file.visits, units)
-    origin = EXAMPLE if file.is_of_others else IMPORTED if file.is_imported else MEASURED
-    return replace(table, block_size=file.block_size, origin=origin)
+    samples = file.samples
+    if not file.has_plain:  # a number is needed there; `Prices.why_unpriced` lets no speed be made of it
+        samples = {**samples, **{(PLAIN, 0, context): samples["verify", 0, context] for context in file.contexts}}
+    table = cost_table(file.cost_id, file.contexts, file.node_counts, samples, file.visits, units)
+    shipped = path is not None and not path.is_file()
+    origin = EXAMPLE if shipped and file.is_of_others else IMPORTED if file.is_imported else MEASURED
+    return replace(table, block_size=file.block_size, origin=origin, name="" if path is None else str(path))
 
 
 def what_if_prices(prices: Prices, change: str | None) -> Prices:
@@ -311,16 +325,22 @@ def prices_of_file(file: CostFile, cost: CostTable, trace: Trace, draft: str, lo
     if file.is_of_others:
         cost = replace(cost, block_size=trace.manifest.draft_sets[draft].block_size)
     measured = [] if file.is_imported else [file.threads_text]
-    parts = [file.device, *measured, file.dtype, file.execution]
+    parts = [file.device, *measured, file.dtype, *([] if file.is_imported else [file.execution])]
     if "torch" in file.versions:
         parts.append(f"torch {file.versions['torch']}")
     if file.temperature != trace.manifest.sampling.temperature:
         parts.append(f"temperature {file.temperature:g}")
     if file.batch != 1:
         parts.append(f"speeds of each of {file.batch} texts at a time")
-    heading, unpriced = f"{', '.join(parts)} (cost {cost.cost_id})", _unpriced(file, cost.cost_id, trace)
-    if file.is_of_others:
-        heading = f"PRICES OF OTHERS' MODELS, not of this trace's: {file.target.name} on {heading}{_free_stages(file)}"
+    names = packaged_for(trace.manifest.target, trace.manifest.draft_sets[draft].model, file.block_size)
+    own = next((name for name, one in names.items() if one.cost_id == cost.cost_id), cost.name)
+    others = f"; also packaged: {', '.join(name for name in names if name != own)}" if own in names else ""
+    heading, unpriced = f"{', '.join(parts)} (cost {cost.cost_id}{others})", _unpriced(file, cost.label, trace)
+    if file.is_of_others and file.models_are_stated:
+        heading = f"PRICES OF OTHERS' MODELS, not of this trace's: {file.target.name} on {heading}"
+    elif file.is_of_others:
+        heading = f"MODELS NOT STATED, {heading}"
+    heading = "".join([f"{own}: " if own else "", heading, *(f"; {clause}" for clause in _heading_caveats(file))])
     # Another channel of the same name has no price here, whoever asks.
     kept = {name: channel for name, channel in cost.channels.items() if name not in unpriced}
     return Prices(
@@ -331,35 +351,54 @@ def prices_of_file(file: CostFile, cost: CostTable, trace: Trace, draft: str, lo
         longest,
         file=file,
         unpriced=unpriced,
+        caveats=tuple(_caveats(file)),
     )
 
 
-def _free_stages(file: CostFile) -> str:
-    """A clause that names the stages that nobody timed; empty where all were."""
+def _free_stages(file: CostFile) -> list[str]:
+    """Stages that nobody timed, and that cost nothing."""
     timed = {stage for (stage, _, _), seconds in file.samples.items() if any(seconds)}
-    free = [stage for stage in GRID_STAGES if stage not in timed]
-    said = f"; not timed, so free here: {', '.join(free)}" if free else ""
-    return (
-        f"{said}; autoregressive decoding was not timed: the shortest pass stands for it" if file.lacks_plain else said
-    )
+    return [stage for stage in GRID_STAGES if stage not in timed] if not file.is_of_whole_rounds else []
 
 
-def _unpriced(file: CostFile, cost_id: str, trace: Trace) -> dict[str, str]:
+def _heading_caveats(file: CostFile) -> list[str]:
+    """What nobody timed, in clauses for a heading."""
+    if not file.is_imported:
+        return []
+    free = _free_stages(file)
+    found = [f"not timed, so free here: {', '.join(free)}"] if free else []
+    if not file.has_plain:
+        return [*found, "autoregressive decoding not timed"]
+    return [*found, "a pass of one token stands for autoregressive decoding"] if file.lacks_plain else found
+
+
+def _caveats(file: CostFile) -> list[str]:
+    """What nobody stated or timed, a sentence each; what speedups are over says `Prices.speedup_note`."""
+    if not file.is_imported:
+        return []
+    free = _free_stages(file)
+    found = [] if file.models_are_stated else ["It is not stated of which models the timings are."]
+    if file.is_of_others and file.models_are_stated:
+        found = [f"The timings are of other models than the trace's: {file.target.name}."]
+    return [*found, f"Speeds are too high: nobody timed {', '.join(free)}, which cost nothing here."] if free else found
+
+
+def _unpriced(file: CostFile, label: str, trace: Trace) -> dict[str, str]:
     """Why channels of a trace have no price, a sentence each, by name."""
     found = {}
     for name, info in trace.manifest.channels.items():
         measured = file.channels.get(name)
         command = f"`simlab profile --channel {name}=CHECKPOINT"
         if file.is_imported:
-            found[name] = f"the cost file {cost_id} {NO_CHANNELS}."
+            found[name] = f"{label} {NO_CHANNELS}."
         elif measured is None:
             found[name] = (
-                f"the cost file {cost_id} does not say what the channel {name} takes; measure it with {command} "
+                f"{label} does not say what the channel {name} takes; measure it with {command} "
                 "--resume --out FILE`, which adds it to a file of this machine."
             )
         elif (difference := measured.difference(info.kind, info.producer, info.settings)) is not None:
             found[name] = (
-                f"the channel {name} of the cost file {cost_id} was measured with {difference} as the trace's; measure "
+                f"the channel {name} of {label} was measured with {difference} as the trace's; measure "
                 f"the trace's with {command}{_typed(info.kind, info.settings)} --out FILE`."
             )
     return found
@@ -372,9 +411,9 @@ def _typed(kind: str, settings: Mapping[str, object]) -> str:
 
 def _too_short(cost: CostTable, longest_context: int, most_drafted: int) -> str:
     return (
-        f"No speeds: the packaged latency profile reaches {cost.longest_context:,} tokens of context and "
+        f"No speeds: {cost.name or 'the packaged latency profile'} reaches {cost.longest_context:,} tokens of context and "
         f"{cost.most_drafted:,} drafted tokens; this needs {longest_context:,} and {most_drafted:,}.\n"
-        "Measure more with `simlab profile --contexts ... --node-counts ...`, and give the file with --cost."
+        f"To get them, {cost.how_to_reach('--contexts ... --node-counts ...')}, and give the file with --cost."
     )
 
 

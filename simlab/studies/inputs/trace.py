@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Self, TypeAlias
 
-from simlab.errors import SimlabError, TraceError, UsageError
+from simlab.errors import CostError, SimlabError, TraceError, UsageError
+from simlab.traces.artefacts.cost import read_cost_file
 from simlab.traces.format.files import local_folder
 from simlab.traces.format.frames import SequenceRecord
 from simlab.traces.format.token_texts import text_of_tokens
@@ -54,22 +55,48 @@ def sample_trace() -> Trace:
     return open_trace(packaged_trace())
 
 
-def opened(source: TraceSource | None) -> Trace:
+def opened(source: TraceSource | None, costs: Sequence[Path] = ()) -> Trace:
     """Open a trace; None: the sample that comes with simlab.
+
+    Args:
+        source: the trace, or where it is.
+        costs: cost files that were asked for; prompts whose texts go beyond one of them are left out.
 
     Raises:
         TraceError: there is no trace, or it is damaged.
+        CostError: no prompt is left.
     """
-    if isinstance(source, Trace):
-        return source
-    return sample_trace() if source is None else open_trace(source)
+    if not isinstance(source, Trace):
+        source = sample_trace() if source is None else open_trace(source)
+    return _within_reach(source, costs) if costs else source
+
+
+def _within_reach(trace: Trace, costs: Sequence[Path]) -> Trace:
+    """A trace without the prompts that have a round at a longer context than one of some cost files has."""
+    reach, shortest = min((read_cost_file(path).contexts[-1], str(path)) for path in costs)
+    beyond = {
+        prompt_of(record)
+        for record in trace.sequences()
+        if len(record.text) > 1 and len(record.prompt.token_ids) + len(record.text) - 2 > reach
+    }
+    if not beyond:
+        return trace
+    kept = frozenset(record.index for record in trace.sequences() if prompt_of(record) not in beyond)
+    number = len({prompt_of(record) for record in trace.sequences()})
+    why = f"have more than {reach:,} tokens, where the contexts of {shortest} end"
+    if not kept:
+        raise CostError(
+            f"all {number:,} prompts of {trace.label} {why}; give latencies at longer contexts, or a trace of shorter "
+            "texts"
+        )
+    return replace(trace, within=kept, left_out=f"Prompts left out: {len(beyond):,} of {number:,}, which {why}.")
 
 
 def draft_set_named(trace: Trace, name: str | None) -> str:
     """The draft set of that name; None: the only one."""
     names = list(trace.manifest.draft_sets)
     if name is None and len(names) > 1:
-        raise UsageError(f"{trace.place} holds the draft sets {', '.join(names)}; choose one with --draft NAME")
+        raise UsageError(f"{trace.place} holds the draft sets {', '.join(names)}; choose one with --draft-set NAME")
     return trace.draft_name(name)
 
 
@@ -104,7 +131,7 @@ def whole_prompts(trace: Trace, wanted: Sequence[int]) -> list[tuple[int, ...]]:
         wanted: the sequences.
     """
     runs = list(trace.runs(frozenset(wanted)))
-    records = trace.sequences()
+    records = trace.texts
     last = {prompt_of(records[index]): place for place, run in enumerate(runs) for index in run}
     found: list[tuple[int, ...]] = []
     open_until = -1

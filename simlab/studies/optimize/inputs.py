@@ -74,7 +74,7 @@ class PromptSet:
             datasets[dataset] = datasets.get(dataset, 0) + 1
         of = ", ".join(f"{num} {name}" for name, num in datasets.items())
         num = len(self.prompts)
-        return f"{num} prompt{'' if num == 1 else 's'} ({of}) of {self.trace.place} (text {self.trace.text_id})"
+        return f"{num} prompt{'' if num == 1 else 's'} ({of}) of {self.trace.label} (text {self.trace.text_id})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -383,11 +383,13 @@ def _optimized(options: OptimizeOptions) -> OptimizeResult:
 
 
 def _inputs(options: OptimizeOptions) -> SearchInputs:
-    chosen_on, judged = (
-        (options.trace, None) if options.dev_trace is None else (options.dev_trace, opened(options.trace))
-    )
     costs = paths(options.cost)
-    return search_inputs(opened(chosen_on), judged, costs, options.draft_set, options.objective, options.node_cap)
+    chosen_on, judged = (
+        (options.trace, None) if options.dev_trace is None else (options.dev_trace, opened(options.trace, costs))
+    )
+    return search_inputs(
+        opened(chosen_on, costs), judged, costs, options.draft_set, options.objective, options.node_cap
+    )
 
 
 def _tracked_settings(inputs: SearchInputs) -> dict[str, object]:

@@ -115,7 +115,7 @@ def _check_fits(point: SearchPoint, side: PromptSet) -> None:
     for prices in side.prices:
         if prices.cost is not None and most > prices.cost.most_drafted:
             raise CostError(
-                f"`{point.typed}` drafts up to {most:,} tokens, and the latency profile ends at "
+                f"`{point.typed}` drafts up to {most:,} tokens, and {prices.cost.label} ends at "
                 f"{prices.cost.most_drafted:,}; search smaller budgets, or {prices.cost.how_to_reach()}"
             )
 

@@ -298,7 +298,7 @@ def replay(options: ReplayOptions) -> ReplayTable:
     if result_file is not None and rounds_file is not None and realpath(result_file) == realpath(rounds_file):
         raise UsageError(f"--out and --rounds both name {result_file}; give two files")
     with writing_alone(result_file), writing_alone(rounds_file, "--rounds"):
-        recording = opened(options.trace)
+        recording = opened(options.trace, paths(options.cost))
         draft = draft_set_named(recording, options.draft_set)
         machines = priced_policies(
             options.policies or WITHOUT_CHOICE,
@@ -308,6 +308,7 @@ def replay(options: ReplayOptions) -> ReplayTable:
             options.limit,
             options.what_if,
             options.batch,
+            by_default=not options.policies,
         )
         if not recording.sequences():
             raise TraceError(f"{recording.place} holds no sequences, so there is nothing to replay")

@@ -116,7 +116,7 @@ def _rows_label(inputs: ReportInputs) -> TrustLabel:
 
 def _prices_label(inputs: ReportInputs) -> TrustLabel:
     name = "Latency profile"
-    if not inputs.results.has_speeds:
+    if not inputs.results.has_seconds:
         why = inputs.prices.why_none if inputs.prices is not None else ""
         return TrustLabel(name, "none", why or "The rows hold no seconds.", "caution")
     priced = set(inputs.results.predicted["cost_id"].drop_nulls())
@@ -130,9 +130,18 @@ def _prices_label(inputs: ReportInputs) -> TrustLabel:
         return TrustLabel(name, "hypothetical, not measured", heading, "caution")
     if inputs.prices is None:
         return TrustLabel(name, "not at hand", heading, "caution")
-    return TrustLabel(
-        name, "match the models", f"Measured on: {heading}. Another machine has other latencies.", "plain"
-    )
+    file = inputs.prices.file
+    if file is not None and file.is_of_others:
+        said = "of other models" if file.models_are_stated else "models not stated"
+        return TrustLabel(name, said, " ".join([f"{heading}.", *inputs.prices.caveats]), "caution")
+    if file is not None and file.is_imported:
+        return TrustLabel(
+            name,
+            "said to be of these models",
+            " ".join([f"{heading}. Who imported the timings said so; nobody checked.", *inputs.prices.caveats]),
+            "caution",
+        )
+    return TrustLabel(name, "of these models", f"Measured on: {heading}. Another machine has other latencies.", "plain")
 
 
 def _choice_label(inputs: ReportInputs, choice: VerdictChoice) -> TrustLabel:
@@ -183,7 +192,8 @@ def built_page(inputs: ReportInputs, title: str, num_texts: int, command: str) -
         The file; its first sentence; what is not in it, and why, and what must be known of the rest, a sentence each.
     """
     missing = list(inputs.missing)
-    verdict = verdict_of(inputs.results, _choice(inputs))
+    caveats = () if inputs.prices is None else inputs.prices.caveats
+    verdict = verdict_of(inputs.results, _choice(inputs), caveats)
     shown = _shown(inputs, verdict)
     sections = _sections(inputs, shown, num_texts, missing)
     first = FirstScreen(
@@ -279,7 +289,7 @@ def _of_rows(inputs: ReportInputs, shown: Sequence[Summary]) -> Iterator[Section
         "The same by dataset, context length and turn.",
         lambda: _slices(inputs, shown),
     )
-    if inputs.results.has_speeds:
+    if inputs.results.has_seconds:
         yield _section(
             "stages",
             "Where the time goes",
@@ -368,7 +378,8 @@ def _scoring(inputs: ReportInputs) -> list[Part]:
     prompts = list(dict.fromkeys((text.prompt.dataset, text.prompt.prompt_id) for text in inputs.texts()))
     limits = ScoringLimits(min(64, kept.exact_budget), (16,), min(64, kept.min_width))
     texts = trace.recorded_texts(draft, inputs.wanted, ROOTS_AT_ONCE)
-    return scoring_parts(score_trace(named, prompts, texts, limits, inputs.cost), [policy.label for policy in named])
+    cost = inputs.cost if inputs.cost is not None and inputs.cost.most_drafted >= max(limits.caps) else None
+    return scoring_parts(score_trace(named, prompts, texts, limits, cost), [policy.label for policy in named])
 
 
 def _curves(inputs: ReportInputs, missing: list[str]) -> list[Part]:

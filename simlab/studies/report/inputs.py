@@ -117,11 +117,12 @@ def inputs_of_replay(
         raise TraceError(f"{trace.place} holds no sequences, so there is nothing to report")
     draft = trace.draft_name(draft_name)
     chosen = typed or (_WITHOUT_PRICES if prices_for_trace(cost, trace, draft, limit).cost is None else USUAL)
-    (machine,) = priced_policies(chosen, [] if cost is None else [cost], trace, draft, limit)
+    (machine,) = priced_policies(chosen, [] if cost is None else [cost], trace, draft, limit, by_default=not typed)
     with step("report", f"replay of {len(machine.policies)} policies"):
         rows = replay_trace(trace, draft, [machine], limit)
     inputs = _joined(rows, machine.prices.cost_id, trace, draft, machine.prices, (), "")
-    return replace(inputs, replayed=tuple(machine.policies))
+    more = tuple(filter(None, (trace.left_out, machine.left_out)))
+    return replace(inputs, replayed=tuple(machine.policies), missing=(*inputs.missing, *more))
 
 
 def inputs_of_results(

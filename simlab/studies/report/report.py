@@ -107,7 +107,8 @@ def report(options: ReportOptions) -> Report:
     if options.results:
         inputs = inputs_of_results(paths(options.results), options.trace, options.draft_set, path)
     else:
-        inputs = inputs_of_replay(opened(options.trace), options.draft_set, path, options.policies, options.limit)
+        trace = opened(options.trace, [] if path is None else [path])
+        inputs = inputs_of_replay(trace, options.draft_set, path, options.policies, options.limit)
     asked = tuple(read_crosscheck(Path(one)) for one in options.crosscheck)
     for summary in asked:
         if summary.text_id not in set(inputs.rows["text_id"]):

@@ -248,7 +248,7 @@ def _check_row(what: str, theirs: str, ours: str, state: str) -> Row:
 
 
 def _checks(study: PublishedStudy, trace: Trace, draft: str, limit: int | None) -> list[Row]:
-    prompts = [trace.sequences()[index].prompt for index in first_prompts(trace, limit)]
+    prompts = [trace.texts[index].prompt for index in first_prompts(trace, limit)]
     names = {(prompt.dataset, prompt.prompt_id) for prompt in prompts}
     return checks_of_trace(study, trace.manifest, draft, (prompt.dataset for prompt in prompts), len(names))
 
@@ -260,7 +260,7 @@ def _checked(checks: Sequence[Row]) -> Row:
 def _check_disjoint(trace: Trace, dev: Trace, limit: int | None) -> None:
     """Refuse a budget that is chosen on prompts on which it is reported."""
     here, there = (
-        {tuple(one.sequences()[index].prompt.token_ids.tolist()) for index in first_prompts(one, limit)}
+        {tuple(one.texts[index].prompt.token_ids.tolist()) for index in first_prompts(one, limit)}
         for one in (trace, dev)
     )
     shared = len(here & there)
@@ -280,7 +280,7 @@ def _check_alike(trace: Trace, draft: str, dev: Trace, dev_draft: str) -> None:
 
 
 def _ours(trace: Trace) -> str:
-    return f"ours     {trace.place} (text {trace.text_id})"
+    return f"ours     {trace.label} (text {trace.text_id})"
 
 
 def _figures_text(figures: Sequence[Row]) -> str:
