@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simlab.analysis.engines.answers import (
@@ -23,6 +23,18 @@ from simlab.analysis.engines.metrics import MOST_BYTES, read_samples
 from simlab.untrusted.json_text import file_text
 
 PROMETHEUS, VLLM_BENCH, SGLANG_BENCH, AIPERF = "Prometheus text", "vllm bench serve", "SGLang bench_serving", "AIPerf"
+VLLM_LOG = "log of vLLM"
+
+_LOG_LINE = "SpecDecoding metrics:"
+_SGLANG_LOG = re.compile(r"\baccept len: [0-9.]+")
+_LOG_FIELDS = {
+    "length": re.compile(r"Mean acceptance length: ([0-9.]+)"),
+    "accepted": re.compile(r"\bAccepted: ([0-9]+) tokens"),
+    "drafted": re.compile(r"\bDrafted: ([0-9]+) tokens"),
+    "rates": re.compile(r"Per-position acceptance rate: ((?:[0-9.]+(?:, )?)+)"),
+}
+_LENGTH_DIGIT, _RATE_DIGIT = 0.005, 0.0005
+"""Half of the last digit that vLLM writes of an acceptance length and of a rate."""
 
 _MOST_PLACES = 10_000
 """Tokens of a round, far above any."""
@@ -70,6 +82,13 @@ def read_metrics_file(path: Path) -> tuple[MetricsFile, ...]:
     begin = content.lstrip()
     if not begin:
         raise EngineError(f"{path} is empty")
+    if _LOG_LINE in content:
+        return (_vllm_log(path, content),)
+    if _SGLANG_LOG.search(content) and not begin.startswith("{"):
+        raise EngineError(
+            f"{path} is a log of SGLang, whose lines have means of some seconds and not of how many rounds; read the "
+            "server's /metrics instead"
+        )
     if not begin.startswith("{"):
         return (_prometheus(path, content),)
     lines = [line for line in content.splitlines() if line.strip()]
@@ -130,6 +149,51 @@ def _prometheus(path: Path, content: str) -> MetricsFile:
     )
 
 
+def _vllm_log(path: Path, content: str) -> MetricsFile:
+    """The counts of a log, over all its lines of speculative decoding, each of which is of some seconds.
+
+    A line has no number of rounds. A round drafts as many tokens as there are rates by position, so there are as many
+    rounds as the drafted tokens make, and the acceptance length of the line must agree with that.
+    """
+    rounds = drafted = accepted = 0
+    at: list[float] = []
+    slack = 0.0
+    for place, line in enumerate(content.splitlines(), 1):
+        if _LOG_LINE not in line:
+            continue
+        fields = {name: match[1] for name, field in _LOG_FIELDS.items() if (match := field.search(line))}
+        if len(fields) < len(_LOG_FIELDS):
+            raise EngineError(
+                f"{path}, line {place} lacks {', '.join(name for name in _LOG_FIELDS if name not in fields)} of its "
+                "speculative decoding; expected a line as vLLM's versions from 0.10 on write it"
+            )
+        rates = [float(rate) for rate in fields["rates"].strip(", ").split(", ")]
+        own, kept = int(fields["drafted"]), int(fields["accepted"])
+        if own == 0:
+            continue
+        own_rounds = own // len(rates)
+        if own % len(rates) or abs(1 + kept / own_rounds - float(fields["length"])) > _LENGTH_DIGIT + 1e-9:
+            raise EngineError(
+                f"{path}, line {place}: {own:,} drafted tokens are no rounds of {len(rates)} with an acceptance "
+                f"length of {fields['length']}, as where rounds draft different numbers; read the server's /metrics instead"
+            )
+        if at and len(rates) != len(at):
+            raise EngineError(
+                f"{path} has lines of {len(at)} and of {len(rates)} drafted tokens; give those of one run"
+            )
+        at = [sum(pair) for pair in zip(at or [0.0] * len(rates), (rate * own_rounds for rate in rates), strict=True)]
+        rounds, drafted, accepted, slack = rounds + own_rounds, drafted + own, accepted + kept, slack + own_rounds
+    if not rounds:
+        raise EngineError(
+            f"{path} is a log in which no round drafted a token; give one of a server that served requests"
+        )
+    positions = tuple(map(round, at))
+    is_exact = slack * _RATE_DIGIT < 0.5 and sum(positions) == accepted
+    counters = ServerCounters(num_rounds=rounds, num_drafted=drafted, num_accepted=accepted)
+    counters = replace(counters, accepted_at=positions) if is_exact else counters
+    return MetricsFile(path, VLLM_LOG, "vLLM", counters, k=len(at))
+
+
 def _benchmark(path: Path, value: Json) -> MetricsFile:
     where = str(path)
     if "spec_decode_num_drafts" in value:
@@ -158,8 +222,8 @@ def _benchmark(path: Path, value: Json) -> MetricsFile:
             "could not be read; serve with a drafter"
         )
     raise EngineError(
-        f"{path} is of no kind that is known; expected Prometheus text, the JSON of `vllm bench serve --save-result`, "
-        "the JSON lines of SGLang's bench_serving, or AIPerf's profile_export.jsonl"
+        f"{path} is of no kind that is known; expected Prometheus text, a log of vLLM, the JSON of `vllm bench serve "
+        "--save-result`, the JSON lines of SGLang's bench_serving, or AIPerf's profile_export.jsonl"
     )
 
 

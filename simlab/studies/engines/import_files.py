@@ -113,7 +113,7 @@ def _holds_timings(path: str | Path, options: ImportOptions) -> bool:
     if first != "{":
         # The first line that is no remark: of CSV names with commas, of Prometheus text a name with labels or a value.
         names = next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
-        return first == "[" or ("," in names and "{" not in names)
+        return first == "[" or ("," in names and not set("{}[]:") & set(names))
     try:
         table = table_of(parse_json(text))  # type: ignore[arg-type]
     except (ValueError, AttributeError, TypeError):

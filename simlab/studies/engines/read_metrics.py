@@ -9,7 +9,7 @@ from simlab.analysis.crosscheck.foretold import ForetoldCounts, foretold_counts
 from simlab.analysis.crosscheck.text import counters_text, drift_sentence, drift_text, verdict_text
 from simlab.analysis.crosscheck.verdict import Verdict, verdict_of
 from simlab.analysis.engines.answers import EngineError, ServerCounters
-from simlab.analysis.engines.files import SGLANG_BENCH, MetricsFile, read_metrics_file
+from simlab.analysis.engines.files import SGLANG_BENCH, VLLM_LOG, MetricsFile, read_metrics_file
 from simlab.analysis.table.text import within_width
 from simlab.errors import UsageError, as_usage_error
 from simlab.options import study
@@ -114,6 +114,8 @@ def import_metrics(options: ImportOptions) -> EngineMetricsTable:
             f"{read[0].path}: llama.cpp writes counts from a million on with six digits, and these are needed to the "
             "unit; start the server anew, and read it before it counts a million"
         )
+    if options.same_prompts and any(file.kind == VLLM_LOG for file in read):
+        raise EngineError("a log may lack the last seconds of a run, so --same-prompts needs the server's /metrics")
     counters = _since(_together(read), read, options.before)
     if not counters.num_rounds:
         raise EngineError(f"{read[0].path} counts no rounds of speculative decoding; read it after some requests")

@@ -20,6 +20,7 @@ from simlab.analysis.engine_rules.figures import (
     schedules_text,
     watched,
 )
+from simlab.analysis.table.text import within_width
 from simlab.arrays import Doubles
 from simlab.cost import STAGES, CostTable
 from simlab.errors import CostError, TraceError, UsageError
@@ -77,6 +78,7 @@ class EngineRules(StudyResult):
         prices: by batch size, what they are of.
         schedules: a row for each schedule at each batch size.
         calibration: a row for each estimator, position and batch size.
+        left_out: batch sizes that the prices do not reach, in a sentence; empty: none.
     """
 
     trace: Trace
@@ -84,6 +86,7 @@ class EngineRules(StudyResult):
     prices: Mapping[int, str]
     schedules: Sequence[Mapping[str, object]]
     calibration: Sequence[Mapping[str, object]]
+    left_out: str = ""
 
     def to_json(self) -> dict[str, object]:
         """The value of ``simlab study engine-rules --json``."""
@@ -101,6 +104,7 @@ class EngineRules(StudyResult):
         for batch, prices in self.prices.items():
             lines += ["", heading(batch, prices), "", schedules_text(self.schedules, batch)]
             lines += ["", calibration_text(self.calibration, batch)]
+        lines += ["", within_width(self.left_out)] if self.left_out else []
         return "\n".join([*lines, "", SCHEDULE_NOTES, CALIBRATION_NOTES])
 
 
@@ -143,14 +147,28 @@ def engine_rules(options: EngineRulesOptions) -> EngineRules:
     headings: dict[int, str] = {}
     schedules: list[Mapping[str, object]] = []
     calibration: list[Mapping[str, object]] = []
-    with progress_bar(options.progress, "engine-rules", "schedule", len(options.batch) * NUM_SCHEDULES) as bar:
-        for batch in options.batch:
+    batches, left_out = _reached(options.batch, measured, recording.manifest.draft_sets[name].depth)
+    with progress_bar(options.progress, "engine-rules", "schedule", len(batches) * NUM_SCHEDULES) as bar:
+        for batch in batches:
             prices = prices_of_batch(measured, batch)
             served = _Served(texts, batch, prices, TraceArtefacts(prices, recording, name), bar.update)
             headings[batch] = prices.heading
             schedules += served.schedules()
             calibration += served.calibration()
-    return EngineRules(recording, name, headings, schedules, calibration)
+    return EngineRules(recording, name, headings, schedules, calibration, left_out)
+
+
+def _reached(batches: Sequence[int], prices: Prices, depth: int) -> tuple[list[int], str]:
+    """The batch sizes whose whole blocks have a price, and a sentence on others that nobody asked for by name."""
+    assert prices.cost is not None
+    most = (prices.cost.most_drafted + 1) * prices.batch
+    beyond = [batch for batch in batches if batch * (depth + 1) > most]
+    if not beyond or tuple(batches) != BATCHES or len(beyond) == len(batches):
+        return list(batches), ""
+    return [batch for batch in batches if batch not in beyond], (
+        f"Left out: batches of {', '.join(map(str, beyond))}, since {prices.cost.label} ends at a pass of {most:,} "
+        f"tokens; {prices.cost.how_to_reach()}."
+    )
 
 
 def _measured(trace: Trace, draft: str, path: Path | None, limit: int | None) -> Prices:

@@ -411,8 +411,8 @@ def _typed(kind: str, settings: Mapping[str, object]) -> str:
 
 def _too_short(cost: CostTable, longest_context: int, most_drafted: int) -> str:
     return (
-        f"No speeds: {cost.name or 'the packaged latency profile'} reaches {cost.longest_context:,} tokens of context and "
-        f"{cost.most_drafted:,} drafted tokens; this needs {longest_context:,} and {most_drafted:,}.\n"
+        f"No speeds: {cost.name or 'the packaged latency profile'} reaches {cost.longest_context:,} tokens of "
+        f"context and {cost.most_drafted:,} drafted tokens; this needs {longest_context:,} and {most_drafted:,}.\n"
         f"To get them, {cost.how_to_reach('--contexts ... --node-counts ...')}, and give the file with --cost."
     )
 
