@@ -175,7 +175,8 @@ def _vllm_log(path: Path, content: str) -> MetricsFile:
         if own % len(rates) or abs(1 + kept / own_rounds - float(fields["length"])) > _LENGTH_DIGIT + 1e-9:
             raise EngineError(
                 f"{path}, line {place}: {own:,} drafted tokens are no rounds of {len(rates)} with an acceptance "
-                f"length of {fields['length']}, as where rounds draft different numbers; read the server's /metrics instead"
+                f"length of {fields['length']}, as where rounds draft different numbers; read the server's "
+                "/metrics instead"
             )
         if at and len(rates) != len(at):
             raise EngineError(

@@ -17,10 +17,10 @@ import simlab
 from simlab.errors import SimlabError
 from simlab.real_runner.record.prompts import read_prompts
 from simlab.traces.artefacts.cost import read_cost_file
-from simlab.traces.artefacts.cost_import import read_timings
 from simlab.traces.artefacts.ngram import read_ngram_file
 from simlab.traces.artefacts.optimum import read_optimum
 from simlab.traces.artefacts.table import read_table_file
+from simlab.traces.artefacts.timings import read_timings
 from simlab.traces.format.tables import rows_digest
 from simlab.traces.reader import open_trace
 from simlab.traces.results.files import read_results, read_unfinished_results, results_part

@@ -319,7 +319,7 @@ class CostFile:
     def lacks_plain(self) -> bool:
         """Whether autoregressive decoding was not timed by itself: a pass of one token stands for it."""
         shortest = {(PLAIN, 0, context): self.samples.get(("verify", 0, context)) for context in self.contexts}
-        return self.is_imported and all(self.samples.get(cell) == seconds for cell, seconds in shortest.items())
+        return self.is_imported and all(self.samples.get(cell) in (one, (0.0,)) for cell, one in shortest.items())
 
     @property
     def threads_text(self) -> str:

@@ -247,7 +247,7 @@ def _stage_notes(
     if free:
         notes.append(f"{', '.join(free)}: not given, so they cost nothing here and speeds are too high")
     if PLAIN not in constants and is_plain:
-        notes.append("autoregressive decoding was not given; a token takes as long as a pass of one token")
+        notes.append("plain decoding was not given; a token takes as long as the shortest pass")
     elif PLAIN not in constants:
         notes.append("autoregressive decoding was not given, nor a pass of one token, so there is no speedup over it")
     return notes

@@ -116,12 +116,10 @@ def read_timings(path: str | Path, unit: str | None = None) -> PassTimings:
     remarks, rows = ((), _json_rows(text, path)) if is_json else _csv_rows(text, path)
     if not rows:
         raise CostError(f"{path} has no rows; {_EXPECTED}")
-    names = _Names(list(rows[0][1]), str(path), unit)
+    names = _Names(list(dict.fromkeys(name for _, row in rows for name in row)), str(path), unit)
     for where, row in rows:
-        if set(row) != set(names.given):
-            raise CostError(
-                f"{path}, {where} has {', '.join(row) or 'no names'}, and the first {', '.join(names.given)}"
-            )
+        if missing := set(names.given) - {*row, names.batch}:
+            raise CostError(f"{path}, {where} has no {', '.join(sorted(missing))}, and other rows have")
     timings = tuple(names.timing(row, f"{path}, {where}") for where, row in rows)
     found = PassTimings(place.name, (*remarks, *names.same_everywhere(rows)), timings, (), names.counts)
     _check_unit(found, str(path), names)
@@ -141,7 +139,7 @@ class _Names:
         self.given, self._path, self.unit = given, path, unit
         plain = {name: re.sub(r"[^a-z0-9]+", "_", name.lower().replace("µ", "u")).strip("_") for name in given}
         self._context = self._one_of(plain, _CONTEXT, "contexts")
-        self._batch = self._one_of(plain, _BATCH, "batch sizes")
+        self.batch = self._one_of(plain, _BATCH, "batch sizes")
         sizes = {kind: self._one_of(plain, names, "sizes") for kind, names in _SIZES.items()}
         kinds = [kind for kind, name in sizes.items() if name is not None]
         times = {name: parsed for name in given if (parsed := self._time(plain[name])) is not None}
@@ -153,7 +151,7 @@ class _Names:
         self.counts = {"nodes": "", "tokens": "tokens", "drafted": DRAFTED_ONLY}[kind]
         self._times = times
         self.unknown = [
-            name for name in given if name not in {self._size, self._context, self._batch} and name not in times
+            name for name in given if name not in {self._size, self._context, self.batch} and name not in times
         ]
 
     @property
@@ -195,7 +193,7 @@ class _Names:
         return PassTiming(
             _whole(row, self._size, 0, where),
             0 if self._context is None else _whole(row, self._context, 1, where),
-            1 if self._batch is None else _whole(row, self._batch, 1, where),
+            1 if self.batch is None else _whole(row, self.batch, 1, where),
             seconds.pop("verify"),
             seconds,
         )
@@ -207,7 +205,7 @@ class _Names:
             seconds = 0.0
         if not LEAST_S <= seconds <= MOST_S:
             raise CostError(
-                f"{where}: {name} must be a number of {unit} that makes {LEAST_S:g} to {MOST_S:g} s; got "
+                f"{where}: {name} must be a number, in seconds from {LEAST_S:g} to {MOST_S:g}; got "
                 f"{shown(str(row[name]))}"
             )
         return seconds

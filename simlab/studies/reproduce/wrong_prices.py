@@ -29,7 +29,8 @@ from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.reproduce.options import ReproduceOptions
 from simlab.studies.reproduce.released import Row, table
 from simlab.traces.artefacts.cost import UNKNOWN
-from simlab.traces.artefacts.cost_import import ROOT_INCLUDED, ImportedFor, PassTiming, PassTimings, imported_cost_file
+from simlab.traces.artefacts.cost_import import ImportedFor, imported_cost_file
+from simlab.traces.artefacts.timings import ROOT_INCLUDED, PassTiming, PassTimings
 from simlab.traces.format.manifest_entries import ModelInfo
 from simlab.traces.reader import Trace
 from simlab.traces.results.rows import Results

@@ -4,6 +4,7 @@ import csv
 import json
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -15,15 +16,15 @@ from simlab.cost import GRID_STAGES, PLAIN
 from simlab.errors import CostError
 from simlab.studies.inputs.prices import cost_table_of
 from simlab.traces.artefacts.cost import CostFile, read_cost_file, write_cost_file
-from simlab.traces.artefacts.cost_import import (
+from simlab.traces.artefacts.cost_import import ANY_CONTEXT, ImportedFor, counts_of, imported_cost_file
+from simlab.traces.artefacts.timings import (
     COUNTS,
     DRAFTED_ONLY,
     PUBLISHED,
     ROOT_INCLUDED,
-    ImportedFor,
+    WHOLE_PASS,
     PassTiming,
     PassTimings,
-    imported_cost_file,
     published_timings,
     read_timings,
 )
@@ -146,6 +147,79 @@ def test_passes_that_all_take_the_same_time_were_not_measured(tmp_path: Path) ->
         read_cost_file(tmp_path / "flat.json")
 
 
+COLUMNS = {
+    "context": ("context", "context_len", "kv_len", "Seq Len"),
+    "batch": ("batch", "batch_size", "bs", "concurrency"),
+    "tokens": ("num_tokens", "tokens", "Num Tokens"),
+}
+TIMES = {"seconds": 1.0, "latency_s": 1.0, "latency_ms": 1e3, "time (ms)": 1e3, "ms": 1e3, "latency_us": 1e6, "µs": 1e6}
+
+
+@given(
+    st.sampled_from(COLUMNS["context"]),
+    st.sampled_from(COLUMNS["batch"]),
+    st.sampled_from(COLUMNS["tokens"]),
+    st.sampled_from(sorted(TIMES)),
+    st.lists(
+        st.tuples(st.integers(1, 99), st.integers(1, 9), st.integers(1, 64), st.integers(20, 999_999)), min_size=1
+    ),
+)
+def test_columns_are_known_by_their_names(
+    context: str, batch: str, tokens: str, time: str, rows: list[tuple[int, int, int, int]]
+) -> None:
+    lines = [f"{c},{b},{n},{micro * 1e-6 * TIMES[time]!r}" for c, b, n, micro in rows]
+    with TemporaryDirectory() as folder:
+        path = written(Path(folder), "\n".join([f"{context},{batch},{tokens},{time}", *lines]))
+        found = read_timings(path)
+    assert found.counts == "tokens"
+    assert [row[:3] for row in found.rows] == [(n, c, b) for c, b, n, _ in rows]
+    assert np.allclose([row.seconds for row in found.rows], [micro * 1e-6 for *_, micro in rows], rtol=1e-12)
+
+
+def test_what_sizes_count_is_known_or_asked_for(tmp_path: Path) -> None:
+    each = read_timings(written(tmp_path, "num_tokens,bs,ms\n1,1,7\n2,1,8\n1,8,9\n2,8,10\n"))
+    assert counts_of(each, None) == ROOT_INCLUDED  # one token is none of eight texts
+    whole = read_timings(written(tmp_path, "num_tokens,bs,ms\n8,8,9\n16,8,10\n"))
+    with pytest.raises(CostError, match="those of each text, or of the whole pass?"):
+        counts_of(whole, None)
+    file = imported_cost_file(whole, counts_of(whole, WHOLE_PASS), ABOUT, {})
+    assert (file.node_counts, file.batch, file.contexts) == ((0, 1), 8, (ANY_CONTEXT,))
+    drafted = read_timings(written(tmp_path, "num_drafted,ms\n0,7\n4,8\n"))
+    assert counts_of(drafted, None) == DRAFTED_ONLY
+    with pytest.raises(CostError, match="leave out --counts root-included"):
+        counts_of(drafted, ROOT_INCLUDED)
+    odd = read_timings(written(tmp_path, "num_tokens,bs,ms\n9,8,9\n"))
+    with pytest.raises(CostError, match="9 tokens, which 8 texts cannot share alike"):
+        imported_cost_file(odd, WHOLE_PASS, ABOUT, {})
+
+
+def test_other_stages_may_have_columns_of_their_own(tmp_path: Path) -> None:
+    timings = read_timings(written(tmp_path, "num_tokens,ms,draft_ms,gpu\n1,7,2,H100\n5,8,2.5,H100\n"))
+    file = imported_cost_file(timings, ROOT_INCLUDED, ABOUT, {"select": 0.001})
+    assert file.samples["draft", 4, ANY_CONTEXT] == (0.0025,)
+    assert file.notes[0] == "gpu: H100 in all rows"
+    assert [note for note in file.notes if "not given" in note] == [
+        "the context was not given, so seconds are taken as the same up to 131,072 tokens",
+        "commit: not given, so they cost nothing here and speeds are too high",
+        "plain decoding was not given; a token takes as long as the shortest pass",
+    ]
+    with pytest.raises(CostError, match="has a column of draft; leave out --draft-s"):
+        imported_cost_file(timings, ROOT_INCLUDED, ABOUT, {"draft": 0.001})
+
+
+@pytest.mark.parametrize(
+    ("rows", "within", "has_plain"),
+    [(((1, 0.5), (4, 0.6)), (), True), (((4, 0.6), (8, 0.7)), (), False), (((1, 0.5), (4, 0.6)), ("draft",), False)],
+)
+def test_without_a_pass_of_one_token_there_is_no_baseline(
+    rows: tuple[tuple[int, float], ...], within: tuple[str, ...], has_plain: bool
+) -> None:
+    timings = PassTimings("t.csv", (), tuple(PassTiming(n, 10, 1, s) for n, s in rows), within)
+    assert imported_cost_file(timings, ROOT_INCLUDED, ABOUT, {}).has_plain == has_plain
+    assert imported_cost_file(timings, ROOT_INCLUDED, ABOUT, {PLAIN: 0.4}).has_plain
+    assert cost_table_of(imported_cost_file(timings, ROOT_INCLUDED, ABOUT, {})).seconds[PLAIN].min() > 0
+
+
 def test_csv_and_json_say_the_same(tmp_path: Path) -> None:
     table = "# from\n#  a page\n\n context, nodes ,seconds\n10,1,0.5\n10,2,7e-1\n"
     rows = [{"nodes": 1, "context": 10, "seconds": 0.5, "batch": 1}, {"nodes": 2, "context": 10, "seconds": 0.7}]
@@ -160,13 +234,20 @@ def test_csv_and_json_say_the_same(tmp_path: Path) -> None:
     [
         ("", "has no rows"),
         ("nodes,context,seconds\n", "has no rows"),
-        ("1,10,0.5\n2,10,0.7\n", "has 1, 10, 0.5; expected nodes, context, seconds"),
-        ("nodes,context\n1,10\n", "has nodes, context; expected nodes, context, seconds"),
-        ("width,ctx,verify_ms\n1,9,8\n", "has width, ctx, verify_ms; expected nodes, context, seconds"),
-        ('[{"nodes": 1, "ctx": 9, "seconds": 1}]', "entry 1 has nodes, ctx, seconds; expected nodes, context, seconds"),
+        ("1,10,0.5\n2,10,0.7\n", "has 1, 10, 0.5; expected a line of names"),
+        ("nodes,context\n1,10\n", "has nodes, context; expected a line of names"),
+        ("width,ctx,verify_ms\n1,9,8\n", "has width, ctx, verify_ms; expected a line of names with a size"),
+        ("nodes,num_tokens,seconds\n1,2,0.5\n", "expected a line of names with a size"),
+        ("nodes,context,ctx,seconds\n1,9,9,0.5\n", "has the columns context, ctx, all of contexts"),
+        ("nodes,seconds,latency_ms\n1,0.5,500\n", "expected a line of names with a size"),
+        ("nodes,latency\n1,0.5\n", "the column latency says no unit; call it latency_ms or latency_s, or give --unit"),
+        ("nodes,seconds,gpu\n1,0.5,A\n2,0.6,B\n", "what the column gpu means is not known, and it has 2 values"),
+        ("nodes,nodes,seconds\n1,1,0.5\n", "names a column twice"),
+        ("nodes,seconds\n1,7.9\n2,8\n", "the fastest pass in"),
+        ("nodes,latency_ms\n1,0.0079\n2,0.008\n", "Say the unit: --unit ms, or --unit s"),
         (
-            "nodes,context,seconds,batch_size\n1,9,0.5,8\n",
-            "has nodes, context, seconds, batch_size; expected nodes, context",
+            '[{"nodes": 1, "seconds": 0.1}, {"nodes": 1, "seconds": 0.1, "draft_ms": 1}]',
+            "entry 1 has no draft_ms, and other rows have",
         ),
         ("nodes,context,seconds\n1,10,\n", "line 2 has no seconds"),
         ("nodes,context,seconds\n1,10,0,5\n", "line 2 has 4 cells, and the first line names 3"),
@@ -174,19 +255,19 @@ def test_csv_and_json_say_the_same(tmp_path: Path) -> None:
         ("nodes,context,seconds\n1,0,0.5\n", "context: expected a whole number, at least 1; got '0'"),
         ("nodes,context,seconds,batch\n1,9,0.5,0\n", "batch: expected a whole number, at least 1; got '0'"),
         ("nodes,context,seconds\n-1,9,0.5\n", "nodes: expected a whole number"),
-        ("nodes,context,seconds\n1,9,fast\n", "seconds must be a number from 1e-09 to 1e+06; got 'fast'"),
-        ("nodes,context,seconds\n1,9,1e308\n", "seconds must be a number from 1e-09 to 1e+06"),
-        ("nodes,context,seconds\n1,9,5e-324\n", "seconds must be a number from 1e-09 to 1e+06"),
-        ("nodes,context,seconds\n1,9,nan\n", "seconds must be a number from 1e-09 to 1e+06"),
-        ("nodes,context,seconds\n1,9,inf\n", "seconds must be a number from 1e-09 to 1e+06"),
-        ("nodes,context,seconds\n1,9,0\n", "seconds must be a number from 1e-09 to 1e+06"),
+        ("nodes,context,seconds\n1,9,fast\n", "seconds must be a number, in seconds from 1e-09 to 1e+06; got 'fast'"),
+        ("nodes,context,seconds\n1,9,1e308\n", "seconds must be a number, in seconds from 1e-09 to 1e+06"),
+        ("nodes,context,seconds\n1,9,5e-324\n", "seconds must be a number, in seconds from 1e-09 to 1e+06"),
+        ("nodes,context,seconds\n1,9,nan\n", "seconds must be a number, in seconds from 1e-09 to 1e+06"),
+        ("nodes,context,seconds\n1,9,inf\n", "seconds must be a number, in seconds from 1e-09 to 1e+06"),
+        ("nodes,context,seconds\n1,9,0\n", "seconds must be a number, in seconds from 1e-09 to 1e+06"),
         ("[1", "is not JSON"),
         ("{}", "is not a list of objects"),
         ("[1]", "is not a list of objects"),
         ("[]", "has no rows"),
         ('[{"nodes": true, "context": 1, "seconds": 1}]', "nodes: expected a whole number, at least 0; got 'True'"),
         ('[{"nodes": 1, "context": 1, "batch": 0, "seconds": 1}]', "batch: expected a whole number"),
-        ('[{"nodes": 1, "context": 1, "seconds": true}]', "seconds must be a number from 1e-09 to 1e+06"),
+        ('[{"nodes": 1, "context": 1, "seconds": true}]', "seconds must be a number, in seconds from 1e-09 to 1e+06"),
     ],
 )
 def test_what_is_no_timing_is_refused_with_its_place(text: str, said: str, tmp_path: Path) -> None:

@@ -12,13 +12,7 @@ from made_up_costs import SYNTHETIC
 from simlab.cost import PLAIN
 from simlab.errors import CostError
 from simlab.studies.inputs.prices import cost_table_of
-from simlab.traces.artefacts.cost_import import (
-    DRAFTED_ONLY,
-    ImportedFor,
-    engine_timings,
-    imported_cost_file,
-    shape_checks,
-)
+from simlab.traces.artefacts.cost_import import ImportedFor, engine_timings, imported_cost_file, shape_checks
 from simlab.traces.artefacts.engine_tables import (
     AdditiveSteps,
     BenchCell,
@@ -30,6 +24,7 @@ from simlab.traces.artefacts.engine_tables import (
     sampled_text,
     table_of,
 )
+from simlab.traces.artefacts.timings import DRAFTED_ONLY
 
 ABOUT = ImportedFor(SYNTHETIC, SYNTHETIC, 8, 0.0, 0, 1.0, "Made-up GPU", "bfloat16")
 SAMPLED = {"sample_batch_tokens": [1, 8, 64], "sample_steps_per_sec": [100.0, 80.0, 50.0], "max_batch_tokens": 64}
