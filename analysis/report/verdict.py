@@ -8,7 +8,7 @@ import polars as pl
 
 from simlab.analysis.compare.verdicts import within_price_noise
 from simlab.analysis.optimize.finalists import MOST_RIVALS, FinalistVerdict, judge_finalists
-from simlab.analysis.report.results import ReportResults, family_of, interval_text
+from simlab.analysis.report.results import CHAIN, ReportResults, family_of, interval_text
 from simlab.analysis.table.summaries import BASELINE, STAGE_COLUMNS, Summary, summarise
 from simlab.errors import enumerated
 from simlab.totals import SUMS
@@ -130,7 +130,9 @@ def _level(standing: FinalistVerdict) -> str:
     level = [comparison.second for comparison in others if comparison.is_known and not comparison.differs]
     if not level:
         return ""
-    return f" {enumerated(level)} {'is' if len(level) == 1 else 'are'} as good within the noise."
+    text = enumerated(["the chain" if label == CHAIN else label for label in level])
+    text = f"T{text[1:]}" if level[0] == CHAIN else text
+    return f" {text} {'is' if len(level) == 1 else 'are'} as good within the noise."
 
 
 _PLAIN = ("ar", "autoregressive")

@@ -134,7 +134,7 @@ def test_a_policy_whose_channel_has_no_price_keeps_its_counts(
     assert ours["rounds"].sum() > 0
     assert table.rows.filter(name="ddtree")["channel_s"].to_list() == [0.0] * ours.height
     shown = " ".join(table.text().split())
-    assert f"No seconds of {POLICY}: the c" in shown
+    assert f"No seconds of {POLICY}: " in shown
     assert said in shown
     assert "`simlab profile --channel treeflash=CHECKPOINT" in shown
     assert list(value_of(table)["unpriced"]) == [POLICY]
