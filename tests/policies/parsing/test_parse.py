@@ -272,7 +272,7 @@ def test_a_recipe_without_what_it_needs_is_refused(recipe: Path) -> None:
     ):
         parse_policies([f"{recipe}:Priced"])
     with pytest.raises(
-        PolicyError, match=r"drafts up to 21 tokens, and its latency profile ends at 20; give it a smaller"
+        PolicyError, match=r"drafts up to 21 tokens, and the cost file made-up ends at 20; give it a smaller"
     ):
         parse_policies([f"{recipe}:Priced:budget=20/21"], PricesAlone(20))
 

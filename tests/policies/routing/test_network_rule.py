@@ -118,7 +118,7 @@ def test_seconds_are_those_of_whole_trees() -> None:
             wanted = sum(float(cost.curve(stage, context)[route.budget]) for stage in stages)
             assert found.seconds[row, column] == pytest.approx(wanted)
     assert found.at(cost.contexts).tolist() == found.seconds.tolist()
-    with pytest.raises(ValueError, match="the latency profile ends at 9"):
+    with pytest.raises(ValueError, match="made-up ends at 9"):
         seconds_of_largest(cost, [DDTree(10)])
     deep = replace(cost, block_size=5)
     assert seconds_of_largest(deep, [Chain()]).seconds.tolist() == seconds_of_largest(deep, [Chain(4)]).seconds.tolist()
@@ -165,7 +165,7 @@ def test_without_prices_there_is_no_such_rule() -> None:
     with pytest.raises(PolicyError, match=r"router:.*latency profile"):
         parse_policies(['router:routes="ddtree:budget=9|ar",by=network'])
     short = MadeUpArtefacts(random_table(np.random.default_rng(0), 4, 50))
-    with pytest.raises(PolicyError, match="drafts up to 9 tokens and the latency profile ends at 4"):
+    with pytest.raises(PolicyError, match="drafts up to 9 tokens, and the cost file made-up ends at 4"):
         parse_policies(['router:routes="ddtree:budget=9|ar",by=network'], short)
 
 

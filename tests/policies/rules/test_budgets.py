@@ -234,5 +234,5 @@ def test_they_need_prices() -> None:
         with pytest.raises(PolicyError, match="give it a cost file"):
             recipe.compose(MadeUpArtefacts())
     policy = CaDDTree(budget=41).compose(MadeUpArtefacts(random_table(np.random.default_rng(1), most_drafted=40)))
-    with pytest.raises(ValueError, match="its latency profile ends at 40"):
+    with pytest.raises(ValueError, match="the cost file made-up ends at 40"):
         replay_policies([policy], next(text for text in texts(4, 20) if len(text.text) > 1))
