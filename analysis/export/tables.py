@@ -83,7 +83,7 @@ def _table(summaries: Sequence[Summary], title: str, source: str) -> ExportTable
         title=f"{title}: {summaries[0].prompts} prompts, {summaries[0].sequences} sequences" if title else "",
         source=source,
         notes=(
-            *summary_notes(summaries).splitlines(),
+            " ".join(summary_notes(summaries).split()),
             *([_BOUNDS] if any(summary.name.startswith(_BOUND) for summary in summaries) else []),
         ),
     )

@@ -28,6 +28,7 @@ from simlab.analysis.statistics.significance import PriceSpread
 from simlab.analysis.table.prompt_sums import COLUMNS, PolicyRun, PromptSums, prompt_sums
 from simlab.analysis.table.text import aligned, number
 from simlab.arrays import Doubles
+from simlab.errors import enumerated
 from simlab.traces.artefacts.optimum import Optimum, Scalar
 
 # The choice of a search as people read it: the finalists, and what choosing did to the figures.
@@ -38,18 +39,50 @@ _COLUMNS = {"tokens_per_s": "tokens_per_s", "acceptance_length": "acceptance_len
 _DIGITS = {"tokens_per_s": 1, "acceptance_length": 3, "worst_case": 3}
 
 
+def take_sentence(optimum: Optimum) -> str:
+    """Which policy to take, and its speedup on the evaluation prompts.
+
+    Of those that no comparison tells from the chosen one it is the simplest: the fewest drafted tokens a round, then
+    the fewest settings, then the fewest letters.
+    """
+    rows = {str(row.get("policy")): row for row in reversed(optimum.rows)}
+    best = optimum.best.policy
+    level = [best, *(label for label, row in rows.items() if row.get("differs") is False)]
+    behind = [label for label, row in rows.items() if row.get("differs") and _float(row.get("best_over_this")) < 1]
+    take = min(behind or level, key=lambda label: _plainness(label, rows[label]))
+    row, why = rows[take], ""
+    if behind:
+        why = f" It is faster than {best}, which was chosen."
+    elif len(level) > 1:
+        others = enumerated([label for label in level if label != take])
+        why = f" {others} {'is' if len(level) == 2 else 'are'} as good within the noise; it is the simplest."
+    speedup = _float(row.get("evaluation_speedup"))
+    if math.isnan(speedup):
+        return f"Take {take}.{why}"
+    ends = _ends(row, "evaluation_speedup_ci", 2)
+    return f"Take {take}: {speedup:.2f} times as fast as autoregressive decoding {ends}".rstrip() + f".{why}"
+
+
+def _plainness(label: str, row: Mapping[str, Scalar]) -> tuple[float, int, int, str]:
+    return round(_float(row.get("evaluation_nodes_per_round")), 1), label.count("="), len(label), label
+
+
 def finalist_table(optimum: Optimum) -> str:
     """A row for each finalist and bound: its figure on both sets of prompts, and how the best is ahead of it."""
     unit, digits = _UNITS[optimum.objective], _DIGITS[optimum.objective]
     cells = [
-        ["", "", unit, unit, "the best over this [95 %]", "prices", ""],
-        ["policy", "", "dev", "evaluation", "evaluation", "[95 %]", "p"],
+        ["", "", "nodes", unit, unit, "speedup", "the best over this", ""],
+        ["policy", "", "/round", "dev", "evaluation", "[95 %]", "[95 %]", "p"],
     ]
     for row, dev, evaluation in _figures(optimum):
-        figures = number(dev, digits), number(evaluation, digits)
-        ratio = _ratio(row), _ends(row, "best_over_this_price")
-        cells.append([str(row.get("policy")), str(row.get("role")), *figures, *ratio, _p_value(row)])
-    return aligned(cells, [True, True, False, False, True, True, False])
+        nodes = number(_float(row.get("evaluation_nodes_per_round")), 1)
+        speedup = (
+            f"{number(_float(row.get('evaluation_speedup')), 2)} {_ends(row, 'evaluation_speedup_ci', 2)}".rstrip()
+        )
+        figures = number(dev, digits), number(evaluation, digits), speedup
+        label = "autoregressive" if row.get("policy") == "ar" else str(row.get("policy"))
+        cells.append([label, str(row.get("role")), nodes, *figures, _ratio(row), _p_value(row)])
+    return aligned(cells, [True, True, False, False, False, True, True, False])
 
 
 def price_text(optimum: Optimum) -> str:
@@ -70,18 +103,15 @@ def optimism_text(optimum: Optimum) -> str:
     chosen, there = _float(found.get("chosen_figure")), _float(found.get("best_on_evaluation_figure"))
     share = _percent(_float(found.get("optimism_share")))
     if rival == best:
-        first = f"Chosen on the evaluation prompts instead it would have been {best} too: no optimism this time."
+        first = f"Chosen on the evaluation prompts it would have been {best} too: no optimism."
     else:
         first = (
-            f"Optimism: chosen on the evaluation prompts instead it would have been {rival} with "
-            f"{there:.{digits}f} {unit}, {share} more than is true of {best} there "
-            f"({chosen:.{digits}f}); do not claim that."
+            f"Optimism: the best on the evaluation prompts would have been {rival} with {there:.{digits}f} {unit}, "
+            f"{share} above {best} ({chosen:.{digits}f}); do not claim it."
         )
     second = (
-        f"Shrinkage: {best} over the chain is {_float(found.get('dev_over_chain')):.3f} x on dev prompts and "
-        f"{_float(found.get('evaluation_over_chain')):.3f} x on evaluation prompts; its figure went from "
-        f"{_float(found.get('dev_figure')):.{digits}f} to {chosen:.{digits}f} {unit}, which is also how the prompts "
-        "differ."
+        f"Shrinkage: {best} over the chain: {_float(found.get('dev_over_chain')):.3f} on dev prompts, "
+        f"{_float(found.get('evaluation_over_chain')):.3f} on evaluation prompts."
     )
     return f"{first}\n{second}"
 
@@ -111,10 +141,10 @@ def _ratio(row: Mapping[str, Scalar]) -> str:
     return f"{_float(row.get('best_over_this')):.3f} {_ends(row, 'best_over_this_ci')}".rstrip()
 
 
-def _ends(row: Mapping[str, Scalar], name: str) -> str:
-    """The interval of some name; empty where it is not known, or the file is of an older simlab."""
+def _ends(row: Mapping[str, Scalar], name: str, digits: int = 3) -> str:
+    """The interval of some name; empty where it is not known or a point, or the file is of an older simlab."""
     low, high = (_float(row.get(f"{name}_{end}")) for end in ("low", "high"))
-    return "" if math.isnan(low) else f"[{low:.3f}, {high:.3f}]"
+    return "" if math.isnan(low) or low == high else f"[{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def _p_value(row: Mapping[str, Scalar]) -> str:

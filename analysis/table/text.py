@@ -2,6 +2,8 @@
 
 import math
 import re
+import shutil
+import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,22 +28,28 @@ _SPEEDS: tuple[Column, ...] = (
     ("speedup", "[95 %]", lambda one: with_interval(one.speed.speedup, one.speed.interval)),
     ("prices", "[95 %]", lambda one: ends(one.speed.price_interval)),
 )
-WIDTH = 100
-"""Columns of the lines of text around a table."""
+_LESS_NEEDED = ("accepted", "rounds", "macro avg", "prices", "nodes")
+"""Columns that are left out, in this order, where a table is too wide; ``--json`` and notebooks have all."""
+
+WIDTH, _NARROWEST = 100, 60
+"""Columns of tables and of the text around them, where no terminal is narrower; and of the narrowest."""
+
+_LEAST_LABEL = 24
+"""Labels of rows are wrapped to no fewer columns."""
 
 _LEFT = {"policy", "acceptance length", "speedup", "prices"}
 
-NOTES = "Acceptance length: tokens committed per round, bonus token included; [95 %] over prompts."
-MACRO = "macro avg: mean of each response's own mean."
+NOTES = "Acceptance length: tokens added per round, bonus token included; [95 %] over prompts."
+MACRO = "Macro avg: mean of each response's own mean."
 NO_SPEEDS = "No speeds: the seconds of these rows are not known; `simlab profile` measures a latency profile."
 SPEEDS = {
     "predicted": "Speeds are predicted from a latency profile; prefill is not in them.",
     "measured": "Speeds were measured; prefill is not in them.",
 }
-SPEEDUP = "Speedup: over the autoregressive baseline (fastest measured implementation), on the same prompts."
+SPEEDUP = "Speedup: over autoregressive decoding (its fastest measured implementation), on the same prompts."
 SPEEDUP_OVER_PASS = "Speedup: over a pass of one token (autoregressive decoding was not timed), on the same prompts."
 NO_SPEEDUP = "No speedup: autoregressive decoding was not timed."
-PRICES = "Prices [95 %]: the speedup by the noise of the latency profile alone, prompts held fixed."
+PRICES = "Prices [95 %]: the speedup by the noise of the latency profile alone."
 NO_PRICES = {
     "predicted": "Prices: not known; one sample of each size does not say how noisy a latency profile is.",
     "measured": "Prices: none, since these seconds were measured.",
@@ -70,12 +78,17 @@ class Cells:
 
 def summary_table(summaries: Sequence[Summary]) -> str:
     """The rows of one slice, or of everything, under one heading; speeds only where some are known."""
-    return summary_cells(summaries).text()
+    return summary_cells(summaries, fitting_columns(summaries)).text()
 
 
-def summary_cells(summaries: Sequence[Summary]) -> Cells:
-    """The cells of the table of one slice, or of everything, with two lines of headings."""
-    columns = table_columns(summaries)
+def summary_cells(summaries: Sequence[Summary], shown: Sequence[str] | None = None) -> Cells:
+    """The cells of the table of one slice, or of everything, with two lines of headings.
+
+    Args:
+        summaries: a row each.
+        shown: the headings of the columns, as `fitting_columns` has them; None: all.
+    """
+    columns = [one for one in table_columns(summaries) if shown is None or f"{one[0]} {one[1]}" in shown]
     return Cells(
         headings=([first for first, _, _ in columns], [second for _, second, _ in columns]),
         rows=[[text(summary) for _, _, text in columns] for summary in summaries],
@@ -86,6 +99,20 @@ def summary_cells(summaries: Sequence[Summary]) -> Cells:
 def table_columns(summaries: Sequence[Summary]) -> tuple[Column, ...]:
     """The columns of a table; speeds only where some are known."""
     return (*_COUNTS, *_SPEEDS) if has_speeds(summaries) else _COUNTS
+
+
+def fitting_columns(summaries: Sequence[Summary]) -> list[str]:
+    """The headings, both lines together, of those columns of a table for which the page has room."""
+    found = {
+        f"{first} {second}": max(len(first), len(second), *(len(text(one).rstrip()) for one in summaries))
+        for first, second, text in table_columns(summaries)
+    }
+    found["policy "] = min(found["policy "], _LEAST_LABEL)
+    for name in _LESS_NEEDED:
+        if sum(found.values()) + 2 * (len(found) - 1) <= page_width():
+            break
+        found = {heading: width for heading, width in found.items() if name not in heading}
+    return list(found)
 
 
 def has_speeds(summaries: Sequence[Summary]) -> bool:
@@ -109,19 +136,21 @@ def summary_parts(slices: Sequence[Summary], whole: Sequence[Summary], by: str) 
 
 
 def summary_notes(summaries: Sequence[Summary], without_speeds: str = NO_SPEEDS, speedup: str = SPEEDUP) -> str:
-    """What a reader must know beside the numbers, a sentence a line.
+    """What a reader must know beside the numbers, as a paragraph.
 
     Args:
         summaries: the summaries of the table.
         without_speeds: why there are no speeds, where there are none.
         speedup: what speedups are over, in a sentence.
     """
-    fewest, kind = min(summary.prompts for summary in summaries), summaries[0].kind
+    fewest, kind, shown = min(summary.prompts for summary in summaries), summaries[0].kind, fitting_columns(summaries)
     prices = PRICES if any(is_known(summary.speed.price_interval) for summary in summaries) else NO_PRICES[kind]
-    lines = [NOTES, MACRO, *((SPEEDS[kind], speedup, prices) if has_speeds(summaries) else (without_speeds,))]
+    lines = [NOTES, *([MACRO] if " macro avg" in shown else [])]
+    lines += [SPEEDS[kind], *speedup.splitlines()] if has_speeds(summaries) else [without_speeds]
+    lines += [prices] if "prices [95 %]" in shown else []
     if fewest < FEW_PROMPTS:
         lines.append(f"Fewer than {FEW_PROMPTS} prompts in a table: its intervals are rough.")
-    return "\n".join(lines)
+    return within_width(" ".join(lines))
 
 
 def with_interval(value: float, interval: Interval) -> str:
@@ -152,15 +181,58 @@ def number(value: float, digits: int) -> str:
     return "-" if math.isnan(value) else f"{value:.{digits}f}"
 
 
+def page_width() -> int:
+    """Columns of a page: those of the terminal, where there is one and it is narrower than `WIDTH`."""
+    columns = shutil.get_terminal_size((WIDTH, 1)).columns if sys.stdout.isatty() else WIDTH
+    return max(_NARROWEST, min(columns, WIDTH))
+
+
 def aligned(cells: Sequence[Sequence[str]], to_left: Sequence[bool]) -> str:
-    """Rows of cells as lines, each column as wide as its widest cell.
+    """Rows of cells as lines within the page, each column as wide as its widest cell.
+
+    Where they are wider the first cells, which name the rows, are wrapped; and where that is not enough, columns stand
+    in several tables below each other, each with the names of the rows.
 
     Args:
         cells: rows of equally many cells.
         to_left: for each column whether its cells begin at its left; else they end at its right.
     """
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return "\n".join(_line(row, widths, to_left) for row in cells)
+    over = sum(widths) + 2 * (len(widths) - 1) - page_width()
+    if over > 0:
+        widths[0] = min(widths[0], max(_LEAST_LABEL, widths[0] - over))
+    parts = [[0]]
+    for column in range(1, len(widths)):
+        if sum(widths[one] + 2 for one in parts[-1]) + widths[column] > page_width() and len(parts[-1]) > 1:
+            parts.append([0])
+        parts[-1].append(column)
+    return "\n\n".join(
+        "\n".join(
+            line
+            for row in cells
+            for line in _lines(
+                [row[one] for one in part], [widths[one] for one in part], [to_left[one] for one in part]
+            )
+        )
+        for part in parts
+    )
+
+
+def _lines(row: Sequence[str], widths: Sequence[int], to_left: Sequence[bool]) -> list[str]:
+    """The lines of a row, whose name may take several."""
+    first, *more = _label_lines(row[0], widths[0])
+    return [_line([first, *row[1:]], widths, to_left), *(f"  {line}" for line in more)]
+
+
+def _label_lines(label: str, width: int) -> list[str]:
+    """A label in lines of at most so many columns, broken behind a comma, a colon or a slash if it may be."""
+    lines = [""]
+    for piece in re.findall(r"[^,:/|]*[,:/|]?", label):
+        room = width - 2 * (len(lines) > 1)
+        if lines[-1] and len(lines[-1]) + len(piece) > room:
+            lines.append("")
+        lines[-1] += piece
+    return lines
 
 
 def _line(row: Sequence[str], widths: Sequence[int], to_left: Sequence[bool]) -> str:
@@ -171,7 +243,7 @@ def _line(row: Sequence[str], widths: Sequence[int], to_left: Sequence[bool]) ->
 
 
 def within_width(text: str) -> str:
-    """Every line of a heading or a note in at most `WIDTH` columns; a word that is longer, such as a path, stays whole.
+    """Every line of a heading or a note within the page; a word that is longer, such as a path, stays whole.
 
     What is wrapped goes on below its line's first word, behind its name if it has one.
 
@@ -183,7 +255,8 @@ def within_width(text: str) -> str:
 
 
 def _wrapped(line: str) -> str:
-    if len(line) <= WIDTH:
+    width = page_width()
+    if len(line) <= width:
         return line
     named = re.match(r"\s*\w[\w ]{,14}?  +|\s*", line)
     assert named is not None
@@ -191,7 +264,7 @@ def _wrapped(line: str) -> str:
     return "\n".join(
         textwrap.wrap(
             line[named.end() :],
-            WIDTH,
+            width,
             initial_indent=named[0],
             subsequent_indent=behind,
             break_long_words=False,

@@ -18,10 +18,11 @@ from simlab.analysis.optimize.finalists import (
     optimism_text,
     price_text,
     share_of_draws_best,
+    take_sentence,
 )
 from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.analysis.table.summaries import Summary, summarise
-from simlab.analysis.table.text import summary_notes, summary_table, within_width
+from simlab.analysis.table.text import SPEEDS, within_width
 from simlab.arrays import Doubles
 from simlab.errors import UsageError, as_usage_error
 from simlab.ids import VERSION
@@ -269,16 +270,12 @@ class OptimizeResult(StudyResult):
         return self.optimum.to_json() | extra
 
     def text(self) -> str:
-        """The verdict and the tables as ``simlab optimize`` prints them."""
-        evaluation, choice = self.inputs.evaluation, self.choice
-        parts = [within_width(self._heading()), self.optimum.verdict, finalist_table(self.optimum)]
-        parts += filter(None, [price_text(self.optimum)])
-        for prices, summaries in zip(evaluation.prices, choice.summaries, strict=True):
-            heading = within_width(f"evaluation prompts, latency profile {prices.heading}")
-            parts.append(f"{heading}\n{summary_table(summaries)}")
-        parts.append(optimism_text(self.optimum))
-        parts.append(self._notes())
-        return "\n\n".join([*parts, *self._warnings()])
+        """Which policy to take, the verdict, and the table, as ``simlab optimize`` prints them."""
+        optimum, verdict = self.optimum, self.optimum.verdict
+        first = within_width(f"{take_sentence(optimum)}\n{verdict[0].upper()}{verdict[1:]}")
+        parts = [first, within_width(self._heading()), finalist_table(optimum), self._notes()]
+        parts += [within_width("\n".join(filter(None, [price_text(optimum), optimism_text(optimum)])))]
+        return "\n\n".join([*parts, *map(within_width, self._warnings())])
 
     def write(self, path: str | Path) -> None:
         """Write the choice, for ``simlab confirm --from``."""
@@ -289,11 +286,12 @@ class OptimizeResult(StudyResult):
         write_results(Path(path), self.results, self.inputs.evaluation.trace.sequence_counts)
 
     def _notes(self) -> str:
-        """What to know of the numbers of all machines."""
-        prices = self.inputs.evaluation.prices
-        said = {price.speedup_note for price in prices}
-        each = "\n".join(f"{price.cost_id}: {price.speedup_note}" for price in prices)
-        return summary_notes(self.choice.summaries[0], prices[0].why_none, said.pop() if len(said) == 1 else each)
+        """What to know of the numbers."""
+        said = dict.fromkeys(
+            line for price in self.inputs.evaluation.prices for line in price.speedup_note.splitlines()
+        )
+        of = f"Figures are of evaluation prompts unless dev is said; [95 %] over prompts. {SPEEDS['predicted']}"
+        return within_width(" ".join([of, *said]))
 
     def _heading(self) -> str:
         inputs, space = self.inputs, self.space
@@ -308,9 +306,10 @@ class OptimizeResult(StudyResult):
             f"reported on  {inputs.evaluation.heading()}",
             f"objective    {objective}{cap}",
             f"searched     {self.optimum.searched:,} policies of {len(space.entries)} entries",
+            *(f"latency      {price.heading}" for price in inputs.evaluation.prices if price.cost is not None),
         ]
         if len(self.steps) > 1:
-            lines[-1] += "; " + ", ".join(f"{num:,} on {prompts} prompts" for num, prompts in self.steps)
+            lines[3] += "; " + ", ".join(f"{num:,} on {prompts} prompts" for num, prompts in self.steps)
         if space.capped:
             lines.append(f"left out     {space.capped:,} policies that draft more")
         return "\n".join([*lines, *([inputs.split] if inputs.split else [])])
@@ -333,7 +332,8 @@ class OptimizeResult(StudyResult):
         if on_evaluation:
             lines.append(in_sample_note(on_evaluation))
         if self.space.left_out:
-            lines.append("Not searched:\n" + "\n".join(f"  {one}" for one in self.space.left_out))
+            names = dict.fromkeys(one.partition(":")[0] for one in self.space.left_out)
+            lines.append(f"Not searched here: {', '.join(names)}; --json has each reason.")
         return lines
 
 

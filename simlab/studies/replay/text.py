@@ -9,15 +9,11 @@ from simlab.traces.reader import Trace
 from simlab.traces.results.rows import BEST_BUDGET, BEST_ROUTES, BOUNDS, HINDSIGHT, Results, results_at
 
 _BOUNDS = (
-    f"The {HINDSIGHT} rows are oracle upper bounds, which know the target's text; they are no policies. The first\n"
-    "has the fewest rounds of any tree. The other (best) has oracle budgets: ddtree's tokens, each round with the\n"
-    "budget that makes the whole text fastest; no other choice of its budgets is faster by this latency profile."
+    f"{HINDSIGHT.capitalize()} rows know the target's text, which no policy does: the fewest rounds of any tree, and "
+    "(best) ddtree's trees with the best budget in each round."
 )
 
-_ROUTES = (
-    "A row of routes in hindsight has the same routes as a router, each round the one that makes the whole text\n"
-    "fastest: no rule among them is faster by this latency profile."
-)
+_ROUTES = "Hindsight routes are those of a router, the best in each round: no rule among them is faster."
 
 
 def heading(trace: Trace, draft: str, rows: Results, *prices: Prices) -> str:
@@ -82,7 +78,7 @@ def table_text(rows: Results, prices: Prices, by: str | None = None) -> str:
 def _bounds(found: Sequence[Summary]) -> str:
     names = {summary.name for summary in found}
     notes = [note for name, note in ((BEST_BUDGET, _BOUNDS), (BEST_ROUTES, _ROUTES)) if name in names]
-    return "".join(f"\n{note}" for note in notes)
+    return "".join(f"\n{within_width(note)}" for note in notes)
 
 
 def _fastest(found: Sequence[Summary]) -> Summary:
