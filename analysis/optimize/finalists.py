@@ -71,18 +71,15 @@ def finalist_table(optimum: Optimum) -> str:
     """A row for each finalist and bound: its figure on both sets of prompts, and how the best is ahead of it."""
     unit, digits = _UNITS[optimum.objective], _DIGITS[optimum.objective]
     cells = [
-        ["", "", "nodes", unit, unit, "speedup", "the best over this", ""],
-        ["policy", "", "/round", "dev", "evaluation", "[95 %]", "[95 %]", "p"],
+        ["", "", "nodes", unit, unit, "the best over this", ""],
+        ["policy", "", "/round", "dev", "evaluation", "[95 %]", "p"],
     ]
     for row, dev, evaluation in _figures(optimum):
         nodes = number(_float(row.get("evaluation_nodes_per_round")), 1)
-        speedup = (
-            f"{number(_float(row.get('evaluation_speedup')), 2)} {_ends(row, 'evaluation_speedup_ci', 2)}".rstrip()
-        )
-        figures = number(dev, digits), number(evaluation, digits), speedup
+        figures = number(dev, digits), number(evaluation, digits)
         label = "autoregressive" if row.get("policy") == "ar" else str(row.get("policy"))
         cells.append([label, str(row.get("role")), nodes, *figures, _ratio(row), _p_value(row)])
-    return aligned(cells, [True, True, False, False, False, True, True, False])
+    return aligned(cells, [True, True, False, False, False, True, False])
 
 
 def price_text(optimum: Optimum) -> str:
