@@ -17,7 +17,7 @@ WIDTH = 100
 _JOINED = "\N{NO-BREAK SPACE}"
 
 _HOW = """Write `-p NAME` or `-p NAME:key=value,key=value`; a/b/c and a..b make grids.
-A policy of your own: `-p path/to/mine.py:MyPolicy`. docs/reference/policies.md says more of each."""
+A policy of your own: `-p path/to/mine.py:MyPolicy`. `simlab policies NAME` has settings and source."""
 
 _PAGE_HEAD = """# Policies
 
@@ -72,8 +72,18 @@ class PolicyList:
         return [policy_json(policy) for policy in self.policies]
 
     def text(self) -> str:
-        """The list as ``simlab policies`` prints it."""
-        return "\n\n".join([*(_block(policy, self.with_details) for policy in self.policies), _HOW])
+        """The list as ``simlab policies`` prints it: a line each, or all of those that were named."""
+        if self.with_details:
+            return "\n\n".join([*(_block(policy) for policy in self.policies), _HOW])
+        width = max((len(policy.name) for policy in self.policies), default=0)
+        lines = [f"{policy.name:<{width}}  {policy.summary}" for policy in self.policies]
+        return "\n".join(
+            [
+                *(line if len(line) <= WIDTH else f"{line[: WIDTH - 4].rsplit(' ', 1)[0]} ..." for line in lines),
+                "",
+                _HOW,
+            ]
+        )
 
     def _repr_html_(self) -> str:
         return f"<pre>{visible_html(self.text())}</pre>"
@@ -88,7 +98,7 @@ class PoliciesOptions:
     """Which policies are listed."""
 
     DETAILS: ClassVar = """\
-Without NAME all of them; with one or more, these alone and all that their classes say.
+Without NAME a line for each; with one or more, their settings, what they read, and where they come from.
 
   simlab policies ddtree caddtree
   simlab policies path/to/mine.py:MyPolicy"""
@@ -128,9 +138,9 @@ def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, bool | int | float | str)
 
 
-def _block(policy: PolicyInfo, with_details: bool) -> str:
-    """One policy for people, within `WIDTH` columns."""
-    prose = [policy.summary, *policy.details] if with_details else [policy.summary]
+def _block(policy: PolicyInfo) -> str:
+    """All of a policy for people, within `WIDTH` columns."""
+    prose = [policy.summary, *policy.details]
     lines = [policy.name, *"\n\n".join("\n".join(_wrapped(part, "  ", "  ")) for part in prose).split("\n")]
     # A setting is not broken over two lines.
     settings = ", ".join(each.replace(" ", _JOINED) for each in policy.settings)
