@@ -194,6 +194,7 @@ class ConfirmProgress:
             desc="confirm",
             bar_format=_OPEN_LAYOUT if is_open else _LAYOUT,
             smoothing=0,
+            disable=None,
         )
         self._tokens = dict.fromkeys((policy.policy_id for policy in setup.policies), 0)
         self._seconds = dict.fromkeys(self._tokens, 0.0)

@@ -270,7 +270,9 @@ def _visits(
     done = todo.num_places * todo.num_sweeps - num_left
     layout = _OPEN_LAYOUT if options.may_stop else _LAYOUT
     fewest = math.ceil(options.repeats / todo.file.visits.rounds)
-    with tqdm(total=done + num_left, initial=done, desc="reading the text", bar_format=layout, smoothing=0) as bar:
+    with tqdm(
+        total=done + num_left, initial=done, desc="reading the text", bar_format=layout, smoothing=0, disable=None
+    ) as bar:
         visit = _visitor(options, models, channels, todo)
         bar.set_description_str("warming up", refresh=True)
         # Passes are compiled and captured on first sight, which slows what runs soon after. The largest show the memory

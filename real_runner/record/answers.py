@@ -53,6 +53,7 @@ class RecordingProgress:
             bar_format=_LAYOUT,
             smoothing=0,
             mininterval=_SECONDS_BETWEEN_DRAWINGS,
+            disable=None,
         )
         self._started = time.perf_counter()
         self._num_texts, self._num_done, self._token_worth = num_texts, num_done, token_worth

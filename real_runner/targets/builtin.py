@@ -10,7 +10,8 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import nullcontext, redirect_stderr, suppress
+from io import StringIO
 from pathlib import Path
 
 import torch
@@ -210,7 +211,9 @@ def _dequantise(gguf: Path, folder: Path) -> None:
     _say("Unpacking it to float32 (once, under a minute) ...")
     disable_progress_bar()
     place, name = str(gguf.parent), gguf.name
-    loaded = AutoModelForCausalLM.from_pretrained(place, gguf_file=name, dtype=torch.float32)
+    # The bar of the reader knows no option, and belongs into no log.
+    with nullcontext() if sys.stderr.isatty() else redirect_stderr(StringIO()):
+        loaded = AutoModelForCausalLM.from_pretrained(place, gguf_file=name, dtype=torch.float32)
     # The loaded model refuses to be saved because it is marked as quantised; a fresh one is not.
     vars(loaded.config).pop("quantization_config", None)
     fresh = type(loaded)(loaded.config)

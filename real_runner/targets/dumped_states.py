@@ -214,7 +214,7 @@ def open_dump(folder: Path, layers: Sequence[int], hidden_size: int) -> DumpedSt
         raise ModelError(f"{folder} holds no *.safetensors file; give the folder that the engine dumped into")
     files: dict[bytes, Path] = {}
     dtypes: dict[str, Path] = {}
-    for path in tqdm(paths, desc="looking at hidden states", unit="file", leave=False, delay=1.0):
+    for path in tqdm(paths, desc="looking at hidden states", unit="file", leave=False, delay=1.0, disable=None):
         tokens, kind = _looked_at(path, len(layers), hidden_size)
         files.setdefault(_digest(tokens), path)
         dtypes.setdefault(kind, path)

@@ -88,7 +88,7 @@ def read_features(
     consecutive texts: give them in random order, so that any part of the store is a fair sample.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with tqdm(total=len(texts), desc=f"reading hidden states for {folder.name}", unit="text") as bar:
+    with tqdm(total=len(texts), desc=f"reading hidden states for {folder.name}", unit="text", disable=None) as bar:
         for number, start in enumerate(range(0, len(texts), SEQUENCES_PER_SHARD)):
             some = texts[start : start + SEQUENCES_PER_SHARD]
             path = folder / f"features-{number:05d}.safetensors"

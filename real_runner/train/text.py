@@ -221,7 +221,9 @@ def own_texts(
     }
     claim(folder, "text_source.json", source, "answers to other prompts, or of another target, dtype or sampling")
     texts: list[TrainingText] = []
-    with tqdm(total=len(records), unit="text", desc=f"generating from {selection.path.name}", miniters=0) as bar:
+    with tqdm(
+        total=len(records), unit="text", desc=f"generating from {selection.path.name}", miniters=0, disable=None
+    ) as bar:
         for start in range(0, len(records), PROMPTS_PER_FILE):
             some = slice(start, start + PROMPTS_PER_FILE)
             kept = folder / f"text-{start // PROMPTS_PER_FILE:05d}.json"

@@ -60,7 +60,9 @@ def dev_score(drafter: DFlashDrafter, target: Target, store: FeatureStore, name:
     depth = drafter.config.depth
     right, counted = torch.zeros(depth), torch.zeros(depth)
     committed = rounds = 0
-    texts = tqdm(store.sequences(), total=len(store.usable), desc=f"scoring on {name}", unit="text", leave=False)
+    texts = tqdm(
+        store.sequences(), total=len(store.usable), desc=f"scoring on {name}", unit="text", leave=False, disable=None
+    )
     for tokens, prompt_length, features in texts:
         matches, known = _matches(drafter, target, tokens, prompt_length, features.to(target.dtype))
         right += (matches & known).sum(0)

@@ -152,7 +152,7 @@ def train_through(
         tracker: gets the loss of each step, and what each evaluation says.
         is_over: whether to end before the last step; asked after each evaluation.
     """
-    with tqdm(total=trainer.plan.steps, initial=trainer.step, unit="step", desc="training") as bar:
+    with tqdm(total=trainer.plan.steps, initial=trainer.step, unit="step", desc="training", disable=None) as bar:
         while trainer.step < trainer.plan.steps and not is_over():
             started, before = time.perf_counter(), trainer.step
             until = min(trainer.plan.steps, before - before % every + every)

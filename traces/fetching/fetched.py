@@ -394,7 +394,7 @@ def _receive(place: str | Path, name: str, num_bytes: int, part: Path) -> str:
 def _append(coming: Answer, file: IO[bytes], name: str, num_bytes: int) -> int:
     """Write what comes at the end of a file; its size then."""
     size = coming.start
-    bar = tqdm(total=num_bytes, initial=size, desc=f"fetching {name}", unit="B", unit_scale=True, delay=2)
+    bar = tqdm(total=num_bytes, initial=size, desc=f"fetching {name}", unit="B", unit_scale=True, delay=2, disable=None)
     with bar:
         for piece in coming.pieces:
             file.write(piece)

@@ -57,7 +57,7 @@ class Storage:
             if system.exists(f"{root}/{MANIFEST}"):
                 raise UsageError(f"{self.address} holds a trace already; name another place, or remove it first")
             system.makedirs(root, exist_ok=True)
-            for name, path in tqdm(files.items(), desc="sending", unit="file", delay=2):
+            for name, path in tqdm(files.items(), desc="sending", unit="file", delay=2, disable=None):
                 system.put_file(str(path), f"{root}/{name}")
             for name in sorted(texts, key=lambda name: name == MANIFEST):
                 _write(system, f"{root}/{name}", texts[name].encode())

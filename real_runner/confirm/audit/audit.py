@@ -375,7 +375,7 @@ def audit(setup: ConfirmSetup, log: ConfirmLog) -> None:
     texts, bound_texts = _unaudited(setup, log), _unbounded(setup, log)
     if not texts and not bound_texts:
         return
-    bar = tqdm(total=len(texts) + len(bound_texts), desc="audit", unit="text", smoothing=0)
+    bar = tqdm(total=len(texts) + len(bound_texts), desc="audit", unit="text", smoothing=0, disable=None)
     with within_memory(_elsewhere(setup.options)), bar:
         bar.set_postfix_str("float32")
         target32 = _in_float32(setup)

@@ -88,7 +88,7 @@ def read_laws(
     folder.mkdir(parents=True, exist_ok=True)
     starts = range(0, len(store.usable), TEXTS_PER_FILE)
     parts = []
-    with tqdm(total=len(store.usable), desc="asking the target at pools", unit="text") as bar:
+    with tqdm(total=len(store.usable), desc="asking the target at pools", unit="text", disable=None) as bar:
         for number, start in enumerate(starts):
             some, path = store.usable[start : start + TEXTS_PER_FILE], folder / f"laws-{number:05d}.safetensors"
             if not path.is_file():

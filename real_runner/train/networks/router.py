@@ -161,7 +161,7 @@ def _labels(trace: Trace, router: RoutedPolicy, draft: str) -> tuple[Longs, Long
 def _inputs(trace: Trace, target: Target, path: Path) -> Tensor:
     """What the network reads at every root of a recording, float32 ``[R, H + 3]``."""
     if not path.exists():
-        texts = tqdm([record.recorded() for record in trace.texts], unit="text", desc="reading texts")
+        texts = tqdm([record.recorded() for record in trace.texts], unit="text", desc="reading texts", disable=None)
         parts = [one for text in texts for one in _inputs_of_text(text, target)]
         write_tensors(path, {"inputs": torch.cat(parts)}, ("format", "pt"))
     try:
@@ -278,7 +278,7 @@ def trained(
     trainer = Trainer(network, loss_at, plan, {})
     curve = [RouterPoint(0, None, _held_out(network, held_out))]
     best, since = copy.deepcopy(network.state_dict()), 0
-    with tqdm(total=plan.steps, unit="step", desc="training") as bar:
+    with tqdm(total=plan.steps, unit="step", desc="training", disable=None) as bar:
         while trainer.step < plan.steps and not 0 < options.patience <= since:
             until = min(plan.steps, trainer.step + options.eval_every)
             loss = trainer.run(until, lambda loss: note_step(loss, trainer, bar, tracker))

@@ -77,7 +77,7 @@ def predicted_groups(
     served = [record.index for group in groups for record in group]
     channels = channels_read(policy.policy for policy in priced.policies)
     parts: list[Results] = []
-    with tqdm(total=len(groups), desc="replay", unit="group", delay=2) as bar:
+    with tqdm(total=len(groups), desc="replay", unit="group", delay=2, disable=None) as bar:
         for read in of_groups(groups, trace.recorded(draft, served, channels)):
             texts = texts_of(read)
             for row, policy in zip(rows, priced.policies, strict=True):
