@@ -72,7 +72,7 @@ _SECTIONS = ("Args", "Attributes", "Raises", "Returns", "Yields")
 
 def commands_page() -> str:
     """The help of every command, as it is printed."""
-    head = "What `simlab COMMAND --help` prints, for every command. Made from the code by `make reference`."
+    head = "What `simlab COMMAND --help-all` prints, for every command. Made from the code by `make reference`."
     return "\n".join(["# Commands\n", textwrap.fill(head, 118) + "\n", *map(_command, command_names())])
 
 
@@ -84,8 +84,8 @@ def command_names() -> Iterator[tuple[str, ...]]:
 
 
 def help_text(*names: str) -> str:
-    """What a command prints for ``--help``."""
-    return printed(*names, "--help").rstrip()
+    """What a command prints for ``--help-all``; of the whole command line for ``--help``."""
+    return printed(*names, "--help-all" if names else "--help").rstrip()
 
 
 def printed(*arguments: str) -> str:

@@ -2,6 +2,9 @@
 
 import argparse
 import itertools
+import re
+import sys
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, replace
 from typing import Any, NoReturn
@@ -14,6 +17,9 @@ _Options = argparse.ArgumentParser | argparse._ArgumentGroup
 _MOST_SHOWN = 80
 """Characters of a word that was typed, in a sentence about it."""
 
+MOST_LINES = 50
+"""A longer help is shortened to the options that most people need, and the names of the others."""
+_HELP_WIDTH, _MOST_EXAMPLES = 100, 4
 _BETWEEN = "."
 """Between the name of a field and that of an option within it."""
 
@@ -26,6 +32,34 @@ class Parser(argparse.ArgumentParser):
     """
 
     commands: "argparse._SubParsersAction[Parser] | None" = None
+
+    def format_help(self) -> str:
+        """What ``--help`` prints: on one screen, with the options below headings by their names alone where need be."""
+        whole = super().format_help()
+        return whole if whole.count("\n") <= MOST_LINES else self._short_help()
+
+    def whole_help(self) -> str:
+        """What ``--help-all`` prints: everything."""
+        return super().format_help()
+
+    def _short_help(self) -> str:
+        positionals, options, *titled = self._action_groups
+        words = [str(action.metavar or action.dest) for action in positionals._group_actions]
+        summary, _, details = (self.description or "").partition("\n\n")
+        examples = re.findall(r"^  simlab .*\n?(?:^    .*\n?)*", details, re.MULTILINE)
+        formatter = argparse.RawDescriptionHelpFormatter(self.prog, max_help_position=30, width=_HELP_WIDTH)
+        formatter.add_usage(" ".join([self.prog, "[options]", *words]), [], [], prefix="usage: ")
+        formatter.add_text(f"{summary}\n\n{''.join(examples[:_MOST_EXAMPLES])}".rstrip())
+        for group in (positionals, options):
+            formatter.start_section(group.title)
+            formatter.add_arguments(group._group_actions)
+            formatter.end_section()
+        for group in titled:
+            names = ", ".join(action.option_strings[0] for action in group._group_actions)
+            lines = textwrap.wrap(f"{group.title}: {names}", _HELP_WIDTH, break_on_hyphens=False)
+            formatter.add_text("\n  ".join(lines))
+        formatter.add_text(f"`{self.prog} --help-all` explains all of this.")
+        return re.sub(r"\n{3,}", "\n\n", formatter.format_help())
 
     def add_commands(self, title: str, metavar: str, dest: str) -> "argparse._SubParsersAction[Parser]":
         """Let it have commands, one of which must be typed."""
@@ -80,15 +114,27 @@ class Parser(argparse.ArgumentParser):
         self.error(f"{name} should be {_either(names)}; got `{value}`{did_you_mean(str(value), names)}")
 
 
+class _WholeHelp(argparse.Action):
+    """Print all that there is to say of a command, and end."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        """Called by argparse."""
+        assert isinstance(parser, Parser)
+        parser._print_message(parser.whole_help(), sys.stdout)
+        parser.exit()
+
+
 def add_command(commands: "argparse._SubParsersAction[Parser]", name: str, summary: str, details: str = "") -> Parser:
     """A sub-parser with the summary as its line in the list of commands."""
-    return commands.add_parser(
+    parser = commands.add_parser(
         name,
         help=summary.rstrip("."),
         description=f"{summary}\n\n{details}".strip(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.add_argument("--help-all", action=_WholeHelp, nargs=0, help="explain every option and exit")
+    return parser
 
 
 def add_options(parser: Parser, kind: type) -> None:

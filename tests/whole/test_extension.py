@@ -368,7 +368,7 @@ def test_layout_is_recognised(product: Product) -> None:
     assert "anyone/target" in text
     assert "drafts" in text  # the fields were read: a configuration stands below
     assert "counts layers from 0, as boxed, treeflash and z-lab do" in " ".join(
-        product.simlab("record", "--help").split()
+        product.simlab("record", "--help-all").split()
     )
 
 

@@ -48,6 +48,24 @@ def test_help_is_there(arguments: list[str], capsys: pytest.CaptureFixture[str])
         assert all(f"\n    {command} " in out for command in COMMANDS)
 
 
+EVERY = [
+    *([name] for name in main.COMMANDS),
+    *([name, kind] for name, (_, kinds) in main.KINDS.items() for kind in kinds),
+]
+
+
+@pytest.mark.parametrize("words", EVERY, ids=" ".join)
+def test_help_is_one_screen_and_the_whole_help_has_every_option(words: list[str]) -> None:
+    parser = main.parser_for(*words)._parser_of(words)[0]
+    short, whole = parser.format_help(), parser.whole_help()
+    assert short.count("\n") <= 50
+    for action in parser._actions:
+        for name in action.option_strings[:1]:
+            assert name in short
+            assert name in whole
+    assert max(map(len, short.splitlines())) <= 120
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
