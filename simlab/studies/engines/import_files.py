@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
 
+from simlab.channels import POOL
 from simlab.cost import GRID_STAGES, PLAIN
 from simlab.errors import UsageError, as_usage_error
 from simlab.options import study
@@ -19,6 +20,7 @@ from simlab.traces.artefacts.cost_import import (
     imported_cost_file,
     read_timings,
     shape_checks,
+    with_head_passes,
 )
 from simlab.traces.artefacts.engine_tables import BenchCell, read_engine_table, table_of
 from simlab.untrusted.json_text import open_file, parse_json
@@ -111,9 +113,23 @@ def import_cost(options: ImportOptions) -> ImportedCost:
     constants = {stage: seconds for stage, seconds in given.items() if seconds is not None}
     about, longest = _about(options)
     timings, counts, checks = _timings(options, str(timings_path), about.block_size, longest, constants)
-    file = imported_cost_file(timings, counts, about, constants, options.batch)
+    file = _with_head(options, imported_cost_file(timings, counts, about, constants, options.batch))
     write_cost_file(Path(options.out), file)
     return ImportedCost(Path(options.out), file, checks)
+
+
+def _with_head(options: ImportOptions, file: CostFile) -> CostFile:
+    """The file, with --draft-s as one pass of a head where the trace's draft set is the chain of one."""
+    manifest = opened(options.trace).manifest
+    kept = manifest.draft_sets[opened(options.trace).draft_name(options.draft_set)]
+    if options.draft_s is None or not kept.is_chain:
+        return file
+    pools = {
+        name: channel
+        for name, channel in manifest.channels.items()
+        if channel.kind == POOL and channel.producer.is_same(kept.model)
+    }
+    return with_head_passes(file, options.draft_s, kept.depth, pools)
 
 
 def _timings(
