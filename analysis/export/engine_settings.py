@@ -313,6 +313,45 @@ def _listed(choices: Sequence[BatchChoice]) -> str:
     return ", ".join(f"{choice.length} (batch {choice.prices.batch})" for choice in ordered)
 
 
+def short_name(name: str) -> str:
+    """A model's name without the folders of this machine, since the file may be published."""
+    return "/".join(name.split("/")[-2:])
+
+
+def engine_lines(
+    method: str, drafter: str, lengths: Mapping[int, int], sglang: tuple[int, HeadShape] | None
+) -> list[str]:
+    """What vLLM and SGLang are told to draft, a sentence and a line to paste for each.
+
+    Args:
+        method: what they call the drafter.
+        drafter: name of the model.
+        lengths: drafted tokens of vLLM's chain by batch size; 0: autoregressive decoding.
+        sglang: for which batch size SGLang is set, and what it drafts; None: nothing.
+    """
+    if sglang is None and not any(lengths.values()):
+        return ["vLLM and SGLang: nothing that they draft is significantly faster here; start them without a drafter."]
+    if not any(lengths.values()):
+        found = ["vLLM: no chain is significantly faster here; start it without --speculative-config."]
+    elif len(set(lengths.values())) == 1:
+        (length,) = set(lengths.values())
+        config: Settings = {"method": method, "model": drafter, "num_speculative_tokens": length}
+        found = [f"vLLM: num_speculative_tokens {length}.", vllm_flags(config)]
+    else:
+        ranges = [
+            (f"{low}" if low == high else f"{low} to {high}", length) for low, high, length in batch_ranges(lengths)
+        ]
+        listed = ", ".join(f"{length} at batch {where}" for where, length in ranges)
+        found = [f"vLLM: num_speculative_tokens {listed}.", vllm_flags(vllm_table(method, drafter, lengths))]
+    if sglang is None:
+        return found
+    batch, shape = sglang
+    alone = "" if len(lengths) == 1 else f" One setting serves all batch sizes; this is that of batch {batch}."
+    said = f"steps {shape.steps}, topk {shape.topk}, " if method == EAGLE3 else ""
+    flags = sglang_flags(sglang_drafter(method, drafter, shape))
+    return [*found, f"SGLang: {said}draft tokens {shape.drafted + 1}, the root counted.{alone}", flags]
+
+
 # Lines that start a serving engine with exported settings, to be pasted into a shell; or why there is none.
 
 

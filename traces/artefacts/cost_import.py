@@ -7,13 +7,13 @@ cost file. Rows of one cell are samples of it.
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from simlab.cost import GRID_STAGES, PLAIN, Visits, channel_stage
+from simlab.cost import GRID_STAGES, PLAIN, Visits
 from simlab.cost.stages import LEAST_S, MOST_S
 from simlab.errors import CostError, named_or_listed, reason_of
 from simlab.limits.typed_numbers import MOST_COUNT, finite_number, shown, whole_number
@@ -23,14 +23,12 @@ from simlab.traces.artefacts.cost import (
     MOST_DRAFTED,
     UNKNOWN,
     Cell,
-    CostChannel,
     CostFile,
-    bounds_of,
     check_not_alike,
     write_cost_file,
 )
 from simlab.traces.artefacts.engine_tables import AdditiveSteps, BenchCell, EngineTable, SampledSteps, StepCurves
-from simlab.traces.format.manifest_entries import ChannelInfo, ModelInfo
+from simlab.traces.format.manifest_entries import ModelInfo
 from simlab.untrusted.json_text import file_text, parse_json
 
 PUBLISHED = Path(str(files("simlab.traces"))) / "data" / "published"
@@ -185,45 +183,6 @@ def imported_cost_file(
     )
     check_not_alike(file, timings.name)
     return file
-
-
-def with_head_passes(file: CostFile, pass_s: float, depth: int, pools: Mapping[str, ChannelInfo]) -> CostFile:
-    """A cost file of timings, with what a head takes that drafts token by token, such as EAGLE-3's.
-
-    A chain of n tokens takes n passes, up to the depth that was recorded; a tree 1 pass for the root's children and one
-    for each of its steps. A pass over all nodes of a beam is taken to last as long as one over a single node.
-
-    Args:
-        file: as `imported_cost_file` makes it, for a trace whose draft set is the head's chain.
-        pass_s: seconds of one pass of the head.
-        depth: tokens of the recorded chain.
-        pools: channels of the head's trees, by name.
-
-    Raises:
-        CostError: the timings jump over the recorded chain, so that shorter ones would be priced by longer ones.
-    """
-    if depth not in file.node_counts and file.node_counts[-1] > depth:
-        raise CostError(
-            f"the trace's head drafts chains of up to {depth} tokens, one pass each, and the timings have no pass of "
-            f"{depth} drafted tokens; add a row of it: {depth + 1} nodes where the root is counted"
-        )
-    channels = {
-        name: CostChannel(one.kind, one.producer, bounds_of(one.kind, one.settings), tuple(range(1, steps + 1)))
-        for name, one in pools.items()
-        if (steps := one.setting("steps"))
-    }
-    samples = dict(file.samples)
-    samples |= {("draft", n, c): (pass_s * min(n, depth),) for n in file.node_counts for c in file.contexts}
-    samples |= {
-        (channel_stage(name), steps, c): (pass_s * (1 + steps),)
-        for name, channel in channels.items()
-        for steps in channel.units
-        for c in file.contexts
-    }
-    said = f"a pass of the head takes {pass_s:g} s, as given: a chain of k tokens takes k passes"
-    said += f", a tree of the channel {', '.join(channels)} one and as many as its steps" if channels else ""
-    notes = tuple(note for note in file.notes if not note.startswith("draft takes "))
-    return replace(file, samples=samples, channels=channels, notes=(*notes, said))
 
 
 def _one_batch(timings: PassTimings, batch: int | None) -> int:

@@ -23,6 +23,7 @@ from simlab.analysis.export.engine_settings import (
     sglang_command,
     sglang_environment,
     sglang_settings,
+    short_name,
     tensorrt_llm_command,
     tensorrt_llm_environment,
     tensorrt_llm_settings,
@@ -67,11 +68,6 @@ def about(texts: ExportedTexts) -> dict[str, object]:
         "sequences": len(prompts),
         "datasets": sorted({prompt.dataset for prompt in prompts}),
     }
-
-
-def short_name(name: str) -> str:
-    """A model's name without the folders of this machine, since the file may be published."""
-    return "/".join(name.split("/")[-2:])
 
 
 def notes_of(policy: ExportedPolicy) -> list[str]:
