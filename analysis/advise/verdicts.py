@@ -453,9 +453,10 @@ def cut_sentence(advice: BatchAdvice, block_size: int) -> str:
     chain, gain = advice.chain, advice.chain_gain
     if chain is None or gain is None:
         return ""
-    length = chain.totals.acceptance_length
+    length, size = chain.totals.acceptance_length, drafted(chain)
+    first = "token" if size == 1 else f"{size} tokens"
     return (
-        f"* The first {drafted(chain)} tokens of a recorded block of {block_size}. Engines draft a block as "
+        f"* The first {first} of a recorded block of {block_size}. Engines draft a block as "
         f"long as the chain, whose acceptance differs (once measured: 1.94 instead of 2.32). At batch "
         f"{advice.of.batch} it pays above an acceptance length of {length / gain.ratio:.2f}; this one has {length:.2f}."
     )

@@ -107,7 +107,8 @@ class Advice(StudyResult):
         parts = [heading, advice_table(self.batches), notes_text(self._sentences())]
         # Lines to paste stay whole.
         engines = self.engine_lines()
-        return "\n\n".join([*parts, *(["\n".join(engines)] if engines else []), notes_text([*self._notes()])])
+        parts += ["\n".join(engines), notes_text([*self._notes()])]
+        return "\n\n".join(filter(None, parts))
 
     @property
     def _kept(self) -> DraftSet:
@@ -240,7 +241,7 @@ def advise(options: AdviseOptions) -> Advice:
     notes: list[str] = []
     name = judged.draft_name(options.draft_set)
     blocks = own_blocks(judged, name, [opened(one) for one in options.block_trace])
-    machines, alone = _machines(judged, name, options, blocks, options.limit, notes)
+    machines, alone, kinds = _machines(judged, name, options, blocks, options.limit, notes)
     wanted = set(first_prompts(judged, options.limit))
     prompts = {
         (sequence.prompt.dataset, sequence.prompt.prompt_id)
@@ -254,12 +255,11 @@ def advise(options: AdviseOptions) -> Advice:
     choosing = rows
     if chosen_on is not judged:
         dev = chosen_on.draft_name(options.draft_set)
-        others, _ = _machines(chosen_on, dev, options, blocks, None, [])
+        others, _, _ = _machines(chosen_on, dev, options, blocks, None, [])
         choosing = _rows(chosen_on, dev, others, own_blocks(chosen_on, dev, ()), None, options)
     bound = None if alone is None else results_at(rows, alone[0].cost_id).filter(pl.col("name") == BASELINE)
     depth = judged.manifest.draft_sets[name].depth
     cut = () if judged.manifest.draft_sets[name].is_chain else _cut(machines, {*blocks, depth}, depth)
-    kinds = {one.name == CHAIN for _, asked in machines for one in asked.policies if one.name != BASELINE}
     found = [
         batch_advice(
             of,
@@ -267,7 +267,7 @@ def advise(options: AdviseOptions) -> Advice:
             _timed(results_at(choosing, of.cost_id), policies, notes),
             bound if of.what_if else None,
             cut,
-            [CHAIN] * (True in kinds) + [TREE] * (False in kinds),
+            kinds,
         )
         for of, policies in machines
     ]
@@ -327,17 +327,19 @@ def _timed(rows: Results, asked: PricedPolicies, notes: list[str]) -> Results:
 
 def _machines(
     trace: Trace, draft: str, options: AdviseOptions, blocks: _Blocks, limit: int | None, notes: list[str]
-) -> tuple[list[_Machine], _Machine | None]:
-    """Prices and policies of each batch size, and one text alone where batch sizes are modelled from it.
+) -> tuple[list[_Machine], _Machine | None, tuple[str, ...]]:
+    """What is compared at which prices; what is left out is added to ``notes``.
 
-    What is left out is added to ``notes``.
+    Returns:
+        prices and policies of each batch size; of one text alone where batch sizes are modelled from it; and which of
+        chains and trees were asked for at any batch size.
     """
     costs, kept = paths(options.cost), trace.manifest.draft_sets[draft]
     measured = _measured(trace, draft, costs, limit)
     unused = [str(one) for one in sorted(measured) if one not in options.batch] if costs else []
     if unused and unused != ["1"]:  # that of one text is what others are worked out from
         notes.append(f"Cost files of batch sizes {', '.join(unused)} were given and not asked for with --batch.")
-    found, left = [], list[str]()
+    found, left, kinds = [], list[str](), dict[str, None]()
     for batch in sorted(set(options.batch)):
         try:
             prices = measured[batch] if batch in measured else _worked_out(batch, measured)
@@ -345,7 +347,8 @@ def _machines(
             left.append(f"Batch {batch} is left out: {str(error).rstrip('.')}.")
             continue
         assert prices.cost is not None
-        policies = _policies(trace, draft, options.policies, blocks, prices, left)
+        policies, asked_for = _policies(trace, draft, options.policies, blocks, prices, left)
+        kinds |= dict.fromkeys(CHAIN if one.name == CHAIN else TREE for one in asked_for)
         if not policies:
             left.append(f"Batch {batch} is left out: no policy has a price there.")
             continue
@@ -364,9 +367,9 @@ def _machines(
     notes += left
     alone = measured.get(1)
     if alone is None or alone.cost is None or not any(of.what_if for of, _ in found):
-        return found, None
+        return found, None, tuple(kinds)
     of = BatchPrices(1, alone.cost.cost_id, alone.heading, what_if=False)
-    return found, (of, PricedPolicies(alone, tuple(parse_policies([BASELINE]))))
+    return found, (of, PricedPolicies(alone, tuple(parse_policies([BASELINE])))), tuple(kinds)
 
 
 def _measured(trace: Trace, draft: str, costs: Sequence[Path], limit: int | None) -> dict[int, Prices]:
@@ -388,8 +391,8 @@ def _worked_out(batch: int, measured: dict[int, Prices]) -> Prices:
 
 def _policies(
     trace: Trace, draft: str, typed: Sequence[str], blocks: _Blocks, prices: Prices, notes: list[str]
-) -> list[NamedPolicy]:
-    """Those policies whose rounds all have a price; what is left out is added to ``notes``."""
+) -> tuple[list[NamedPolicy], list[NamedPolicy]]:
+    """Those policies whose rounds all have a price, and all that were asked for; what is left out is in ``notes``."""
     kept = trace.manifest.draft_sets[draft]
     cost = prices.cost
     assert cost is not None
@@ -417,7 +420,7 @@ def _policies(
             f"Batch {prices.batch}: left out, since the latency profile ends at {cost.most_drafted} drafted tokens of "
             f"each text: {_some(beyond)}."
         )
-    return fitting
+    return fitting, list(policies.values())
 
 
 _GAPS = "Not tried: sizes that nobody timed, where those around them lie far apart."
@@ -450,8 +453,8 @@ def _default_trees(trace: Trace, kept: DraftSet, prices: Prices) -> list[str]:
             continue
         for some in sorted({*(few for few in _HEAD_STEPS if few < steps), steps}):
             nodes = min(num_beam_nodes(beam, top_k, some), most)
-            budgets = "/".join(str(budget) for budget in _BUDGETS if budget <= nodes)
-            if budgets:
-                typed = f"{HEAD_TREE}:budget={budgets},beam={beam},top_k={top_k},steps={some}"
+            sizes = "/".join(str(budget) for budget in _BUDGETS if budget <= nodes)
+            if sizes:
+                typed = f"{HEAD_TREE}:budget={sizes},beam={beam},top_k={top_k},steps={some}"
                 found.append(typed if name == HEAD_TREE else f"{typed},channel={name}")
     return found

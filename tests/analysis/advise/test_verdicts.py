@@ -102,13 +102,15 @@ def advices(draw: st.DrawFn, batch: int) -> BatchAdvice:
     chain = None if chain_gain is None else kept(CHAIN)
     tree = None if tree_gain is None else kept(TREE)
     over = one(TREE, CHAIN, ratios.get(TREE, 1.0) / ratios.get(CHAIN, 1.0)) if chain and tree else None
-    bounds = [
+    chain_bound, tree_bound = (
         one(kind, NOTHING, draw(st.floats(0.3, 1.0)) * ratios.get(kind, 1.0)) if modelled else None
         for kind in (CHAIN, TREE)
-    ]
+    )
     of = BatchPrices(batch, "id", "prices", modelled)
     needs = tree_needs(chain, tree) if chain and tree else None
-    return BatchAdvice(of, chain, tree, chain_gain, tree_gain, over, *bounds, needs, draw(st.booleans()))
+    return BatchAdvice(
+        of, chain, tree, chain_gain, tree_gain, over, chain_bound, tree_bound, needs, draw(st.booleans())
+    )
 
 
 tables = st.lists(st.integers(0, 6), min_size=1, max_size=5, unique=True).flatmap(
@@ -163,7 +165,7 @@ def test_no_sentence_contradicts_the_table(found: tuple[BatchAdvice, ...]) -> No
 def said_at(sentence: str) -> dict[int, str]:
     """What a sentence says of each batch size."""
     body = sentence.split(": ", 1)[1].split(". ", maxsplit=1)[0].rstrip(".")
-    found = {}
+    found: dict[int, str] = {}
     for part in body.split("; "):
         word, batches = part.replace(" at batch ", " at ").split(" at ")
         found |= {int(batch): word for batch in batches.split(", ")}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from head_traces import write_head_trace
+from eagle3_traces import write_head_trace
 from made_up_costs import EMPTY, filled, sample_s
 from study_results import refused, rows_of, value_of
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eagle3_traces import write_head_trace
 from engine_shapes import (
     VLLM_READS,
     check_sglang,
@@ -23,7 +24,6 @@ from engine_shapes import (
     vllm_lookup,
     yaml_mapping,
 )
-from head_traces import write_head_trace
 from places import DOCS
 from signed_files import signed
 from study_results import refused, rows_of, value_of
