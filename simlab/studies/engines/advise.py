@@ -1,4 +1,4 @@
-"""For a serving engineer: draft nothing, a chain or a tree at each batch size, by a trace and its prices."""
+"""What to draft at each batch size: nothing, a chain or a tree, by a trace and its prices, for a serving engineer."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
