@@ -1,23 +1,35 @@
-"""Go or no-go at one batch size: the best chain and tree, paired comparisons, and what would make a tree pay."""
+"""What to do at one batch size: draft nothing, a chain, or a tree, by verdicts of paired comparisons.
+
+The simplest choice stands unless a verdict moves it: a chain is taken where it is significantly faster than
+autoregressive decoding, a tree where it is significantly faster than what is taken without it. Every sentence is
+computed from these verdicts.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
 from simlab.analysis.compare.comparisons import Comparison, adjust_family, compare_pairs
-from simlab.analysis.statistics.intervals import UNKNOWN, finite
+from simlab.analysis.statistics.intervals import FEW_PROMPTS, UNKNOWN, finite
 from simlab.analysis.table.price_draws import BatchPrices
 from simlab.analysis.table.prompt_sums import PolicyRun, prompt_sums
 from simlab.analysis.table.summaries import BASELINE, Summary, summarise
-from simlab.analysis.table.text import aligned, within_width
+from simlab.analysis.table.text import aligned, ends, within_width
 from simlab.errors import CostError
+from simlab.untrusted.json_text import parse_json
 
-CHAIN = "chain"
+NOTHING, CHAIN, TREE = "nothing", "chain", "tree"
+"""What can be done, the simplest first; a tree stands for every policy that is no chain of a fixed length."""
+
 MEASURE = "tokens_per_s"
+AUTOREGRESSIVE = "autoregressive decoding"
 
-WINNER, LOSER, UNDECIDED = "winner", "loser", "no winner"
+FASTER, SLOWER, NOT_KNOWN = "faster", "slower", "not known"
+PROMPTS, FEW, PRICES, MODEL = "", "few prompts", "prices", "model"
+"""Why there is no verdict: prompts do not tell; they are fewer than an interval needs; the noise of the latency profile
+is as large; or the result depends on how the prices of a batch were modelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +41,8 @@ class TreeNeeds:
     chain costs less than ``s_chain (L_tree / L_chain - 1) / (n_tree - n_chain)``.
 
     Attributes:
-        length: acceptance length of the tree; likewise ``needed_length``.
+        length: acceptance length of the tree.
+        needed_length: above this the tree pays.
         token_s: what a drafted token more takes, for each of the texts; None where the tree drafts no more tokens.
         needed_token_s: below this the tree pays; below 0: no price of a token makes it pay.
     """
@@ -44,14 +57,21 @@ class TreeNeeds:
 class BatchAdvice:
     """What to do at one batch size.
 
+    Prices of a batch size without a latency profile of its own are modelled, and so is autoregressive decoding there.
+    It is never faster than one text alone: a policy counts as faster only where it also beats that bound.
+
     Attributes:
         of: the batch size and its prices.
         chain: the best chain; None where none could be priced.
-        tree: the best of the other policies, likewise.
-        chain_gain: tokens per second of the chain over plain decoding, paired over prompts.
-        tree_gain: likewise of the tree.
+        tree: the best of the other policies; None as well where there is none.
+        chain_gain: tokens per second of the chain over autoregressive decoding, paired over prompts.
+        tree_gain: of the tree over autoregressive decoding.
         tree_over_chain: of the tree over the chain.
+        chain_bound: of the chain over autoregressive decoding of one text alone; None: the prices are measured.
+        tree_bound: of the tree over the same.
         needs: what would make the tree pay; None where one of the two is missing.
+        is_cut: whether the chain is the beginning of a larger block, which is not what engines draft.
+        left_out: those of ``CHAIN`` and ``TREE`` that are compared at other batch sizes and have no price at this one.
     """
 
     of: BatchPrices
@@ -60,24 +80,120 @@ class BatchAdvice:
     chain_gain: Comparison | None
     tree_gain: Comparison | None
     tree_over_chain: Comparison | None
-    needs: TreeNeeds | None
+    chain_bound: Comparison | None = None
+    tree_bound: Comparison | None = None
+    needs: TreeNeeds | None = None
+    is_cut: bool = False
+    left_out: tuple[str, ...] = ()
 
     @property
-    def verdict(self) -> str:
-        """What the comparison of tree and chain says."""
-        return UNDECIDED if self.tree_over_chain is None else verdict_of(self.tree_over_chain)
+    def compared(self) -> tuple[str, ...]:
+        """What could be compared, the simplest first."""
+        there = {NOTHING: True, CHAIN: self.chain is not None, TREE: self.tree is not None}
+        return tuple(one for one, is_there in there.items() if is_there)
+
+    def comparison(self, more: str, less: str) -> Comparison | None:
+        """The more complex of two choices over the simpler one."""
+        pairs = {(CHAIN, NOTHING): self.chain_gain, (TREE, NOTHING): self.tree_gain}
+        return pairs.get((more, less), self.tree_over_chain)
+
+    def _bound(self, more: str, less: str) -> Comparison | None:
+        return None if less != NOTHING else self.chain_bound if more == CHAIN else self.tree_bound
+
+    def verdict(self, more: str, less: str) -> bool | None:
+        """Whether the more complex of two choices is faster (True) or slower (False); None: not known."""
+        found, bound = self.comparison(more, less), self._bound(more, less)
+        verdict = None if found is None else found.verdict
+        return None if verdict and bound is not None and not bound.verdict else verdict
+
+    def beats(self, one: str, other: str) -> bool:
+        """Whether a choice is significantly faster than another one."""
+        order = (NOTHING, CHAIN, TREE)
+        if order.index(one) > order.index(other):
+            return self.verdict(one, other) is True
+        return self.verdict(other, one) is False
 
     @property
-    def best_gain(self) -> Comparison | None:
-        """The faster of chain and tree over plain decoding."""
-        found = [comparison for comparison in (self.chain_gain, self.tree_gain) if comparison is not None]
-        return max(found, key=lambda comparison: comparison.ratio, default=None)
+    def choice(self) -> str:
+        """What to do: one of ``NOTHING``, ``CHAIN`` and ``TREE``."""
+        simpler = CHAIN if self.beats(CHAIN, NOTHING) else NOTHING
+        if not self.beats(TREE, simpler):
+            return simpler
+        return CHAIN if self.beats(CHAIN, TREE) else TREE
 
     @property
-    def fastest(self) -> str:
-        """The label of the fastest; plain decoding where nothing is faster than it."""
-        best = self.best_gain
-        return BASELINE if best is None or best.ratio <= 1 else best.first
+    def without_tree(self) -> str:
+        """What to do where an engine drafts no trees."""
+        return CHAIN if self.choice == CHAIN or self.beats(CHAIN, NOTHING) else NOTHING
+
+    @property
+    def over(self) -> str:
+        """The simpler choice that the gain is over; empty where nothing is drafted."""
+        return {NOTHING: "", CHAIN: NOTHING, TREE: self.without_tree}[self.choice]
+
+    @property
+    def gain(self) -> Comparison | None:
+        """The choice over the next simpler one; None where nothing is drafted."""
+        return self.comparison(self.choice, self.over) if self.over else None
+
+    @property
+    def undecided(self) -> tuple[str, ...]:
+        """The other choices that may be as fast."""
+        behind = [one for one in self.compared if self.beats(self.choice, one)]
+        behind += [one for one in self.compared for known in behind if self.beats(known, one)]
+        return tuple(one for one in self.compared if one not in (self.choice, *behind))
+
+    @property
+    def drafting(self) -> bool | None:
+        """Whether drafting is faster than autoregressive decoding, or slower; None: not known."""
+        if self.choice != NOTHING:
+            return True
+        return None if self.undecided or self.left_out else False
+
+    def label(self, choice: str) -> str:
+        """What a choice is called in a sentence: the policy, as it is typed."""
+        found = {CHAIN: self.chain, TREE: self.tree}.get(choice)
+        return AUTOREGRESSIVE if found is None else found.policy
+
+    def why_undecided(self, more: str, less: str) -> str:
+        """Why there is no verdict on two choices: one of ``PROMPTS``, ``FEW``, ``PRICES`` and ``MODEL``."""
+        found = self.comparison(more, less)
+        if found is None or found.prompts < FEW_PROMPTS:
+            return FEW
+        if found.differs_by_prompts and found.is_within_price_noise:
+            return PRICES
+        return MODEL if found.verdict else PROMPTS
+
+    @property
+    def sure(self) -> str:
+        """Whether every other choice is significantly slower; if not, why."""
+        if not self.undecided:
+            return f"no, {self.left_out[0]} left out" if self.left_out else "yes"
+        reasons = dict.fromkeys(self.why_undecided(*self._pair(other)) for other in self.undecided)
+        return ", ".join(["no", *filter(None, reasons)])
+
+    def _pair(self, other: str) -> tuple[str, str]:
+        """The choice and another one, the more complex one first."""
+        order = (NOTHING, CHAIN, TREE)
+        more, less = sorted((self.choice, other), key=order.index, reverse=True)
+        return more, less
+
+    def doubt(self) -> str:
+        """What is not known at this batch size, in a sentence; empty where everything is."""
+        if not self.undecided:
+            return ""
+        pairs = [self._pair(other) for other in self.undecided]
+        more, less = max(pairs, key=lambda pair: _ratio(self.comparison(*pair)))
+        found, bound, why = self.comparison(more, less), self._bound(more, less), self.why_undecided(more, less)
+        first, second = f"Batch {self.of.batch}: {self.label(more)}", self.label(less)
+        if why == MODEL and bound is not None:
+            return (
+                f"{first} is {ratio_text(found)} times as fast as {second} by modelled prices, and "
+                f"{ratio_text(bound)} if {self.of.batch} texts cost {second} no more than one text; measure this batch."
+            )
+        word = "slower" if _ratio(found) < 1 else "faster"
+        reason = {FEW: f"; fewer than {FEW_PROMPTS} prompts", PRICES: "; within the noise of the prices"}.get(why, "")
+        return f"{first} is not significantly {word} than {second}: {ratio_text(found)}{reason}."
 
     def row(self) -> dict[str, object]:
         """As a script reads it; what is not known is None."""
@@ -86,60 +202,94 @@ class BatchAdvice:
             "modelled": self.of.what_if,
             "prices": self.of.heading,
             "cost_id": self.of.cost_id,
-            "fastest": self.fastest,
+            "do": self.choice,
+            "policy": None if self.choice == NOTHING else self.label(self.choice),
+            "without_tree": self.without_tree,
+            "over": self.over or None,
+            "gain": None if self.gain is None else finite(self.gain.ratio),
+            **(UNKNOWN if self.gain is None else self.gain.ratio_interval).row("gain_ci"),
+            "sure": self.sure,
             "chain": None if self.chain is None else self.chain.policy,
+            "chain_is_cut": self.is_cut,
             "tree": None if self.tree is None else self.tree.policy,
-            "verdict": self.verdict,
         }
-        gains = {
-            "chain_speedup": self.chain_gain,
-            "tree_speedup": self.tree_gain,
-            "tree_over_chain": self.tree_over_chain,
+        pairs = {
+            "chain_speedup": (CHAIN, NOTHING),
+            "tree_speedup": (TREE, NOTHING),
+            "tree_over_chain": (TREE, CHAIN),
         }
-        for name, gain in gains.items():
+        for name, (more, less) in pairs.items():
+            gain = self.comparison(more, less)
             found[name] = None if gain is None else finite(gain.ratio)
             found |= (UNKNOWN if gain is None else gain.ratio_interval).row(f"{name}_ci")
-            found[f"{name}_verdict"] = None if gain is None else verdict_of(gain)
+            found[f"{name}_verdict"] = None if gain is None else _WORDS[self.verdict(more, less)]
             found |= (UNKNOWN if gain is None else gain.price_interval).row(f"{name}_price")
         names = TreeNeeds.__dataclass_fields__
         return found | {f"tree_{name}": None if self.needs is None else getattr(self.needs, name) for name in names}
 
 
-def verdict_of(comparison: Comparison) -> str:
-    """Whether the first is a winner or a loser; neither where prompts and prices cannot tell."""
-    if not comparison.differs:
-        return UNDECIDED
-    return WINNER if comparison.ratio > 1 else LOSER
+_WORDS = {True: FASTER, False: SLOWER, None: NOT_KNOWN}
 
 
-def batch_advice(of: BatchPrices, rows: pl.DataFrame, chosen_on: pl.DataFrame) -> BatchAdvice:
+def _ratio(comparison: Comparison | None) -> float:
+    return 0.0 if comparison is None else comparison.ratio
+
+
+def batch_advice(
+    of: BatchPrices,
+    rows: pl.DataFrame,
+    chosen_on: pl.DataFrame,
+    alone: pl.DataFrame | None = None,
+    cut: Sequence[str] = (),
+    kinds: Sequence[str] = (),
+) -> BatchAdvice:
     """Choose the fastest chain and the fastest other policy on some rows, and judge them on others.
 
     Each batch size is a family of three comparisons, whose p-values are adjusted.
 
     Args:
         of: the batch size.
-        rows: result rows of all policies at its prices, plain decoding among them.
+        rows: result rows of all policies at its prices, autoregressive decoding among them.
         chosen_on: rows of the same policies that settings are chosen on; may be the same.
+        alone: of autoregressive decoding of one text at measured prices, the bound of a modelled batch size.
+        cut: labels of chains that are the beginning of a larger recorded block.
+        kinds: of ``CHAIN`` and ``TREE`` those that are compared at any batch size.
     """
     summaries = {summary.policy: summary for summary in summarise(rows)}
     choosing = chosen_on.filter(pl.col("policy").is_in(list(summaries)))
     chain, tree = (summaries.get(label) for label in _fastest_labels(of, choosing))
+    there = {kind: one for kind, one in ((CHAIN, chain), (TREE, tree)) if one is not None}
     plain = rows.filter(pl.col("name") == BASELINE)
-    runs = [PolicyRun(BASELINE, plain, plain)]
-    runs += [
-        PolicyRun(summary.policy, rows.filter(pl.col("policy") == summary.policy), plain)
-        for summary in (chain, tree)
-        if summary is not None
-    ]
-    pairs = [(index, 0) for index in range(1, len(runs))] + [(2, 1)] * (len(runs) == 3)
-    compared = adjust_family(compare_pairs(prompt_sums(runs), [run.name for run in runs], pairs, MEASURE))
-    by_names = {(comparison.first, comparison.second): comparison for comparison in compared}
-    gains = [None if summary is None else by_names[summary.policy, BASELINE] for summary in (chain, tree)]
-    over, needs = None, None
-    if chain is not None and tree is not None:
-        over, needs = by_names[tree.policy, chain.policy], tree_needs(chain, tree)
-    return BatchAdvice(of, chain, tree, gains[0], gains[1], over, needs)
+    runs = {NOTHING: PolicyRun(NOTHING, plain, plain)}
+    runs |= {
+        kind: PolicyRun(one.policy, rows.filter(pl.col("policy") == one.policy), plain) for kind, one in there.items()
+    }
+    pairs = [(kind, NOTHING) for kind in there] + [(TREE, CHAIN)] * (len(there) == 2)
+    gains = _compared(runs, pairs)
+    bounds = {} if alone is None else _compared(runs | {NOTHING: PolicyRun(NOTHING, alone, alone)}, pairs)
+    return BatchAdvice(
+        of,
+        chain,
+        tree,
+        gains.get((CHAIN, NOTHING)),
+        gains.get((TREE, NOTHING)),
+        gains.get((TREE, CHAIN)),
+        bounds.get((CHAIN, NOTHING)),
+        bounds.get((TREE, NOTHING)),
+        tree_needs(chain, tree) if chain is not None and tree is not None else None,
+        chain is not None and chain.policy in cut,
+        tuple(kind for kind in kinds if kind not in there),
+    )
+
+
+def _compared(runs: Mapping[str, PolicyRun], pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Comparison]:
+    """Each pair of runs, as one family."""
+    if not pairs:
+        return {}
+    order = list(runs)
+    places = [(order.index(more), order.index(less)) for more, less in pairs]
+    found = compare_pairs(prompt_sums(list(runs.values())), [run.name for run in runs.values()], places, MEASURE)
+    return dict(zip(pairs, adjust_family(found), strict=True))
 
 
 def _fastest_labels(of: BatchPrices, rows: pl.DataFrame) -> tuple[str, str]:
@@ -175,37 +325,10 @@ def _round(summary: Summary) -> tuple[float, float, float]:
     )
 
 
-def stops_from(batches: Sequence[int], ratios: Sequence[float]) -> int | None:
-    """The first batch size from which on no ratio is above 1; None where the last one still is.
-
-    Args:
-        batches: ascending.
-        ratios: of each, NaN where not known, which counts as not above.
-
-    >>> stops_from([1, 2, 4], [1.5, 0.9, 0.8])
-    2
-    """
-    found = None
-    for batch, ratio in zip(reversed(batches), reversed(ratios), strict=True):
-        if ratio > 1:
-            break
-        found = batch
-    return found
+# The page of ``simlab advise``: a line for each batch size, where drafting pays, and what is not known.
 
 
-# The page of ``simlab advise``: a table over batch sizes, verdicts, break-even, and what would have to change.
-
-
-_HEADS = (
-    "batch",
-    "prices",
-    "best chain",
-    "speedup [95 %]",
-    "best tree",
-    "speedup [95 %]",
-    "tree / chain [95 %]",
-    "tree",
-)
+_HEADS = ("batch", "prices", "do this", "gain [95 %]", "over", "speedup", "sure")
 
 
 def advice_table(found: Sequence[BatchAdvice]) -> str:
@@ -214,94 +337,129 @@ def advice_table(found: Sequence[BatchAdvice]) -> str:
 
 
 def _cells(advice: BatchAdvice) -> tuple[str, ...]:
+    speedup = None if advice.choice == NOTHING else advice.comparison(advice.choice, NOTHING)
     return (
         str(advice.of.batch),
         "modelled" if advice.of.what_if else "measured",
-        "-" if advice.chain is None else advice.chain.policy,
-        ratio_text(advice.chain_gain),
-        "-" if advice.tree is None else advice.tree.policy,
-        ratio_text(advice.tree_gain),
-        ratio_text(advice.tree_over_chain),
-        advice.verdict + (" (prices)" if within_prices(advice.tree_over_chain) else ""),
+        _done(advice),
+        ratio_text(advice.gain),
+        {NOTHING: "none"}.get(advice.over, advice.over) or "-",
+        "1.00" if speedup is None else f"{speedup.ratio:.2f}",
+        advice.sure,
     )
 
 
-def within_prices(comparison: Comparison | None) -> bool:
-    """Whether prompts tell the two apart, and the noise of the prices does not let them."""
-    return comparison is not None and comparison.differs_by_prompts and comparison.is_within_price_noise
+def _done(advice: BatchAdvice) -> str:
+    """A chain by its length, with a star where it is cut; a tree by its size, or its name."""
+    chosen = {CHAIN: advice.chain, TREE: advice.tree}.get(advice.choice)
+    if chosen is None:
+        return "draft nothing"
+    size = drafted(chosen)
+    if advice.choice == CHAIN:
+        return f"chain of {size}" + "*" * advice.is_cut if size else f"{chosen.policy}, whole block"
+    return f"tree of {size}" if size else chosen.name
+
+
+def drafted(summary: Summary) -> int | None:
+    """The length of a chain or the budget of a tree, as its settings say it; None: they do not."""
+    settings = parse_json(summary.settings)
+    size = settings.get("length" if summary.name == CHAIN else "budget") if isinstance(settings, dict) else None
+    return size if isinstance(size, int) else None
 
 
 def ratio_text(comparison: Comparison | None) -> str:
-    """A ratio and its interval."""
+    """A ratio and its interval; an interval that is a point is left out."""
     if comparison is None:
         return "-"
-    interval = comparison.ratio_interval
-    ends = "" if math.isnan(interval.low) else f" [{interval.low:.3f}, {interval.high:.3f}]"
-    return f"{comparison.ratio:.3f}{ends}"
+    interval = "" if math.isnan(comparison.ratio_interval.low) else ends(comparison.ratio_interval)
+    return f"{comparison.ratio:.2f} {interval}".rstrip()
 
 
 def advice_sentences(found: Sequence[BatchAdvice]) -> list[str]:
-    """What to do, from where on it stops paying, and what would have to change."""
+    """What stands below the table, from its verdicts: the trees by name, where drafting pays, and what is not known."""
+    compared = [advice for advice in found if len(advice.compared) > 1]
+    drafting = [advice for advice in compared if advice.choice != NOTHING and TREE in advice.compared]
+    trees = {a.of.batch: a.verdict(TREE, CHAIN) for a in drafting if CHAIN in a.compared}
     return [
-        *_to_do(found),
-        *_break_evens(found),
-        *(sentence for advice in found if (sentence := needs_sentence(advice))),
+        *_tree_names(found),
+        *([where_sentence("Drafting", {a.of.batch: a.drafting for a in compared})] if compared else []),
+        *([where_sentence("A tree over the chain", trees)] if trees else []),
+        *(sentence for advice in compared if (sentence := advice.doubt())),
+        *[sentence for advice in drafting if (sentence := needs_sentence(advice))][:1],
     ]
 
 
-def _to_do(found: Sequence[BatchAdvice]) -> list[str]:
-    lines = []
+def _tree_names(found: Sequence[BatchAdvice]) -> list[str]:
+    names: dict[str, list[str]] = {}
     for advice in found:
-        gain = advice.best_gain
-        if gain is None:
-            lines.append(f"Batch {advice.of.batch}: no policy could be priced.")
-            continue
-        undecided = "no winner, within the noise of the prices" if within_prices(gain) else "no winner"
-        told = {WINNER: "go", UNDECIDED: undecided}.get(verdict_of(gain), "no-go")
-        fastest = "plain decoding" if gain.ratio <= 1 else gain.first
-        lines.append(
-            f"Batch {advice.of.batch}: fastest is {fastest}; {gain.first} over plain {ratio_text(gain)}: {told}."
-        )
-    return lines
+        if advice.choice == TREE:
+            names.setdefault(advice.label(TREE), []).append(str(advice.of.batch))
+    listed = [f"{label} (batch {', '.join(batches)})" for label, batches in names.items()]
+    return [f"Trees: {', '.join(listed)}."] if listed else []
 
 
-def _break_evens(found: Sequence[BatchAdvice]) -> list[str]:
-    batches = [advice.of.batch for advice in found]
-    kinds = {
-        "Speculation over plain decoding": [advice.best_gain for advice in found],
-        "The tree over the best chain": [advice.tree_over_chain for advice in found],
-    }
-    return [
-        break_even_sentence(name, batches, [math.nan if ratio is None else ratio.ratio for ratio in ratios])
-        for name, ratios in kinds.items()
-    ]
+def where_sentence(name: str, verdicts: Mapping[int, bool | None]) -> str:
+    """At which batch sizes something is faster, slower or not known, and between which it stops paying.
+
+    >>> where_sentence("Drafting", {1: True, 2: None, 4: False})
+    'Drafting: faster at batch 1; slower at 4; not known at 2. It stops paying between 1 and 4.'
+
+    Args:
+        name: what is compared.
+        verdicts: by batch size, of those that were compared; None: there is no verdict.
+    """
+    at = {word: sorted(batch for batch, one in verdicts.items() if one is which) for which, word in _WORDS.items()}
+    parts = [f"{word} at {', '.join(map(str, batches))}" for word, batches in at.items() if batches]
+    faster, slower = at[FASTER], at[SLOWER]
+    stops = faster and slower and max(faster) < min(slower)
+    end = f" It stops paying between {max(faster)} and {min(slower)}." if stops else ""
+    return f"{name}: {'; '.join(parts).replace(' at ', ' at batch ', 1)}.{end}"
 
 
-def break_even_sentence(name: str, batches: Sequence[int], ratios: Sequence[float]) -> str:
-    """From which batch size on something stops paying, by its estimates, not their intervals."""
-    stop = stops_from(batches, ratios)
-    if stop is None:
-        return f"{name}: still ahead at the largest batch size here, {batches[-1]}."
-    if stop == batches[0]:
-        return f"{name}: ahead at no batch size here."
-    last = batches[batches.index(stop) - 1]
-    return f"{name}: ahead up to a batch of {last}, behind from {stop} on; break-even lies between, by estimates."
+def no_tree_sentence(found: Sequence[BatchAdvice], who: str) -> str:
+    """What it costs to have no tree, in one number, where it costs the most; empty where no tree was compared.
+
+    Args:
+        found: of each batch size.
+        who: engines that draft no trees, in words.
+    """
+    compared = [advice for advice in found if TREE in advice.compared]
+    if not compared:
+        return ""
+    costly = [(advice, gain) for advice in compared if advice.choice == TREE and (gain := advice.gain) is not None]
+    if not costly:
+        return f"{who} no trees; at no batch size here is that a significant loss."
+    advice, gain = max(costly, key=lambda pair: pair[1].ratio)
+    share, low, high = (100 * (1 - 1 / one) for one in (gain.ratio, gain.ratio_interval.low, gain.ratio_interval.high))
+    where = f"at batch {advice.of.batch}" + (", the most here" if len(costly) > 1 else "")
+    return f"{who} no trees: that costs {share:.1f} % [{low:.1f}, {high:.1f}] of the tokens/s {where}."
 
 
 def needs_sentence(advice: BatchAdvice) -> str:
-    """What would make a tree pay that is not the winner; empty where it is, or there is none."""
+    """What would make a tree pay that is slower than the chain; empty where it is not slower."""
     needs = advice.needs
-    if needs is None or advice.tree is None or advice.verdict == WINNER:
+    if needs is None or advice.tree is None or advice.choice != CHAIN or advice.verdict(TREE, CHAIN) is not False:
         return ""
-    start = f"Batch {advice.of.batch}: {advice.tree.policy} breaks even with the chain at an acceptance length of "
-    length = f"{start}{needs.needed_length:.3f} (here {needs.length:.3f})"
-    if needs.token_s is None or needs.needed_token_s is None:
-        return f"{length}; it drafts no more tokens than the chain, so no price of a token decides."
-    now = f"here {1e3 * needs.token_s:.4f} ms"
-    if needs.needed_token_s <= 0:
-        return f"{length}; no price of a drafted token makes it pay ({now}), since its rounds commit no more tokens."
-    wanted = f"{1e3 * needs.needed_token_s:.4f} ms"
-    return f"{length}, or where each drafted token that it has more adds {wanted} to a round ({now})."
+    start = f"Batch {advice.of.batch}: {advice.tree.policy} would be as fast as the chain with an acceptance length of "
+    length = f"{start}{needs.needed_length:.2f} (now {needs.length:.2f})"
+    if needs.token_s is None or needs.needed_token_s is None or needs.needed_token_s <= 0:
+        return f"{length}; no price of a drafted token would do."
+    wanted, now = (f"{1e3 * seconds:.2g} ms" for seconds in (needs.needed_token_s, needs.token_s))
+    return f"{length}, or if each extra drafted token cost less than {wanted} per round (now {now})."
+
+
+def cut_sentence(advice: BatchAdvice, block_size: int) -> str:
+    """What it means that a chain is the beginning of a larger block, for the chain that an engine would draft."""
+    chain, gain = advice.chain, advice.chain_gain
+    if chain is None or gain is None:
+        return ""
+    length, size = chain.totals.acceptance_length, drafted(chain)
+    first = "token" if size == 1 else f"{size} tokens"
+    return (
+        f"* The first {first} of a recorded block of {block_size}. Engines draft a block as "
+        f"long as the chain, whose acceptance differs (once measured: 1.94 instead of 2.32). At batch "
+        f"{advice.of.batch} it pays above an acceptance length of {length / gain.ratio:.2f}; this one has {length:.2f}."
+    )
 
 
 def notes_text(notes: Sequence[str]) -> str:

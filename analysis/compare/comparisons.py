@@ -10,7 +10,16 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from scipy.special import stdtr
 
-from simlab.analysis.statistics.intervals import LEVEL, UNKNOWN, Interval, Spread, finite, intervals_of, log_products
+from simlab.analysis.statistics.intervals import (
+    FEW_PROMPTS,
+    LEVEL,
+    UNKNOWN,
+    Interval,
+    Spread,
+    finite,
+    intervals_of,
+    log_products,
+)
 from simlab.analysis.statistics.significance import CORRECTIONS, PriceSpread, detectable_ratios
 from simlab.analysis.statistics.slices import Slice
 from simlab.analysis.table.prompt_sums import COLUMNS, PolicyRun, PromptSums, prompt_sums, runs_by_slice
@@ -82,6 +91,16 @@ class Comparison:
     def differs(self) -> bool:
         """Whether the two can be told apart, by the prompts and by the prices."""
         return self.differs_by_prompts and not self.is_within_price_noise
+
+    @property
+    def has_enough_prompts(self) -> bool:
+        """Whether there are as many prompts as an interval needs, and it is more than a point."""
+        return self.prompts >= FEW_PROMPTS and self.ratio_interval.low < self.ratio_interval.high
+
+    @property
+    def verdict(self) -> bool | None:
+        """Whether the first is better (True) or worse (False); None where prompts or prices do not tell."""
+        return self.ratio > 1 if self.differs and self.has_enough_prompts else None
 
     @property
     def differs_by_prompts(self) -> bool:

@@ -4,9 +4,9 @@ Engines read such a choice as a table over ranges of batch sizes. A batch size b
 choice of the smaller one, as the engines themselves fill gaps.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby
 
 import polars as pl
 
@@ -105,17 +105,19 @@ def _alike(rows: pl.DataFrame, policies: Mapping[int, str], best: int) -> tuple[
     return tuple(sorted([best, *same]))
 
 
-def batch_ranges(choices: Sequence[BatchChoice]) -> list[tuple[int, int, int]]:
+def batch_ranges(lengths: Mapping[int, int]) -> list[tuple[int, int, int]]:
     """First and last batch size and drafted tokens of each range; neighbours of one length are one range.
 
     Ranges begin at 1 and leave no gap; the last one ends at the largest batch size with prices.
+
+    Args:
+        lengths: drafted tokens by batch size, at least one.
     """
-    ordered = sorted(choices, key=lambda choice: choice.prices.batch)
-    batches = [choice.prices.batch for choice in ordered]
-    if not batches or any(low == high for low, high in pairwise(batches)):
-        raise ValueError(f"expected one choice of each batch size; got {batches}")
+    if not lengths:
+        raise ValueError("expected the drafted tokens of at least one batch size; got none")
+    batches = sorted(lengths)
     starts = [1, *batches[1:]]
     ends = [*(start - 1 for start in starts[1:]), batches[-1]]
-    ranges = zip(starts, ends, (choice.length for choice in ordered), strict=True)
+    ranges = zip(starts, ends, (lengths[batch] for batch in batches), strict=True)
     merged = [list(group) for _, group in groupby(ranges, key=lambda one: one[2])]
     return [(group[0][0], group[-1][1], group[0][2]) for group in merged]

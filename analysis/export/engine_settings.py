@@ -1,8 +1,8 @@
 """Speculation settings of serving engines, made of a policy's acceptance and of the best chain at each batch size.
 
-Where the fields were read is said below. Traces are of DFlash drafters, with which these engines draft chains only. Of
-any other policy they can accept as many tokens in a load test: that stands for its acceptance, not for the width of its
-passes.
+Where the fields were read is said below. With a DFlash drafter these engines draft chains only; with an EAGLE-3 head
+vLLM drafts chains, and SGLang chains and the head's dynamic trees. Of any other policy they can accept as many tokens
+in a load test: that stands for its acceptance, not for the width of its passes.
 """
 
 import json
@@ -97,11 +97,62 @@ MODELOPT = EngineSource(
 )
 
 
-CHAIN, BEAM = "chain", "eagle2-beam"
-METHOD = "dflash"
+CHAIN, BEAM, HEAD_TREE = "chain", "eagle2-beam", "eagle3"
+DFLASH, EAGLE3 = "dflash", "eagle3"
 """What engines call the drafters that simlab reads."""
 
 Settings = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class HeadShape:
+    """What an EAGLE-3 head drafts, as SGLang counts it.
+
+    Attributes:
+        steps: passes of the head, S.
+        topk: children of a node and nodes of a pass, K; 1: a chain.
+        drafted: drafted tokens of a round, N; SGLang's own number counts the root too.
+    """
+
+    steps: int
+    topk: int
+    drafted: int
+
+
+def head_shape(policy: NamedPolicy, depth: int) -> HeadShape:
+    """Steps, width and size of a policy on an EAGLE-3 head.
+
+    SGLang grows S passes: the root's K best, then S - 1 times K children of the K best nodes; of all of these the N
+    best by the product of their probabilities are verified. So ``eagle3:budget=N,beam=K,top_k=K,steps=S-1``.
+
+    Args:
+        policy: a chain, or ``eagle3``.
+        depth: tokens that the head's chain was recorded for.
+
+    Raises:
+        SimlabError: no engine drafts it.
+    """
+    settings = {name: value for name, value in policy.settings.items() if isinstance(value, int)}
+    if policy.name == CHAIN:
+        length = min(settings.get("length", depth), depth)
+        return HeadShape(length, 1, length)
+    if policy.name != HEAD_TREE:
+        raise SimlabError(
+            f"no engine drafts {policy.label} with an EAGLE-3 head; take chain:length=K, or a tree of the head, "
+            "eagle3:budget=N,beam=K,top_k=K,steps=S"
+        )
+    steps, beam, top_k = settings["steps"] + 1, settings["beam"], settings["top_k"]
+    if beam != top_k:
+        raise SimlabError(
+            f"SGLang has one number, --speculative-eagle-topk, for beam and top_k, and {policy.label} has beam {beam} "
+            f"and top_k {top_k}; take equal ones"
+        )
+    if top_k == 1 and policy.policy.budget != steps:
+        raise SimlabError(
+            f"with --speculative-eagle-topk 1 SGLang drafts a chain as long as its {steps} steps, and {policy.label} "
+            f"drafts {policy.policy.budget} tokens; take budget={steps}"
+        )
+    return HeadShape(steps, top_k, policy.policy.budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +168,7 @@ class ExportedPolicy:
         choices: the fastest chain at each batch size; empty where there are no prices of several batch sizes.
         own_blocks: lengths of chains that were replayed on traces of their own blocks; none: all on one trace.
         about: where the numbers come from: trace, prompts, prices.
+        method: what engines call the drafter.
     """
 
     policy: NamedPolicy
@@ -128,15 +180,28 @@ class ExportedPolicy:
     choices: Sequence[BatchChoice] = ()
     own_blocks: Sequence[int] = ()
     about: Mapping[str, object] = field(default_factory=dict)
+    method: str = DFLASH
 
     @property
     def deepest(self) -> int:
         """No node of the policy lies deeper, since it drafts no more tokens and the drafter no deeper."""
+        if self.policy.name == HEAD_TREE:
+            return min(self.policy.policy.budget, self.head_shape.steps)
         if self.policy.name == BEAM:
             layers = self.policy.settings["depth"]
             assert isinstance(layers, int)
             return min(self.depth, self.policy.policy.budget, layers + 1)
         return min(self.depth, self.policy.policy.budget)
+
+    @property
+    def head_shape(self) -> HeadShape:
+        """Steps, width and size, of an EAGLE-3 head."""
+        return head_shape(self.policy, self.depth)
+
+    @property
+    def is_served_by_sglang(self) -> bool:
+        """Whether SGLang drafts it: a chain, or a tree of an EAGLE-3 head."""
+        return self.is_chain or self.method == EAGLE3
 
     @property
     def is_chain(self) -> bool:
@@ -164,7 +229,7 @@ def vllm_settings(exported: ExportedPolicy, draft_tokens: int | None = None) -> 
             f"--draft-tokens {positions} is fewer than the {exported.acceptance.pooled.longest - 1} drafted tokens "
             f"that rounds of {exported.policy.label} keep; give at least as many"
         )
-    drafter: Settings = {"method": METHOD, "model": exported.drafter}
+    drafter: Settings = {"method": exported.method, "model": exported.drafter}
     load_test = drafter | {
         "num_speculative_tokens": positions,
         "rejection_sample_method": "synthetic",
@@ -174,22 +239,37 @@ def vllm_settings(exported: ExportedPolicy, draft_tokens: int | None = None) -> 
         return {"load_test": load_test}
     if not exported.choices:
         return {"load_test": load_test, "serve": drafter | {"num_speculative_tokens": exported.deepest}}
-    table = [list(entry) for entry in batch_ranges(exported.choices)]
-    longest = max(1, *exported.lengths, 0)
-    serve = drafter | {"num_speculative_tokens": longest, "num_speculative_tokens_per_batch_size": table}
-    return {"load_test": load_test, "serve": serve}
+    lengths = {choice.prices.batch: choice.length for choice in exported.choices}
+    return {"load_test": load_test, "serve": vllm_table(exported.method, exported.drafter, lengths)}
+
+
+def vllm_table(method: str, drafter: str, lengths: Mapping[int, int]) -> Settings:
+    """A value of vLLM's ``--speculative-config`` that drafts another length at another batch size.
+
+    Args:
+        method: what vLLM calls the drafter.
+        drafter: name of the model.
+        lengths: drafted tokens by batch size; 0: autoregressive decoding.
+    """
+    table = [list(entry) for entry in batch_ranges(lengths)]
+    longest: Settings = {"num_speculative_tokens": max(1, *lengths.values())}
+    return {"method": method, "model": drafter, **longest, "num_speculative_tokens_per_batch_size": table}
 
 
 def sglang_settings(exported: ExportedPolicy) -> Settings:
-    """Flags of SGLang's server, without their dashes, for a chain as deep as the policy.
+    """Flags of SGLang's server, without their dashes: a chain as deep as the policy, or a tree of an EAGLE-3 head."""
+    one = HeadShape(exported.deepest, 1, exported.deepest) if exported.method == DFLASH else exported.head_shape
+    return {"model-path": exported.target, **sglang_drafter(exported.method, exported.drafter, one)}
 
-    SGLang's draft tokens count the root.
-    """
+
+def sglang_drafter(method: str, drafter: str, shape: HeadShape) -> Settings:
+    """Those flags of SGLang's server that say what is drafted; its draft tokens count the root."""
+    steps: Settings = {"speculative-num-steps": shape.steps, "speculative-eagle-topk": shape.topk}
     return {
-        "model-path": exported.target,
-        "speculative-algorithm": "DFLASH",
-        "speculative-draft-model-path": exported.drafter,
-        "speculative-num-draft-tokens": exported.deepest + 1,
+        "speculative-algorithm": method.upper(),
+        "speculative-draft-model-path": drafter,
+        **(steps if method == EAGLE3 else {}),
+        "speculative-num-draft-tokens": shape.drafted + 1,
     }
 
 
@@ -210,7 +290,8 @@ def tensorrt_llm_settings(exported: ExportedPolicy) -> Settings:
     drafter: Settings = {"decoding_type": "DFlash", "speculative_model": exported.drafter}
     if not (exported.choices and exported.is_chain):
         return drafter | {"max_draft_len": exported.deepest}
-    schedule = {last: length for _, last, length in batch_ranges(exported.choices)}
+    lengths = {choice.prices.batch: choice.length for choice in exported.choices}
+    schedule = {last: length for _, last, length in batch_ranges(lengths)}
     first = next(iter(schedule.values()))
     if first == 0 or first < max(schedule.values()):
         raise SimlabError(
@@ -232,6 +313,45 @@ def _listed(choices: Sequence[BatchChoice]) -> str:
     return ", ".join(f"{choice.length} (batch {choice.prices.batch})" for choice in ordered)
 
 
+def short_name(name: str) -> str:
+    """A model's name without the folders of this machine, since the file may be published."""
+    return "/".join(name.split("/")[-2:])
+
+
+def engine_lines(
+    method: str, drafter: str, lengths: Mapping[int, int], sglang: tuple[int, HeadShape] | None
+) -> list[str]:
+    """What vLLM and SGLang are told to draft, a sentence and a line to paste for each.
+
+    Args:
+        method: what they call the drafter.
+        drafter: name of the model.
+        lengths: drafted tokens of vLLM's chain by batch size; 0: autoregressive decoding.
+        sglang: for which batch size SGLang is set, and what it drafts; None: nothing.
+    """
+    if sglang is None and not any(lengths.values()):
+        return ["vLLM and SGLang: nothing that they draft is significantly faster here; start them without a drafter."]
+    if not any(lengths.values()):
+        found = ["vLLM: no chain is significantly faster here; start it without --speculative-config."]
+    elif len(set(lengths.values())) == 1:
+        (length,) = set(lengths.values())
+        config: Settings = {"method": method, "model": drafter, "num_speculative_tokens": length}
+        found = [f"vLLM: num_speculative_tokens {length}.", vllm_flags(config)]
+    else:
+        ranges = [
+            (f"{low}" if low == high else f"{low} to {high}", length) for low, high, length in batch_ranges(lengths)
+        ]
+        listed = ", ".join(f"{length} at batch {where}" for where, length in ranges)
+        found = [f"vLLM: num_speculative_tokens {listed}.", vllm_flags(vllm_table(method, drafter, lengths))]
+    if sglang is None:
+        return found
+    batch, shape = sglang
+    alone = "" if len(lengths) == 1 else f" One setting serves all batch sizes; this is that of batch {batch}."
+    said = f"steps {shape.steps}, topk {shape.topk}, " if method == EAGLE3 else ""
+    flags = sglang_flags(sglang_drafter(method, drafter, shape))
+    return [*found, f"SGLang: {said}draft tokens {shape.drafted + 1}, the root counted.{alone}", flags]
+
+
 # Lines that start a serving engine with exported settings, to be pasted into a shell; or why there is none.
 
 
@@ -246,8 +366,21 @@ def vllm_command(target: str, config: Settings) -> str:
 
 def sglang_command(settings: Settings, environment: Environment | None = None) -> str:
     """Start SGLang with flags, under environment variables."""
-    flags = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
-    return _under(environment, ["python", "-m", "sglang.launch_server", *flags])
+    return _under(environment, ["python", "-m", "sglang.launch_server", *_flags(settings)])
+
+
+def sglang_flags(settings: Settings) -> str:
+    """Flags alone, to be pasted behind the command of a server."""
+    return shlex.join(_flags(settings))
+
+
+def vllm_flags(config: Settings) -> str:
+    """The flag alone, to be pasted behind ``vllm serve TARGET``."""
+    return f"--speculative-config {shlex.quote(json.dumps(config, ensure_ascii=False, allow_nan=False))}"
+
+
+def _flags(settings: Settings) -> list[str]:
+    return [word for name, value in settings.items() for word in (f"--{name}", str(value))]
 
 
 def tensorrt_llm_command(target: str, file: str, environment: Environment | None = None) -> str:
@@ -260,8 +393,10 @@ def _under(environment: Environment | None, words: list[str]) -> str:
     return " ".join([*set_before, shlex.join(words)])
 
 
-def cannot_run(engine: str, label: str) -> str:
+def cannot_run(engine: str, label: str, method: str = DFLASH) -> str:
     """Why an engine has no line that serves a policy."""
+    if method == EAGLE3:
+        return f"{engine} cannot run {label}: it drafts chains only, so these settings are for load tests."
     return (
         f"{engine} cannot run {label}: with a DFlash drafter it drafts chains only, of one length for all texts of a "
         "batch, so these settings are for load tests."
@@ -273,6 +408,8 @@ def block_note(engine: str, exported: ExportedPolicy) -> list[str]:
 
     The drafter fills all positions of a block at once, so those of a shorter one are other drafts.
     """
+    if exported.method == EAGLE3:
+        return []  # its head drafts token by token: a shorter chain is the beginning of a longer one
     root = exported.block_size - exported.depth
     if exported.own_blocks:
         tried = {*exported.own_blocks, exported.depth}

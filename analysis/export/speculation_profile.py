@@ -8,7 +8,7 @@ pooled acceptance length here, and its mean per request the mean of the response
 from collections.abc import Mapping
 from itertools import pairwise
 
-from simlab.analysis.export.engine_settings import METHOD, MODELOPT, READ_ON, ExportedPolicy
+from simlab.analysis.export.engine_settings import MODELOPT, READ_ON, ExportedPolicy
 
 SCHEMA_VERSION = "1.0"
 TOLERANCE = 0.02
@@ -48,7 +48,7 @@ def speculation_profile(
         "schema_read_on": READ_ON,
         "producer": f"simlab {version}",
         "measured": False,
-        "method": METHOD,
+        "method": exported.method,
         "draft_checkpoint": dict(drafter),
         "target_model": dict(target),
         "num_speculative_tokens": positions,

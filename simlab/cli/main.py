@@ -124,7 +124,7 @@ COMMANDS: dict[str, Command] = {
         "engines.advise",
         "AdviseOptions",
         "advise",
-        "Chain, tree or neither at each batch size: verdicts, and where they turn.",
+        "Draft nothing, a chain or a tree at each batch size: gains, and engines' settings.",
     ),
     "confirm": Command(
         "Run policies on the real models, and compare with the prediction.",

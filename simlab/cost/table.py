@@ -18,8 +18,9 @@ MEASURED, IMPORTED, EXAMPLE = "measured", "imported", "example"
 """Where prices come from, which decides what gives more of them."""
 
 NO_CHANNELS = (
-    "is of imported timings, which say nothing of what channels take; take policies that read none, or a file that "
-    "`simlab profile --channel` made"
+    "is of imported timings, which say nothing of what this channel takes; take policies that read none. Trees of an "
+    "EAGLE-3 head get a price from one pass of it: `simlab import --draft-s SECONDS --trace TRACE`, where the trace's "
+    "draft set is the head's chain"
 )
 
 # Rows of a pass in which nodes of a tree carry masks, and what as many rows cost.

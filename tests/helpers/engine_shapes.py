@@ -21,6 +21,11 @@ SGLANG_READS = {
 """Flags that count for DFLASH: python/sglang/srt/arg_groups/fields/spec.py at 7e997c672532, and of them those that
 speculative_hook.py at 004c82e07d87 does not overwrite (steps and top-k become 1); model-path of server_args.py."""
 
+SGLANG_READS_OF_HEADS = (SGLANG_READS - {"speculative-dflash-block-size"}) | {
+    *("speculative-num-steps", "speculative-eagle-topk"),
+}
+"""Flags that count for EAGLE3, of the same files."""
+
 TENSORRT_LLM_READS = {
     *("decoding_type", "max_draft_len", "speculative_model", "draft_len_schedule", "max_concurrency"),
     *("mask_token_id", "target_layer_ids", "attention_backend"),
@@ -74,6 +79,18 @@ def check_sglang(config: dict[str, Any], block_size: int) -> int:
     assert type(number) is int
     assert 2 <= number <= block_size
     return number - 1
+
+
+def check_sglang_head(config: dict[str, Any]) -> tuple[int, int, int]:
+    """Flags of an EAGLE3 server: steps, top-k, and drafted tokens, since its number counts the root."""
+    assert set(config) <= SGLANG_READS_OF_HEADS
+    assert config["speculative-algorithm"] == "EAGLE3"
+    assert config["speculative-draft-model-path"]
+    steps, topk = config["speculative-num-steps"], config["speculative-eagle-topk"]
+    drafted = config["speculative-num-draft-tokens"] - 1
+    assert all(type(value) is int and value >= 1 for value in (steps, topk, drafted))
+    assert drafted == steps if topk == 1 else drafted <= topk + (steps - 1) * topk**2
+    return steps, topk, drafted
 
 
 def check_sglang_environment(found: dict[str, str]) -> float:

@@ -228,7 +228,7 @@ class CostFile:
     def _check_channels(self) -> None:
         for name in self.channels:
             check_name("channel", name)
-        if self.channels and (self.batch > 1 or not self.visits.paired):
+        if self.channels and not self.is_imported and (self.batch > 1 or not self.visits.paired):
             raise ValueError("channels are timed for one text at a time, and with autoregressive decoding beside them")
         if len(self.contexts) * sum(len(channel.units) for channel in self.channels.values()) > MOST_CELLS:
             raise ValueError(f"contexts and units of channels make more than {MOST_CELLS:,} cells; take fewer")
@@ -251,7 +251,8 @@ class CostFile:
             stage = channel_stage(name)
             for context in self.contexts:
                 for units in channel.units:
-                    yield plain_beside(stage), units, context
+                    if self.visits.paired:
+                        yield plain_beside(stage), units, context
                     yield stage, units, context
 
     def fits(self, target: ModelInfo, drafter: ModelInfo, block_size: int) -> bool:
@@ -457,7 +458,7 @@ def _cost_file(fields: JsonFields) -> CostFile:
 
 def _visits(fields: JsonFields, version: int) -> Visits:
     """How samples were taken; seconds that were measured elsewhere are each a visit of their own."""
-    if version > 1:
+    if version > 1 and fields.text("execution") != IMPORTED:
         return Visits(fields.integer("visit_rounds"), fields.integer("visit_steps"), paired=True)
     return Visits(1, 1) if fields.text("execution") == IMPORTED else Visits()
 

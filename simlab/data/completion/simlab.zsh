@@ -10,7 +10,7 @@
 
 _shtab_simlab_commands() {
   local _commands=(
-    advise:'Chain, tree or neither at each batch size: verdicts, and where they turn.'
+    advise:'Draft nothing, a chain or a tree at each batch size: gains, and engines'"'"' settings.'
     compare:'Compare two results on the same prompts, with paired tests.'
     completion:'Print a script that lets the shell complete commands and options.'
     confirm:'Run policies on the real models, and compare with the prediction.'
@@ -73,10 +73,11 @@ _shtab_simlab_defaults_added=0
 _shtab_simlab_advise_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/... (default\: the packaged one)]:DIR:"
-  "*"{-p,--policy}"[candidates (default\: chains of every length, and ddtree of several sizes)\; may be repeated]:POLICY:"
+  "*"{-p,--policy}"[candidates (default\: chains of every length, and trees of several sizes\: ddtree, or eagle3 where the draft set is the chain of an EAGLE-3 head)\; may be repeated]:POLICY:"
   "--dev-trace[a trace of other prompts that settings are chosen on (default\: --trace)]:DIR:"
   "*--cost[latency profile of one batch size\; may be repeated]:FILE:"
   "--draft-set[the draft set, where the trace holds more than one]:NAME:"
+  "*--block-trace[a trace of the same texts that was recorded with another --block\; may be repeated. Chains then have the lengths of recorded blocks alone, as engines draft them]:DIR:"
   "--batch[texts at a time (default 1,2,4,8,16,32,64)]:N,N,...:"
   "--limit[the first N prompts only]:N:"
   "--threads[CPU threads (default\: all cores)]:N:"
@@ -235,7 +236,7 @@ _shtab_simlab_import_options=(
   "--machine[the device, such as NVIDIA A800]:NAME:"
   "--dtype[dtype of the models, such as bfloat16 (default unknown dtype)]:NAME:"
   "--batch[take the timings of N texts at a time, nodes being those of each\; of an engine\'s table it may be any number within (default\: 1, or that of the run)]:N:"
-  "--draft-s[latency of the stage draft]:SECONDS:"
+  "--draft-s[latency of the stage draft\; of an EAGLE-3 head, which drafts token by token, that of one pass\: it prices the head\'s chains and trees]:SECONDS:"
   "--select-s[latency of the stage select]:SECONDS:"
   "--commit-s[latency of the stage commit]:SECONDS:"
   "--plain-s[latency of one token of autoregressive decoding]:SECONDS:"

@@ -1,20 +1,40 @@
-"""Go or no-go for a serving engineer: chain, tree or plain decoding at each batch size, by a trace and its prices."""
+"""What to draft at each batch size: nothing, a chain or a tree, by a trace and its prices, for a serving engineer."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import ClassVar
 
+import polars as pl
+
 from simlab.analysis.advise.verdicts import (
+    CHAIN,
+    NOTHING,
+    TREE,
     BatchAdvice,
     advice_sentences,
     advice_table,
     batch_advice,
+    cut_sentence,
+    drafted,
+    no_tree_sentence,
     notes_text,
 )
+from simlab.analysis.export.engine_settings import (
+    DFLASH,
+    EAGLE3,
+    HEAD_TREE,
+    HeadShape,
+    engine_lines,
+    head_shape,
+    short_name,
+)
+from simlab.analysis.statistics.intervals import FEW_PROMPTS
 from simlab.analysis.table.price_draws import BatchPrices
 from simlab.analysis.table.summaries import BASELINE, summarise
-from simlab.errors import CostError, TraceError, UsageError
+from simlab.channels import POOL
+from simlab.channels.rows import num_beam_nodes
+from simlab.errors import CostError, SimlabError, TraceError, UsageError
 from simlab.options import (
     batch_sizes,
     costs_option,
@@ -33,15 +53,20 @@ from simlab.policies.named.chain import most_drafted
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.studies.inputs.artefacts import PricedPolicies, TraceArtefacts
 from simlab.studies.inputs.prices import Prices, measured_prices, not_chosen_note, prices_of_batch
-from simlab.studies.inputs.trace import TraceSource, first_prompts, opened
+from simlab.studies.inputs.trace import TraceSource, first_prompts, opened, own_blocks
 from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.result import StudyResult
+from simlab.traces.format.manifest_entries import DraftSet
 from simlab.traces.reader import Trace
-from simlab.traces.results.rows import HINDSIGHT, Results, results_at
+from simlab.traces.results.rows import Results, joined_results, results_at
 from simlab.workers.threads import Threads
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _BUDGETS = (2, 4, 8, 16, 32, 64, 128)
+_HEAD_STEPS = (1, 2, 4, 7)
+"""Steps of a head's trees that are tried, beside all that were recorded."""
+_NAMED = 3
+"""Policies that are named in a note."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,6 +75,7 @@ class Advice(StudyResult):
 
     Attributes:
         trace: the recording that verdicts are of.
+        draft: its draft set.
         chosen_on: the recording that settings were chosen on.
         prompts: texts' prompts that were replayed.
         batches: in ascending order.
@@ -57,6 +83,7 @@ class Advice(StudyResult):
     """
 
     trace: Trace
+    draft: str
     chosen_on: Trace
     prompts: int
     batches: tuple[BatchAdvice, ...]
@@ -68,7 +95,8 @@ class Advice(StudyResult):
             "trace": self.trace.place,
             "chosen_on": self.chosen_on.place,
             "prompts": self.prompts,
-            "advice": advice_sentences(self.batches),
+            "advice": self._sentences(),
+            "engines": self.engine_lines(),
             "notes": [*self._notes()],
             "rows": [batch.row() for batch in self.batches],
         }
@@ -76,34 +104,88 @@ class Advice(StudyResult):
     def text(self) -> str:
         """The page that ``simlab advise`` prints."""
         heading = f"{self.trace.place}, {self.prompts} prompts; speeds are predicted by replay."
-        parts = [heading, advice_table(self.batches), notes_text(advice_sentences(self.batches))]
-        return "\n\n".join([*parts, notes_text(self._notes())])
+        parts = [heading, advice_table(self.batches), notes_text(self._sentences())]
+        # Lines to paste stay whole.
+        engines = self.engine_lines()
+        parts += ["\n".join(engines), notes_text([*self._notes()])]
+        return "\n\n".join(filter(None, parts))
 
-    def _notes(self) -> list[str]:
-        same = self.chosen_on is self.trace
-        where = "the very prompts that they are judged on, which favours them" if same else self.chosen_on.place
-        modelled = [str(batch.of.batch) for batch in self.batches if batch.of.what_if]
-        notes = [
-            f"Chain lengths and tree sizes were chosen on {where}"
-            + ("; --dev-trace DEV_TRACE chooses on other prompts." if same else "."),
-        ]
-        notes.append(
-            "Intervals are over prompts, paired; the three verdicts of a batch size are adjusted together (Holm). No "
-            "winner: prompts cannot tell, or, marked (prices), the noise of the latency profile is as large. Every "
-            "text of a batch drafts as many tokens. Serving engines draft chains with these drafters; a tree is what "
-            "they could do."
-        )
-        if modelled:
-            notes.append(
-                f"Modelled, not measured: the prices of batch sizes {', '.join(modelled)} are those of one text in "
-                "wider passes, which is kind to large batches. Measure them with `simlab profile --batch N`, or import "
-                "an engine's table with `simlab import --batch N`."
+    @property
+    def _kept(self) -> DraftSet:
+        return self.trace.manifest.draft_sets[self.draft]
+
+    def engine_lines(self) -> list[str]:
+        """What vLLM and SGLang are to draft, with the lines to paste; none of a drafter that neither of them runs."""
+        kept = self._kept
+        compared = [batch for batch in self.batches if len(batch.compared) > 1]
+        if not kept.root_seen or not compared:
+            return []
+        method = EAGLE3 if kept.is_chain else DFLASH
+        lengths = {batch.of.batch: self._length(batch) for batch in compared}
+        try:
+            sglang = next(((one.of.batch, self._shape(one)) for one in compared if self._sglang(one) != NOTHING), None)
+        except SimlabError as error:
+            return [f"No settings of engines: {error}."]
+        return engine_lines(method, short_name(kept.model.name), lengths, sglang)
+
+    def _length(self, batch: BatchAdvice) -> int:
+        """Drafted tokens of the chain of a batch size; 0: there is none."""
+        if batch.without_tree == NOTHING or batch.chain is None:
+            return 0
+        return min(drafted(batch.chain) or self._kept.depth, self._kept.depth)
+
+    def _sglang(self, batch: BatchAdvice) -> str:
+        """What SGLang does at a batch size: it draws trees of an EAGLE-3 head alone."""
+        return batch.choice if self._kept.is_chain else batch.without_tree
+
+    def _shape(self, batch: BatchAdvice) -> HeadShape:
+        length = self._length(batch)
+        if self._sglang(batch) != TREE or batch.tree is None:
+            return HeadShape(length, 1, length)
+        (policy,) = parse_policies([batch.tree.policy])
+        return head_shape(policy, self._kept.depth)
+
+    def _sentences(self) -> list[str]:
+        who = "vLLM drafts" if self._kept.is_chain else "vLLM and SGLang draft"
+        return [*advice_sentences(self.batches), *filter(None, [no_tree_sentence(self.batches, who)])]
+
+    def _notes(self) -> Iterator[str]:
+        yield from self._block_notes()
+        if self.chosen_on is self.trace:
+            yield (
+                "Lengths and sizes were chosen on the very prompts that judge them, which favours drafting; "
+                "--dev-trace DEV_TRACE chooses on other prompts."
             )
-        return [
-            *notes,
-            *(f"Prices of {batch.of.batch}: {batch.of.heading}." for batch in self.batches if not batch.of.what_if),
-            *self.notes,
-        ]
+        else:
+            yield f"Lengths and sizes were chosen on {self.chosen_on.place}."
+        yield (
+            "Gains are tokens/s over the next simpler choice, intervals over prompts, paired; the verdicts of a batch "
+            "size are adjusted together (Holm). sure: whether every other choice is significantly slower. All texts in "
+            "a batch draft the same number of tokens."
+        )
+        if self.prompts < FEW_PROMPTS:
+            yield f"Fewer than {FEW_PROMPTS} prompts: no verdict is given."
+        modelled = [str(batch.of.batch) for batch in self.batches if batch.of.what_if]
+        if modelled:
+            yield (
+                f"Modelled, not measured: batch {', '.join(modelled)}, of one text in wider passes, which favours "
+                "large batches. Drafting is taken there only where it also beats autoregressive decoding of one text "
+                "alone. Measure with `simlab profile --batch N`, or import an engine's table with `simlab import "
+                "--batch N`."
+            )
+        yield from (f"Prices of {one.of.batch}: {one.of.heading}." for one in self.batches if not one.of.what_if)
+        yield from self.notes
+
+    def _block_notes(self) -> Iterator[str]:
+        cut = [batch for batch in self.batches if batch.is_cut and batch.without_tree == CHAIN]
+        if not cut:
+            return
+        yield cut_sentence(cut[0], self._kept.block_size)
+        blocks = sorted({self._length(batch) + self._kept.block_size - self._kept.depth for batch in cut})
+        yield (
+            f"Record what engines draft: `simlab record --text-from TRACE --block N` with N "
+            f"{', '.join(map(str, blocks))}, and compare it with --block-trace."
+        )
 
 
 @dataclass(frozen=True)
@@ -111,9 +193,10 @@ class AdviseOptions:
     """On which recording and machine, and for which batch sizes, advice is wanted."""
 
     DETAILS: ClassVar = """\
-At each batch size: the fastest chain and the fastest tree, each over plain decoding with its 95 % interval
-over prompts, and whether the tree is a winner, a loser, or neither; the batch size from which each stops paying; and
-what a drafted token may cost, or how many tokens a round must commit, for the tree to pay.
+One line for each batch size: draft nothing, a chain of k tokens, or a tree of so many; its gain over the next simpler
+choice with a 95 % interval over prompts; and whether that is sure. A chain is recommended where it is significantly
+faster than autoregressive decoding, a tree where it is significantly faster than what is best without it.
+Below: where drafting stops paying, what it costs to have no tree, and the settings of vLLM and SGLang to paste.
 Give a cost file of each batch size: `simlab profile --batch N` measures one, `simlab import --batch N` makes one
 of an engine's table. Batch sizes without a file are modelled from that of one text, and marked.
 Settings are chosen on the trace that is judged, unless --dev-trace names another.
@@ -124,7 +207,8 @@ Settings are chosen on the trace that is judged, unless --dev-trace names anothe
 
     trace: TraceSource | None = trace_option()
     policies: Sequence[str] = policies_option(
-        "candidates (default: chains of every length, and ddtree of several sizes); may be repeated"
+        "candidates (default: chains of every length, and trees of several sizes: ddtree, or eagle3 where the draft "
+        "set is the chain of an EAGLE-3 head); may be repeated"
     )
     _: KW_ONLY
     dev_trace: TraceSource | None = dev_trace_option(
@@ -132,6 +216,13 @@ Settings are chosen on the trace that is judged, unless --dev-trace names anothe
     )
     cost: str | Path | Sequence[str | Path] = costs_option("latency profile of one batch size; may be repeated")
     draft_set: str | None = draft_set_option()
+    block_trace: Sequence[TraceSource] = option(
+        (),
+        "a trace of the same texts that was recorded with another --block; may be repeated. Chains then have the "
+        "lengths of recorded blocks alone, as engines draft them",
+        "DIR",
+        repeats=True,
+    )
     batch: Sequence[int] = option(BATCHES, "texts at a time", "N,N,...", read=batch_sizes)
     limit: int | None = limit_option()
     threads: int | None = threads_option()
@@ -140,7 +231,7 @@ Settings are chosen on the trace that is judged, unless --dev-trace names anothe
 
 @study(AdviseOptions)
 def advise(options: AdviseOptions) -> Advice:
-    """Say at each batch size whether chain, tree or plain decoding is fastest, and how sure that is.
+    """Say at each batch size whether to draft nothing, a chain or a tree, and how sure that is.
 
     Raises:
         SimlabError: trace, prices or policies do not fit each other.
@@ -148,9 +239,9 @@ def advise(options: AdviseOptions) -> Advice:
     judged = opened(options.trace)
     chosen_on = judged if options.dev_trace is None else opened(options.dev_trace)
     notes: list[str] = []
-    run = ReplayRun(Threads(options.threads), options.progress, best_budgets=False)
     name = judged.draft_name(options.draft_set)
-    machines = _machines(judged, name, options, options.limit, notes)
+    blocks = own_blocks(judged, name, [opened(one) for one in options.block_trace])
+    machines, alone, kinds = _machines(judged, name, options, blocks, options.limit, notes)
     wanted = set(first_prompts(judged, options.limit))
     prompts = {
         (sequence.prompt.dataset, sequence.prompt.prompt_id)
@@ -159,26 +250,64 @@ def advise(options: AdviseOptions) -> Advice:
     }
     if not prompts:
         raise TraceError(f"{judged.place} holds no sequences, so there is nothing to advise on")
-    rows = _rows(judged, name, machines, options.limit, run)
+    every = [*machines, *([alone] if alone else [])]
+    rows = _rows(judged, name, every, blocks, options.limit, options)
     choosing = rows
     if chosen_on is not judged:
         dev = chosen_on.draft_name(options.draft_set)
-        others = _machines(chosen_on, dev, options, None, [])
-        choosing = _rows(chosen_on, dev, others, None, run)
+        others, _, _ = _machines(chosen_on, dev, options, blocks, None, [])
+        choosing = _rows(chosen_on, dev, others, own_blocks(chosen_on, dev, ()), None, options)
+    bound = None if alone is None else results_at(rows, alone[0].cost_id).filter(pl.col("name") == BASELINE)
+    depth = judged.manifest.draft_sets[name].depth
+    cut = () if judged.manifest.draft_sets[name].is_chain else _cut(machines, {*blocks, depth}, depth)
     found = [
-        batch_advice(of, results_at(rows, of.cost_id), _timed(results_at(choosing, of.cost_id), policies, notes))
+        batch_advice(
+            of,
+            results_at(rows, of.cost_id),
+            _timed(results_at(choosing, of.cost_id), policies, notes),
+            bound if of.what_if else None,
+            cut,
+            kinds,
+        )
         for of, policies in machines
     ]
-    return Advice(judged, chosen_on, len(prompts), tuple(found), tuple(dict.fromkeys(notes)))
+    return Advice(judged, name, chosen_on, len(prompts), tuple(found), tuple(dict.fromkeys(notes)))
 
 
 _Machine = tuple[BatchPrices, PricedPolicies]
+_Blocks = Mapping[int, tuple[Trace, str]]
+"""Recordings of other blocks, by the tokens that they draft; see `simlab.studies.inputs.trace.own_blocks`."""
 
 
-def _rows(trace: Trace, draft: str, machines: Sequence[_Machine], limit: int | None, options: ReplayRun) -> Results:
-    """Result rows of all policies, without those of the bounds."""
-    rows = replay_trace(trace, draft, [policies for _, policies in machines], limit, options)
-    return rows.filter(rows["name"] != HINDSIGHT)
+def _length_of(policy: NamedPolicy, depth: int) -> int:
+    """Tokens that a chain drafts; 0 of another policy."""
+    return min(most_drafted(policy.policy.budget, depth), depth) if policy.name == CHAIN else 0
+
+
+def _cut(machines: Sequence[_Machine], recorded: set[int], depth: int) -> tuple[str, ...]:
+    """Labels of chains whose own block nobody recorded."""
+    chains = {one.label: _length_of(one, depth) for _, asked in machines for one in asked.policies}
+    return tuple(label for label, length in chains.items() if length and length not in recorded)
+
+
+def _rows(
+    trace: Trace, draft: str, machines: Sequence[_Machine], blocks: _Blocks, limit: int | None, options: AdviseOptions
+) -> Results:
+    """Result rows of all policies, of chains on the recording of their own block where there is one."""
+    run = ReplayRun(Threads(options.threads), options.progress, bounds=False)
+    depth = trace.manifest.draft_sets[draft].depth
+    places = {length: place for length, place in blocks.items() if length != depth}
+    groups: dict[int, list[PricedPolicies]] = {}
+    for _, asked in machines:
+        by_place: dict[int, list[NamedPolicy]] = {0: []}
+        for one in asked.policies:
+            length = _length_of(one, depth)
+            by_place.setdefault(length if length in places else 0, []).append(one)
+        for length, policies in by_place.items():
+            if policies:
+                groups.setdefault(length, []).append(PricedPolicies(asked.prices, tuple(policies)))
+    found = [replay_trace(*places.get(length, (trace, draft)), asked, limit, run) for length, asked in groups.items()]
+    return joined_results(found)
 
 
 def _timed(rows: Results, asked: PricedPolicies, notes: list[str]) -> Results:
@@ -196,29 +325,51 @@ def _timed(rows: Results, asked: PricedPolicies, notes: list[str]) -> Results:
     return rows.filter(~rows["policy"].is_in(list(gaps)))
 
 
-def _machines(trace: Trace, draft: str, options: AdviseOptions, limit: int | None, notes: list[str]) -> list[_Machine]:
-    """Prices and policies of each batch size; what is left out is added to ``notes``."""
-    costs = paths(options.cost)
+def _machines(
+    trace: Trace, draft: str, options: AdviseOptions, blocks: _Blocks, limit: int | None, notes: list[str]
+) -> tuple[list[_Machine], _Machine | None, tuple[str, ...]]:
+    """What is compared at which prices; what is left out is added to ``notes``.
+
+    Returns:
+        prices and policies of each batch size; of one text alone where batch sizes are modelled from it; and which of
+        chains and trees were asked for at any batch size.
+    """
+    costs, kept = paths(options.cost), trace.manifest.draft_sets[draft]
     measured = _measured(trace, draft, costs, limit)
     unused = [str(one) for one in sorted(measured) if one not in options.batch] if costs else []
     if unused and unused != ["1"]:  # that of one text is what others are worked out from
         notes.append(f"Cost files of batch sizes {', '.join(unused)} were given and not asked for with --batch.")
-    found = []
+    found, left, kinds = [], list[str](), dict[str, None]()
     for batch in sorted(set(options.batch)):
         try:
             prices = measured[batch] if batch in measured else _worked_out(batch, measured)
         except CostError as error:
-            notes.append(f"Batch {batch} is left out: {error}")
+            left.append(f"Batch {batch} is left out: {str(error).rstrip('.')}.")
             continue
         assert prices.cost is not None
+        policies, asked_for = _policies(trace, draft, options.policies, blocks, prices, left)
+        kinds |= dict.fromkeys(CHAIN if one.name == CHAIN else TREE for one in asked_for)
+        if not policies:
+            left.append(f"Batch {batch} is left out: no policy has a price there.")
+            continue
         # Notes of an imported file say what its seconds leave out, which verdicts over plain decoding depend on.
         said = prices.file.notes if batch in measured and prices.file is not None else ()
         notes += [f"Batch {batch}: {one}." for one in said if "not given" in one]
+        if kept.is_chain and prices.file is not None and not prices.file.is_imported:
+            notes.append(
+                f"The latency profile has all {kept.depth} passes of the head in every round; engines stop at the "
+                "chain's length, so shorter chains are faster there."
+            )
         of = BatchPrices(batch, prices.cost.cost_id, prices.heading, batch not in measured)
-        found.append((of, PricedPolicies(prices, tuple(_policies(trace, draft, options.policies, prices, notes)))))
+        found.append((of, PricedPolicies(prices, (*parse_policies([BASELINE]), *policies))))
     if not found:
-        raise CostError(notes[-1])
-    return found
+        raise CostError(left[0])
+    notes += left
+    alone = measured.get(1)
+    if alone is None or alone.cost is None or not any(of.what_if for of, _ in found):
+        return found, None, tuple(kinds)
+    of = BatchPrices(1, alone.cost.cost_id, alone.heading, what_if=False)
+    return found, (of, PricedPolicies(alone, tuple(parse_policies([BASELINE])))), tuple(kinds)
 
 
 def _measured(trace: Trace, draft: str, costs: Sequence[Path], limit: int | None) -> dict[int, Prices]:
@@ -238,29 +389,72 @@ def _worked_out(batch: int, measured: dict[int, Prices]) -> Prices:
     return prices_of_batch(measured[1], batch)
 
 
-def _policies(trace: Trace, draft: str, typed: Sequence[str], prices: Prices, notes: list[str]) -> list[NamedPolicy]:
-    """Plain decoding, and those policies whose rounds all have a price."""
+def _policies(
+    trace: Trace, draft: str, typed: Sequence[str], blocks: _Blocks, prices: Prices, notes: list[str]
+) -> tuple[list[NamedPolicy], list[NamedPolicy]]:
+    """Those policies whose rounds all have a price, and all that were asked for; what is left out is in ``notes``."""
     kept = trace.manifest.draft_sets[draft]
     cost = prices.cost
     assert cost is not None
-    longest = min(kept.depth, cost.most_drafted)
-    largest = min(kept.exact_budget, cost.most_drafted)
-    budgets = [str(budget) for budget in _BUDGETS if budget <= largest]
-    default = [
-        *([f"chain:length=1..{longest}"] if longest else []),
-        *(["ddtree:budget=" + "/".join(budgets)] * bool(budgets)),
-    ]
-    asked = parse_policies(list(typed) or default, TraceArtefacts(prices, trace, draft)) if typed or default else []
-    policies = {one.policy_id: one for one in asked if one.name != BASELINE}
-    fitting = [
-        policy for policy in policies.values() if most_drafted(policy.policy.budget, kept.depth) <= cost.most_drafted
-    ]
+    asked = list(typed) or [*_default_chains(kept, blocks, cost.most_drafted), *_default_trees(trace, kept, prices)]
+    parsed = parse_policies(asked, TraceArtefacts(prices, trace, draft)) if asked else []
+    policies = {one.policy_id: one for one in parsed if one.name != BASELINE}
     if typed and not policies:
         raise UsageError("autoregressive decoding is what policies are held against; name another with -p")
-    beyond = [policy.label for policy in policies.values() if policy not in fitting]
+    beyond: list[str] = []
+    unpriced: dict[str, list[str]] = {}
+    fitting: list[NamedPolicy] = []
+    for one in policies.values():
+        most = most_drafted(one.policy.budget, kept.depth)
+        if most > cost.most_drafted:
+            beyond.append(one.label)
+        elif why := prices.why_unpriced(one.policy):
+            unpriced.setdefault(why, []).append(one.label)
+        elif not typed and prices.gap_of(one.policy, most) is not None:
+            notes.append(_GAPS)
+        else:
+            fitting.append(one)
+    notes += [f"Left out: {_some(labels)}: {why}" for why, labels in unpriced.items()]
     if beyond:
         notes.append(
-            f"Batch {prices.batch}: {', '.join(beyond)} are left out, since the latency profile ends at "
-            f"{cost.most_drafted} drafted tokens of each text."
+            f"Batch {prices.batch}: left out, since the latency profile ends at {cost.most_drafted} drafted tokens of "
+            f"each text: {_some(beyond)}."
         )
-    return [*parse_policies([BASELINE]), *fitting]
+    return fitting, list(policies.values())
+
+
+_GAPS = "Not tried: sizes that nobody timed, where those around them lie far apart."
+
+
+def _some(labels: Sequence[str]) -> str:
+    """The first labels of a list."""
+    more = f" and {len(labels) - _NAMED:,} more" if len(labels) > _NAMED else ""
+    return f"{', '.join(labels[:_NAMED])}{more}"
+
+
+def _default_chains(kept: DraftSet, blocks: _Blocks, most: int) -> list[str]:
+    """Chains of every length, or of the recorded blocks where several were recorded."""
+    lengths = sorted({*blocks, kept.depth}) if blocks else range(1, kept.depth + 1)
+    listed = "/".join(str(length) for length in lengths if length <= most)
+    return [f"chain:length={listed}"] if listed else []
+
+
+def _default_trees(trace: Trace, kept: DraftSet, prices: Prices) -> list[str]:
+    """Trees of several sizes: of an EAGLE-3 head those of its channel, since engines draft no others with it."""
+    assert prices.cost is not None
+    most = prices.cost.most_drafted
+    if not kept.is_chain:
+        budgets = [str(budget) for budget in _BUDGETS if budget <= min(kept.exact_budget, most)]
+        return [f"ddtree:budget={'/'.join(budgets)}"] if budgets else []
+    found = []
+    for name, one in trace.manifest.channels.items():
+        beam, top_k, steps = one.setting("beam"), one.setting("top_k"), one.setting("steps")
+        if one.kind != POOL or not one.is_read or not beam or beam != top_k or not steps:
+            continue
+        for some in sorted({*(few for few in _HEAD_STEPS if few < steps), steps}):
+            nodes = min(num_beam_nodes(beam, top_k, some), most)
+            sizes = "/".join(str(budget) for budget in _BUDGETS if budget <= nodes)
+            if sizes:
+                typed = f"{HEAD_TREE}:budget={sizes},beam={beam},top_k={top_k},steps={some}"
+                found.append(typed if name == HEAD_TREE else f"{typed},channel={name}")
+    return found

@@ -2,19 +2,20 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import TextIOWrapper
 from pathlib import Path
 
 from simlab.analysis.table.text import within_width
-from simlab.cost import GRID_STAGES, PLAIN
-from simlab.errors import UsageError, as_usage_error
+from simlab.channels import POOL
+from simlab.cost import GRID_STAGES, PLAIN, channel_stage
+from simlab.errors import CostError, UsageError, as_usage_error
 from simlab.options import study
 from simlab.studies.engines.import_options import AUTO, OF_METRICS, TIMINGS, ImportOptions
 from simlab.studies.engines.read_metrics import EngineMetricsTable, import_metrics
 from simlab.studies.inputs.trace import longest_context, opened
 from simlab.studies.result import StudyResult
-from simlab.traces.artefacts.cost import CostFile, write_cost_file
+from simlab.traces.artefacts.cost import CostChannel, CostFile, bounds_of, write_cost_file
 from simlab.traces.artefacts.cost_import import (
     ANY_CONTEXT,
     ImportedFor,
@@ -27,6 +28,7 @@ from simlab.traces.artefacts.cost_import import (
 )
 from simlab.traces.artefacts.engine_tables import BenchCell, EngineTable, read_engine_table, table_of
 from simlab.traces.artefacts.timings import DRAFTED_ONLY, PassTimings, read_timings
+from simlab.traces.format.manifest_entries import ChannelInfo
 from simlab.untrusted.json_text import open_file, parse_json
 from simlab.untrusted.visible import visible
 
@@ -190,9 +192,65 @@ def _written(options: ImportOptions, files: Sequence[CostFile], checks: Sequence
     for place in places:
         if place.exists():
             raise UsageError(f"{place} is there already; name another file, or delete it")
+    files = [_with_head(options, file) for file in files]
     for place, file in zip(places, files, strict=True):
         write_cost_file(place, file)
     return ImportedCosts(tuple(map(ImportedCost, places, files, checks)))
+
+
+def _with_head(options: ImportOptions, file: CostFile) -> CostFile:
+    """The file, with --draft-s as one pass of a head where the trace's draft set is the chain of one."""
+    if options.trace is None or options.draft_s is None:
+        return file
+    trace = opened(options.trace)
+    manifest, kept = trace.manifest, trace.manifest.draft_sets[trace.draft_name(options.draft_set)]
+    if not kept.is_chain:
+        return file
+    pools = {
+        name: channel
+        for name, channel in manifest.channels.items()
+        if channel.kind == POOL and channel.producer.is_same(kept.model)
+    }
+    return with_head_passes(file, options.draft_s, kept.depth, pools)
+
+
+def with_head_passes(file: CostFile, pass_s: float, depth: int, pools: Mapping[str, ChannelInfo]) -> CostFile:
+    """A cost file of timings, with what a head takes that drafts token by token, such as EAGLE-3's.
+
+    A chain of n tokens takes n passes, up to the depth that was recorded; a tree 1 pass for the root's children and one
+    for each of its steps. A pass over all nodes of a beam is taken to last as long as one over a single node.
+
+    Args:
+        file: as `imported_cost_file` makes it, for a trace whose draft set is the head's chain.
+        pass_s: seconds of one pass of the head.
+        depth: tokens of the recorded chain.
+        pools: channels of the head's trees, by name.
+
+    Raises:
+        CostError: the timings jump over the recorded chain, so that shorter ones would be priced by longer ones.
+    """
+    if depth not in file.node_counts and file.node_counts[-1] > depth:
+        raise CostError(
+            f"the trace's head drafts chains of up to {depth} tokens, one pass each, and the timings have no pass of "
+            f"{depth} drafted tokens; add a row of it: {depth + 1} nodes where the root is counted"
+        )
+    channels = {
+        name: CostChannel(one.kind, one.producer, bounds_of(one.kind, one.settings), tuple(range(1, steps + 1)))
+        for name, one in pools.items()
+        if (steps := one.setting("steps"))
+    }
+    samples = dict(file.samples)
+    samples |= {("draft", n, c): (pass_s * min(n, depth),) for n in file.node_counts for c in file.contexts}
+    samples |= {
+        (channel_stage(name), steps, c): (pass_s * (1 + steps),)
+        for name, channel in channels.items()
+        for steps in channel.units
+        for c in file.contexts
+    }
+    said = f"a pass of the head takes {pass_s:g} s, as given: a chain of k tokens takes k passes"
+    said += f", a tree of the channel {', '.join(channels)} one and as many as its steps" if channels else ""
+    notes = tuple(note for note in file.notes if not note.startswith("draft takes "))
+    return replace(file, samples=samples, channels=channels, notes=(*notes, said))
 
 
 def _about(options: ImportOptions) -> tuple[ImportedFor, int]:

@@ -106,7 +106,14 @@ they differ. --before takes off what the same server had counted at an earlier r
         "each that was timed; of a table 1, or that of the run)",
         _COST_FILE,
     )
-    draft_s: float | None = option(None, "latency of the stage draft", "SECONDS", read=_seconds, group=_STAGES)
+    draft_s: float | None = option(
+        None,
+        "latency of the stage draft; of an EAGLE-3 head, which drafts token by token, that of one pass: it prices the "
+        "head's chains and trees",
+        "SECONDS",
+        read=_seconds,
+        group=_STAGES,
+    )
     select_s: float | None = option(None, "latency of the stage select", "SECONDS", read=_seconds, group=_STAGES)
     commit_s: float | None = option(None, "latency of the stage commit", "SECONDS", read=_seconds, group=_STAGES)
     plain_s: float | None = option(

@@ -1,12 +1,11 @@
 """Which chain is fastest at each batch size, for ``simlab export``: prices of each, and the replay that asks them."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from simlab.analysis.export.batch_choices import BatchChoice, batch_choice
 from simlab.analysis.table.price_draws import BatchPrices
-from simlab.errors import CostError, UsageError
+from simlab.errors import CostError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.studies.inputs.prices import BatchPricing, Prices
 from simlab.studies.inputs.progress import progress_bar
@@ -44,28 +43,6 @@ class ExportedTexts:
         """Lengths of chains that can be replayed: with traces of their own blocks those alone, else all of them."""
         known = {*self.own_blocks, self.depth} if self.own_blocks else range(1, self.depth + 1)
         return tuple(sorted(length for length in known if length <= most))
-
-
-def own_blocks(trace: Trace, draft: str, others: Sequence[Trace]) -> dict[int, tuple[Trace, str]]:
-    """Traces of the same texts and drafter, by the tokens that their blocks draft."""
-    base, found = trace.manifest.draft_sets[draft], dict[int, tuple[Trace, str]]()
-    for other in others:
-        name = other.draft_name(draft if draft in other.manifest.draft_sets else None)
-        kept = other.manifest.draft_sets[name]
-        if not kept.model.is_same(base.model):
-            raise UsageError(
-                f"--block-trace {other.place} is of the drafter {kept.model.name}, and the trace of {base.model.name}; "
-                "give one of the same drafter"
-            )
-        if other.text_id != trace.text_id:
-            raise UsageError(
-                f"--block-trace {other.place} has other texts than {trace.place}; record it along the same ones: "
-                f"`simlab record --text-from {shlex.quote(trace.place)} --block {kept.block_size}`"
-            )
-        if kept.depth == base.depth or kept.depth in found:
-            raise UsageError(f"two traces are of block {kept.block_size}; give one of each block")
-        found[kept.depth] = other, name
-    return found
 
 
 def has_table(priced: Sequence[BatchPricing], batches: Sequence[int] | None) -> bool:

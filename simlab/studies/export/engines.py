@@ -8,6 +8,9 @@ from pathlib import Path
 
 from simlab.analysis.export.engine_settings import (
     CHAIN,
+    DFLASH,
+    EAGLE3,
+    HEAD_TREE,
     MODELOPT,
     SGLANG,
     TENSORRT_LLM,
@@ -16,9 +19,11 @@ from simlab.analysis.export.engine_settings import (
     ExportedPolicy,
     block_note,
     cannot_run,
+    head_shape,
     sglang_command,
     sglang_environment,
     sglang_settings,
+    short_name,
     tensorrt_llm_command,
     tensorrt_llm_environment,
     tensorrt_llm_settings,
@@ -40,6 +45,7 @@ from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.inputs.prices import HOW, BatchPricing, priced_batches
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.replay.run import ROOTS_AT_ONCE
+from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.manifest_entries import as_json
 from simlab.untrusted.visible import visible
 
@@ -62,11 +68,6 @@ def about(texts: ExportedTexts) -> dict[str, object]:
         "sequences": len(prompts),
         "datasets": sorted({prompt.dataset for prompt in prompts}),
     }
-
-
-def short_name(name: str) -> str:
-    """A model's name without the folders of this machine, since the file may be published."""
-    return "/".join(name.split("/")[-2:])
 
 
 def notes_of(policy: ExportedPolicy) -> list[str]:
@@ -122,6 +123,8 @@ def stamp(policy: ExportedPolicy, source: EngineSource, notes: list[str]) -> dic
 
 
 ENGINES = ("vllm", "sglang", "tensorrt-llm", "modelopt")
+HEADS = ("vllm", "sglang")
+"""Those for which settings of an EAGLE-3 head are written."""
 TABLED = ("vllm", "tensorrt-llm")
 """Those that draft another length at another batch size; SGLang does so with EAGLE's drafters only."""
 
@@ -172,7 +175,7 @@ def engine_file(
     priced = priced_batches(costs, options.batches, texts.trace, texts.draft, options.limit)
     artefacts = TraceArtefacts(priced[0].prices, texts.trace, texts.draft)
     policy = _policy(policy_typed, artefacts, texts)
-    one = _exported(policy, texts, priced if has_table(priced, options.batches) else ())
+    one = _exported(engine, policy, texts, priced if has_table(priced, options.batches) else ())
     notes = [
         *notes_of(one),
         *block_note(_SOURCES[engine].engine, one),
@@ -186,32 +189,43 @@ def engine_file(
     return text, f"Settings of {policy.label} for {engine}", tuple(said)
 
 
-def _exported(policy: NamedPolicy, texts: ExportedTexts, priced: Sequence[BatchPricing]) -> ExportedPolicy:
+def _exported(engine: str, policy: NamedPolicy, texts: ExportedTexts, priced: Sequence[BatchPricing]) -> ExportedPolicy:
     manifest = texts.trace.manifest
     kept = manifest.draft_sets[texts.draft]
-    if kept.is_chain:
+    method, drafter = _drafter(policy, manifest, texts.draft)
+    if method == EAGLE3 and engine not in HEADS:
         raise UsageError(
-            f"settings for engines are of DFlash drafters, and the draft set {texts.draft} is the chain of "
-            f"{kept.model.name}, which drafts token by token; choose a draft set of such a drafter with --draft, or "
-            "write a table: --format markdown"
+            f"settings of an EAGLE-3 head are written for {' and '.join(HEADS)}, not for {engine}; choose one of "
+            "these, or write a table: --format markdown"
         )
-    if not kept.root_seen:
+    if not kept.root_seen and method == DFLASH:
         raise UsageError(
             f"settings for engines are of drafters, and the draft set {texts.draft} is of the target's own masks, "
             "which no engine here reads; choose a draft set of a drafter with --draft, or write a table: --format "
             "markdown"
         )
+    if method == EAGLE3:
+        head_shape(policy, kept.depth)  # refuses what no engine drafts, before anything is replayed
     return ExportedPolicy(
         policy=policy,
         acceptance=_acceptance(policy, texts),
         target=short_name(manifest.target.name),
-        drafter=short_name(kept.model.name),
+        drafter=short_name(drafter),
         depth=kept.depth,
         block_size=kept.block_size,
         choices=batch_table(priced, texts) if priced and policy.name == CHAIN else (),
         own_blocks=tuple(sorted(texts.own_blocks)),
-        about=about(texts),
+        about=about(texts) | {"drafter": short_name(drafter)},
+        method=method,
     )
+
+
+def _drafter(policy: NamedPolicy, manifest: Manifest, draft: str) -> tuple[str, str]:
+    """What engines call what drafts for a policy, and its name."""
+    kept = manifest.draft_sets[draft]
+    if policy.name == HEAD_TREE:
+        return EAGLE3, manifest.channels[str(policy.settings["channel"])].producer.name
+    return EAGLE3 if kept.is_chain else DFLASH, kept.model.name
 
 
 def _policy(typed: str, artefacts: TraceArtefacts, texts: ExportedTexts) -> NamedPolicy:
@@ -241,7 +255,7 @@ def _vllm(policy: ExportedPolicy, notes: list[str], options: EngineOptions) -> M
     if policy.is_chain and not policy.choices:
         notes = [*notes, f"No table of batch sizes: there is a latency profile of one only. {HOW}."]
     commands = {name: vllm_command(policy.target, config) for name, config in settings.items()}
-    said = [*notes, *([] if policy.is_chain else [cannot_run(VLLM.engine, policy.policy.label)])]
+    said = [*notes, *([] if policy.is_chain else [cannot_run(VLLM.engine, policy.policy.label, policy.method)])]
     file = {"simlab": stamp(policy, VLLM, said), **settings, "commands": commands}
     return _json(file), [*notes, *_ending(policy, VLLM, commands)]
 
@@ -249,7 +263,7 @@ def _vllm(policy: ExportedPolicy, notes: list[str], options: EngineOptions) -> M
 def _sglang(policy: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
     settings = sglang_settings(policy)
     commands = {"load_test": sglang_command(settings, sglang_environment(policy))}
-    if policy.is_chain:
+    if policy.is_served_by_sglang:
         commands["serve"] = sglang_command(settings)
     ending = _ending(policy, SGLANG, commands)
     return _commented(policy, SGLANG, notes, _yaml(settings), ending), [*notes, *ending]
@@ -293,8 +307,8 @@ def _ending(policy: ExportedPolicy, source: EngineSource, commands: Mapping[str,
         f"To load test {source.engine}, with as many tokens accepted as {policy.policy.label} would:",
         commands["load_test"],
     ]
-    if not policy.is_chain:
-        return [*found, cannot_run(source.engine, policy.policy.label)]
+    if "serve" not in commands:
+        return [*found, cannot_run(source.engine, policy.policy.label, policy.method)]
     what = "the chain of each batch size" if policy.choices else policy.policy.label
     return [*found, f"To serve {what}:", commands["serve"]]
 

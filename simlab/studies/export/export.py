@@ -27,12 +27,12 @@ from simlab.policies.conformance import FORMAT, FORMAT_VERSION, conformance_roun
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.recorded import RecordedSequence
 from simlab.sequence_replay import check_needs
-from simlab.studies.export.batches import ExportedTexts, own_blocks
+from simlab.studies.export.batches import ExportedTexts
 from simlab.studies.export.engines import ENGINES, MOST_DRAFT_TOKENS, TABLED, EngineOptions, engine_file
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import Prices, cost_table_of, prices_for_trace
 from simlab.studies.inputs.progress import progress_bar
-from simlab.studies.inputs.trace import TraceSource, first_prompts, opened
+from simlab.studies.inputs.trace import TraceSource, first_prompts, opened, own_blocks
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.testing.random_texts import random_text_for
 from simlab.traces.artefacts.cost import CostFile, read_cost_file

@@ -389,7 +389,7 @@ def _unpriced(file: CostFile, label: str, trace: Trace) -> dict[str, str]:
     for name, info in trace.manifest.channels.items():
         measured = file.channels.get(name)
         command = f"`simlab profile --channel {name}=CHECKPOINT"
-        if file.is_imported:
+        if file.is_imported and measured is None:
             found[name] = f"{label} {NO_CHANNELS}."
         elif measured is None:
             found[name] = (

@@ -1,5 +1,6 @@
 """The trace that a study reads: as it was opened, by its place, or the sample that comes with simlab."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -223,4 +224,39 @@ def _opened_once(where: TracePlace) -> Trace:
             f"{where.place} holds the text {found.text_id} on a worker, and {where.text_id} where the command was "
             "given; all machines must see the same files"
         )
+    return found
+
+
+def own_blocks(trace: Trace, draft: str, others: Sequence[Trace]) -> dict[int, tuple[Trace, str]]:
+    """Recordings of other blocks of a drafter, by the tokens that these draft.
+
+    Args:
+        trace: whose other draft sets of this drafter are taken.
+        draft: the draft set that they stand beside.
+        others: traces of the same texts and drafter.
+
+    Returns:
+        the trace and the draft set of each.
+    """
+    sets = trace.manifest.draft_sets
+    base, found = sets[draft], dict[int, tuple[Trace, str]]()
+    for name, kept in sets.items():
+        if kept.depth != base.depth and kept.model.is_same(base.model) and not kept.is_chain:
+            found.setdefault(kept.depth, (trace, name))
+    for other in others:
+        name = other.draft_name(draft if draft in other.manifest.draft_sets else None)
+        kept = other.manifest.draft_sets[name]
+        if not kept.model.is_same(base.model):
+            raise UsageError(
+                f"--block-trace {other.place} is of the drafter {kept.model.name}, and the trace of {base.model.name}; "
+                "give one of the same drafter"
+            )
+        if other.text_id != trace.text_id:
+            raise UsageError(
+                f"--block-trace {other.place} has other texts than {trace.place}; record it along the same ones: "
+                f"`simlab record --text-from {shlex.quote(trace.place)} --block {kept.block_size}`"
+            )
+        if kept.depth == base.depth or kept.depth in found:
+            raise UsageError(f"two traces are of block {kept.block_size}; give one of each block")
+        found[kept.depth] = other, name
     return found

@@ -164,6 +164,7 @@ class ReplayRun:
         store: where finished rows are kept, and earlier ones found; None: nowhere.
         rounds: where rows of single rounds go; None: nowhere.
         best_budgets: whether the best budgets in hindsight stand among the rows, where there are prices.
+        bounds: whether any bound does; a bound may draft more tokens than have a price.
         part: of the prompts; None: all.
     """
 
@@ -172,6 +173,7 @@ class ReplayRun:
     store: ResultStore | None = None
     rounds: RoundsFile | None = None
     best_budgets: bool = True
+    bounds: bool = True
     part: Part | None = None
 
 
@@ -213,7 +215,7 @@ def replay_trace(
     rows: list[ReplayRow] = []
     for each in asked:
         rows += [policy_row(policy, each.prices) for policy in each.policies]
-        rows += bound_rows(each, kept.exact_budget, kept.depth, options.best_budgets)
+        rows += [] if not options.bounds else bound_rows(each, kept.exact_budget, kept.depth, options.best_budgets)
     wanted = first_prompts(trace, limit, options.part)
     channel_ids = {row.policy_id: row.channel_ids(trace) for row in rows}
     if options.store is not None:

@@ -1,13 +1,27 @@
-"""Break-even numbers against the arithmetic that they stand for."""
+"""Choices and sentences follow from verdicts; break-even numbers from the arithmetic that they stand for."""
 
+import re
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simlab.analysis.advise.verdicts import break_even_sentence, stops_from, tree_needs
-from simlab.analysis.statistics.intervals import UNKNOWN
+from simlab.analysis.advise.verdicts import (
+    CHAIN,
+    NOTHING,
+    TREE,
+    BatchAdvice,
+    advice_sentences,
+    advice_table,
+    no_tree_sentence,
+    ratio_text,
+    tree_needs,
+    where_sentence,
+)
+from simlab.analysis.compare.comparisons import Comparison
+from simlab.analysis.statistics.intervals import FEW_PROMPTS, UNKNOWN, Interval
+from simlab.analysis.table.price_draws import BatchPrices
 from simlab.analysis.table.summaries import NO_SPEED, Summary
 from simlab.totals import Totals
 
@@ -37,14 +51,159 @@ def test_at_the_needed_numbers_tree_and_chain_are_as_fast(
         assert chain_s / rounds + needs.token_s * extra == pytest.approx(tree_s / tree_rounds)
 
 
-@given(st.lists(st.floats(0.5, 2.0), min_size=1, max_size=8))
-def test_behind_a_break_even_nothing_pays(ratios: list[float]) -> None:
-    batches = [2**index for index in range(len(ratios))]
-    wanted = [batch for index, batch in enumerate(batches) if max(ratios[index:]) <= 1]
-    assert stops_from(batches, ratios) == (wanted[0] if wanted else None)
+def comparison(more: str, less: str, ratio: float, decided: bool, prompts: int, within_prices: bool) -> Comparison:
+    """A verdict where it is decided, by enough prompts, and not within the noise of the prices."""
+    low, high = (ratio * 0.99, ratio * 1.01) if decided else (ratio * 0.5, ratio * 2.0)
+    prices = Interval(ratio * 0.5, ratio * 2.0) if within_prices else UNKNOWN
+    p_value = 0.001 if decided else 0.5
+    return Comparison(
+        measure="tokens_per_s",
+        first=more,
+        second=less,
+        slice=None,
+        prompts=prompts,
+        first_value=ratio,
+        second_value=1.0,
+        difference=ratio - 1.0,
+        difference_interval=UNKNOWN,
+        ratio=ratio,
+        ratio_interval=Interval(low, high),
+        price_interval=prices,
+        p_value=p_value,
+        p_adjusted=p_value,
+        log_error=0.1,
+        degrees=20.0,
+        detectable=1.1,
+        family=3,
+        equal=False,
+    )
 
 
-def test_break_even_in_words() -> None:
-    assert "at no batch size" in break_even_sentence("It", [1, 2], [0.5, 0.6])
-    assert "still ahead at the largest" in break_even_sentence("It", [1, 2], [0.5, 1.6])
-    assert "up to a batch of 2, behind from 4 on" in break_even_sentence("It", [1, 2, 4], [1.5, 1.1, 0.9])
+speeds = st.floats(0.5, 2.0).filter(lambda one: abs(one - 1) > 0.02)
+
+
+@st.composite
+def advices(draw: st.DrawFn, batch: int) -> BatchAdvice:
+    """A random table of verdicts: ratios fit each other, and which of them are decided is drawn."""
+    prompts, modelled = draw(st.sampled_from([2, 19, 20, 41])), draw(st.booleans())
+    kinds = draw(st.sampled_from([(), (CHAIN,), (TREE,), (CHAIN, TREE), (CHAIN, TREE)]))
+    ratios = {NOTHING: 1.0} | {kind: draw(speeds) for kind in kinds}
+
+    def one(more: str, less: str, ratio: float) -> Comparison | None:
+        if more not in ratios or less not in ratios or abs(ratio - 1) < 0.02:
+            return None
+        return comparison(more, less, ratio, draw(st.booleans()), prompts, draw(st.booleans()))
+
+    def kept(kind: str) -> Summary | None:
+        settings = '{"length": 3}' if kind == CHAIN else '{"budget": 8}'
+        return replace(made_up(20, 10, 30, 1.0), policy=kind, name=kind, settings=settings) if kind in kinds else None
+
+    chain_gain, tree_gain = (one(kind, NOTHING, ratios.get(kind, 1.0)) for kind in (CHAIN, TREE))
+    chain = None if chain_gain is None else kept(CHAIN)
+    tree = None if tree_gain is None else kept(TREE)
+    over = one(TREE, CHAIN, ratios.get(TREE, 1.0) / ratios.get(CHAIN, 1.0)) if chain and tree else None
+    chain_bound, tree_bound = (
+        one(kind, NOTHING, draw(st.floats(0.3, 1.0)) * ratios.get(kind, 1.0)) if modelled else None
+        for kind in (CHAIN, TREE)
+    )
+    of = BatchPrices(batch, "id", "prices", modelled)
+    needs = tree_needs(chain, tree) if chain and tree else None
+    return BatchAdvice(
+        of, chain, tree, chain_gain, tree_gain, over, chain_bound, tree_bound, needs, draw(st.booleans())
+    )
+
+
+tables = st.lists(st.integers(0, 6), min_size=1, max_size=5, unique=True).flatmap(
+    lambda powers: st.tuples(*(advices(2**power) for power in sorted(powers)))
+)
+
+
+@given(tables)
+def test_a_choice_stands_on_verdicts(found: tuple[BatchAdvice, ...]) -> None:
+    """The simplest stands unless a verdict moves it; nothing that is recommended is beaten by anything."""
+    for advice in found:
+        choice, others = advice.choice, [one for one in advice.compared if one != advice.choice]
+        assert choice in advice.compared
+        assert not any(advice.beats(other, choice) for other in others)
+        if choice != NOTHING:
+            assert any(advice.beats(choice, other) for other in others)
+            assert advice.comparison(choice, NOTHING) is not None
+        if advice.sure == "yes" and not advice.left_out:
+            known = [one for one in others if advice.beats(choice, one)]
+            assert all(one in known or any(advice.beats(mid, one) for mid in known) for one in others)
+        gain = advice.gain
+        assert (gain is None) == (choice == NOTHING)
+        if any(one.prompts < FEW_PROMPTS for one in (advice.chain_gain, advice.tree_gain) if one is not None):
+            assert choice == NOTHING
+            assert "few prompts" in advice.sure
+
+
+@given(tables)
+def test_no_sentence_contradicts_the_table(found: tuple[BatchAdvice, ...]) -> None:
+    rows = {row["batch"]: row for row in (advice.row() for advice in found)}
+    lines = advice_table(found).splitlines()[1:]
+    assert max(map(len, lines)) <= 100
+    for advice, line in zip(found, lines, strict=True):
+        assert ("draft nothing" in line) == (advice.choice == NOTHING) == (rows[advice.of.batch]["policy"] is None)
+    sentences = advice_sentences(found)
+    for name, words in (("Drafting", drafting_said), ("A tree over the chain", trees_said)):
+        for sentence in (one for one in sentences if one.startswith(f"{name}: ")):
+            said = said_at(sentence)
+            for batch, word in said.items():
+                assert words(rows[batch]) == word
+            stops = re.search(r"between (\d+) and (\d+)", sentence)
+            if stops:
+                assert all(word != "faster" for batch, word in said.items() if batch >= int(stops[2]))
+                assert all(word != "slower" for batch, word in said.items() if batch <= int(stops[1]))
+    for sentence in sentences:
+        if "is not significantly" in sentence or "by modelled prices" in sentence:
+            assert str(rows[int(sentence.split()[1].rstrip(":"))]["sure"]).startswith("no")
+    lost = no_tree_sentence(found, "Engines draft")
+    assert ("costs" in lost) == any(row["do"] == TREE for row in rows.values())
+
+
+def said_at(sentence: str) -> dict[int, str]:
+    """What a sentence says of each batch size."""
+    body = sentence.split(": ", 1)[1].split(". ", maxsplit=1)[0].rstrip(".")
+    found: dict[int, str] = {}
+    for part in body.split("; "):
+        word, batches = part.replace(" at batch ", " at ").split(" at ")
+        found |= {int(batch): word for batch in batches.split(", ")}
+    return found
+
+
+def drafting_said(row: dict[str, object]) -> str:
+    """What the table says of drafting at one batch size."""
+    if row["do"] != NOTHING:
+        return "faster"
+    return "slower" if row["sure"] == "yes" else "not known"
+
+
+def trees_said(row: dict[str, object]) -> str:
+    """What the table says of the tree over the chain."""
+    return str(row["tree_over_chain_verdict"])
+
+
+def test_where_in_words() -> None:
+    said = where_sentence("Drafting", {1: True, 2: True, 4: None, 8: False})
+    assert said == ("Drafting: faster at batch 1, 2; slower at 8; not known at 4. It stops paying between 2 and 8.")
+    assert where_sentence("Drafting", {1: None}) == "Drafting: not known at batch 1."
+    assert "stops" not in where_sentence("Drafting", {1: False, 2: True})
+    assert "stops" not in where_sentence("Drafting", {1: True, 2: False, 4: True})
+
+
+def test_a_batch_where_something_was_left_out_is_not_slower() -> None:
+    gain = comparison(CHAIN, NOTHING, 0.8, True, 41, False)
+    chain = replace(made_up(20, 10, 30, 1.0), policy=CHAIN, name=CHAIN, settings='{"length": 3}')
+    of = BatchPrices(8, "id", "prices", False)
+    advice = BatchAdvice(of, chain, None, gain, None, None)
+    assert (advice.drafting, advice.sure) == (False, "yes")
+    cut = replace(advice, left_out=(TREE,))
+    assert (cut.drafting, cut.sure) == (None, "no, tree left out")
+
+
+def test_an_interval_that_is_a_point_is_no_verdict() -> None:
+    point = replace(comparison(TREE, NOTHING, 2.776, True, 41, False), ratio_interval=Interval(2.776, 2.776))
+    assert (point.verdict, ratio_text(point)) == (None, "2.78")
+    few = comparison(TREE, NOTHING, 2.776, True, 19, False)
+    assert (few.verdict, comparison(TREE, NOTHING, 2.776, True, 20, False).verdict) == (None, True)

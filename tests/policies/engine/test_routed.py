@@ -209,7 +209,7 @@ def test_a_channel_of_a_route_without_a_price_is_missed() -> None:
     cost = random_table(np.random.default_rng(1), 9, 200)
     with pytest.raises(CostError, match="does not say what the channel eagle3 takes"):
         Replay([(router_of(), cost)])
-    with pytest.raises(CostError, match=r"imported timings, which say nothing of what channels take.*eagle3"):
+    with pytest.raises(CostError, match=r"imported timings, which say nothing of what this channel takes.*eagle3"):
         Replay([(router_of(), replace(cost, origin=IMPORTED))])
 
 

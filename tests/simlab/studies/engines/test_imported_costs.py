@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eagle3_traces import write_head_trace
 from made_up_costs import EMPTY, filled, sample_s
-from study_results import refused, value_of
+from study_results import refused, rows_of, value_of
 
 import simlab
 from simlab.cost import GRID_STAGES
@@ -161,3 +162,37 @@ def test_temperatures_are_in_sglangs_form() -> None:
     assert set(value) == {"temperatures", "dataset", "num_samples"}
     assert all(one > 0 for one in value["temperatures"])
     assert value["num_samples"] > 1000
+
+
+def test_one_pass_of_a_head_prices_its_chains_and_trees(tmp_path: Path) -> None:
+    """A chain of k takes k passes, a tree one and as many as its steps, whatever the batch; nothing else changes."""
+    trace, table, cost = write_head_trace(tmp_path / "trace", num_sequences=6), tmp_path / "t.csv", tmp_path / "c.json"
+    rows = [(1, 0.0100), (2, 0.0101), (6, 0.0105), (13, 0.0120)]
+    for batch in (1, 4):
+        table.write_text("\n".join(["nodes,context,seconds,batch", *(f"{n},64,{s},{batch}" for n, s in rows)]))
+        cost.unlink(missing_ok=True)
+        given: dict[str, Any] = {"counts": "root-included", "plain_s": 0.0099, "batch": batch, "out": cost}
+        made = import_cost([table], trace, draft_s=0.0007, **given)
+        assert any("a pass of the head takes 0.0007 s" in note for note in made.file.notes)
+        tree = "eagle3:budget=6,beam=3,top_k=3,steps=2"
+        found = rows_of(simlab.replay(trace, ["chain", "chain:length=2", tree], cost=cost))
+        for label, stage, passes in (
+            ("chain", "draft_s", 5),
+            ("chain:length=2", "draft_s", 2),
+            (tree, "channel_s", 3),
+        ):
+            assert found[label][stage] == pytest.approx(found[label]["rounds"] * passes * 0.0007)
+        assert found[tree]["draft_s"] == 0
+        assert simlab.inspect(str(cost)).text()
+
+
+def test_a_head_whose_passes_were_not_timed_has_no_price(tmp_path: Path) -> None:
+    trace, table, cost = write_head_trace(tmp_path / "trace", num_sequences=4), tmp_path / "t.csv", tmp_path / "c.json"
+    table.write_text("nodes,context,seconds\n1,64,0.01\n4,64,0.0101\n13,64,0.012\n")
+    said = refused(import_cost, [table], trace, counts="root-included", draft_s=0.0007, out=cost)
+    assert "chains of up to 5 tokens" in said
+    assert "add a row of it: 6 nodes" in said
+    import_cost([table], trace, counts="root-included", out=cost)
+    tree = "eagle3:budget=6,beam=3,top_k=3,steps=2"
+    said = simlab.replay(trace, [tree], cost=cost).text()
+    assert "simlab import --draft-s SECONDS --trace TRACE" in " ".join(said.split())

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eagle3_traces import write_head_trace
 from engine_shapes import (
     VLLM_READS,
     check_sglang,
     check_sglang_environment,
+    check_sglang_head,
     check_speculation_profile,
     check_tensorrt_llm,
     check_vllm_load_test,
@@ -27,7 +29,16 @@ from signed_files import signed
 from study_results import refused, rows_of, value_of
 
 import simlab
-from simlab.analysis.export.engine_settings import MODELOPT, READ_ON, SGLANG, TENSORRT_LLM, VLLM, EngineSource
+from simlab.analysis.export.engine_settings import (
+    MODELOPT,
+    READ_ON,
+    SGLANG,
+    TENSORRT_LLM,
+    VLLM,
+    EngineSource,
+    head_shape,
+)
+from simlab.errors import SimlabError
 from simlab.policies.parsing.parse import parse_policies
 from simlab.sequence_replay import rounds
 from simlab.studies.export.export import ExportedFile, export
@@ -301,3 +312,67 @@ def test_names_of_others_end_no_comment_and_steer_no_terminal(name: str, trace: 
     assert not {"\x1b", "\u202e"} & set(text)
     assert "[U+202E]" in text
     assert "command" not in yaml_mapping(text)
+
+
+@pytest.fixture(scope="module")
+def head_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_head_trace(tmp_path_factory.mktemp("heads") / "trace")
+
+
+@pytest.mark.parametrize(
+    ("policy", "shape"),
+    [
+        ("chain", (5, 1, 5)),
+        ("chain:length=3", (3, 1, 3)),
+        ("chain:length=9", (5, 1, 5)),
+        ("eagle3:budget=6,beam=3,top_k=3,steps=4", (5, 3, 6)),
+        ("eagle3:budget=12,beam=3,top_k=3,steps=1", (2, 3, 12)),
+    ],
+)
+def test_sglang_takes_a_head_s_steps_width_and_size(policy: str, shape: tuple[int, int, int], head_trace: Path) -> None:
+    made = export("sglang", policy, trace=head_trace)
+    assert check_sglang_head(yaml_mapping(made.text)) == shape
+    words = shlex.split(made.notes[-1])
+    assert words[:3] == ["python", "-m", "sglang.launch_server"]
+    flags = dict(zip(words[3::2], words[4::2], strict=True))
+    assert (flags["--speculative-num-steps"], flags["--speculative-eagle-topk"]) == (str(shape[0]), str(shape[1]))
+    assert flags["--speculative-num-draft-tokens"] == str(shape[2] + 1)
+    assert "block of" not in made.text
+
+
+def test_vllm_drafts_chains_of_a_head_and_no_trees(head_trace: Path, trace: Path) -> None:
+    chain = exported(head_trace, "vllm", "chain:length=3")
+    assert chain["serve"] == {"method": "eagle3", "model": "synthetic", "num_speculative_tokens": 3}
+    tree = exported(head_trace, "vllm", "eagle3:budget=6,beam=3,top_k=3,steps=4")
+    assert "serve" not in tree
+    assert tree["load_test"]["method"] == "eagle3"
+    assert tree["load_test"]["num_speculative_tokens"] == 5
+    assert any("it drafts chains only" in note for note in tree["simlab"]["notes"])
+    assert exported(trace, "vllm", "chain")["serve"]["method"] == "dflash"
+
+
+@pytest.mark.parametrize(
+    ("file_format", "policy", "words"),
+    [
+        ("sglang", "ddtree:budget=4", "no engine drafts ddtree:budget=4 with an EAGLE-3 head"),
+        ("vllm", "adaflash", "no engine drafts adaflash"),
+        ("tensorrt-llm", "chain", "written for vllm and sglang, not for tensorrt-llm"),
+        ("modelopt", "chain", "written for vllm and sglang, not for modelopt"),
+    ],
+)
+def test_what_no_engine_drafts_with_a_head_is_refused(
+    file_format: str, policy: str, words: str, head_trace: Path
+) -> None:
+    assert words in refused(export, file_format, policy, trace=head_trace)
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ("eagle3:budget=8,beam=2,top_k=4,steps=3", "has beam 2 and top_k 4; take equal ones"),
+        ("eagle3:budget=2,beam=1,top_k=1,steps=3", "as long as its 4 steps"),
+    ],
+)
+def test_shapes_that_sglang_cannot_say_are_refused(policy: str, words: str) -> None:
+    with pytest.raises(SimlabError, match=words):
+        head_shape(parse_policies([policy])[0], 7)
