@@ -21,12 +21,14 @@ class BatchPrices:
         cost_id: of the prices.
         heading: whose they are, in one line.
         what_if: whether they were worked out from those of another batch size.
+        caveats: what nobody stated or timed of them, a sentence each.
     """
 
     batch: int
     cost_id: str
     heading: str
     what_if: bool
+    caveats: tuple[str, ...] = ()
 
 
 def seconds_at_draws(rows: pl.DataFrame) -> Doubles:

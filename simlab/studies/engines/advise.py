@@ -32,6 +32,7 @@ from simlab.analysis.export.engine_settings import (
 from simlab.analysis.statistics.intervals import FEW_PROMPTS
 from simlab.analysis.table.price_draws import BatchPrices
 from simlab.analysis.table.summaries import BASELINE, summarise
+from simlab.analysis.table.text import within_width
 from simlab.channels import POOL
 from simlab.channels.rows import num_beam_nodes
 from simlab.errors import CostError, SimlabError, TraceError, UsageError
@@ -56,6 +57,7 @@ from simlab.studies.inputs.prices import Prices, measured_prices, not_chosen_not
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened, own_blocks
 from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.result import StudyResult
+from simlab.traces.artefacts.cost import gap_around
 from simlab.traces.format.manifest_entries import DraftSet
 from simlab.traces.reader import Trace
 from simlab.traces.results.rows import Results, joined_results, results_at
@@ -65,6 +67,7 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _BUDGETS = (2, 4, 8, 16, 32, 64, 128)
 _HEAD_STEPS = (1, 2, 4, 7)
 """Steps of a head's trees that are tried, beside all that were recorded."""
+_BASELINE = parse_policies([BASELINE])[0].policy
 _NAMED = 3
 """Policies that are named in a note."""
 
@@ -103,8 +106,9 @@ class Advice(StudyResult):
 
     def text(self) -> str:
         """The page that ``simlab advise`` prints."""
-        heading = f"{self.trace.place}, {self.prompts} prompts; speeds are predicted by replay."
-        parts = [heading, advice_table(self.batches), notes_text(self._sentences())]
+        heading = f"{self.trace.label}, {self.prompts} prompts; speeds are predicted by replay."
+        caveats = dict.fromkeys(one for batch in self.batches for one in batch.of.caveats)
+        parts = [within_width(" ".join([heading, *caveats])), advice_table(self.batches), notes_text(self._sentences())]
         # Lines to paste stay whole.
         engines = self.engine_lines()
         parts += ["\n".join(engines), notes_text([*self._notes()])]
@@ -236,8 +240,9 @@ def advise(options: AdviseOptions) -> Advice:
     Raises:
         SimlabError: trace, prices or policies do not fit each other.
     """
-    judged = opened(options.trace)
-    chosen_on = judged if options.dev_trace is None else opened(options.dev_trace)
+    costs = paths(options.cost)
+    judged = opened(options.trace, costs)
+    chosen_on = judged if options.dev_trace is None else opened(options.dev_trace, costs)
     notes: list[str] = []
     name = judged.draft_name(options.draft_set)
     blocks = own_blocks(judged, name, [opened(one) for one in options.block_trace])
@@ -340,30 +345,31 @@ def _machines(
     if unused and unused != ["1"]:  # that of one text is what others are worked out from
         notes.append(f"Cost files of batch sizes {', '.join(unused)} were given and not asked for with --batch.")
     found, left, kinds = [], list[str](), dict[str, None]()
+    beyond: dict[int, str] = {}
     for batch in sorted(set(options.batch)):
         try:
             prices = measured[batch] if batch in measured else _worked_out(batch, measured)
         except CostError as error:
-            left.append(f"Batch {batch} is left out: {str(error).rstrip('.')}.")
+            beyond[batch] = str(error).rstrip(".")
             continue
         assert prices.cost is not None
         policies, asked_for = _policies(trace, draft, options.policies, blocks, prices, left)
         kinds |= dict.fromkeys(CHAIN if one.name == CHAIN else TREE for one in asked_for)
         if not policies:
-            left.append(f"Batch {batch} is left out: no policy has a price there.")
+            beyond[batch] = "no policy has a price there"
             continue
-        # Notes of an imported file say what its seconds leave out, which verdicts over plain decoding depend on.
-        said = prices.file.notes if batch in measured and prices.file is not None else ()
-        notes += [f"Batch {batch}: {one}." for one in said if "not given" in one]
         if kept.is_chain and prices.file is not None and not prices.file.is_imported:
             notes.append(
                 f"The latency profile has all {kept.depth} passes of the head in every round; engines stop at the "
                 "chain's length, so shorter chains are faster there."
             )
-        of = BatchPrices(batch, prices.cost.cost_id, prices.heading, batch not in measured)
+        of = BatchPrices(batch, prices.cost.cost_id, prices.heading, batch not in measured, prices.caveats)
         found.append((of, PricedPolicies(prices, (*parse_policies([BASELINE]), *policies))))
     if not found:
-        raise CostError(left[0])
+        raise CostError([*left, *beyond.values()][0])
+    if beyond:
+        several = "Batch size" if len(beyond) == 1 else "Batch sizes"
+        left.append(f"{several} left out: {', '.join(map(str, beyond))}; {next(iter(beyond.values()))}.")
     notes += left
     alone = measured.get(1)
     if alone is None or alone.cost is None or not any(of.what_if for of, _ in found):
@@ -377,6 +383,8 @@ def _measured(trace: Trace, draft: str, costs: Sequence[Path], limit: int | None
     for prices in found.values():
         if prices.cost is None:
             raise CostError(f"advice needs a latency profile. {prices.why_none}")
+        if prices.file is not None and not prices.file.has_plain:
+            raise CostError(f"advice is over autoregressive decoding, and {prices.why_unpriced(_BASELINE)}")
     return found
 
 
@@ -440,11 +448,16 @@ def _default_chains(kept: DraftSet, blocks: _Blocks, most: int) -> list[str]:
 
 
 def _default_trees(trace: Trace, kept: DraftSet, prices: Prices) -> list[str]:
-    """Trees of several sizes: of an EAGLE-3 head those of its channel, since engines draft no others with it."""
+    """Trees of several sizes: of an EAGLE-3 head those of its channel, since engines draft no others with it.
+
+    Where nobody timed a size, the nearest that somebody timed stand in its place.
+    """
     assert prices.cost is not None
     most = prices.cost.most_drafted
     if not kept.is_chain:
-        budgets = [str(budget) for budget in _BUDGETS if budget <= min(kept.exact_budget, most)]
+        timed = () if prices.file is None else prices.file.node_counts
+        near = {size for budget in _BUDGETS for size in gap_around(timed, budget) or (budget,)}
+        budgets = [str(size) for size in sorted(near) if 0 < size <= min(kept.exact_budget, most)]
         return [f"ddtree:budget={'/'.join(budgets)}"] if budgets else []
     found = []
     for name, one in trace.manifest.channels.items():
