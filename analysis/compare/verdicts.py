@@ -164,9 +164,9 @@ def _signed(ratio: float) -> str:
 # Comparisons as people read them: the verdicts, a table, and what to know beside it.
 
 
-_PRICES = "prices [95 %]"
-_HEADINGS = ("", "first", "second", "difference [95 %]", "ratio [95 %]", _PRICES, "p", "detectable")
-_LEFT = ("", "difference [95 %]", "ratio [95 %]", _PRICES)
+_PRICES, _DIFFERENCE = "prices [95 %]", "difference [95 %]"
+_HEADINGS = ("", "first", "second", _DIFFERENCE, "ratio [95 %]", _PRICES, "p", "detectable")
+_LEFT = ("", _DIFFERENCE, "ratio [95 %]", _PRICES)
 
 
 def verdicts_text(comparisons: Sequence[Comparison], by: str | None = None) -> str:
@@ -178,8 +178,11 @@ def verdicts_text(comparisons: Sequence[Comparison], by: str | None = None) -> s
 
 
 def comparison_table(comparisons: Sequence[Comparison], by: str | None = None) -> str:
-    """A table of text with a row for each comparison."""
-    return comparison_cells(comparisons, by).text()
+    """A table of text with a row for each comparison; ratios say what differences do, and the page is narrow."""
+    cells = comparison_cells(comparisons, by)
+    kept = [index for index, name in enumerate(cells.headings[0]) if name != _DIFFERENCE]
+    rows = [[row[index] for index in kept] for row in (*cells.headings, *cells.rows)]
+    return Cells(rows[:1], rows[1:], [cells.to_left[index] for index in kept]).text()
 
 
 def comparisons_html(
@@ -229,7 +232,7 @@ def _has_prices(comparisons: Sequence[Comparison]) -> bool:
 def comparison_notes(comparisons: Sequence[Comparison], correction: str) -> str:
     """What a reader must know beside the numbers, a sentence a line."""
     lines = [
-        "Differences and ratios are the first's against the second's, on the same prompts; [95 %] over prompts.",
+        "Ratios are the first's over the second's, on the same prompts; [95 %] over prompts.",
         f"Detectable: the minimum detectable difference, found with so many prompts in {100 * POWER:.0f} % of cases.",
     ]
     if _has_prices(comparisons):

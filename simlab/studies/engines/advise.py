@@ -108,7 +108,12 @@ class Advice(StudyResult):
         """The page that ``simlab advise`` prints."""
         heading = f"{self.trace.label}, {self.prompts} prompts; speeds are predicted by replay."
         caveats = dict.fromkeys(one for batch in self.batches for one in batch.of.caveats)
-        parts = [within_width(" ".join([heading, *caveats])), advice_table(self.batches), notes_text(self._sentences())]
+        left_out = [self.trace.left_out] if self.trace.left_out else []
+        parts = [
+            within_width(" ".join([heading, *left_out, *caveats])),
+            advice_table(self.batches),
+            notes_text(self._sentences()),
+        ]
         # Lines to paste stay whole.
         engines = self.engine_lines()
         parts += ["\n".join(engines), notes_text([*self._notes()])]

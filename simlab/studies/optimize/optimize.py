@@ -272,7 +272,9 @@ class OptimizeResult(StudyResult):
     def text(self) -> str:
         """Which policy to take, the verdict, and the table, as ``simlab optimize`` prints them."""
         optimum, verdict = self.optimum, self.optimum.verdict
-        first = within_width(f"{take_sentence(optimum)}\n{verdict[0].upper()}{verdict[1:]}")
+        first = within_width(
+            f"{take_sentence(optimum)}\n{verdict.replace('no ', 'No ', 1) if verdict.startswith('no ') else verdict}"
+        )
         parts = [first, within_width(self._heading()), finalist_table(optimum), self._notes()]
         parts += [within_width("\n".join(filter(None, [price_text(optimum), optimism_text(optimum)])))]
         return "\n\n".join([*parts, *map(within_width, self._warnings())])

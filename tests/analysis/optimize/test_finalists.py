@@ -191,8 +191,8 @@ def cells(p_adjusted: float | None) -> list[list[str]]:
 @pytest.mark.parametrize(("p_adjusted", "shown"), [(0.0004, "<0.001"), (0.001, "0.001"), (0.0316, "0.032")])
 def test_a_p_value_has_three_digits_and_the_best_has_none(p_adjusted: float, shown: str) -> None:
     best, rival = cells(p_adjusted)
-    assert best == ["ddtree:budget=8", "best", "30.0", "29.5"]
-    assert rival == ["chain", "rival", "30.0", "29.5", "1.250", "[1.125,", "1.500]", shown]
+    assert best == ["ddtree:budget=8", "best", "-", "30.0", "29.5"]
+    assert rival == ["chain", "rival", "-", "30.0", "29.5", "1.250", "[1.125,", "1.500]", shown]
 
 
 def test_a_p_value_that_is_not_known_is_left_empty() -> None:

@@ -120,6 +120,6 @@ def test_where_there_is_no_price_interval_the_table_says_why() -> None:
     assert "prices" not in summary_table(unpriced)
     assert "rices" not in summary_notes(unpriced)
     assert all(line.endswith("-") for line in summary_table(found).splitlines()[2:])
-    assert "Prices: not known, as with one sample per cell" in summary_notes(found)
+    assert "Prices: not known; one sample of each size" in summary_notes(found)
     measured = summarise(priced().with_columns(pl.lit("measured").alias("kind")))
-    assert "Prices: none, since these seconds were measured" in summary_notes(measured)
+    assert "Prices: none, since these seconds were measured" in " ".join(summary_notes(measured).split())

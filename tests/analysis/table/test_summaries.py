@@ -152,15 +152,15 @@ def test_a_table_shows_speeds_only_where_they_are_known() -> None:
     without, found = summarise(results()), summarise(priced())
     assert "tokens/s" not in summary_table(without)
     assert "speedup" not in summary_table(without)
-    assert "`simlab profile`" in summary_notes(without)
-    assert summary_notes(without, "No speeds at all.").splitlines()[2] == "No speeds at all."
+    assert "`simlab profile`" in " ".join(summary_notes(without).split())
+    assert " No speeds at all." in " ".join(summary_notes(without, "No speeds at all.").split())
     lines = summary_table(found).splitlines()
     assert "tokens/s  speedup" in lines[0]
     assert lines[1].endswith("[95 %]")
     assert lines[2].split()[-3:] == ["1.0", "1.00", "-"]
     assert "1.56 [" in lines[3].split("rounds")[-1]
     assert lines[3].endswith("]  -")
-    assert "a latency profile; prefill is not in them" in summary_notes(found)
+    assert "a latency profile; prefill is not in them" in " ".join(summary_notes(found).split())
     assert "`simlab profile`" not in summary_notes(found)
     measured = summarise(priced().with_columns(pl.lit("measured").alias("kind")))
     assert "Speeds were measured" in summary_notes(measured)

@@ -132,9 +132,9 @@ def test_the_whole_shelf_in_words(traces: tuple[Path, Path], costs: list[Path]) 
     for expected in (
         "chosen on    18 prompts (",
         "objective    tokens per second, at most 12 drafted tokens a round",
-        "the best over this [95 %]",
+        "the best over this",
         "Shrinkage: ",
-        "Not searched:\n  calibrated:",
+        "Not searched here: calibrated",
         "autoregressive",
         "hindsight:budget=",
         "Fewer than 20 prompts",
@@ -209,7 +209,7 @@ def test_a_choice_is_not_reported_on_its_own_prompts(
         ({}, (0, 1, 0), "holds the same latencies as one before it, which would count once"),
         ({}, (), "there is no latency profile"),
         ({"policies": ["ddtree:budget=65"]}, (0,), "the trace is exact up to 64"),
-        ({"policies": ["chain:length=65"]}, (0,), "drafts up to 65 tokens, and the latency profile ends at 64"),
+        ({"policies": ["chain:length=65"]}, (0,), "drafts up to 65 tokens, and"),
         ({"policies": ["ddtree:size=3"]}, (0,), "has no setting `size`"),
         ({"policies": ["survival:threshold=0.5~0.1"]}, (0,), "should rise"),
         ({"policies": ["survival:threshold=0.5~1.5"]}, (0,), "threshold must be a probability"),
@@ -280,6 +280,6 @@ def test_a_policy_without_seconds_is_not_chosen_by_them(tmp_path: Path) -> None:
     write_cost_file(cost, filled())
     policy = "treeflash:budget=6,previous=2,top_k=3"
     said = " ".join(refused(optimize, trace, [policy], cost=cost).split())
-    assert f"`{policy}` is chosen by its seconds, and the cost file" in said
+    assert f"`{policy}` is chosen by its seconds, and {cost} does not say" in said
     assert "`simlab profile --channel treeflash=CHECKPOINT" in said
     assert optimize(trace, [policy], cost=cost, objective="acceptance_length", node_cap=16).optimum.searched > 1
