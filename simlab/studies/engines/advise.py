@@ -31,6 +31,7 @@ from simlab.options import (
 )
 from simlab.policies.named.chain import most_drafted
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.policy import GivenPolicies, given_policies
 from simlab.studies.inputs.artefacts import PricedPolicies, TraceArtefacts
 from simlab.studies.inputs.prices import Prices, measured_prices, not_chosen_note, prices_of_batch
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened
@@ -61,6 +62,8 @@ class Advice(StudyResult):
     prompts: int
     batches: tuple[BatchAdvice, ...]
     notes: tuple[str, ...]
+
+    PICTURES: ClassVar[str] = "simlab.studies.plot:advice_pictures"
 
     def to_json(self) -> dict[str, object]:
         """The value that ``simlab advise --json`` prints."""
@@ -123,7 +126,7 @@ Settings are chosen on the trace that is judged, unless --dev-trace names anothe
   simlab advise -p chain:length=1..7 -p ddtree:budget=8/16/32 --json"""
 
     trace: TraceSource | None = trace_option()
-    policies: Sequence[str] = policies_option(
+    policies: GivenPolicies = policies_option(
         "candidates (default: chains of every length, and ddtree of several sizes); may be repeated"
     )
     _: KW_ONLY
@@ -238,7 +241,7 @@ def _worked_out(batch: int, measured: dict[int, Prices]) -> Prices:
     return prices_of_batch(measured[1], batch)
 
 
-def _policies(trace: Trace, draft: str, typed: Sequence[str], prices: Prices, notes: list[str]) -> list[NamedPolicy]:
+def _policies(trace: Trace, draft: str, typed: GivenPolicies, prices: Prices, notes: list[str]) -> list[NamedPolicy]:
     """Plain decoding, and those policies whose rounds all have a price."""
     kept = trace.manifest.draft_sets[draft]
     cost = prices.cost
@@ -250,7 +253,8 @@ def _policies(trace: Trace, draft: str, typed: Sequence[str], prices: Prices, no
         *([f"chain:length=1..{longest}"] if longest else []),
         *(["ddtree:budget=" + "/".join(budgets)] * bool(budgets)),
     ]
-    asked = parse_policies(list(typed) or default, TraceArtefacts(prices, trace, draft)) if typed or default else []
+    wanted = given_policies(typed) or tuple(default)
+    asked = parse_policies(wanted, TraceArtefacts(prices, trace, draft)) if wanted else []
     policies = {one.policy_id: one for one in asked if one.name != BASELINE}
     fitting = [
         policy for policy in policies.values() if most_drafted(policy.policy.budget, kept.depth) <= cost.most_drafted

@@ -58,7 +58,7 @@ class ImportedCost:
 
 @study(ImportOptions)
 def import_files(options: ImportOptions) -> ImportedCost | EngineMetricsTable:
-    """Read files from elsewhere: `import_cost` of timings, `import_metrics` of counts.
+    """Read files from elsewhere: `import_timings` of timings, `import_metrics` of counts.
 
     Raises:
         SimlabError: a file cannot be read, does not fit the trace, or the options are about files of another kind.
@@ -66,7 +66,7 @@ def import_files(options: ImportOptions) -> ImportedCost | EngineMetricsTable:
     first = options.files[0]
     if len(options.files) > 1 or not _holds_timings(first, options):
         return import_metrics.run(options)
-    return import_cost.run(options)
+    return import_timings.run(options)
 
 
 def _holds_timings(path: str | Path, options: ImportOptions) -> bool:
@@ -90,7 +90,7 @@ def _holds_timings(path: str | Path, options: ImportOptions) -> bool:
 
 
 @study(ImportOptions)
-def import_cost(options: ImportOptions) -> ImportedCost:
+def import_timings(options: ImportOptions) -> ImportedCost:
     """Make a cost file of timings that were measured elsewhere.
 
     Raises:

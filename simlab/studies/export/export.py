@@ -40,6 +40,7 @@ from simlab.traces.artefacts.engine_tables import SGLANG, VLLM_CURVES, curves_te
 from simlab.traces.publishing.publication import Publication, publication
 from simlab.traces.reader import Trace
 from simlab.traces.results.files import read_results
+from simlab.untrusted.visible import visible_html
 
 # ``simlab export --format conformance``: rounds to test another implementation of a policy against.
 
@@ -247,6 +248,9 @@ class ExportedFile:
     text: str
     summary: str
     notes: tuple[str, ...] = ()
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{visible_html(self.text)}</pre>"
 
 
 @dataclass(frozen=True)

@@ -59,9 +59,15 @@ def opened(source: TraceSource | None) -> Trace:
 
     Raises:
         TraceError: there is no trace, or it is damaged.
+        UsageError: what was given is no place of a trace.
     """
     if isinstance(source, Trace):
         return source
+    if source is not None and not isinstance(source, str | Path):
+        raise UsageError(
+            f"a trace is a folder, an address, or one that is open; got {type(source).__name__}; policies are given by "
+            "name: policies=[...]"
+        )
     return sample_trace() if source is None else open_trace(source)
 
 

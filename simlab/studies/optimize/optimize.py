@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import ClassVar
 
 import polars as pl
 
@@ -245,6 +246,8 @@ class OptimizeResult(StudyResult):
     trials: tuple[SearchPoint, ...]
     choice: PolicyChoice
     steps: tuple[tuple[int, int], ...]
+
+    PICTURES: ClassVar[str] = "simlab.studies.plot:optimize_pictures"
 
     @property
     def optimum(self) -> Optimum:

@@ -74,7 +74,7 @@ CASES: dict[str, tuple[str, Make]] = {
     ),
     "import": (
         f"{TIMINGS} --counts root-included --out MADE",
-        lambda at: simlab.import_cost([TIMINGS], counts="root-included", out=at.made),
+        lambda at: simlab.import_timings([TIMINGS], counts="root-included", out=at.made),
     ),
     "crosscheck": (
         f"--answers {ENGINES}/vllm_block4.jsonl --trace {ENGINES}/block4",

@@ -9,7 +9,7 @@ from study_results import refused, value_of
 
 import simlab
 from simlab.studies.engines.advise import advise
-from simlab.studies.engines.import_files import import_cost
+from simlab.studies.engines.import_files import import_timings
 from simlab.traces.artefacts.cost import read_cost_file, write_cost_file
 from simlab.traces.synthetic import write_synthetic_trace
 
@@ -102,7 +102,7 @@ def test_the_mend_of_an_imported_table_is_its_owners(tmp_path: Path) -> None:
         lines = [f"{nodes},{context},{seconds}" for context in contexts for nodes, seconds in rows]
         table.write_text("\n".join(["nodes,context,seconds", *lines]))
         cost.unlink(missing_ok=True)
-        import_cost([table], counts="root-included", out=cost)
+        import_timings([table], counts="root-included", out=cost)
         if contexts == (512,):
             said = refused(advise, cost=cost, batch=[1])
             assert "add rows at longer contexts to the timings that it was made of, and `simlab import` them" in said
@@ -116,7 +116,7 @@ def test_what_an_imported_table_leaves_out_is_said(trace: Path, tmp_path: Path) 
     table, cost = tmp_path / "sps.json", tmp_path / "cost.json"
     steps = {"sample_batch_tokens": [8, 64], "sample_steps_per_sec": [90.0, 40.0], "max_batch_tokens": 64}
     table.write_text(json.dumps(steps))
-    import_cost([table], trace, batch=8, out=cost)
+    import_timings([table], trace, batch=8, out=cost)
     value = value_of(advise(trace, cost=cost, batch=[8], threads=1))
     assert value["rows"][0]["chain"].startswith("chain:length=")
     assert any("plain decoding was not given" in one and "too high" in one for one in value["notes"])

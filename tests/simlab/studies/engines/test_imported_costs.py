@@ -11,7 +11,7 @@ from study_results import refused, value_of
 
 import simlab
 from simlab.cost import GRID_STAGES
-from simlab.studies.engines.import_files import import_cost
+from simlab.studies.engines.import_files import import_timings
 from simlab.studies.export.export import export
 from simlab.studies.inputs.prices import cost_table_of
 from simlab.traces.artefacts.cost import read_cost_file, write_cost_file
@@ -45,7 +45,7 @@ def table(tmp_path: Path) -> Path:
 def test_imported_prices_price_a_replay(trace: Path, timings: Path, tmp_path: Path) -> None:
     """Every pass costs what was timed."""
     out, other = tmp_path / "engine.json", tmp_path / "other.json"
-    said = import_cost([timings], trace, **ROOT, out=out, draft_s=0.004, machine="Made-up GPU").text()
+    said = import_timings([timings], trace, **ROOT, out=out, draft_s=0.004, machine="Made-up GPU").text()
     assert "Made-up GPU, imported from engine.csv" in said
     assert "select, commit: not given, so they cost nothing here" in said
     file = read_cost_file(out)
@@ -60,9 +60,9 @@ def test_imported_prices_price_a_replay(trace: Path, timings: Path, tmp_path: Pa
     assert "thread" not in shown.text()
     assert "WARNING" not in shown.text()
     assert value_of(shown)["flatness"]["looks_launch_bound"] is None
-    said = refused(import_cost, [timings], trace, **ROOT, out=out, plain_s=0.01)
+    said = refused(import_timings, [timings], trace, **ROOT, out=out, plain_s=0.01)
     assert f"{out} is there already; name another file, or delete it" in said
-    again = value_of(import_cost([timings], trace, **ROOT, out=other, draft_s=0.004, plain_s=0.01))
+    again = value_of(import_timings([timings], trace, **ROOT, out=other, draft_s=0.004, plain_s=0.01))
     assert again["cost_id"] == read_cost_file(other).cost_id != file.cost_id
 
 
@@ -73,7 +73,7 @@ def test_the_published_prices_are_shown_with_their_warning(tmp_path: Path) -> No
         "draft_s": 0.0065,
         "out": tmp_path / "a800.json",
     }
-    import_cost(["caddtree-a800-qwen3-8b"], **ROOT, **named)
+    import_timings(["caddtree-a800-qwen3-8b"], **ROOT, **named)
     shown = simlab.inspect(str(tmp_path / "a800.json")).text()
     assert "WARNING    looks launch-bound: with 1,000 tokens before it, a pass of 512 takes only 1.81 times" in shown
     assert "github.com/ZhangShuai1230/CaDDTree" in shown
@@ -81,13 +81,13 @@ def test_the_published_prices_are_shown_with_their_warning(tmp_path: Path) -> No
 
 def test_tables_of_engines_price_a_replay(table: Path, tmp_path: Path) -> None:
     out, of_vllm = tmp_path / "cost.json", tmp_path / "vllm.json"
-    value = value_of(import_cost([table], batch=4, plain_s=0.01, out=out))
+    value = value_of(import_timings([table], batch=4, plain_s=0.01, out=out))
     assert any("Steps of 4 to 7 tokens were not timed" in one for one in value["checks"])
     assert any("within the seconds of verify" in one for one in value["notes"])
     rows = value_of(simlab.replay(None, ["chain"], batch=4, cost=out))["rows"]
     assert all(row["tokens_per_s"] > 0 for row in rows if row["name"] == "chain")
     table.write_text(json.dumps(CURVES))
-    said = import_cost([table], batch=8, out=of_vllm).text()
+    said = import_timings([table], batch=8, out=of_vllm).text()
     assert "draft takes 0.002 s everywhere" in said
     assert "Probes of 1 tokens cannot occur" in said
 
@@ -113,7 +113,7 @@ def test_what_does_not_fit_is_one_sentence(
 ) -> None:
     out = tmp_path / "made.json"
     path = {"timings": timings, "table": table}.get(file, Path(file))
-    assert said in refused(import_cost, [path], **{"out": out, **named})
+    assert said in refused(import_timings, [path], **{"out": out, **named})
     assert not out.exists()
 
 
@@ -137,7 +137,7 @@ def test_what_is_exported_is_imported(
     made = export(file_format, cost=[measured])
     assert any("context of 64 tokens" in note for note in made.notes)
     table.write_text(made.text)
-    import_cost([table], batch=4, out=again)
+    import_timings([table], batch=4, out=again)
     before, after = (cost_table_of(read_cost_file(path)) for path in (measured, again))
     for number in EMPTY.node_counts:
         wanted = sum(float(before.curve(stage, 64)[number]) for stage in stages)
