@@ -115,6 +115,11 @@ class ComparisonTable(StudyResult):
     PICTURES: ClassVar[str] = "simlab.studies.plot:comparison_pictures"
 
     @property
+    def exported(self) -> list[Comparison]:
+        """The comparisons that the verdict is about."""
+        return self.of_measure
+
+    @property
     def of_measure(self) -> list[Comparison]:
         """The comparisons that the verdict is about."""
         return [comparison for comparison in self.comparisons if comparison.measure == self.measure]

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias, cast
 import polars as pl
 
 from simlab.errors import UsageError, enumerated, named_or_listed
+from simlab.traces.results.rows import settings_of
 from simlab.untrusted.visible import ShownText
 
 if TYPE_CHECKING:
+    from simlab.analysis.compare.comparisons import Comparison
     from simlab.analysis.figure_style import Figure
     from simlab.analysis.report.page import Chart
+    from simlab.traces.artefacts.optimum import Optimum
 
 Pictures: TypeAlias = "Mapping[str, Callable[[], Chart]]"
 """By its name what draws each picture of a result; the first is the one that is shown."""
@@ -28,6 +31,11 @@ class StudyResult(ShownText):
 
     ROWS: ClassVar[str] = "rows"
     """The key of the JSON under which the rows of `frame` are."""
+
+    @property
+    def exported(self) -> "pl.DataFrame | Sequence[Comparison] | Optimum | None":
+        """What `simlab.export` makes its table of: result rows, comparisons or a choice; None: there is no table."""
+        return None
 
     PICTURES: ClassVar[str] = ""
     """What gives the pictures of the result, ``module:function``, loaded when one is drawn; empty: it has none."""
@@ -70,7 +78,7 @@ def with_settings(rows: Sequence[Mapping[str, object]]) -> list[dict[str, object
     >>> [row["settings"] for row in with_settings([{"settings": '{"budget": 8}'}, {"settings": "{}"}])]
     [{'budget': 8}, {'budget': None}]
     """
-    found = [json.loads(row["settings"]) if isinstance(row.get("settings"), str) else {} for row in rows]
+    found = [dict(settings_of(text)) if isinstance(text := row.get("settings"), str) else {} for row in rows]
     names = list(dict.fromkeys(name for one in found for name in one))
     for name in names:
         kinds = {type(one[name]) for one in found if one.get(name) is not None}

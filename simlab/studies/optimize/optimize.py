@@ -250,6 +250,11 @@ class OptimizeResult(StudyResult):
     PICTURES: ClassVar[str] = "simlab.studies.plot:optimize_pictures"
 
     @property
+    def exported(self) -> Optimum:
+        """The choice."""
+        return self.optimum
+
+    @property
     def optimum(self) -> Optimum:
         """What `write` writes and ``simlab confirm --from`` reads."""
         return self.choice.optimum

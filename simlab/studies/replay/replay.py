@@ -160,6 +160,11 @@ class ReplayTable(StudyResult):
     PICTURES: ClassVar[str] = "simlab.studies.plot:replay_pictures"
 
     @property
+    def exported(self) -> Results:
+        """The result rows."""
+        return self.rows
+
+    @property
     def prices(self) -> tuple[Prices, ...]:
         """The latency profile of each machine."""
         return tuple(machine.prices for machine in self.machines)
