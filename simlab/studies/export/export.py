@@ -289,8 +289,8 @@ vllm, sglang, tensorrt-llm: settings for a serving engine. The last line starts 
 modelopt: speculation_profile.json of NVIDIA's Model-Optimizer, predicted; experimental, its schema is under review.
 sglang-sps, vllm-curves: cost tables of the engines' schedulers, from cost files, one of each batch size.
 sglang-sts: a temperature for each position of a block, fitted on the trace.
-latex, markdown: one table of a result file, policies by data sets, for a paper or a page. Bold is the highest of each
-  column, and all that a paired test does not tell from it. Ids and versions are in a comment. LaTeX needs booktabs.
+latex, markdown: one table of a result file, for a paper or a page; --columns dataset: policies by data sets. Bold is
+  the highest of each column, and all that a paired test does not tell from it. LaTeX needs booktabs.
 --push sends a finished trace with a card, README.md: its own files, each checked before. A repository on the hub is
   private unless --public is given; --dry-run prints the files and the card, and asks nobody.
 docs/how_to/export.md says what each field is, where it was read, and what cannot be expressed.
@@ -300,7 +300,7 @@ docs/how_to/export.md says what each field is, where it was read, and what canno
   simlab export --format sglang -p chain --out sglang.yaml
   simlab export --format tensorrt-llm -p chain --cost one.json --cost eight.json --out extra.yaml
   simlab export --format sglang-sps --cost one.json --cost eight.json --out dspark_sps.json
-  simlab export --format latex --results results.parquet --out table.tex
+  simlab export --format latex --results results.parquet --columns dataset --out table.tex
   simlab export --format markdown --results results.parquet --show speedup --intervals
     --labels "ddtree:budget=16=DDTree (16)"
   simlab export --push hf://datasets/ORG/NAME --trace runs/mine --license apache-2.0 --dry-run"""
@@ -391,7 +391,7 @@ docs/how_to/export.md says what each field is, where it was read, and what canno
     )
     columns: str | None = option(
         None,
-        "what stands in the columns, beside all together (default dataset, where there are several)",
+        "what stands in the columns, and all together behind it (default none)",
         choices=(*SLICES, POLICY, NOTHING),
         group="of results",
     )
@@ -454,9 +454,8 @@ def _tables(source: str | Path | StudyResult, options: ExportOptions) -> list[Ex
     if isinstance(source, StudyResult):
         found = source.exported
         if found is None:
-            raise UsageError(
-                f"there is no table of a {type(source).__name__}; give results of replay, compare or optimize"
-            )
+            kind = type(source).__name__
+            raise UsageError(f"there is no table of a {kind}; give the result of replay, compare or optimize")
     else:
         found = _read(Path(source))
     if isinstance(found, Results):
@@ -468,7 +467,8 @@ def _tables(source: str | Path | StudyResult, options: ExportOptions) -> list[Ex
     labels = dict(options.labels) if isinstance(options.labels, Mapping) else labels_of(options.labels, names)
     if isinstance(found, Results):
         show = tuple(options.show.split(",")) if isinstance(options.show, str) else tuple(options.show or ())
-        layout = PaperOptions(options.rows or POLICY, options.columns, show, labels, options.intervals)
+        columns = options.columns or (POLICY if options.rows not in (None, POLICY) else NOTHING)
+        layout = PaperOptions(options.rows or POLICY, columns, show, labels, options.intervals)
         return paper_tables(found, layout)
     for name in ("rows", "columns", "show"):
         if getattr(options, name) not in (None, ()):

@@ -81,7 +81,6 @@ trace: the one named, the one in a folder of confirm, or the packaged one.
         "the file to write (default on the command line: report.html)",
         "FILE",
         read=Path,
-        writes="",
         example="report.html",
     )
     trace: TraceSource | None = trace_option()

@@ -30,6 +30,7 @@ from simlab.studies.confirm.confirm import confirm
 from simlab.studies.confirm.confirmation import Confirmation, RunFacts, SummaryContext
 from simlab.studies.confirm.run import _timed
 from simlab.studies.fit_tables import fit_ranks
+from simlab.studies.result import with_settings
 from simlab.traces.artefacts.cost import CostFile, write_cost_file
 from simlab.traces.format.documents import with_digest
 from simlab.traces.reader import Trace, open_trace
@@ -98,7 +99,7 @@ def test_a_row_has_both_sides(made: Made, prices: CostFile, tmp_path: Path) -> N
     write_cost_file(path, prices)
     found = confirmed(made, out, cost=path)
     value, rows = value_of(found), rows_of(found)
-    assert found.frame.to_dicts() == value["rows"]
+    assert found.frame.to_dicts() == with_settings(value["rows"])
     assert with_digest(value) == json.loads((out / "confirm.json").read_text())
     assert (value["text_id"], value["cost"]) == (made.trace.text_id, prices.cost_id)
     assert value["draft_ids"] == dict(made.trace.draft_ids)
