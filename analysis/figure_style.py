@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from importlib import resources
+from importlib.resources import files
 from pathlib import Path
 from typing import TypeAlias
 
@@ -166,7 +166,7 @@ def picture_bytes(figure: go.Figure, written_as: str, name: str) -> bytes:
 
 def _html_of(figure: go.Figure, title: str) -> str:
     """A page with the figure alone, and plotly inside."""
-    script = (resources.files("simlab.analysis") / PLOTLY).read_text(encoding="utf-8")
+    script = (files("simlab.analysis") / PLOTLY).read_text(encoding="utf-8")
     drawn = figure.to_html(full_html=False, include_plotlyjs=False, div_id="picture")
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{visible_html(title)}</title>\n'

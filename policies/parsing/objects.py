@@ -26,6 +26,7 @@ import numpy as np
 from simlab.errors import PolicyError, UsageError
 from simlab.ids import content_digest, content_id
 from simlab.policies import POLICIES
+from simlab.untrusted.json_text import file_bytes
 
 PLAIN = (bool, int, float, str, type(None))
 """Types of values that stand in tables and files as settings."""
@@ -99,7 +100,7 @@ def class_source(kind: type) -> ClassSource:
         raise PolicyError(f"a class of one's own may not be called `{name}`, as a policy of simlab is; rename it")
     path = _file_of(kind)
     if path is not None:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest = hashlib.sha256(file_bytes(path)).hexdigest()
         return ClassSource(name, f"{path.name}:{name}", {"source": digest})
     return ClassSource(name, f"{kind.__module__}:{name}", {"source": _NotebookSource(kind).digest()})
 
@@ -195,7 +196,7 @@ class _NotebookSource:
         self._parts: dict[str, object] = {}
         place = getattr(sys.modules.get(kind.__module__), "__file__", None)
         if place is not None and Path(place).is_file():  # a class that a function of this file made
-            self._parts["file"] = hashlib.sha256(Path(place).read_bytes()).hexdigest()
+            self._parts["file"] = hashlib.sha256(file_bytes(Path(place))).hexdigest()
         self._add_class(kind)
 
     def digest(self) -> str:

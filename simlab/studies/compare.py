@@ -116,7 +116,7 @@ class ComparisonTable(StudyResult):
 
     @property
     def exported(self) -> list[Comparison]:
-        """The comparisons that the verdict is about."""
+        """The comparisons that the verdict is about, which `simlab.export` makes a table of."""
         return self.of_measure
 
     @property

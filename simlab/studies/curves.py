@@ -198,7 +198,7 @@ class CurveTable(StudyResult):
 
     @property
     def summaries(self) -> list[CurveSummary]:
-        """Of each edge model at each machine's prices, on everything."""
+        """Summaries of each edge model at each machine's prices, on everything."""
         return list(curve_summaries(self.rows, self.settings))
 
     def worst(self, setting: CurveSetting) -> CurveExample:

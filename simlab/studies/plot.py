@@ -51,7 +51,7 @@ DIFFERENCES = "differences"
 
 
 def replay_pictures(table: "ReplayTable") -> Pictures:
-    """Of the first latency profile; of another, as the report draws them of a result file: ``simlab plot --cost``."""
+    """The report's figures of rows and rounds, by the first latency profile."""
     machine = table.machines[0]
 
     def drawn(key: str) -> Chart:
@@ -105,7 +105,7 @@ def scoring_pictures(table: "ScoringTable") -> Pictures:
 
 
 def confirmation_pictures(found: "Confirmation") -> Pictures:
-    """Predictions beside measurements."""
+    """Predicted beside measured speedups."""
     return {"agreement": lambda: agreement_chart(found.policies)}
 
 
@@ -149,7 +149,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class PlotOptions:
-    """Of which results a picture is drawn, which one, and where it goes."""
+    """Which picture is drawn of which results, and where it goes."""
 
     DETAILS: ClassVar = """\
 RESULTS are files of `simlab replay --out`, or folders of `simlab confirm`, as for `simlab report`, which draws the

@@ -46,13 +46,19 @@ def made(options: Made) -> Made:
     return options
 
 
+NUMPY: Any = np.int64(3)
+TYPED: Any = "0"
+ALONE: Any = 4
+"""Values that a type checker refuses, and a person gives."""
+
+
 def test_values_are_read_as_they_are_typed() -> None:
-    found = made(limit=np.int64(3), share=1, few="0", by="turn", batch=[8, 1], out="a/b", names="one", fast=True)
+    found = made(limit=NUMPY, share=1, few=TYPED, by="turn", batch=[8, 1], out="a/b", names="one", fast=True)
     assert (found.limit, found.share, found.few, found.by) == (3, 1.0, 0, "turn")
     assert (found.batch, found.out, found.names, found.fast) == ((1, 8), Path("a/b"), ("one",), True)
     thing = object()
     assert made(anything=thing, names=["a", "b"], progress=False).anything is thing
-    assert made(batch=4).batch == (4,)
+    assert made(batch=ALONE).batch == (4,)
     assert checked(Made()) == Made()
 
 

@@ -251,7 +251,7 @@ class OptimizeResult(StudyResult):
 
     @property
     def exported(self) -> Optimum:
-        """The choice."""
+        """The choice, which `simlab.export` makes a table of."""
         return self.optimum
 
     @property

@@ -161,7 +161,7 @@ class ReplayTable(StudyResult):
 
     @property
     def exported(self) -> Results:
-        """The result rows."""
+        """The result rows, which `simlab.export` makes a table of."""
         return self.rows
 
     @property

@@ -69,8 +69,7 @@ def test_the_default_is_narrow_and_has_the_numbers_of_the_summaries(results: Pat
 
 
 def test_policies_by_data_sets_is_one_table(results: Path) -> None:
-    shown = {"results": results, "columns": "dataset", "show": "acceptance_length,nodes_per_round"}
-    text = export("latex", **shown).text
+    text = export("latex", results=results, columns="dataset", show="acceptance_length,nodes_per_round").text
     assert [text.count(f"\\{rule}rule") for rule in ("top", "mid", "bottom")] == [1, 2, 1]
     over, heads, *rows = latex_rows(text)
     assert over[1:] == [rf"\multicolumn{{2}}{{c}}{{{name}}}" for name in ("math", "code", "chat", "all")]
