@@ -17,6 +17,8 @@ from study_results import refused, rows_of, value_of
 
 import simlab
 from simlab.cost import STAGES
+from simlab.policies.named.chain import Chain
+from simlab.policies.named.ddtree import DDTree
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policy import AnyPolicy
 from simlab.real_runner.confirm import confirm as runs
@@ -67,6 +69,20 @@ def prices(made: Made) -> CostFile:
 
 def confirmed(made: Made, out: Path, *policies: str, **more: object) -> Confirmation:
     return confirm(made.trace, [POLICY, *policies], out=out, **more)  # type: ignore[arg-type]
+
+
+def test_a_policy_may_be_an_object(made: Made, prices: CostFile, tmp_path: Path) -> None:
+    path = tmp_path / "cost.json"
+    write_cost_file(path, prices)
+    given = [Chain(2), DDTree(budget=4)]
+    found = confirm(made.trace, given, out=tmp_path / "objects", cost=path)
+    typed = confirm(made.trace, ["chain:length=2", "ddtree:budget=4"], out=tmp_path / "typed", cost=path)
+    assert [(one.policy, one.predicted.policy_id) for one in found.policies] == [
+        (one.policy, one.predicted.policy_id) for one in typed.policies
+    ]
+    predicted, measured = found.plot().data
+    assert (predicted.name, measured.name) == ("predicted", "measured")
+    assert list(measured.y) == [one.policy for one in found.policies if one.measured is not None]
 
 
 def refusal(made: Made, out: Path, *policies: str, **more: object) -> str:
