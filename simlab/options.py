@@ -228,7 +228,9 @@ def _read_value(one: Field[Any], typed: Option, value: object) -> object:
     if isinstance(value, Integral | Real) and read is not str:
         return read(str(int(value)) if isinstance(value, Integral) else repr(float(value)))
     if isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(each, Integral) for each in value):
-        return read(",".join(str(int(each)) for each in value)) if value else value
+        if value:
+            read(",".join(str(int(each)) for each in value))
+        return value  # whether their order and repeats have a meaning, the study says
     is_text = isinstance(value, str | Path) and (typed.read is not None or read not in (str, Path))
     return read(str(value)) if is_text else value
 

@@ -55,7 +55,7 @@ ALONE: Any = 4
 def test_values_are_read_as_they_are_typed() -> None:
     found = made(limit=NUMPY, share=1, few=TYPED, by="turn", batch=[8, 1], out="a/b", names="one", fast=True)
     assert (found.limit, found.share, found.few, found.by) == (3, 1.0, 0, "turn")
-    assert (found.batch, found.out, found.names, found.fast) == ((1, 8), Path("a/b"), ("one",), True)
+    assert (found.batch, found.out, found.names, found.fast) == ([8, 1], Path("a/b"), ("one",), True)
     thing = object()
     assert made(anything=thing, names=["a", "b"], progress=False).anything is thing
     assert made(batch=ALONE).batch == (4,)
