@@ -74,8 +74,7 @@ def confirmed(made: Made, out: Path, *policies: str, **more: object) -> Confirma
 def test_a_policy_may_be_an_object(made: Made, prices: CostFile, tmp_path: Path) -> None:
     path = tmp_path / "cost.json"
     write_cost_file(path, prices)
-    given = [Chain(2), DDTree(budget=4)]
-    found = confirm(made.trace, given, out=tmp_path / "objects", cost=path)
+    found = confirm(made.trace, [Chain(2), DDTree(budget=4)], out=tmp_path / "objects", cost=path)
     typed = confirm(made.trace, ["chain:length=2", "ddtree:budget=4"], out=tmp_path / "typed", cost=path)
     assert [(one.policy, one.predicted.policy_id) for one in found.policies] == [
         (one.policy, one.predicted.policy_id) for one in typed.policies
