@@ -2,8 +2,17 @@
 
 import re
 from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import TypeAlias
 
 import plotly.graph_objects as go
+
+from simlab.errors import SimlabError, UsageError, describe_error
+from simlab.untrusted.visible import visible_html
+
+Figure: TypeAlias = go.Figure
+"""A figure of plotly, for those who hand it on."""
 
 LIGHT = ("#0072B2", "#D55E00", "#008A65", "#A85585", "#9A6A00", "#56697A", "#4B3FA7")
 """After Okabe and Ito (2008), darkened where a thin line on white would be faint."""
@@ -109,3 +118,57 @@ def svg_of(figure: go.Figure, name: str) -> str:
     drawn = re.search('id="defs-([0-9a-f]{6})"', svg)
     svg = svg if drawn is None else svg.replace(drawn[1], name)
     return re.sub(r" trace[0-9a-f]{6}\b", "", svg) + "\n"
+
+
+FORMATS = ("svg", "pdf", "png", "html")
+"""In which a picture can be written."""
+
+PLOTLY = "data/report/plotly-basic.min.js"
+"""plotly for browsers, with the kinds of figures that are drawn here."""
+
+
+def picture_format(path: Path) -> str:
+    """The format that the end of a name says.
+
+    Raises:
+        UsageError: it is none of `FORMATS`.
+    """
+    found = path.suffix.removeprefix(".").lower()
+    if found not in FORMATS:
+        raise UsageError(f"a picture ends in {', '.join(f'.{one}' for one in FORMATS)}; got {path}")
+    return found
+
+
+def picture_bytes(figure: go.Figure, written_as: str, name: str) -> bytes:
+    """A figure as a file.
+
+    Args:
+        figure: laid out by `on_white`.
+        written_as: one of `FORMATS`; html needs nothing else, the others kaleido and a Chromium that is installed.
+        name: of the picture, as for `svg_of`.
+
+    Raises:
+        SimlabError: what draws it is not installed.
+    """
+    if written_as == "html":
+        return _html_of(figure, name).encode()
+    try:
+        if written_as == "svg":
+            return svg_of(figure, name).encode()
+        return bytes(figure.to_image(format=written_as, scale=2 if written_as == "png" else 1))
+    except Exception as error:
+        raise SimlabError(
+            f"a picture as .{written_as} is drawn by the package kaleido, from version 1 on, and a Chrome or Chromium, "
+            f"and this failed ({describe_error(error)}); install both (pip install kaleido), or write .html, which "
+            "needs neither"
+        ) from error
+
+
+def _html_of(figure: go.Figure, title: str) -> str:
+    """A page with the figure alone, and plotly inside."""
+    script = (files("simlab.analysis") / PLOTLY).read_text(encoding="utf-8")
+    drawn = figure.to_html(full_html=False, include_plotlyjs=False, div_id="picture")
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{visible_html(title)}</title>\n'
+        f"<script>{script}</script></head>\n<body>{drawn}</body></html>\n"
+    )

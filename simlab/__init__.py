@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from simlab.studies.curves import curves
     from simlab.studies.engines.advise import advise
     from simlab.studies.engines.crosscheck import crosscheck
-    from simlab.studies.engines.import_files import import_cost, import_files
+    from simlab.studies.engines.import_files import import_files, import_timings
     from simlab.studies.engines.read_metrics import import_metrics
     from simlab.studies.engines.rules import engine_rules
     from simlab.studies.export.export import export
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from simlab.studies.inspect.inspect import inspect
     from simlab.studies.merge import merge
     from simlab.studies.optimize.optimize import optimize
+    from simlab.studies.plot import plot
     from simlab.studies.policies import list_policies
     from simlab.studies.profile.profile import profile
     from simlab.studies.prompts.prompts import prompts
@@ -88,14 +89,15 @@ _MODULES = {
     "field": "simlab.studies.field.field",
     "hindsight_rounds": "simlab.sequence_replay",
     "hindsight_sequence": "simlab.sequence_replay",
-    "import_cost": "simlab.studies.engines.import_files",
     "import_files": "simlab.studies.engines.import_files",
     "import_metrics": "simlab.studies.engines.read_metrics",
+    "import_timings": "simlab.studies.engines.import_files",
     "inspect": "simlab.studies.inspect.inspect",
     "list_policies": "simlab.studies.policies",
     "merge": "simlab.studies.merge",
     "open_trace": "simlab.traces.reader",
     "optimize": "simlab.studies.optimize.optimize",
+    "plot": "simlab.studies.plot",
     "profile": "simlab.studies.profile.profile",
     "prompts": "simlab.studies.prompts.prompts",
     "record": "simlab.studies.record",
@@ -143,14 +145,15 @@ __all__ = [
     "field",
     "hindsight_rounds",
     "hindsight_sequence",
-    "import_cost",
     "import_files",
     "import_metrics",
+    "import_timings",
     "inspect",
     "list_policies",
     "merge",
     "open_trace",
     "optimize",
+    "plot",
     "profile",
     "prompts",
     "record",
@@ -175,4 +178,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

@@ -13,9 +13,10 @@ the parser, its help, the completion of shells and the reference pages read the 
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import wraps
+from numbers import Integral, Real
 from pathlib import Path
 from types import EllipsisType
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, get_args, overload
@@ -176,6 +177,64 @@ def count(least: int = 1, most: int = MOST_COUNT) -> Reader:
     return lambda text: whole_number(text, least, most)
 
 
+def checked(options: Options) -> Options:
+    """The options, each value read as the command line reads it, so that both refuse the same.
+
+    A value alone stands for a list of it where an option may be repeated. What cannot be typed, such as a trace that is
+    open, is left as it is.
+
+    Args:
+        options: of a class whose fields are options.
+
+    Raises:
+        ValueError: with a sentence that begins with the name of the option.
+    """
+    found: dict[str, Any] = {}
+    for one, typed in declared(type(options)):
+        value = getattr(options, one.name)
+        try:
+            read = checked(value) if isinstance(typed, Nested) else _read_again(one, typed, value)
+        except ValueError as error:
+            raise error if isinstance(typed, Nested) else ValueError(f"{one.name}: {error}") from error
+        if read is not value:
+            found[one.name] = read
+    return replace(cast(Any, options), **found) if found else options
+
+
+def _read_again(one: Field[Any], typed: Option, value: object) -> object:
+    """The value of an option as its reader gives it."""
+    if value is None and one.type in (int, float):
+        raise ValueError("expected a number; got None")
+    if value is None or value is one.default:
+        return value
+    if is_switch(one):
+        if not isinstance(value, bool):
+            raise ValueError(f"expected True or False; got {value!r}")
+        return value
+    if not typed.repeats:
+        return _read_value(one, typed, value)
+    several = isinstance(value, Iterable) and not isinstance(value, str)
+    if isinstance(value, Mapping):
+        return value
+    return tuple(_read_value(one, typed, each) for each in (cast(Iterable[object], value) if several else (value,)))
+
+
+def _read_value(one: Field[Any], typed: Option, value: object) -> object:
+    read = reader_of(one, typed)
+    if typed.choices and value not in typed.choices:
+        raise ValueError(f"expected one of {', '.join(typed.choices)}; got {value!r}")
+    if isinstance(value, bool):
+        raise ValueError(f"expected a value, not a switch; got {value!r}")
+    if isinstance(value, Integral | Real) and read is not str:
+        return read(str(int(value)) if isinstance(value, Integral) else repr(float(value)))
+    if isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(each, Integral) for each in value):
+        if value:
+            read(",".join(str(int(each)) for each in value))
+        return value  # whether their order and repeats have a meaning, the study says
+    is_text = isinstance(value, str | Path) and (typed.read is not None or read not in (str, Path))
+    return read(str(value)) if is_text else value
+
+
 class Study(Protocol[Arguments, Options, Result]):
     """A function that is called with the fields of its options as arguments."""
 
@@ -190,7 +249,7 @@ class Study(Protocol[Arguments, Options, Result]):
 class study(Generic[Arguments, Options]):  # noqa: N801 - a decorator
     """Let a function of options be called with the fields of these options as arguments.
 
-    A ValueError that the options raise becomes a `UsageError`.
+    The values are those of the command line, see `checked`. A ValueError that the options raise becomes a `UsageError`.
     """
 
     def __init__(self, kind: Callable[Arguments, Options]) -> None:
@@ -203,7 +262,7 @@ class study(Generic[Arguments, Options]):  # noqa: N801 - a decorator
         @wraps(function)
         def call(*arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
             with as_usage_error():
-                options = kind(*arguments, **named)
+                options = checked(kind(*arguments, **named))
             return function(options)
 
         made: Any = call
@@ -258,7 +317,9 @@ def draft_set_option(said: str = "the draft set, where the trace holds more than
     return option(None, said, "NAME")
 
 
-def policies_option(said: str = "see `simlab policies`; may be repeated") -> Sequence[str]:
+def policies_option(
+    said: str = "see `simlab policies`; may be repeated",
+) -> Any:  # noqa: ANN401 - `simlab.policy.GivenPolicies`, which is not loaded here
     """``-p``, which may be repeated."""
     return option((), said, "POLICY", names="-p --policy", repeats=True)
 

@@ -1,6 +1,6 @@
 """The contract of a policy: what it needs, what it remembers, which tree it chooses."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -247,6 +247,17 @@ class Policy(Protocol[State]):
 
 AnyPolicy: TypeAlias = Policy[Any]
 """A policy, whatever it remembers: what it returned as memory is handed back to it, unread."""
+
+GivenPolicy: TypeAlias = str | AnyPolicy | type[AnyPolicy]
+"""A policy as it is given: typed, ``ddtree:budget=16``; an object; or its class, for one with its defaults."""
+
+GivenPolicies: TypeAlias = GivenPolicy | Sequence[GivenPolicy]
+"""One policy, or several."""
+
+
+def given_policies(given: GivenPolicies) -> tuple[GivenPolicy, ...]:
+    """One policy or several, as a tuple."""
+    return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
 
 
 def is_plain_decoding(policy: AnyPolicy) -> bool:

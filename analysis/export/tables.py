@@ -1,14 +1,12 @@
-"""Result rows as Markdown and LaTeX tables: the columns of the command line's table, and a line that says whose."""
+"""Tables for papers and pages: one form, written as LaTeX or as Markdown.
+
+What a reader needs is in the caption; ids, digests and versions are in a comment of the file.
+"""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import polars as pl
-
-from simlab.analysis.table.summaries import Summary, summarise
-from simlab.analysis.table.text import summary_notes, table_columns
-from simlab.errors import TraceError
 from simlab.untrusted.visible import visible
 
 _MARKDOWN = re.compile(r"([\\`*_{}<>|#~$])")
@@ -29,9 +27,22 @@ _LATEX = {
     "`": r"\textasciigrave{}",
     '"': "''",
 }
-_KINDS = {"predicted": "Predicted", "measured": "Measured in a real runner"}
-_BOUND = "hindsight"
-_BOUNDS = "Hindsight rows are oracle upper bounds, which know the target's text, and no policies."
+_LATEX_SIGNS = {"\N{MINUS SIGN}": "$-$", "\N{LESS-THAN OR EQUAL TO}": r"$\le$"}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What stands in one place of a table.
+
+    Attributes:
+        text: the number, or a dash.
+        interval: behind it and smaller; empty: none.
+        is_bold: whether it stands out; the caption says why.
+    """
+
+    text: str
+    interval: str = ""
+    is_bold: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,84 +50,37 @@ class ExportTable:
     """A table before it is written in any language.
 
     Attributes:
-        heading: of each column two lines; where the first is empty it is the one to the left.
-        to_left: for each column whether its cells begin at its left.
-        cells: a row for each policy.
-        title: which slice it is of; empty: everything.
-        source: which texts, drafter and prices it rests on, in one line.
-        notes: what a reader must know, a sentence each.
+        corner: what the first column holds.
+        heads: of the columns behind the first: what stands over several, and the column's own. Neighbours with the same
+            first part share it; where it is empty everywhere there is one line of headings.
+        rows: the first column, and a cell for each other column.
+        rules: before which rows a line stands, by their places.
+        caption: a line.
+        key: of the label, ``tab:KEY``.
+        comment: where everything comes from, a line each.
     """
 
-    heading: tuple[tuple[str, str], ...]
-    to_left: tuple[bool, ...]
-    cells: tuple[tuple[str, ...], ...]
-    title: str
-    source: str
-    notes: tuple[str, ...]
+    corner: str
+    heads: tuple[tuple[str, str], ...]
+    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+    rules: tuple[int, ...]
+    caption: str
+    key: str
+    comment: tuple[str, ...]
 
-
-def export_tables(rows: pl.DataFrame, by: str | None = None) -> list[ExportTable]:
-    """A table for each kind, trace, drafter and prices that stand together; with ``by`` those of the slices before it.
-
-    Raises:
-        TraceError: there are no rows.
-    """
-    if rows.is_empty():
-        raise TraceError("the result file holds no rows, so there is no table; replay some policies with --out")
-    tables = []
-    for part in rows.partition_by("kind", "text_id", "draft_id", "cost_id", maintain_order=True):
-        source = _source(part, sized=by is None)
-        whole = summarise(part)
-        slices = [] if by is None else summarise(part, by)
-        values = dict.fromkeys(one.slice for one in slices)
-        tables += [_table([one for one in slices if one.slice == value], f"{by} {value}", source) for value in values]
-        tables.append(_table(whole, "" if by is None else "all", source))
-    return tables
-
-
-def _table(summaries: Sequence[Summary], title: str, source: str) -> ExportTable:
-    columns = table_columns(summaries)
-    return ExportTable(
-        heading=tuple((first, second) for first, second, _ in columns),
-        to_left=tuple(index == 0 for index in range(len(columns))),
-        cells=tuple(tuple(" ".join(text(summary).split()) for _, _, text in columns) for summary in summaries),
-        title=f"{title}: {summaries[0].prompts} prompts, {summaries[0].sequences} sequences" if title else "",
-        source=source,
-        notes=(
-            " ".join(summary_notes(summaries).split()),
-            *([_BOUNDS] if any(summary.name.startswith(_BOUND) for summary in summaries) else []),
-        ),
-    )
-
-
-def _one_line(pairs: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """The two lines of a heading as one; the second column of a heading over several repeats it."""
-    found, last = [], ""
-    for first, second in pairs:
-        last = first or last
-        found.append(f"{last}{second}" if second.startswith("/") else f"{last} {second}".strip())
-    return tuple(found)
-
-
-def _source(part: pl.DataFrame, sized: bool) -> str:
-    """Which texts, drafter and latency profile some rows rest on; how many texts, where no title says so."""
-    prompts = part.select("dataset", "prompt_id").n_unique()
-    first = part.row(0, named=True)
-    datasets = ", ".join(sorted(set(part["dataset"])))
-    ids = [f"text {first['text_id']}"]
-    ids += [
-        f"{name} {first[column]}"
-        for name, column in (("draft", "draft_id"), ("latency profile", "cost_id"))
-        if first[column]
-    ]
-    versions = ", ".join(sorted(set(part["simlab_version"])))
-    size = f"{prompts} prompts ({datasets}), {part['sequence'].n_unique()} sequences"
-    parts = [_KINDS[first["kind"]], *([size] if sized else []), ", ".join(ids), f"simlab {versions}"]
-    return f"{'; '.join(parts)}."
+    def groups(self) -> list[tuple[str, int]]:
+        """What stands over the columns, and over how many of them; empty where nothing does."""
+        groups: list[tuple[str, int]] = []
+        for first, _ in self.heads:
+            if groups and groups[-1][0] == first:
+                groups[-1] = first, groups[-1][1] + 1
+            else:
+                groups.append((first, 1))
+        return groups if any(first for first, _ in groups) else []
 
 
 def markdown(tables: Sequence[ExportTable]) -> str:
-    """Pipe tables, each followed by its source and notes."""
+    """Pipe tables, each with its caption above and its comment below."""
     return "\n\n".join(_markdown(table) for table in tables) + "\n"
 
 
@@ -124,56 +88,89 @@ def _markdown(table: ExportTable) -> str:
     def line(cells: Sequence[str]) -> str:
         return f"| {' | '.join(cells)} |"
 
-    rule = ["---" if left else "---:" for left in table.to_left]
-    rows = [line(_each(row, escaped_markdown)) for row in (_one_line(table.heading), *table.cells)]
-    title = [f"**{escaped_markdown(table.title)}**", ""] if table.title else []
-    said = escaped_markdown(" ".join([table.source, *table.notes]))
-    return "\n".join([*title, rows[0], line(rule), *rows[1:], "", said])
+    heads = [escaped_markdown(f"{first} {second}".strip()) for first, second in table.heads]
+    rows = [[escaped_markdown(name), *map(_markdown_cell, cells)] for name, cells in table.rows]
+    comment = ["<!--", *(visible(one).replace("--", "- -").replace(">", "&gt;") for one in table.comment), "-->"]
+    return "\n".join(
+        [
+            escaped_markdown(table.caption),
+            "",
+            line([escaped_markdown(table.corner), *heads]),
+            line(["---", *["---:"] * len(heads)]),
+            *map(line, rows),
+            "",
+            *comment,
+        ]
+    )
+
+
+def _markdown_cell(cell: Cell) -> str:
+    text = escaped_markdown(cell.text)
+    text = f"**{text}**" if cell.is_bold else text
+    return f"{text} {escaped_markdown(cell.interval)}" if cell.interval else text
 
 
 def latex(tables: Sequence[ExportTable]) -> str:
-    """``table`` environments with the rules of the package booktabs; source and notes are the caption."""
+    """``table`` environments with the rules of the package booktabs, each below its comment."""
     return "% needs \\usepackage{booktabs}\n" + "\n".join(_latex(table) for table in tables)
 
 
 def _latex(table: ExportTable) -> str:
-    def line(cells: Sequence[str]) -> str:
-        # A row that begins with a bracket would be read as the space that \\ before it may ask for.
-        text = " & ".join(_each(cells, escaped_latex))
-        return f"    {'{}' if text.startswith('[') else ''}{text} \\\\"
-
-    columns = "".join("l" if left else "r" for left in table.to_left)
-    title = [table.title.rstrip(".") + "."] if table.title else []
-    caption = escaped_latex(" ".join([*title, table.source, *table.notes]))
+    columns = "l" + "r" * len(table.heads)
+    groups = table.groups()
+    over = [f"    {_over_columns(groups)} \\\\", f"    {_rules_below(groups)}"] if groups else []
+    lines = []
+    for index, (name, cells) in enumerate(table.rows):
+        lines += [r"    \midrule"] if index in table.rules else []
+        lines.append(_latex_line([escaped_latex(name), *map(_latex_cell, cells)]))
     return "\n".join(
         [
+            *(f"% {' '.join(visible(one).split())}" for one in table.comment),
             r"\begin{table}",
             r"  \centering",
+            f"  \\caption{{{escaped_latex(table.caption)}}}",
+            f"  \\label{{tab:{table.key}}}",
             f"  \\begin{{tabular}}{{{columns}}}",
             r"    \toprule",
-            f"    {_over_columns(table.heading)} \\\\",
-            line([second for _, second in table.heading]),
+            *over,
+            _latex_line([escaped_latex(table.corner), *(escaped_latex(second) for _, second in table.heads)]),
             r"    \midrule",
-            *(line(row) for row in table.cells),
+            *lines,
             r"    \bottomrule",
             r"  \end{tabular}",
-            f"  \\caption{{{caption}}}",
             r"\end{table}",
             "",
         ]
     )
 
 
-def _over_columns(pairs: Sequence[tuple[str, str]]) -> str:
-    """The first line of a heading, with what stands over several columns in their middle."""
-    groups: list[tuple[str, int]] = []
-    for first, second in pairs:
-        if not first and second and groups:
-            groups[-1] = groups[-1][0], groups[-1][1] + 1
-        else:
-            groups.append((first, 1))
-    texts = [(escaped_latex(first), columns) for first, columns in groups]
-    return " & ".join(text if many == 1 else f"\\multicolumn{{{many}}}{{c}}{{{text}}}" for text, many in texts)
+def _latex_line(cells: Sequence[str]) -> str:
+    # A row that begins with a bracket would be read as the space that \\ before it may ask for.
+    text = " & ".join(cells)
+    return f"    {'{}' if text.startswith('[') else ''}{text} \\\\"
+
+
+def _latex_cell(cell: Cell) -> str:
+    text = escaped_latex(cell.text)
+    text = f"\\textbf{{{text}}}" if cell.is_bold else text
+    return f"{text} {{\\scriptsize {escaped_latex(cell.interval)}}}" if cell.interval else text
+
+
+def _over_columns(groups: Sequence[tuple[str, int]]) -> str:
+    """The upper line of headings, with what stands over several columns in their middle."""
+    return "".join(
+        f" & {escaped_latex(first)}" if many == 1 else f" & \\multicolumn{{{many}}}{{c}}{{{escaped_latex(first)}}}"
+        for first, many in groups
+    ).strip()
+
+
+def _rules_below(groups: Sequence[tuple[str, int]]) -> str:
+    """A short line below each heading that stands over columns."""
+    rules, column = [], 2
+    for first, many in groups:
+        rules += [f"\\cmidrule(lr){{{column}-{column + many - 1}}}"] if first else []
+        column += many
+    return " ".join(rules)
 
 
 def escaped_markdown(text: str) -> str:
@@ -191,8 +188,4 @@ def escaped_latex(text: str) -> str:
     >>> escaped_latex("95 % of a_b")
     '95 \\% of a\\_b'
     """
-    return "".join(_LATEX.get(character, character) for character in visible(text))
-
-
-def _each(cells: Sequence[str], escape: Callable[[str], str]) -> list[str]:
-    return [escape(cell) for cell in cells]
+    return "".join(_LATEX.get(one) or _LATEX_SIGNS.get(one, one) for one in visible(text))

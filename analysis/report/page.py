@@ -7,9 +7,7 @@ from importlib import resources
 from string import Template
 from typing import Literal, TypeAlias
 
-import plotly.graph_objects as go
-
-from simlab.analysis.figure_style import DARK, LIGHT
+from simlab.analysis.figure_style import DARK, LIGHT, Figure, on_white
 from simlab.ids import VERSION
 from simlab.untrusted.visible import visible, visible_html
 
@@ -32,10 +30,14 @@ class Chart:
     """
 
     key: str
-    figure: go.Figure
+    figure: Figure
     title: str
     caption: str
     height: int = 380
+
+    def on_white(self) -> Figure:
+        """The figure, laid out to stand alone: in a notebook or a document."""
+        return on_white(self.figure, self.height)
 
 
 @dataclass(frozen=True, slots=True)

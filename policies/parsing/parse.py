@@ -6,6 +6,8 @@ combination. ``path/to/mine.py:MyPolicy`` names a class in a file, ``path/to/min
 gives it settings. A value in double quotes is taken whole, with any ``,``, ``/`` or ``..`` in it.
 
 A recipe (`Composed`) is made with the artefacts at hand: prices, counts, fitted tables.
+
+In Python a policy may be given as an object too, or as its class, which is then made with its defaults.
 """
 
 import dataclasses
@@ -16,6 +18,7 @@ import re
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
@@ -26,15 +29,21 @@ from simlab.limits.typed_numbers import finite_number, is_whole, whole_number
 from simlab.policies import POLICIES
 from simlab.policies.artefacts import Artefacts, FitsItsTrace, NoArtefacts
 from simlab.policies.composition import Composed, Composition, composition_of
+from simlab.policies.parsing.objects import (
+    PLAIN,
+    check_is_policy,
+    class_source,
+    is_policy_class,
+    settings_of_object,
+    typed_settings,
+)
 from simlab.policies.parsing.user_file import checked_policy, load_policy_class, split_user_file
 from simlab.policies.routing.routed_policy import PolicyClass, RoutedPolicy, RoutedRecipe
 from simlab.policies.rules.budgets import SharedRule
-from simlab.policy import AnyPolicy
+from simlab.policy import AnyPolicy, GivenPolicies, GivenPolicy, given_policies
 from simlab.untrusted.json_text import parse_json
 
 Setting: TypeAlias = bool | int | float | str | None
-
-_KINDS = (bool, int, float, str, type(None))
 
 MOST_POINTS = 10_000
 """The most policies that one grid may make."""
@@ -69,23 +78,24 @@ class NamedPolicy:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A policy class, and what names it."""
+    """A policy class, and what names it; ``held`` are the ids of fields of an object that are no plain values."""
 
     typed: str
     name: str
     make: PolicyClass
     artefact_ids: Mapping[str, str]
+    held: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-def parse_policies(texts: Sequence[str], artefacts: Artefacts | None = None) -> list[NamedPolicy]:
+def parse_policies(given: GivenPolicies, artefacts: Artefacts | None = None) -> list[NamedPolicy]:
     """The policies that were asked for, in order; a point asked for twice is there once.
 
     Args:
-        texts: as they were typed.
+        given: each as it is typed, an object, or the class of one.
         artefacts: where recipes find what they were fitted or measured with; None: nothing is at hand.
 
     Raises:
-        PolicyError: an unknown name or setting, or a value that does not fit.
+        PolicyError: an unknown name or setting, a value that does not fit, or something that is no policy.
         SimlabError: an artefact that a recipe asks for is not there.
 
     >>> [one.label for one in parse_policies(["ar", "ddtree:budget=16/32"])]
@@ -93,9 +103,41 @@ def parse_policies(texts: Sequence[str], artefacts: Artefacts | None = None) -> 
     """
     points: dict[str, NamedPolicy] = {}
     at_hand = NoArtefacts() if artefacts is None else artefacts
-    for point in (point for text in texts for point in _points(text.strip(), at_hand)):
+    for point in (point for one in given_policies(given) for point in _given_points(one, at_hand)):
         points.setdefault(point.policy_id, point)
+    ids: dict[str, str] = {}
+    for point in points.values():
+        if ids.setdefault(point.label, point.policy_id) != point.policy_id:
+            raise PolicyError(f"two different policies are called `{point.label}`; give their classes different names")
     return list(points.values())
+
+
+def label_of(given: GivenPolicy) -> str:
+    """What a policy is called in tables: a text as it is, of an object the name of its class and its settings."""
+    return given.strip() if isinstance(given, str) else _object(given)[1]
+
+
+def _given_points(given: GivenPolicy, artefacts: Artefacts) -> Iterator[NamedPolicy]:
+    if isinstance(given, str):
+        yield from _points(given.strip(), artefacts)
+    else:
+        source, _, made, typed = _object(given)
+        yield _point(source, made, typed, artefacts)
+
+
+def _object(given: object) -> tuple[_Source, str, AnyPolicy, dict[str, str]]:
+    """The source of an object, its label, the object itself, and its settings as they are typed."""
+    check_is_policy(given)
+    kind = cast(type, given) if is_policy_class(given) else type(given)
+    of = class_source(kind)
+    source = _Source(of.typed, of.name, kind, of.artefact_ids)
+    if is_policy_class(given):
+        _check_keys(source, [])
+        with _refusing(source.typed):
+            given = kind()
+    plain, held = settings_of_object(given)
+    typed = typed_settings(given, plain, held)
+    return dataclasses.replace(source, held=held), _label(source, typed), cast(AnyPolicy, given), typed
 
 
 def _points(text: str, artefacts: Artefacts) -> Iterator[NamedPolicy]:
@@ -106,7 +148,16 @@ def _points(text: str, artefacts: Artefacts) -> Iterator[NamedPolicy]:
         raise PolicyError(f"`{_cut(text)}` makes more than {MOST_POINTS:,} policies; ask for fewer values")
     keys, hints = [key for key, _ in grids], _hints(source)
     for values in itertools.product(*(values for _, values in grids)):
-        yield _point(source, hints, dict(zip(keys, values, strict=True)), artefacts)
+        typed = dict(zip(keys, values, strict=True))
+        label = _label(source, typed)
+        fitting = {key: _fitting(label, key, value, hints[key]) for key, value in typed.items()}
+        with _refusing(label):
+            if not typed.keys() & {*_CAPS, "cost"}:
+                caps = _default_caps(source, artefacts)
+                fitting |= caps
+                typed |= {name: str(value) for name, value in caps.items()}
+            made = cast(AnyPolicy, source.make(**fitting))
+        yield _point(source, made, typed, artefacts)
 
 
 def _source(text: str) -> tuple[_Source, str]:
@@ -185,30 +236,30 @@ def _grid(text: str, values: str) -> Iterator[str]:
         yield from (str(value) for value in range(low, high + 1))
 
 
-def _point(source: _Source, hints: Mapping[str, object], typed: dict[str, str], artefacts: Artefacts) -> NamedPolicy:
-    label = _label(source, typed)
-    given = {key: _fitting(label, key, value, hints[key]) for key, value in typed.items()}
+@contextmanager
+def _refusing(label: str) -> Iterator[None]:
+    """Turn the refusal of a setting into a sentence about the policy."""
     try:
-        if not given.keys() & {*_CAPS, "cost"}:
-            given |= _default_caps(source, artefacts)
-            label = _label(source, typed | {name: str(given[name]) for name in given.keys() - typed.keys()})
-        made = source.make(**given)
-        if isinstance(made, FitsItsTrace):
-            fitted = made.fitted(artefacts)
-            names = [
-                field.name for field in _fields(source) if getattr(fitted, field.name) != getattr(made, field.name)
-            ]
-            label = _label(source, typed | {name: json.dumps(getattr(fitted, name)) for name in names})
-            made = cast(AnyPolicy, fitted)
+        yield
     except (ValueError, TypeError) as error:
         raise PolicyError(f"`{label}`: {error}") from error
-    settings = {field.name: getattr(made, field.name) for field in _fields(source)}
+
+
+def _point(source: _Source, made: AnyPolicy, typed: Mapping[str, str], artefacts: Artefacts) -> NamedPolicy:
+    label = _label(source, typed)
+    if isinstance(made, FitsItsTrace):
+        with _refusing(label):
+            fitted = made.fitted(artefacts)
+        names = [field.name for field in _fields(source) if getattr(fitted, field.name) != getattr(made, field.name)]
+        label = _label(source, {**typed, **{name: json.dumps(getattr(fitted, name)) for name in names}})
+        made = cast(AnyPolicy, fitted)
+    settings = {field.name: getattr(made, field.name) for field in _fields(source) if field.name not in source.held}
     for key, value in settings.items():
-        if type(value) not in _KINDS:
-            raise PolicyError(f"`{label}`: {key} is {value!r}; a setting must be {_one_of(_KINDS)}")
+        if type(value) not in PLAIN:
+            raise PolicyError(f"`{label}`: {key} is {value!r}; a setting must be {_one_of(PLAIN)}")
     policy = _policy(label, made, artefacts)
     used = policy if isinstance(policy, RoutedPolicy) else composition_of(policy)
-    artefact_ids = dict(source.artefact_ids) | ({} if used is None else dict(used.artefacts))
+    artefact_ids = {**source.artefact_ids, **source.held} | ({} if used is None else dict(used.artefacts))
     described: dict[str, object] = {"name": source.name, "settings": settings, "artefacts": artefact_ids}
     if isinstance(made, Composed | RoutedRecipe) and made.revision > 1:
         described["revision"] = made.revision
@@ -301,7 +352,7 @@ def _fitting(label: str, key: str, text: str, hint: object) -> Setting:
     kinds, label = _kinds(hint), _cut(label)
     if not kinds:
         named = hint.__name__ if isinstance(hint, type) else hint
-        raise PolicyError(f"`{label}`: {key} is a {named}, which cannot be typed; a setting must be {_one_of(_KINDS)}")
+        raise PolicyError(f"`{label}`: {key} is a {named}, which cannot be typed; a setting must be {_one_of(PLAIN)}")
     if int in kinds and is_whole(text):
         return _whole(label, key, text)
     for value in (_json(text), text):
@@ -341,7 +392,7 @@ def _one_of(kinds: Sequence[type]) -> str:
 def _kinds(hint: object) -> tuple[type, ...]:
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         return tuple(kind for part in typing.get_args(hint) for kind in _kinds(part))
-    return (hint,) if isinstance(hint, type) and hint in _KINDS else ()
+    return (hint,) if isinstance(hint, type) and hint in PLAIN else ()
 
 
 def _json(text: str) -> object:

@@ -144,6 +144,7 @@ COMMANDS: dict[str, Command] = {
         "simlab.cli.report:run",
         json=False,
     ),
+    "plot": _study("plot", "PlotOptions", "plot", "Draw one picture of results: SVG, PDF, PNG or HTML."),
     "policies": _study(
         "policies", "PoliciesOptions", "list_policies", "List the policies, their settings and their sources."
     ),

@@ -10,7 +10,7 @@ _OPTIONS: dict[str, dict[str, str]] = {
     "advise": {"--draft": "--draft-set", "--choose-on": "--dev-trace"},
     "report": {"--draft": "--draft-set"},
     "crosscheck": {"--draft": "--draft-set"},
-    "export": {"--draft": "--draft-set", "--batches": "--batch", "--made-up": "--synthetic"},
+    "export": {"--draft": "--draft-set", "--batches": "--batch", "--made-up": "--synthetic", "--by": "--columns"},
     "import": {"--draft": "--draft-set"},
     "study": {"--draft": "--draft-set"},
     "train": {"--draft": "--draft-set"},

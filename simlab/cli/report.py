@@ -1,5 +1,6 @@
 """``simlab report``: the file, and its verdict."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from simlab.studies.report.report import ReportOptions, report
@@ -9,11 +10,10 @@ _OUT = Path("report.html")
 
 def run(options: ReportOptions) -> int:
     """Make the report, write it, and print its verdict."""
-    made = report.run(options)
     out = _OUT if options.out is None else Path(options.out)
-    size = made.write(out)
+    made = report.run(replace(options, out=out))
     print(made.verdict)
     for sentence in made.missing:
         print(sentence)
-    print(f"Report: {out} ({size / 1e6:.1f} MB)")
+    print(f"Report: {out} ({out.stat().st_size / 1e6:.1f} MB)")
     return 0

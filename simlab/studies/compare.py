@@ -17,7 +17,8 @@ from simlab.analysis.table.prompt_sums import PolicyRun, shared_runs
 from simlab.analysis.table.text import sentences_html, within_width
 from simlab.errors import UsageError, named_or_listed
 from simlab.options import by_option, limit_option, option, policies_option, study
-from simlab.policies.parsing.parse import parse_policies
+from simlab.policies.parsing.parse import label_of, parse_policies
+from simlab.policy import GivenPolicies, GivenPolicy, given_policies
 from simlab.studies.inputs.artefacts import PricedPolicies, TraceArtefacts, largest_budget
 from simlab.studies.inputs.prices import prices_for_trace
 from simlab.studies.replay.replay import ReplayTable
@@ -46,7 +47,7 @@ class _Wanted:
 
     Attributes:
         source: a result file, a trace, or a table.
-        policies: as they were typed; none: all of a result file, or `WITHOUT_CHOICE` of a trace.
+        policies: as they were given; none: all of a result file, or `WITHOUT_CHOICE` of a trace.
         kind: ``predicted`` or ``measured``; None: whichever there is.
         prices: of a result file the cost id, of a trace a cost file; None: whichever there are.
         draft: of a trace the draft set; None: the only one.
@@ -54,7 +55,7 @@ class _Wanted:
     """
 
     source: Source
-    policies: tuple[str, ...]
+    policies: tuple[GivenPolicy, ...]
     kind: str | None = None
     prices: str | None = None
     draft: str | None = None
@@ -110,6 +111,13 @@ class ComparisonTable(StudyResult):
     left_out: Mapping[str, Sequence[tuple[str, str]]]
     by: str | None
     correction: str
+
+    PICTURES: ClassVar[str] = "simlab.studies.plot:comparison_pictures"
+
+    @property
+    def exported(self) -> list[Comparison]:
+        """The comparisons that the verdict is about, which `simlab.export` makes a table of."""
+        return self.of_measure
 
     @property
     def of_measure(self) -> list[Comparison]:
@@ -168,10 +176,10 @@ Tests are paired over prompts. Several comparisons are one family: their p-value
   simlab compare runs/one runs/one --cost a.json --cost b.json -p caddtree"""
 
     first: Source = option(..., "a result file or a trace", "A", positional=True)
-    policies: Sequence[str] = policies_option("a policy to compare; may be repeated")
+    policies: GivenPolicies = policies_option("a policy to compare; may be repeated")
     _: KW_ONLY
     second: Source | None = option(None, "another; without it policies of A are compared", "B", positional=True)
-    against: str | None = option(None, "the policy of B (or of A alone) to compare them with", "POLICY")
+    against: GivenPolicy | None = option(None, "the policy of B (or of A alone) to compare them with", "POLICY")
     measure: str | None = option(
         None,
         "measure of the verdict (default: tokens_per_s where both have latencies, else acceptance_length)",
@@ -198,22 +206,23 @@ def compare(options: CompareOptions) -> ComparisonTable:
         if len(values) > 2:
             raise UsageError(f"--{name} may be given twice, for A and for B; got {len(values)}")
     same = options.second is None and len(options.cost) < 2 and len(options.draft_set) < 2
-    rivals = options.policies if options.against is None else (options.against,)
-    sides = ((options.first, options.policies), (options.first if options.second is None else options.second, rivals))
+    policies = given_policies(options.policies)
+    rivals = policies if options.against is None else (options.against,)
+    sides = ((options.first, policies), (options.first if options.second is None else options.second, rivals))
     rows_a, rows_b = (
         _rows_of(
             _Wanted(
                 source,
-                tuple(typed),
+                given,
                 options.kind,
                 _of_side(options.cost, side),
                 _of_side(options.draft_set, side),
                 options.limit,
             )
         )
-        for side, (source, typed) in enumerate(sides)
+        for side, (source, given) in enumerate(sides)
     )
-    pairs = _pairs(rows_a, rows_b, same, bool(options.policies), options.against is not None)
+    pairs = _pairs(rows_a, rows_b, same, bool(policies), options.against is not None)
     runs, places = _runs(rows_a, rows_b, pairs, same)
     shared, left_out = shared_runs(runs)
     comparisons = tuple(compare_runs(shared, places, options.by, options.correction))
@@ -282,11 +291,12 @@ def _labels(rows: Results, wanted: _Wanted) -> tuple[str, ...]:
     """Those that were asked for, or all but references and bounds."""
     table = list(rows.select("policy", "name").unique(maintain_order=True).iter_rows())
     there = [label for label, _ in table]
-    for label in wanted.policies:
+    asked = tuple(label_of(one) for one in wanted.policies)
+    for label in asked:
         if label not in there:
             listed = f"it has {', '.join(there)}"
             raise UsageError(f"{wanted.name} has no policy `{label}`{named_or_listed(label, there, listed)}")
-    return wanted.policies or tuple(label for label, name in table if name not in _NO_POLICIES)
+    return asked or tuple(label for label, name in table if name not in _NO_POLICIES)
 
 
 def _runs(

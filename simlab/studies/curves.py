@@ -11,8 +11,8 @@ import polars as pl
 
 from simlab.analysis.curves.machines import CurveMachine, curve_machine
 from simlab.analysis.curves.rows import CurveRows, CurveSetting, Found, Look, curve_rows, look_at, write_rows
-from simlab.analysis.curves.summaries import curve_summaries
-from simlab.analysis.curves.text import curves_text, worst_example
+from simlab.analysis.curves.summaries import CurveSummary, curve_summaries
+from simlab.analysis.curves.text import CurveExample, curves_text, worst_example
 from simlab.arrays import Longs
 from simlab.channels.needs import channels_read
 from simlab.cost import CostTable
@@ -194,6 +194,19 @@ class CurveTable(StudyResult):
     settings: list[CurveSetting]
     by: str | None
 
+    PICTURES: ClassVar[str] = "simlab.studies.plot:curve_pictures"
+
+    @property
+    def summaries(self) -> list[CurveSummary]:
+        """Summaries of each edge model at each machine's prices, on everything."""
+        return list(curve_summaries(self.rows, self.settings))
+
+    def worst(self, setting: CurveSetting) -> CurveExample:
+        """The root where the first stop lost most."""
+        inputs = self.inputs
+        machine = {machine.cost_id: machine for machine in inputs.machines}[setting.cost_id]
+        return worst_example(self.rows, setting, inputs.orders[setting.edges], machine, inputs.text, inputs.most)
+
     def to_json(self) -> dict[str, object]:
         """The value of ``simlab study curves --json``.
 
@@ -201,13 +214,7 @@ class CurveTable(StudyResult):
         prices are known; and the curve of the root where the first stop lost most.
         """
         inputs = self.inputs
-        machines = {machine.cost_id: machine for machine in inputs.machines}
-        worst = [
-            worst_example(
-                self.rows, setting, inputs.orders[setting.edges], machines[setting.cost_id], inputs.text, inputs.most
-            )
-            for setting in self.settings
-        ]
+        worst = [self.worst(setting) for setting in self.settings]
         return {
             "text_id": inputs.trace.text_id,
             "draft_ids": {inputs.draft: inputs.trace.draft_ids[inputs.draft]},
@@ -233,7 +240,7 @@ class CurveTable(StudyResult):
     def text(self) -> str:
         """The tables as ``simlab study curves`` prints them."""
         inputs = self.inputs
-        summaries = curve_summaries(self.rows, self.settings)
+        summaries = self.summaries
         if self.by is not None:
             summaries = [*curve_summaries(self.rows, self.settings, self.by), *summaries]
         where = "every root" if inputs.visits is None else f"the rounds of {inputs.visits.label}"

@@ -28,10 +28,11 @@ from simlab.traces.results.rounds_file import merge_rounds
 from simlab.traces.results.rows import Results, joined_results
 from simlab.traces.results.sums import FORMAT as SUMS
 from simlab.traces.results.sums import merge_sums
+from simlab.untrusted.visible import ShownText
 
 
-@dataclass(frozen=True, slots=True)
-class MergedTrace:
+@dataclass(frozen=True, slots=True, repr=False)
+class MergedTrace(ShownText):
     """A trace that several machines recorded.
 
     Attributes:
@@ -51,8 +52,8 @@ class MergedTrace:
         return f"{self.num_shards:,} shards: {self.place}"
 
 
-@dataclass(frozen=True, slots=True)
-class MergedParts:
+@dataclass(frozen=True, slots=True, repr=False)
+class MergedParts(ShownText):
     """The sums of all parts of a search, or the rounds of all parts of a replay.
 
     Attributes:
@@ -76,8 +77,8 @@ class MergedParts:
         return f"{self.num_rows:,} {self.what} of {len(self.paths)} parts: {self.out}"
 
 
-@dataclass(frozen=True, slots=True)
-class MergedResults:
+@dataclass(frozen=True, slots=True, repr=False)
+class MergedResults(ShownText):
     """Rows of several result files.
 
     Attributes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from simlab.options import option, study
 from simlab.policies.parsing.describe import PolicyInfo, SettingInfo, describe_policies
-from simlab.untrusted.visible import visible_html
+from simlab.untrusted.visible import ShownText
 
 if TYPE_CHECKING:
     import polars as pl
@@ -37,8 +37,8 @@ probabilities are summed, those below 2⁻⁴¹ count as 0 ([what follows](../ex
 """
 
 
-@dataclass(frozen=True)
-class PolicyList:
+@dataclass(frozen=True, repr=False)
+class PolicyList(ShownText):
     """Policies and what is known of them.
 
     Attributes:
@@ -84,9 +84,6 @@ class PolicyList:
                 _HOW,
             ]
         )
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{visible_html(self.text())}</pre>"
 
     def markdown(self) -> str:
         """The page of the documentation."""

@@ -27,6 +27,7 @@ from simlab.options import (
     trace_option,
 )
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.policy import GivenPolicies
 from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note, largest_budget
 from simlab.studies.inputs.prices import Prices, prices_for_trace
@@ -102,6 +103,7 @@ class ScoringTable(StudyResult):
     """
 
     ROWS: ClassVar[str] = "policies"
+    PICTURES: ClassVar[str] = "simlab.studies.plot:scoring_pictures"
 
     inputs: ScoringInputs
     parts: tuple[tuple[str | None, Scoring], ...]
@@ -179,7 +181,7 @@ all candidates and of first ones.
   simlab study scoring --by dataset --json --out reliability.parquet"""
 
     trace: TraceSource | None = trace_option()
-    policies: Sequence[str] = policies_option()
+    policies: GivenPolicies = policies_option()
     _: KW_ONLY
     cost: str | Path | None = cost_option()
     draft_set: str | None = draft_set_option()
@@ -287,7 +289,7 @@ def _inputs(options: ScoringOptions) -> ScoringInputs:
     )
 
 
-def _policies(typed: Sequence[str], artefacts: TraceArtefacts) -> tuple[list[NamedPolicy], tuple[str, ...]]:
+def _policies(typed: GivenPolicies, artefacts: TraceArtefacts) -> tuple[list[NamedPolicy], tuple[str, ...]]:
     """Those that were asked for; or those of the default set that can be made, and why others cannot."""
     if typed:
         return parse_policies(typed, artefacts), ()

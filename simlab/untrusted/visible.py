@@ -1,6 +1,7 @@
 """Text of others as a person sees it: what a terminal or a page would obey, and not show, is written out."""
 
 import re
+from abc import ABC, abstractmethod
 from html import escape
 from typing import IO
 from urllib.parse import quote
@@ -74,3 +75,19 @@ class VisibleOutput:
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._stream, name)
+
+
+class ShownText(ABC):
+    """A value that shows itself as the text that its command prints, in a console and in a notebook."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def text(self) -> str:
+        """What the command prints."""
+
+    def __repr__(self) -> str:
+        return visible(self.text())
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{visible_html(self.text())}</pre>"

@@ -27,7 +27,7 @@ READERS = (
         ("report", RESULTS, "half.parquet", "--trace", "trace", "--out", "out/r.html"), ("out/r.html",), True, slow=True
     ),
     Command(("export", "--format", "markdown", "--results", RESULTS, "--out", "out/t.md"), ("out/t.md",), True),
-    Command(("export", "--format", "latex", "--results", RESULTS, "--by", "dataset")),
+    Command(("export", "--format", "latex", "--results", RESULTS, "--columns", "dataset")),
     Command(("merge", RESULTS, "half.parquet", "--out", "out/m.parquet", "--json"), _MERGED),
     Command((*_REPLAY, "--out", RESULTS, "--resume", "--json", "--threads", "1"), (RESULTS,)),
 )

@@ -35,7 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "simlab.studies.show_round",
         "simlab.studies.engines",
     ),
-    ("simlab.studies.demo", "simlab.studies.field"),
+    ("simlab.studies.demo", "simlab.studies.field", "simlab.studies.plot"),
     ("simlab.cli",),
     ("simlab.__main__",),
 )

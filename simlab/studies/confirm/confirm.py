@@ -9,7 +9,7 @@ from simlab.ids import VERSION
 from simlab.options import path_or_none, study
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policies.parsing.user_file import check_names_no_code
-from simlab.policy import routes_of
+from simlab.policy import GivenPolicies, given_policies, routes_of
 from simlab.real_runner.confirm.log import LOG, check_out
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.execution.executions import EAGER
@@ -99,8 +99,9 @@ def confirm(options: ConfirmRequest) -> Confirmation:
     check_trackers(options.track)
     optimum = None if options.choice is None else read_optimum(Path(options.choice))
     chosen_policies = () if optimum is None else optimum.run
-    check_names_no_code(chosen_policies, options.policies, str(options.choice))
-    typed = [*chosen_policies, *options.policies] or list(WITHOUT_CHOICE)
+    asked_for = given_policies(options.policies)
+    check_names_no_code(chosen_policies, [one for one in asked_for if isinstance(one, str)], str(options.choice))
+    typed = [*chosen_policies, *asked_for] or list(WITHOUT_CHOICE)
     cost = path_or_none(options.cost)
     with as_usage_error():
         run = ConfirmOptions(
@@ -169,19 +170,19 @@ def _tracked_settings(
 
 
 def _policies_on(
-    trace: Trace | None, typed: Sequence[str], options: ConfirmRequest
+    trace: Trace | None, typed: GivenPolicies, options: ConfirmRequest
 ) -> tuple[list[NamedPolicy], tuple[str, ...]]:
     """Make the policies, each once, and list the labels of those that are judged in sample.
 
     Args:
         trace: whose models artefacts must be of; None where they are not known yet.
-        typed: as policies are typed behind ``-p``.
+        typed: the policies as they were given.
         options: what was asked for.
     """
     artefacts = artefacts_of_models(
         path_or_none(options.cost), trace, options.draft, options.dtype, value_or(options.batch, 1)
     )
-    policies = with_references(list(dict.fromkeys(typed)), artefacts)
+    policies = with_references(typed, artefacts)
     return policies, artefacts.in_sample(policies)
 
 

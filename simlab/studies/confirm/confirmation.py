@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from simlab.analysis.compare.rank_agreement import RankAgreement, agreement_text
 from simlab.analysis.confirm.errors import PredictionErrors, Staleness
@@ -149,6 +150,8 @@ class Confirmation(StudyResult):
     context: SummaryContext = SummaryContext()
     slices: tuple[ConfirmedPolicy, ...] = ()
     stale: Staleness | None = None
+
+    PICTURES: ClassVar[str] = "simlab.studies.plot:confirmation_pictures"
 
     @property
     def has_failed(self) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from simlab.options import by_option, limit_option, one_batch_option, option, policies_option
+from simlab.policy import GivenPolicies
 from simlab.real_runner.model_options import (
     AnswerOptions,
     device_map_option,
@@ -56,7 +57,7 @@ speeds and speedups are those of this mode, and nothing is predicted.
     trace: TraceSource | None = option(
         None, "a recorded trace: a folder, or an address such as hf://...", "DIR", one_of="texts"
     )
-    policies: Sequence[str] = policies_option()
+    policies: GivenPolicies = policies_option()
     _: KW_ONLY
     choice: str | Path | None = option(
         None, "run what `simlab optimize --out FILE` chose", "FILE", read=Path, names="--from"

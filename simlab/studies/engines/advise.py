@@ -52,6 +52,7 @@ from simlab.options import (
 )
 from simlab.policies.named.chain import most_drafted
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.policy import GivenPolicies, given_policies
 from simlab.studies.inputs.artefacts import PricedPolicies, TraceArtefacts
 from simlab.studies.inputs.prices import Prices, measured_prices, not_chosen_note, prices_of_batch
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened, own_blocks
@@ -91,6 +92,8 @@ class Advice(StudyResult):
     prompts: int
     batches: tuple[BatchAdvice, ...]
     notes: tuple[str, ...]
+
+    PICTURES: ClassVar[str] = "simlab.studies.plot:advice_pictures"
 
     def to_json(self) -> dict[str, object]:
         """The value that ``simlab advise --json`` prints."""
@@ -215,7 +218,7 @@ Settings are chosen on the trace that is judged, unless --dev-trace names anothe
   simlab advise -p chain:length=1..7 -p ddtree:budget=8/16/32 --json"""
 
     trace: TraceSource | None = trace_option()
-    policies: Sequence[str] = policies_option(
+    policies: GivenPolicies = policies_option(
         "candidates (default: chains of every length, and trees of several sizes: ddtree, or eagle3 where the draft "
         "set is the chain of an EAGLE-3 head); may be repeated"
     )
@@ -403,13 +406,16 @@ def _worked_out(batch: int, measured: dict[int, Prices]) -> Prices:
 
 
 def _policies(
-    trace: Trace, draft: str, typed: Sequence[str], blocks: _Blocks, prices: Prices, notes: list[str]
+    trace: Trace, draft: str, typed: GivenPolicies, blocks: _Blocks, prices: Prices, notes: list[str]
 ) -> tuple[list[NamedPolicy], list[NamedPolicy]]:
     """Those policies whose rounds all have a price, and all that were asked for; what is left out is in ``notes``."""
     kept = trace.manifest.draft_sets[draft]
     cost = prices.cost
     assert cost is not None
-    asked = list(typed) or [*_default_chains(kept, blocks, cost.most_drafted), *_default_trees(trace, kept, prices)]
+    asked = given_policies(typed) or [
+        *_default_chains(kept, blocks, cost.most_drafted),
+        *_default_trees(trace, kept, prices),
+    ]
     parsed = parse_policies(asked, TraceArtefacts(prices, trace, draft)) if asked else []
     policies = {one.policy_id: one for one in parsed if one.name != BASELINE}
     if typed and not policies:

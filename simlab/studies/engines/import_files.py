@@ -92,7 +92,7 @@ class ImportedCosts(StudyResult):
 
 @study(ImportOptions)
 def import_files(options: ImportOptions) -> ImportedCosts | EngineMetricsTable:
-    """Read files from elsewhere: `import_cost` of timings, `import_metrics` of counts.
+    """Read files from elsewhere: `import_timings` of timings, `import_metrics` of counts.
 
     Raises:
         SimlabError: a file cannot be read, does not fit the trace, or the options are about files of another kind.
@@ -100,7 +100,7 @@ def import_files(options: ImportOptions) -> ImportedCosts | EngineMetricsTable:
     first = options.files[0]
     if len(options.files) > 1 or not _holds_timings(first, options):
         return import_metrics.run(options)
-    return import_cost.run(options)
+    return import_timings.run(options)
 
 
 def _holds_timings(path: str | Path, options: ImportOptions) -> bool:
@@ -124,7 +124,7 @@ def _holds_timings(path: str | Path, options: ImportOptions) -> bool:
 
 
 @study(ImportOptions)
-def import_cost(options: ImportOptions) -> ImportedCosts:
+def import_timings(options: ImportOptions) -> ImportedCosts:
     """Make a cost file of timings that were measured elsewhere.
 
     Raises:

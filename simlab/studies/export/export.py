@@ -17,7 +17,18 @@ from simlab.analysis.export.engine_costs import (
     step_curves,
     temperature_of,
 )
-from simlab.analysis.export.tables import export_tables, latex, markdown
+from simlab.analysis.export.paper import (
+    MEASURES,
+    NOTHING,
+    POLICY,
+    PaperOptions,
+    choice_table,
+    comparison_table,
+    labels_of,
+    paper_tables,
+    slice_names,
+)
+from simlab.analysis.export.tables import ExportTable, latex, markdown
 from simlab.channels.needs import channels_made, channels_read
 from simlab.errors import CostError, TraceError, UsageError
 from simlab.grid import STEPS_PER_NAT
@@ -34,12 +45,16 @@ from simlab.studies.inputs.prices import Prices, cost_table_of, prices_for_trace
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened, own_blocks
 from simlab.studies.replay.run import ROOTS_AT_ONCE
+from simlab.studies.result import StudyResult
 from simlab.testing.random_texts import random_text_for
 from simlab.traces.artefacts.cost import CostFile, read_cost_file
 from simlab.traces.artefacts.engine_tables import SGLANG, VLLM_CURVES, curves_text, sampled_text
+from simlab.traces.artefacts.optimum import Optimum, read_optimum
 from simlab.traces.publishing.publication import Publication, publication
 from simlab.traces.reader import Trace
 from simlab.traces.results.files import read_results
+from simlab.traces.results.rows import Results
+from simlab.untrusted.visible import visible_html
 
 # ``simlab export --format conformance``: rounds to test another implementation of a policy against.
 
@@ -228,7 +243,11 @@ _READ_BY = {
     "draft_tokens": ("vllm",),
     "progress": (*ENGINES, TEMPERATURES),
     "results": TABLES,
-    "by": TABLES,
+    "rows": TABLES,
+    "columns": TABLES,
+    "show": TABLES,
+    "labels": TABLES,
+    "intervals": TABLES,
 }
 """Which formats read an option; with the others it is refused."""
 
@@ -247,6 +266,9 @@ class ExportedFile:
     text: str
     summary: str
     notes: tuple[str, ...] = ()
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{visible_html(self.text)}</pre>"
 
 
 @dataclass(frozen=True)
@@ -267,7 +289,8 @@ vllm, sglang, tensorrt-llm: settings for a serving engine. The last line starts 
 modelopt: speculation_profile.json of NVIDIA's Model-Optimizer, predicted; experimental, its schema is under review.
 sglang-sps, vllm-curves: cost tables of the engines' schedulers, from cost files, one of each batch size.
 sglang-sts: a temperature for each position of a block, fitted on the trace.
-latex, markdown: the table of a result file, ready for a paper or a page.
+latex, markdown: one table of a result file, for a paper or a page; --columns dataset: policies by data sets. Bold is
+  the highest of each column, and all that a paired test does not tell from it. LaTeX needs booktabs.
 --push sends a finished trace with a card, README.md: its own files, each checked before. A repository on the hub is
   private unless --public is given; --dry-run prints the files and the card, and asks nobody.
 docs/how_to/export.md says what each field is, where it was read, and what cannot be expressed.
@@ -277,7 +300,9 @@ docs/how_to/export.md says what each field is, where it was read, and what canno
   simlab export --format sglang -p chain --out sglang.yaml
   simlab export --format tensorrt-llm -p chain --cost one.json --cost eight.json --out extra.yaml
   simlab export --format sglang-sps --cost one.json --cost eight.json --out dspark_sps.json
-  simlab export --format latex --results results.parquet --by dataset --out table.tex
+  simlab export --format latex --results results.parquet --columns dataset --out table.tex
+  simlab export --format markdown --results results.parquet --show speedup --intervals
+    --labels "ddtree:budget=16=DDTree (16)"
   simlab export --push hf://datasets/ORG/NAME --trace runs/mine --license apache-2.0 --dry-run"""
 
     file_format: str | None = option(None, "what to write", choices=FORMATS, names="--format", one_of="what!")
@@ -354,10 +379,36 @@ docs/how_to/export.md says what each field is, where it was read, and what canno
         None, "of the texts, as the hub names it, such as apache-2.0", "ID", group="with --push"
     )
     dry_run: bool = option(False, "print what would be sent, and send nothing", group="with --push")
-    results: str | Path | None = option(
-        None, "a file of `simlab replay --out` or of a run", "FILE", read=Path, group="of results"
+    results: str | Path | StudyResult | None = option(
+        None,
+        "a file of `simlab replay --out` or of a run, or what `simlab optimize --out` wrote",
+        "FILE",
+        read=Path,
+        group="of results",
     )
-    by: str | None = option(None, "a table for each, and one of all", choices=SLICES, group="of results")
+    rows: str | None = option(
+        None, "what stands in the rows (default policy)", choices=(POLICY, *SLICES), group="of results"
+    )
+    columns: str | None = option(
+        None,
+        "what stands in the columns, and all together behind it (default none)",
+        choices=(*SLICES, POLICY, NOTHING),
+        group="of results",
+    )
+    show: str | Sequence[str] | None = option(
+        None,
+        f"measures, separated by commas: {', '.join(MEASURES)} (default: acceptance_length, and speedup where known)",
+        "MEASURE,...",
+        group="of results",
+    )
+    labels: Sequence[str] | Mapping[str, str] = option(
+        (),
+        "what a policy or data set is called: 'ddtree:budget=16=DDTree (16)'; may be repeated",
+        "NAME=LABEL",
+        repeats=True,
+        group="of results",
+    )
+    intervals: bool = option(False, "95 % intervals behind the numbers", group="of results")
 
 
 @study(ExportOptions)
@@ -371,15 +422,16 @@ def export(options: ExportOptions) -> ExportedFile:
     if options.file_format is None:
         raise UsageError(f"expected a format, one of {', '.join(FORMATS)}")
     for name, formats in _READ_BY.items():
-        if getattr(options, name) not in (None, ()) and options.file_format not in formats:
+        if getattr(options, name) not in (None, (), False) and options.file_format not in formats:
             typed = f"--{name.replace('_', '-')}"
             raise UsageError(f"{typed} is read with --format {', '.join(formats)}, not with {options.file_format}")
     if options.file_format in TABLES:
         if options.results is None:
             raise UsageError(f"--format {options.file_format} needs --results, such as --results results.parquet")
-        tables = export_tables(read_results(options.results), options.by)
+        tables = _tables(options.results, options)
         text = latex(tables) if options.file_format == "latex" else markdown(tables)
-        return ExportedFile(text, f"{len(tables)} table{'' if len(tables) == 1 else 's'} of {options.results}")
+        where = options.results if isinstance(options.results, str | Path) else type(options.results).__name__
+        return ExportedFile(text, f"{len(tables)} table{'' if len(tables) == 1 else 's'} of {where}")
     if options.file_format in COST_TABLES:
         return ExportedFile(*cost_table_text(options.file_format, paths(options.cost)))
     if options.file_format == TEMPERATURES:
@@ -395,6 +447,38 @@ def export(options: ExportOptions) -> ExportedFile:
         paths(options.cost), options.batch, options.draft_tokens, options.limit, path_or_none(options.out)
     )
     return ExportedFile(*engine_file(options.file_format, options.policy, texts, choices))
+
+
+def _tables(source: str | Path | StudyResult, options: ExportOptions) -> list[ExportTable]:
+    """The tables of a result file, of what optimize chose, or of a result of a study."""
+    if isinstance(source, StudyResult):
+        found = source.exported
+        if found is None:
+            kind = type(source).__name__
+            raise UsageError(f"there is no table of a {kind}; give the result of replay, compare or optimize")
+    else:
+        found = _read(Path(source))
+    if isinstance(found, Results):
+        names = [*found["policy"].unique(maintain_order=True), *slice_names(found)]
+    elif isinstance(found, Optimum):
+        names = [str(row.get("policy")) for row in found.rows]
+    else:
+        names = list(dict.fromkeys(label for one in found for label in (one.first, one.second)))
+    labels = dict(options.labels) if isinstance(options.labels, Mapping) else labels_of(options.labels, names)
+    if isinstance(found, Results):
+        show = tuple(options.show.split(",")) if isinstance(options.show, str) else tuple(options.show or ())
+        columns = options.columns or (POLICY if options.rows not in (None, POLICY) else NOTHING)
+        layout = PaperOptions(options.rows or POLICY, columns, show, labels, options.intervals)
+        return paper_tables(found, layout)
+    for name in ("rows", "columns", "show"):
+        if getattr(options, name) not in (None, ()):
+            raise UsageError(f"--{name} lays out the rows of a replay or a run; --results holds another kind of result")
+    return [choice_table(found, labels) if isinstance(found, Optimum) else comparison_table(found, labels)]
+
+
+def _read(path: Path) -> Results | Optimum:
+    """Result rows, or a choice of optimize: JSON."""
+    return read_optimum(path) if path.suffix == ".json" else read_results(path)
 
 
 def _texts(trace: Trace, options: ExportOptions) -> ExportedTexts:

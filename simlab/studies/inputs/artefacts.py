@@ -20,6 +20,7 @@ from simlab.policies.costs.curves import cost_in_view, name_and_view
 from simlab.policies.edges.ngram import NGramCounts, counts_from_rows
 from simlab.policies.named.chain import most_drafted
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.policy import GivenPolicies, given_policies
 from simlab.studies.inputs.prices import (
     Prices,
     check_models,
@@ -224,7 +225,7 @@ class PricedPolicies:
 
 
 def priced_policies(
-    typed: Sequence[str],
+    typed: GivenPolicies,
     costs: Sequence[Path],
     trace: Trace,
     draft: str,
@@ -233,7 +234,7 @@ def priced_policies(
     batch: int | None = None,
     by_default: bool = False,
 ) -> list[PricedPolicies]:
-    """Policies as they were typed, at the prices of each cost file; without one, at those that come with simlab.
+    """Policies as they were given, at the prices of each cost file; without one, at those that come with simlab.
 
     Each of ``changes`` adds, to each of these, a machine that nobody measured; see `simlab.policies.costs.what_if`.
     With ``batch`` all are prices of so many texts at a time. A file is read once. Plain decoding and the chain come
@@ -289,12 +290,12 @@ def _changed(prices: Prices, change: str | None, batch: int | None) -> Prices:
     return changed if batch is None else prices_of_batch(changed, batch)
 
 
-def with_references(typed: Sequence[str], artefacts: Artefacts | None = None) -> list[NamedPolicy]:
+def with_references(typed: GivenPolicies, artefacts: Artefacts | None = None) -> list[NamedPolicy]:
     """The policies that were asked for, after plain decoding and the whole chain where these were not.
 
     The hindsight bound may be asked for by name; it is no policy and is always there.
     """
-    policies = parse_policies([text for text in typed if text != HINDSIGHT], artefacts)
+    policies = parse_policies([one for one in given_policies(typed) if one != HINDSIGHT], artefacts)
     ids = {policy.policy_id for policy in policies}
     return [policy for policy in parse_policies(["ar", "chain"]) if policy.policy_id not in ids] + policies
 

@@ -34,6 +34,7 @@ from simlab.traces.inspect import TraceReport, check_trace
 from simlab.traces.reader import open_trace
 from simlab.traces.results.files import FORMAT as RESULTS_FORMAT
 from simlab.traces.results.files import read_results
+from simlab.untrusted.visible import ShownText
 
 # What a drafter checkpoint is and holds, and whether it will run, read without torch.
 
@@ -159,8 +160,8 @@ _TOGETHER = ("text_id", "draft_id", "kind", "cost_id")
 _UNPRICED = "No speeds: these rows were replayed without a latency profile."
 
 
-@dataclass(frozen=True, slots=True)
-class Inspection:
+@dataclass(frozen=True, slots=True, repr=False)
+class Inspection(ShownText):
     """What a file or folder holds.
 
     Attributes:

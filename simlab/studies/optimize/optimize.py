@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import ClassVar
 
 import polars as pl
 
@@ -246,6 +247,13 @@ class OptimizeResult(StudyResult):
     trials: tuple[SearchPoint, ...]
     choice: PolicyChoice
     steps: tuple[tuple[int, int], ...]
+
+    PICTURES: ClassVar[str] = "simlab.studies.plot:optimize_pictures"
+
+    @property
+    def exported(self) -> Optimum:
+        """The choice, which `simlab.export` makes a table of."""
+        return self.optimum
 
     @property
     def optimum(self) -> Optimum:

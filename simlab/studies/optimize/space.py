@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from simlab.errors import CostError, SimlabError, UsageError
 from simlab.policies.named.chain import most_drafted
+from simlab.policies.parsing.objects import typed_only
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policies.parsing.search_space import SearchEntry, built_in_entries, parse_entry
 from simlab.sequence_replay import check_needs
@@ -52,6 +53,7 @@ class SearchSpace:
 
 def search_space_of(texts: Sequence[str], inputs: SearchInputs) -> SearchSpace:
     """The entries that were typed, or those of all built-in policies."""
+    texts = typed_only(texts, "optimize chooses among policies that are typed, since its file names them for confirm")
     dev = inputs.dev
     most = min(DEFAULT_BUDGET, dev.most_drafted, inputs.evaluation.most_drafted, inputs.node_cap or DEFAULT_BUDGET)
     chain = "chain" if inputs.node_cap is None or dev.depth <= inputs.node_cap else f"chain:length={inputs.node_cap}"

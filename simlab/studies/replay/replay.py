@@ -30,6 +30,7 @@ from simlab.options import (
 from simlab.policies.engine.replay import Replay
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policies.routing.routed_policy import RoutedPolicy
+from simlab.policy import GivenPolicies
 from simlab.studies.inputs.artefacts import PricedPolicies, in_sample_note, priced_policies
 from simlab.studies.inputs.prices import Prices
 from simlab.studies.inputs.trace import TraceSource, draft_set_named, first_prompts, opened
@@ -156,6 +157,13 @@ class ReplayTable(StudyResult):
     routes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     part: Part | None = None
 
+    PICTURES: ClassVar[str] = "simlab.studies.plot:replay_pictures"
+
+    @property
+    def exported(self) -> Results:
+        """The result rows, which `simlab.export` makes a table of."""
+        return self.rows
+
     @property
     def prices(self) -> tuple[Prices, ...]:
         """The latency profile of each machine."""
@@ -234,7 +242,7 @@ how many, up to B. The latencies of N texts are worked out from those of one tex
     RESUME: ClassVar = "finished rows are kept: add --resume to go on with {out}"
 
     trace: TraceSource | None = trace_option()
-    policies: Sequence[str] = policies_option()
+    policies: GivenPolicies = policies_option()
     _: KW_ONLY
     cost: str | Path | Sequence[str | Path] = costs_option()
     what_if: Sequence[str] = option(

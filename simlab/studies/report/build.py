@@ -7,7 +7,7 @@ from simlab.analysis.curves.rows import CurveRoots, curve_rows
 from simlab.analysis.curves.summaries import curve_summaries
 from simlab.analysis.curves.text import worst_example
 from simlab.analysis.report.costs import budget_chart, cost_chart, example_chart, maxima_chart, regret_chart
-from simlab.analysis.report.page import FirstScreen, Part, Section, TreeExplorer, TrustLabel, report_page
+from simlab.analysis.report.page import Chart, FirstScreen, Part, Section, TreeExplorer, TrustLabel, report_page
 from simlab.analysis.report.results import crosscheck_grid, scoring_parts
 from simlab.analysis.report.rounds import RoundCounts, depth_chart, ends_chart
 from simlab.analysis.report.speed import policy_table, slice_chart, speed_chart, stage_chart, stage_table
@@ -17,7 +17,9 @@ from simlab.analysis.scoring.score import ScoringLimits, score_trace
 from simlab.analysis.table.summaries import Summary
 from simlab.analysis.table.text import SPEEDUP
 from simlab.channels.needs import channels_read
+from simlab.errors import UsageError
 from simlab.ids import VERSION
+from simlab.options import SLICES
 from simlab.policies.composition import order_of
 from simlab.policies.costs.curves import convex_view
 from simlab.policies.costs.what_if import WHAT_IF
@@ -223,6 +225,67 @@ def _choice(inputs: ReportInputs) -> VerdictChoice:
     on = f"on {optimum.chosen_on.prompts} prompts of {', '.join(optimum.chosen_on.datasets)}"
     is_held_out = optimum.chosen_on.names.isdisjoint(own)
     return VerdictChoice(optimum.best.policy, on, is_held_out)
+
+
+CHARTS = (
+    "speed",
+    *(f"by-{name}" for name in SLICES),
+    "stages",
+    "depths",
+    "ends",
+    "reliability",
+    "first-candidates",
+    "gap",
+    "waste",
+    "maxima",
+    "regret",
+    "worst",
+    "budgets",
+    "costs",
+)
+"""The keys of all figures of a report, in its order."""
+
+
+def chart_of(inputs: ReportInputs, key: str) -> Chart:
+    """One figure of a report, drawn alone.
+
+    Args:
+        inputs: everything.
+        key: one of `CHARTS`.
+
+    Raises:
+        UsageError: what it needs is not at hand, or the results are not of that kind.
+    """
+    if key == "speed":
+        return speed_chart(inputs.results)
+    place, shown = CHARTS.index(key), _shown(inputs, verdict_of(inputs.results, _choice(inputs)))
+    if inputs.trace is None and place >= CHARTS.index("depths"):
+        raise UsageError(f"the picture `{key}` needs the trace of the results; give it with --trace DIR")
+    if inputs.cost is None and place >= CHARTS.index("maxima"):
+        raise UsageError(f"the picture `{key}` needs the cost file of the results; give it with --cost FILE")
+    parts: list[Part | None]
+    if key.startswith("by-"):
+        parts = [slice_chart(inputs.results, shown, key.removeprefix("by-"))]
+    elif key == "stages":
+        parts = [stage_chart(inputs.results, shown)]
+    elif key in ("depths", "ends"):
+        named = inputs.named([summary.policy for summary in shown])
+        parts = [*(_rounds(inputs, named) if named else [])]
+    elif key == "costs":
+        parts = [*_costs(inputs)]
+    else:
+        parts = [*(_curves(inputs, []) if place >= CHARTS.index("maxima") else _scoring(inputs))]
+    for part in parts:
+        if isinstance(part, Chart) and part.key == key:
+            return part
+    raise UsageError(f"there is no picture `{key}` of these results: {_WHY_NONE.get(key, 'all are of one kind')}")
+
+
+_WHY_NONE = {
+    "stages": "the rows hold no seconds",
+    "depths": "no policy of theirs can be made again from its label",
+    "ends": "no policy of theirs can be made again from its label",
+}
 
 
 def _shown(inputs: ReportInputs, verdict: ReportVerdict) -> list[Summary]:

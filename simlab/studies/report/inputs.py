@@ -12,7 +12,8 @@ from simlab.cost import CostTable
 from simlab.errors import SimlabError, TraceError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policies.parsing.user_file import names_code
-from simlab.studies.inputs.artefacts import TraceArtefacts, priced_policies
+from simlab.policy import GivenPolicies
+from simlab.studies.inputs.artefacts import PricedPolicies, TraceArtefacts, priced_policies
 from simlab.studies.inputs.prices import Prices, no_prices, prices_for_trace
 from simlab.studies.inputs.progress import step
 from simlab.studies.inputs.trace import TraceSource, opened
@@ -110,7 +111,7 @@ class ReportInputs:
 
 
 def inputs_of_replay(
-    trace: Trace, draft_name: str | None, cost: Path | None, typed: Sequence[str], limit: int | None
+    trace: Trace, draft_name: str | None, cost: Path | None, typed: GivenPolicies, limit: int | None
 ) -> ReportInputs:
     """Rows of policies that are replayed for the report."""
     if not trace.sequences():
@@ -120,6 +121,11 @@ def inputs_of_replay(
     (machine,) = priced_policies(chosen, [] if cost is None else [cost], trace, draft, limit, by_default=not typed)
     with step("report", f"replay of {len(machine.policies)} policies"):
         rows = replay_trace(trace, draft, [machine], limit)
+    return inputs_of_rows(rows, machine, trace, draft)
+
+
+def inputs_of_rows(rows: Results, machine: PricedPolicies, trace: Trace, draft: str) -> ReportInputs:
+    """Rows that were replayed here: of the policies of one machine, and maybe of others."""
     inputs = _joined(rows, machine.prices.cost_id, trace, draft, machine.prices, (), "")
     more = tuple(filter(None, (trace.left_out, machine.left_out)))
     return replace(inputs, replayed=tuple(machine.policies), missing=(*inputs.missing, *more))

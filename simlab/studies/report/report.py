@@ -20,6 +20,7 @@ from simlab.options import (
     study,
     trace_option,
 )
+from simlab.policy import GivenPolicies
 from simlab.studies.inputs.trace import TraceSource, opened
 from simlab.studies.report.build import built_page
 from simlab.studies.report.inputs import inputs_of_replay, inputs_of_results
@@ -76,12 +77,16 @@ trace: the one named, the one in a folder of confirm, or the packaged one.
     )
     _: KW_ONLY
     out: str | Path | None = option(
-        None, "the file to write (default report.html)", "FILE", read=Path, writes="", example="report.html"
+        None,
+        "the file to write (default on the command line: report.html)",
+        "FILE",
+        read=Path,
+        example="report.html",
     )
     trace: TraceSource | None = trace_option()
     draft_set: str | None = draft_set_option()
     cost: str | Path | None = cost_option()
-    policies: Sequence[str] = policies_option("without RESULTS: what to replay, see `simlab policies`; may be repeated")
+    policies: GivenPolicies = policies_option("without RESULTS: what to replay, see `simlab policies`; may be repeated")
     optimum: str | Path | None = option(None, "what `simlab optimize --out` wrote", "FILE", read=Path)
     crosscheck: Sequence[str | Path] = option(
         (), "what `simlab crosscheck --out` wrote; may be repeated", "DIR", read=Path, repeats=True
@@ -96,6 +101,8 @@ trace: the one named, the one in a folder of confirm, or the packaged one.
 @study(ReportOptions)
 def report(options: ReportOptions) -> Report:
     """Make one HTML file: the verdict, the table, speed by tree size, the trees, and how far to trust it.
+
+    With ``out`` the file is written too.
 
     Raises:
         SimlabError: something is not there, or does not fit the rest.
@@ -117,4 +124,7 @@ def report(options: ReportOptions) -> Report:
                 "one of the same trace"
             )
     inputs = replace(inputs, optimum=chosen, crosschecks=asked)
-    return Report(*built_page(inputs, options.title, options.texts, options.command))
+    made = Report(*built_page(inputs, options.title, options.texts, options.command))
+    if options.out is not None:
+        made.write(options.out)
+    return made

@@ -14,6 +14,7 @@ from simlab.options import (
     policies_option,
     progress_option,
 )
+from simlab.policy import GivenPolicies
 from simlab.studies.inputs.trace import TraceSource
 
 
@@ -61,6 +62,6 @@ printed all the same. docs/how_to/reproduce.md says more.
         None, "released files: a clone, or an address; else they are fetched and kept", "PATH"
     )
     cost: str | Path | None = cost_option()
-    policies: Sequence[str] = policies_option("of averaging; may be repeated")
+    policies: GivenPolicies = policies_option("of averaging; may be repeated")
     limit: int | None = limit_option("the first N prompts of each trace only")
     progress: bool | None = progress_option()

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simlab
-from simlab.analysis.export.tables import export_tables, latex, markdown
+from simlab.analysis.export.paper import PaperOptions, paper_tables
+from simlab.analysis.export.tables import latex, markdown
 from simlab.cli import main as main_module
 from simlab.cli.main import main
 from simlab.errors import USER_CODE
@@ -68,7 +69,7 @@ def test_commands_show_it_everywhere(sly: Path, tmp_path: Path, capsys: pytest.C
         ["compare", str(sly), "-p", f"chain{SLY}", "--against", f"autoregressive{SLY}"],
         ["compare", str(sly), "-p", SLY],
         ["export", "--format", "latex", "--results", str(sly)],
-        ["export", "--format", "markdown", "--results", str(sly), "--by", "dataset"],
+        ["export", "--format", "markdown", "--results", str(sly), "--columns", "dataset"],
         ["report", str(sly), "--out", str(report)],
         ["replay", "-p", SLY],
         ["replay", "--trace", f"{tmp_path}/{SLY}"],
@@ -86,7 +87,9 @@ def test_commands_show_it_everywhere(sly: Path, tmp_path: Path, capsys: pytest.C
 
 
 def test_tables_of_papers_show_it(sly: Path) -> None:
-    tables = export_tables(simlab.replay(policies=["chain"], limit=2).rows.with_columns(policy=pl.lit(SLY)))
+    tables = paper_tables(
+        simlab.replay(policies=["chain"], limit=2).rows.with_columns(policy=pl.lit(SLY)), PaperOptions()
+    )
     for text in (latex(tables), markdown(tables)):
         assert visible(text) == text
         assert "U+202E" in text

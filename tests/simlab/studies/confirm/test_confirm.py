@@ -17,6 +17,8 @@ from study_results import refused, rows_of, value_of
 
 import simlab
 from simlab.cost import STAGES
+from simlab.policies.named.chain import Chain
+from simlab.policies.named.ddtree import DDTree
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policy import AnyPolicy
 from simlab.real_runner.confirm import confirm as runs
@@ -30,6 +32,7 @@ from simlab.studies.confirm.confirm import confirm
 from simlab.studies.confirm.confirmation import Confirmation, RunFacts, SummaryContext
 from simlab.studies.confirm.run import _timed
 from simlab.studies.fit_tables import fit_ranks
+from simlab.studies.result import with_settings
 from simlab.traces.artefacts.cost import CostFile, write_cost_file
 from simlab.traces.format.documents import with_digest
 from simlab.traces.reader import Trace, open_trace
@@ -68,6 +71,19 @@ def confirmed(made: Made, out: Path, *policies: str, **more: object) -> Confirma
     return confirm(made.trace, [POLICY, *policies], out=out, **more)  # type: ignore[arg-type]
 
 
+def test_a_policy_may_be_an_object(made: Made, prices: CostFile, tmp_path: Path) -> None:
+    path = tmp_path / "cost.json"
+    write_cost_file(path, prices)
+    found = confirm(made.trace, [Chain(2), DDTree(budget=4)], out=tmp_path / "objects", cost=path)
+    typed = confirm(made.trace, ["chain:length=2", "ddtree:budget=4"], out=tmp_path / "typed", cost=path)
+    assert [(one.policy, one.predicted.policy_id) for one in found.policies] == [
+        (one.policy, one.predicted.policy_id) for one in typed.policies
+    ]
+    predicted, measured = found.plot().data
+    assert (predicted.name, measured.name) == ("predicted", "measured")
+    assert list(measured.y) == [one.policy for one in found.policies if one.measured is not None]
+
+
 def refusal(made: Made, out: Path, *policies: str, **more: object) -> str:
     """The sentence of a refusal before which nothing was run."""
     said = refused(confirmed, made, out, *policies, **more)
@@ -98,7 +114,7 @@ def test_a_row_has_both_sides(made: Made, prices: CostFile, tmp_path: Path) -> N
     write_cost_file(path, prices)
     found = confirmed(made, out, cost=path)
     value, rows = value_of(found), rows_of(found)
-    assert found.frame.to_dicts() == value["rows"]
+    assert found.frame.to_dicts() == with_settings(value["rows"])
     assert with_digest(value) == json.loads((out / "confirm.json").read_text())
     assert (value["text_id"], value["cost"]) == (made.trace.text_id, prices.cost_id)
     assert value["draft_ids"] == dict(made.trace.draft_ids)

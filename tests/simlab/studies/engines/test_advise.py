@@ -13,7 +13,7 @@ from study_results import refused, rows_of, value_of
 
 import simlab
 from simlab.studies.engines.advise import advise
-from simlab.studies.engines.import_files import import_cost
+from simlab.studies.engines.import_files import import_timings
 from simlab.traces.artefacts.cost import read_cost_file, write_cost_file
 from simlab.traces.synthetic import write_synthetic_trace
 
@@ -77,7 +77,7 @@ def test_what_no_profile_reaches_is_left_out_and_not_an_error(trace: Path, tmp_p
     rows = [(1, 0.00847), (2, 0.01349), (3, 0.01564), (4, 0.0171), (6, 0.0221), (8, 0.02813), (16, 0.031), (64, 0.06)]
     table, cost = tmp_path / "t.csv", tmp_path / "c.json"
     table.write_text("\n".join(["nodes,context,seconds", *(f"{nodes},64,{seconds}" for nodes, seconds in rows)]))
-    import_cost([table], trace, counts="root-included", draft_s=0.001, out=cost)
+    import_timings([table], trace, counts="root-included", draft_s=0.001, out=cost)
     value = value_of(advise(trace, cost=cost, threads=1))
     assert [row["batch"] for row in value["rows"]] == [1, 2, 4, 8, 16, 32]
     assert any("Batch size left out: 64" in one for one in value["notes"])
@@ -100,7 +100,7 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     trace, table, cost = write_head_trace(folder / "trace"), folder / "t.csv", folder / "c.json"
     rows = [(1, 0.0100), (2, 0.0101), (3, 0.0102), (5, 0.0104), (6, 0.0105), (9, 0.0109), (17, 0.012), (33, 0.015)]
     table.write_text("\n".join(["nodes,context,seconds", *(f"{nodes},64,{seconds}" for nodes, seconds in rows)]))
-    import_cost([table], trace, counts="root-included", draft_s=0.0007, plain_s=0.0099, out=cost)
+    import_timings([table], trace, counts="root-included", draft_s=0.0007, plain_s=0.0099, out=cost)
     return trace, cost
 
 
@@ -129,7 +129,7 @@ def test_the_reason_is_that_the_channel_has_no_price(head: tuple[Path, Path], tm
     trace, _ = head
     table, cost = tmp_path / "t.csv", tmp_path / "c.json"
     table.write_text("nodes,context,seconds\n1,64,0.01\n6,64,0.0105\n")
-    import_cost([table], trace, counts="root-included", out=cost)
+    import_timings([table], trace, counts="root-included", out=cost)
     tree = "eagle3:budget=4,beam=3,top_k=3,steps=2"
     said = refused(advise, trace, [tree], cost=cost, batch=[1])
     assert "simlab import --draft-s SECONDS --trace TRACE" in said
@@ -219,7 +219,7 @@ def test_the_mend_of_an_imported_table_is_its_owners(tmp_path: Path) -> None:
         lines = [f"{nodes},{context},{seconds}" for context in contexts for nodes, seconds in rows]
         table.write_text("\n".join(["nodes,context,seconds", *lines]))
         cost.unlink(missing_ok=True)
-        import_cost([table], counts="root-included", out=cost)
+        import_timings([table], counts="root-included", out=cost)
         if contexts == (512,):
             # Longer texts are left out, in a sentence that names the file.
             assert f"where the contexts of {cost} end" in " ".join(advise(cost=cost, batch=[1]).text().split())
@@ -233,7 +233,7 @@ def test_what_an_imported_table_leaves_out_is_said(trace: Path, tmp_path: Path) 
     table, cost = tmp_path / "sps.json", tmp_path / "cost.json"
     steps = {"sample_batch_tokens": [8, 64], "sample_steps_per_sec": [90.0, 40.0], "max_batch_tokens": 64}
     table.write_text(json.dumps(steps))
-    import_cost([table], trace, batch=8, plain_s=0.01, out=cost)
+    import_timings([table], trace, batch=8, plain_s=0.01, out=cost)
     value = value_of(advise(trace, cost=cost, batch=[8], threads=1))
     assert value["rows"][0]["chain"].startswith("chain:length=")
     assert any("autoregressive decoding not timed" in one for one in value["notes"])

@@ -12,7 +12,7 @@ from study_results import refused, rows_of, value_of
 
 import simlab
 from simlab.cost import GRID_STAGES
-from simlab.studies.engines.import_files import import_cost
+from simlab.studies.engines.import_files import import_timings
 from simlab.studies.export.export import export
 from simlab.studies.inputs.prices import cost_table_of
 from simlab.studies.inputs.trace import sample_trace
@@ -47,7 +47,7 @@ def table(tmp_path: Path) -> Path:
 def test_imported_prices_price_a_replay(trace: Path, timings: Path, tmp_path: Path) -> None:
     """Every pass costs what was timed."""
     out, other = tmp_path / "engine.json", tmp_path / "other.json"
-    said = import_cost([timings], trace, **ROOT, out=out, draft_s=0.004, machine="Made-up GPU").text()
+    said = import_timings([timings], trace, **ROOT, out=out, draft_s=0.004, machine="Made-up GPU").text()
     assert "Made-up GPU, imported from engine.csv" in said
     assert "select, commit: not given, so they cost nothing here" in said
     file = read_cost_file(out)
@@ -62,9 +62,9 @@ def test_imported_prices_price_a_replay(trace: Path, timings: Path, tmp_path: Pa
     assert "thread" not in shown.text()
     assert "WARNING" not in shown.text()
     assert value_of(shown)["flatness"]["looks_launch_bound"] is None
-    said = refused(import_cost, [timings], trace, **ROOT, out=out, plain_s=0.01)
+    said = refused(import_timings, [timings], trace, **ROOT, out=out, plain_s=0.01)
     assert f"{out} is there already; name another file, or delete it" in said
-    again = value_of(import_cost([timings], trace, **ROOT, out=other, draft_s=0.004, plain_s=0.01))
+    again = value_of(import_timings([timings], trace, **ROOT, out=other, draft_s=0.004, plain_s=0.01))
     assert again["rows"][0]["cost_id"] == read_cost_file(other).cost_id != file.cost_id
 
 
@@ -75,7 +75,7 @@ def test_the_published_prices_are_shown_with_their_warning(tmp_path: Path) -> No
         "draft_s": 0.0065,
         "out": tmp_path / "a800.json",
     }
-    import_cost(["caddtree-a800-qwen3-8b"], **ROOT, **named)
+    import_timings(["caddtree-a800-qwen3-8b"], **ROOT, **named)
     shown = simlab.inspect(str(tmp_path / "a800.json")).text()
     assert "WARNING    looks launch-bound: with 1,000 tokens before it, a pass of 512 takes only 1.81 times" in shown
     assert "github.com/ZhangShuai1230/CaDDTree" in shown
@@ -83,13 +83,13 @@ def test_the_published_prices_are_shown_with_their_warning(tmp_path: Path) -> No
 
 def test_tables_of_engines_price_a_replay(table: Path, tmp_path: Path) -> None:
     out, of_vllm = tmp_path / "cost.json", tmp_path / "vllm.json"
-    value = value_of(import_cost([table], sample_trace(), batch=4, plain_s=0.01, out=out))["rows"][0]
+    value = value_of(import_timings([table], sample_trace(), batch=4, plain_s=0.01, out=out))["rows"][0]
     assert any("Steps of 4 to 7 tokens were not timed" in one for one in value["checks"])
     assert any("within the seconds of verify" in one for one in value["notes"])
     rows = value_of(simlab.replay(None, ["chain"], batch=4, cost=out))["rows"]
     assert all(row["tokens_per_s"] > 0 for row in rows if row["name"] == "chain")
     table.write_text(json.dumps(CURVES))
-    said = import_cost([table], batch=8, out=of_vllm).text()
+    said = import_timings([table], batch=8, out=of_vllm).text()
     assert "draft takes 0.002 s everywhere" in said
     assert "Probes of 1 tokens cannot occur" in said
 
@@ -115,7 +115,7 @@ def test_what_does_not_fit_is_one_sentence(
 ) -> None:
     out = tmp_path / "made.json"
     path = {"timings": timings, "table": table}.get(file, Path(file))
-    assert said in refused(import_cost, [path], **{"out": out, **named})
+    assert said in refused(import_timings, [path], **{"out": out, **named})
     assert not out.exists()
 
 
@@ -139,7 +139,7 @@ def test_what_is_exported_is_imported(
     made = export(file_format, cost=[measured])
     assert any("context of 64 tokens" in note for note in made.notes)
     table.write_text(made.text)
-    import_cost([table], batch=4, out=again)
+    import_timings([table], batch=4, out=again)
     before, after = (cost_table_of(read_cost_file(path)) for path in (measured, again))
     for number in EMPTY.node_counts:
         wanted = sum(float(before.curve(stage, 64)[number]) for stage in stages)
@@ -172,7 +172,7 @@ def test_one_pass_of_a_head_prices_its_chains_and_trees(tmp_path: Path) -> None:
         table.write_text("\n".join(["nodes,context,seconds,batch", *(f"{n},64,{s},{batch}" for n, s in rows)]))
         cost.unlink(missing_ok=True)
         given: dict[str, Any] = {"counts": "root-included", "plain_s": 0.0099, "batch": batch, "out": cost}
-        made = import_cost([table], trace, draft_s=0.0007, **given)
+        made = import_timings([table], trace, draft_s=0.0007, **given)
         assert any("a pass of the head takes 0.0007 s" in note for note in made.costs[0].file.notes)
         tree = "eagle3:budget=6,beam=3,top_k=3,steps=2"
         found = rows_of(simlab.replay(trace, ["chain", "chain:length=2", tree], cost=cost))
@@ -189,10 +189,10 @@ def test_one_pass_of_a_head_prices_its_chains_and_trees(tmp_path: Path) -> None:
 def test_a_head_whose_passes_were_not_timed_has_no_price(tmp_path: Path) -> None:
     trace, table, cost = write_head_trace(tmp_path / "trace", num_sequences=4), tmp_path / "t.csv", tmp_path / "c.json"
     table.write_text("nodes,context,seconds\n1,64,0.01\n4,64,0.0101\n13,64,0.012\n")
-    said = refused(import_cost, [table], trace, counts="root-included", draft_s=0.0007, out=cost)
+    said = refused(import_timings, [table], trace, counts="root-included", draft_s=0.0007, out=cost)
     assert "chains of up to 5 tokens" in said
     assert "add a row of it: 6 nodes" in said
-    import_cost([table], trace, counts="root-included", out=cost)
+    import_timings([table], trace, counts="root-included", out=cost)
     tree = "eagle3:budget=6,beam=3,top_k=3,steps=2"
     said = simlab.replay(trace, [tree], cost=cost).text()
     assert "simlab import --draft-s SECONDS --trace TRACE" in " ".join(said.split())

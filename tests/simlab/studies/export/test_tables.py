@@ -1,6 +1,8 @@
-"""Tables in Markdown and LaTeX: the cells of the command line's table, escaped."""
+"""Tables of papers: their cells are those of the summaries, bold is what tests say, and LaTeX compiles."""
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import polars as pl
@@ -9,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from study_results import refused
 
-from simlab.analysis.export.tables import escaped_latex, escaped_markdown, export_tables, latex, markdown
+from simlab.analysis.export.paper import PaperOptions, default_label, labels_of, paper_tables
+from simlab.analysis.export.tables import Cell, ExportTable, escaped_latex, escaped_markdown, latex, markdown
 from simlab.analysis.table.summaries import summarise
-from simlab.analysis.table.text import summary_table
 from simlab.errors import TraceError
 from simlab.studies.compare import compare
 from simlab.studies.export.export import export
-from simlab.studies.replay.replay import replay
+from simlab.studies.optimize.optimize import optimize
+from simlab.studies.replay.replay import ReplayTable, replay
 from simlab.traces.results.files import read_results, write_results
 from simlab.traces.synthetic import write_synthetic_trace
 
@@ -23,15 +26,15 @@ HOSTILE = r'my_tables\a|b/100%&{x}~^$#<y>"`*[z]'
 
 
 @pytest.fixture(scope="module")
-def results(cost: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def table(cost: Path, tmp_path_factory: pytest.TempPathFactory) -> ReplayTable:
     folder = tmp_path_factory.mktemp("tables")
     trace = write_synthetic_trace(folder / "trace", num_sequences=24, length=40)
-    replay(trace, ["ddtree:budget=4/8"], cost=cost, out=folder / "results.parquet")
-    return folder / "results.parquet"
+    return replay(trace, ["ddtree:budget=4/8"], cost=cost, out=folder / "results.parquet")
 
 
-def exported(results: Path, name: str, by: str | None = None) -> str:
-    return export(name, results=results, by=by).text
+@pytest.fixture(scope="module")
+def results(table: ReplayTable) -> Path:
+    return Path(table.trace.place).parent / "results.parquet"
 
 
 def markdown_cells(text: str) -> list[list[str]]:
@@ -46,76 +49,179 @@ def latex_rows(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in re.split(r"(?<!\\)&", row[:-2])] for row in rows]
 
 
-def test_the_cells_are_those_of_the_command_line(results: Path) -> None:
-    found = summarise(read_results(results))
-    shown = [re.split(r"\s{2,}", line.strip()) for line in summary_table(found).splitlines()[2:]]
-    heading, *rows = markdown_cells(exported(results, "markdown"))
-    assert rows == shown
-    assert {len(row) for row in [heading, *rows]} == {9}
-    assert heading[1:3] == ["acceptance length pooled [95 %]", "acceptance length macro avg"]
-    written = latex_rows(exported(results, "latex"))
-    assert [row[0] for row in written[2:]] == [escaped_latex(row[0]) for row in shown]
-    assert [row[1:] for row in written[2:]] == [row[1:] for row in shown]
-    assert written[0][1] == r"\multicolumn{2}{c}{acceptance length}"
-    assert [len(row) for row in written] == [8, *[9] * (len(shown) + 1)]
+def compiled(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A document with the tables, through pdflatex."""
+    head = "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
+    (folder / "paper.tex").write_text(f"{head}{text}\n\\end{{document}}\n", encoding="utf-8")
+    typed = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
+    return subprocess.run(typed, cwd=folder, capture_output=True, text=True, errors="replace", timeout=120, check=False)
 
 
-def test_the_source_stands_below(results: Path) -> None:
+def test_the_default_is_narrow_and_has_the_numbers_of_the_summaries(results: Path) -> None:
+    found = [one for one in summarise(read_results(results)) if not one.policy.startswith("hindsight")]
+    heading, *rows = markdown_cells(export("markdown", results=results).text)
+    assert heading == ["policy", "length", "speedup"]
+    for row, summary in zip(rows, found, strict=False):
+        values = [f"{summary.totals.acceptance_length:.2f}", f"{summary.speed.speedup:.2f}"]
+        assert [cell.strip("*") for cell in row[1:]] == values
+    assert [row[0] for row in rows][:4] == ["Autoregressive", "Chain", "DDTree (4)", "DDTree (8)"]
+    assert [row[0] for row in rows][4:] == ["Oracle tree (8)", "Oracle budgets (up to 8)"]
+
+
+def test_policies_by_data_sets_is_one_table(results: Path) -> None:
+    text = export("latex", results=results, columns="dataset", show="acceptance_length,nodes_per_round").text
+    assert [text.count(f"\\{rule}rule") for rule in ("top", "mid", "bottom")] == [1, 2, 1]
+    over, heads, *rows = latex_rows(text)
+    assert over[1:] == [rf"\multicolumn{{2}}{{c}}{{{name}}}" for name in ("math", "code", "chat", "all")]
+    assert heads == ["policy", *["length", "drafted"] * 4]
+    assert r"\cmidrule(lr){2-3} \cmidrule(lr){4-5}" in text
+    by_dataset = {str(one.slice): one for one in summarise(read_results(results), "dataset") if one.policy == "chain"}
+    assert [re.sub(r"\\textbf|[{}]", "", cell) for cell in rows[1][1::2][:3]] == [
+        f"{one.totals.acceptance_length:.2f}" for one in by_dataset.values()
+    ]
+    turned = markdown_cells(export("markdown", results=results, rows="dataset", show=["acceptance_length"]).text)
+    assert [row[0] for row in turned] == ["dataset", "math", "code", "chat", "all"]
+    assert turned[1][2].replace("*", "") == re.sub(r"\\textbf|[{}]", "", rows[1][1])
+
+
+def test_what_is_bold_is_what_no_test_tells_from_the_best(results: Path) -> None:
+    rows = markdown_cells(export("markdown", results=results, show="speedup").text)[1:]
+    policies = {"Chain": "chain", "DDTree (4)": "ddtree:budget=4", "DDTree (8)": "ddtree:budget=8"}
+    policies["Autoregressive"] = "autoregressive"
+    values = {row[0]: float(row[1].strip("*")) for row in rows if row[0] in policies}
+    best = policies[max(values, key=lambda name: values[name])]
+    found = compare(results, [best, *(label for label in policies.values() if label != best)], measure="speedup")
+    differing = {one.second for one in found.of_measure if one.differs}
+    bold = {policies[row[0]] for row in rows if row[1].startswith("**")}
+    assert bold == set(policies.values()) - differing
+    assert best in bold
+    assert differing
+    text = export("markdown", results=results, show="nodes_per_round").text
+    assert "**" not in text
+    assert "Bold" not in text
+
+
+def test_too_few_prompts_leave_nothing_bold(results: Path, tmp_path: Path) -> None:
+    rows = read_results(results)
+    write_results(tmp_path / "one.parquet", rows.filter(pl.col("prompt_id") == rows["prompt_id"][0]))
+    text = export("latex", results=tmp_path / "one.parquet").text
+    assert "textbf" not in text
+    assert "Bold" not in text
+    assert "Fewer than 20 prompts" in text
+
+
+def test_ids_stand_in_the_comment_and_not_in_the_caption(results: Path) -> None:
     first = read_results(results).row(0, named=True)
-    for name in ("markdown", "latex"):
-        text = exported(results, name)
-        assert all(str(first[column]) in text for column in ("text_id", "draft_id", "cost_id", "simlab_version"))
-        assert "Predicted; 18 prompts (chat, code, math), 24 sequences" in text
-        assert "bonus token included" in text
-        assert "are oracle upper bounds, which know the target's text, and no policies" in text
+    ids = [str(first[column]) for column in ("text_id", "draft_id", "cost_id", "simlab_version")]
+    text = export("latex", results=results).text
+    comment = "\n".join(line for line in text.splitlines() if line.startswith("%"))
+    rest = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
+    assert all(one in comment and one not in rest for one in ids)
+    assert "DDTree (8): ddtree:budget=8 (" in comment
+    assert r"\label{tab:results}" in rest
+    caption = next(line for line in rest.splitlines() if r"\caption" in line)
+    assert "bonus token included" in caption
+    assert "18 prompts" in caption
+    page = export("markdown", results=results).text
+    assert all(one in page[page.index("<!--") : page.index("-->")] for one in ids)
 
 
-def test_slices_have_tables_of_their_own(results: Path) -> None:
-    text = exported(results, "latex", "dataset")
-    rules = [text.count(f"\\{rule}rule") for rule in ("top", "mid", "bottom")]
-    assert rules == [4, 4, 4]
-    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 4
-    assert text.count("{") == text.count("}")
-    assert "dataset chat: 6 prompts, 12 sequences." in text
-    assert "18 prompts (" not in text
-    titles = re.findall(r"\*\*(.+)\*\*", exported(results, "markdown", "dataset"))
-    assert [title.split(":")[0] for title in titles] == ["dataset math", "dataset code", "dataset chat", "all"]
+def test_labels_and_intervals(results: Path) -> None:
+    labels = ["ddtree:budget=8=DDTree, large", "math=Maths"]
+    rows = markdown_cells(export("markdown", results=results, labels=labels, columns="dataset", intervals=True).text)
+    assert rows[0][1] == "Maths length"
+    assert rows[4][0] == "DDTree, large"
+    assert re.fullmatch(r"\**[\d.]+\** \[[\d.]+, [\d.]+\]", rows[4][1])
+    same = export("markdown", results=results, labels={"chain": "A chain"}).text
+    assert "| A chain |" in same
+    assert "did you mean `ddtree:budget=8`" in refused(export, "latex", results=results, labels=["ddtree:budget=88=X"])
+
+
+@pytest.mark.parametrize(
+    ("policy", "label"),
+    [
+        ("autoregressive", "Autoregressive"),
+        ("chain:length=5", "Chain (5)"),
+        ("caddtree", "CaDDTree"),
+        ("presto:budget=8,renormalised=true", "Presto (8, renormalised=true)"),
+        ("/home/me/conf.py:Confident:budget=8", "Confident (8)"),
+        ("Confident:budget=8", "Confident (8)"),
+        ('router:routes="chain|ddtree:budget=16",cuts=1.5', 'Router (routes="chain|ddtree:budget=16", cuts=1.5)'),
+        ("hindsight:best<=16", "Oracle budgets (up to 16)"),
+        ("hindsight:routes=chain", "Oracle routes"),
+    ],
+)
+def test_a_default_label_is_short_and_in_words(policy: str, label: str) -> None:
+    assert default_label(policy) == label
+
+
+def test_a_label_may_hold_what_a_name_holds() -> None:
+    names = ["ddtree:budget=1", "ddtree:budget=16", "a=b"]
+    assert labels_of(["ddtree:budget=16=k = 16", "a=b=c=d"], names) == {"ddtree:budget=16": "k = 16", "a=b": "c=d"}
+
+
+def test_policies_that_would_be_called_the_same_keep_their_names(results: Path) -> None:
+    rows = read_results(results).filter(pl.col("name").is_in(["ar", "chain"]))
+    again = rows.filter(pl.col("name") == "chain").with_columns(
+        policy=pl.lit("a/mine.py:Chain"), policy_id=pl.lit("0123456789abcdef"), name=pl.lit("mine.py:Chain")
+    )
+    (found,) = paper_tables(pl.concat([rows, again]), PaperOptions())
+    assert [name for name, _ in found.rows] == ["Autoregressive", "chain", "a/mine.py:Chain"]
 
 
 def test_kinds_and_prices_stand_in_tables_of_their_own(results: Path) -> None:
     rows = read_results(results)
     measured = rows.with_columns(pl.lit("measured").alias("kind"), pl.lit(None, pl.String).alias("cost_id"))
-    found = export_tables(pl.concat([rows, measured]))
-    assert [table.source.split(";")[0] for table in found] == ["Predicted", "Measured in a real runner"]
-    assert "latency profile" in found[0].source
-    assert "latency profile" not in found[1].source
+    found = paper_tables(pl.concat([rows, measured]), PaperOptions())
+    assert [table.comment[0].split(";")[0] for table in found] == ["Predicted by replay", "Measured on the real models"]
+    assert [table.key for table in found] == ["results-1", "results-2"]
+    assert ["predicted" in found[0].caption, "predicted" in found[1].caption] == [True, False]
     stages = [
         pl.lit(None, pl.Float64).alias(name) for name in ("draft_s", "channel_s", "select_s", "verify_s", "commit_s")
     ]
     without = rows.with_columns(pl.lit(None, pl.String).alias("cost_id"), *stages)
-    assert len(export_tables(pl.concat([without, measured]))) == 2
-    assert len(found[0].heading) == len(export_tables(without)[0].heading) + 3
+    (unpriced,) = paper_tables(without, PaperOptions())
+    assert len(unpriced.heads) == len(found[0].heads) - 1
 
 
-def test_a_hypothetical_machine_is_named_so(trace: Path, cost: Path, tmp_path: Path) -> None:
-    out = tmp_path / "if.parquet"
-    replay(trace, ["chain"], cost=cost, what_if=["verify*0.5"], out=out)
-    for name in ("markdown", "latex"):
-        assert "latency profile what-if-" in exported(out, name)
-    (machine,) = (cost_id for cost_id in set(read_results(out)["cost_id"]) if cost_id.startswith("what-if-"))
-    compared = compare(out, ["chain"], against="autoregressive", cost=[machine]).text()
-    assert f"latency profile {machine}" in " ".join(compared.split())
+def test_data_sets_of_several_traces_stand_in_one_table(results: Path) -> None:
+    rows = read_results(results)
+    apart = rows.with_columns(text_id=pl.col("text_id") + pl.col("dataset"), draft_id=pl.col("draft_id") + "x")
+    (found,) = paper_tables(apart, PaperOptions(columns="dataset"))
+    (before,) = paper_tables(rows, PaperOptions(columns="dataset"))
+    assert found.rows == before.rows
+    lacking = apart.filter((pl.col("name") != "chain") | (pl.col("dataset") != "math"))
+    (dashed,) = paper_tables(lacking, PaperOptions(columns="dataset"))
+    cells = dict(dashed.rows)["Chain"]
+    assert [cell.text == "-" for cell in cells] == [True, True, False, False, False, False, True, True]
+
+
+def test_comparisons_and_choices_have_tables(table: ReplayTable, trace: Path, tmp_path: Path) -> None:
+    found = compare(table, ["ddtree:budget=4", "ddtree:budget=8"], against="chain")
+    rows = markdown_cells(export("markdown", results=found).text)
+    assert rows[0] == ["policy", "tokens/s", "Chain", "ratio", "p"]
+    ratio = found.of_measure[0]
+    assert rows[1][0] == "DDTree (4)"
+    assert rows[1][3].startswith(f"**{ratio.ratio:.3f}**" if ratio.differs else f"{ratio.ratio:.3f}")
+    chosen = optimize(table.trace, ["chain:length=1..3"], objective="acceptance_length", node_cap=8)
+    chosen.write(tmp_path / "choice.json")
+    written = export("latex", results=tmp_path / "choice.json").text
+    assert written == export("latex", results=chosen).text
+    assert r"\label{tab:choice}" in written
+    assert "--show lays out the rows" in refused(export, "latex", results=chosen, show="speedup")
+    assert export("latex", results=table).text.count(r"\begin{table}") == 1
 
 
 def test_hostile_labels_are_escaped(results: Path, tmp_path: Path) -> None:
     rows = read_results(results).filter(pl.col("name") == "chain").with_columns(pl.lit(HOSTILE).alias("policy"))
     write_results(tmp_path / "hostile.parquet", rows)
-    tables = export_tables(read_results(tmp_path / "hostile.parquet"))
+    tables = paper_tables(read_results(tmp_path / "hostile.parquet"), PaperOptions())
     assert markdown_cells(markdown(tables))[1][0] == HOSTILE
-    cell = latex_rows(latex(tables))[2][0]
+    cell = latex_rows(latex(tables))[1][0]
     assert not re.search(r"(?<!\\)[%$#_~^&]", cell)
-    bracketed = rows.with_columns(pl.lit("[a]").alias("policy"))
-    assert r"    {}[a] &" in latex(export_tables(bracketed))
+    bracketed = ExportTable("p", (("", "h"),), (("[a]", (Cell("1"),)),), (), "a --> b", "k", ("--> <!--",))
+    assert r"    {}[a] &" in latex([bracketed])
+    assert markdown([bracketed]).count("-->") == 1
 
 
 @given(st.text(alphabet=st.sampled_from(r'ab \&%$#_{}~^<>|"`*[]')))
@@ -127,9 +233,29 @@ def test_escapes_can_be_taken_back(text: str) -> None:
     assert plain == text
 
 
-def test_bad_results_are_refused(results: Path, tmp_path: Path) -> None:
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex (texlive-latex-recommended) is not here")
+def test_the_latex_compiles(results: Path, table: ReplayTable, tmp_path: Path) -> None:
+    hostile = read_results(results).with_columns(policy=pl.lit(HOSTILE) + pl.col("policy"), dataset=pl.lit(HOSTILE))
+    write_results(tmp_path / "hostile.parquet", hostile)
+    texts = [
+        export("latex", results=results).text,
+        export("latex", results=results, columns="dataset", intervals=True).text,
+        export("latex", results=results, rows="dataset").text,
+        export("latex", results=compare(table, ["ddtree:budget=4", "chain"])).text,
+        export("latex", results=tmp_path / "hostile.parquet", columns="dataset").text,
+    ]
+    done = compiled("\n".join(texts), tmp_path)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert (tmp_path / "paper.pdf").is_file()
+
+
+def test_bad_layouts_and_results_are_refused(results: Path, tmp_path: Path) -> None:
     assert "expected a result file" in refused(export, "latex", results=tmp_path / "none.parquet")
     assert "needs --results" in refused(export, "latex")
     assert "--policy is read with" in refused(export, "latex", "chain", results=results)
+    assert "there is no measure `speedups`; did you mean `speedup`?" in refused(
+        export, "latex", results=results, show="speedups"
+    )
+    assert "something else in the other" in refused(export, "latex", results=results, columns="policy")
     with pytest.raises(TraceError, match="no rows"):
-        export_tables(read_results(results).clear())
+        paper_tables(read_results(results).clear(), PaperOptions())

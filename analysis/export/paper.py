@@ -1,0 +1,414 @@
+"""The tables of a paper: policies by data sets, paired comparisons, and what ``simlab optimize`` chose.
+
+Bold is computed, never typed: in each column the highest value, and each other that a paired test over the same prompts
+does not tell from it. Oracle upper bounds are no policies and never bold.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+import polars as pl
+
+from simlab.analysis.compare.comparisons import POWERS, Comparison, adjust_family, compare_pairs
+from simlab.analysis.export.tables import Cell, ExportTable
+from simlab.analysis.statistics.intervals import FEW_PROMPTS, UNKNOWN, Interval
+from simlab.analysis.statistics.slices import SLICES, split_by_slice
+from simlab.analysis.table.prompt_sums import PolicyRun, prompt_sums
+from simlab.analysis.table.summaries import BASELINE, Summary, summarise
+from simlab.analysis.table.text import SPEEDS, SPEEDUP, ends, is_known, number
+from simlab.errors import TraceError, UsageError, enumerated, named_or_listed
+from simlab.policies import POLICIES
+from simlab.traces.artefacts.optimum import Optimum
+from simlab.traces.results.rows import BOUNDS, HINDSIGHT
+
+POLICY, NOTHING, ALL = "policy", "none", "all"
+
+MEASURES: Mapping[str, tuple[str, str, int]] = {
+    "acceptance_length": ("length", "Acceptance length (length): tokens committed per round, bonus token included", 2),
+    "acceptance_length_macro": ("macro", "Macro average (macro): the mean of each response's own acceptance length", 2),
+    "speedup": ("speedup", "Speedup over autoregressive decoding", 2),
+    "tokens_per_s": ("tokens/s", "Tokens per second", 1),
+    "nodes_per_round": ("drafted", "Drafted tokens per round (drafted)", 1),
+    "accepted_per_verified": ("accepted", "Accepted per verified token (accepted)", 3),
+}
+"""What a table may show: the heading of its column, what it is, and its decimals."""
+
+_SIZES = ("budget", "length", "max_budget")
+_BOLD = (
+    "Bold: the highest of a {line}, and every other that does not differ significantly from it (paired over prompts, "
+    "5 %, Holm{prices})."
+)
+_BOLD_PRICES = "; speeds also beyond the noise of the latency profile"
+_ORACLE = "Below the line: oracle upper bounds, which know the target's text."
+_IN_FILE = re.compile(r".+\.py:([^:]+(?::.*)?)", re.DOTALL)
+"""A policy of a file: its class and settings."""
+
+_SPEED_MEASURES = ("speedup", "tokens_per_s")
+
+
+@dataclass(frozen=True, slots=True)
+class PaperOptions:
+    """How the table of results is laid out.
+
+    Attributes:
+        rows: ``policy``, or a slice: ``dataset``, ``context``, ``turn``.
+        columns: likewise, or ``none``: all prompts together.
+        show: of `MEASURES`; empty: the acceptance length, and the speedup where it is known.
+        labels: what policies and slices are called, by what they are called in the results.
+        intervals: whether 95 % intervals stand behind the numbers that have some.
+    """
+
+    rows: str = POLICY
+    columns: str = NOTHING
+    show: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    intervals: bool = False
+
+    def __post_init__(self) -> None:
+        for one in self.show:
+            if one not in MEASURES:
+                raise UsageError(f"there is no measure `{one}`{named_or_listed(one, MEASURES, _LISTED)}")
+        if len(set(self.show)) < len(self.show):
+            raise UsageError(f"a measure is shown once; got {', '.join(self.show)}")
+        if (self.rows == POLICY) == (self.columns == POLICY):
+            raise UsageError("policies stand in the rows or in the columns, and something else in the other")
+
+
+_LISTED = f"the measures are {', '.join(MEASURES)}"
+
+
+def labels_of(typed: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """What is called how: ``NAME=WHAT IT IS CALLED``, where a name may hold ``=`` itself.
+
+    Raises:
+        UsageError: a text begins with none of the names.
+
+    >>> labels_of(["ddtree:budget=16=DDTree (16)"], ["ddtree:budget=16", "chain"])
+    {'ddtree:budget=16': 'DDTree (16)'}
+    """
+    found = {}
+    for text in typed:
+        fitting = [name for name in names if text.startswith(f"{name}=") and len(text) > len(name) + 1]
+        if not fitting:
+            meant, listed = text.rpartition("=")[0] or text, f"the results hold {', '.join(names)}"
+            raise UsageError(
+                f"--labels {text!r} names nothing of these results{named_or_listed(meant, names, listed)}; write "
+                "NAME=LABEL, such as 'ddtree:budget=16=DDTree (16)'"
+            )
+        name = max(fitting, key=len)
+        found[name] = text[len(name) + 1 :]
+    return found
+
+
+def slice_names(rows: pl.DataFrame) -> list[str]:
+    """What slices of some rows are called, and all of them together."""
+    return [*(str(value) for by in SLICES for value, _ in split_by_slice(rows, by)), ALL]
+
+
+def default_label(policy: str) -> str:
+    """What a policy or bound is called where nobody says so: its class, and the size of its tree.
+
+    Args:
+        policy: its label in the results.
+
+    >>> default_label("ddtree:budget=16"), default_label("hindsight:best<=16")
+    ('DDTree (16)', 'Oracle budgets (up to 16)')
+    >>> default_label("runs/mine.py:Wide:width=2,fast=true")
+    'Wide (width=2, fast=true)'
+    """
+    in_file = _IN_FILE.fullmatch(policy)
+    name, _, settings = (policy if in_file is None else in_file[1]).partition(":")
+    if policy in ("autoregressive", BASELINE):
+        return "Autoregressive"
+    if name == HINDSIGHT:
+        kind, _, size = settings.partition("=")
+        of = {"budget": f"Oracle tree ({size})", "best<": f"Oracle budgets (up to {size})"}
+        return of.get(kind, "Oracle routes")
+    pairs = [pair.partition("=") for pair in re.findall(r'(?:"(?:[^"\\]|\\.)*"|[^,])+', settings)]
+    shown = [value if key in _SIZES else f"{key}={value}" for key, _, value in pairs]
+    return f"{_class_name(name)} ({', '.join(shown)})" if shown else _class_name(name)
+
+
+def _class_name(name: str) -> str:
+    """The name of a policy as its class has it, where the two differ in capitals alone."""
+    found = getattr(POLICIES[name], "__name__", name) if name in POLICIES else name
+    return found if found.lower() == name else name
+
+
+def paper_tables(rows: pl.DataFrame, options: PaperOptions) -> list[ExportTable]:
+    """A table of policies by slices for each kind of rows and latency profile.
+
+    Data sets that were recorded as traces of their own stand in one table, each of one trace.
+
+    Args:
+        rows: result rows.
+        options: the layout.
+
+    Raises:
+        TraceError: there are no rows.
+        UsageError: a measure is not known of any policy.
+    """
+    if rows.is_empty():
+        raise TraceError("the result file holds no rows, so there is no table; replay some policies with --out")
+    slices = options.columns if options.rows == POLICY else options.rows
+    texts = rows.select("dataset", "text_id", "draft_id").unique()
+    by_dataset = slices in (NOTHING, "dataset") and texts.height == texts["dataset"].n_unique()
+    keys = ("kind", "cost_id") if by_dataset else ("kind", "text_id", "draft_id", "cost_id")
+    parts = rows.partition_by(*keys, maintain_order=True)
+    return [
+        _paper_table(part, options, "results" if len(parts) == 1 else f"results-{number}")
+        for number, part in enumerate(parts, 1)
+    ]
+
+
+def _paper_table(rows: pl.DataFrame, options: PaperOptions, key: str) -> ExportTable:
+    by = options.columns if options.rows == POLICY else options.rows
+    parts = [] if by == NOTHING else [(str(value), part) for value, part in split_by_slice(rows, by)]
+    parts += [(ALL, rows)] if len(parts) != 1 else []
+    columns = [_Column(name, part) for name, part in parts]
+    whole = summarise(rows)
+    measures = _measures(options.show, whole)
+    names = called([one.policy for one in whole], options.labels)
+    cells = {
+        (summary.policy, column.name): [column.cell(summary, one, options.intervals) for one in measures]
+        for column in columns
+        for summary in whole
+    }
+    slices = [(column.name, options.labels.get(column.name, column.name)) for column in columns]
+    ordered = [*(one for one in whole if one.name not in BOUNDS), *(one for one in whole if one.name in BOUNDS)]
+    policies = [(one.policy, names[one.policy]) for one in ordered]
+    heads = [MEASURES[one][0] for one in measures]
+    num_policies = sum(one.name not in BOUNDS for one in whole)
+    if options.rows == POLICY:
+        over = slices if len(slices) > 1 else [(slices[0][0], "")]
+        table_heads = [(name, head) for _, name in over for head in heads]
+        body = [(name, tuple(chain(*(cells[label, column] for column, _ in over)))) for label, name in policies]
+        rules = (num_policies,) if 0 < num_policies < len(whole) else ()
+        corner = "policy"
+    else:
+        table_heads = [(name, head) for _, name in policies for head in heads]
+        body = [(name, tuple(chain(*(cells[label, column] for label, _ in policies)))) for column, name in slices]
+        rules = (len(body) - 1,) if slices[-1][0] == ALL and len(body) > 1 else ()
+        corner = by if by != NOTHING else ""
+    if len(heads) == 1 and any(first for first, _ in table_heads):
+        table_heads = [("", first) for first, _ in table_heads]
+    return ExportTable(
+        corner=corner,
+        heads=tuple(table_heads),
+        rows=tuple(body),
+        rules=rules,
+        caption=_caption(rows, whole, measures, options, any(cell.is_bold for some in cells.values() for cell in some)),
+        key=key,
+        comment=(*_source(rows), *_said(whole, measures), *(_policy_line(one, names) for one in ordered)),
+    )
+
+
+def _measures(asked: Sequence[str], found: Sequence[Summary]) -> tuple[str, ...]:
+    timed = any(summary.speed.seconds is not None for summary in found)
+    for one in asked:
+        if one in _SPEED_MEASURES and not timed:
+            raise UsageError(f"--show {one} needs latencies, and these rows have none; replay with --cost")
+    return tuple(asked) or ("acceptance_length", *(["speedup"] if timed else []))
+
+
+class _Column:
+    """The policies on one slice: their summaries, and which of them are the best of each measure.
+
+    Args:
+        name: of the slice.
+        rows: result rows, all of one kind and latency profile.
+    """
+
+    def __init__(self, name: str, rows: pl.DataFrame) -> None:
+        self.name = name
+        self._rows = rows
+        self._found = {summary.policy: summary for summary in summarise(rows)}
+        most = max(summary.sequences for summary in self._found.values())
+        # Of other texts nothing can be compared; a mean over some of the data sets is none over all.
+        self._complete = {label for label, summary in self._found.items() if summary.sequences == most}
+        self._best: dict[str, set[str]] = {}
+
+    def cell(self, summary: Summary, measure: str, with_interval: bool) -> Cell:
+        """The value of a policy here, a dash where there is none."""
+        own = self._found.get(summary.policy)
+        if own is None or own.policy not in self._complete:
+            return Cell("-")
+        value, interval = value_of(own, measure)
+        shown = ends(interval) if with_interval and is_known(interval) else ""
+        text = number(value, MEASURES[measure][2])
+        return Cell(text, shown, own.policy in self.best(measure))
+
+    def best(self, measure: str) -> set[str]:
+        """The highest of a measure, and those that the prompts do not tell from it; empty where nothing is known."""
+        if measure not in self._best:
+            self._best[measure] = self._highest(measure) if measure in POWERS else set()
+        return self._best[measure]
+
+    def _highest(self, measure: str) -> set[str]:
+        values = {
+            label: value_of(one, measure)[0]
+            for label, one in self._found.items()
+            if one.name not in BOUNDS and label in self._complete
+        }
+        known = [label for label, value in values.items() if not math.isnan(value)]
+        if len(known) < 2:
+            return set()
+        known.sort(key=lambda label: -values[label])
+        plain = self._rows.filter(pl.col("name") == BASELINE)
+        runs = [PolicyRun(label, self._rows.filter(pl.col("policy") == label), plain) for label in known]
+        pairs = [(0, other) for other in range(1, len(runs))]
+        found = adjust_family(compare_pairs(prompt_sums(runs), known, pairs, measure))
+        if not all(comparison.is_known or comparison.equal for comparison in found):
+            return set()
+        return {known[0], *(comparison.second for comparison in found if not comparison.differs)}
+
+
+def value_of(summary: Summary, measure: str) -> tuple[float, Interval]:
+    """A number of a summary and its interval over prompts, as far as they are known."""
+    totals, speed = summary.totals, summary.speed
+    return {
+        "acceptance_length": (totals.acceptance_length, summary.interval),
+        "acceptance_length_macro": (summary.acceptance_length_macro, UNKNOWN),
+        "speedup": (speed.speedup, speed.interval),
+        "tokens_per_s": (speed.tokens_per_s, UNKNOWN),
+        "nodes_per_round": (totals.nodes_per_round, UNKNOWN),
+        "accepted_per_verified": (totals.accepted_per_verified, UNKNOWN),
+    }[measure]
+
+
+def called(policies: Sequence[str], labels: Mapping[str, str]) -> dict[str, str]:
+    """What policies are called, by their labels in the results; where two would be the same, as in the results."""
+    names = {policy: default_label(policy) for policy in policies}
+    every = list(names.values())
+    return {policy: labels.get(policy, name if every.count(name) == 1 else policy) for policy, name in names.items()}
+
+
+def _caption(
+    rows: pl.DataFrame, found: Sequence[Summary], measures: Sequence[str], options: PaperOptions, has_bold: bool
+) -> str:
+    prompts = rows.select("dataset", "prompt_id").n_unique()
+    kind = "predicted" if rows["kind"][0] == "predicted" else "measured"
+    said = [MEASURES[one][1] + (f", {kind}" if one in _SPEED_MEASURES else "") for one in measures]
+    said = [said[0], *(f"{one[:1].lower()}{one[1:]}" for one in said[1:])]
+    parts = [f"{'; '.join(said)}; {prompts} prompts."]
+    parts += ["In brackets 95 % intervals over prompts."] if options.intervals else []
+    if has_bold:
+        line = "column" if options.rows == POLICY else "row"
+        prices = _BOLD_PRICES if kind == "predicted" and any(one in _SPEED_MEASURES for one in measures) else ""
+        parts.append(_BOLD.format(line=line, prices=prices))
+    parts += [_ORACLE] if options.rows == POLICY and any(one.name in BOUNDS for one in found) else []
+    return " ".join(parts)
+
+
+def _source(rows: pl.DataFrame) -> list[str]:
+    """Which texts, drafters and latency profile some rows rest on."""
+    kind = "Predicted by replay" if rows["kind"][0] == "predicted" else "Measured on the real models"
+    counts = rows.group_by("dataset", maintain_order=True).agg(pl.col("prompt_id").n_unique())
+    sets = ", ".join(f"{dataset} {prompts}" for dataset, prompts in counts.iter_rows())
+    ids = [
+        f"{said} {', '.join(sorted(map(str, rows[column].drop_nulls().unique())))}"
+        for said, column in (("text", "text_id"), ("draft set", "draft_id"), ("latency profile", "cost_id"))
+        if rows[column].drop_nulls().len()
+    ]
+    prompts = rows.select("dataset", "prompt_id").n_unique()
+    return [
+        f"{kind}; {prompts} prompts ({sets}), {rows.select('text_id', 'sequence').n_unique()} sequences",
+        *ids,
+        f"simlab {', '.join(sorted(set(rows['simlab_version'])))}",
+    ]
+
+
+def _said(found: Sequence[Summary], measures: Sequence[str]) -> list[str]:
+    fewest = min(summary.prompts for summary in found)
+    notes = [SPEEDS[found[0].kind], SPEEDUP] if any(one in _SPEED_MEASURES for one in measures) else []
+    return [*notes, *([f"Fewer than {FEW_PROMPTS} prompts: the intervals are rough."] if fewest < FEW_PROMPTS else [])]
+
+
+def _policy_line(summary: Summary, names: Mapping[str, str]) -> str:
+    return f"{names[summary.policy]}: {summary.policy} ({summary.policy_id})"
+
+
+def comparison_table(comparisons: Sequence[Comparison], labels: Mapping[str, str]) -> ExportTable:
+    """Paired comparisons of one measure: both values, the ratio with its interval, and the adjusted p-value.
+
+    Args:
+        comparisons: at least one.
+        labels: what policies are called.
+    """
+    measure, seconds = comparisons[0].measure, list(dict.fromkeys(one.second for one in comparisons))
+    head, said, digits = MEASURES.get(measure, (measure, measure.replace("_", " "), 2))
+    names = called(list(dict.fromkeys(label for one in comparisons for label in (one.first, one.second))), labels)
+    against = names[seconds[0]]
+    rows = []
+    for one in comparisons:
+        name, other = names[one.first], names[one.second]
+        name = name if len(seconds) == 1 else f"{name} against {other}"
+        name = name if one.slice is None else f"{name}, {one.slice}"
+        cells = (
+            Cell(number(one.first_value, digits)),
+            Cell(number(one.second_value, digits)),
+            Cell(number(one.ratio, 3), _exact_ends(one.ratio_interval), one.differs),
+            Cell(_p_value(one.p_adjusted)),
+        )
+        rows.append((name, cells))
+    shown = against if len(seconds) == 1 else "the other"
+    prompts = enumerated(list(dict.fromkeys(str(one.prompts) for one in comparisons)))
+    caption = (
+        f"{said}; paired over {prompts} prompts{f', against {against}' if len(seconds) == 1 else ''}. In brackets 95 % "
+        "intervals over prompts; p adjusted for the number of comparisons. Bold: significant."
+    )
+    heads = (("", head), ("", shown), ("", "ratio"), ("", "p"))
+    ids = [f"{one.first} against {one.second}: {one.prompts} prompts, family of {one.family}" for one in comparisons]
+    return ExportTable("policy", heads, tuple(rows), (), caption, "comparison", tuple(ids))
+
+
+def _exact_ends(interval: Interval) -> str:
+    return f"[{interval.low:.3f}, {interval.high:.3f}]" if is_known(interval) else ""
+
+
+def _p_value(value: float) -> str:
+    return "-" if math.isnan(value) else "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def choice_table(optimum: Optimum, labels: Mapping[str, str]) -> ExportTable:
+    """What was chosen, its rivals and the references, on the prompts of the report.
+
+    Args:
+        optimum: the choice.
+        labels: what policies are called.
+    """
+    rows = []
+    first = [row for row in optimum.rows if row.get("cost_id") == optimum.rows[0].get("cost_id")]
+    names = called([str(row.get("policy")) for row in first], labels)
+    for row in first:
+        label = str(row.get("policy"))
+        measures = [("evaluation_acceptance_length", 2), ("evaluation_speedup", 2)]
+        cells = [
+            Cell(number(_float(row, name), digits), _ends_of(row, name), label == optimum.best.policy)
+            for name, digits in measures
+        ]
+        rows.append((names[label], tuple(cells)))
+    caption = (
+        f"{optimum.searched:,} policies searched on {optimum.chosen_on.prompts} prompts, reported on "
+        f"{optimum.reported_on.prompts} others; in brackets 95 % intervals over prompts. Bold: the policy that was "
+        f"chosen. {optimum.verdict[:1].upper()}{optimum.verdict[1:]}"
+    )
+    comment = [
+        f"chosen on text {optimum.chosen_on.text_id}, reported on text {optimum.reported_on.text_id}",
+        *(f"latency profile {one}" for one in optimum.cost_ids),
+        f"simlab {optimum.simlab_version}",
+    ]
+    return ExportTable("policy", (("", "length"), ("", "speedup")), tuple(rows), (), caption, "choice", tuple(comment))
+
+
+def _float(row: Mapping[str, object], name: str) -> float:
+    value = row.get(name)
+    return float(value) if isinstance(value, int | float) else math.nan
+
+
+def _ends_of(row: Mapping[str, object], name: str) -> str:
+    interval = Interval(_float(row, f"{name}_ci_low"), _float(row, f"{name}_ci_high"))
+    return ends(interval) if is_known(interval) else ""

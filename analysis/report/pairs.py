@@ -1,0 +1,172 @@
+"""Figures that hold one thing against another: paired differences, predictions beside measurements, batch sizes."""
+
+import math
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from simlab.analysis.advise.verdicts import BatchAdvice
+from simlab.analysis.compare.comparisons import Comparison
+from simlab.analysis.confirm.table import ConfirmedPolicy
+from simlab.analysis.figure_style import GREY, colour, figure, line, marker
+from simlab.analysis.report.page import Chart
+from simlab.analysis.statistics.intervals import Interval
+
+_ROW = 34
+"""Pixels of a line of a figure in which each policy has a line."""
+
+_AROUND = 150
+
+_MEASURES = {
+    "tokens_per_s": "tokens/s",
+    "speedup": "speedup",
+    "acceptance_length": "acceptance length",
+    "acceptance_length_macro": "acceptance length, macro avg",
+}
+
+
+def difference_chart(comparisons: Sequence[Comparison]) -> Chart:
+    """Each comparison as a percentage with its interval over prompts; full marks differ significantly.
+
+    Args:
+        comparisons: of one measure, at least one.
+    """
+    measure = _MEASURES.get(comparisons[0].measure, comparisons[0].measure.replace("_", " "))
+    seconds = {comparison.second for comparison in comparisons}
+    against = f" against {comparisons[0].second}" if len(seconds) == 1 else ""
+    drawn = figure(f"{measure}{against}, difference in %", "")
+    for index, (name, differs) in enumerate((("significant", True), ("not significant", False))):
+        some = [comparison for comparison in comparisons if comparison.differs is differs]
+        if not some:
+            continue
+        drawn.add_trace(
+            go.Scatter(
+                x=[_percent(comparison.ratio) for comparison in some],
+                y=[_pair_name(comparison, len(seconds) == 1) for comparison in some],
+                mode="markers",
+                name=name,
+                marker={
+                    **marker(0, 10),
+                    "symbol": "circle" if differs else "circle-open",
+                    "line": {"width": 2, "color": colour(0)},
+                },
+                error_x=_bars(
+                    [_percent(comparison.ratio) for comparison in some],
+                    [Interval(_percent(one.ratio_interval.low), _percent(one.ratio_interval.high)) for one in some],
+                    colour(0),
+                ),
+                hovertemplate=[
+                    f"{one.first} against {one.second}<br>%{{x:+.1f}} %, {name} ({one.prompts} prompts)" for one in some
+                ],
+                legendrank=index,
+            )
+        )
+    drawn.add_vline(x=0, line={"color": GREY, "width": 1})
+    drawn.update_xaxes(ticksuffix=" %")
+    names = [_pair_name(comparison, len(seconds) == 1) for comparison in comparisons]
+    _lines(drawn, names)
+    caption = (
+        "Of the same prompts, pair by pair; bars are 95 % intervals over prompts. Open marks: not significant, after "
+        "adjusting for the number of comparisons, or within the noise of the latency profile."
+    )
+    return Chart("differences", drawn, f"Paired differences in {measure}", caption, _AROUND + _ROW * len(names))
+
+
+def _percent(ratio: float) -> float:
+    return 100 * (ratio - 1)
+
+
+def _pair_name(comparison: Comparison, is_against_one: bool) -> str:
+    name = comparison.first if is_against_one else f"{comparison.first} against {comparison.second}"
+    return name if comparison.slice is None else f"{name}, {comparison.slice}"
+
+
+def _bars(values: Sequence[float], intervals: Sequence[Interval], shade: str) -> dict[str, object]:
+    """Error bars; none where an interval is not known."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [_or_zero(interval.high - value) for value, interval in zip(values, intervals, strict=True)],
+        "arrayminus": [_or_zero(value - interval.low) for value, interval in zip(values, intervals, strict=True)],
+        "thickness": 1.4,
+        "width": 4,
+        "color": shade,
+    }
+
+
+def _or_zero(value: float) -> float:
+    return 0.0 if math.isnan(value) else value
+
+
+def _lines(drawn: go.Figure, names: Sequence[str]) -> None:
+    """Give each name a line, the first on top."""
+    order = list(dict.fromkeys(names))
+    drawn.update_yaxes(
+        categoryorder="array", categoryarray=order[::-1], automargin=True, range=[-0.6, len(order) - 0.4], dtick=1
+    )
+
+
+def advice_chart(batches: Sequence[BatchAdvice]) -> Chart:
+    """The speedup of the best chain and of the best tree by batch size."""
+    drawn = figure("texts at a time", "speedup over baseline")
+    sides = {
+        "best chain": [(one, one.chain, one.chain_gain) for one in batches],
+        "best tree": [(one, one.tree, one.tree_gain) for one in batches],
+    }
+    for place, (name, found) in enumerate(sides.items()):
+        known = [(one, policy, gain) for one, policy, gain in found if policy is not None and gain is not None]
+        y = [gain.ratio for _, _, gain in known]
+        shape = marker(place, 9)
+        symbols = [f"{shape['symbol']}-open" if one.of.what_if else shape["symbol"] for one, _, _ in known]
+        drawn.add_trace(
+            go.Scatter(
+                x=[one.of.batch for one, _, _ in known],
+                y=y,
+                name=name,
+                mode="lines+markers",
+                line=line(place),
+                marker={**shape, "symbol": symbols, "line": {"width": 2, "color": colour(place)}},
+                error_y=_bars(y, [gain.ratio_interval for _, _, gain in known], colour(place)),
+                hovertemplate=[
+                    f"{policy.policy}, {one.of.batch} at a time<br>%{{y:.2f}} ({gain.prompts} prompts)"
+                    for one, policy, gain in known
+                ],
+            )
+        )
+    drawn.add_hline(y=1, line={"color": GREY, "width": 1})
+    sizes = [one.of.batch for one in batches]
+    drawn.update_xaxes(type="log", tickvals=sizes, ticktext=[str(size) for size in sizes])
+    caption = (
+        "On the grey line autoregressive decoding is as fast. Bars are 95 % intervals over prompts. Open marks: the "
+        "latencies of that batch size are modelled, not measured."
+    )
+    return Chart("advice", drawn, "Speedup by batch size", caption)
+
+
+def agreement_chart(policies: Sequence[ConfirmedPolicy]) -> Chart:
+    """The predicted and the measured speedup of each policy that ran."""
+    ran = [(one.predicted, one.measured) for one in policies if one.measured is not None]
+    names = [predicted.policy for predicted, _ in ran]
+    sides = {
+        "predicted": [predicted.speed for predicted, _ in ran],
+        "measured": [measured.speed for _, measured in ran],
+    }
+    drawn = figure("speedup over baseline", "")
+    for place, (name, speeds) in enumerate(sides.items()):
+        known = [(label, speed) for label, speed in zip(names, speeds, strict=True) if not math.isnan(speed.speedup)]
+        x = [speed.speedup for _, speed in known]
+        drawn.add_trace(
+            go.Scatter(
+                x=x,
+                y=[label for label, _ in known],
+                mode="markers",
+                name=name,
+                marker=marker(place, 10),
+                error_x=_bars(x, [speed.interval for _, speed in known], colour(place)),
+                hovertemplate=[f"{label}<br>{name} %{{x:.2f}}" for label, _ in known],
+            )
+        )
+    drawn.add_vline(x=1, line={"color": GREY, "width": 1})
+    _lines(drawn, names)
+    caption = "Bars are 95 % intervals over prompts. Predicted by replay; measured end to end on the real models."
+    return Chart("agreement", drawn, "Predicted and measured speedup", caption, _AROUND + _ROW * len(names))

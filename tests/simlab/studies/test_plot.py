@@ -1,0 +1,113 @@
+"""Pictures of results: those of the report, from files and from objects."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import plotly.graph_objects as go
+import pytest
+from study_results import refused
+
+import simlab
+from simlab.studies.curves import CurveTable
+from simlab.studies.replay.replay import ReplayTable
+from simlab.studies.report.build import chart_of
+from simlab.studies.report.inputs import inputs_of_results
+from simlab.studies.result import StudyResult
+
+POLICIES = ["ddtree:budget=4/8/16"]
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("plot") / "results.parquet"
+
+
+@pytest.fixture(scope="module")
+def table(out: Path) -> ReplayTable:
+    return simlab.replay(policies=POLICIES, limit=24, out=out)
+
+
+def without_looks(figure: go.Figure) -> object:
+    return figure.to_plotly_json()["data"]
+
+
+def test_a_table_draws_what_the_report_draws(table: ReplayTable, out: Path) -> None:
+    inputs = inputs_of_results([out], None, None, None)
+    for key in ("speed", "by-dataset", "stages", "depths", "ends"):
+        figure = table.plot(key)
+        assert str(without_looks(figure)) == str(without_looks(chart_of(inputs, key).figure))
+        assert figure.layout.paper_bgcolor == "white"
+        assert str(without_looks(simlab.plot([out], show=key).figure)) == str(without_looks(figure))
+    assert str(without_looks(table.plot())) == str(without_looks(table.plot("speed")))
+    assert "did you mean `depths`" in refused(table.plot, "depth")
+
+
+def test_differences_have_intervals_and_a_verdict_each(table: ReplayTable, out: Path) -> None:
+    found = simlab.compare(table, ["ddtree:budget=4", "ddtree:budget=8", "ddtree:budget=16"], against="chain")
+    figure = found.plot()
+    drawn = {
+        name: (x, low, high, trace.name)
+        for trace in figure.data
+        for name, x, low, high in zip(trace.y, trace.x, trace.error_x.arrayminus, trace.error_x.array, strict=True)
+    }
+    assert len(drawn) == 3
+    for one in found.of_measure:
+        x, low, high, name = drawn[one.first]
+        assert x == pytest.approx(100 * (one.ratio - 1))
+        assert x - low == pytest.approx(100 * (one.ratio_interval.low - 1))
+        assert x + high == pytest.approx(100 * (one.ratio_interval.high - 1))
+        assert name == ("significant" if one.differs else "not significant")
+    assert str(without_looks(simlab.plot([out], show="differences").figure)) == str(without_looks(figure))
+
+
+def test_other_results_have_pictures(table: ReplayTable) -> None:
+    advice = simlab.advise(batch=(1, 8), policies=["chain", "ddtree:budget=8"], limit=4)
+    chain, tree = advice.plot().data[:2]
+    assert (chain.name, tree.name, list(chain.x)) == ("best chain", "best tree", [1, 8])
+    assert list(chain.y) == [one.chain_gain.ratio for one in advice.batches if one.chain_gain is not None]
+    assert list(chain.marker.symbol) == ["circle", "circle-open"]
+    assert "has no picture" in refused(simlab.engine_rules(limit=2, batch=(1,)).plot)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "study", [lambda: simlab.curves(limit=2, budget=16), lambda: simlab.scoring(limit=2, nodes=16)]
+)
+def test_studies_have_pictures(study: Callable[[], StudyResult]) -> None:
+    found = study()
+    names = "budgets maxima regret worst" if isinstance(found, CurveTable) else "reliability first-candidates gap waste"
+    assert len(found.plot().data) > 0
+    assert all(len(found.plot(name).data) > 0 for name in names.split())
+
+
+def test_html_needs_nothing_else(out: Path, table: ReplayTable, tmp_path: Path) -> None:
+    made = simlab.plot([out], out=tmp_path / "speed.html")
+    page = (tmp_path / "speed.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert "Plotly.newPlot" in page
+    assert "http-equiv" not in page
+    assert "<script src" not in page
+    assert made.text().startswith(made.title)
+
+
+def test_what_cannot_be_drawn_is_refused(out: Path, table: ReplayTable, tmp_path: Path) -> None:
+    assert "a picture ends in .svg, .pdf, .png, .html" in refused(simlab.plot, [out], out=tmp_path / "speed.gif")
+    assert "-p and --against are for --show differences" in refused(simlab.plot, [out], policies="chain")
+    assert "expected one of speed" in refused(simlab.plot, [out], show="speedup")
+    two = refused(simlab.plot, [out, out], show="differences")
+    assert "is of one result file; got 2" in two
+
+
+def test_without_kaleido_a_sentence_says_what_to_install(
+    out: Path, table: ReplayTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "kaleido", None)
+    monkeypatch.setattr(go.Figure, "to_image", _no_kaleido)
+    said = refused(simlab.plot, [out], out=tmp_path / "speed.svg")
+    assert "install both (pip install kaleido), or write .html" in said
+    assert not (tmp_path / "speed.svg").exists()
+
+
+def _no_kaleido(*_given: object, **_named: object) -> bytes:
+    raise ValueError("needs kaleido")
