@@ -412,10 +412,8 @@ def _policies(
     kept = trace.manifest.draft_sets[draft]
     cost = prices.cost
     assert cost is not None
-    asked = given_policies(typed) or [
-        *_default_chains(kept, blocks, cost.most_drafted),
-        *_default_trees(trace, kept, prices),
-    ]
+    default = [*_default_chains(kept, blocks, cost.most_drafted), *_default_trees(trace, kept, prices)]
+    asked = given_policies(typed) or default
     parsed = parse_policies(asked, TraceArtefacts(prices, trace, draft)) if asked else []
     policies = {one.policy_id: one for one in parsed if one.name != BASELINE}
     if typed and not policies:

@@ -19,7 +19,7 @@ from simlab.policies.artefacts import LEAST_WIDTH, Artefacts
 from simlab.policies.costs.curves import cost_in_view, name_and_view
 from simlab.policies.edges.ngram import NGramCounts, counts_from_rows
 from simlab.policies.named.chain import most_drafted
-from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.policies.parsing.parse import NamedPolicy, label_of, parse_policies
 from simlab.policy import GivenPolicies, given_policies
 from simlab.studies.inputs.prices import (
     Prices,
@@ -261,7 +261,7 @@ _LISTED = 3
 
 
 def _within_reach(
-    policies: Sequence[NamedPolicy], typed: Sequence[str], prices: Prices, depth: int, by_default: bool
+    policies: Sequence[NamedPolicy], typed: GivenPolicies, prices: Prices, depth: int, by_default: bool
 ) -> tuple[list[NamedPolicy], str]:
     """The policies whose rounds all have a price, and a sentence on the others; one that was named alone stays.
 
@@ -272,7 +272,7 @@ def _within_reach(
     if cost is None or (prices.is_shipped and not by_default):
         return list(policies), ""
     reached = {policy.label: most_drafted(policy.policy.budget, depth) <= cost.most_drafted for policy in policies}
-    alone = () if by_default else tuple(typed)
+    alone = () if by_default else [label_of(one) for one in given_policies(typed)]
     kept = [policy for policy in policies if reached[policy.label] or policy.label in alone]
     beyond = [policy.label for policy in policies if policy not in kept]
     if not beyond:
