@@ -238,14 +238,6 @@ def _logs_sentence() -> str:
     )
 
 
-def _findings_answer() -> str:
-    calibrated, ngram = (_told(name).split(" and ", maxsplit=1)[0] for name in ("calibrated", "3-gram"))
-    return (
-        f"off the greedy path, depth 2: {_depth_2()}. Of the gap between chain and oracle calibration gains "
-        f"{calibrated}, a 3-gram {ngram}"
-    )
-
-
 _FINDINGS: Parts = {
     "short": _findings_short,
     "marginals": lambda: shown(_finding("marginals")),
@@ -296,12 +288,7 @@ def _confirmed_short() -> str:
 
 
 def _readme_confirmed() -> str:
-    float32 = errors_sentence(_errors("float32"), "predictions")
-    return _bullets(
-        f"In these runs {errors_sentence(_errors('bfloat16'), 'predictions')} {_busy()} In float32 {float32} "
-        "([prediction errors](docs/explanation/discrepancy.md))",
-        f"In the hour of [the field](docs/explanation/field.md) {_field_errors()}",
-    )
+    return f"in bfloat16 {errors_sentence(_errors('bfloat16'), 'predicted speedups').rstrip('.')}"
 
 
 PAGES: Mapping[str, Parts] = {
@@ -312,13 +299,12 @@ PAGES: Mapping[str, Parts] = {
     "docs/explanation/findings.md": _FINDINGS,
     "docs/explanation/discrepancy.md": {
         "short": _confirmed_short,
+        "speedups": lambda: shown(_confirmed("speedups")),
         "errors": lambda: shown(_confirmed("errors")),
         "profiles": lambda: shown(_confirmed("profiles")),
     },
     "README.md": {
         "field": lambda: make_field.answer(measured("field")),
-        "calibration": _findings_answer,
-        "speedups": lambda: shown(_confirmed("speedups")),
         "confirmed": _readme_confirmed,
     },
 }

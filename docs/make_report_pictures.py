@@ -22,7 +22,7 @@ DIFFERENCES = 2
 
 def make_report(path: Path) -> None:
     """The report of README's command."""
-    (command,) = re.findall(r"^simlab report --cost .*$", (REPOSITORY / "README.md").read_text(), re.MULTILINE)
+    (command,) = re.findall(r"^simlab report$", (REPOSITORY / "README.md").read_text(), re.MULTILINE)
     if main([*shlex.split(command)[1:], "--out", str(path)]):
         raise SystemExit(2)
 
