@@ -119,6 +119,7 @@ class Advice(StudyResult):
         ]
         # Lines to paste stay whole.
         engines = self.engine_lines()
+        engines = [line if line.startswith("--") else within_width(line) for line in engines]
         parts += ["\n".join(engines), notes_text([*self._notes()])]
         return "\n\n".join(filter(None, parts))
 

@@ -1,5 +1,6 @@
 """Files from elsewhere: timings become a cost file, counts of engines are compared with a trace."""
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -112,10 +113,12 @@ def _holds_timings(path: str | Path, options: ImportOptions) -> bool:
         first = text.lstrip()[:1]
         if first == "{":
             text += file.read()
+    if first == "[":
+        return re.match(r"\s*\[\d{4}-\d\d", text) is None  # else a log, whose lines begin with a date
     if first != "{":
         # The first line that is no remark: of CSV names with commas, of Prometheus text a name with labels or a value.
         names = next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
-        return first == "[" or ("," in names and not set("{}[]:") & set(names))
+        return "," in names and not set("{}[]:") & set(names)
     try:
         table = table_of(parse_json(text))  # type: ignore[arg-type]
     except (ValueError, AttributeError, TypeError):

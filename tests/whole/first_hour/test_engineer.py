@@ -51,27 +51,38 @@ def imported(folder: Path, shape: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_own_timings_go_through_every_command(shape: str, tmp_path: Path) -> None:
+def test_own_timings_of_any_shape_price_a_replay(shape: str, tmp_path: Path) -> None:
     costs = imported(tmp_path, shape)
     assert len(costs) == (2 if shape == BATCHES else 1)
-    one = costs[0]
-    for command in (
-        ["replay", "-p", "caddtree", "-p", "ddtree:budget=8/60..70", "--limit", 6],
-        ["report", "--limit", 4, "--texts", 1, "--out", tmp_path / "r.html"],
-        ["study", "curves", "--limit", 2],
-        ["study", "scoring", "--limit", 2],
-        ["study", "engine-rules", "--limit", 2],
-    ):
-        said = " ".join(output_of(*command, "--cost", one).split())
-        assert "match the models" not in said
-        if command[0] == "replay":
-            assert "MODELS NOT STATED" in said
-            assert "It is not stated of which models the timings are." in said
-            assert f"{one} ends at 63 drafted tokens" in said
-            assert "caddtree:budget=63" in said
-    page = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "models not stated" in page
-    assert "match the models" not in page
+    said = " ".join(
+        output_of("replay", "-p", "caddtree", "-p", "ddtree:budget=8/60..70", "--limit", 3, "--cost", costs[0]).split()
+    )
+    assert "MODELS NOT STATED" in said
+    assert "It is not stated of which models the timings are." in said
+    assert f"{costs[0]} ends at 63 drafted tokens" in said
+    assert "caddtree:budget=63" in said
+    assert ("nobody timed draft" in said) == (shape != WITH_DRAFT)
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "report --limit 3 --texts 1",
+        "study curves --limit 2",
+        "study scoring --limit 2",
+        pytest.param("study engine-rules --limit 2", marks=pytest.mark.thorough),
+        pytest.param("optimize", marks=pytest.mark.thorough),
+    ],
+)
+def test_own_timings_go_through_every_command(typed: str, tmp_path: Path) -> None:
+    (one,) = imported(tmp_path, CSV)
+    out = ["--out", tmp_path / "r.html"] if typed.startswith("report") else []
+    said = output_of(*typed.split(), "--cost", one, *out)
+    assert "match the models" not in said
+    if out:
+        page = (tmp_path / "r.html").read_text(encoding="utf-8")
+        assert "models not stated" in page
+        assert "match the models" not in page
 
 
 @pytest.mark.parametrize("shape", [CSV, BATCHES])
