@@ -17,21 +17,35 @@ from simlab.cost import PLAIN, CostTable
 _RULES = (FIRST, SCAN, FIXED, PRICE)
 
 
-def cost_chart(measured: CostTable, convex: CostTable, context: int, most: int) -> Chart:
-    """Milliseconds of drafting and of verifying by drafted tokens, at three contexts and by the convex view."""
+def cost_chart(measured: CostTable, convex: CostTable, context: int, most: int, has_plain: bool = True) -> Chart:
+    """Milliseconds of drafting and of verifying by drafted tokens, at three contexts and by the convex view.
+
+    Args:
+        measured: the latency profile; of one context it says nothing of others, and none is named.
+        convex: its convex view.
+        context: tokens before the root in the middle of a text.
+        most: drafted tokens up to which is drawn.
+        has_plain: whether autoregressive decoding was timed.
+    """
     drawn = figure("drafted tokens per round", "milliseconds")
     shortest, longest = int(measured.contexts[0]), measured.longest_context
-    contexts = sorted({context, longest, *((shortest,) if context > 2 * shortest else ())})
+    several = sorted({context, longest, *((shortest,) if context > 2 * shortest else ())})
+    contexts = [context] if shortest == longest else several
+
+    def at(length: int) -> str:
+        return "" if shortest == longest else f", context {length:,}"
+
     sizes = np.arange(min(most, measured.most_drafted) + 1)
     for index, length in enumerate(contexts):
         seconds = 1e3 * measured.curve("verify", length)[: len(sizes)]
-        drawn.add_trace(_curve(sizes, seconds, f"verifying, context {length:,}", index))
+        drawn.add_trace(_curve(sizes, seconds, f"verifying{at(length)}", index))
     convex_s = 1e3 * convex.curve("verify", context)[: len(sizes)]
-    drawn.add_trace(_curve(sizes, convex_s, f"the same, convex view, context {context:,}", len(contexts), 1.5))
+    drawn.add_trace(_curve(sizes, convex_s, f"the same, convex view{at(context)}", len(contexts), 1.5))
     draft_s = 1e3 * measured.curve("draft", context)[: len(sizes)]
-    drawn.add_trace(_curve(sizes, draft_s, f"drafting, context {context:,}", len(contexts) + 1))
-    plain = 1e3 * float(measured.curve(PLAIN, context)[0])
-    drawn.add_trace(_curve(sizes[[0, -1]], np.array([plain, plain]), "one token of autoregressive decoding", 5, 1.5))
+    drawn.add_trace(_curve(sizes, draft_s, f"drafting{at(context)}", len(contexts) + 1))
+    if has_plain:
+        plain = 1e3 * float(measured.curve(PLAIN, context)[0])
+        drawn.add_trace(_curve(sizes[[0, -1]], np.array([plain] * 2), "one token of autoregressive decoding", 5, 1.5))
     drawn.update_yaxes(rangemode="tozero")
     caption = (
         "Measured seconds of a pass over one root and so many drafted tokens; between the sizes that were timed a "

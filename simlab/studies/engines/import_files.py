@@ -67,9 +67,11 @@ class ImportedCosts(StudyResult):
 
     Attributes:
         costs: in ascending order of their batch sizes.
+        trace: of which they are, as it was typed; empty: of none.
     """
 
     costs: tuple[ImportedCost, ...]
+    trace: str = ""
 
     def to_json(self) -> dict[str, object]:
         """The value of ``simlab import --json``."""
@@ -88,7 +90,8 @@ class ImportedCosts(StudyResult):
             lines += [within_width(f"  {visible(note)}") for note in new]
             said |= set(new)
         costs = " ".join(f"--cost {shlex.quote(str(cost.path))}" for cost in self.costs)
-        return "\n".join([*lines, f"Next: simlab {'replay' if len(self.costs) == 1 else 'advise'} {costs}"])
+        trace = f"--trace {shlex.quote(self.trace)} " if self.trace else ""
+        return "\n".join([*lines, f"Next: simlab {'replay' if len(self.costs) == 1 else 'advise'} {trace}{costs}"])
 
 
 @study(ImportOptions)
@@ -198,7 +201,8 @@ def _written(options: ImportOptions, files: Sequence[CostFile], checks: Sequence
     files = [_with_head(options, file) for file in files]
     for place, file in zip(places, files, strict=True):
         write_cost_file(place, file)
-    return ImportedCosts(tuple(map(ImportedCost, places, files, checks)))
+    trace = str(options.trace) if isinstance(options.trace, str | Path) else ""
+    return ImportedCosts(tuple(map(ImportedCost, places, files, checks)), trace)
 
 
 def _with_head(options: ImportOptions, file: CostFile) -> CostFile:

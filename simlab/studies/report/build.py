@@ -480,5 +480,6 @@ def _costs(inputs: ReportInputs) -> list[Part]:
     assert inputs.trace is not None
     texts = inputs.texts()
     middle = sorted(len(text.prompt.token_ids) + len(text.text) // 2 for text in texts)[len(texts) // 2]
-    middle = min(max(middle, int(cost.contexts[0])), cost.longest_context)
-    return [cost_chart(cost, convex_view(cost), middle, 128)]
+    file = None if inputs.prices is None else inputs.prices.file
+    middle = min(middle, cost.longest_context)
+    return [cost_chart(cost, convex_view(cost), middle, 128, file is None or file.has_plain)]
