@@ -288,7 +288,7 @@ def _confirmed_short() -> str:
 
 
 def _readme_confirmed() -> str:
-    return f"in bfloat16 {errors_sentence(_errors('bfloat16'), 'predicted speedups').rstrip('.')}"
+    return f"In bfloat16 {errors_sentence(_errors('bfloat16'), 'predicted speedups')}"
 
 
 PAGES: Mapping[str, Parts] = {

@@ -118,7 +118,7 @@ class _WholeHelp(argparse.Action):
     """Print all that there is to say of a command, and end."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        """Called by argparse."""
+        """Print everything; called by argparse."""
         assert isinstance(parser, Parser)
         parser._print_message(parser.whole_help(), sys.stdout)
         parser.exit()
