@@ -41,7 +41,8 @@ from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedTexts
 from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
-from simlab.studies.inputs.prices import Prices, prices_for_trace, told_apart
+from simlab.studies.inputs.known_prices import told_apart
+from simlab.studies.inputs.prices import Prices, prices_for_trace
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import TraceJob, TraceSource, first_prompts, handed, opened
 from simlab.studies.replay.run import ROOTS_AT_ONCE

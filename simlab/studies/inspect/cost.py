@@ -14,7 +14,8 @@ from simlab.grid import STEPS_PER_NAT
 from simlab.policies.costs.cell_prices import cell_prices
 from simlab.policies.costs.roofline import Flatness, flatness
 from simlab.policies.edges.correction import cost_of, mapped_cost
-from simlab.studies.inputs.prices import cost_table_of, known_speeds, model_name
+from simlab.studies.inputs.known_prices import known_speeds
+from simlab.studies.inputs.prices import cost_table_of, model_name
 from simlab.traces.artefacts.cost import Cell, CostChannel, CostFile
 from simlab.traces.artefacts.ngram import NGramFile
 from simlab.traces.artefacts.table import TableFile
