@@ -177,9 +177,9 @@ Tests are paired over prompts. Several comparisons are one family: their p-value
 
     first: Source = option(..., "a result file or a trace", "A", positional=True)
     policies: GivenPolicies = policies_option("a policy to compare; may be repeated")
+    against: GivenPolicy | None = option(None, "the policy of B (or of A alone) to compare them with", "POLICY")
     _: KW_ONLY
     second: Source | None = option(None, "another; without it policies of A are compared", "B", positional=True)
-    against: GivenPolicy | None = option(None, "the policy of B (or of A alone) to compare them with", "POLICY")
     measure: str | None = option(
         None,
         "measure of the verdict (default: tokens_per_s where both have latencies, else acceptance_length)",

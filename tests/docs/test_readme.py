@@ -63,6 +63,12 @@ def test_the_first_table_is_what_the_first_command_prints() -> None:
     assert [line for line in table.splitlines() if line not in printed] == []
 
 
+def test_what_stands_there_in_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    exec(compile(block, "README.md", "exec"), {})
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("command", "answer"),
