@@ -123,12 +123,10 @@ class PromptNumbers(StudyResult):
         lines = [f"The {number} of {self.replayed.trace.label} find {', '.join(found)}."]
         summary = self._first_tree()
         interval, length = summary.interval, f"{summary.totals.acceptance_length:.2f}"
-        between = f" [{interval.low:.2f}, {interval.high:.2f}]" if self.prompts >= FEW_PROMPTS else ""
-        lines.append(f"Acceptance length of {summary.policy}: {length}{between}.")
+        lines.append(f"Acceptance length of {summary.policy}: {length} [{interval.low:.2f}, {interval.high:.2f}].")
         if self.prompts < FEW_PROMPTS:
             lines.append(
-                f"Fewer than {FEW_PROMPTS} prompts: tables give no intervals and name no winner, and all numbers here "
-                "are rough."
+                f"Fewer than {FEW_PROMPTS} prompts: no winner is named, and intervals and all numbers here are rough."
             )
         for one in self.comparisons:
             needed = self.needed(one)
