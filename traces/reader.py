@@ -46,6 +46,10 @@ from simlab.untrusted.visible import visible_html
 _CANDIDATE_BYTES = 8
 _MOST_AHEAD_BYTES = 1 << 27
 """Shards whose candidates take more together are not read ahead; one that is decoded takes three times as much."""
+SAMPLE, EVERY_CHANNEL = "sample", "smollm2-135m-every-channel"
+"""The traces that come with simlab, by name: one to compare policies on, and a few short texts with a draft set or a
+channel for every policy."""
+_DATA = Path(str(files("simlab.traces"))) / "data"
 _SCANNED: list[Path] = []
 """Files that polars reads whenever it is asked to: what was fetched of them is kept until this process ends."""
 
@@ -118,7 +122,13 @@ class Trace:
     @property
     def label(self) -> str:
         """Where it is, for a reader."""
-        return "the packaged trace" if Path(self.place) == packaged_trace() else self.place
+        name = next((name for name in (SAMPLE, EVERY_CHANNEL) if Path(self.place) == _DATA / name), None)
+        return self.place if name is None else f"the packaged trace{'' if name == SAMPLE else f' {name}'}"
+
+    @property
+    def is_illustration(self) -> bool:
+        """Whether it is the packaged trace that shows that each policy runs, and is too small to compare them."""
+        return Path(self.place) == _DATA / EVERY_CHANNEL
 
     def sequences(self) -> Sequence[SequenceRecord]:
         """All texts in order, without token rows and drafts; of a trace of which some are left out the others."""
@@ -370,11 +380,14 @@ class _Beside:
 def open_trace(place: str | Path) -> Trace:
     """A trace in a folder, or at an address: ``https://...``, ``hf://datasets/OWNER/NAME``, or what fsspec reads.
 
-    From an address each file is fetched when it is first read, checked against the manifest, and kept in the cache.
+    Or a trace that comes with simlab, by its name, where no folder of that name is there. From an address each file is
+    fetched when it is first read, checked against the manifest, and kept in the cache.
 
     Raises:
         TraceError: there is no finished trace of a format that this simlab reads.
     """
+    if str(place) in (SAMPLE, EVERY_CHANNEL) and not Path(place).exists():
+        place = packaged_trace(str(place))
     manifest = read_manifest(place)
     path = checked_file(place, manifest, SEQUENCES)
     num = sum(manifest.held().shards)
@@ -390,13 +403,16 @@ def open_trace(place: str | Path) -> Trace:
     return Trace(str(place), manifest, tuple(texts))
 
 
-def packaged_trace() -> Path:
-    """The folder of the sample trace that is shipped with simlab.
+def packaged_trace(name: str = SAMPLE) -> Path:
+    """The folder of a trace that is shipped with simlab.
+
+    Args:
+        name: `SAMPLE` or `EVERY_CHANNEL`.
 
     Raises:
         TraceError: this installation does not hold it.
     """
-    folder = Path(str(files("simlab.traces"))) / "data" / "sample"
+    folder = _DATA / name
     if not folder.is_dir():
         raise TraceError(f"the packaged trace is missing from {folder}; install simlab again, or give --trace.")
     return folder

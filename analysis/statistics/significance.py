@@ -3,7 +3,8 @@
 Without a correction one of twenty equal policies would seem to differ.
 """
 
-from collections.abc import Callable, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -62,6 +63,9 @@ class PriceSpread:
 
 POWER = 0.8
 """The chance of finding a difference that is called detectable."""
+
+MOST_PROMPTS = 100_000
+"""No number of prompts above it is worked out."""
 
 
 def holm(p_values: Doubles) -> Doubles:
@@ -137,3 +141,38 @@ def detectable_ratios(log_errors: Doubles, degrees: Doubles, num_comparisons: in
     beyond = stdtrit(degrees, 1 - (1 - LEVEL) / 2 / num_comparisons) + stdtrit(degrees, power)
     with np.errstate(over="ignore"):
         return np.asarray(np.exp(beyond * log_errors), np.float64)
+
+
+def detectable_at(log_error: float, degrees: float, prompts: int, numbers: Sequence[int]) -> Doubles:
+    """The ratio that other numbers of prompts would find, of one comparison that stands alone.
+
+    They are taken to be like those that were seen: squared errors fall with the number of prompts, and degrees of
+    freedom rise with it, both in proportion.
+
+    Args:
+        log_error: standard error of the logarithm of the ratio on the prompts that were seen.
+        degrees: of freedom, on these.
+        prompts: how many these are.
+        numbers: how many others are, 2 or more each.
+
+    Returns:
+        float64 ``[len(numbers)]``, as `detectable_ratios`.
+    """
+    times = np.asarray(numbers, np.float64) / prompts
+    errors, others = log_error / np.sqrt(times), np.maximum((degrees + 1) * times - 1, 1.0)
+    return detectable_ratios(errors, others)
+
+
+def prompts_to_detect(log_error: float, degrees: float, prompts: int, ratio: float) -> int | None:
+    """The fewest prompts that would find a ratio; arguments as of `detectable_at`.
+
+    Returns:
+        None where it is not known, or is more than `MOST_PROMPTS`.
+    """
+
+    def finds(number: int) -> bool:
+        return bool(detectable_at(log_error, degrees, prompts, [number])[0] <= ratio)
+
+    # More prompts never find less.
+    found = 2 + bisect_left(range(2, MOST_PROMPTS + 1), True, key=finds)
+    return found if found <= MOST_PROMPTS else None

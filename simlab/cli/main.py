@@ -85,7 +85,7 @@ COMMANDS: dict[str, Command] = {
         "prompts.prompts",
         "PromptsOptions",
         "prompts",
-        "Make a prompt file of GSM8K, MBPP, HumanEval or MT-bench, dev or test.",
+        "Make a prompt file of a benchmark; or say how many prompts a difference takes.",
     ),
     "record": Command(
         "Record a drafter and a target on real text.",

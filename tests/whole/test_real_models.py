@@ -55,9 +55,10 @@ def sample() -> SequenceRecord:
 
 
 def test_the_packaged_prompts_are_those_of_the_packaged_trace(models: Models, tmp_path: Path) -> None:
-    made = prompts("sample", out=tmp_path / "sample.jsonl")
+    path = tmp_path / "sample.jsonl"
+    prompts("sample", out=path)
     first = [sequence for sequence in open_trace(packaged_trace()).sequences() if sequence.prompt.turn == 0]
-    for record, prompt in zip(first, read_prompts(made.path), strict=True):
+    for record, prompt in zip(first, read_prompts(path), strict=True):
         assert record.prompt.prompt_id == prompt.prompt_id
         assert render(models.target.tokenizer, prompt.conversation, {}) == record.prompt.token_ids.tolist()
 

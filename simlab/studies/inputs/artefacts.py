@@ -7,20 +7,22 @@ holds. Counts of a file of texts hold its digest only, and a trace of the same p
 where there is no note, nothing is proved.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from simlab.cost import CostTable
-from simlab.errors import PolicyError, SimlabError
+from simlab.errors import MissingChannelError, PolicyError, SimlabError, UsageError
 from simlab.policies.artefacts import LEAST_WIDTH, Artefacts
 from simlab.policies.costs.curves import cost_in_view, name_and_view
 from simlab.policies.edges.ngram import NGramCounts, counts_from_rows
 from simlab.policies.named.chain import most_drafted
 from simlab.policies.parsing.parse import NamedPolicy, label_of, parse_policies
 from simlab.policy import GivenPolicies, given_policies
+from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.prices import (
     Prices,
     check_models,
@@ -29,13 +31,14 @@ from simlab.studies.inputs.prices import (
     prices_of_batch,
     what_if_prices,
 )
+from simlab.studies.inputs.trace import TraceSource, opened
 from simlab.traces.artefacts.cost import read_cost_file
 from simlab.traces.artefacts.kinds import find_packaged_config, read_model_config
 from simlab.traces.artefacts.ngram import find_packaged_ngram, read_ngram_file
 from simlab.traces.artefacts.table import find_packaged_table, read_table_file
 from simlab.traces.format.manifest import same_tokenizer
 from simlab.traces.format.manifest_entries import ModelInfo
-from simlab.traces.reader import Trace
+from simlab.traces.reader import EVERY_CHANNEL, Trace
 from simlab.traces.results.rows import HINDSIGHT
 
 AUTO = "auto"
@@ -254,6 +257,79 @@ def priced_policies(
             one = PricedPolicies(prices, tuple(policies), artefacts.in_sample(policies), left_out)
             by_machine.setdefault(prices.cost_id, one)
     return list(by_machine.values())
+
+
+def priced_recording(
+    source: TraceSource | None,
+    draft_set: str | None,
+    typed: GivenPolicies,
+    costs: Sequence[Path],
+    limit: int | None = None,
+    changes: Sequence[str] = (),
+    batch: int | None = None,
+    by_default: bool = False,
+) -> tuple[Trace, str, list[PricedPolicies]]:
+    """The trace and the draft set that policies are replayed on, and the policies at their prices.
+
+    Of several draft sets it is the only one that has all that the policies read. Where no trace was named, and the
+    packaged sample lacks what a policy reads, it is the small packaged trace that has a draft set or a channel for
+    every policy.
+
+    Args:
+        source: the trace, or where it is; None: a packaged one.
+        draft_set: by name; None: the only one that fits.
+        typed: policies.
+        costs: cost files; none: those that come with simlab.
+        limit: the first so many prompts only.
+        changes: of the prices, for machines that nobody measured.
+        batch: texts at a time.
+        by_default: whether nobody asked for these policies.
+
+    Raises:
+        MissingChannelError: no draft set has what the policies read.
+        UsageError: several have it, and none was named.
+        SimlabError: a policy cannot be made, or trace, latency profile and options do not fit each other.
+    """
+    trace = opened(source, costs)
+
+    def priced(trace: Trace, draft: str) -> tuple[Trace, str, list[PricedPolicies]]:
+        """The policies on a draft set that has what they read."""
+        machines = priced_policies(typed, costs, trace, draft, limit, changes, batch, by_default)
+        for policy in (one.policy for machine in machines for one in machine.policies):
+            check_needs(policy, trace.holds(draft))
+        return trace, draft, machines
+
+    if draft_set is not None or len(trace.manifest.draft_sets) == 1:
+        name = trace.draft_name(draft_set)
+        try:
+            return priced(trace, name)
+        except MissingChannelError:
+            if source is not None or draft_set is not None:
+                raise
+            return _fitting(opened(EVERY_CHANNEL, costs), priced)
+    return _fitting(trace, priced)
+
+
+Found = TypeVar("Found")
+
+
+def _fitting(trace: Trace, priced: Callable[[Trace, str], Found]) -> Found:
+    """What is made of the only draft set that has all that policies read; of an illustration, of the first."""
+    found, lacking = dict[str, Found](), dict[str, SimlabError]()
+    for name in trace.manifest.draft_sets:
+        try:
+            found[name] = priced(trace, name)
+        except (MissingChannelError, PolicyError) as error:
+            lacking[name] = error
+    if not found and lacking:
+        first, *others = lacking.values()
+        if not others or all(str(error) == str(first) for error in others):
+            raise first
+        reasons = "; ".join(f"{name}: {error}" for name, error in lacking.items())
+        raise MissingChannelError(f"no draft set of {trace.label} has all that these policies read. {reasons}")
+    if len(found) > 1 and not trace.is_illustration:
+        raise UsageError(f"{trace.place} holds the draft sets {', '.join(found)}; choose one with --draft-set NAME")
+    return next(iter(found.values()))
 
 
 _LISTED = 3

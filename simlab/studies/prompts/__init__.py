@@ -1,4 +1,4 @@
-"""Prompt files of public benchmarks, for `simlab record --prompts`. Begin with prompts.
+"""Prompt files for `simlab record --prompts`, and how many prompts a difference takes. Begin with prompts.
 
-datasets says what each benchmark asks and how it is split; copies reads its rows, from a file or from the hub.
+how_many says how large a difference a number of prompts detects, by the formulas of `simlab.analysis.compare`.
 """

@@ -1,4 +1,4 @@
-"""A prompt file: questions of a benchmark, or the prompts that come with simlab."""
+"""A prompt file: questions of a benchmark, or the prompts that come with simlab; and how many prompts are needed."""
 
 import gzip
 import hashlib
@@ -19,6 +19,8 @@ from simlab.limits.memory import check_memory, most_bytes
 from simlab.limits.typed_numbers import MOST_SEED
 from simlab.options import count, limit_option, option, study
 from simlab.real_runner.targets.hub_files import at_revision, fetch, is_hub_id
+from simlab.studies.inputs.trace import TraceSource
+from simlab.studies.prompts.how_many import PromptNumbers, how_many, parse_percent
 from simlab.studies.result import StudyResult
 from simlab.traces.format.files import write_beside
 from simlab.traces.parquet.sizes import check_size
@@ -348,7 +350,7 @@ class PromptFile(StudyResult):
 
 @dataclass(frozen=True)
 class PromptsOptions:
-    """Which prompts are written."""
+    """Which prompts are written, or how large a difference is to be detected."""
 
     DETAILS: ClassVar = """\
 Benchmarks are read from --from FILE, your own copy (GSM8K's test.jsonl, mbpp.jsonl or sanitized-mbpp.json,
@@ -363,13 +365,18 @@ Questions are put in the words of the DFlash release's benchmark.
 Choose on dev, report on test: no prompt is in both. sample has the prompts of the packaged trace, demo and
 demo-dev those of `simlab demo`, field and field-dev those of `simlab study field`.
 
+With --for it writes nothing, and says before you record how many prompts a difference of so many percent takes:
+for prompts like those of the packaged trace, or of --trace, whose own number it judges too.
+
+  simlab prompts --for 3%
+  simlab prompts --for 2% --trace runs/mine -p ddtree:budget=32 -p ddtree:budget=16
   simlab prompts gsm8k --split dev --seed 0 --limit 40 --out runs/dev.jsonl
   simlab prompts gsm8k --from grade_school_math/data/test.jsonl --limit 100 --out runs/gsm8k.jsonl
   simlab record --prompts runs/gsm8k.jsonl --out runs/gsm8k"""
 
-    name: str = option(..., ", ".join(NAMES), "NAME", choices=NAMES, positional=True)
+    name: str | None = option(None, ", ".join(NAMES), "NAME", choices=NAMES, positional=True)
     _: KW_ONLY
-    out: str | Path = option(..., "the prompt file, JSON lines", "FILE", read=Path)
+    out: str | Path | None = option(None, "the prompt file, JSON lines", "FILE", read=Path)
     source: str | Path | None = option(
         None, "your own copy, or a dataset ORG/NAME on the hub (default there)", "FILE", names="--from"
     )
@@ -377,17 +384,59 @@ demo-dev those of `simlab demo`, field and field-dev those of `simlab study fiel
     seed: int | None = option(None, "in a drawn order (default: as in the file)", "N", read=count(0, MOST_SEED))
     skip: int = option(0, "leave out the first N", "N", read=count(0))
     limit: int | None = limit_option("N prompts, at most")
+    difference: float | None = option(
+        None,
+        "write nothing; say how many prompts detect a difference of X percent, as in 3%",
+        "X%",
+        read=parse_percent,
+        names="--for",
+        group="how many prompts",
+    )
+    trace: TraceSource | None = option(
+        None, "a trace whose prompts yours are like (default: the packaged one)", "DIR", group="how many prompts"
+    )
+    policies: Sequence[str] = option(
+        (),
+        "policies to compare, the first with each other one (default: three typical comparisons)",
+        "POLICY",
+        names="-p --policy",
+        repeats=True,
+        group="how many prompts",
+    )
+    cost: str | Path | None = option(
+        None, "latency profile (default: the packaged one of the trace)", "FILE", read=Path, group="how many prompts"
+    )
+    draft_set: str | None = option(
+        None, "the draft set, where the trace holds more than one", "NAME", group="how many prompts"
+    )
+
+    def __post_init__(self) -> None:
+        of_file = ("name", "out", "source", "split", "seed", "skip", "limit")
+        of_numbers = ("trace", "policies", "cost", "draft_set")
+        if self.difference is None and (self.name is None or self.out is None):
+            raise ValueError("expected NAME and --out FILE, or --for X%; see `simlab prompts --help`")
+        refused = of_numbers if self.difference is None else of_file
+        given = [name for name in refused if getattr(self, name) != getattr(PromptsOptions, name)]
+        if given:
+            typed = {"name": "NAME", "source": "--from", "policies": "-p"}
+            names = ", ".join(typed.get(name, f"--{name.replace('_', '-')}") for name in given)
+            what = "--for writes no file" if of_file is refused else "without --for a file is written"
+            raise ValueError(f"{what}; leave out {names}")
 
 
 @study(PromptsOptions)
-def prompts(options: PromptsOptions) -> PromptFile:
-    """Write a file of prompts that `simlab.record` reads.
+def prompts(options: PromptsOptions) -> PromptFile | PromptNumbers:
+    """Write a file of prompts that `simlab.record` reads; or, with a ``difference``, say how many prompts it takes.
 
     Raises:
         UsageError: the file is there already, or nothing is left to write.
         PromptError: the rows cannot be read, or are of something else.
         ModelError: the hub does not give them out; says why.
     """
+    if options.difference is not None:
+        return how_many(options.difference, options.trace, options.policies, options.cost, options.draft_set)
+    assert options.name is not None
+    assert options.out is not None
     path = Path(options.out)
     if path.exists():
         raise UsageError(f"{path} exists, and a prompt file is not overwritten; give another --out, or remove it")

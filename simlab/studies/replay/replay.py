@@ -31,9 +31,9 @@ from simlab.policies.engine.replay import Replay
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.policy import GivenPolicies
-from simlab.studies.inputs.artefacts import PricedPolicies, in_sample_note, priced_policies
+from simlab.studies.inputs.artefacts import PricedPolicies, in_sample_note, priced_recording
 from simlab.studies.inputs.prices import Prices
-from simlab.studies.inputs.trace import TraceSource, draft_set_named, first_prompts, opened
+from simlab.studies.inputs.trace import TraceSource, first_prompts
 from simlab.studies.replay.batch import batch_note, replay_batches
 from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.replay.text import heading, json_value, tables_text
@@ -215,7 +215,8 @@ class ReplayOptions:
     """Which policies are replayed on which recording, and what is written."""
 
     DETAILS: ClassVar = """\
-Without --trace it takes the small packaged trace.
+Without --trace it takes the small packaged trace; for a policy that reads what this one lacks, the packaged trace
+smollm2-135m-every-channel, 8 short texts that show that the policy runs and say little about it.
 The table always has autoregressive decoding, the chain and two oracle upper bounds (rows `hindsight:...`), which know
 the target's text and are no policies; without -p it has ddtree:budget=16/64 too.
 Speeds are estimated from a latency profile: that of --cost FILE, else the packaged one for the trace's models, if
@@ -312,13 +313,11 @@ def replay(options: ReplayOptions) -> ReplayTable:
     if result_file is not None and rounds_file is not None and realpath(result_file) == realpath(rounds_file):
         raise UsageError(f"--out and --rounds both name {result_file}; give two files")
     with writing_alone(result_file), writing_alone(rounds_file, "--rounds"):
-        recording = opened(options.trace, paths(options.cost))
-        draft = draft_set_named(recording, options.draft_set)
-        machines = priced_policies(
+        recording, draft, machines = priced_recording(
+            options.trace,
+            options.draft_set,
             options.policies or WITHOUT_CHOICE,
             paths(options.cost),
-            recording,
-            draft,
             options.limit,
             options.what_if,
             options.batch,

@@ -13,6 +13,8 @@ _BOUNDS = (
     "(best) ddtree's trees with the best budget in each round."
 )
 
+_ILLUSTRATION = "they show that the policy runs, and say little about how good it is."
+
 _ROUTES = "Hindsight routes are those of a router, the best in each round: no rule among them is faster."
 
 
@@ -31,6 +33,7 @@ def heading(trace: Trace, draft: str, rows: Results, *prices: Prices) -> str:
         ("drafter", f"{draft}, block {kept.block_size} ({kept.depth} drafted ahead)"),
         ("text", f"{size}, {made}"),
         *([("", trace.left_out)] if trace.left_out else []),
+        *([("", f"{len(prompts)} short prompts: {_ILLUSTRATION}")] if trace.is_illustration else []),
         *(("latency", price.heading) for price in prices),
     ]
     return "\n".join(f"{name.ljust(8)} {value}" for name, value in lines)
