@@ -73,6 +73,7 @@ _shtab_simlab_defaults_added=0
 
 _shtab_simlab_advise_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/... (default\: the packaged one)]:DIR:"
   "*"{-p,--policy}"[candidates (default\: chains of every length, and trees of several sizes\: ddtree, or eagle3 where the draft set is the chain of an EAGLE-3 head)\; may be repeated]:POLICY:"
   "--dev-trace[a trace of other prompts that settings are chosen on (default\: --trace)]:DIR:"
@@ -91,6 +92,7 @@ _shtab_simlab_advise_defaults_added=0
 
 _shtab_simlab_compare_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "*"{-p,--policy}"[a policy to compare\; may be repeated]:POLICY:"
   "--against[the policy of B (or of A alone) to compare them with]:POLICY:"
   "--measure[measure of the verdict (default\: tokens_per_s where both have latencies, else acceptance_length)]:measure:(tokens_per_s speedup acceptance_length acceptance_length_macro)"
@@ -110,6 +112,7 @@ _shtab_simlab_compare_defaults_added=0
 
 _shtab_simlab_completion_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   ":which shell:(bash zsh)"
 )
 
@@ -118,6 +121,7 @@ _shtab_simlab_completion_defaults_added=0
 
 _shtab_simlab_confirm_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/...]:DIR:"
   "*"{-p,--policy}"[see \`simlab policies\`\; may be repeated]:POLICY:"
   "--from[run what \`simlab optimize --out FILE\` chose]:FILE:"
@@ -158,6 +162,7 @@ _shtab_simlab_confirm_defaults_added=0
 
 _shtab_simlab_crosscheck_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "--endpoint[the server\'s address, such as http\:\/\/127.0.0.1\:8000]:URL:"
   "--trace[of the server\'s target and drafter, greedy]:DIR:"
   "--answers[answers that an earlier crosscheck kept]:FILE:"
@@ -183,6 +188,7 @@ _shtab_simlab_crosscheck_defaults_added=0
 
 _shtab_simlab_demo_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "--out[where all files go\; finished parts that are there are used again (default runs\/demo)]:DIR:"
   "--target[a folder, or a Hub id (default smollm2-135m)]:T:"
   "--draft[a folder, a \*.safetensors file, or a Hub id (default dflash-smollm2-135m)]:D:"
@@ -194,6 +200,7 @@ _shtab_simlab_demo_defaults_added=0
 
 _shtab_simlab_export_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "--format[what to write]:file_format:(conformance vllm sglang tensorrt-llm modelopt sglang-sps vllm-curves sglang-sts latex markdown)"
   "--push[send --trace with a card\: hf\:\/\/datasets\/OWNER\/NAME\[\@REVISION\]\[\/FOLDER\], s3\:\/\/BUCKET\/PREFIX, or a folder]:PLACE:"
   "--out[the file to write (default\: standard output)]:FILE:"
@@ -224,6 +231,7 @@ _shtab_simlab_export_defaults_added=0
 
 _shtab_simlab_help_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   ":without it, the list:(demo prompts record replay merge compare optimize profile import advise confirm crosscheck report plot policies inspect export completion train study)"
   ":of a command that has kinds, such as train dflash:"
 )
@@ -233,14 +241,17 @@ _shtab_simlab_help_defaults_added=0
 
 _shtab_simlab_import_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "--trace[a recorded trace of the models that were timed or served]:DIR:"
   "--draft-set[the draft set, where the trace holds more than one]:NAME:"
   "--out[the cost file]:FILE:"
-  "--counts[what nodes of CSV and lists counts, needed there\: tokens of the pass, the root among them, or drafted tokens, one fewer]:counts:(root-included drafted-only)"
+  "--counts[what sizes of CSV and lists count\: tokens of each text\'s pass, the root among them\; drafted tokens, one fewer\; or tokens of the whole pass of a batch (default\: as the name of the column says)]:counts:(root-included drafted-only whole-pass)"
+  "--unit[of the times of CSV and lists (default\: as the name of the column says)]:unit:(s ms us)"
   "--format[what is expected in FILE\; auto recognises it (default auto)]:format:(auto timings sglang-sps vllm-curves vllm-bench)"
   "--machine[the device, such as NVIDIA A800]:NAME:"
   "--dtype[dtype of the models, such as bfloat16 (default unknown dtype)]:NAME:"
-  "--batch[take the timings of N texts at a time, nodes being those of each\; of an engine\'s table it may be any number within (default\: 1, or that of the run)]:N:"
+  "--target[the model that was timed, by its name, where no trace of it is given]:NAME:"
+  "--batch[take the timings of N texts at a time\; of an engine\'s table it may be any number within (default\: a file for each that was timed\; of a table 1, or that of the run)]:N:"
   "--draft-s[latency of the stage draft\; of an EAGLE-3 head, which drafts token by token, that of one pass\: it prices the head\'s chains and trees]:SECONDS:"
   "--select-s[latency of the stage select]:SECONDS:"
   "--commit-s[latency of the stage commit]:SECONDS:"
@@ -259,6 +270,7 @@ _shtab_simlab_import_defaults_added=0
 
 _shtab_simlab_inspect_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
   "--schema[print the JSON Schema of a trace\'s manifest, of cost files or of choices]:schema:(manifest cost optimum)"
   "--sign[vouch for a file of simlab\'s that you edited\: it is checked, and gets the digest of what it says now]"
@@ -271,6 +283,7 @@ _shtab_simlab_inspect_defaults_added=0
 
 _shtab_simlab_merge_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "--out[what to write\; not needed for one folder]:FILE|DIR:"
   {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
   "--json[print JSON]"
@@ -282,6 +295,7 @@ _shtab_simlab_merge_defaults_added=0
 
 _shtab_simlab_optimize_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "--trace[the trace that is reported on (default\: the packaged one)]:DIR:"
   "*"{-p,--policy}"[with grids and ranges\; may be repeated]:POLICY:"
   "--dev-trace[the trace to choose on\; no prompt of it may be in --trace (default\: the prompts of --trace are split in two)]:DIR:"
@@ -310,6 +324,7 @@ _shtab_simlab_optimize_defaults_added=0
 
 _shtab_simlab_plot_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "--show[which picture (default speed)]:show:(speed by-dataset by-context by-turn stages depths ends reliability first-candidates gap waste maxima regret worst budgets costs differences)"
   "--out[the file to write\: .svg, .pdf, .png or .html]:FILE:"
   "*"{-p,--policy}"[differences\: these alone (default\: all)\; may be repeated]:POLICY:"
@@ -326,6 +341,7 @@ _shtab_simlab_plot_defaults_added=0
 
 _shtab_simlab_policies_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "--json[print JSON]"
   "(*)::a policy, or path\/to\/mine.py\:MyPolicy:"
 )
@@ -335,6 +351,7 @@ _shtab_simlab_policies_defaults_added=0
 
 _shtab_simlab_profile_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "--target[a folder, or a Hub id (default smollm2-135m)]:T:"
   "--draft[a folder, a \*.safetensors file, or a Hub id (default dflash-smollm2-135m)]:D:"
   "--tap-offset[how the drafter numbers the target\'s layers\: 0 counts the embedding as state 0, as speculators does, 1 counts layers from 0, as treeflash and z-lab do, auto finds out by trying both (default\: as the drafter\'s format has it)]:tap_offset:(auto 0 1)"
@@ -366,6 +383,7 @@ _shtab_simlab_profile_defaults_added=0
 
 _shtab_simlab_prompts_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "--out[the prompt file, JSON lines]:FILE:"
   "--from[your own copy, or a dataset ORG\/NAME on the hub (default there)]:FILE:"
   "--split[which prompts\: see above (default test)]:split:(test dev all)"
@@ -381,6 +399,7 @@ _shtab_simlab_prompts_defaults_added=0
 
 _shtab_simlab_record_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "--target[a folder, or a Hub id (default smollm2-135m\; with --trace as the trace names it)]:T:"
   "--draft[a folder, a \*.safetensors file, or a Hub id (default dflash-smollm2-135m\; with --trace as the trace names it)]:D:"
   "--prompts[JSONL\: turns, messages, ShareGPT, or prompt]:FILE:"
@@ -421,6 +440,7 @@ _shtab_simlab_record_defaults_added=0
 
 _shtab_simlab_replay_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/... (default\: the packaged one)]:DIR:"
   "*"{-p,--policy}"[see \`simlab policies\`\; may be repeated]:POLICY:"
   "*--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one\; may be repeated]:FILE:"
@@ -445,6 +465,7 @@ _shtab_simlab_replay_defaults_added=0
 
 _shtab_simlab_report_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "--out[the file to write (default on the command line\: report.html)]:FILE:"
   "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/... (default\: the packaged one)]:DIR:"
   "--draft-set[the draft set, where the trace holds more than one]:NAME:"
@@ -463,6 +484,7 @@ _shtab_simlab_report_defaults_added=0
 
 _shtab_simlab_study_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -470,6 +492,7 @@ _shtab_simlab_study_defaults_added=0
 
 _shtab_simlab_study_curves_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/... (default\: the packaged one)]:DIR:"
   "*--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one\; may be repeated]:FILE:"
   "--draft-set[the draft set, where the trace holds more than one]:NAME:"
@@ -492,6 +515,7 @@ _shtab_simlab_study_curves_defaults_added=0
 
 _shtab_simlab_study_engine_rules_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/... (default\: the packaged one)]:DIR:"
   "--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one]:FILE:"
   "--draft-set[the draft set, where the trace holds more than one]:NAME:"
@@ -506,6 +530,7 @@ _shtab_simlab_study_engine_rules_defaults_added=0
 
 _shtab_simlab_study_field_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "--out[where everything is kept (default runs\/field)]:DIR:"
   "--quick[few prompts and brief measurements]"
   "--models[target, drafters and channels (default\: packaged)]:FILE:"
@@ -524,6 +549,7 @@ _shtab_simlab_study_field_defaults_added=0
 
 _shtab_simlab_study_reproduce_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "*--trace[a recorded trace\; may be repeated for averaging]:DIR:"
   "--dev-trace[a trace of other prompts, on which the budget is chosen]:DIR:"
   "--draft-set[the draft set, where a trace holds more than one]:NAME:"
@@ -541,12 +567,14 @@ _shtab_simlab_study_reproduce_defaults_added=0
 
 _shtab_simlab_study_scoring_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/... (default\: the packaged one)]:DIR:"
   "*"{-p,--policy}"[see \`simlab policies\`\; may be repeated]:POLICY:"
   "--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one]:FILE:"
   "--draft-set[the draft set, where the trace holds more than one]:NAME:"
   "--nodes[how many nodes of an order are examined (default\: 512, or as many as the trace is exact for)]:N:"
   "--by[tables for each dataset, and those of all]:by:(dataset)"
+  "--details[all tables\: by depth and rank, and what drafted tokens are spent on]"
   "--limit[the first N prompts only]:N:"
   "--ray[work on a local Ray, or on that of a cluster (HOST\:PORT\; on one of its machines\: auto)]:local|ADDRESS:"
   "--workers[workers of --ray (default\: as many as it has room for)]:N:"
@@ -560,6 +588,7 @@ _shtab_simlab_study_scoring_defaults_added=0
 
 _shtab_simlab_train_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -567,6 +596,7 @@ _shtab_simlab_train_defaults_added=0
 
 _shtab_simlab_train_calibration_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "--trace[a recorded trace of prompts to fit on]:DIR:"
   "--draft-set[the draft set, where the trace holds more than one]:NAME:"
   "--limit[the first N prompts only]:N:"
@@ -581,6 +611,7 @@ _shtab_simlab_train_calibration_defaults_added=0
 
 _shtab_simlab_train_dflash_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default smollm2-135m)]:T:"
   "--out[the folder of the run]:DIR:"
   "--resume[go on with the run in --out]"
@@ -620,6 +651,7 @@ _shtab_simlab_train_dflash_defaults_added=0
 
 _shtab_simlab_train_eagle3_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default smollm2-135m)]:T:"
   "--out[the folder of the run]:DIR:"
   "--resume[go on with the run in --out]"
@@ -653,6 +685,7 @@ _shtab_simlab_train_eagle3_defaults_added=0
 
 _shtab_simlab_train_ngram_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "--text[token ids to count\: .parquet or .jsonl]:FILE:"
   "--trace[a trace whose texts to count]:DIR:"
   "--like[a trace of the same tokenizer (default\: the packaged one)]:DIR:"
@@ -668,6 +701,7 @@ _shtab_simlab_train_ngram_defaults_added=0
 
 _shtab_simlab_train_price_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "--trace[a recorded trace of prompts to fit on]:DIR:"
   {-p,--policy}"[without its rate (default price)]:POLICY:"
   "--draft-set[the draft set, where the trace holds more than one]:NAME:"
@@ -682,6 +716,7 @@ _shtab_simlab_train_price_defaults_added=0
 
 _shtab_simlab_train_ranks_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "--trace[a recorded trace of prompts to fit on]:DIR:"
   "--draft-set[the draft set, where the trace holds more than one]:NAME:"
   "--limit[the first N prompts only]:N:"
@@ -696,6 +731,7 @@ _shtab_simlab_train_ranks_defaults_added=0
 
 _shtab_simlab_train_router_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "*--trace[a recording of training prompts, with all that the routes read\; repeats]:DIR:"
   "--routes[policies as they are typed, with \| between them]:P|P:"
   "--target[a Hugging Face id or a folder (default\: as the trace names it)]:T:"
@@ -722,6 +758,7 @@ _shtab_simlab_train_router_defaults_added=0
 
 _shtab_simlab_train_self_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default smollm2-135m)]:T:"
   "--out[the folder of the run]:DIR:"
   "--resume[go on with the run in --out]"
@@ -756,6 +793,7 @@ _shtab_simlab_train_self_defaults_added=0
 
 _shtab_simlab_train_taps_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default smollm2-135m)]:T:"
   "--out[the folder of the run]:DIR:"
   "--resume[go on with the run in --out]"
@@ -791,6 +829,7 @@ _shtab_simlab_train_taps_defaults_added=0
 
 _shtab_simlab_train_treeflash_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
   "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default smollm2-135m)]:T:"
   "--out[the folder of the run]:DIR:"
   "--resume[go on with the run in --out]"
@@ -825,6 +864,7 @@ _shtab_simlab_train_treeflash_defaults_added=0
 
 _shtab_simlab_version_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
 )
 
 # guard to ensure default positional specs are added only once per session
