@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import plotly.graph_objects as go
 
+from simlab.analysis.table.text import label_lines
 from simlab.errors import SimlabError, UsageError, describe_error
 from simlab.untrusted.visible import visible_html
 
@@ -78,6 +79,63 @@ def band(x: Sequence[float], low: Sequence[float], high: Sequence[float], place:
         legendgroup=group,
         name="95 %",
     )
+
+
+LABEL_WIDTH = 24
+"""Characters of one line of a label, so that a phone has room for it and for the picture."""
+
+
+_LEGEND_WIDTH = 46
+"""Characters of one line of a legend, which may be as wide as the picture."""
+
+
+def wrapped(label: str, width: int = LABEL_WIDTH) -> str:
+    """A label in lines of at most so many characters, as plotly breaks them."""
+    return "<br>".join(line.strip() for part in label.split("<br>") for line in label_lines(part, width))
+
+
+def height_of_rows(labels: Sequence[str], around: int = 150) -> int:
+    """Pixels of a chart with a bar or a mark for each of these labels.
+
+    Args:
+        labels: of the rows, as `fitted` will wrap them.
+        around: pixels for axis, legend and margins.
+    """
+    return around + sum(12 + 16 * (1 + wrapped(label).count("<br>")) for label in labels)
+
+
+def fitted(figure: go.Figure) -> go.Figure:
+    """Make room for every label of a figure: long ones are wrapped, and margins grow with what stands in them."""
+    figure.update_xaxes(automargin=True, title={"standoff": 8})
+    figure.update_yaxes(automargin=True, title={"standoff": 8})
+    figure.update_layout(hoverlabel={"namelength": -1})
+    figure.for_each_annotation(lambda one: one.update(text=wrapped(one.text or ""), font={"size": 13}))
+    for trace in figure.data:
+        if trace.name:
+            trace.name = wrapped(trace.name, _LEGEND_WIDTH)
+        _without_box(trace)
+    for which in ("x", "y"):
+        for axis in figure.select_xaxes() if which == "x" else figure.select_yaxes():
+            place = axis.plotly_name.replace("axis", "")
+            values = [getattr(one, which) for one in figure.data if (getattr(one, f"{which}axis") or which) == place]
+            names = list(dict.fromkeys(one for each in values if each is not None for one in each))
+            if names and all(isinstance(one, str) for one in names):
+                axis.update(tickmode="array", tickvals=names, ticktext=[_tick(one, which) for one in names])
+    return figure
+
+
+def _tick(label: str, which: str) -> str:
+    """A label of a row, or of a column: there each word has its own line."""
+    return wrapped(label) if which == "y" else label.replace(" ", "<br>")
+
+
+def _without_box(trace: go.Scatter | go.Bar) -> None:
+    """Templates of hover texts name what they are of, so the box with the trace's name beside them is left out."""
+    template = trace.hovertemplate
+    if isinstance(template, str) and "<extra>" not in template:
+        trace.hovertemplate = f"{template}<extra></extra>"
+    elif template is not None and not isinstance(template, str):
+        trace.hovertemplate = [one if "<extra>" in one else f"{one}<extra></extra>" for one in template]
 
 
 def on_white(figure: go.Figure, height: int = 400) -> go.Figure:

@@ -104,79 +104,95 @@ _COLUMNS: tuple[_Column, ...] = (
     ("behind the price rule", "whole, % [95 %]", lambda one: _share(one.behind_price)),
     ("behind the full scan", "per round, % [95 %]", lambda one: _share(one.regret)),
     ("worst", "%", lambda one: _percent(one.worst_regret, 1)),
-    (f"> {100 * NOTABLE_SHARE:.0f} %", "% of rounds", lambda one: _percent(one.notable, 1)),
-    ("smaller", "than scan's, %", lambda one: _percent(one.shorter, 1)),
 )
 _LEFT = {"behind the price rule", "behind the full scan"}
 
 _NOTES = (
-    "A maximum is a size, or a run of equal ones, with fewer expected tokens/s on both sides; a curve with one is",
-    "unimodal. first stop: the first size that brings no more ends the tree (caddtree); convex: it decides by the",
-    "convex view of the latencies, and pays the measured ones. full scan: the size with the most tokens/s of each",
-    "round by itself. price: the sizes with the most tokens/s of the whole, summed tokens over summed seconds. The",
-    "fixed budget and the rate of price are in sample: chosen on these very roots, one for all slices. A valley is a",
-    "size with fewer tokens/s than those beside it, between the best size below and the best above.",
+    "A curve with one maximum is unimodal; a valley has fewer tokens/s than a smaller and a larger size, and is deep "
+    f"from {100 * NOTABLE_SHARE:.0f} % on. First stop: the first size that brings no more ends the tree (caddtree); "
+    "convex: it decides by the convex view of the latencies, and pays the measured ones. Full scan: the best size of "
+    "each round by itself. Price: the sizes with the most tokens/s of the whole. The fixed budget and the rate of "
+    "price are in sample: chosen on these very roots, one for all slices."
 )
 _WITH_NOISE = (
-    "Intervals of several maxima and of valleys are over prompts. Those of what rules lose are over prompts and over",
-    "prices from samples of the latency profile drawn again, at which rule and best choose anew. Noise makes maxima of",
-    "its own and adds to what rules lose: the lower end has as much taken off as drawing again adds.",
+    f"A valley survives the noise of the prices where {100 * KEPT_SHARE:.0f} % of the draws of the prices have it. "
+    "Intervals: over prompts, and of what rules lose also over prices drawn again from the samples of the latency "
+    "profile, each with its own best; what drawing again adds by itself is taken off their lower end."
 )
 _WITHOUT_NOISE = (
-    "Intervals are over prompts. How noisy the prices are is not known: it takes two visits to each cell of the",
-    "latency profile.",
+    "Intervals are over prompts. The noise of the prices is not known: it takes two visits to each cell of the latency "
+    "profile."
 )
 
 
 def curves_text(summaries: Sequence[CurveSummary], headings: Mapping[str, str], by: str | None = None) -> str:
-    """A table for each edge model, machine and slice, and what to know beside them.
+    """A verdict and a table for each edge model, machine and slice, and what to know beside them.
 
     Args:
         summaries: the summaries.
         headings: of which latency profile, by their ids.
         by: the column of the slices.
     """
-    parts: list[tuple[str, str]] = []
+    parts: list[str] = []
     places = list(headings)
+    last = None
     for summary in sorted(summaries, key=lambda each: places.index(each.cost_id)):
-        if not parts or summary.cost_id != parts[-1][0]:
-            parts.append((summary.cost_id, within_width(f"latency  {headings[summary.cost_id]}")))
-        parts.append((summary.cost_id, _block(summary, by)))
-    lines: list[str] = list(_NOTES)
-    lines += _WITHOUT_NOISE if any(one.kept is None for one in summaries) else _WITH_NOISE
+        if summary.cost_id != last:
+            parts.append(within_width(f"latency  {headings[summary.cost_id]}"))
+        last = summary.cost_id
+        parts.append(_block(summary, by))
+    notes = [_NOTES, _WITHOUT_NOISE if any(one.kept is None for one in summaries) else _WITH_NOISE]
     if min(one.prompts for one in summaries) < FEW_PROMPTS:
-        lines.append(f"Fewer than {FEW_PROMPTS} prompts in a table: its intervals are rough.")
-    return "\n\n".join([*(text for _, text in parts), "\n".join(lines)])
+        notes.append(f"Fewer than {FEW_PROMPTS} prompts in a table: its intervals are rough.")
+    return "\n\n".join([*parts, within_width(" ".join(notes))])
+
+
+def unimodality_verdict(summaries: Sequence[CurveSummary], names: Mapping[str, str]) -> str:
+    """Whether curves have one maximum, and what stopping at the first fall loses: two sentences for each setting.
+
+    Args:
+        summaries: of everything, not of slices.
+        names: of latency profiles by their ids.
+    """
+    lines = ["Is expected throughput unimodal in the number of drafted tokens?"]
+    for one in summaries:
+        name = f"{one.edges} probabilities" + (f", {names[one.cost_id]}" if len(names) > 1 else "")
+        lines.append(f"{name}: {_answer(one)} {_loss(one)}")
+    return "\n".join(map(within_width, lines))
+
+
+def _answer(one: CurveSummary) -> str:
+    if one.kept is None:
+        return f"not known; {_share(one.several)} % of the roots have several maxima as measured, noise included."
+    if one.kept.interval.low > 0:
+        return f"no, at {_share(one.kept)} % of the roots a valley survives the noise of the prices."
+    return f"not distinguishable from noise; a valley survives it at {_share(one.kept)} % of the roots."
+
+
+def _loss(one: CurveSummary) -> str:
+    lost = next(rule for rule in one.rules if rule.rule == FIRST).behind_price
+    said = "significant" if lost.side_of(0.0) > 0 else "not significant"
+    return f"Stopping at the first fall loses {_share(lost)} % of the tokens/s ({said})."
 
 
 def _block(summary: CurveSummary, by: str | None) -> str:
     of = "" if summary.slice is None else f", {by} {summary.slice}"
     title = f"{summary.edges} probabilities{of}: {summary.roots:,} curves, {summary.prompts} prompts"
-    several = _share(summary.several).rstrip()
-    deep = f"with a valley deeper than {100 * NOTABLE_SHARE:.0f} %: {_percent(summary.deep, 2)} %"
-    maxima = f"several maxima as measured: {several} % of curves ({_maxima(summary.maxima)}); {deep}"
-    told = "\n".join([maxima, *_noise(summary), *_halves(summary.halves)])
+    several = f"several: {_share(summary.several)} % (deep: {_percent(summary.deep, 2)} %)"
+    maxima = f"maxima as measured: {_maxima(summary.maxima)}; {several}"
+    counted = within_width("\n".join([maxima, *_halves(summary.halves)]))
     cells = [["rule", *(first for first, _, _ in _COLUMNS)], ["", *(second for _, second, _ in _COLUMNS)]]
     cells += [[_name(rule, summary), *(text(rule) for _, _, text in _COLUMNS)] for rule in summary.rules]
-    return f"{title}\n{told}\n\n{aligned(cells, [True, *(first in _LEFT for first, _, _ in _COLUMNS)])}"
-
-
-def _noise(summary: CurveSummary) -> list[str]:
-    """How many valleys are told from noise; nothing where it is not known."""
-    if summary.kept is None or summary.kept_deep is None:
-        return []
-    share = _share(summary.kept).rstrip()
-    deep = f"deeper than {100 * NOTABLE_SHARE:.0f} %: {_percent(summary.kept_deep, 2)} %"
-    return [f"a valley in {100 * KEPT_SHARE:.0f} % of the draws of the prices: {share} % of curves; {deep}"]
+    return f"{title}\n{counted}\n\n{aligned(cells, [True, *(first in _LEFT for first, _, _ in _COLUMNS)])}"
 
 
 def _halves(halves: SplitHalves | None) -> list[str]:
     if halves is None:
         return []
     one, other = (_percent(share, 0) for share in halves.several)
-    again = f"of one, at the same sizes of the other too: {_percent(halves.found_again, 1)} %"
-    deep = f"deeper than {100 * NOTABLE_SHARE:.0f} %: {_percent(halves.deep_again, 1)} %"
-    return [f"a valley by each half of the samples: {one} % and {other} %; {again}; {deep}"]
+    both = f"in both at the same sizes: {_percent(halves.found_again, 1)} %"
+    deep = f"deep: {_percent(halves.deep_again, 1)} %"
+    return [f"valleys in each half of the samples: {one} % and {other} %; {both} ({deep})"]
 
 
 def _maxima(counts: Sequence[int]) -> str:

@@ -115,7 +115,7 @@ def regret_chart(summaries: Sequence[CurveSummary], names: Sequence[str]) -> Cha
         )
     drawn.update_layout(barmode="group")
     drawn.update_xaxes(tickformat=".1%")
-    drawn.update_yaxes(autorange="reversed", automargin=True)
+    drawn.update_yaxes(autorange="reversed")
     caption = (
         "What a rule for the size of the tree loses at the same roots, by its own probabilities: the first size that "
         "brings no more (caddtree), also on the convex view of the latencies; the best size of each round by itself; "

@@ -7,7 +7,7 @@ from importlib import resources
 from string import Template
 from typing import Literal, TypeAlias
 
-from simlab.analysis.figure_style import DARK, LIGHT, Figure, on_white
+from simlab.analysis.figure_style import DARK, LIGHT, Figure, fitted, on_white
 from simlab.ids import VERSION
 from simlab.untrusted.visible import visible, visible_html
 
@@ -37,7 +37,7 @@ class Chart:
 
     def on_white(self) -> Figure:
         """The figure, laid out to stand alone: in a notebook or a document."""
-        return on_white(self.figure, self.height)
+        return fitted(on_white(self.figure, self.height))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def report_page(title: str, first: FirstScreen, sections: Sequence[Section], foo
     """
     parts: list[Part] = [first.chart, *(part for section in sections for part in section.parts)]
     charts = [part for part in parts if isinstance(part, Chart)]
-    figures = {part.key: json.loads(str(part.figure.to_json())) for part in charts}  # noqa: TID251 - plotly's
+    figures = {part.key: json.loads(str(fitted(part.figure).to_json())) for part in charts}  # noqa: TID251 - plotly's
     if len(figures) != sum(isinstance(part, Chart) for part in parts):
         raise ValueError("two charts of a report have the same key")
     return Template(_file("report.html")).substitute(

@@ -8,14 +8,9 @@ import plotly.graph_objects as go
 from simlab.analysis.advise.verdicts import BatchAdvice
 from simlab.analysis.compare.comparisons import Comparison
 from simlab.analysis.confirm.table import ConfirmedPolicy
-from simlab.analysis.figure_style import GREY, colour, figure, line, marker
+from simlab.analysis.figure_style import GREY, colour, figure, height_of_rows, line, marker
 from simlab.analysis.report.page import Chart
 from simlab.analysis.statistics.intervals import Interval
-
-_ROW = 34
-"""Pixels of a line of a figure in which each policy has a line."""
-
-_AROUND = 150
 
 _MEASURES = {
     "tokens_per_s": "tokens/s",
@@ -69,7 +64,7 @@ def difference_chart(comparisons: Sequence[Comparison]) -> Chart:
         "Of the same prompts, pair by pair; bars are 95 % intervals over prompts. Open marks: not significant, after "
         "adjusting for the number of comparisons, or within the noise of the latency profile."
     )
-    return Chart("differences", drawn, f"Paired differences in {measure}", caption, _AROUND + _ROW * len(names))
+    return Chart("differences", drawn, f"Paired differences in {measure}", caption, height_of_rows(names))
 
 
 def _percent(ratio: float) -> float:
@@ -101,9 +96,7 @@ def _or_zero(value: float) -> float:
 def _lines(drawn: go.Figure, names: Sequence[str]) -> None:
     """Give each name a line, the first on top."""
     order = list(dict.fromkeys(names))
-    drawn.update_yaxes(
-        categoryorder="array", categoryarray=order[::-1], automargin=True, range=[-0.6, len(order) - 0.4], dtick=1
-    )
+    drawn.update_yaxes(categoryorder="array", categoryarray=order[::-1], range=[-0.6, len(order) - 0.4], dtick=1)
 
 
 def advice_chart(batches: Sequence[BatchAdvice]) -> Chart:
@@ -169,4 +162,4 @@ def agreement_chart(policies: Sequence[ConfirmedPolicy]) -> Chart:
     drawn.add_vline(x=1, line={"color": GREY, "width": 1})
     _lines(drawn, names)
     caption = "Bars are 95 % intervals over prompts. Predicted by replay; measured end to end on the real models."
-    return Chart("agreement", drawn, "Predicted and measured speedup", caption, _AROUND + _ROW * len(names))
+    return Chart("agreement", drawn, "Predicted and measured speedup", caption, height_of_rows(names))

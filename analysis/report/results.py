@@ -9,7 +9,7 @@ from functools import cached_property
 import polars as pl
 
 from simlab.analysis.crosscheck.summary import CrosscheckSummary
-from simlab.analysis.figure_style import on_page
+from simlab.analysis.figure_style import height_of_rows, on_page
 from simlab.analysis.optimize.candidate_sums import ACCEPTANCE_LENGTH, TOKENS_PER_S
 from simlab.analysis.report.page import Chart, Grid, Part
 from simlab.analysis.scoring.reliability import OFF_SPINE, ON_SPINE
@@ -92,14 +92,14 @@ def scoring_parts(scored: Scoring, labels: Sequence[str]) -> list[Part]:
             on_page(gap_figure(policies)),
             "From the chain to the oracle upper bound",
             "How much of the gap in acceptance length between the chain and the oracle upper bound a policy closes.",
-            260,
+            height_of_rows(edges),
         ),
         Chart(
             "waste",
             on_page(waste_figure(policies)),
             "What drafted tokens are spent on",
             "Accepted; wrong although the token before was the target's; or below a token that was already wrong.",
-            260,
+            height_of_rows([str(row["policy"]) for row in policies]),
         ),
     ]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import plotly.graph_objects as go
 
-from simlab.analysis.figure_style import band, colour, figure, line, marker
+from simlab.analysis.figure_style import band, colour, figure, height_of_rows, line, marker
 from simlab.analysis.report.page import Chart
 from simlab.analysis.statistics.intervals import ratio_interval
 from simlab.arrays import Longs
@@ -114,10 +114,10 @@ def ends_chart(labels: Sequence[str], counts: Sequence[RoundCounts]) -> Chart:
             )
         )
     drawn.update_xaxes(tickformat=".0%")
-    drawn.update_yaxes(autorange="reversed", automargin=True)
+    drawn.update_yaxes(autorange="reversed")
     caption = (
         "Of the target's token at the first depth that was not accepted: its rank among the drafter's candidates. "
         "Where it ranked high, another tree of the same size could have held it; where it ranked low, only that of a "
         "better drafter."
     )
-    return Chart("ends", drawn, "Where rounds end", caption, 200 + 30 * len(labels))
+    return Chart("ends", drawn, "Where rounds end", caption, height_of_rows(labels, 200))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 import polars as pl
 
-from simlab.analysis.figure_style import band, colour, figure, line, marker
+from simlab.analysis.figure_style import band, colour, figure, height_of_rows, line, marker
 from simlab.analysis.report.page import Chart, Grid
 from simlab.analysis.report.results import ReportResults, family_label
 from simlab.analysis.statistics.intervals import Interval
@@ -226,9 +226,9 @@ def stage_chart(results: ReportResults, shown: Sequence[Summary]) -> Chart | Non
                 hovertemplate=f"{_STAGES[stage]} %{{x:.2f}} ms",
             )
         )
-    drawn.update_yaxes(autorange="reversed", automargin=True)
+    drawn.update_yaxes(autorange="reversed")
     caption = "Latency of a round, on average over the rounds that the policy had."
-    return Chart("stages", drawn, "Where a round's time goes", caption, 140 + 26 * len(labels))
+    return Chart("stages", drawn, "Where a round's time goes", caption, height_of_rows(labels))
 
 
 def stage_table(results: ReportResults, shown: Sequence[Summary]) -> Grid | None:

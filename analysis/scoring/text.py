@@ -21,7 +21,7 @@ from simlab.analysis.scoring.reliability import (
 )
 from simlab.analysis.scoring.score import Scoring, without_budget
 from simlab.analysis.statistics.intervals import FEW_PROMPTS
-from simlab.analysis.table.text import aligned, number
+from simlab.analysis.table.text import aligned, is_known, number, within_width
 from simlab.policies.fits.edge_sums import RANK_CLASSES
 
 # Figures of a scoring, made of the rows that ``simlab study scoring --json`` prints and of nothing else.
@@ -222,54 +222,96 @@ _GAP_HEADING = (
     ("policy", ""),
     ("acceptance length", "pooled"),
     ("", "macro avg"),
-    ("chain", ""),
-    ("oracle", ""),
     ("gap closed, %", "[95 %]"),
     ("against first", "[95 %]"),
-    ("tokens/s", ""),
-    ("gap closed, %", "[95 %]"),
 )
 
 _NOTES = (
-    "A node is the root or a node of the true path, which is what the text goes on with. spine: those on the greedy",
-    "path, the root and what first candidates alone reach; off-spine: all other nodes of true paths; lost: below a",
-    "true token that is no candidate; any prefix: all. expected, true: summed probabilities of the candidates below a",
-    "node, and how many of them came true; of a channel its own lists, as many candidates as the policy reads, and no",
-    "node without a list. ECE: expected calibration error a node, less the part that few prompts add. Log loss: of",
-    "whether each candidate comes true, summed a node, in nats; against: less that of the first edge model, paired,",
-    "where both have the same nodes. AUC: how often a node of the true path is before one that is not, in the order's",
-    "own first nodes. excess: how many times as many nodes as an oracle it takes to reach one. overstated: by how",
-    "much summed path probabilities exceed accepted tokens. Gap closed: (policy - chain) / (oracle - chain); the",
-    "oracle upper bound drafts no more than the policy's budget; against first: less the share of the first policy of",
-    "the same budget, paired. Of the drafted tokens some are accepted, some are wrong below a true parent, and some",
-    "hang below a wrong token. Intervals are 95 %, over prompts; the gap closed in tokens/s has no interval by the",
-    "noise of the latency profile; `simlab replay` shows that of each speedup.",
+    "Spine: the greedy path, the root and what first candidates alone reach; off-spine: all other nodes of the "
+    "target's path. Predicted, observed: mean probability of the first candidates, and how many of them were right. "
+    "AUC: how often a node of the target's path is before another one in the order. Excess: how many times as many "
+    "nodes as an oracle it takes to reach one. Overstated: by how much summed path probabilities exceed accepted "
+    "tokens. Gap closed: (policy - chain) / (oracle upper bound of the same budget - chain), in acceptance length, "
+    "bonus token included; against first: less that of the first policy of the same budget, paired. "
+    "[95 %]: over prompts."
 )
+_DETAILED = (
+    "Lost: below a true token that is no candidate; any prefix: all. Expected, true: summed probabilities of the "
+    "candidates below a node, and how many of them came true; of a channel its own lists, as many candidates as the "
+    "policy reads, and no node without a list. ECE: expected calibration error a node, less the part that few prompts "
+    "add. Log loss: of whether each candidate comes true, summed a node, in nats; against: less that of the first edge "
+    "model, paired, where both have the same nodes. The gap closed in tokens/s has no interval by the noise of the "
+    "latency profile; `simlab replay` shows that of each speedup."
+)
+_MORE = "`--details` prints calibration by depth and rank, the target's path by depth, and what tokens are spent on."
 
 
-def scoring_text(scored: Scoring, heading: str = "") -> str:
+def scoring_text(scored: Scoring, heading: str = "", details: bool = False) -> str:
     """The tables of a trace or a dataset.
 
     Args:
-        scored: what to tell.
+        scored: what came out.
         heading: stands above them.
+        details: all tables, not only those that answer first.
     """
     few = len(scored.prompts) < FEW_PROMPTS
     parts = [f"{heading}: {len(scored.prompts)} prompts" if heading else ""]
-    parts += [_edges(scored.edges), *(_first_candidates(edge) for edge in scored.edges)] if scored.edges else []
-    parts += [] if scored.places is None else [_orders(scored), _coverage(scored)]
+    parts += [_first_candidates(scored.edges)] if scored.edges else []
+    parts += [_edges(scored.edges), *map(_by_depth_and_rank, scored.edges)] if scored.edges and details else []
+    parts += [] if scored.places is None else [_orders(scored, details), *([_coverage(scored)] if details else [])]
     policies = policy_figures(scored.rounds)
-    parts += [
-        _gaps(policies),
-        _waste(policies),
-        f"Fewer than {FEW_PROMPTS} prompts: the intervals are rough." if few else "",
-    ]
+    parts += [_gaps(policies), *([_speed_gaps(policies), _waste(policies)] if details else [])]
+    parts += [f"Fewer than {FEW_PROMPTS} prompts: the intervals are rough." if few else ""]
     return "\n\n".join(part for part in parts if part)
 
 
-def scoring_notes() -> str:
+def scoring_notes(details: bool = False) -> str:
     """What a reader must know beside the numbers."""
-    return "\n".join(_NOTES)
+    return within_width(" ".join([_NOTES, _DETAILED if details else _MORE]))
+
+
+_VERDICTS = {1: "overconfident", -1: "underconfident", 0: "not significant"}
+
+
+def confidence(one: Calibration | None) -> str:
+    """What the interval of a calibration says: on which side of what came true the probabilities are."""
+    if one is None or not is_known(one.excess.interval):
+        return "not known"
+    return _VERDICTS[one.excess.side_of(0.0)]
+
+
+def calibration_verdict(models: Sequence[ScoredEdges]) -> str:
+    """Whether the first edge model that has probabilities is calibrated, by its first candidates; empty: none has."""
+    model = next((one for one in models if one.has_probabilities), None)
+    if model is None:
+        return ""
+    on, off = (calibration(model, EdgeSlice(place, rank=RANK_CLASSES[0])) for place in (ON_SPINE, OFF_SPINE))
+    said = [confidence(one) for one in (on, off)]
+    lines = [f"Are the drafter's probabilities calibrated? {_answer(*said)} First candidates of {model.label}:"]
+    lines += [
+        f"{place}: predicted {one.expected:.3f}, observed {one.observed:.3f}, difference {one.excess:3} ({verdict})"
+        for place, one, verdict in zip(("on the greedy path", "off it"), (on, off), said, strict=True)
+        if one is not None
+    ]
+    return within_width("\n".join(lines))
+
+
+def _answer(on: str, off: str) -> str:
+    where = f"{on} on the greedy path and off it" if on == off else f"{on} on the greedy path, {off} off it"
+    is_off = {on, off} & {_VERDICTS[1], _VERDICTS[-1]}
+    return f"No: {where}." if is_off else f"{where[0].upper()}{where[1:]}."
+
+
+def _first_candidates(models: Sequence[ScoredEdges]) -> str:
+    """First candidates of each edge model, of all depths together."""
+    cells = [["edge model", "nodes", "predicted", "observed", "difference [95 %]", "verdict"]]
+    for model in models:
+        for place in (ON_SPINE, OFF_SPINE):
+            found = calibration(model, EdgeSlice(place, rank=RANK_CLASSES[0]))
+            if found is not None:
+                verdict = confidence(found) if model.has_probabilities else "not probabilities"
+                cells.append([model.label, place, *_three(found), verdict])
+    return f"First candidates, all depths together\n\n{aligned(cells, [True, True, False, False, True, True])}"
 
 
 def _edges(models: Sequence[ScoredEdges]) -> str:
@@ -316,7 +358,7 @@ def _against(model: ScoredEdges, first: ScoredEdges, where: EdgeSlice) -> str:
     return "" if found is None else f"{found:3}"
 
 
-def _first_candidates(model: ScoredEdges) -> str:
+def _by_depth_and_rank(model: ScoredEdges) -> str:
     """Expected and true by depth, of first candidates, and by rank."""
     cells = [["", *(f"{place}: {text}" for place in (ON_SPINE, OFF_SPINE) for text in _THREE)]]
     rows = [(f"rank 0, depth {one}", one, RANK_CLASSES[0]) for one in _DEPTHS]
@@ -334,14 +376,18 @@ def _three(one: Calibration | None) -> list[str]:
     return [number(one.expected, 3), number(one.observed, 3), f"{one.excess:3}"]
 
 
-def _orders(scored: Scoring) -> str:
+def _orders(scored: Scoring, details: bool) -> str:
     assert scored.places is not None
-    caps = scored.places.caps
+    caps = scored.places.caps if details else scored.places.caps[:1]
     cells = [["order of nodes", "AUC [95 %]", "excess [95 %]", *(f"overstated, {cap} nodes, %" for cap in caps)]]
     for figures in order_figures(scored.places):
-        over = [""] * len(caps) if figures.overstated is None else [f"{share:1%}" for share in figures.overstated]
+        over = (
+            [""] * len(caps)
+            if figures.overstated is None
+            else [f"{share:1%}" for share in figures.overstated[: len(caps)]]
+        )
         cells.append([figures.order, f"{figures.auc:3}", f"{figures.excess:2}", *over])
-    title = f"Where the true path is among the first {scored.places.most} nodes, at every root"
+    title = f"Where the target's path is among the first {scored.places.most} nodes, at every root"
     return f"{title}\n\n{aligned(cells, [True] * len(cells[0]))}"
 
 
@@ -356,7 +402,7 @@ def _coverage(scored: Scoring) -> str:
                 shares = [f"{share:1%}" for share in coverage.shares]
                 nodes = [_nodes(n, places.most) for n in (coverage.median, coverage.ninety)]
                 cells.append([coverage.order, str(coverage.depth), *shares, *nodes])
-    title = "Nodes that it takes to hold the true path down to a depth"
+    title = "Nodes that it takes to hold the target's path down to a depth"
     return f"{title}\n\n{aligned(cells, [True, False, *[True] * len(heading), False, False])}"
 
 
@@ -367,14 +413,23 @@ def _nodes(nodes: int | None, most: int) -> str:
 def _gaps(figures: Sequence[PolicyFigures]) -> str:
     cells = [list(row) for row in zip(*_GAP_HEADING, strict=True)]
     for policy in figures:
-        speed = "" if policy.tokens_per_s is None else number(policy.tokens_per_s, 1)
         against = "" if policy.against_first is None else f"{policy.against_first:1%}"
+        lengths = [number(length, 2) for length in (policy.acceptance_length, policy.acceptance_length_macro)]
+        cells.append([policy.policy, *lengths, f"{policy.closed:1%}", against])
+    table = aligned(cells, [True, False, False, True, True])
+    return f"How much of the gap from the chain to the oracle upper bound is closed\n\n{table}"
+
+
+def _speed_gaps(figures: Sequence[PolicyFigures]) -> str:
+    """Both ends of the gap in acceptance length, and the gap in tokens/s; empty without speeds."""
+    cells = [["policy", "chain", "oracle", "tokens/s", "gap in tokens/s closed, % [95 %]"]]
+    for policy in figures:
         closed = "" if policy.speed_closed is None else f"{policy.speed_closed:1%}"
-        lengths = (policy.acceptance_length, policy.acceptance_length_macro, policy.chain, policy.hindsight)
-        length_cells = [number(length, 2) for length in lengths]
-        cells.append([policy.policy, *length_cells, f"{policy.closed:1%}", against, speed, closed])
-    is_left = [True, *[False] * 4, True, True, False, True]
-    return f"How much of the gap from the chain to the oracle upper bound is closed\n\n{aligned(cells, is_left)}"
+        speed = "" if policy.tokens_per_s is None else number(policy.tokens_per_s, 1)
+        cells.append([policy.policy, number(policy.chain, 2), number(policy.hindsight, 2), speed, closed])
+    return (
+        f"Acceptance length at both ends, and the gap in speed\n\n{aligned(cells, [True, False, False, False, True])}"
+    )
 
 
 def _waste(figures: Sequence[PolicyFigures]) -> str:

@@ -220,11 +220,11 @@ def aligned(cells: Sequence[Sequence[str]], to_left: Sequence[bool]) -> str:
 
 def _lines(row: Sequence[str], widths: Sequence[int], to_left: Sequence[bool]) -> list[str]:
     """The lines of a row, whose name may take several."""
-    first, *more = _label_lines(row[0], widths[0])
+    first, *more = label_lines(row[0], widths[0])
     return [_line([first, *row[1:]], widths, to_left), *(f"  {line}" for line in more)]
 
 
-def _label_lines(label: str, width: int) -> list[str]:
+def label_lines(label: str, width: int) -> list[str]:
     """A label in lines of at most so many columns, broken behind a comma, a colon or a slash if it may be."""
     lines = [""]
     for piece in re.findall(r"[^,:/|]*[,:/|]?", label):

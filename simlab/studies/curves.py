@@ -12,7 +12,7 @@ import polars as pl
 from simlab.analysis.curves.machines import CurveMachine, curve_machine
 from simlab.analysis.curves.rows import CurveRows, CurveSetting, Found, Look, curve_rows, look_at, write_rows
 from simlab.analysis.curves.summaries import CurveSummary, curve_summaries
-from simlab.analysis.curves.text import CurveExample, curves_text, worst_example
+from simlab.analysis.curves.text import CurveExample, curves_text, unimodality_verdict, worst_example
 from simlab.arrays import Longs
 from simlab.channels.needs import channels_read
 from simlab.cost import CostTable
@@ -245,7 +245,9 @@ class CurveTable(StudyResult):
         if self.by is not None:
             summaries = [*curve_summaries(self.rows, self.settings, self.by), *summaries]
         where = "every root" if inputs.visits is None else f"the rounds of {inputs.visits.label}"
+        names = {price.cost_id or "": Path(price.heading.split(":")[0]).name for price in inputs.prices}
         lines = [
+            f"{unimodality_verdict(self.summaries, names)}\n",
             f"trace    {inputs.trace.label} (text {inputs.trace.text_id})",
             f"curves   at {where}, 0 to {inputs.most} drafted tokens\n",
             curves_text(summaries, {price.cost_id or "": _heading(price) for price in inputs.prices}, self.by),

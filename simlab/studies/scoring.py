@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from simlab.analysis.scoring import rows
 from simlab.analysis.scoring.score import Prompt, Scoring, ScoringLimits, score_trace
-from simlab.analysis.scoring.text import scoring_notes, scoring_text
+from simlab.analysis.scoring.text import calibration_verdict, scoring_notes, scoring_text
 from simlab.analysis.table.text import within_width
 from simlab.channels.needs import channels_read
 from simlab.cost import CostTable
@@ -100,6 +100,7 @@ class ScoringTable(StudyResult):
     Attributes:
         inputs: what was scored.
         parts: the scoring of all prompts, behind those of each dataset where they are wanted; with the dataset's name.
+        details: whether the text has all tables.
     """
 
     ROWS: ClassVar[str] = "policies"
@@ -107,6 +108,7 @@ class ScoringTable(StudyResult):
 
     inputs: ScoringInputs
     parts: tuple[tuple[str | None, Scoring], ...]
+    details: bool = False
 
     def to_json(self) -> dict[str, object]:
         """The value of ``simlab study scoring --json``; the slice of a row is the dataset, or null for all."""
@@ -140,10 +142,15 @@ class ScoringTable(StudyResult):
             f"latency  {prices.heading if prices.cost is not None else prices.why_none}",
             f"scored   {len(inputs.prompts)} prompts, {inputs.num_roots:,} roots, {width} candidates a depth",
         )
+        verdict = calibration_verdict(parts[-1][1].edges)
         lines = [
+            *([verdict] if verdict else []),
             within_width("\n".join(heading)),
-            *(scoring_text(part, "all" if name is None and len(parts) > 1 else name or "") for name, part in parts),
-            scoring_notes(),
+            *(
+                scoring_text(part, "all" if name is None and len(parts) > 1 else name or "", self.details)
+                for name, part in parts
+            ),
+            scoring_notes(self.details),
             *inputs.without,
             *([in_sample_note(inputs.in_sample)] if inputs.in_sample else []),
         ]
@@ -166,11 +173,11 @@ class ScoringOptions:
     """Which policies are scored, on which recording."""
 
     DETAILS: ClassVar = """\
-Are the drafter's probabilities calibrated along tree paths? Four questions at every root of a recorded
-trace, each with 95 % intervals over prompts: is a candidate right as often as an edge model says (calibration, by
-depth and rank, on the greedy path and off it); how far down a policy's order of nodes lies the true path; what share
-of the gap from the chain to the oracle upper bound does a policy close; and what are its nodes spent on.
-docs/explanation/findings.md defines every figure, and says what was found on the packaged trace.
+Four questions at every root of a recorded trace, each with 95 % intervals over prompts: is a candidate right
+as often as an edge model says (calibration, by depth and rank, on the greedy path and off it); how far down a
+policy's order of nodes lies the target's path; what share of the gap from the chain to the oracle upper bound does a
+policy close; and what are its nodes spent on. docs/explanation/findings.md defines every figure, and has the results
+on the packaged trace.
 Each edge model and each order of nodes is scored once, whatever the budgets of the policies that have it.
 Without -p these are the drafter's marginals, calibrated, corrected by a 3-gram, the same renormalised, and one fixed
 tree, as far as tables for the models come with simlab. --out keeps all reliability curves; --json has those of
@@ -191,6 +198,7 @@ all candidates and of first ones.
         "N",
     )
     by: str | None = by_option("tables for each dataset, and those of all", ("dataset",))
+    details: bool = option(False, "all tables: by depth and rank, and what drafted tokens are spent on")
     limit: int | None = limit_option()
     ray: str | None = ray_option()
     workers: int | None = workers_option()
@@ -224,7 +232,7 @@ def scoring(options: ScoringOptions) -> ScoringTable:
 
         units = [tuple(inputs.wanted)] if what.shares_memory else whole_prompts(inputs.trace, inputs.wanted)
         whole = Scoring.joined(list(what.results(inputs.job(what), units, told)))
-    made = ScoringTable(inputs, (*(whole.by_dataset() if options.by else ()), (None, whole)))
+    made = ScoringTable(inputs, (*(whole.by_dataset() if options.by else ()), (None, whole)), options.details)
     if options.out is not None:
         made.write(Path(options.out))
     return made

@@ -34,9 +34,46 @@
     layout.hoverlabel = { bgcolor: of("--card"), bordercolor: of("--line"), font: { color: of("--text") } };
     layout.height = parseInt(div.dataset.height, 10);
     const narrow = div.clientWidth < 560;
-    if (narrow) { layout.margin = Object.assign({}, layout.margin, { l: 48, r: 6 }); layout.font.size = 11; layout.legend = Object.assign({}, layout.legend, { font: { size: 10 } }); }
+    if (narrow) {
+      layout.margin = Object.assign({}, layout.margin, { l: 48, r: 6 });
+      layout.font.size = 11;
+      layout.legend = Object.assign({}, layout.legend, { font: { size: 10 } });
+      inLines(figure, layout, div.clientWidth);
+      stackPanels(layout);
+    }
     div.classList.add("drawn");
-    return Plotly.react(div, figure.data, layout, { responsive: true, displaylogo: false, displayModeBar: narrow ? false : "hover", modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] });
+    const room = layout.margin.t + 40;
+    return Plotly.react(div, figure.data, layout, { responsive: true, displaylogo: false, displayModeBar: narrow ? false : "hover", modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] }).then(() => {
+      // A legend of many lines makes the chart higher, not the picture smaller.
+      const above = div._fullLayout._size.t - room;
+      return above > 0 ? Plotly.relayout(div, { height: layout.height + Math.round(above) }) : div;
+    });
+  }
+  // On a phone the titles of axes take several lines, and panels stand below each other.
+  function inLines(figure, layout, width) {
+    const rows = figure.data.some((one) => one.y && typeof one.y[0] === "string");
+    Object.keys(layout).filter((key) => /^[xy]axis/.test(key) && layout[key].title && layout[key].title.text).forEach((key) => {
+      const most = key[0] === "x" ? Math.floor((width - (rows ? 190 : 60)) / 6) : 34;
+      const lines = [""];
+      layout[key].title.text.split(" ").forEach((word) => {
+        if (lines[lines.length - 1] && lines[lines.length - 1].length + word.length >= most) lines.push("");
+        lines[lines.length - 1] += (lines[lines.length - 1] ? " " : "") + word;
+      });
+      layout[key].title = Object.assign({}, layout[key].title, { text: lines.join("<br>") });
+    });
+  }
+  function stackPanels(layout) {
+    const panels = Object.keys(layout).filter((key) => /^xaxis/.test(key)).map((key) => key.slice(5));
+    if (panels.length < 2) return;
+    const height = 230, total = height * panels.length;
+    panels.forEach((panel, place) => {
+      const top = 1 - place / panels.length - 34 / total;
+      layout["xaxis" + panel].domain = [0, 1];
+      layout["yaxis" + panel] = Object.assign({}, layout["yaxis" + panel], { domain: [top - (height - 90) / total, top], showticklabels: true });
+      Object.assign(layout.annotations[place], { x: 0.5, y: top });
+    });
+    layout.height = total + 60;
+    layout.legend.y = 1;
   }
   const plots = Array.from(document.querySelectorAll(".plot"));
   function drawAll() { plots.filter((one) => !one.classList.contains("drawn")).forEach(draw); }
@@ -56,7 +93,7 @@
       const line = table.insertRow();
       cells.forEach((value, place) => {
         const cell = document.createElement(place === 0 || tag === "th" ? "th" : "td");
-        cell.textContent = typeof value === "number" ? String(Math.round(value * 1e4) / 1e4) : value;
+        cell.textContent = typeof value === "number" ? String(Math.round(value * 1e4) / 1e4) : String(value).replace(/<br>/g, "");
         line.appendChild(cell);
       });
     };

@@ -22,6 +22,7 @@ _shtab_simlab_commands() {
     inspect:'Show what a trace, checkpoint, cost file, fitted table or result file holds.'
     merge:'Put several result files into one.'
     optimize:'Choose a policy and its settings on dev prompts; report it on other prompts.'
+    plot:'Draw one picture of results: SVG, PDF, PNG or HTML.'
     policies:'List the policies, their settings and their sources.'
     profile:'Measure the latency of each stage on this machine.'
     prompts:'Make a prompt file of a benchmark; or say how many prompts a difference takes.'
@@ -217,8 +218,12 @@ _shtab_simlab_export_options=(
   "--public[a repository that is made may be seen by everybody]"
   "--license[of the texts, as the hub names it, such as apache-2.0]:ID:"
   "--dry-run[print what would be sent, and send nothing]"
-  "--results[a file of \`simlab replay --out\` or of a run]:FILE:"
-  "--by[a table for each, and one of all]:by:(dataset context turn)"
+  "--results[a file of \`simlab replay --out\` or of a run, or what \`simlab optimize --out\` wrote]:FILE:"
+  "--rows[what stands in the rows (default policy)]:rows:(policy dataset context turn)"
+  "--columns[what stands in the columns, and all together behind it (default none)]:columns:(dataset context turn policy none)"
+  "--show[measures, separated by commas\: acceptance_length, acceptance_length_macro, speedup, tokens_per_s, nodes_per_round, accepted_per_verified (default\: acceptance_length, and speedup where known)]:MEASURE,...:"
+  "*--labels[what a policy or data set is called\: \'ddtree\:budget\=16\=DDTree (16)\'\; may be repeated]:NAME=LABEL:"
+  "--intervals[95 \% intervals behind the numbers]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -227,7 +232,7 @@ _shtab_simlab_export_defaults_added=0
 _shtab_simlab_help_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--help-all[explain every option and exit]"
-  ":without it, the list:(demo prompts record replay merge compare optimize profile import advise confirm crosscheck report policies inspect export completion train study)"
+  ":without it, the list:(demo prompts record replay merge compare optimize profile import advise confirm crosscheck report plot policies inspect export completion train study)"
   ":of a command that has kinds, such as train dflash:"
 )
 
@@ -316,6 +321,23 @@ _shtab_simlab_optimize_options=(
 
 # guard to ensure default positional specs are added only once per session
 _shtab_simlab_optimize_defaults_added=0
+
+_shtab_simlab_plot_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
+  "--show[which picture (default speed)]:show:(speed by-dataset by-context by-turn stages depths ends reliability first-candidates gap waste maxima regret worst budgets costs differences)"
+  "--out[the file to write\: .svg, .pdf, .png or .html]:FILE:"
+  "*"{-p,--policy}"[differences\: these alone (default\: all)\; may be repeated]:POLICY:"
+  "--against[differences\: the policy that others are compared with (default\: chain)]:POLICY:"
+  "--trace[the trace of the results (default\: the packaged one, or that of confirm)]:DIR:"
+  "--draft-set[the draft set, where the trace holds more than one]:NAME:"
+  "--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one]:FILE:"
+  "--json[print JSON]"
+  "(*):result files, or folders of confirm:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_simlab_plot_defaults_added=0
 
 _shtab_simlab_policies_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -449,7 +471,7 @@ _shtab_simlab_replay_defaults_added=0
 _shtab_simlab_report_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--help-all[explain every option and exit]"
-  "--out[the file to write (default report.html)]:FILE:"
+  "--out[the file to write (default on the command line\: report.html)]:FILE:"
   "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/... (default\: the packaged one)]:DIR:"
   "--draft-set[the draft set, where the trace holds more than one]:NAME:"
   "--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one]:FILE:"
@@ -557,6 +579,7 @@ _shtab_simlab_study_scoring_options=(
   "--draft-set[the draft set, where the trace holds more than one]:NAME:"
   "--nodes[how many nodes of an order are examined (default\: 512, or as many as the trace is exact for)]:N:"
   "--by[tables for each dataset, and those of all]:by:(dataset)"
+  "--details[all tables\: by depth and rank, and what drafted tokens are spent on]"
   "--limit[the first N prompts only]:N:"
   "--ray[work on a local Ray, or on that of a cluster (HOST\:PORT\; on one of its machines\: auto)]:local|ADDRESS:"
   "--workers[workers of --ray (default\: as many as it has room for)]:N:"
@@ -883,6 +906,7 @@ _shtab_simlab() {
         inspect) _arguments -C -s $_shtab_simlab_inspect_options ;;
         merge) _arguments -C -s $_shtab_simlab_merge_options ;;
         optimize) _arguments -C -s $_shtab_simlab_optimize_options ;;
+        plot) _arguments -C -s $_shtab_simlab_plot_options ;;
         policies) _arguments -C -s $_shtab_simlab_policies_options ;;
         profile) _arguments -C -s $_shtab_simlab_profile_options ;;
         prompts) _arguments -C -s $_shtab_simlab_prompts_options ;;

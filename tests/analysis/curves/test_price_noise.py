@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from curve_oracles import curve_by_hand, kept_by_hand
 from curve_texts import made_up_texts, two_at_a_time
+from hypothesis import given
+from hypothesis import strategies as st
 from made_up_costs import random_table
 
 from simlab.analysis.curves.halves import scan_halves, split_halves
@@ -16,8 +18,9 @@ from simlab.analysis.curves.price_noise import drawn_behind_price, drawn_regrets
 from simlab.analysis.curves.rows import CurveRoots, CurveRows, CurveSetting, curve_rows
 from simlab.analysis.curves.summaries import CurveSummary, curve_summaries
 from simlab.analysis.curves.tallies import FIXED, NOTABLE_SHARE, PRICE, SCAN, RootPart
-from simlab.analysis.curves.text import curves_text
+from simlab.analysis.curves.text import curves_text, unimodality_verdict
 from simlab.analysis.statistics.intervals import UNKNOWN, Interval
+from simlab.analysis.table.estimates import Estimate
 from simlab.cost import GRID_STAGES, PLAIN, CostTable, Visits
 from simlab.grid import path_weight
 from simlab.policies.costs.cell_prices import Cell
@@ -183,21 +186,39 @@ def test_halves_are_the_listing_both_ways() -> None:
     assert (result.deep_twice, result.found_again, result.deep_again) == pytest.approx(mean[4:])
 
 
+WHOLE = summary_at(profiled(STAIRS, 0.01, 7), made_up_texts(1, 4))
+
+
+@given(share=st.floats(0, 1), more=st.floats(0, 0.5), low=st.floats(-0.1, 0.2), cost_ids=st.sampled_from((1, 2)))
+def test_the_verdict_follows_from_the_intervals(share: float, more: float, low: float, cost_ids: int) -> None:
+    lost = Estimate(low + more / 2, Interval(low, low + more))
+    kept = Estimate(share, Interval(max(share - more, 0.0), min(share + more, 1.0)))
+    rules = tuple(replace(rule, behind_price=lost) if rule.rule == FIRST else rule for rule in WHOLE.rules)
+    names = {WHOLE.cost_id: "mine", "other": "theirs"} if cost_ids == 2 else {WHOLE.cost_id: "mine"}
+    said = " ".join(unimodality_verdict([replace(WHOLE, kept=kept, rules=rules)], names).split())
+    assert (": no, at " in said) == (kept.interval.low > 0)
+    assert ("not distinguishable from noise" in said) == (kept.interval.low <= 0)
+    assert ("(significant)" in said) == (lost.interval.low > 0)
+    assert ("probabilities, mine:" in said) == (cost_ids == 2)
+    assert f"loses {100 * lost.value + 0.0:.2f}".replace("-0.00", "0.00") in said.replace("-0.00", "0.00")
+
+
 def test_the_text_says_what_is_told_from_noise_and_what_intervals_hold() -> None:
     texts, table = made_up_texts(1, 12), profiled(STAIRS, 0.01, 7)
     rows, setting = rows_of(texts, curve_machine(table, MOST, (table, table)))
     (whole,) = curve_summaries(rows, [setting])
     text = curves_text([whole], {table.cost_id: "a made-up machine"})
     assert whole.kept is not None
-    assert f"a valley in 95 % of the draws of the prices: {100 * whole.kept.value:.2f}" in text
-    assert "a valley by each half of the samples: " in text
-    assert "over prompts and over" in text
-    assert all(len(line) <= 140 for line in text.split("\n"))
+    assert f"{100 * whole.kept.value:.2f}" in unimodality_verdict([whole], {table.cost_id: "made up"})
+    assert "valleys in each half of the samples: " in text
+    assert "over prices drawn again" in text
+    assert all(len(line) <= 100 for line in text.split("\n"))
     assert whole.rows()[0]["kept_valley_share"] == whole.kept.value
     without, alone = rows_of(texts, curve_machine(replace(table, draws=()), MOST))
     (unknown,) = curve_summaries(without, [alone])
     text = curves_text([unknown], {table.cost_id: "a made-up machine"})
     assert "draws" not in text
-    assert "it takes two visits" in text
+    assert "it takes two visits" in " ".join(text.split())
+    assert ": not known; " in unimodality_verdict([unknown], {table.cost_id: "made up"})
     assert unknown.rows()[0]["kept_valley_share"] is None
     assert without["kept_valley_share"].null_count() == without.height

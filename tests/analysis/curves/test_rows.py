@@ -249,7 +249,7 @@ def test_the_table_and_the_flat_rows_say_the_same() -> None:
         assert flat["rule"] == rule.rule
         assert flat["tokens_per_s"] == rule.tokens_per_s
         assert f"{rule.tokens_per_s:.2f}" in text
-    assert all(len(line) <= 140 for line in text.split("\n"))
+    assert all(len(line) <= 100 for line in text.split("\n"))
 
 
 def test_rows_are_written_with_where_they_come_from(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scoring_oracles as oracle
+from hypothesis import given
+from hypothesis import strategies as st
 from made_up_artefacts import FullArtefacts
 from order_checks import texts
 
@@ -24,9 +26,9 @@ from simlab.analysis.scoring.reliability import (
     reliability,
 )
 from simlab.analysis.scoring.score import Scoring, ScoringLimits, score_trace, without_budget
-from simlab.analysis.scoring.text import scoring_text
-from simlab.analysis.statistics.intervals import intervals_of, prompt_spread, ratios, share_intervals
-from simlab.analysis.table.estimates import sum_of_distances
+from simlab.analysis.scoring.text import calibration_verdict, confidence, scoring_text
+from simlab.analysis.statistics.intervals import Interval, intervals_of, prompt_spread, ratios, share_intervals
+from simlab.analysis.table.estimates import Estimate, sum_of_distances
 from simlab.draft import Prompt
 from simlab.policies.composition import Composition
 from simlab.policies.fits.edge_sums import no_edge_sums
@@ -142,7 +144,7 @@ def test_people_read_the_figures_of_orders() -> None:
         f"{auc.value:.3f} [{auc.interval.low:.3f}, {auc.interval.high:.3f}] "
         f"{excess.value:.2f} [{excess.interval.low:.2f}, {excess.interval.high:.2f}]"
     )
-    lines = [" ".join(line.split()) for line in scoring_text(scored).splitlines()]
+    lines = [" ".join(line.split()) for line in scoring_text(scored, details=True).splitlines()]
     assert any(line.startswith(f"{figures.order} {shown} ") for line in lines)
 
 
@@ -288,3 +290,30 @@ def test_spreads_of_sums_over_prompts() -> None:
     assert 0 < cut.low < 11 / 12 < cut.high == 1
     (alone,) = intervals_of(prompt_spread(sums[:1], ratios))
     assert math.isnan(alone.low)
+
+
+FAIR = calibration(planted(3, 1.0, per_prompt=20), EdgeSlice(TRUE_PREFIX))
+
+
+@given(value=st.floats(-0.5, 0.5), half=st.floats(0.0, 0.5))
+def test_confidence_is_the_side_of_the_interval(value: float, half: float) -> None:
+    found = FAIR
+    assert found is not None
+    said = confidence(replace(found, excess=Estimate(value, Interval(value - half, value + half))))
+    assert said == (
+        "overconfident" if value - half > 0 else "underconfident" if value + half < 0 else "not significant"
+    )
+    assert confidence(replace(found, excess=Estimate(value))) == confidence(None) == "not known"
+
+
+@pytest.mark.parametrize(("wrong", "answer"), [(1.0, "Not significant on"), (2.0, "No: overconfident on")])
+def test_the_verdict_on_calibration_is_of_the_numbers_beside_it(wrong: float, answer: str) -> None:
+    model = planted(40, wrong)
+    text = " ".join(calibration_verdict([model]).split())
+    for place, name in ((ON_SPINE, "on the greedy path"), (OFF_SPINE, "off it")):
+        found = calibration(model, EdgeSlice(place, rank="0"))
+        if found is not None:
+            said = f"{name}: predicted {found.expected:.3f}, observed {found.observed:.3f}, difference {found.excess:3}"
+            assert f"{said} ({confidence(found)})" in text
+    assert f"calibrated? {answer}" in text
+    assert calibration_verdict([replace(model, has_probabilities=False)]) == ""

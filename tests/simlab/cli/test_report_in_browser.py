@@ -77,7 +77,8 @@ def opened(
 
 
 BIG = 8_000_000
-POLICIES = ("ddtree:budget=4/8/16", "presto:budget=8")
+LONG = "presto:counts=text,ngram_weight=0.3,budget=8"
+POLICIES = ("ddtree:budget=4/8/16", "presto:budget=8", LONG)
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,46 @@ def test_no_chart_is_wider_than_a_phone(made: Made) -> None:
         assert one.page.evaluate("document.documentElement.scrollWidth") <= 390
         assert one.page.locator("#explorer [data-part=next]").is_visible()
         assert one.complaints == []
+
+
+BAD_LABELS = """() => {
+  const found = [];
+  for (const plot of document.querySelectorAll(".plot.drawn")) {
+    const box = plot.getBoundingClientRect();
+    const texts = [...plot.querySelectorAll("svg text")].map((one) => [one, one.getBoundingClientRect()])
+      .filter(([one, at]) => at.width && one.textContent.trim());
+    texts.forEach(([one, at], place) => {
+      const beside = at.left < box.left - 1 || at.right > box.right + 1;
+      const cut = beside || at.top < box.top - 1 || at.bottom > box.bottom + 1;
+      if (cut) found.push(plot.dataset.figure + " cuts " + one.textContent);
+      texts.slice(place + 1).forEach(([other, there]) => {
+        const wide = Math.min(at.right, there.right) - Math.max(at.left, there.left);
+        const high = Math.min(at.bottom, there.bottom) - Math.max(at.top, there.top);
+        const over = wide > 1 && high > 3;
+        if (over) found.push(plot.dataset.figure + ": " + one.textContent + " overlaps " + other.textContent);
+      });
+    });
+  }
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_label_of_a_chart_is_cut_and_none_overlaps_another(made: Made, width: int) -> None:
+    with opened(made.browser, made.path, width) as one:
+        page = one.page
+        plots = page.locator(".plot")
+        for number in range(plots.count()):
+            plots.nth(number).scroll_into_view_if_needed()
+        page.wait_for_function("document.querySelectorAll('.plot.drawn .main-svg').length >= 8")
+        page.wait_for_timeout(500)
+        assert page.evaluate(BAD_LABELS) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        bar = page.locator("#chart-stages .bars .point path").first
+        bar.scroll_into_view_if_needed()
+        bar.hover(force=True)
+        page.wait_for_selector("#chart-stages .hovertext")
+        assert "\u2026" not in (page.locator("#chart-stages .hoverlayer").text_content() or "\u2026")
 
 
 @pytest.mark.thorough

@@ -58,7 +58,7 @@ def test_rows_and_table_of_two_machines(trace: Path, cost: Path, tmp_path: Path)
     table = curves(trace, cost=[cost, stairs], by="dataset")
     table.write(out)
     text, rows = table.text(), pl.read_parquet(out)
-    assert text.count("latency  Made-up CPU") == 2
+    assert text.count("Made-up CPU") == 2
     assert "at every root, 0 to 64 drafted tokens" in text
     assert "No calibrated probabilities: " in text
     assert set(SCHEMA) | {"text_id", "draft_id", "visited_by", "simlab_version"} == set(rows.columns)
@@ -171,8 +171,8 @@ def test_valleys_are_kept_apart_from_noise_and_samples_that_would_tell_are_named
     assert known["samples_needed"] <= 18 < unknown["samples_needed"] <= unknown["samples_needed_everywhere"]
     assert unknown["command"] == f"simlab profile --out NEW_FILE --repeats {unknown['samples_needed']}"
     text = tables["loud"].text()
-    for said in (f"`{unknown['command']}`", "a valley in 95 % of the draws of the prices"):
-        assert said in text
+    for said in (f"`{unknown['command']}`", "of the roots a valley survives the noise of the prices"):
+        assert said in " ".join(text.split())
     assert "18 samples a cell" in " ".join(text.split())
 
 

@@ -62,6 +62,7 @@ def test_slices_and_a_file_of_reliability_curves(trace: Path, tmp_path: Path) ->
 def test_tables_for_people_and_what_is_left_out(trace: Path) -> None:
     text = scoring(trace, by="dataset").text()
     assert "Left out: `calibrated:budget=16`" in text
+    assert text.startswith("Are the drafter's probabilities calibrated? ")
     assert "no speeds" in text.lower()
     assert all(f"{name}: " in text for name in ("math", "code", "chat", "all"))
     assert text.count("How much of the gap from the chain to the oracle upper bound is closed") == 4
