@@ -183,7 +183,7 @@ def number(value: float, digits: int) -> str:
 
 def page_width() -> int:
     """Columns of a page: those of the terminal, where there is one and it is narrower than `WIDTH`."""
-    columns = shutil.get_terminal_size((WIDTH, 1)).columns if sys.stdout.isatty() else WIDTH
+    columns = shutil.get_terminal_size((WIDTH, 1)).columns if sys.stdout is not None and sys.stdout.isatty() else WIDTH
     return max(_NARROWEST, min(columns, WIDTH))
 
 

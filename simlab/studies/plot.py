@@ -168,7 +168,9 @@ with simlab are found.
         ..., "result files, or folders of confirm", "RESULTS", read=Path, repeats=True, positional=True
     )
     _: KW_ONLY
-    show: str = option("speed", "which picture", choices=(*CHARTS, DIFFERENCES))
+    show: str = option(
+        "speed", f"which picture: {', '.join((*CHARTS, DIFFERENCES))}", "PICTURE", choices=(*CHARTS, DIFFERENCES)
+    )
     out: str | Path | None = option(
         None,
         "the file to write: .svg, .pdf, .png or .html",

@@ -117,4 +117,5 @@ def test_studies_refuse_before_they_begin(call: Callable[[], object]) -> None:
 
 def test_a_list_in_place_of_a_trace_says_where_policies_go() -> None:
     with pytest.raises(UsageError, match=r"got list; policies are given by name: policies=\[...\]"):
-        simlab.replay(["chain"])  # type: ignore[arg-type]
+        simlab.advise(["chain"])  # type: ignore[arg-type]
+    assert set(simlab.replay(["chain"], limit=1).frame["name"]) > {"chain"}  # type: ignore[arg-type]
