@@ -109,7 +109,7 @@ def _headline(results: ReportResults, best: Summary, choice: VerdictChoice, stan
     if not results.has_speeds:
         return f"{best.speed.tokens_per_s:.1f} tokens/s: {best.policy}.{level} {prompts}{measured}."
     speed = best.speed
-    intervals = interval_text(speed.interval, speed.price_interval)
+    intervals = interval_text(speed.interval)
     over_plain = next((one for one in standing.comparisons if one.second == _plain_label(results)), None)
     start = f"{speed.speedup:.2f} times as fast as autoregressive decoding{intervals}: {best.policy}"
     if over_plain is not None and over_plain.is_known and not over_plain.differs:
