@@ -134,7 +134,7 @@ def test_policies_that_read_a_table(trace: Path, cost: Path, tmp_path: Path) -> 
         (fit_price, {"policy": "price:budget=8/16"}, "expected one policy that learns a rate"),
         (fit_price, {"policy": "price:budget=8,rate=3"}, "expected one policy that learns a rate"),
         (fit_price, {"policy": "price:budget=17"}, "--exact-budget"),
-        (fit_price, {"policy": "price"}, "its latency profile ends at 64"),
+        (fit_price, {"policy": "price"}, "drafts up to 64 tokens, and the trace is exact up to 16"),
     ],
 )
 def test_what_cannot_be_done_is_refused(

@@ -93,7 +93,7 @@ def test_every_policy_is_on_the_page_and_in_the_list() -> None:
     assert [line[3:] for line in page.splitlines() if line.startswith("## ")] == list(POLICIES)
     assert all(f"| [`{name}`](#{name}) |" in page for name in POLICIES)
     lines = list_policies().text().splitlines()
-    assert [line for line in lines if line in POLICIES] == list(POLICIES)
+    assert [line.split()[0] for line in lines[: len(POLICIES)]] == list(POLICIES)
     assert all(len(line) <= WIDTH and line == line.rstrip() and line.isprintable() for line in lines)
 
 

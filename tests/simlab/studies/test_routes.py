@@ -47,7 +47,7 @@ def test_shares_of_routes(shares: dict[str, float]) -> None:
     assert bound["tokens_per_s"] > max(rows[ROUTER]["tokens_per_s"], rows["ddtree:budget=8"]["tokens_per_s"])
     assert "Rounds by route:" in out
     assert f"{100 * shares['ar']:.0f} % ar" in out
-    assert "A row of routes in hindsight" in out
+    assert "Hindsight routes are those of a router" in out
 
 
 def test_rounds_and_rows_in_files(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_results_and_choices(tmp_path: Path) -> None:
     rows.with_columns(pl.col("rounds") + 1).write_parquet(results)
     with pytest.raises(SimlabError, match="verified must be drafted"):
         sign(str(results))
-    simlab.optimize(None, ["ddtree:budget=4/8"], out=choice, progress=False)
+    simlab.optimize(None, ["ddtree:budget=4/8"], cost="smollm2-135m-epyc-float32", out=choice, progress=False)
     edited(choice, verdict="no winner: mine.")
     with pytest.raises(SimlabError, match="was changed"):
         read_optimum(choice)
