@@ -231,7 +231,7 @@ def label_lines(label: str, width: int) -> list[str]:
         room = width - 2 * (len(lines) > 1)
         if lines[-1] and len(lines[-1]) + len(piece) > room:
             lines.append("")
-        lines[-1] += piece
+        lines[-1] += piece if lines[-1] else piece.lstrip()
     return lines
 
 

@@ -38,6 +38,9 @@ from simlab.traces.results.rows import Results
 H100 = "h100-vllm-graphs"
 """The packaged cost file whose prices are the right ones of one text."""
 
+CPU = "smollm2-135m-epyc-float32"
+"""The packaged cost file whose prices are those of another machine."""
+
 RIGHT, ONE_CONTEXT, PACKAGED = "right", "of one context", "of a CPU"
 """Which prices a policy is chosen by."""
 
@@ -137,7 +140,7 @@ def wrong_prices(served: pl.DataFrame, options: ReproduceOptions) -> WrongPrices
     """
     trace = sample_trace()
     draft = trace.draft_name(None)
-    packaged = prices_for_trace(None, trace, draft, options.limit)
+    packaged = prices_for_trace(Path(CPU), trace, draft, options.limit)
     asked = prices_for_trace(Path(H100 if options.cost is None else options.cost), trace, draft, options.limit)
     many = _served_prices(served, trace, draft, options.limit)
     depth = trace.manifest.draft_sets[draft].depth

@@ -152,7 +152,7 @@ def test_a_slower_choice_is_a_loss_and_no_difference_is_neither(replayed: Result
 def test_the_packaged_prices_as_the_right_ones_stand_there_once() -> None:
     """Rows name prices by an id alone: twice the same prices would count every round twice, and compare a policy with
     itself."""
-    options = ReproduceOptions(cost=Path("smollm2-135m-epyc-bfloat16"), limit=LIMIT, progress=False)
+    options = ReproduceOptions(cost=Path("smollm2-135m-epyc-float32"), limit=LIMIT, progress=False)
     found = wrong_prices(passes(1.0), options)
     one_text = set(chosen(found, "One text"))
     assert one_text == {RIGHT, ONE_CONTEXT}
