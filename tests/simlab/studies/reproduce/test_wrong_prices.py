@@ -157,7 +157,8 @@ def test_the_packaged_prices_as_the_right_ones_stand_there_once() -> None:
     one_text = set(chosen(found, "One text"))
     assert one_text == {RIGHT, ONE_CONTEXT}
     speeds = found.speeds["One text, trees and chains"]
-    rows = simlab.replay(None, ["chain:length=3"], limit=LIMIT, progress=False).rows
+    right = "smollm2-135m-epyc-float32"
+    rows = simlab.replay(None, ["chain:length=3"], cost=right, limit=LIMIT, progress=False).rows
     every = (*found.halves[0], *found.halves[1])
     assert speeds["chain:length=3"] == pytest.approx(speed_by_hand(rows, "chain:length=3", every), rel=1e-6)
 
