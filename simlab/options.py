@@ -176,6 +176,40 @@ def count(least: int = 1, most: int = MOST_COUNT) -> Reader:
     return lambda text: whole_number(text, least, most)
 
 
+def typed_words(command: str, options: object) -> list[str]:
+    """The words that make such options again: the command, and all that differs from the defaults.
+
+    Args:
+        command: its name, such as ``study field``.
+        options: a value of its class of options, made of what can be typed, without nested ones.
+    """
+    positional, named = list[str](), list[str]()
+    for one, typed in declared(type(options)):
+        value = getattr(options, one.name)
+        if isinstance(typed, Nested) or value is None or value == default_of(one):
+            continue
+        each = value if typed.repeats else (value,)
+        if typed.is_positional:
+            positional += map(_spelled, each)
+        elif is_switch(one):
+            name = flags(one, typed)[-1]
+            named.append(name if value else f"--no-{name.removeprefix('--')}")
+        else:
+            named += [word for part in each for word in (flags(one, typed)[0], _spelled(part))]
+    return ["simlab", *command.split(), *positional, *named]
+
+
+def _spelled(value: object) -> str:
+    """A value as it is typed; several numbers with commas between them."""
+    return (
+        ",".join(map(str, value))
+        if isinstance(value, tuple | list)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
+
+
 class Study(Protocol[Arguments, Options, Result]):
     """A function that is called with the fields of its options as arguments."""
 
