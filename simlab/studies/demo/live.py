@@ -59,7 +59,7 @@ MOST_PACKAGED = 96
 _NODE_COUNTS, _FEW_NODE_COUNTS = (0, 3, 5, 7, 8, 12, 16, 24, 32, 48), (0, 3, 7, 16, 48)
 _RECORD_SHARE, _PROFILE_SHARE, _LEFT_AT_END = 0.3, 0.25, 0.1
 _ENOUGH, _FEWEST, _LEAST_REPEATS, _MOST_REPEATS = 20, 4, 3, 15
-_TIMED_PASS, _PER_POSITION = 10.0, 1.3
+_TIMED_PASS, _PER_POSITION = 10.0, 2.0
 """What a sample of a round takes, and a recorded position, in tokens of autoregressive decoding."""
 
 _LOWEST_CONTEXT, _CONTEXT_STEP = 64, 64
