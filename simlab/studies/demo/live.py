@@ -58,7 +58,9 @@ MOST_PACKAGED = 96
 
 _NODE_COUNTS, _FEW_NODE_COUNTS = (0, 3, 5, 7, 8, 12, 16, 24, 32, 48), (0, 3, 7, 16, 48)
 _RECORD_SHARE, _PROFILE_SHARE, _LEFT_AT_END = 0.3, 0.25, 0.1
-_ENOUGH, _FEWEST, _LEAST_REPEATS, _MOST_REPEATS = 20, 4, 3, 15
+_ENOUGH, _FEWEST, _SWEEPS = 20, 4, 5
+"""Prompts of a half at which answers may be longer, the fewest of a half, and sweeps over all sizes of a round: with
+time for fewer of them, few sizes are timed."""
 _TIMED_PASS, _PER_POSITION = 10.0, 2.0
 """What a sample of a round takes, and a recorded position, in tokens of autoregressive decoding."""
 
@@ -77,7 +79,6 @@ class Plan:
         fresh: prompts to report on.
         max_new_tokens: of an answer.
         node_counts: that rounds are timed at.
-        repeats: samples of each.
     """
 
     token_s: float
@@ -85,10 +86,9 @@ class Plan:
     fresh: int
     max_new_tokens: int
     node_counts: tuple[int, ...]
-    repeats: int
 
     def __post_init__(self) -> None:
-        least = (self.token_s, self.dev, self.fresh, self.max_new_tokens, self.repeats, len(self.node_counts))
+        least = (self.token_s, self.dev, self.fresh, self.max_new_tokens, len(self.node_counts))
         if min(least) <= 0:
             raise ValueError(f"expected numbers above 0; got {self}")
 
@@ -111,11 +111,8 @@ def planned(token_s: float, seconds: float, dev: int, fresh: int, longest: int) 
     some, others = (min(there, max(_FEWEST, int(share * there))) for there in (dev, fresh))
     samples = _PROFILE_SHARE * seconds / (_TIMED_PASS * token_s)
 
-    def repeats(node_counts: tuple[int, ...]) -> int:
-        return int(samples / (2 * (len(node_counts) + 1)))
-
-    counts = _NODE_COUNTS if repeats(_NODE_COUNTS) >= _LEAST_REPEATS else _FEW_NODE_COUNTS
-    return Plan(token_s, some, others, tokens, counts, min(max(repeats(counts), _LEAST_REPEATS), _MOST_REPEATS))
+    is_enough = samples >= _SWEEPS * 2 * (len(_NODE_COUNTS) + 1)
+    return Plan(token_s, some, others, tokens, _NODE_COUNTS if is_enough else _FEW_NODE_COUNTS)
 
 
 # The prompts: packaged, in two files, or the halves of one.
@@ -266,12 +263,12 @@ class Live:
 
         self._steps.once("plan", "1/7  A few tokens are timed, and sizes chosen", work)
         kept = json_fields(file_bytes(path), str(path))
-        whole = {name: kept.integer(name) for name in ("dev", "fresh", "max_new_tokens", "repeats")}
+        whole = {name: kept.integer(name) for name in ("dev", "fresh", "max_new_tokens")}
         plan = Plan(kept.number("token_s"), node_counts=kept.integers("node_counts"), **whole)
         announce(
             f"A token takes {1000 * plan.token_s:.0f} ms. In about {self._seconds / 60:g} minutes: {plan.dev} of "
             f"{there[0]} dev prompts, {plan.fresh} of {there[1]} to report on, answers of up to {plan.max_new_tokens} "
-            f"tokens, {plan.repeats} samples of each round."
+            f"tokens, rounds of {len(plan.node_counts)} sizes."
         )
         return plan
 
@@ -313,7 +310,7 @@ class Live:
             out=cost,
             node_counts=plan.node_counts,
             contexts=(_LOWEST_CONTEXT, last),
-            repeats=plan.repeats,
+            time_limit=round(_PROFILE_SHARE * self._seconds / 60, 2),
             resume=cost.exists(),
         )
         title = "4/7  A latency profile of this machine is measured"

@@ -91,7 +91,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(live, "plain_token_seconds", lambda *_: 1.0)
     monkeypatch.setattr(live, "SEARCHED", ("chain:length=3", "caddtree:budget=48"))
     models = {"target": str(target), "draft": str(drafter), "dtype": "float32"}
-    return {"out": tmp_path / "demo", "prompts": prompts, "minutes": 2.0, **models}
+    return {"out": tmp_path / "demo", "prompts": prompts, "minutes": 0.3, **models}
 
 
 def refused_again(*_arguments: object) -> NoReturn:
@@ -219,5 +219,5 @@ def test_a_plan_fits_or_is_the_least(token_s: float, seconds: float, dev: int, f
     is_least = plan.max_new_tokens == live.ANSWERS[-1] or min(plan.dev, plan.fresh) <= 4
     assert recorded_s <= 0.3 * seconds or is_least
     more = live.planned(token_s, 2 * seconds, dev, fresh, longest)
-    assert more.repeats * len(more.node_counts) >= plan.repeats * len(plan.node_counts) or more.repeats >= 3
+    assert len(more.node_counts) >= len(plan.node_counts)
     assert more.max_new_tokens >= plan.max_new_tokens
