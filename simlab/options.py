@@ -235,6 +235,37 @@ def _read_value(one: Field[Any], typed: Option, value: object) -> object:
     return read(str(value)) if is_text else value
 
 
+def typed_words(command: str, options: object) -> list[str]:
+    """The words that make such options again: the command, and all that differs from the defaults.
+
+    Args:
+        command: its name, such as ``study field``.
+        options: a value of its class of options, made of what can be typed, without nested ones.
+    """
+    positional, named = list[str](), list[str]()
+    for one, typed in declared(type(options)):
+        value = getattr(options, one.name)
+        if isinstance(typed, Nested) or value is None or value == default_of(one):
+            continue
+        each = value if typed.repeats else (value,)
+        if typed.is_positional:
+            positional += map(_spelled, each)
+        elif is_switch(one):
+            name = flags(one, typed)[-1]
+            named.append(name if value else f"--no-{name.removeprefix('--')}")
+        else:
+            named += [word for part in each for word in (flags(one, typed)[0], _spelled(part))]
+    return ["simlab", *command.split(), *positional, *named]
+
+
+def _spelled(value: object) -> str:
+    """A value as it is typed; several numbers with commas between them."""
+    if isinstance(value, tuple | list):
+        return ",".join(map(str, value))
+    short = f"{value:g}" if isinstance(value, float) else str(value)
+    return repr(value) if isinstance(value, float) and float(short) != value else short
+
+
 class Study(Protocol[Arguments, Options, Result]):
     """A function that is called with the fields of its options as arguments."""
 

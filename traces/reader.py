@@ -49,6 +49,7 @@ _MOST_AHEAD_BYTES = 1 << 27
 SAMPLE, EVERY_CHANNEL = "sample", "smollm2-135m-every-channel"
 """The traces that come with simlab, by name: one to compare policies on, and a few short texts with a draft set or a
 channel for every policy."""
+PACKAGED_TRACES = (SAMPLE, EVERY_CHANNEL)
 _DATA = Path(str(files("simlab.traces"))) / "data"
 _SCANNED: list[Path] = []
 """Files that polars reads whenever it is asked to: what was fetched of them is kept until this process ends."""
@@ -122,7 +123,7 @@ class Trace:
     @property
     def label(self) -> str:
         """Where it is, for a reader."""
-        name = next((name for name in (SAMPLE, EVERY_CHANNEL) if Path(self.place) == _DATA / name), None)
+        name = next((name for name in PACKAGED_TRACES if Path(self.place) == _DATA / name), None)
         return self.place if name is None else f"the packaged trace{'' if name == SAMPLE else f' {name}'}"
 
     @property
@@ -386,7 +387,7 @@ def open_trace(place: str | Path) -> Trace:
     Raises:
         TraceError: there is no finished trace of a format that this simlab reads.
     """
-    if str(place) in (SAMPLE, EVERY_CHANNEL) and not Path(place).exists():
+    if str(place) in PACKAGED_TRACES and not Path(place).exists():
         place = packaged_trace(str(place))
     manifest = read_manifest(place)
     path = checked_file(place, manifest, SEQUENCES)

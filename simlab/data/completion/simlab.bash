@@ -9,7 +9,7 @@ _shtab_simlab_train_subparsers=(dflash treeflash taps eagle3 router self calibra
 _shtab_simlab_study_subparsers=(curves scoring engine-rules reproduce field)
 _shtab_simlab_subparsers=(demo prompts record replay merge compare optimize profile import advise confirm crosscheck report plot policies inspect export completion train study version help)
 
-_shtab_simlab_demo_option_strings=(-h --help --help-all --out --target --draft --prompts)
+_shtab_simlab_demo_option_strings=(-h --help --help-all --out --target --draft --prompts --dev-prompts --minutes --dtype --device)
 _shtab_simlab_prompts_option_strings=(-h --help --help-all --out --from --split --seed --skip --limit --for --trace -p --policy --cost --draft-set --json)
 _shtab_simlab_record_option_strings=(-h --help --help-all --target --draft --prompts --completions --text-from --trace --hidden-states --hidden-layers --tap-offset --block --out --limit --resume --dry-run --temperature --top-p --top-k --seed --max-new-tokens --chat-template-kwargs --dtype --device --device-map --ray --workers --gpus-per-worker --shard --batch-size --min-width --exact-budget --add-channel --add-draft --draft-set)
 _shtab_simlab_replay_option_strings=(-h --help --help-all --trace -p --policy --cost --what-if --draft-set --batch --by --limit --threads --ray --workers --progress --no-progress --out --resume --rounds --shard --json)
@@ -50,6 +50,7 @@ _shtab_simlab_option_strings=(-h --help --version)
 
 
 
+_shtab_simlab_demo___dtype_choices=(float32 bfloat16 float16)
 _shtab_simlab_prompts_pos_0_choices=(gsm8k mbpp humaneval mt-bench sample demo demo-dev field field-dev)
 _shtab_simlab_prompts___split_choices=(test dev all)
 _shtab_simlab_record___tap_offset_choices=(auto 0 1)

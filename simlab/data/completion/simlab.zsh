@@ -189,10 +189,14 @@ _shtab_simlab_crosscheck_defaults_added=0
 _shtab_simlab_demo_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--help-all[explain every option and exit]"
-  "--out[where all files go\; finished parts that are there are used again (default runs\/demo)]:DIR:"
+  "--out[where all files go\; finished steps that are there are kept (default runs\/demo)]:DIR:"
   "--target[a folder, or a Hub id (default smollm2-135m)]:T:"
   "--draft[a folder, a \*.safetensors file, or a Hub id (default dflash-smollm2-135m)]:D:"
-  "--prompts[prompts, JSON lines\: every second is chosen on, the others are confirmed on (default\: sixteen packaged)]:FILE:"
+  "--prompts[prompts, JSON lines, as for \`simlab record\` (default\: eight packaged)]:FILE:"
+  "--dev-prompts[other prompts, to choose on (default\: a half of --prompts, or eight packaged)]:FILE:"
+  "--minutes[of everything, about (default 15)]:M:"
+  "--dtype[dtype of the models (default bfloat16 where it is fast)]:dtype:(float32 bfloat16 float16)"
+  "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
 )
 
 # guard to ensure default positional specs are added only once per session

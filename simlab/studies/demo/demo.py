@@ -1,22 +1,32 @@
-"""The demo, from beginning to end: replay, profile, record, choose, confirm, report."""
+"""The demo, from beginning to end, with packaged models or one's own: record, profile, choose, confirm, report."""
 
 import shlex
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 from simlab.errors import SimlabError, needing_models
-from simlab.options import option, path_or_none, study
-from simlab.real_runner.model_options import DRAFTER, TARGET, draft_option, target_option, value_or
-from simlab.studies.inputs.progress import announce
+from simlab.options import option, path_or_none, study, typed_words
+from simlab.real_runner.model_options import (
+    DRAFTER,
+    TARGET,
+    device_option,
+    draft_option,
+    dtype_option,
+    target_option,
+    value_or,
+)
+from simlab.studies.inputs.progress import STEPS, announce
 from simlab.studies.replay.replay import replay
-from simlab.studies.report.report import report
+from simlab.studies.report.report import ReportOptions, report
+from simlab.traces.format.alone import writing_alone
 from simlab.traces.results.files import write_results
 
 POLICIES = ("ar", "chain", "ddtree:budget=16/64")
 """What is replayed on the trace that comes with simlab."""
 
 _TITLE = "simlab demo"
+_MOST_MINUTES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,77 +60,111 @@ class DemoResult:
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """With which models and prompts every step is run, and where the files go."""
+    """With which models and prompts every step is run, in which time, and where the files go."""
 
     DETAILS: ClassVar = """\
-Replays the packaged trace; then, with a small target (fetched once, 98 MB), measures a latency profile
-on this machine, records eight dev and eight fresh prompts, searches policies on the dev
-prompts, and runs the best on the fresh ones: is it as fast as predicted, and is the text the target's own?
-It ends with a report, one HTML file. Progress goes to stderr; what was found, verdict first, to stdout."""
+Without --target, --draft and --prompts it replays the packaged trace; then, with a small target (fetched once, 98 MB),
+it does what it does with yours: times a few tokens and chooses sizes that fit into --minutes, records prompts to choose
+on and others to report on, measures a latency profile of this machine, searches policies on the first prompts, and runs
+the best on the others: is it as fast as predicted, and is the text the target's own? It ends with a report, one HTML
+file. Before each step the command that does it stands on stderr, to be repeated by hand; what was found, verdict first,
+goes to stdout. Leave the machine alone meanwhile.
 
-    RESUME: ClassVar = "finished parts are in {out}: the same command goes on"
+  simlab demo
+  simlab demo --target Qwen/Qwen3-4B --draft z-lab/Qwen3-4B-DFlash-b16 --prompts prompts.jsonl --device cuda
+
+Prompts are split in two halves by their dataset and id, as `simlab optimize` splits them, or --dev-prompts are the ones
+to choose on. What does not fit into the time is left out, and said."""
+
+    RESUME: ClassVar = "finished steps are in {out}: the same command goes on"
 
     out: str | Path = option(
-        Path("runs/demo"), "where all files go; finished parts that are there are used again", "DIR", read=Path
+        Path("runs/demo"), "where all files go; finished steps that are there are kept", "DIR", read=Path
     )
     _: KW_ONLY
     target: str | None = target_option()
     draft: str | None = draft_option()
     prompts: str | Path | None = option(
-        None,
-        "prompts, JSON lines: every second is chosen on, the others are confirmed on (default: sixteen packaged)",
-        "FILE",
-        read=Path,
+        None, "prompts, JSON lines, as for `simlab record` (default: eight packaged)", "FILE", read=Path
     )
+    dev_prompts: str | Path | None = option(
+        None, "other prompts, to choose on (default: a half of --prompts, or eight packaged)", "FILE", read=Path
+    )
+    minutes: float = option(15.0, "of everything, about", "M")
+    dtype: str | None = dtype_option("bfloat16 where it is fast", None)
+    device: str = device_option()
+
+    def __post_init__(self) -> None:
+        if not 0 < self.minutes < _MOST_MINUTES:
+            raise ValueError(f"--minutes must be above 0 and below {_MOST_MINUTES:,}; got {self.minutes:g}")
+        if self.dev_prompts is not None and self.prompts is None:
+            raise ValueError("--dev-prompts are to choose on; name those to report on with --prompts FILE")
+
+    @property
+    def is_of_packaged(self) -> bool:
+        """Whether nothing of one's own was named."""
+        return self.target is None and self.draft is None and self.prompts is None
 
 
 @study(DemoOptions)
 def demo(options: DemoOptions) -> DemoResult:
-    """Replay the trace that comes with simlab; then profile, record, choose and confirm with small models, and report.
+    """Go from models and prompts to a report: record, profile, choose, confirm; without any, with packaged ones.
 
-    Each step is announced on standard error. Where models cannot be run, only the first and the last step are done.
+    Each step is announced on standard error. Where the packaged models cannot be run, only the packaged trace is
+    replayed, and the report made.
 
     Raises:
-        SimlabError: a file cannot be written.
+        SimlabError: a file cannot be written, or models or prompts that were named cannot be used; what was
+        finished stays.
     """
     folder = Path(options.out)
-    announce("1/7  The packaged trace is replayed, without any model")
-    sample = folder / "sample.parquet"
-    table = replay(policies=POLICIES)
     folder.mkdir(parents=True, exist_ok=True)
-    write_results(sample, table.rows, table.trace.sequence_counts)
-    offline = ("The packaged trace, replayed without any model", table.text())
+    first, files = _replayed(folder) if options.is_of_packaged else ((), ())
     target, draft = value_or(options.target, TARGET), value_or(options.draft, DRAFTER)
     try:
         with needing_models("demo"):
-            from simlab.studies.demo.live import live_parts  # noqa: PLC0415 - loads torch
-        (verdict, *others), files, has_failed = live_parts(folder, target, draft, path_or_none(options.prompts))
+            from simlab.studies.demo.live import Live, Models  # noqa: PLC0415 - loads torch
+        models = Models(target, draft, options.dtype, options.device)
+        given = path_or_none(options.dev_prompts), path_or_none(options.prompts)
+        with writing_alone(folder / STEPS):
+            live = Live(folder, models, given, options.minutes).made()
     except SimlabError as error:
+        if not options.is_of_packaged:
+            raise
         left_out = ("What was left out", f"Everything that runs models: {error}")
-        return DemoResult((offline, left_out), (sample,), _offline_report(folder, sample))
-    return DemoResult((verdict, offline, *others), (sample, *files), _live_report(folder, files), has_failed)
+        return DemoResult((*first, left_out), files, _offline_report(folder, files[0]))
+    verdict, *others = live.parts
+    made = (*files, live.cost, *live.files, live.fresh, live.optimum)
+    page = _live_report(folder, live.cost, live.fresh, live.optimum)
+    return DemoResult((verdict, *first, *others), made, page, live.has_failed)
+
+
+def _replayed(folder: Path) -> tuple[tuple[tuple[str, str], ...], tuple[Path, ...]]:
+    """What is known without models: title and text, and the file."""
+    announce("The packaged trace is replayed, without any model")
+    sample = folder / "sample.parquet"
+    table = replay(policies=POLICIES)
+    write_results(sample, table.rows, table.trace.sequence_counts)
+    return (("The packaged trace, replayed without any model", table.text()),), (sample,)
 
 
 def _offline_report(folder: Path, sample: Path) -> Path:
     """Make the report of the replay alone."""
-    announce("7/7  The report is made")
-    path = folder / "report.html"
-    report([sample], title=_TITLE, command=_command([str(sample)], path)).write(path)
-    return path
+    return _report(ReportOptions((sample,), out=folder / "report.html", title=_TITLE))
 
 
-def _live_report(folder: Path, files: tuple[Path, ...]) -> Path:
+def _live_report(folder: Path, cost: Path, fresh: Path, optimum: Path) -> Path:
     """Make the report of the confirmation and of every budget that was replayed."""
+    results = (folder / "confirm", folder / "budgets.parquet")
+    out = folder / "report.html"
+    return _report(ReportOptions(results, trace=str(fresh), cost=cost, optimum=optimum, out=out, title=_TITLE))
+
+
+def _report(options: ReportOptions) -> Path:
+    """Make a report."""
+    command = shlex.join(typed_words("report", options))
     announce("7/7  The report is made")
-    path = folder / "report.html"
-    cost, _, fresh, optimum, confirmed = files
-    results = (confirmed, optimum.with_name("budgets.parquet"))
-    typed = [*map(str, results), "--trace", str(fresh), "--cost", str(cost), "--optimum", str(optimum)]
-    page = report(results, trace=fresh, cost=cost, optimum=optimum, title=_TITLE, command=_command(typed, path))
-    page.write(path)
+    announce(f"$ {command}")
+    path = Path(str(options.out))
+    report.run(replace(options, command=command)).write(path)
     return path
-
-
-def _command(arguments: list[str], out: Path) -> str:
-    """The command that makes a report again, for its footer."""
-    return shlex.join(["simlab", "report", *arguments, "--out", str(out), "--title", _TITLE])

@@ -1,143 +1,372 @@
-"""The part of the demo that runs models: profile, record, choose on dev prompts, confirm on fresh ones."""
+"""The part of the demo that runs models: sizes that fit the time, record, profile, optimize, confirm.
 
+Every step is a command of simlab with its options, which is printed before it runs, and is done once.
+"""
+
+import hashlib
+import json
+import shlex
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from simlab.errors import UsageError
-from simlab.real_runner.confirm.options import ConfirmOptions
-from simlab.real_runner.profile.machine import has_fast_bfloat16
+from simlab.analysis.confirm.table import FAILED
+from simlab.analysis.optimize.candidate_sums import prompt_hash
+from simlab.errors import PromptError, UsageError
+from simlab.options import typed_words
+from simlab.real_runner.profile.machine import has_fast_bfloat16, plain_token_seconds
+from simlab.real_runner.record.options import RecordOptions
+from simlab.real_runner.record.prompts import read_prompts, read_rows
 from simlab.real_runner.targets.token_text import load_decoder
-from simlab.studies.confirm.choice import prior_choice
-from simlab.studies.confirm.confirmation import Confirmation, SummaryContext
-from simlab.studies.confirm.run import run_confirmation
-from simlab.studies.inputs.artefacts import TraceArtefacts, with_references
-from simlab.studies.inputs.prices import prices_for_trace
-from simlab.studies.inputs.progress import announce
-from simlab.studies.optimize.optimize import OptimizeResult, optimize
-from simlab.studies.profile.profile import ProfileTable, profile
+from simlab.studies.confirm.confirm import confirm
+from simlab.studies.confirm.request import ConfirmRequest
+from simlab.studies.inputs.progress import Steps, announce
+from simlab.studies.inputs.trace import longest_context
+from simlab.studies.optimize.optimize import optimize
+from simlab.studies.optimize.options import OptimizeOptions
+from simlab.studies.profile.options import ProfileRequest
+from simlab.studies.profile.profile import profile
 from simlab.studies.record import record
-from simlab.studies.replay.replay import replay
+from simlab.studies.replay.replay import ReplayOptions, replay
 from simlab.studies.show_round import most_telling_round, round_text
-from simlab.traces.artefacts.optimum import Optimum
+from simlab.traces.artefacts.confirmation import read_confirmation
+from simlab.traces.artefacts.ngram import find_packaged_ngram
+from simlab.traces.artefacts.optimum import read_optimum
+from simlab.traces.format.documents import json_fields
 from simlab.traces.format.files import write_beside
 from simlab.traces.reader import Trace, open_trace
-from simlab.traces.results.files import write_results
-from simlab.untrusted.json_text import file_text
+from simlab.untrusted.json_text import file_bytes
 
 SEARCHED = ("chain:length=3/5", "presto:budget=4/6/8/12/16/24", "caddtree:budget=48", "price:budget=48")
 """Among these, the whole chain and `ddtree` of every budget the demo chooses on the dev prompts."""
 
-NUM_RUN = 2
-"""So many of the best run on the real models, beside plain decoding and the chain."""
+BUDGETS = "ddtree:budget=1..48"
+"""What the report draws beside the choice."""
 
-MAX_NEW_TOKENS = 96
 _DATA = Path(str(files("simlab"))) / "data"
 DEV, FRESH = _DATA / "demo_dev_prompts.jsonl", _DATA / "demo_prompts.jsonl"
-_CONTEXTS, _NODE_COUNTS, _REPEATS = (64, 256), (0, 3, 5, 7, 8, 12, 16, 24, 32, 48), 15
+
+# How much fits into the time.
+
+ANSWERS = (256, 96, 48, 24)
+"""New tokens of an answer, at most: the longest at which there is room for `_ENOUGH` prompts, or for all."""
+
+MOST_PACKAGED = 96
+"""Of the packaged prompts, which ask for short answers."""
+
+_NODE_COUNTS, _FEW_NODE_COUNTS = (0, 3, 5, 7, 8, 12, 16, 24, 32, 48), (0, 3, 7, 16, 48)
+_RECORD_SHARE, _PROFILE_SHARE, _LEFT_AT_END = 0.3, 0.25, 0.1
+_ENOUGH, _FEWEST, _SWEEPS = 20, 4, 5
+"""Prompts of a half at which answers may be longer, the fewest of a half, and sweeps over all sizes of a round: with
+time for fewer of them, few sizes are timed."""
+_TIMED_PASS, _PER_POSITION = 10.0, 2.0
+"""What a sample of a round takes, and a recorded position, in tokens of autoregressive decoding."""
+
+_LOWEST_CONTEXT, _CONTEXT_STEP = 64, 64
+_LATE = 1.2
+"""So many times the minutes that were given are said to be more."""
 
 
-def live_parts(
-    out: Path, target: str, draft: str, prompts: Path | None = None
-) -> tuple[list[tuple[str, str]], tuple[Path, ...], bool]:
-    """Run everything; parts that an earlier run finished are used again.
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much is recorded and timed.
+
+    Attributes:
+        token_s: of a token of autoregressive decoding here, when the plan was made.
+        dev: prompts to choose on.
+        fresh: prompts to report on.
+        max_new_tokens: of an answer.
+        node_counts: that rounds are timed at.
+    """
+
+    token_s: float
+    dev: int
+    fresh: int
+    max_new_tokens: int
+    node_counts: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        least = (self.token_s, self.dev, self.fresh, self.max_new_tokens, len(self.node_counts))
+        if min(least) <= 0:
+            raise ValueError(f"expected numbers above 0; got {self}")
+
+
+def planned(token_s: float, seconds: float, dev: int, fresh: int, longest: int) -> Plan:
+    """The plan that fits into some time, or the smallest that there is.
 
     Args:
-        out: where all files go.
-        target: a name, folder or Hub id.
-        draft: a name, folder, file of weights or Hub id.
-        prompts: a file, every second prompt of which is chosen on and the others confirmed on; None: packaged ones.
-
-    Returns:
-        Titles and texts, the verdict first; the latency profile, both recordings, the choice and the confirmation;
-        and whether a text is not the target's, or rounds are not those of their replay.
+        token_s: of a token of autoregressive decoding here.
+        seconds: of everything.
+        dev: prompts that there are to choose on.
+        fresh: prompts that there are to report on.
+        longest: new tokens of an answer, at most.
     """
-    dtype = "bfloat16" if has_fast_bfloat16() else "float32"
-    cost, optimum = out / "cost.json", out / "optimize.json"
-    costs = _profiled(cost, target, draft, dtype)
-    dev_prompts, fresh_prompts = (DEV, FRESH) if prompts is None else _halves(prompts, out)
-    dev = _recorded("3/7  Dev prompts are recorded", out / "dev", dev_prompts, target, draft, dtype)
-    fresh = _recorded("4/7  Fresh prompts are recorded", out / "fresh", fresh_prompts, target, draft, dtype)
-    search = _chosen(optimum, dev, fresh, cost)
-    confirmation = _confirmed(out / "confirm", target, draft, dtype, fresh, cost, optimum, search.optimum)
-    parts = [
-        (f"Verdict, on {_prompts_of(fresh)} fresh prompts", confirmation.text()),
-        ("The latency profile of this machine, measured briefly", costs.text()),
-        (f"The choice, on {_prompts_of(dev)} dev prompts", f"{search.text()}\nChoice: {optimum}"),
-        ("One round of the fresh recording", _round_text(fresh, target)),
-    ]
-    return parts, (cost, out / "dev", out / "fresh", optimum, out / "confirm"), confirmation.has_failed
+    room = _RECORD_SHARE * seconds / (_PER_POSITION * token_s)
+    answers = [tokens for tokens in ANSWERS if tokens <= longest]
+    wanted = min(_ENOUGH, dev) + min(_ENOUGH, fresh)
+    tokens = next((each for each in answers if room >= wanted * each), answers[-1])
+    share = min(1.0, room / tokens / (dev + fresh))
+    some, others = (min(there, max(_FEWEST, int(share * there))) for there in (dev, fresh))
+    samples = _PROFILE_SHARE * seconds / (_TIMED_PASS * token_s)
+
+    is_enough = samples >= _SWEEPS * 2 * (len(_NODE_COUNTS) + 1)
+    return Plan(token_s, some, others, tokens, _NODE_COUNTS if is_enough else _FEW_NODE_COUNTS)
+
+
+# The prompts: packaged, in two files, or the halves of one.
+
+
+def split_prompts(path: Path, out: Path) -> tuple[Path, Path]:
+    """Write the two halves of a prompt file; which half a prompt is in depends on its dataset and its name alone.
+
+    It is the half that `simlab optimize` gives it.
+
+    Raises:
+        PromptError: the file cannot be read.
+        UsageError: a half has fewer than two prompts.
+    """
+    known = {prompt.prompt_id: prompt for prompt in read_prompts(path)}
+    halves: tuple[list[str], list[str]] = ([], [])
+    for row in read_rows(path, None):
+        if row.prompt_id in known:
+            named = {**row.fields.data, "id": row.prompt_id, "dataset": row.dataset}
+            halves[prompt_hash((row.dataset, row.prompt_id)) & 1].append(json.dumps(named, ensure_ascii=False) + "\n")
+    if min(map(len, halves)) < 2:
+        raise UsageError(
+            f"{path} has {len(known)} prompts, of which {len(halves[0])} would be chosen on and {len(halves[1])} "
+            "reported on; give more prompts, or others to choose on with --dev-prompts FILE"
+        )
+    for name, lines in zip(("dev.jsonl", "fresh.jsonl"), halves, strict=True):
+        write_beside(out / name, lambda file, lines=lines: file.write("".join(lines).encode()))  # type: ignore[misc]
+    return out / "dev.jsonl", out / "fresh.jsonl"
+
+
+# The steps.
+
+
+@dataclass(frozen=True, slots=True)
+class LiveParts:
+    """What was found with models.
+
+    Attributes:
+        parts: titles and texts, the verdict first.
+        cost: the latency profile.
+        fresh: the recording that is reported on.
+        optimum: the choice.
+        files: all others.
+        has_failed: whether a text is not the target's, or rounds are not those of their replay.
+    """
+
+    parts: tuple[tuple[str, str], ...]
+    cost: Path
+    fresh: Path
+    optimum: Path
+    files: tuple[Path, ...]
+    has_failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """Which models run, and how."""
+
+    target: str
+    draft: str
+    dtype: str | None
+    device: str
+
+
+class Live:
+    """A run of all steps in a folder, which goes on where an earlier one was.
+
+    Args:
+        out: the folder.
+        models: that run.
+        prompts: to choose on, and to report on; None: packaged ones. Without the first, the second are split.
+        minutes: of everything, about.
+    """
+
+    def __init__(self, out: Path, models: Models, prompts: tuple[Path | None, Path | None], minutes: float) -> None:
+        self.out, self._seconds = out, 60 * minutes
+        dtype = models.dtype or ("bfloat16" if models.device != "cpu" or has_fast_bfloat16() else "float32")
+        self.models = {**asdict(models), "dtype": dtype}
+        self._longest = MOST_PACKAGED if prompts == (None, None) else ANSWERS[0]
+        digests = {name: _digest(path) for name, path in zip(("dev", "fresh"), prompts, strict=True)}
+        self._steps = Steps(out, {**self.models, "prompts": digests})
+        dev, fresh = prompts
+        if fresh is None:
+            self._prompts = (DEV if dev is None else dev), FRESH
+        else:
+            self._prompts = split_prompts(fresh, out) if dev is None else (dev, fresh)
+        chosen_on, others = (len(read_prompts(path)) for path in self._prompts)
+        self._there = chosen_on, others
+        self._begun = time.monotonic() - sum(self._steps.seconds.values())
+
+    def made(self) -> LiveParts:
+        """Go through all steps."""
+        out = self.out
+        dev, fresh, cost, optimum = out / "dev", out / "fresh", out / "cost.json", out / "optimize.json"
+        plan = self._planned()
+        self._record("2/7  Dev prompts are recorded", "dev", self._prompts[0], plan.dev, plan)
+        self._record("3/7  Prompts to report on are recorded", "fresh", self._prompts[1], plan.fresh, plan)
+        traces = open_trace(dev), open_trace(fresh)
+        profiled = self._profile(cost, plan, max(longest_context(trace, None) for trace in traces))
+        chosen = self._choose(traces, cost, optimum)
+        confirmed = self._confirm(fresh, cost, optimum)
+        run = read_confirmation(out / "confirm" / "confirm.json")
+        num_run = int(str(run.ran["prompts"]))
+        self._replay_budgets(fresh, cost, num_run)
+        left_out = self._left_out(plan, num_run)
+        parts = [
+            (f"Verdict, on {num_run} prompts", confirmed),
+            *([("What did not fit into the time", left_out)] if left_out else []),
+            ("The latency profile of this machine, measured briefly", profiled),
+            (f"The choice, on {_prompts_of(traces[0])} dev prompts", f"{chosen}\nChoice: {optimum}"),
+            ("One round of the recording", _round_text(traces[1], self.models["target"])),
+        ]
+        judged = [row for row in run.rows if row.get("lossless") is not None]
+        has_failed = any(row["lossless"] == FAILED or not row["counts_equal_replay"] for row in judged)
+        return LiveParts(tuple(parts), cost, fresh, optimum, (dev, out / "confirm"), has_failed)
+
+    def _step(
+        self,
+        title: str,
+        name: str,
+        command: str,
+        options: object,
+        run: Callable[[], object],
+    ) -> str:
+        """Run a command once; its text, which is kept."""
+        text = self.out / f"{name}.txt"
+
+        def work() -> None:
+            announce(f"$ {shlex.join(typed_words(command, options))}")
+            said = str(run()) + "\n"
+            write_beside(text, lambda file: file.write(said.encode()))
+
+        if name in self._steps.seconds:
+            announce(f"{title}: kept from an earlier run")
+        self._steps.once(name, title, work)
+        return file_bytes(text).decode().rstrip("\n")
+
+    def _planned(self) -> Plan:
+        """Sizes, from a few tokens of the target; those of an earlier run stay."""
+        path = self.out / "plan.json"
+        there = self._there
+
+        def work() -> None:
+            token_s = plain_token_seconds(*(str(self.models[name]) for name in ("target", "dtype", "device")))
+            found = planned(token_s, self._seconds, *there, self._longest)
+            text = json.dumps(asdict(found)) + "\n"
+            write_beside(path, lambda file: file.write(text.encode()))
+
+        self._steps.once("plan", "1/7  A few tokens are timed, and sizes chosen", work)
+        kept = json_fields(file_bytes(path), str(path))
+        whole = {name: kept.integer(name) for name in ("dev", "fresh", "max_new_tokens")}
+        plan = Plan(kept.number("token_s"), node_counts=kept.integers("node_counts"), **whole)
+        announce(
+            f"A token takes {1000 * plan.token_s:.0f} ms. In about {self._seconds / 60:g} minutes: {plan.dev} of "
+            f"{there[0]} dev prompts, {plan.fresh} of {there[1]} to report on, answers of up to {plan.max_new_tokens} "
+            f"tokens, rounds of {len(plan.node_counts)} sizes."
+        )
+        return plan
+
+    def _left_out(self, plan: Plan, num_run: int) -> str:
+        """What the time left out, in sentences; empty: nothing."""
+        (dev, fresh), longest, said = self._there, self._longest, list[str]()
+        if (plan.dev, plan.fresh) != (dev, fresh):
+            said.append(f"{plan.dev} of {dev} prompts to choose on and {plan.fresh} of {fresh} others were recorded")
+        if num_run < plan.fresh:
+            said.append(f"{num_run} of these {plan.fresh} ran")
+        if plan.max_new_tokens < longest:
+            said.append(f"answers end at {plan.max_new_tokens} tokens in place of {longest}")
+        if plan.node_counts != _NODE_COUNTS:
+            said.append("rounds of few sizes were timed")
+        took = sum(self._steps.seconds.values())
+        if took > _LATE * self._seconds:
+            said.append(f"it took {took / 60:.1f} minutes, as the least sizes do or other work on the machine")
+        if not said:
+            return ""
+        return f"In {self._seconds / 60:g} minutes: {'; '.join(said)}. For more, give more --minutes and another --out."
+
+    def _record(self, title: str, name: str, prompts: Path, limit: int, plan: Plan) -> None:
+        folder = self.out / name
+        options = RecordOptions(
+            **{**self.models, "device": (self.models["device"],)},
+            prompts=prompts,
+            limit=limit,
+            max_new_tokens=plan.max_new_tokens,
+            out=folder,
+            resume=folder.exists(),
+        )
+        self._step(title, f"record-{name}", "record", options, lambda: f"{_prompts_of(record.run(options))} prompts")
+
+    def _profile(self, cost: Path, plan: Plan, longest: int) -> str:
+        """Time rounds at the shortest and at the longest context that there is."""
+        last = max(_CONTEXT_STEP * -(-longest // _CONTEXT_STEP), 2 * _LOWEST_CONTEXT)
+        options = ProfileRequest(
+            **self.models,
+            out=cost,
+            node_counts=plan.node_counts,
+            contexts=(_LOWEST_CONTEXT, last),
+            time_limit=round(_PROFILE_SHARE * self._seconds / 60, 2),
+            resume=cost.exists(),
+        )
+        title = "4/7  A latency profile of this machine is measured"
+        return self._step(title, "profile", "profile", options, lambda: profile.run(options).text())
+
+    def _choose(self, traces: tuple[Trace, Trace], cost: Path, optimum: Path) -> str:
+        """Choose what is predicted to be fastest on one trace, and see how it and every budget do on the other."""
+        digest = traces[0].manifest.tokenizer_digest
+        has_ngram = find_packaged_ngram(digest) is not None
+        searched = tuple(one for one in SEARCHED if has_ngram or not one.startswith("presto"))
+        search = OptimizeOptions(
+            traces[1].place, searched, dev_trace=traces[0].place, cost=(cost,), out=optimum, progress=False
+        )
+        title = "5/7  Policies are searched on the dev prompts, and the best is compared with others on the fresh ones"
+        return self._step(title, "optimize", "optimize", search, lambda: optimize.run(search).text())
+
+    def _confirm(self, fresh: Path, cost: Path, optimum: Path) -> str:
+        """Run what was chosen, in the time that is left; the first prompt in any case."""
+        out = self.out / "confirm"
+        left = self._seconds * (1 - _LEFT_AT_END) - (time.monotonic() - self._begun)
+        options = ConfirmRequest(
+            **self.models,
+            trace=str(fresh),
+            choice=optimum,
+            cost=cost,
+            out=out,
+            repeats=1,
+            time_limit=round(max(left, _LEFT_AT_END * self._seconds) / 60, 2),
+            resume=out.exists(),
+        )
+        best = read_optimum(optimum).best.policy
+        title = f"6/7  The choice, {best}, and its rivals run on the prompts to report on"
+        return self._step(title, "confirmed", "confirm", options, lambda: confirm.run(options).text())
+
+    def _replay_budgets(self, fresh: Path, cost: Path, prompts: int) -> None:
+        """Every budget on the prompts that ran, for the report."""
+        rows = self.out / "budgets.parquet"
+        options = ReplayOptions(
+            str(fresh), (BUDGETS,), cost=(cost,), limit=prompts, out=rows, progress=False, resume=rows.exists()
+        )
+        title = "     Every budget is replayed, for the report"
+        self._step(title, "budgets", "replay", options, lambda: replay.run(options).text())
+
+
+def _digest(path: Path | None) -> str:
+    """What a file of prompts holds, sha256; packaged ones are known by their absence."""
+    try:
+        return "packaged" if path is None else hashlib.sha256(file_bytes(path)).hexdigest()
+    except OSError as error:
+        raise PromptError(
+            f"{path} cannot be read: {error.strerror or error}; give a file of prompts, JSON lines"
+        ) from error
 
 
 def _prompts_of(trace: Trace) -> int:
     return len({(sequence.prompt.dataset, sequence.prompt.prompt_id) for sequence in trace.sequences()})
-
-
-def _halves(prompts: Path, out: Path) -> tuple[Path, Path]:
-    """Every second line of a prompt file, and the others, each in a file of its own."""
-    try:
-        lines = [line for line in file_text(prompts).splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{prompts} cannot be read ({error}); expected a file of prompts, JSON lines") from error
-    if len(lines) < 4:
-        raise UsageError(f"{prompts} has {len(lines)} prompts; expected four or more, half of them to choose on")
-    files = out / "dev.jsonl", out / "fresh.jsonl"
-    for path, half in zip(files, (lines[::2], lines[1::2]), strict=True):
-        text = "".join(f"{line}\n" for line in half)
-        write_beside(path, lambda file, text=text: file.write(text.encode()))  # type: ignore[misc]
-    return files
-
-
-def _profiled(path: Path, target: str, draft: str, dtype: str) -> ProfileTable:
-    """Measure briefly what rounds cost."""
-    announce("2/7  A latency profile of this machine is measured")
-    return profile(
-        target,
-        draft,
-        out=path,
-        node_counts=_NODE_COUNTS,
-        contexts=_CONTEXTS,
-        repeats=_REPEATS,
-        dtype=dtype,
-        resume=path.exists(),
-    )
-
-
-def _recorded(title: str, folder: Path, prompts: Path, target: str, draft: str, dtype: str) -> Trace:
-    """Record prompts, or open what was recorded before."""
-    announce(title)
-    if (folder / "manifest.json").is_file():
-        return open_trace(folder)
-    return record(
-        target,
-        draft,
-        out=folder,
-        prompts=prompts,
-        max_new_tokens=MAX_NEW_TOKENS,
-        dtype=dtype,
-        resume=folder.exists(),
-    )
-
-
-def _chosen(path: Path, dev: Trace, fresh: Trace, cost: Path) -> OptimizeResult:
-    """Choose the policy that is predicted to be fastest on one trace, and see how it and every budget do on another."""
-    announce("5/7  Policies are searched on the dev prompts, and the best is compared with others on the fresh ones")
-    search = optimize(fresh, SEARCHED, dev_trace=dev, cost=cost, progress=False)
-    search.write(path)
-    budgets = replay(fresh, [f"ddtree:budget=1..{_NODE_COUNTS[-1]}"], cost=cost, progress=False)
-    write_results(path.with_name("budgets.parquet"), budgets.rows, fresh.sequence_counts)
-    return search
-
-
-def _confirmed(
-    out: Path, target: str, draft: str, dtype: str, fresh: Trace, cost: Path, path: Path, optimum: Optimum
-) -> Confirmation:
-    """Run the best of the search, and hold it against its prediction."""
-    announce(f"6/7  {optimum.best.policy} runs on the fresh prompts, beside autoregressive decoding and others")
-    options = ConfirmOptions(out, target, draft, dtype, resume=out.exists())
-    name = fresh.draft_name()
-    policies = with_references(optimum.run[:NUM_RUN], TraceArtefacts(prices_for_trace(cost, fresh, name), fresh, name))
-    choice = prior_choice(path, optimum, fresh.sequences(), policies)
-    return run_confirmation(options, fresh, policies, cost, SummaryContext(chosen=choice))
 
 
 def _round_text(trace: Trace, target: str) -> str:

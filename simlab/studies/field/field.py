@@ -6,8 +6,7 @@ interrupted field goes on where it was.
 
 import hashlib
 import json
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.resources import files
@@ -18,7 +17,7 @@ import polars as pl
 
 from simlab.analysis.confirm.table import FAILED
 from simlab.analysis.table.summaries import summarise
-from simlab.errors import PolicyError, PromptError, TraceError, UsageError
+from simlab.errors import PolicyError, PromptError, UsageError
 from simlab.options import study
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.real_runner.execution.executions import EAGER
@@ -41,7 +40,7 @@ from simlab.studies.field.rows import KINDS, Entry, FieldResult, Row, beside_siz
 from simlab.studies.field.systems import BASELINE, BESIDE, COMPOSED, COMPOSITION, EQUAL, FASTEST, HALF, NODES, SYSTEMS
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import prices_for_trace
-from simlab.studies.inputs.progress import announce
+from simlab.studies.inputs.progress import STEPS, Steps, announce
 from simlab.studies.optimize.optimize import optimize
 from simlab.studies.profile.profile import profile
 from simlab.studies.record import add_channel, add_draft, record
@@ -53,11 +52,10 @@ from simlab.traces.format.documents import json_fields
 from simlab.traces.format.files import write_beside
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.results.files import read_results, write_results
-from simlab.untrusted.json_text import file_bytes, parse_json
+from simlab.untrusted.json_text import file_bytes
 
 DEV, EVALUATION = "dev", "eval"
-STEPS = "steps.json"
-"""The file that says which steps are done."""
+
 
 GPU_LIKE = "tile=64"
 """A pass of up to 64 tokens takes as long as one of 64, autoregressive decoding's too."""
@@ -111,47 +109,6 @@ def _digest(prompts: Path) -> str:
         return hashlib.sha256(file_bytes(prompts)).hexdigest()
     except OSError as error:
         raise PromptError(f"{prompts} cannot be read: {error}; give a file of prompts, JSON lines") from error
-
-
-class Steps:
-    """Steps that leave something in a folder, each done once; a folder of something else than asked for is refused."""
-
-    def __init__(self, folder: Path, asked: Row) -> None:
-        self._path, self._asked, self.seconds = folder / STEPS, asked, dict[str, float]()
-        folder.mkdir(parents=True, exist_ok=True)
-        if not self._path.exists():
-            return
-        try:
-            kept = json_fields(file_bytes(self._path), str(self._path))
-            before, seconds = kept.inner("asked").values, kept.inner("seconds")
-            self.seconds |= {name: seconds.number(name) for name in seconds.values}
-        except (OSError, ValueError, TraceError) as error:
-            what = f"{self._path} cannot be read: {error}"
-            raise UsageError(f"{what}; give another --out, or remove {folder}") from error
-        wanted = parse_json(json.dumps(asked))
-        assert isinstance(wanted, dict)
-        differing = [key for key in {**wanted, **before} if wanted.get(key) != before.get(key)]
-        if differing:
-            other = ", ".join(differing)
-            raise UsageError(f"{folder} was begun with other {other}; ask for the same, or give another --out")
-
-    def once(self, step: str, title: str, work: Callable[[], object], again: bool = False) -> None:
-        """Do a step, unless an earlier run finished it; what it leaves is written before this is noted.
-
-        Args:
-            step: its name, by which its seconds are kept.
-            title: what is said when it begins.
-            work: what it does.
-            again: do it even so; its seconds are added to the earlier ones.
-        """
-        if step in self.seconds and not again:
-            return
-        announce(title)
-        begun = time.perf_counter()
-        work()
-        self.seconds[step] = round(self.seconds.get(step, 0.0) + time.perf_counter() - begun, 1)
-        text = json.dumps({"asked": self._asked, "seconds": self.seconds}, indent=1) + "\n"
-        write_beside(self._path, lambda file: file.write(text.encode()))
 
 
 @dataclass(frozen=True, slots=True)

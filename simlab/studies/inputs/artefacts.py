@@ -295,8 +295,9 @@ def priced_recording(
     def priced(trace: Trace, draft: str) -> tuple[Trace, str, list[PricedPolicies]]:
         """The policies on a draft set that has what they read."""
         machines = priced_policies(typed, costs, trace, draft, limit, changes, batch, by_default)
+        held = trace.holds(draft)
         for policy in (one.policy for machine in machines for one in machine.policies):
-            check_needs(policy, trace.holds(draft))
+            check_needs(policy, held)
         return trace, draft, machines
 
     if draft_set is not None or len(trace.manifest.draft_sets) == 1:

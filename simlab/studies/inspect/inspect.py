@@ -31,7 +31,7 @@ from simlab.traces.artefacts.optimum import PromptSource, read_optimum
 from simlab.traces.format.frames import SequenceRecord
 from simlab.traces.format.manifest_entries import DraftSet
 from simlab.traces.inspect import TraceReport, check_trace
-from simlab.traces.reader import open_trace
+from simlab.traces.reader import PACKAGED_TRACES, open_trace, packaged_trace
 from simlab.traces.results.files import FORMAT as RESULTS_FORMAT
 from simlab.traces.results.files import read_results
 from simlab.untrusted.visible import ShownText
@@ -234,6 +234,9 @@ def inspect(options: InspectOptions) -> Inspection:
         return sign(str(options.path), options.progress)
     path = str(options.path)
     place = Path(path) if "://" in path else find_file(path)
+    if path in PACKAGED_TRACES and not place.exists():
+        place = packaged_trace(path)
+        path = str(place)
     if "://" in path or (place.is_dir() and not looks_like_checkpoint(place)):
         return Inspection(*_trace(path, options.progress))
     if looks_like_checkpoint(place):
@@ -243,7 +246,7 @@ def inspect(options: InspectOptions) -> Inspection:
     packaged = packaged_checkpoints()
     fetched = packaged.get(path) or fetched_checkpoint(path)
     if fetched is None:
-        names = [*packaged_files(), *packaged]
+        names = [*packaged_files(), *PACKAGED_TRACES, *packaged]
         raise UsageError(f"there is nothing at {path}{named_or_listed(path, names, f'expected {KINDS}')}")
     return _checkpoint(fetched)
 

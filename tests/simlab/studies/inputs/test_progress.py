@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from simlab.errors import UsageError
-from simlab.studies.field.field import Steps
+from simlab.studies.inputs.progress import Steps
 
 
 def test_a_step_is_done_once(tmp_path: Path) -> None:
