@@ -224,7 +224,7 @@ KINDS: dict[str, tuple[str, dict[str, Command]]] = {
                 f"{_STUDIES}.reproduce.reproduce:reproduce",
             ),
             "field": Command(
-                "Hold every system side by side: same target, prompts and machine, run and replayed.",
+                "Compare every system of the field: same target, prompts and machine, run and replayed.",
                 f"{_STUDIES}.field.options:FieldOptions",
                 f"{_STUDIES}.field.field:field",
                 models=True,

@@ -40,7 +40,7 @@ _shtab_simlab_study_commands() {
   local _commands=(
     curves:'Is expected throughput unimodal in the tree budget? What do early-stopping rules lose?'
     engine-rules:'Replay how vLLM and SGLang cut chains: what an oracle, fresh confidences or trees would add.'
-    field:'Hold every system side by side: same target, prompts and machine, run and replayed.'
+    field:'Compare every system of the field: same target, prompts and machine, run and replayed.'
     reproduce:'Reproduce a published figure: theirs, ours, the difference.'
     scoring:'Are the drafter'"'"'s probabilities calibrated along tree paths?'
   )
@@ -149,7 +149,7 @@ _shtab_simlab_confirm_options=(
   "--device-map[auto\: a target too large for one device is spread over all GPUs and, where these are full, the machine\'s memory]:device_map:(auto)"
   "--audit-device[where the audit\'s float32 target runs, 4 bytes x parameters\: cpu, cuda\:1, or auto, which spreads it as --device-map does (default\: that of --device)]:NAME:"
   "--execution[how the models\' operations are started. eager\: one operation after the other\; compiled\: torch.compile fuses those between two attentions, which takes a minute first and a C\+\+ compiler\; cuda_graphs\: on a GPU, passes of fused layers and of fixed sizes are captured once and replayed (default eager)]:execution:(eager compiled cuda_graphs)"
-  "--batch-invariant[passes of one fixed shape\: the same text in any dtype, slower\; caddtree, bastion and price may draft 512 tokens unless told less, and then every pass has 520 rows\: give them budget\=16]"
+  "--batch-invariant[passes of one fixed shape\: the same text in any dtype, slower\; caddtree, bastion and price may draft 512 tokens by default, and then every pass has 520 rows\: give them budget\=16]"
   "--threads[CPU threads (default\: as torch chooses)]:N:"
   "--repeats[how often each text is decoded (default 1\; with a stop rule at most 10)]:N:"
   "--until-interval[stop when every 95 \% interval of a speed ratio reaches no further than this share\: 0.03 is 3 \%]:X:"

@@ -1,4 +1,4 @@
-"""What engines and benchmarks left in files, beside what a trace foretells: of the same prompts, or of any traffic."""
+"""What engines and benchmarks left in files, beside what a trace predicts: of the same prompts, or of any traffic."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

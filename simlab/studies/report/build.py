@@ -327,7 +327,7 @@ def _of_engines(inputs: ReportInputs) -> Iterator[Section]:
         yield _section(
             "engines",
             "Beside a live engine",
-            "The same prompts, asked of a serving engine: does it do what the trace foretells of a chain?",
+            "The same prompts, asked of a serving engine: does it do what the trace predicts of a chain?",
             lambda: [crosscheck_grid(inputs.crosschecks)],
         )
 

@@ -95,7 +95,7 @@ def test_the_whole_story_on_tiny_models(
     out, first = tiny["out"], demo(**tiny).text()
     shown = capsys.readouterr().err
     assert first.lstrip().startswith("Verdict")
-    assert "times as many tokens/s as autoregressive decoding (predicted " in first
+    assert " (predicted " in first
     best = read_optimum(out / "optimize.json").best
     assert f"6/7  {best.policy} runs on the fresh prompts" in shown
     assert [line[:3] for line in shown.splitlines() if line[1:3] == "/7"] == [f"{n}/7" for n in range(1, 8)]
