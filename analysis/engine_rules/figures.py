@@ -112,7 +112,7 @@ SCHEDULE_NOTES = (
 )
 CALIBRATION_NOTES = (
     "At drafts of counted texts whose earlier tokens the target accepts: the share that it accepts, what is believed\n"
-    "in the mean, and the difference. labels: drafts among them that the rule verified itself: it can learn from these alone.\n"
+    "in the mean, and the difference. labels: drafts among them that the rule verified itself: it learns from these.\n"
     "all labels: the same estimator, learning from every draft as the trace has them, in a replay of its own."
 )
 

@@ -305,7 +305,7 @@ def run_confirmation(
     context: SummaryContext | None = None,
     reprice: Path | None = None,
 ) -> Confirmation:
-    """Replay policies on a trace, run them on its prompts, and hold the two against each other.
+    """Replay policies on a trace, run them on its prompts, and compare the two.
 
     Progress goes to stderr; nothing is printed. The log, the result rows of both kinds and the summary
     are in ``options.out`` when this returns.

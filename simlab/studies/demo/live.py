@@ -131,7 +131,7 @@ def _chosen(path: Path, dev: Trace, fresh: Trace, cost: Path) -> OptimizeResult:
 def _confirmed(
     out: Path, target: str, draft: str, dtype: str, fresh: Trace, cost: Path, path: Path, optimum: Optimum
 ) -> Confirmation:
-    """Run the best of the search, and hold it against its prediction."""
+    """Run the best of the search, and compare it with its prediction."""
     announce(f"6/7  {optimum.best.policy} runs on the fresh prompts, beside autoregressive decoding and others")
     options = ConfirmOptions(out, target, draft, dtype, resume=out.exists())
     name = fresh.draft_name()

@@ -58,7 +58,7 @@ class CrosscheckOptions:
 
     DETAILS: ClassVar = """\
 Sends the prompts of a trace, as token ids and decoded greedily, to a server that runs the trace's
-target and drafter, and holds texts, rounds and counters against what the trace predicts of a chain.
+target and drafter, and compares texts, rounds and counters with what the trace predicts of a chain.
 vLLM tells every round where it is started with --per-request-spec-decode-metrics detailed; SGLang and
 TensorRT-LLM tell the rounds of each request. The finest level that the engine tells is compared, and named.
 Verdicts: confirmed; confirmed up to ties (texts or rounds part at close calls alone); lengths agree; and, with exit

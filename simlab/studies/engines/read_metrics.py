@@ -97,7 +97,7 @@ class EngineMetricsTable(StudyResult):
 
 @study(ImportOptions)
 def import_metrics(options: ImportOptions) -> EngineMetricsTable:
-    """Hold the counts in files against a trace.
+    """Compare the counts in files with a trace.
 
     Raises:
         SimlabError: a file cannot be read, or does not fit the trace.
