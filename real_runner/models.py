@@ -82,7 +82,7 @@ def load_models(
 
     Args:
         target: a name, folder or hub id.
-        draft: likewise, or a file with weights beside its ``config.json``.
+        draft: as that, or a file with weights beside its ``config.json``.
         dtype: of both.
         device: as torch names it.
         tap_offset: what to add to the drafter's layer numbers; None: as its format has it.

@@ -145,7 +145,7 @@ class RecordedTexts:
     Attributes:
         sequences: the texts.
         rows: those of all of them; None where no draft set was asked for.
-        channels: likewise, those of each channel that was read.
+        channels: the same, those of each channel that was read.
     """
 
     sequences: tuple[RecordedSequence, ...]

@@ -357,9 +357,9 @@ def _list_in_order(
         strides: int64 ``[T - 1, D]``.
         vocab_size: of the drafter.
         ids: filled in, int32 ``[sum of counts]``.
-        scores: filled in, float32, likewise.
+        scores: filled in, float32, the same.
         ranks: int32 ``[T - 1, D]``; those of listed tokens are filled in.
-        true_log_probs: float32 ``[T - 1, D]``, likewise.
+        true_log_probs: float32 ``[T - 1, D]``, the same.
     """
     begin = 0
     for row in range(counts.shape[0]):

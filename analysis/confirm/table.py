@@ -16,8 +16,8 @@ from simlab.analysis.table.summaries import BASELINE, STAGE_COLUMNS, Scalar, Sum
 from simlab.analysis.table.text import aligned
 from simlab.arrays import Doubles, Longs
 
-FAILED = "FAILED"
-"""The lossless verdict on texts that are not the target's."""
+EXACT, FAILED = "exact", "FAILED"
+"""The lossless verdicts on texts that are the target's, token for token, and on texts that are not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class ConfirmedPolicy:
     """One policy, as it was replayed and as it ran.
 
     Attributes:
-        measured: None of the hindsight bound, which cannot run; likewise ``judged``.
+        measured: None of the hindsight bound, which cannot run; the same for ``judged``.
         tokens_per_s_interval: of the measured speed, over prompts.
     """
 
@@ -289,7 +289,7 @@ def machine_speed(tokens: Longs, seconds: Doubles) -> Estimate:
 
     Args:
         tokens: int64 ``[groups]``, repeats added up.
-        seconds: float64 ``[groups]``, likewise.
+        seconds: float64 ``[groups]``, the same.
     """
     total_s = float(seconds.sum())
     pooled = float(tokens.sum()) / total_s if total_s else float("nan")

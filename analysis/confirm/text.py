@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from simlab.analysis.compare.verdicts import standing_sentence, verdict_sentence
 from simlab.analysis.confirm.errors import PARTS, TOLERANCE, PredictionErrors
-from simlab.analysis.confirm.table import FAILED, ConfirmedPolicy, WinnerComparison, stages_per_round
+from simlab.analysis.confirm.table import EXACT, FAILED, ConfirmedPolicy, WinnerComparison, stages_per_round
 from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
 from simlab.analysis.table.estimates import Estimate
 from simlab.analysis.table.summaries import BASELINE
@@ -75,18 +75,23 @@ def _claim(policy: ConfirmedPolicy, unit: str) -> str:
     assert policy.measured is not None
     assert policy.judged is not None
     speed, predicted = policy.measured.speed, policy.predicted.speed.speedup
-    foreseen = "" if math.isnan(predicted) else f" (predicted {_predicted(policy)})"
+    said = "" if math.isnan(predicted) else f" (predicted {_predicted(policy)})"
+    interval = f" {ends(speed.interval)}" if is_known(speed.interval) and ends(speed.interval) else ""
+    lossless = policy.judged.lossless
+    output = "output identical" if lossless == EXACT else f"output within rounding: {lossless}"
     return (
-        f"{policy.policy} writes {with_interval(speed.speedup, speed.interval).strip()} times as many tokens/s as "
-        f"autoregressive decoding{foreseen}{_doubt(speed.interval, unit)}, text {policy.judged.lossless}"
+        f"{policy.policy}: {number(speed.speedup, 2)} x autoregressive decoding{interval}{said}"
+        f"{_doubt(speed.interval, unit)}; {output}"
     )
 
 
 def _doubt(interval: Interval, unit: str) -> str:
     """What an interval of a speedup says beside its numbers."""
+    if not is_known(interval):
+        return f", too few {unit}s for an interval"
     if interval.low > 1:
         return ""
-    return ", so it is slower" if interval.high < 1 else f", which these {unit}s cannot tell from 1"
+    return ", significantly slower" if interval.high < 1 else f", not significant with this many {unit}s"
 
 
 def confirm_table(policies: Sequence[ConfirmedPolicy]) -> str:

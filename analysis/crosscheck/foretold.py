@@ -1,6 +1,6 @@
-"""What a trace foretells of an engine that drafts a chain with the same drafter: how each round would end.
+"""What a trace predicts of an engine that drafts a chain with the same drafter: how each round would end.
 
-A trace has a row at every root, so it foretells a round wherever an engine begins one, on the recorded text.
+A trace has a row at every root, so it predicts a round wherever an engine begins one, on the recorded text.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Acceptance lengths of an engine beside those that a trace foretells, paired by prompt."""
+"""Acceptance lengths of an engine beside those that a trace predicts, paired by prompt."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -78,7 +78,7 @@ class CrosscheckSummary:
         place: of its file.
         text_id: of the texts that were asked for.
         engine: its title and version.
-        verdict: its name; likewise ``level`` and ``reason``.
+        verdict: its name; the same for ``level`` and ``reason``.
         texts: equal ones, and all.
         rounds: equal ones, and all that were compared.
         measured: the engine's acceptance length; nan: not told.

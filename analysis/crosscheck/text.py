@@ -59,14 +59,16 @@ def counters_text(counters: ServerCounters | None, foretold: ForetoldCounts, why
     if foretold.num_open:
         table += (
             f"\nThe recorded texts end within {foretold.num_open:,} of these rounds, and an engine counts accepted "
-            "tokens behind the end too:\nit may have more. With --exact-counters every count is foretold."
+            "tokens behind the end too:\nit may have more. With --exact-counters every count is predicted."
         )
     return table
 
 
 def differences_text(texts: Sequence[ComparedText]) -> str:
     """Where texts part, and the first round of each text that ended differently; empty where none does."""
-    rows = [["text", "parts at token", "logits apart", "first other round", "kept", "foretold", "nats apart", "rounds"]]
+    rows = [
+        ["text", "parts at token", "logits apart", "first other round", "kept", "predicted", "nats apart", "rounds"]
+    ]
     some = [text for text in texts if text.parting is not None or text.differences]
     for one in some[:MOST_SHOWN]:
         first = one.differences[0] if one.differences else None
@@ -94,11 +96,11 @@ def crosscheck_notes(level: str, per_round: str, texts: Sequence[ComparedText]) 
     short = sum(text.num_short for text in texts)
     if short:
         notes.append(
-            f"{short:,} rounds drafted fewer tokens than the others and are held against as many: the server cuts "
+            f"{short:,} rounds drafted fewer tokens than the others and are compared with as many: the server cuts "
             "drafts, at the longest text that it allows or by a schedule of its own."
         )
     if level != ROUNDS and per_round:
-        notes.append(f"The engine tells every round where it is started with `{per_round}`.")
+        notes.append(f"The engine reports every round if it is started with `{per_round}`.")
     return notes
 
 
@@ -127,7 +129,7 @@ def drift_sentence(figures: Sequence[DriftFigure], k: int) -> str:
         k: drafted tokens of a round.
     """
     if not figures:
-        return "The counts tell no acceptance length, so nothing is compared."
+        return "The counts have no acceptance length, so nothing is compared."
     differing = [figure for figure in figures if figure.differs]
     length = figures[0]
     doubt = suspicion(figures, k)
@@ -158,10 +160,17 @@ def drift_sentence(figures: Sequence[DriftFigure], k: int) -> str:
         )
     if math.isnan(length.p_value):
         return "No verdict: one prompt allows no interval."
-    return (
-        "NO DRIFT FOUND: as far as so many prompts and requests tell, this traffic accepts as the trace's does; an "
-        f"acceptance length {100 * (length.detectable - 1):.1f} % away would be found."
+    ends = (
+        "" if math.isnan(length.interval.low) else f" [{_change(length.interval.low)}, {_change(length.interval.high)}]"
     )
+    return (
+        f"No drift detected (acceptance length {100 * (length.ratio - 1):+.1f} %{ends}; minimum detectable difference "
+        f"{_change(length.detectable)} %)."
+    )
+
+
+def _change(ratio: float) -> str:
+    return f"{100 * (ratio - 1):.1f}"
 
 
 def _at(foretold: ForetoldCounts, place: int) -> int:

@@ -92,18 +92,18 @@ def _by_rounds(
         return Verdict(
             ROUNDS_DIFFER,
             ROUNDS,
-            f"{len(differences):,} of {num:,} rounds ended otherwise than the trace foretells at the same root, "
-            f"{len(wrong):,} of them by no close call; the first in {text.text.name} at token {difference.root}: the "
-            f"engine kept {difference.accepted} drafted tokens, foretold are {difference.foretold}",
+            f"{len(differences):,} of {num:,} rounds ended otherwise than the trace predicts at the same root, "
+            f"{len(wrong):,} of them by no tie; the first in {text.text.name} at token {difference.root}: the "
+            f"engine kept {difference.accepted} drafted tokens, predicted were {difference.foretold}",
         )
     if not differences and not parted:
-        return Verdict(CONFIRMED, ROUNDS, f"all {len(texts):,} texts and all {num:,} rounds are as foretold")
+        return Verdict(CONFIRMED, ROUNDS, f"all {len(texts):,} texts and all {num:,} rounds are as predicted")
     if lengths is not None and not lengths.agrees and not math.isnan(lengths.error.interval.low):
         return Verdict(
             LENGTHS_DIFFER,
             ROUNDS,
-            f"single rounds part at close calls alone, but the acceptance length is {_off(lengths)} from what is "
-            "foretold",
+            f"single rounds part at close calls alone, but the acceptance length is {_off(lengths)} from the "
+            "predicted one",
         )
     return Verdict(
         TIES,
@@ -115,32 +115,32 @@ def _by_rounds(
 
 def _by_lengths(level: str, lengths: ComparedLengths, parted: Sequence[ComparedText]) -> Verdict:
     if lengths.all_equal and not parted:
-        return Verdict(CONFIRMED, level, "every text has as many rounds as foretold")
+        return Verdict(CONFIRMED, level, "every text has as many rounds as predicted")
     if lengths.agrees:
-        return Verdict(LENGTHS_AGREE, level, f"the acceptance length is {_off(lengths)} from what is foretold")
+        return Verdict(LENGTHS_AGREE, level, f"the acceptance length is {_off(lengths)} from the predicted one")
     if math.isnan(lengths.error.interval.low):
         return Verdict(LENGTHS_DIFFER, level, "one prompt allows no interval, and its number of rounds is another one")
-    return Verdict(LENGTHS_DIFFER, level, f"the acceptance length is {_off(lengths)} from what is foretold")
+    return Verdict(LENGTHS_DIFFER, level, f"the acceptance length is {_off(lengths)} from the predicted one")
 
 
 def _by_counters(counters: ServerCounters | None, foretold: ForetoldCounts, parted: Sequence[ComparedText]) -> Verdict:
     length = None if counters is None else counters.acceptance_length
     if counters is None or length is None or not foretold.num_rounds:
-        return Verdict(LENGTHS_DIFFER, COUNTERS, "the engine told nothing of its rounds that could be compared")
+        return Verdict(LENGTHS_DIFFER, COUNTERS, "the engine reported nothing of its rounds that could be compared")
     if not parted and counts_equal(counters, foretold):
-        return Verdict(CONFIRMED, COUNTERS, "every count is as foretold")
+        return Verdict(CONFIRMED, COUNTERS, "every count is as predicted")
     off = foretold.acceptance_length / length - 1
     name = LENGTHS_AGREE if abs(off) <= _FEWEST_SHARE else LENGTHS_DIFFER
     return Verdict(
         name,
         COUNTERS,
-        f"the engine's acceptance length is {length:.4f}, foretold are {foretold.acceptance_length:.4f} "
+        f"the engine's acceptance length is {length:.4f}, the predicted one {foretold.acceptance_length:.4f} "
         f"({100 * off:+.2f} %; counts allow no interval)",
     )
 
 
 def counts_equal(counters: ServerCounters, foretold: ForetoldCounts) -> bool:
-    """Whether every count that is told is the foretold one; accepted tokens only where these are foretold exactly."""
+    """Whether every count that is reported is the predicted one; accepted tokens only where these are exact."""
     pairs: list[tuple[object, object]] = [
         (counters.num_rounds, foretold.num_rounds),
         (counters.num_drafted, foretold.num_drafted),

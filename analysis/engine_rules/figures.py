@@ -112,8 +112,8 @@ SCHEDULE_NOTES = (
 )
 CALIBRATION_NOTES = (
     "At drafts of counted texts whose earlier tokens the target accepts: the share that it accepts, what is believed\n"
-    "in the mean, and the difference. labels: drafts among them that the rule verified itself; it hears of no other.\n"
-    "all labels: the same estimator, told of every draft as the trace knows them, in a replay of its own."
+    "in the mean, and the difference. labels: drafts among them that the rule verified itself: it learns from these.\n"
+    "all labels: the same estimator, learning from every draft as the trace has them, in a replay of its own."
 )
 
 
@@ -242,7 +242,7 @@ class Calibration:
         bias_interval: over prompts.
         labels: of these drafts the server verified so many, and knows of no other.
         labels_accepted: share of the labels that are accepted; nan without labels.
-        labels_believed: mean confidence where there is a label; likewise.
+        labels_believed: mean confidence where there is a label; the same.
     """
 
     estimator: str

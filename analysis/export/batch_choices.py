@@ -29,7 +29,7 @@ class BatchChoice:
         length: drafted tokens; 0 is plain decoding.
         longest: the longest chain that was tried.
         tokens_per_s: of each of the texts, by prediction.
-        speedup: over plain decoding at the same batch size; likewise ``interval``, over prompts, and
+        speedup: over plain decoding at the same batch size; the same for ``interval``, over prompts, and
             ``price_interval``, by the noise of the latency profile.
         alike: lengths whose speed these prompts and prices cannot tell from the best one's, itself among them.
     """

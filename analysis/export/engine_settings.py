@@ -162,7 +162,7 @@ class ExportedPolicy:
     Attributes:
         policy: the policy.
         acceptance: what its rounds committed.
-        target: name of the model; likewise ``drafter``.
+        target: name of the model; the same for ``drafter``.
         depth: positions that the drafter drafts ahead.
         block_size: of the drafter, the root's position included.
         choices: the fastest chain at each batch size; empty where there are no prices of several batch sizes.

@@ -55,7 +55,7 @@ class PaperOptions:
 
     Attributes:
         rows: ``policy``, or a slice: ``dataset``, ``context``, ``turn``.
-        columns: likewise, or ``none``: all prompts together.
+        columns: as that, or ``none``: all prompts together.
         show: of `MEASURES`; empty: the acceptance length, and the speedup where it is known.
         labels: what policies and slices are called, by what they are called in the results.
         intervals: whether 95 % intervals stand behind the numbers that have some.

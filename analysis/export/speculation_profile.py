@@ -32,7 +32,7 @@ def speculation_profile(
         exported: what is exported.
         version: of simlab.
         target: name, revision and digest of the target.
-        drafter: likewise.
+        drafter: the same.
     """
     pooled, positions = exported.acceptance.pooled, exported.deepest
     marginal = pooled.marginal_rates(positions)

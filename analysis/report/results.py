@@ -25,7 +25,7 @@ from simlab.traces.results.rows import BOUNDS, settings_of
 # What live engines did beside the trace, as a table of a report.
 
 
-_HEADS = ("engine", "verdict", "texts equal", "rounds equal", "acceptance length", "foretold", "foretold over it, %")
+_HEADS = ("engine", "verdict", "texts equal", "rounds equal", "acceptance length", "predicted", "predicted over it, %")
 
 
 def crosscheck_grid(found: Sequence[CrosscheckSummary]) -> Grid:
@@ -35,7 +35,7 @@ def crosscheck_grid(found: Sequence[CrosscheckSummary]) -> Grid:
             summary.engine,
             summary.verdict,
             f"{summary.texts[0]:,} of {summary.texts[1]:,}",
-            f"{summary.rounds[0]:,} of {summary.rounds[1]:,}" if summary.rounds[1] else "not told",
+            f"{summary.rounds[0]:,} of {summary.rounds[1]:,}" if summary.rounds[1] else "not reported",
             _number(summary.measured),
             _number(summary.foretold),
             _error(summary.error),

@@ -108,7 +108,7 @@ class Coverage:
         roots: those with at least so many tokens behind them.
         shares: of them, the share whose first nodes, as many as each cap says, hold the path.
         median: nodes it takes at half the roots; None where more than were looked at, or none suffice.
-        ninety: nodes it takes at nine roots of ten; likewise.
+        ninety: nodes it takes at nine roots of ten; the same.
     """
 
     order: str

@@ -156,7 +156,7 @@ class Scoring:
     Attributes:
         prompts: dataset and name of each.
         edges: each edge model once, under the first policy that has it.
-        places: each order of nodes once, likewise; None where no policy has one.
+        places: each order of nodes once, in the same way; None where no policy has one.
         rounds: each policy.
     """
 

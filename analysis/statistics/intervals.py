@@ -186,7 +186,7 @@ def ratio_interval(numerators: Numbers, denominators: Numbers) -> Interval:
 
     Args:
         numerators: ``[prompts]``, summed over the turns and samples of each prompt; not negative.
-        denominators: ``[prompts]``, likewise.
+        denominators: ``[prompts]``, the same.
     """
     return _interval_of_product((numerators, denominators), (1, -1))
 
@@ -198,9 +198,9 @@ def speedup_interval(tokens: Numbers, seconds: Numbers, base_tokens: Numbers, ba
 
     Args:
         tokens: ``[prompts]``, committed, summed over the turns and samples of each prompt.
-        seconds: ``[prompts]``, likewise; not negative.
+        seconds: ``[prompts]``, the same; not negative.
         base_tokens: ``[prompts]``, plain decoding's, of the same prompts in the same order.
-        base_seconds: ``[prompts]``, likewise.
+        base_seconds: ``[prompts]``, the same.
     """
     if len(tokens) != len(base_tokens):
         raise ValueError(f"a paired interval needs the same prompts; got {len(tokens)} and {len(base_tokens)}")

@@ -154,7 +154,7 @@ class Speed:
         speedup: over plain decoding on the same sequences; NaN where it is not known.
         interval: of the speedup, over prompts, paired.
         price_interval: of the speedup, by the noise of the latency profile alone; unknown where rows do not tell.
-        tokens_per_s_price_interval: of ``tokens_per_s``, likewise.
+        tokens_per_s_price_interval: of ``tokens_per_s``, the same.
     """
 
     seconds: StageSeconds | None

@@ -18,7 +18,7 @@ class CalibratedTree(Preset):
 
     The map is fitted on another trace, by depth and class of rank, below the spine and elsewhere: `simlab train
     calibration`. ``stop`` ends a tree: ``fixed`` at the budget, ``survival`` below a path probability of ``threshold``,
-    ``ratio`` where expected tokens per second grow no more, ``floor`` likewise from ``floor`` nodes on in steps of
+    ``ratio`` where expected tokens per second grow no more, ``floor`` the same from ``floor`` nodes on in steps of
     ``step``, by default the floor, ``price`` where a token is not worth its seconds at ``rate``, or at a rate learnt
     with ``memory``. ``look_ahead`` is that of ``caddtree`` under ``ratio``, by default 1, and that of ``price`` under
     ``price``, by default all sizes. All stages of a round count. ``threshold`` is by default that of ``survival``.

@@ -17,7 +17,7 @@ class Presto(Preset):
     ``counts`` says where the 3-gram was counted: ``corpus``, the file ``ngram``; ``text``, the prompt and what was
     committed; ``both``, the text with a share of ``text_share``. ``shape=beam`` looks only below the ``beam_width``
     best nodes of a depth and keeps the best of all depths. The score, its weight of 0.2, both shapes and budgets of
-    128, 256 and 512 are as two accounts of the paper tell them; the paper itself could not be had.
+    128, 256 and 512 are those of two accounts of the paper; the paper itself was not available.
 
     The 3-gram's smoothing (Witten and Bell), its floor of 1e-6, the candidates that are read and the width of the beam
     are not in those accounts and are simlab's. So are ``adaptive``, which takes as much of the weight at a depth as

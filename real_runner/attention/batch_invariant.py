@@ -143,7 +143,7 @@ def fixed_attention(query: Tensor, keys: Tensor, values: Tensor, fixed: FixedPas
     Args:
         query: ``[1, A, R, F]``.
         keys: ``[1, E, slots, F]``, with those of this pass; what a row does not see may be anything finite.
-        values: likewise.
+        values: the same.
         fixed: what each row attends to.
         scaling: of the scores; None: ``F ** -0.5``.
 

@@ -65,7 +65,7 @@ def packed_attention(query: Tensor, keys: Tensor, values: Tensor, packed: Packed
     Args:
         query: ``[1, A, N, F]``.
         keys: ``[rows, E, slots, F]``, of all sequences, those of this pass among them.
-        values: likewise.
+        values: the same.
         packed: which token belongs where.
         scaling: of the scores; None: ``F ** -0.5``.
 
@@ -125,7 +125,7 @@ def over_context(side: Tensor, keys: Tensor, values: Tensor, scale: float) -> tu
     Args:
         side: queries, ``[1, E, Q, F]``.
         keys: ``[1, E, C, F]``, at least one.
-        values: likewise.
+        values: the same.
         scale: of the scores.
 
     Returns:

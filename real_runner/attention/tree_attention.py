@@ -31,7 +31,7 @@ def tree_attention(
     Args:
         query: ``[R, A, F]``, of R nodes.
         keys: ``[E, room, F]``; node i has slot ``root + i``. ``A`` is a multiple of ``E``.
-        values: likewise.
+        values: the same.
         root: int64 ``[1]``, the slot of the root.
         ancestors: bool ``[R, R]``, a node itself counted.
         num_seen: slots that are looked at, at least ``root + R``.

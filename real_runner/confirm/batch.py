@@ -138,7 +138,7 @@ class GivenTrees:
     """A policy that has chosen already, for one text.
 
     Attributes:
-        needs: of the policy of the batch; likewise ``budget``.
+        needs: of the policy of the batch; the same for ``budget``.
         trees: what it chose for the text, by the tokens before each root.
     """
 

@@ -15,7 +15,7 @@ class ConfirmOptions:
     Attributes:
         out: the folder of the log and of the results.
         target: a name, folder or Hub id; None: as the trace names it.
-        draft: likewise.
+        draft: the same.
         limit: at most so many prompts of the trace; None takes all.
         threads: of the CPU; None leaves them as torch has them.
         repeats: how often each text is decoded under each policy, at most.

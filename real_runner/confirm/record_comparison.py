@@ -125,7 +125,7 @@ def compare_channels(
 
     Args:
         position: of the root, for the result.
-        name: of the channel, likewise.
+        name: of the channel, the same.
         ran: what the policy saw.
         recorded: what it sees of the record.
 

@@ -26,7 +26,7 @@ from simlab.real_runner.models import Models, check_device, load_models
 from simlab.real_runner.networks.drafter import find_drafter
 from simlab.real_runner.networks.loading import load_producer
 from simlab.real_runner.networks.producer import AnyProducer
-from simlab.real_runner.profile.machine import library_versions, machine_of
+from simlab.real_runner.profile.machine import library_versions, machine_of, system_name
 from simlab.real_runner.profile.rounds import SETTING, first_difference, setting_of
 from simlab.real_runner.tap_offset import parse_tap_offset, settle_tap_offset
 from simlab.real_runner.targets.hub_files import at_revision
@@ -250,6 +250,23 @@ class ConfirmSetup:
         options, drafter = self.options, self.draft_set.model.name
         now = setting_of(self.models, drafter, options.dtype, options.device, self.sampling)
         return first_difference(file, replace(now, batch=options.batch), SETTING)
+
+
+def machine_difference(options: ConfirmOptions, file: CostFile) -> str | None:
+    """As `ConfirmSetup.price_difference`, as far as it is known before any model is loaded; None: nothing so far."""
+    check_device(options.device)
+    now = replace(
+        file,
+        # How a target is spread over several devices is known when it is loaded.
+        device=file.device if options.device_map else machine_of(options.device, ""),
+        threads=options.threads or torch.get_num_threads(),
+        system=system_name(),
+        dtype=options.dtype,
+        execution=options.execution,
+        batch=options.batch,
+        versions=library_versions(),
+    )
+    return first_difference(file, now, SETTING)
 
 
 def check_trace(trace: Trace, policies: Sequence[NamedPolicy]) -> None:

@@ -283,8 +283,8 @@ def check_sizes(config: MadeForTarget, target: str, num_layers: int, hidden_size
         config: of a drafter or head.
         target: its name.
         num_layers: of the target, and so on.
-        hidden_size: likewise.
-        vocab_size: likewise.
+        hidden_size: the same.
+        vocab_size: the same.
     """
     check_taps(config.target_layer_ids, num_layers)
     pairs = {

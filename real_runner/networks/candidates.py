@@ -83,7 +83,7 @@ def first_of_all(drafter: Outputs, target: Target, states: Tensor, top_k: int) -
     """The first tokens of the whole vocabulary after each state ``[N, S, H]``, in passes of bounded memory.
 
     Returns:
-        int32 ``[N * S, R]``, ids in the target's vocabulary, and float64 likewise, log-probabilities.
+        int32 ``[N * S, R]``, ids in the target's vocabulary, and float64 of the same shape, log-probabilities.
     """
     vocab_size, own = drafter.config.vocab_size, drafter.vocabulary
     return first_of_laws(lambda some: logits_of(drafter, target, some), states, top_k, vocab_size, own)
@@ -129,7 +129,7 @@ def first_on_device(passes: Iterable[Tensor], top_k: int, candidates: Tensor | N
         candidates: int64 ``[n, V]``, whose they are; None: those of the ids 0 to V - 1.
 
     Returns:
-        int32 ``[sum n, R]``; float64 likewise, log-probabilities.
+        int32 ``[sum n, R]``; float64 the same, log-probabilities.
     """
     parts = []
     for log_probs in passes:

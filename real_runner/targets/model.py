@@ -186,7 +186,7 @@ class Target:
                 token.
             positions: int64 ``[S, L]``; None: they follow the cache.
             packed: which token belongs to which sequence, in place of ``visible``; positions must be given.
-            fixed: likewise, what each row of a pass of fixed shape attends to.
+            fixed: the same, what each row of a pass of fixed shape attends to.
 
         Returns:
             ``[S, L, H]``, after the final norm, on ``device``.

@@ -52,7 +52,7 @@ class RunOptions:
 
     target: str = option(TARGET, "the model to draft for: a Hugging Face id, a folder, or smollm2-135m", "T")
     out: Path = option(..., "the folder of the run", "DIR", read=Path)
-    resume: bool = option(False, "go on with the run in --out")
+    resume: bool = option(False, "continue the run in --out")
     device: str = device_option(group="")
     track: Sequence[str] = track_option()
 
@@ -167,7 +167,7 @@ read; what each route brings at every root stands there already.
 
 Some texts are held out: the checkpoint has the weights of the step at which the loss on them was lowest.
 README.md in the folder says that loss beside those of each route's mean and of the entropy alone. What the
-target says along the texts is kept in the folder; --resume goes on with it after an interruption."""
+target says along the texts is kept in the folder; --resume continues it after an interruption."""
     RESUME: ClassVar = RunOptions.RESUME
     traces: tuple[str, ...] = option(
         ...,
@@ -180,7 +180,7 @@ target says along the texts is kept in the folder; --resume goes on with it afte
     target: str | None = option(None, "a Hugging Face id or a folder (default: as the trace names it)", "T")
     draft_set: str | None = option(None, "whose candidates the routes read (default: the only one)", "NAME")
     out: Path = option(..., "the folder of the run", "DIR", read=Path)
-    resume: bool = option(False, "go on with the run in --out")
+    resume: bool = option(False, "continue the run in --out")
     device: str = device_option(group="")
     track: Sequence[str] = track_option()
     inner_size: int = option(128, "between the matrices of the network", "N")

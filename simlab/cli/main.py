@@ -224,7 +224,7 @@ KINDS: dict[str, tuple[str, dict[str, Command]]] = {
                 f"{_STUDIES}.reproduce.reproduce:reproduce",
             ),
             "field": Command(
-                "Hold every system side by side: same target, prompts and machine, run and replayed.",
+                "Compare every system of the field: same target, prompts and machine, run and replayed.",
                 f"{_STUDIES}.field.options:FieldOptions",
                 f"{_STUDIES}.field.field:field",
                 models=True,
@@ -438,7 +438,7 @@ def _parser(loaded: Sequence[str]) -> Parser:
         prog="simlab",
         description="An offline simulator for speculative decoding. Record drafter and target once; replay any "
         "draft-tree policy exactly; predict tokens/s; validate on the real models.",
-        epilog="`simlab COMMAND --help` says more about a command.",
+        epilog="`simlab COMMAND --help` says more about a command; docs/reference/glossary.md explains the words.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=VERSION, help="print the version of simlab")

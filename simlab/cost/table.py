@@ -142,7 +142,7 @@ class CostTable:
             not known.
         channels: what making a channel takes, by its name.
         as_asked: float64 ``[C, U + 1]``, all channels of a policy where a round asks for so many branches, 0 to U, and
-            pays for those; None: what is paid is not known to hang on that. `charged` sets it.
+            pays for those; None: what is paid is not known to depend on that. `charged` sets it.
         block_size: slots of the timed drafter's block; of a target that drafts for itself a node and its masks.
         name: of the file, as it was asked for; empty: it has none.
         origin: MEASURED by simlab; IMPORTED timings, to which their owner adds rows; EXAMPLE, which others measured

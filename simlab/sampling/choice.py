@@ -22,7 +22,7 @@ from simlab.sampling.noise import fill_gumbel, gumbel, gumbel_scalar, noise_key,
 
 
 HAIR = 1e-9
-"""A change of top_p this small is a hair's change: no decision may hang on it."""
+"""A change of top_p this small is a hair's change: no decision may depend on it."""
 
 POSSIBLE, ALLOWED, SURE = 0, 1, 2
 """The standing of a token: let in by a hair's change, let in, let in whatever the hair's change."""

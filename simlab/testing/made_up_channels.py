@@ -1,6 +1,6 @@
 """Made-up channels along made-up texts: a drafter's candidates, sharpened by the tokens before them.
 
-Scores hang on a draft set's candidates, on the tokens above, and on nothing that is drawn, so that a channel that was
+Scores depend on a draft set's candidates, on the tokens above, and on nothing that is drawn, so that a channel that was
 made up with less is a part of one with more.
 """
 

@@ -1,4 +1,4 @@
-"""Made-up texts, and what a trace foretells of a chain along them."""
+"""Made-up texts, and what a trace predicts of a chain along them."""
 
 import numpy as np
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""A server on this machine that speaks an engine's words and does what a trace foretells, or one thing otherwise."""
+"""A server on this machine that speaks an engine's words and does what a trace predicts, or one thing otherwise."""
 
 import contextlib
 import json

@@ -30,7 +30,7 @@ class Confirmation:
     """What a confirmation found.
 
     Attributes:
-        text_id: of the trace whose prompts were run; likewise ``draft_ids`` by the names of draft sets.
+        text_id: of the trace whose prompts were run; the same for ``draft_ids`` by the names of draft sets.
         cost_id: of the prices that were predicted with, which are always of just what was run; None: no prices.
         why_unpriced: where there are none.
         prices: in words.

@@ -153,7 +153,7 @@ class CostFile:
         system: operating system and architecture.
         dtype: of both models' arithmetic.
         attention: the target's attention implementation.
-        temperature: of the sampling under which the target's choice was timed; likewise ``top_k`` and ``top_p``.
+        temperature: of the sampling under which the target's choice was timed; the same for ``top_k`` and ``top_p``.
         versions: of the libraries that did the work.
         contexts: tokens before the root, ascending.
         node_counts: drafted tokens, the root not counted, ascending from 0; a pass runs one token more.

@@ -71,7 +71,7 @@ class AdditiveSteps:
     Attributes:
         bias_s: of every step.
         by_requests: seconds more, by requests; the first is 0 where the engine fitted them, and may be below 0.
-        by_tokens: likewise, by tokens of the step.
+        by_tokens: the same, by tokens of the step.
     """
 
     form: ClassVar[str] = SGLANG

@@ -80,7 +80,7 @@ def check_transition_rows(
     Args:
         previous: int32 ``[R (S - 1)]``, of all these texts.
         ids: int32 ``[R S, W]``.
-        log_probs: float32, likewise.
+        log_probs: float32, the same.
         base: the rows of the draft set that they extend; None where these were not read.
         texts: whose roots they are.
         shape: as `transition_shape` gives it.
@@ -138,7 +138,7 @@ def check_branch_rows(
 
     Args:
         ids: int32 ``[R S, K]``, of all these texts.
-        log_probs: float32, likewise.
+        log_probs: float32, the same.
         num_rows: S, the rows of each root.
         texts: whose roots they are.
         vocab_size: of the target.

@@ -299,7 +299,7 @@ def fetched_file(place: str | Path, name: str, num_bytes: int, sha256: str) -> H
         place: the address.
         name: of the file.
         num_bytes: of the file, as the manifest has it.
-        sha256: likewise.
+        sha256: the same.
 
     Raises:
         TraceError: it cannot be read or kept, or is not what the manifest says (`NotAsListedError`); then it is not in

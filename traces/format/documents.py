@@ -199,7 +199,7 @@ def first_difference(
         found: one of them.
         wanted: the other.
         there: where the one is, behind its value.
-        here: likewise of the other.
+        here: the same of the other.
     """
     for key in [*found, *(key for key in wanted if key not in found)]:
         one, other = found.get(key), wanted.get(key)

@@ -396,7 +396,7 @@ def draft_columns_of(
     Args:
         rows: of all of them.
         kept: what `draft_rows_of` makes of these.
-        valid: likewise.
+        valid: the same.
         lengths: of each sequence.
     """
     context_length = ints_of(rows["context_length"])

@@ -125,7 +125,7 @@ def check_own_rows(checkpoint: str, settings: Settings, is_base: bool) -> None:
 
     Args:
         checkpoint: as it was typed.
-        settings: likewise.
+        settings: the same.
         is_base: whether it is the draft set's own drafter.
     """
     if "beam" in settings and not is_base:

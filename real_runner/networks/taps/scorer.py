@@ -113,7 +113,7 @@ def path_sums(parents: Tensor, depths: Tensor, log_probs: Tensor) -> Tensor:
 
     Args:
         parents: int64 ``[N, n]``, as `ScorerInputs` has them.
-        depths: int64 ``[n]``, likewise.
+        depths: int64 ``[n]``, the same.
         log_probs: ``[N, n]``, of each node given its parent.
 
     Returns:

@@ -153,7 +153,7 @@ def candidates_by_numpy(scored: Tensor, ids: Ints, theirs: Floats, slots: Longs,
         top_k: R.
 
     Returns:
-        int32 ``[N * S, R]``; float64 likewise, log-probabilities.
+        int32 ``[N * S, R]``; float64 the same, log-probabilities.
     """
     logits = scored.numpy()
     if not np.isfinite(logits.max(-1)).all():

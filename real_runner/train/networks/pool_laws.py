@@ -46,8 +46,8 @@ class LawTexts:
     Attributes:
         roots: int64 ``[S, G]``, absolute positions, of each usable text of a store, in its order.
         parents: int32 ``[S, G, n]``, and so on as `BeamNodes` has them.
-        ranks: likewise.
-        tokens: likewise.
+        ranks: the same.
+        tokens: the same.
         marginals: float32 ``[S, G, n]``.
         log_probs: float32 ``[S, G, n]``, the target's.
     """

@@ -40,7 +40,7 @@ _shtab_simlab_study_commands() {
   local _commands=(
     curves:'Is expected throughput unimodal in the tree budget? What do early-stopping rules lose?'
     engine-rules:'Replay how vLLM and SGLang cut chains: what an oracle, fresh confidences or trees would add.'
-    field:'Hold every system side by side: same target, prompts and machine, run and replayed.'
+    field:'Compare every system of the field: same target, prompts and machine, run and replayed.'
     reproduce:'Reproduce a published figure: theirs, ours, the difference.'
     scoring:'Are the drafter'"'"'s probabilities calibrated along tree paths?'
   )
@@ -149,7 +149,7 @@ _shtab_simlab_confirm_options=(
   "--device-map[auto\: a target too large for one device is spread over all GPUs and, where these are full, the machine\'s memory]:device_map:(auto)"
   "--audit-device[where the audit\'s float32 target runs, 4 bytes x parameters\: cpu, cuda\:1, or auto, which spreads it as --device-map does (default\: that of --device)]:NAME:"
   "--execution[how the models\' operations are started. eager\: one operation after the other\; compiled\: torch.compile fuses those between two attentions, which takes a minute first and a C\+\+ compiler\; cuda_graphs\: on a GPU, passes of fused layers and of fixed sizes are captured once and replayed (default eager)]:execution:(eager compiled cuda_graphs)"
-  "--batch-invariant[passes of one fixed shape\: the same text in any dtype, slower\; caddtree, bastion and price may draft 512 tokens unless told less, and then every pass has 520 rows\: give them budget\=16]"
+  "--batch-invariant[passes of one fixed shape\: the same text in any dtype, slower\; caddtree, bastion and price may draft 512 tokens by default, and then every pass has 520 rows\: give them budget\=16]"
   "--threads[CPU threads (default\: as torch chooses)]:N:"
   "--repeats[how often each text is decoded (default 1\; with a stop rule at most 10)]:N:"
   "--until-interval[stop when every 95 \% interval of a speed ratio reaches no further than this share\: 0.03 is 3 \%]:X:"
@@ -315,7 +315,7 @@ _shtab_simlab_optimize_options=(
   "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
   "--trials[trials of each -p with a range (default\: 50)]:N:"
   "--seed[random seed of the trials (default\: 0)]:N:"
-  "--storage[keep the trials, and go on with earlier ones\: sqlite\:\/\/\/FILE, which optuna-dashboard shows]:URL:"
+  "--storage[keep the trials, and continue earlier ones\: sqlite\:\/\/\/FILE, which optuna-dashboard shows]:URL:"
   "--shard[sum up one part of the prompts into --sums, on each machine another\; \`simlab merge\` puts them together]:I/N:"
   "--sums[with --shard the file to write\; without it, merged sums of the same search, which are not made again]:FILE:"
   "--out[write the choice, for \`simlab confirm --from\`]:FILE:"
@@ -329,7 +329,7 @@ _shtab_simlab_optimize_defaults_added=0
 _shtab_simlab_plot_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--help-all[explain every option and exit]"
-  "--show[which picture (default speed)]:show:(speed by-dataset by-context by-turn stages depths ends reliability first-candidates gap waste maxima regret worst budgets costs differences)"
+  "--show[which picture\: speed, by-dataset, by-context, by-turn, stages, depths, ends, reliability, first-candidates, gap, waste, maxima, regret, worst, budgets, costs, differences (default speed)]:PICTURE:(speed by-dataset by-context by-turn stages depths ends reliability first-candidates gap waste maxima regret worst budgets costs differences)"
   "--out[the file to write\: .svg, .pdf, .png or .html]:FILE:"
   "*"{-p,--policy}"[differences\: these alone (default\: all)\; may be repeated]:POLICY:"
   "--against[differences\: the policy that others are compared with (default\: chain)]:POLICY:"
@@ -623,7 +623,7 @@ _shtab_simlab_train_dflash_options=(
   "--help-all[explain every option and exit]"
   "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default smollm2-135m)]:T:"
   "--out[the folder of the run]:DIR:"
-  "--resume[go on with the run in --out]"
+  "--resume[continue the run in --out]"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
   "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
   "*--dev[prompts to score on, never trained on\; repeats]:FILE:"
@@ -663,7 +663,7 @@ _shtab_simlab_train_eagle3_options=(
   "--help-all[explain every option and exit]"
   "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default smollm2-135m)]:T:"
   "--out[the folder of the run]:DIR:"
-  "--resume[go on with the run in --out]"
+  "--resume[continue the run in --out]"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
   "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
   "--text[text to learn from\: .parquet or .jsonl]:FILE:"
@@ -746,7 +746,7 @@ _shtab_simlab_train_router_options=(
   "--target[a Hugging Face id or a folder (default\: as the trace names it)]:T:"
   "--draft-set[whose candidates the routes read (default\: the only one)]:NAME:"
   "--out[the folder of the run]:DIR:"
-  "--resume[go on with the run in --out]"
+  "--resume[continue the run in --out]"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
   "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
   "--inner-size[between the matrices of the network (default 128)]:N:"
@@ -770,7 +770,7 @@ _shtab_simlab_train_self_options=(
   "--help-all[explain every option and exit]"
   "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default smollm2-135m)]:T:"
   "--out[the folder of the run]:DIR:"
-  "--resume[go on with the run in --out]"
+  "--resume[continue the run in --out]"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
   "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
   "--text[text to learn from\: .parquet or .jsonl]:FILE:"
@@ -805,7 +805,7 @@ _shtab_simlab_train_taps_options=(
   "--help-all[explain every option and exit]"
   "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default smollm2-135m)]:T:"
   "--out[the folder of the run]:DIR:"
-  "--resume[go on with the run in --out]"
+  "--resume[continue the run in --out]"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
   "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
   "--draft[the drafter\: its name or folder (default dflash-smollm2-135m)]:D:"
@@ -841,7 +841,7 @@ _shtab_simlab_train_treeflash_options=(
   "--help-all[explain every option and exit]"
   "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default smollm2-135m)]:T:"
   "--out[the folder of the run]:DIR:"
-  "--resume[go on with the run in --out]"
+  "--resume[continue the run in --out]"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
   "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
   "--draft[the drafter\: its name or folder (default dflash-smollm2-135m)]:D:"

@@ -29,7 +29,7 @@ class BatchFacts:
     Attributes:
         batch: texts at a time.
         groups: that were served whole.
-        group_runs: likewise, each repeat counted.
+        group_runs: the same, each repeat counted.
         machine: tokens per second of all texts together, by the label of the policy.
     """
 

@@ -1,4 +1,4 @@
-"""A confirmation: the real models run the policies that replay compared, and the two are held against each other."""
+"""A confirmation: the real models run the policies that replay compared, and the two are compared."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace

@@ -108,7 +108,7 @@ speeds and speedups are those of this mode, and nothing is predicted.
     batch_invariant: bool = option(
         False,
         "passes of one fixed shape: the same text in any dtype, slower; caddtree, bastion and price may draft 512 "
-        "tokens unless told less, and then every pass has 520 rows: give them budget=16",
+        "tokens by default, and then every pass has 520 rows: give them budget=16",
         group="running",
     )
     threads: int | None = model_threads_option()

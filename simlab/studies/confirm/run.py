@@ -30,7 +30,7 @@ from simlab.real_runner.confirm.audit.audit import Verdict, audit, bound_of, ver
 from simlab.real_runner.confirm.confirm import finished, measure
 from simlab.real_runner.confirm.log import ROUND_COLUMNS, ConfirmLog, FinishedRun, FinishedSequence, check_out
 from simlab.real_runner.confirm.options import ConfirmOptions
-from simlab.real_runner.confirm.setup import ConfirmSetup, check_trace, load_setup
+from simlab.real_runner.confirm.setup import ConfirmSetup, check_trace, load_setup, machine_difference
 from simlab.real_runner.confirm.stop import StopMonitor, StopRule, whole
 from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.models import within_memory
@@ -244,21 +244,25 @@ def prices_for(path: Path | None, setup: ConfirmSetup) -> Prices:
 
 def _prices_of_file(path: Path, setup: ConfirmSetup) -> Prices:
     """The prices of a file that was asked for, if it was measured with just what is run."""
-    difference = setup.price_difference(read_cost_file(path))
+    _check_same(path, setup.price_difference(read_cost_file(path)), setup.options)
+    return prices_for_trace(path, setup.trace, setup.draft, setup.options.limit)
+
+
+def _check_same(path: Path, difference: str | None, options: ConfirmOptions) -> None:
+    """Refuse a file that was measured with something else, which `difference` says; None: nothing else."""
     if difference is not None:
         raise CostError(
             f"{path} was measured with {difference}; a prediction that is to be confirmed needs a latency profile of "
-            f"exactly what is run: measure one with `simlab profile{_profile_options(setup)} --out FILE`, or leave "
+            f"exactly what is run: measure one with `simlab profile{_profile_options(options)} --out FILE`, or leave "
             "--cost out"
         )
-    return prices_for_trace(path, setup.trace, setup.draft, setup.options.limit)
 
 
 def _shipped_prices(setup: ConfirmSetup) -> Prices:
     """The prices that come with simlab and were measured with just what is run; or none, and why."""
     fitting = [file for file in packaged_cost_files() if setup.price_difference(read_cost_file(file)) is None]
     if not fitting:
-        return no_prices(_NO_PRICES.format(options=_profile_options(setup)))
+        return no_prices(_NO_PRICES.format(options=_profile_options(setup.options)))
     try:
         prices = prices_for_trace(fitting[0], setup.trace, setup.draft, setup.options.limit)
     except CostError as error:
@@ -269,9 +273,8 @@ def _shipped_prices(setup: ConfirmSetup) -> Prices:
     return prices
 
 
-def _profile_options(setup: ConfirmSetup) -> str:
+def _profile_options(options: ConfirmOptions) -> str:
     """What `simlab profile` of just this run is to be given, where that is not what it has anyway."""
-    options = setup.options
     batch = "" if options.batch == 1 else f" --batch {options.batch}"
     return batch if options.execution == EAGER else f"{batch} --execution {options.execution}"
 
@@ -302,7 +305,7 @@ def run_confirmation(
     context: SummaryContext | None = None,
     reprice: Path | None = None,
 ) -> Confirmation:
-    """Replay policies on a trace, run them on its prompts, and hold the two against each other.
+    """Replay policies on a trace, run them on its prompts, and compare the two.
 
     Progress goes to stderr; nothing is printed. The log, the result rows of both kinds and the summary
     are in ``options.out`` when this returns.
@@ -326,6 +329,8 @@ def run_confirmation(
     records = [record for record in trace.sequences() if record.index in wanted]
     if not any(len(record.text) > 1 for record in records):
         raise TraceError(f"{trace.place} holds no text of more than one token, so there is nothing to confirm")
+    if cost is not None and not options.batch_invariant:
+        _check_same(cost, machine_difference(options, read_cost_file(cost)), options)
     with within_memory(_SMALLER):
         setup = load_setup(options, trace, policies, records)
         prices = prices_for(cost, setup)

@@ -1,1 +1,1 @@
-"""What real serving engines do, beside what a trace foretells."""
+"""What real serving engines do, beside what a trace predicts."""

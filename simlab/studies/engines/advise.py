@@ -418,7 +418,7 @@ def _policies(
     parsed = parse_policies(asked, TraceArtefacts(prices, trace, draft)) if asked else []
     policies = {one.policy_id: one for one in parsed if one.name != BASELINE}
     if typed and not policies:
-        raise UsageError("autoregressive decoding is what policies are held against; name another with -p")
+        raise UsageError("autoregressive decoding is what policies are compared with; name another with -p")
     beyond: list[str] = []
     unpriced: dict[str, list[str]] = {}
     fitting: list[NamedPolicy] = []

@@ -198,7 +198,7 @@ class Collected:
         engine: what it is.
         facts: what it told of itself.
         bodies: its answers, by the index of the sequence.
-        asked: new tokens that each request allowed, likewise.
+        asked: new tokens that each request allowed, the same.
         counters: of these requests; None where they are not known.
         why_no_counters: a sentence where they are not.
         seconds: that all of it took, and of these what was not waiting for the server.

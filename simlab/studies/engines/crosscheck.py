@@ -1,4 +1,4 @@
-"""Does a live server do what a trace foretells? Its texts, its rounds and its counters, held against both."""
+"""Does a live server do what a trace predicts? Its texts, its rounds and its counters, compared with both."""
 
 import json
 import os
@@ -58,7 +58,7 @@ class CrosscheckOptions:
 
     DETAILS: ClassVar = """\
 Sends the prompts of a trace, as token ids and decoded greedily, to a server that runs the trace's
-target and drafter, and holds texts, rounds and counters against what the trace foretells of a chain.
+target and drafter, and compares texts, rounds and counters with what the trace predicts of a chain.
 vLLM tells every round where it is started with --per-request-spec-decode-metrics detailed; SGLang and
 TensorRT-LLM tell the rounds of each request. The finest level that the engine tells is compared, and named.
 Verdicts: confirmed; confirmed up to ties (texts or rounds part at close calls alone); lengths agree; and, with exit
@@ -122,7 +122,7 @@ class CrosscheckTable(StudyResult):
         collected: what it answered.
         texts: each answer beside its text.
         lengths: None where the engine told no rounds of single requests.
-        foretold: the counts that the trace foretells.
+        foretold: the counts that the trace predicts.
         ties: what was taken for a close call.
         verdict: what it came to.
         remarks: what else was noticed, a sentence each.
@@ -148,7 +148,7 @@ class CrosscheckTable(StudyResult):
 
     @property
     def has_failed(self) -> bool:
-        """Whether the engine does something else than was foretold."""
+        """Whether the engine does something else than was predicted."""
         return not self.verdict.is_good
 
     def to_json(self) -> dict[str, object]:
@@ -183,7 +183,7 @@ class CrosscheckTable(StudyResult):
         facts, kept = self.collected.facts, self.trace.manifest.draft_sets[self.draft]
         version = f" {facts.version}" if facts.version else ""
         heading = (
-            f"engine   {self.collected.engine.title}{version} at {self.address}, {facts.dtype or 'dtype not told'}",
+            f"engine   {self.collected.engine.title}{version} at {self.address}, {facts.dtype or 'dtype not reported'}",
             f"trace    {self.trace.label} (text {self.trace.text_id}), {self.trace.manifest.dtype}",
             f"drafter  {kept.model.name}, block {kept.block_size} ({self.texts[0].text.k} drafted ahead)",
             f"texts    {len(self.texts):,}, {sum(one.num_tokens for one in self.texts):,} tokens",
@@ -211,7 +211,7 @@ class CrosscheckTable(StudyResult):
 
 @study(CrosscheckOptions)
 def crosscheck(options: CrosscheckOptions) -> CrosscheckTable:
-    """Ask a live server for the texts of a trace, and hold what it did against what the trace foretells.
+    """Ask a live server for the texts of a trace, and compare what it did with what the trace predicts.
 
     Raises:
         SimlabError: the server cannot be asked, or serves something else than was recorded.

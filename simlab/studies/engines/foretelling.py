@@ -1,4 +1,4 @@
-"""The texts of a trace with what it foretells of an engine, checked against the engine's own drafting."""
+"""The texts of a trace with what it predicts of an engine, checked against the engine's own drafting."""
 
 from collections.abc import Sequence
 

@@ -37,7 +37,7 @@ def _seconds(text: str) -> float:
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """Which files are read, and what they are held against or made into."""
+    """Which files are read, and what they are compared with or made into."""
 
     DETAILS: ClassVar = """\
 What FILE holds is seen from its content, and named in the output.
@@ -58,7 +58,7 @@ one served model, a log of vLLM (its lines `SpecDecoding metrics: ...`), the JSO
 Without --same-prompts the counts are those of other traffic, and the question is whether that traffic is like the
 trace's: acceptance length and rates by position, with intervals, p-values adjusted for their number. Exit code 1: it is
 not. With --same-prompts the requests were the trace's own prompts, each once: every count is predicted. Exit code 1:
-they differ. --before takes off what the same server had counted at an earlier reading.
+they differ. --before subtracts an earlier reading of the same counters.
 
   simlab import timings.csv --trace runs/mine --draft-s 0.0065 --out runs/engine.json
   simlab import caddtree-a800-qwen3-4b --counts root-included --draft-s 0.0065 --machine "NVIDIA A800"

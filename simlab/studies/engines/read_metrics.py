@@ -1,4 +1,4 @@
-"""What engines and benchmarks left in files, beside what a trace foretells: of the same prompts, or of any traffic."""
+"""What engines and benchmarks left in files, beside what a trace predicts: of the same prompts, or of any traffic."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -97,7 +97,7 @@ class EngineMetricsTable(StudyResult):
 
 @study(ImportOptions)
 def import_metrics(options: ImportOptions) -> EngineMetricsTable:
-    """Hold the counts in files against a trace.
+    """Compare the counts in files with a trace.
 
     Raises:
         SimlabError: a file cannot be read, or does not fit the trace.

@@ -117,7 +117,7 @@ vLLM's adaptive verification and SGLang's DSpark planner cut the chains of all r
 whole pass bring the most per second. Both are replayed as their released code has them (`simlab policies` says what
 differs), at each --batch: how fast is each, what is missing to a schedule that knows what the target accepts, and to
 trees under joint-throughput? What do stale confidences cost? Is what vLLM learns calibrated, position by position, and
-what does it miss since it hears of no token that it cut itself?
+what does it miss because it never sees the tokens that it cut?
 Without --trace it takes the small packaged trace, without --cost the packaged latency profile; for more texts at a time
 than the profile is of, latencies are hypothetical, as --what-if batch=N of `simlab replay` reckons them.
 

@@ -131,7 +131,7 @@ TABLED = ("vllm", "tensorrt-llm")
 _NO_TREES = (
     "The latency profiles of several batch sizes are left aside: a table over them is of chains; name -p chain for it."
 )
-_NAMES = "Models have the names that the trace has for them; put in where the server finds them."
+_NAMES = "Models have their names of the trace; replace them by the paths that the server knows."
 
 Made = tuple[str, list[str]]
 """The file, and what to know beside it."""

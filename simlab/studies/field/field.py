@@ -66,7 +66,7 @@ _PROMPTS = {DEV: _DATA / "field_dev_prompts.jsonl", EVALUATION: _DATA / "field_p
 
 @study(FieldOptions)
 def field(options: FieldOptions) -> FieldResult:
-    """Hold every system of the field side by side: the same target, prompts and machine.
+    """Compare every system of the field: the same target, prompts and machine.
 
     Each step is announced on standard error, with about how long all of them take, and what an earlier run finished is
     taken as it is. All figures are in ``out/field.json`` when this returns.

@@ -14,7 +14,7 @@ each at its fastest, or systems at equal drafted tokens. Beside these the baseli
 the drafted tokens that other systems come to."""
 
 BASELINE, COMPOSITION = "ddtree", "composition"
-"""The system that the others are held against, at as many nodes or at its own fastest setting; and the best across
+"""The system that the others are compared with, at as many nodes or at its own fastest setting; and the best across
 edges, orders, rules and routes, which is no published system."""
 
 _BUDGETS = "2/3/4/6/8/12/16/24/32/48"

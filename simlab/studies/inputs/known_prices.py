@@ -82,7 +82,7 @@ def told_apart(file: CostFile) -> KnownPrices:
 
 
 def known_speeds(file: CostFile) -> KnownPrices:
-    """How well a round's price is known beside autoregressive decoding, which is what a speedup hangs on."""
+    """How well a round's price is known beside autoregressive decoding, which is what a speedup depends on."""
     return _known(file, "a round over autoregressive decoding", ratio_half_widths(file.samples, file.visits).values())
 
 

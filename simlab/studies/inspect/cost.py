@@ -2,12 +2,13 @@
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
+from simlab.analysis.table.text import aligned, within_width
 from simlab.arrays import Doubles
 from simlab.cost import GRID_STAGES, PLAIN, channel_stage
 from simlab.grid import STEPS_PER_NAT
@@ -129,10 +130,15 @@ _NUMBERS = ("drafted tokens", "drafted tokens, or units of a channel")
 
 
 def cost_json(place: Path, file: CostFile) -> dict[str, object]:
-    """Settings and keys of a cost file, and the price of each cell in seconds."""
+    """Settings and keys of a cost file, and the price of each cell in seconds; null where that was not timed."""
     settings = {name: value for name, value in file.to_json().items() if name not in ("format", "samples")}
     prices = [
-        {"stage": stage, "num_drafted": num_drafted, "context": context, "price_s": value}
+        {
+            "stage": stage,
+            "num_drafted": num_drafted,
+            "context": context,
+            "price_s": None if stage == PLAIN and not file.has_plain else value,
+        }
         for (stage, num_drafted, context), value in _prices_s(file).items()
     ]
     return {
@@ -159,16 +165,18 @@ def cost_text(place: Path, file: CostFile) -> str:
         f"target     {model_name(file.target)}, {file.dtype}, attention {file.attention}, {file.execution}",
         f"drafter    {model_name(file.drafter)}, block {file.block_size}",
         f"sampling   temperature {file.temperature:g}, top-p {file.top_p:g}, top-k {file.top_k}",
-        f"versions   {', '.join(f'{name} {version}' for name, version in file.versions.items())}",
+        f"versions   {', '.join(f'{name} {version}' for name, version in file.versions.items()) or 'not stated'}",
         f"samples    {sum(map(len, file.samples.values())):,} in {len(file.samples):,} cells",
     ]
-    if file.is_of_others:
-        lines.append("prices     others' timings, one value to a cell: how noisy they are is not known")
+    if file.is_imported and max(map(len, file.samples.values()), default=0) <= 1:
+        lines.append("prices     imported, one sample a cell: how noisy they are is not known")
     elif file.is_complete:
         lines += [
             f"{name.ljust(10)} {line}"
             for name, line in zip(("prices", "", ""), known_speeds(file).lines(), strict=True)
         ]
+    if not file.has_plain:
+        lines.append("plain      autoregressive decoding was not timed, so there are no speedups over it")
     if missing:
         command = shlex.join(["simlab", "profile", "--out", str(place), "--resume"])
         lines.append(f"unfinished {missing:,} cells are missing; finish it with `{command}`")
@@ -181,7 +189,10 @@ def cost_text(place: Path, file: CostFile) -> str:
         f"Milliseconds, by stage and {_NUMBERS[bool(file.channels)]}; to the right by tokens before the root:",
         "",
     ]
-    return "\n".join([*lines, *_aligned(_rows(file))])
+    rows = _rows(file)
+    # A command is copied, so its line stays whole.
+    lines = [line if "`" in line else within_width(line) for line in lines]
+    return "\n".join([*lines, aligned(rows, [True, *[False] * (len(rows[0]) - 1)])])
 
 
 def _made(channel: CostChannel) -> str:
@@ -212,13 +223,18 @@ def _flatness_json(file: CostFile) -> dict[str, object] | None:
 def _rows(file: CostFile) -> list[list[str]]:
     prices_s = _prices_s(file)
     rows = [["", "drafted", *(f"{context:,}" for context in file.contexts)]]
-    rows.append([PLAIN, "0", *_cells(file, prices_s, PLAIN, 0)])
+    rows.append([PLAIN, "0", *(_cells(file, prices_s, PLAIN, 0) if file.has_plain else ["-"] * len(file.contexts))])
     numbers = dict.fromkeys(GRID_STAGES, file.node_counts)
     numbers |= {channel_stage(name): channel.units for name, channel in sorted(file.channels.items())}
     for stage, counts in numbers.items():
-        for num in counts:
-            name = stage if num == counts[0] else ""
-            rows.append([name, str(num), *_cells(file, prices_s, stage, num)])
+        cells = [_cells(file, prices_s, stage, num) for num in counts]
+        if len(counts) > 1 and all(row == cells[0] for row in cells):
+            rows.append([stage, f"{counts[0]}-{counts[-1]}", *cells[0]])
+        else:
+            rows += [
+                [stage if index == 0 else "", str(num), *row]
+                for index, (num, row) in enumerate(zip(counts, cells, strict=True))
+            ]
     return rows
 
 
@@ -230,14 +246,3 @@ def _cells(file: CostFile, prices_s: Mapping[Cell, float], stage: str, num_draft
 def _prices_s(file: CostFile) -> dict[Cell, float]:
     prices = cell_prices(file.samples, file.visits)
     return {cell: prices[cell] for cell in file.cells() if cell in prices}
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.rjust(width) if index else cell.ljust(width) for index, (cell, width) in enumerate(cells)
-        ).rstrip()
-        for row in rows
-        for cells in [list(zip(row, widths, strict=True))]
-    ]

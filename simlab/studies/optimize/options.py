@@ -79,7 +79,7 @@ Several machines sum up a part of the prompts each; whoever has all sums chooses
     )
     storage: str | None = option(
         None,
-        "keep the trials, and go on with earlier ones: sqlite:///FILE, which optuna-dashboard shows",
+        "keep the trials, and continue earlier ones: sqlite:///FILE, which optuna-dashboard shows",
         "URL",
         group="ranges",
     )

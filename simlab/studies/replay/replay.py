@@ -240,7 +240,7 @@ how many, up to B. The latencies of N texts are worked out from those of one tex
   simlab replay --batch 4 -p ddtree:budget=8/16 -p joint:budget=32/64
   simlab replay --trace runs/mine -p ddtree:budget=1..512 --shard 0/4 --out part0.parquet"""
 
-    RESUME: ClassVar = "finished rows are kept: add --resume to go on with {out}"
+    RESUME: ClassVar = "finished rows are kept: add --resume to continue {out}"
 
     trace: TraceSource | None = trace_option()
     policies: GivenPolicies = policies_option()
@@ -304,7 +304,7 @@ def replay(options: ReplayOptions) -> ReplayTable:
         replayed.
     """
     if options.resume and options.out is None:
-        raise UsageError("--resume goes on with a result file; name it with --out FILE")
+        raise UsageError("--resume continues a result file; name it with --out FILE")
     if options.batch is not None and (options.resume or options.rounds is not None):
         raise UsageError("--batch replays all texts together; it takes neither --resume nor --rounds")
     part = own_part(options.shard)

@@ -178,7 +178,7 @@ MOST_SHOWN = 5
 _EDGES = ("raw", "calibrated")
 
 _SCORED = ("ddtree:budget=16", "calibrated:budget=16", "presto:budget=16,renormalised=true")
-"""Policies whose probabilities are held against the truth, as far as tables for the models are at hand."""
+"""Policies whose probabilities are compared with the truth, as far as tables for the models are at hand."""
 
 
 def built_page(inputs: ReportInputs, title: str, num_texts: int, command: str) -> tuple[str, str, tuple[str, ...]]:
@@ -327,7 +327,7 @@ def _of_engines(inputs: ReportInputs) -> Iterator[Section]:
         yield _section(
             "engines",
             "Beside a live engine",
-            "The same prompts, asked of a serving engine: does it do what the trace foretells of a chain?",
+            "The same prompts, asked of a serving engine: does it do what the trace predicts of a chain?",
             lambda: [crosscheck_grid(inputs.crosschecks)],
         )
 

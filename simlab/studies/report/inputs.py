@@ -46,7 +46,7 @@ class ReportInputs:
     Attributes:
         rows: result rows, all of them.
         results: those at one machine's prices, and measured ones.
-        trace: None where it is not at hand; likewise what hangs on it.
+        trace: None where it is not at hand; the same for what depends on it.
         draft: the draft set.
         prices: of the predicted rows, where the file is at hand.
         artefacts: what policies are made with.

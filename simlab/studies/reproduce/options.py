@@ -36,7 +36,7 @@ clone instead. Their figures are read from their own files, which are named with
   domino-rounds    which mean a published table has, and which of its comparisons remain with intervals over prompts
   domino-gsm8k     Qwen3-8B on GSM8K by another group: which published figures are near
   domino-caddtree  whether costs changed what was drafted
-  domino-lossless  where texts diverge from autoregressive decoding's, and what cannot be told
+  domino-lossless  where texts diverge from autoregressive decoding's, and what cannot be known
   specdecode-bench chains of a fixed length, the oracle and an adaptive rule, at batch sizes
   adixg-cost       what a pass costs by context on an H100, and what a wrong price costs
   eliran-online    unary and pairwise trees of equal budgets; its files were not at hand, so not yet run by us

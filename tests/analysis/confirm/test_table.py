@@ -29,7 +29,7 @@ def test_two_that_differ_by_less_than_the_noise_have_no_winner() -> None:
         rf"\(n = {NUM_PROMPTS} prompts\)\.\n",
         text,
     )
-    assert [line.split(" writes ")[0] for line in text.splitlines()[1:]] == names.split(" and ")
+    assert [line.split(": ")[0] for line in text.splitlines()[1:]] == names.split(" and ")
     assert verdict_text(found, won, "group") == text.replace("prompts", "groups")
 
 
@@ -44,8 +44,8 @@ def test_a_small_lead_wins_where_it_is_steady() -> None:
     assert standing.startswith(
         "ddtree:budget=16 is faster than each of 2 others, the closest being ddtree:budget=8, by "
     )
-    assert line.startswith("ddtree:budget=16 writes 2.02 [2.0")
-    assert line.endswith("times as many tokens/s as autoregressive decoding (predicted 2.02), text exact")
+    assert line.startswith("ddtree:budget=16: 2.02 x autoregressive decoding [2.0")
+    assert line.endswith(" (predicted 2.02); output identical")
 
 
 def test_the_chosen_one_is_held_against_the_others_though_it_is_not_the_fastest() -> None:
@@ -57,7 +57,7 @@ def test_the_chosen_one_is_held_against_the_others_though_it_is_not_the_fastest(
     assert [policy.policy for policy in won.ahead] == ["ddtree:budget=16"]
     lines = verdict_text(found, won).splitlines()
     assert lines[0] == "ddtree:budget=16 is faster than ddtree:budget=8."
-    assert [line.split(" writes ")[0] for line in lines[1:]] == ["ddtree:budget=8", "ddtree:budget=16"]
+    assert [line.split(": ")[0] for line in lines[1:]] == ["ddtree:budget=8", "ddtree:budget=16"]
     level = compare_winner(found, results(noise=0.1), chosen="chain")
     assert level is not None
     assert (level.first.policy, len(level.comparisons), len(level.ahead)) == ("chain", 2, 2)
@@ -101,20 +101,20 @@ def test_a_failure_does_not_win() -> None:
     assert (won.first.policy, won.rivals) == ("chain", ())
     lines = verdict_text(found, won).splitlines()
     assert lines[0] == "FAILED: the text of ddtree:budget=8 is not the target's: prompt 'p1', turn 0: token 7 is wrong."
-    assert lines[2].startswith("chain writes 1.40 ")
+    assert lines[2].startswith("chain: 1.40 x autoregressive decoding ")
     found = confirmed_policies(rows, judged(ddtree=FAILED, chain=FAILED))
     assert compare_winner(found, rows) is None
     assert verdict_text(found, None).endswith("No policy has both a speed and a text that is the target's.")
 
 
 @pytest.mark.parametrize(
-    ("chain", "said"), [(9.0, "so it is slower"), (10.01, "which these prompts cannot tell from 1"), (12.0, None)]
+    ("chain", "said"), [(9.0, "significantly slower"), (10.01, "not significant with this many prompts"), (12.0, None)]
 )
 def test_a_speedup_that_is_none_is_said_to_be_none(chain: float, said: str | None) -> None:
     rows = results({"autoregressive": 10.0, "chain": chain}, noise=0.02)
     found = confirmed_policies(rows, judged())
     (line,) = verdict_text(found, compare_winner(found, rows)).splitlines()
-    assert (said in line) if said else ("so it is" not in line and "cannot" not in line)
+    assert (said in line) if said else ("slower" not in line and "not significant" not in line)
     assert verdict_text(found, compare_winner(found, rows), "group") == line.replace("prompts", "groups")
 
 
@@ -125,6 +125,7 @@ def test_one_prompt_has_no_interval_and_no_winner() -> None:
     assert won is not None
     assert len(won.rivals) == 2
     assert "[" not in verdict_text(found, won)
+    assert verdict_text(found, won).count(", too few prompts for an interval") == 3
     assert "nan" not in verdict_text(found, won) + confirm_table(found)
 
 

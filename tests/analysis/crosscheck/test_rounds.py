@@ -140,7 +140,7 @@ def test_counts_alone_allow_a_coarser_verdict() -> None:
     assert verdict_of([compared], None, None, told).name == LENGTHS_DIFFER
 
 
-# What a trace foretells of an engine's chain: the rounds of a replay, and the counts of a loop
+# What a trace predicts of an engine's chain: the rounds of a replay, and the counts of a loop
 
 
 @given(tables, st.integers(1, 4))

@@ -306,7 +306,7 @@ def _cause_follow(pairs: pl.DataFrame, chain: Estimate | None) -> str:
     if (_distinct(pairs)["surely_equal"] == 1).all():
         return ""
     first = "In bfloat16 near-ties of the target alone give such differences"
-    last = "Which of the two each difference is cannot be told without the target's logits."
+    last = "Which of the two each difference is cannot be known without the target's logits."
     if chain is None:
         return f"{first}, and so does a fault. {last}"
     ratio = f"{chain} times as many texts with equal first tokens as DominoTree"

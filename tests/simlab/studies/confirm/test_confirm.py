@@ -28,6 +28,7 @@ from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.models import Models
 from simlab.real_runner.profile.rounds import setting_of
+from simlab.studies.confirm import run
 from simlab.studies.confirm.confirm import confirm
 from simlab.studies.confirm.confirmation import Confirmation, RunFacts, SummaryContext
 from simlab.studies.confirm.run import _timed
@@ -370,3 +371,12 @@ def test_contexts_are_behind_the_prompt_and_seconds_those_of_the_log() -> None:
     assert found.num_drafted.tolist() == [3, 2, 8]
     np.testing.assert_allclose(found.seconds, [[1e-6 * (1 + place) for place in range(len(STAGES))]] * 3)
     assert len(_timed(setup, sequences, "c").texts) == 0
+
+
+def test_a_profile_of_another_setting_is_refused_before_any_model_is_loaded(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "load_setup", lambda *_: pytest.fail("models were loaded"))
+    said = refusal(made, tmp_path / "out", "chain", cost="smollm2-135m-epyc-float32", threads=1)
+    assert "was measured with " in said
+    assert "or leave --cost out" in said

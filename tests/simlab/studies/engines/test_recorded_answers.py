@@ -126,7 +126,7 @@ def test_the_same_traffic_is_no_drift(metrics: tuple[Path, Path]) -> None:
     value = value_of(table)
     assert (value["drift"], len(value["figures"])) == (False, 8)
     assert value["figures"][0]["ratio"] == pytest.approx(1)
-    assert table.text().startswith("NO DRIFT FOUND")
+    assert table.text().startswith("No drift detected (acceptance length ")
 
 
 def bench(path: Path, at: list[int], **values: object) -> Path:

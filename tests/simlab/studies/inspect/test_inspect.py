@@ -12,6 +12,8 @@ from made_up_costs import EMPTY, filled, sample_s
 from study_results import refused, value_of
 
 import simlab
+from simlab.cli.main import main
+from simlab.cost import GRID_STAGES
 from simlab.policies.costs.cell_prices import few_visits, ratio_half_widths
 from simlab.studies.fit_ngram import fit_ngram
 from simlab.studies.fit_tables import fit_calibration, fit_ranks
@@ -113,6 +115,25 @@ def test_a_cost_file_is_shown_as_prices(tmp_path: Path) -> None:
     assert value["settings"]["device"] == "Made-up CPU"
     prices = {(one["stage"], one["num_drafted"], one["context"]): one["price_s"] for one in value["prices"]}
     assert prices == {cell: sample_s(*cell) for cell in file.cells()}
+
+
+def test_an_imported_file_says_what_was_not_timed_and_shows_a_constant_stage_once(tmp_path: Path) -> None:
+    timings, made = Path("tests/data/engines/vllm_bench_serve.json"), tmp_path / "served.json"
+    assert main(["import", str(timings), "--out", str(made)]) == 0
+    shown = inspect(str(made))
+    text, rows = shown.text(), [line.split() for line in shown.text().splitlines()]
+    assert "autoregressive decoding was not timed" in text
+    assert "one sample a cell" in text
+    assert ["plain", "0", "-"] in rows
+    assert [row[:2] for row in rows if row and row[0] in GRID_STAGES] == [[stage, "0-7"] for stage in GRID_STAGES]
+    assert all(len(line) <= 100 for line in text.splitlines())
+    assert {one["price_s"] for one in value_of(shown)["prices"] if one["stage"] == "plain"} == {None}
+    passes = tmp_path / "passes.csv"
+    passes.write_text("nodes,context,seconds\n1,100,0.008\n8,100,0.009\n64,100,0.017\n")
+    assert main(["import", str(passes), "--counts", "root-included", "--out", str(tmp_path / "passes.json")]) == 0
+    text = inspect(str(tmp_path / "passes.json")).text()
+    assert "was not timed, so there are no speedups" not in text
+    assert len(text[text.index("drafted  ") :].splitlines()) == 1 + 1 + 3 + 3
 
 
 def test_an_unfinished_cost_file_is_shown_as_far_as_it_goes(tmp_path: Path) -> None:

@@ -239,7 +239,7 @@ def test_a_file_that_is_no_cost_file_is_refused(trace: Path, tmp_path: Path) -> 
         ({"policies": ["ddtree:budget=65"]}, "--exact-budget 128"),
         ({"policies": ["ddtree:width=1"]}, "its settings are budget"),
         ({"draft_set": "other"}, "no draft set 'other'"),
-        ({"resume": True}, "--resume goes on with a result file; name it with --out FILE"),
+        ({"resume": True}, "--resume continues a result file; name it with --out FILE"),
         ({"out": "x.parquet", "rounds": "./x.parquet"}, "--out and --rounds both name x.parquet; give two files"),
     ],
 )
