@@ -8,9 +8,8 @@ from typing import TypeAlias
 
 import plotly.graph_objects as go
 
-from simlab.analysis.table.text import label_lines
 from simlab.errors import SimlabError, UsageError, describe_error
-from simlab.untrusted.visible import visible_html
+from simlab.untrusted.visible import label_lines, visible_html
 
 Figure: TypeAlias = go.Figure
 """A figure of plotly, for those who hand it on."""

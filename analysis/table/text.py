@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
 from simlab.analysis.table.summaries import Summary
-from simlab.untrusted.visible import visible_html
+from simlab.untrusted.visible import label_lines, visible_html
 
 Column = tuple[str, str, Callable[[Summary], str]]
 """Two lines of heading, and what stands below them."""
@@ -222,17 +222,6 @@ def _lines(row: Sequence[str], widths: Sequence[int], to_left: Sequence[bool]) -
     """The lines of a row, whose name may take several."""
     first, *more = label_lines(row[0], widths[0])
     return [_line([first, *row[1:]], widths, to_left), *(f"  {line}" for line in more)]
-
-
-def label_lines(label: str, width: int) -> list[str]:
-    """A label in lines of at most so many columns, broken behind a comma, a colon or a slash if it may be."""
-    lines = [""]
-    for piece in re.findall(r"[^,:/|]*[,:/|]?", label):
-        room = width - 2 * (len(lines) > 1)
-        if lines[-1] and len(lines[-1]) + len(piece) > room:
-            lines.append("")
-        lines[-1] += piece if lines[-1] else piece.lstrip()
-    return lines
 
 
 def _line(row: Sequence[str], widths: Sequence[int], to_left: Sequence[bool]) -> str:

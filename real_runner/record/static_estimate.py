@@ -317,7 +317,7 @@ def trace_bytes(positions: int, depth: int, min_width: int) -> int:
 
 
 def draft_bytes(positions: int, depth: int, min_width: int) -> int:
-    """The same of a draft set alone."""
+    """Estimate what a draft set alone takes."""
     return round(positions * depth * min_width * _KEPT_OVER_WIDTH * CANDIDATE_BYTES)
 
 

@@ -91,3 +91,14 @@ class ShownText(ABC):
 
     def _repr_html_(self) -> str:
         return f"<pre>{visible_html(self.text())}</pre>"
+
+
+def label_lines(label: str, width: int) -> list[str]:
+    """A label in lines of at most so many columns, broken behind a comma, a colon or a slash if it may be."""
+    lines = [""]
+    for piece in re.findall(r"[^,:/|]*[,:/|]?", label):
+        room = width - 2 * (len(lines) > 1)
+        if lines[-1] and len(lines[-1]) + len(piece) > room:
+            lines.append("")
+        lines[-1] += piece if lines[-1] else piece.lstrip()
+    return lines

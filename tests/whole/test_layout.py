@@ -20,16 +20,16 @@ ALIKE = ("decoding", "cli", "named")
 MOST_LINES = 500
 
 BUDGET = {
-    "simlab": 27_500,
-    "traces": 10_800,
-    "policies": 13_750,
-    "analysis": 12_300,
+    "simlab": 29_500,
+    "traces": 11_100,
+    "policies": 14_200,
+    "analysis": 13_700,
     "real_runner": 24_400,
-    "tests": 66_900,
+    "tests": 68_900,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
 
-MOST_PRODUCT_MODULES = 500
+MOST_PRODUCT_MODULES = 508
 VAGUE_NAMES = {"utils", "common", "misc", "types", "helpers"}
 TAKEN_NAMES = {"target", "build", "dist", "spec", "test"}
 """Names of folders that other programs take for something else."""
