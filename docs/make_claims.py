@@ -98,7 +98,9 @@ def counted(table: Table, columns: Sequence[int], of: str) -> str:
     values = [number_of(table["rows"][row][column]) for (row, column), stands in stars.items() if stands]
     above, below = sum(value > 0 for value in values), sum(value < 0 for value in values)
     untold = len(stars) - len(values)
-    return f"Of {len(stars)} {of}, {above} are above 0 and {below} below; {untold} are not significantly different from 0."
+    return (
+        f"Of {len(stars)} {of}, {above} are above 0 and {below} below; {untold} are not significantly different from 0."
+    )
 
 
 def errors_sentence(errors: Sequence[float], of: str) -> str:

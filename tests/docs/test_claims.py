@@ -173,7 +173,10 @@ def test_differences_stand_after_holm_over_their_table(claims: ModuleType) -> No
     assert claims.standing(table, (1,)) == {(0, 1): False, (1, 1): False, (2, 1): False}
     told = {"rows": [["a", "9.0 [7.0, 11.0]"], ["b", "1.0 [−1.0, 3.0]"], ["c", ""]]}
     assert claims.standing(told, (1,)) == {(0, 1): True, (1, 1): False}
-    assert claims.counted(told, (1,), "gains") == "Of 2 gains, 1 are above 0 and 0 below; 1 are not significantly different from 0."
+    assert (
+        claims.counted(told, (1,), "gains")
+        == "Of 2 gains, 1 are above 0 and 0 below; 1 are not significantly different from 0."
+    )
     assert claims.errors_sentence([4.9, -5.1], "cases").startswith("1 of 2 cases are within 5 %")
 
 
