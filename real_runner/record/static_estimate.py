@@ -232,7 +232,7 @@ CANDIDATE_BYTES = 4.95
 """Of the packaged trace: bytes on disk of a kept candidate with its share of the rest."""
 
 _TOKEN_ROW_BYTES, _KEPT_OVER_WIDTH = 99, 1.07
-"""In the same way: bytes of the target's own row, and candidates kept at a depth for each of ``min_width``."""
+"""Of the packaged trace: bytes of the target's own row, and candidates kept at a depth for each of ``min_width``."""
 
 _COPIES_ON_CPU, _COPIES_ON_GPU = 3, 7
 _ROWS_OF_LAWS = 128
@@ -317,7 +317,7 @@ def trace_bytes(positions: int, depth: int, min_width: int) -> int:
 
 
 def draft_bytes(positions: int, depth: int, min_width: int) -> int:
-    """Estimate what a draft set alone takes."""
+    """Bytes that a draft set alone takes on disk."""
     return round(positions * depth * min_width * _KEPT_OVER_WIDTH * CANDIDATE_BYTES)
 
 

@@ -9,6 +9,7 @@ import pytest
 from study_results import refused
 
 import simlab
+from simlab.analysis.figure_style import fitted
 from simlab.studies.curves import CurveTable
 from simlab.studies.replay.replay import ReplayTable
 from simlab.studies.report.build import chart_of
@@ -36,7 +37,7 @@ def test_a_table_draws_what_the_report_draws(table: ReplayTable, out: Path) -> N
     inputs = inputs_of_results([out], None, None, None)
     for key in ("speed", "by-dataset", "stages", "depths", "ends"):
         figure = table.plot(key)
-        assert str(without_looks(figure)) == str(without_looks(chart_of(inputs, key).figure))
+        assert str(without_looks(figure)) == str(without_looks(fitted(chart_of(inputs, key).figure)))
         assert figure.layout.paper_bgcolor == "white"
         assert str(without_looks(simlab.plot([out], show=key).figure)) == str(without_looks(figure))
     assert str(without_looks(table.plot())) == str(without_looks(table.plot("speed")))
