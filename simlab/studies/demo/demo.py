@@ -161,11 +161,7 @@ def _live_report(folder: Path, cost: Path, fresh: Path, optimum: Path) -> Path:
 
 
 def _report(options: ReportOptions) -> Path:
-<<<<<<< HEAD
-    """Make the report of what was run."""
-=======
     """Write the report of these options, with its command in the footer; where it is."""
->>>>>>> wb
     command = shlex.join(typed_words("report", options))
     announce("7/7  The report is made")
     announce(f"$ {command}")

@@ -136,11 +136,7 @@ class PromptNumbers(StudyResult):
         return "\n".join(lines)
 
     def _first_tree(self) -> Summary:
-<<<<<<< HEAD
-        """The acceptance length of the policy that is named first in the last comparison, which drafts."""
-=======
         """What the first policy of the last comparison did on the trace; it is one that drafts."""
->>>>>>> wb
         summaries = {summary.policy: summary for summary in summarise(self.replayed.rows)}
         return summaries[self.comparisons[-1].first]
 
