@@ -21,6 +21,9 @@ from simlab.traces.reader import open_trace, packaged_trace
 
 IDS = GOLDEN / "ids.json"
 
+COST = "smollm2-135m-epyc-float32"
+"""The latency profile of the kept values."""
+
 JSON_COMMANDS: Mapping[str, tuple[str, ...]] = {
     "replay": ("-p", "ddtree:budget=8", "-p", "presto:budget=8", "-p", "caddtree", "--limit", "2"),
     "replay what-if": ("-p", "ddtree:budget=8", "--what-if", "verify*0.5,tile=4", "--limit", "2"),
@@ -28,7 +31,7 @@ JSON_COMMANDS: Mapping[str, tuple[str, ...]] = {
     "compare": (str(packaged_trace()), "-p", "chain", "-p", "ddtree:budget=8", "--limit", "4"),
     "curves": ("--limit", "2", "--budget", "16"),
     "scoring": ("--limit", "2", "--nodes", "16"),
-    "optimize": ("-p", "ddtree:budget=4/8"),
+    "optimize": ("-p", "ddtree:budget=4/8", "--cost", COST),
     "reproduce": (),
     "reproduce rounds": ("ddtreepp-rounds",),
     "policies": (),
@@ -72,7 +75,7 @@ def all_ids() -> dict[str, object]:
 def result_columns(folder: Path) -> dict[str, object]:
     """A digest of each column of result rows and of rows of rounds, but for the version of simlab."""
     results, rounds = folder / "results.parquet", folder / "rounds.parquet"
-    typed = ["replay", "-p", "chain:length=1/3", "-p", "presto:budget=8", "-p", "price", "--limit", "3"]
+    typed = ["replay", "-p", "chain:length=1/3", "-p", "presto:budget=8", "-p", "price", "--limit", "3", "--cost", COST]
     assert main([*typed, "--out", str(results), "--rounds", str(rounds)]) == 0
     frames = {path.stem: pl.read_parquet(path) for path in (results, rounds)}
     return {
@@ -86,7 +89,7 @@ def result_columns(folder: Path) -> dict[str, object]:
 def conformance_digest(folder: Path) -> str:
     path = folder / "conformance.jsonl"
     typed = ["export", "--format", "conformance", "-p", "caddtree:budget=16", "--limit", "1", "--synthetic", "2"]
-    assert main([*typed, "--out", str(path)]) == 0
+    assert main([*typed, "--cost", COST, "--out", str(path)]) == 0
     return digest(path.read_bytes())
 
 

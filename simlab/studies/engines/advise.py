@@ -467,7 +467,7 @@ def _default_trees(trace: Trace, kept: DraftSet, prices: Prices) -> list[str]:
     if not kept.is_chain:
         timed = () if prices.file is None else prices.file.node_counts
         near = {size for budget in _BUDGETS for size in gap_around(timed, budget) or (budget,)}
-        budgets = [str(size) for size in sorted(near) if 0 < size <= min(kept.exact_budget, most)]
+        budgets = [str(size) for size in sorted(near) if 1 < size <= min(kept.exact_budget, most)]
         return [f"ddtree:budget={'/'.join(budgets)}"] if budgets else []
     found = []
     for name, one in trace.manifest.channels.items():

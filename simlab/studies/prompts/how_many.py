@@ -12,6 +12,7 @@ from simlab.analysis.table.prompt_sums import PolicyRun, prompt_sums
 from simlab.analysis.table.summaries import Summary, summarise
 from simlab.analysis.table.text import within_width
 from simlab.errors import UsageError
+from simlab.limits.typed_numbers import finite_number
 from simlab.studies.inputs.trace import TraceSource
 from simlab.studies.replay.replay import ReplayTable, replay
 from simlab.studies.result import StudyResult
@@ -30,7 +31,7 @@ def parse_percent(text: str) -> float:
     1.03
     """
     try:
-        value = float(text.strip().removesuffix("%"))
+        value = finite_number(text.strip().removesuffix("%").strip())
     except ValueError:
         value = math.nan
     if not 0 < value <= 100:

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -91,9 +92,10 @@ def test_looks_are_few_and_known_beforehand() -> None:
 
 @pytest.mark.usefixtures("decode_once")
 def test_it_stops_at_a_look_after_a_whole_prompt(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tight from the first prompt on; the first look is after 20 whole prompts, in the seventh repeat of three."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)  # elsewhere there is no bar
     seen, rule = widths([])
     found = places(made, ConfirmOptions(tmp_path / "out", repeats=10), rule)
     assert found == [(number // 6, number % 6) for number in range(40)]

@@ -1,6 +1,7 @@
 """``record`` from end to end on tiny models: from prompts to a replay."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -252,7 +253,8 @@ def test_a_long_text_is_drafted_in_smaller_passes(
 # The bar of a recording moves from the first token on, and ends at the number of texts
 
 
-def test_decoded_tokens_count_in_part(capsys: pytest.CaptureFixture[str]) -> None:
+def test_decoded_tokens_count_in_part(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)  # elsewhere there is no bar
     with RecordingProgress("recording", 4, num_done=1, token_worth=0.5 / 10) as progress:
         seen = [progress.done]
         for _ in range(8):

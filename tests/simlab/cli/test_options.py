@@ -187,7 +187,7 @@ def test_what_makes_no_sense_is_refused_before_any_model(stopped: list[object], 
         (
             ("replay", "--out", "x.parquet"),
             "simlab.studies.replay.replay.replay_trace",
-            "finished rows are kept: add --resume to go on with x.parquet",
+            "finished rows are kept: add --resume to continue x.parquet",
         ),
         (
             ("optimize", "--storage", "sqlite:///x.db", "-p", "ddtree:budget=1~2"),
