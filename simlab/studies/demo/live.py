@@ -64,6 +64,8 @@ time for fewer of them, few sizes are timed."""
 _TIMED_PASS, _PER_POSITION = 10.0, 2.0
 """What a sample of a round takes, and a recorded position, in tokens of autoregressive decoding."""
 
+_REPEATS = 15
+"""Samples of a cell that a short look at a machine takes; the time limit may end it before."""
 _LOWEST_CONTEXT, _CONTEXT_STEP = 64, 64
 _LATE = 1.2
 """So many times the minutes that were given are said to be more."""
@@ -310,6 +312,7 @@ class Live:
             out=cost,
             node_counts=plan.node_counts,
             contexts=(_LOWEST_CONTEXT, last),
+            repeats=_REPEATS,
             time_limit=round(_PROFILE_SHARE * self._seconds / 60, 2),
             resume=cost.exists(),
         )
