@@ -12,7 +12,7 @@ from simlab.errors import SimlabError, UsageError, describe_error
 from simlab.untrusted.visible import label_lines, visible_html
 
 Figure: TypeAlias = go.Figure
-"""A figure of plotly, for those who hand it on."""
+"""A figure of plotly."""
 
 LIGHT = ("#0072B2", "#D55E00", "#008A65", "#A85585", "#9A6A00", "#56697A", "#4B3FA7")
 """After Okabe and Ito (2008), darkened where a thin line on white would be faint."""

@@ -26,6 +26,7 @@ from simlab.analysis.optimize.candidate_sums import (
 from simlab.analysis.statistics.intervals import Spread
 from simlab.analysis.statistics.significance import PriceSpread
 from simlab.analysis.table.prompt_sums import COLUMNS, PolicyRun, PromptSums, prompt_sums
+from simlab.analysis.table.summaries import BASELINE
 from simlab.analysis.table.text import aligned, number
 from simlab.arrays import Doubles
 from simlab.errors import enumerated
@@ -43,24 +44,36 @@ def take_sentence(optimum: Optimum) -> str:
     """Which policy to take, and its speedup on the evaluation prompts.
 
     Of those that no comparison tells from the chosen one it is the simplest: the fewest drafted tokens a round, then
-    the fewest settings, then the fewest letters.
+    the fewest settings, then the fewest letters. What is better there than the chosen one is named and not taken: that
+    would be a choice on the evaluation prompts.
     """
     rows = {str(row.get("policy")): row for row in reversed(optimum.rows)}
     best = optimum.best.policy
-    level = [best, *(label for label, row in rows.items() if row.get("differs") is False)]
-    behind = [label for label, row in rows.items() if row.get("differs") and _float(row.get("best_over_this")) < 1]
-    take = min(behind or level, key=lambda label: _plainness(label, rows[label]))
+    known = {label: row for label, row in rows.items() if row.get("best_over_this_ci_low") is not None}
+    ahead = [label for label, row in known.items() if row.get("differs") and _float(row.get("best_over_this")) < 1]
+    if ahead:
+        return (
+            f"Do not take {best}, which was chosen on the dev prompts: {enumerated(list(map(_shown, ahead)))} "
+            f"{'is' if len(ahead) == 1 else 'are'} significantly better on the evaluation prompts. Choose among them "
+            "on other prompts."
+        )
+    level = [best, *(label for label, row in known.items() if row.get("differs") is False)]
+    take = min(level, key=lambda label: _plainness(label, rows[label]))
+    if take == BASELINE:
+        return f"Take {_shown(take)}: no policy is significantly faster."
     row, why = rows[take], ""
-    if behind:
-        why = f" It is faster than {best}, which was chosen."
-    elif len(level) > 1:
-        others = enumerated([label for label in level if label != take])
+    if len(level) > 1:
+        others = enumerated([_shown(label) for label in level if label != take])
         why = f" {others} {'is' if len(level) == 2 else 'are'} as good within the noise; it is the simplest."
     speedup = _float(row.get("evaluation_speedup"))
     if math.isnan(speedup):
         return f"Take {take}.{why}"
     ends = _ends(row, "evaluation_speedup_ci", 2)
     return f"Take {take}: {speedup:.2f} times as fast as autoregressive decoding {ends}".rstrip() + f".{why}"
+
+
+def _shown(label: str) -> str:
+    return "autoregressive decoding" if label == BASELINE else label
 
 
 def _plainness(label: str, row: Mapping[str, Scalar]) -> tuple[float, int, int, str]:
@@ -77,7 +90,7 @@ def finalist_table(optimum: Optimum) -> str:
     for row, dev, evaluation in _figures(optimum):
         nodes = number(_float(row.get("evaluation_nodes_per_round")), 1)
         figures = number(dev, digits), number(evaluation, digits)
-        label = "autoregressive" if row.get("policy") == "ar" else str(row.get("policy"))
+        label = "autoregressive" if row.get("policy") == BASELINE else str(row.get("policy"))
         cells.append([label, str(row.get("role")), nodes, *figures, _ratio(row), _p_value(row)])
     return aligned(cells, [True, True, False, False, False, True, False])
 

@@ -101,7 +101,8 @@ def _sums(results: ReportResults, summary: Summary) -> pl.DataFrame:
 
 def _headline(results: ReportResults, best: Summary, choice: VerdictChoice, standing: FinalistVerdict) -> str:
     """What the best brings, then what is as good, then of how many prompts; every word of it out of the comparisons."""
-    prompts, level = _prompts(best.prompts, choice), _level(standing)
+    plain = _plain_label(results)
+    prompts, level = _prompts(best.prompts, choice), _level(standing, plain)
     measured = _measured(results, best, None)
     if not results.has_seconds:
         length = f"{best.totals.acceptance_length:.2f}{interval_text(best.interval)}"
@@ -110,7 +111,7 @@ def _headline(results: ReportResults, best: Summary, choice: VerdictChoice, stan
         return f"{best.speed.tokens_per_s:.1f} tokens/s: {best.policy}.{level} {prompts}{measured}."
     speed = best.speed
     intervals = interval_text(speed.interval)
-    over_plain = next((one for one in standing.comparisons if one.second == _plain_label(results)), None)
+    over_plain = next((one for one in standing.comparisons if one.second == plain), None)
     start = f"{speed.speedup:.2f} times as fast as autoregressive decoding{intervals}: {best.policy}"
     if over_plain is not None and over_plain.is_known and not over_plain.differs:
         start += ", which is not significantly faster"
@@ -124,19 +125,15 @@ def _plain_label(results: ReportResults) -> str:
     return next((summary.policy for summary in results.found if summary.name == BASELINE), "")
 
 
-def _level(standing: FinalistVerdict) -> str:
+def _level(standing: FinalistVerdict, plain: str) -> str:
     """The rivals that nothing tells from the best, in a sentence with a space before it; empty where there is none."""
-    others = [comparison for comparison in standing.comparisons if comparison.second not in _PLAIN]
+    others = [comparison for comparison in standing.comparisons if comparison.second != plain]
     level = [comparison.second for comparison in others if comparison.is_known and not comparison.differs]
     if not level:
         return ""
     text = enumerated(["the chain" if label == CHAIN else label for label in level])
     text = f"T{text[1:]}" if level[0] == CHAIN else text
     return f" {text} {'is' if len(level) == 1 else 'are'} as good within the noise."
-
-
-_PLAIN = ("ar", "autoregressive")
-"""Labels of autoregressive decoding."""
 
 
 def _standing(standing: FinalistVerdict) -> list[str]:

@@ -34,6 +34,7 @@ from simlab.studies.report.build import CHARTS, chart_of
 from simlab.studies.report.inputs import inputs_of_results, inputs_of_rows
 from simlab.studies.result import Pictures
 from simlab.traces.format.files import write_beside
+from simlab.untrusted.visible import ShownText
 
 if TYPE_CHECKING:
     # Results come with their classes; those of models take seconds to load.
@@ -110,7 +111,7 @@ def confirmation_pictures(found: "Confirmation") -> Pictures:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Picture:
+class Picture(ShownText):
     """One picture of results.
 
     Attributes:
@@ -139,9 +140,6 @@ class Picture:
         """
         content = picture_bytes(self.figure, picture_format(Path(path)), Path(path).stem)
         write_beside(Path(path), lambda file: file.write(content))
-
-    def __repr__(self) -> str:
-        return self.text()
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> object:
         return self.figure._repr_mimebundle_(include, exclude)

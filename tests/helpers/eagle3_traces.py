@@ -33,7 +33,7 @@ def write_head_trace(folder: Path, num_sequences: int = 48, with_trees: bool = T
     settings = {"depth": STEPS + 1, "beam": WIDTH, "top_k": WIDTH, "steps": STEPS}
 
     def pools(text: RecordedSequence) -> PoolColumns:
-        (recorded,) = trace.recorded(name, [text.index])  # a channel that stands for itself is handed no rows
+        (recorded,) = trace.recorded(name, [text.index])  # a channel that stands for itself gets no rows
         vocab_size = trace.manifest.vocab_size
         return PoolColumns.unlabelled(made_up_pools(recorded, STEPS + 1, WIDTH, vocab_size, WIDTH))
 

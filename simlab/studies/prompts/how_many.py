@@ -10,7 +10,7 @@ from simlab.analysis.statistics.intervals import FEW_PROMPTS, finite
 from simlab.analysis.statistics.significance import POWER, detectable_at, prompts_to_detect
 from simlab.analysis.table.prompt_sums import PolicyRun, prompt_sums
 from simlab.analysis.table.summaries import Summary, summarise
-from simlab.analysis.table.text import within_width
+from simlab.analysis.table.text import aligned, within_width
 from simlab.errors import UsageError
 from simlab.limits.typed_numbers import finite_number
 from simlab.studies.inputs.trace import TraceSource
@@ -107,15 +107,8 @@ class PromptNumbers(StudyResult):
             needed = self.needed(one)
             shown = "-" if needed is None else f"{needed:,} prompts"
             cells.append((f"{one.first} over {one.second}", *map(_percent, self.detectable(one)), shown))
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = [
-            "  ".join(
-                [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-            )
-            for row in cells
-        ]
         measure = self.comparisons[0].measure.replace("_per_s", "/s").replace("_", " ")
-        return "\n".join([f"of {measure}, by number of prompts", *lines])
+        return f"of {measure}, by number of prompts\n{aligned(cells, [True] + [False] * (len(NUMBERS) + 1))}"
 
     def _carries(self) -> str:
         """How far the prompts of the trace itself carry."""

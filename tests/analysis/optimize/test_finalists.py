@@ -24,6 +24,7 @@ from simlab.analysis.optimize.finalists import (
     judge_finalists,
     optimism_figures,
     share_of_draws_best,
+    take_sentence,
 )
 from simlab.policies.costs.cell_prices import NUM_DRAWS
 from simlab.traces.artefacts.optimum import ChosenPolicy, Optimum, PromptSource, Scalar
@@ -169,8 +170,13 @@ def cells(p_adjusted: float | None) -> list[list[str]]:
     """The cells of a rival's row and of the best's, by columns of at least two blanks."""
     rival: dict[str, Scalar] = {"policy": "chain", "role": "rival", "best_over_this": 1.25, "p_adjusted": p_adjusted}
     ends: dict[str, Scalar] = {"best_over_this_ci_low": 1.125, "best_over_this_ci_high": 1.5}
-    rows: tuple[dict[str, Scalar], ...] = (FIGURES | BEST_ROW, FIGURES | rival | ends)
-    optimum = Optimum(
+    table = finalist_table(optimum_of(FIGURES | BEST_ROW, FIGURES | rival | ends))
+    return [line.split() for line in table.splitlines()[-2:]]
+
+
+def optimum_of(*rows: dict[str, Scalar]) -> Optimum:
+    """A choice of `BEST` with these rows."""
+    return Optimum(
         "0.1.0",
         "tokens_per_s",
         None,
@@ -185,7 +191,6 @@ def cells(p_adjusted: float | None) -> list[list[str]]:
         (BEST.policy, "chain"),
         rows,
     )
-    return [line.split() for line in finalist_table(optimum).splitlines()[-2:]]
 
 
 @pytest.mark.parametrize(("p_adjusted", "shown"), [(0.0004, "<0.001"), (0.001, "0.001"), (0.0316, "0.032")])
@@ -197,6 +202,48 @@ def test_a_p_value_has_three_digits_and_the_best_has_none(p_adjusted: float, sho
 
 def test_a_p_value_that_is_not_known_is_left_empty() -> None:
     assert cells(None)[1][-1] == "1.500]"
+
+
+# The sentence that says what to take
+
+
+def row_of(policy: str, nodes: float, ratio: float, differs: bool, is_known: bool) -> dict[str, Scalar]:
+    """What a row says that the sentence reads."""
+    low: Scalar = ratio - 0.05 if is_known else None
+    compared: dict[str, Scalar] = {"best_over_this": ratio, "best_over_this_ci_low": low, "differs": differs}
+    return {"policy": policy, "evaluation_nodes_per_round": nodes, "evaluation_speedup": 1.5, **compared}
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            name: st.tuples(st.floats(0.5, 30), st.sampled_from([0.5, 0.9, 1.1, 2.0]), st.booleans(), st.booleans())
+            for name in ("ar", "chain", "ddtree:budget=64")
+        }
+    )
+)
+def test_what_to_take_contradicts_no_comparison(found: dict[str, tuple[float, float, bool, bool]]) -> None:
+    """Of random comparisons: what is significantly better is never called as good, nor taken, and none is left out."""
+    found["ar"] = (0.0, *found["ar"][1:])
+    best: dict[str, Scalar] = BEST_ROW | {"evaluation_nodes_per_round": 8.0, "evaluation_speedup": 2.0}
+    said = take_sentence(optimum_of(best, *(row_of(name, *each) for name, each in found.items())))
+    ahead = [name for name, (_, ratio, differs, known) in found.items() if known and differs and ratio < 1]
+    level = [name for name, (_, _, differs, known) in found.items() if known and not differs]
+    shown = {"ar": "autoregressive decoding"}
+    if ahead:
+        assert said.startswith(f"Do not take {BEST.policy}, which was chosen")
+        named = said.split("prompts:")[1].split("significantly")[0]
+        assert [name for name in found if shown.get(name, name) in named] == ahead
+        return
+    fewest = min([(8.0, BEST.policy), *((round(found[name][0], 1), name) for name in level)])[0]
+    if "ar" in level:
+        assert said == "Take autoregressive decoding: no policy is significantly faster."
+        return
+    first, _, rest = said.removeprefix("Take ").partition(": ")
+    taken, nodes = first.removesuffix("."), {BEST.policy: 8.0, **{name: found[name][0] for name in level}}
+    assert round(nodes[taken], 1) == fewest
+    assert all(name in rest for name in nodes if name != taken)
+    assert all(name not in rest for name in found if name != "ar" and name not in level)
 
 
 # A choice among finalists beside the noise of the latency profile, planted
