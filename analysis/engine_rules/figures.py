@@ -119,7 +119,8 @@ CALIBRATION_NOTES = (
 
 def schedules_text(rows: Sequence[Row], batch: int) -> str:
     """A line for each schedule at one batch size."""
-    table = [["schedule", "acceptance", "drafted", "tokens/s", "behind hindsight", "behind joint-throughput"]]
+    table = [["", "", "", "", "behind", "behind"]]
+    table += [["schedule", "acceptance", "drafted", "tokens/s", "hindsight", "joint-throughput"]]
     table += [["", "length", "/round", "", "%, [95 %]", "%, [95 %]"]]
     table += [
         [
@@ -138,10 +139,8 @@ def schedules_text(rows: Sequence[Row], batch: int) -> str:
 
 def calibration_text(rows: Sequence[Row], batch: int) -> str:
     """A line for each estimator and position at one batch size."""
-    table = [
-        ["estimator", "position", "drafts", "accepted", "believed", "bias, points", "labels", "accepted", "believed"]
-    ]
-    table += [["", "", "", "%", "%", "[95 %]", "", "%", "%"]]
+    table = [["estimator", "position", "drafts", "accepted", "believed", "bias, points", "labels"]]
+    table += [["", "", "", "%", "%", "[95 %]", ""]]
     table += [
         [
             str(row["estimator"]),
@@ -151,13 +150,11 @@ def calibration_text(rows: Sequence[Row], batch: int) -> str:
             _percent(row["believed"]),
             _interval(row, "bias"),
             f"{row['labels']:,}",
-            _percent(row["labels_accepted"]),
-            _percent(row["labels_believed"]),
         ]
         for row in rows
         if row["batch"] == batch
     ]
-    return aligned(table, [True, *[False] * 8])
+    return aligned(table, [True, *[False] * 6])
 
 
 def heading(batch: int, prices: str) -> str:
