@@ -99,7 +99,7 @@ def load_models(
     with_target = load_drafter(asked)
     loaded = load_target(target, kind, device, device_map)
     drafter = with_target(loaded)
-    graphs = prepare(loaded, drafter, execution) if isinstance(drafter, DFlashDrafter) else None
+    graphs = prepare(loaded, drafter, execution)
     return Models(
         target=loaded,
         drafter=drafter,

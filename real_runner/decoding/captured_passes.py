@@ -3,7 +3,8 @@
 Rounds are those of `simlab.real_runner.decoding.eager_passes`: the same draft, tree, walk and text. What differs is
 the order of work. When a tree is verified the device goes on by itself: it keeps the accepted rows and drafts below
 the bonus token, while the host waits for the choices and follows them, and then for the next round's candidates.
-Above temperature 0 the host draws the choices, and waits for each row of logits that it looks at.
+What drafts token by token, and a router's drafter, wait for the host. Above temperature 0 the host draws the choices,
+and waits for each row of logits that it looks at.
 """
 
 import time
@@ -13,20 +14,26 @@ from itertools import pairwise
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from simlab.arrays import Longs, read_only
+from simlab.arrays import Ints, Longs
 from simlab.cost import StageSeconds
-from simlab.draft import Draft, Marginals
-from simlab.policy import AnyPolicy
+from simlab.draft import Marginals
+from simlab.policy import AnyPolicy, num_masked, routes_of
 from simlab.real_runner.decoding.decoded import Choose, RunningText, chooser
-from simlab.real_runner.decoding.drafting import candidates_read
+from simlab.real_runner.decoding.drafting import Drafting
+from simlab.real_runner.decoding.single_text import SingleText
 from simlab.real_runner.decoding.tree_pass import Walked, follow
+from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.ranked import CandidatesRead
 from simlab.real_runner.execution.executions import rows_for
-from simlab.real_runner.execution.graph_models import GraphedModels
+from simlab.real_runner.execution.fused_layers import Adapter
+from simlab.real_runner.execution.graph_models import GraphedModels, Wanted
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.execution.tree_passes import TreePass
 from simlab.real_runner.models import Models
+from simlab.real_runner.networks.adapter.masked import LiveMasks, OwnDrafter
+from simlab.real_runner.networks.producer import Drafted
 from simlab.real_runner.targets.model import features_of, tapped
 from simlab.sampling.choice import Sampling
 from simlab.tree import DraftTree
@@ -74,7 +81,82 @@ class StageMarks:
         return [max(0.0, spent - other) for spent, other in zip(events or times, outside, strict=True)]
 
 
-class CapturedPasses:
+class ChainedDraft:
+    """A block drafter that the device runs by itself behind each verification; see `LiveDraft`."""
+
+    def __init__(self, models: Models, graphed: GraphedModels, read: CandidatesRead) -> None:
+        """Begin with nothing read of the text; ``read`` is what is given at each depth."""
+        own, size = models.block_drafter.lm_head, models.target.vocab_size
+        # No wider than the vocabulary, so that equal drafts are captured once.
+        self._read = replace(read, width=min(read.width, size if own is None else own.out_features))
+        self._drafter, self._graphed = models.block_drafter, graphed
+        self._features = torch.empty(0)
+        self._is_launched = False
+        self._marginals: Marginals | None = None
+
+    def read(self, features: Tensor) -> None:
+        """Take in the states of the prompt; those of later tokens the device has taken, and the last ones are kept."""
+        if not len(self._features):
+            self._graphed.fill(self._drafter.context(features))
+        self._features = features[:, -self._graphed.num_fresh :]
+
+    def rewind(self, length: int) -> None:
+        self._is_launched = False
+
+    def launch(self, num_fresh: int, position: int, width: int) -> None:
+        """Have the device draft below the root that it finds, once it has verified below this position."""
+        self._graphed.draft(num_fresh, position + num_fresh + 1, self._read, width)
+        self._is_launched, self._marginals = True, None
+
+    def finish(self) -> None:
+        """Wait for the draft that was launched."""
+        if self._is_launched and self._marginals is None:
+            self._marginals = self._graphed.marginals(self._read)
+
+    def draft(self, committed: Ints) -> Drafted:
+        root, position = int(committed[-1]), len(committed) - 1
+        if not self._is_launched:
+            self._graphed.draft_at(root, position, self._read, self._features)
+            self._is_launched, self._marginals = True, None
+        self.finish()
+        assert self._marginals is not None
+        states = self._graphed.drafted_states(self._drafter.config.depth)
+        return Drafted(root, position, self._marginals, states, self._graphed.blocks(position))
+
+
+class ChainedMasks(LiveMasks):
+    """The masks of a target, from whose states the device drafts by itself behind each verification."""
+
+    def __init__(self, own: OwnDrafter, graphed: GraphedModels, read: CandidatesRead) -> None:
+        """Begin without a draft; ``read`` is what is given at each depth."""
+        super().__init__(own, read)
+        self._graphed = graphed
+        self._is_launched = False
+        self._marginals: Marginals | None = None
+
+    def launch(self, held: TreePass) -> None:
+        """Have the device draft below the root that it finds."""
+        self._graphed.draft_of_masks(held, self._own.config.depth, self._wanted)
+        self._marginals, self._is_launched = None, True
+
+    def finish(self) -> None:
+        """Wait for the draft that was launched."""
+        if self._is_launched:
+            self._marginals = self._graphed.marginals(self._wanted)
+            self._states, self._is_launched = self._graphed.drafted_states(self._own.config.depth), False
+
+    def leave(self, has_draft: bool) -> None:
+        """Whether the next root has the draft that was launched."""
+        self._is_drafted = has_draft
+
+    def draft(self, committed: Ints) -> Drafted | None:
+        if self._marginals is None or not self._is_drafted:
+            return super().draft(committed)
+        assert self._states is not None
+        return Drafted(int(committed[-1]), len(committed) - 1, self._marginals, self._states)
+
+
+class CapturedPasses(SingleText):
     """Passes of one text at a time, see `simlab.real_runner.decoding.speculation.Passes`."""
 
     def __init__(self, models: Models, graphed: GraphedModels, policy: AnyPolicy, sampling: Sampling) -> None:
@@ -86,75 +168,104 @@ class CapturedPasses:
             policy: any that drafts.
             sampling: how the target chooses.
         """
-        self._models, self._graphed, self._sampling = models, graphed, sampling
+        # Capturing belongs to no round.
+        super().__init__(models, policy, sampling, lambda: time.perf_counter() - graphed.graphs.seconds)
+        self._graphed = graphed
         self._marks = StageMarks(models.target.device, lambda: graphed.graphs.seconds)
-        self._read = _read(models, policy) if policy.needs.draft else None
         self._most_rows = rows_for(1 + min(policy.budget, _MOST_DRAFTED))
-        self._marginals: Marginals | None = None
-        self._captured_before_s = 0.0
+        self._chained: ChainedDraft | ChainedMasks | None = None
 
     def add(self, row: int, text: RunningText) -> None:
         target, graphed, start = self._models.target, self._graphed, text.length
+        self._chained = None
+        drafter = self._models.drafter
+        # Which route of a router drafts is known when the round has begun.
+        is_chained = isinstance(drafter, DFlashDrafter) and not routes_of(self._policy)
+        live = self._live if is_chained or isinstance(drafter, Adapter) else None
+        self._drafting = Drafting(self._models, self._policy, len(text.tokens), live)
+        layer_ids, foresees = self._drafting.layer_ids, self._drafting.foresees
+        reads_logits = self._sampling.temperature > 0 or self._reads_law or foresees
+        self._wanted = Wanted(layer_ids, reads_logits, foresees)
         cache = BufferCache(target, start)
-        layer_ids = self._models.drafter.config.target_layer_ids if self._read is not None else ()
         with tapped(target, layer_ids) as taken:
             states = target.states(text.prompt_ids.to(target.device), cache)
-        features = features_of(taken, layer_ids) if self._read is not None else None
-        context = None if features is None else self._models.block_drafter.context(features)
-        graphed.begin(cache, context, len(text.tokens) + self._most_rows)
-        text.append((chooser(target, target.logits(states[:, -1]), self._sampling, text.key)(0, start),))
-        if self._read is not None:
-            graphed.draft_at(text.root, start, self._read, features)
-            self._marginals = graphed.marginals(self._read)
-
-    def drafts(self, texts: Sequence[RunningText], times: list[float]) -> list[Draft]:
-        """What was drafted when the last round was verified: that takes no time here."""
-        (text,) = texts
-        self._captured_before_s = self._graphed.graphs.seconds
-        times += [times[-1]] * 3
-        return [Draft(self._marginals, text.root, read_only(text.tokens[: text.length]), text.position)]
+        graphed.begin(cache, len(text.tokens) + self._most_rows)
+        if layer_ids:
+            self._drafting.read(features_of(taken, layer_ids))
+        if self._drafting.masks is not None:
+            self._drafting.masks.take(self._behind_prompt(self._drafting.masks, cache))
+        logits = target.logits(states[:, -1])
+        self._remember(states[0, -1], logits[0])
+        text.append((chooser(target, logits, self._sampling, text.key)(0, start),))
+        self._draft_first(text)
 
     def verify(self, texts: Sequence[RunningText], trees: Sequence[DraftTree]) -> list[Walked]:
         (text,), (tree,) = texts, trees
-        graphed, position, is_drawn = self._graphed, text.position, self._sampling.temperature > 0
+        graphed, position, chained = self._graphed, text.position, self._chained
+        num, depth = 0, self._models.drafter.config.depth
+        if isinstance(chained, ChainedMasks):
+            num = num_masked(self._policy, text.state, tree.num_nodes)
         self._marks.mark()
-        held, deepest = graphed.verify(tree, position, self._read is not None, is_drawn)
-        if is_drawn:
+        held, deepest = graphed.verify(tree, position, self._wanted, num, depth)
+        if self._sampling.temperature > 0:
             drawn: dict[int, int] = {}
             follow(tree, self._drawing(held, text.key, drawn), position, text.num_left, text.stop_token_ids)
             graphed.choose(held, _places(drawn, tree.num_nodes))
         self._marks.mark()
         num_fresh = graphed.keep(held, position, deepest)
         self._marks.mark()
-        if self._read is not None:
-            graphed.draft(num_fresh, position + num_fresh + 1, self._read)
+        if isinstance(chained, ChainedDraft):
+            assert held.features is not None
+            chained.launch(num_fresh, position, held.features.shape[2])
+        elif chained is not None and num:
+            chained.launch(held)
         self._marks.mark()
         # All that follows from the choices is done while the device drafts.
         chosen = graphed.chosen(held)
-        return [follow(tree, lambda row, _: chosen[row], position, text.num_left, text.stop_token_ids)]
+        walked = follow(tree, lambda row, _: chosen[row], position, text.num_left, text.stop_token_ids)
+        self._verified = held, num_fresh, num
+        return [walked]
 
     def keep(self, texts: Sequence[RunningText], walks: Sequence[Walked]) -> None:
-        """Do nothing: the device has kept what was accepted."""
+        """Tell what else reads the text of what was accepted; the device itself has kept it."""
+        ((path, _),) = walks
+        held, num_fresh, num = self._verified
+        last = path[-1] if path else 0
+        if isinstance(self._chained, ChainedMasks):
+            self._chained.leave(last < num)
+        if self._drafting.is_fed:
+            self._drafting.read(self._graphed.fresh(held, num_fresh, 1 + len(path)))
+        if held.logits is not None:
+            self._remember(held.logits[last] if held.states is None else held.states[last], held.logits[last])
 
     def stage_seconds(self, times: Sequence[float]) -> StageSeconds:
         """Seconds of each stage, once the next root is drafted below: of passes the device's own, without capturing."""
-        if self._read is not None:
-            self._marginals = self._graphed.marginals(self._read)
-        began, *_, drafted, selected, _verified, _committed = times
-        select_s = selected - drafted
-        verify_s, keep_s, draft_s = self._marks.seconds()
+        if self._chained is not None:
+            self._chained.finish()
+        began, before, drafted, behind, selected, *_ = times
+        verify_s, keep_s, launched_s = self._marks.seconds()
+        draft_s, channel_s = launched_s + drafted - before, before - began + behind - drafted
+        select_s = selected - behind
         # What is neither the policy's nor a pass of a model is the host's: launches, copies, following the tree.
-        total_s = time.perf_counter() - began - (self._graphed.graphs.seconds - self._captured_before_s)
-        commit_s = max(keep_s, total_s - draft_s - select_s - verify_s)
-        return StageSeconds(draft_s=draft_s, select_s=select_s, verify_s=verify_s, commit_s=commit_s)
+        commit_s = max(keep_s, self.clock() - began - draft_s - channel_s - select_s - verify_s)
+        return StageSeconds(draft_s, channel_s, select_s, verify_s, commit_s)
 
     def rewind(self, row: int, text: RunningText) -> None:
-        if self._read is not None:
-            self._graphed.draft_at(text.root, text.position, self._read)
-            self._marginals = self._graphed.marginals(self._read)
+        self._drafting.rewind(text.position)
+        self._draft_first(text)
 
-    def drop(self, row: int, last: int) -> None:
-        """Do nothing: the next text begins anew."""
+    def _live(self, read: CandidatesRead) -> ChainedDraft | ChainedMasks:
+        drafts = self._models.drafts
+        if isinstance(drafts, OwnDrafter):
+            self._chained = ChainedMasks(drafts, self._graphed, read)
+        else:
+            self._chained = ChainedDraft(self._models, self._graphed, read)
+        return self._chained
+
+    def _draft_first(self, text: RunningText) -> None:
+        """Draft where no verification has launched it, so that no round pays for it."""
+        if isinstance(self._chained, ChainedDraft):
+            self._chained.draft(text.tokens[: text.length])
 
     def _drawing(self, held: TreePass, key: int, drawn: dict[int, int]) -> Choose:
         """The target's choices with the text's noise; what was asked for is kept by its row."""
@@ -166,13 +277,6 @@ class CapturedPasses:
             return drawn[row]
 
         return draw
-
-
-def _read(models: Models, policy: AnyPolicy) -> CandidatesRead:
-    """What a policy reads of a draft; no wider than the vocabulary, so that equal drafts are captured once."""
-    own, read = models.block_drafter.lm_head, candidates_read(policy)
-    size = models.target.vocab_size if own is None else own.out_features
-    return replace(read, width=min(read.width, size))
 
 
 def _places(drawn: dict[int, int], num_nodes: int) -> Longs:

@@ -5,6 +5,7 @@ declares, and the policy sees only what it declares, as a replay cuts a record. 
 alone which its route reads; what does not run catches up with the text when it next does.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,7 @@ from simlab.draft import Marginals
 from simlab.errors import MissingChannelError
 from simlab.policy import AnyPolicy, Asked, Needs, routes_of
 from simlab.real_runner.drafters.ranked import CandidatesRead
-from simlab.real_runner.execution.executions import EAGER
+from simlab.real_runner.execution.executions import COMPILED, CUDA_GRAPHS, EAGER
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks.adapter.masked import LiveMasks
 from simlab.real_runner.networks.drafter import LiveDraft
@@ -39,15 +40,20 @@ class Drafting:
 
     Attributes:
         masks: what the target says at its own masks; None where a drafter drafts, or nothing.
+        layer_ids: the target's layers whose outputs are read.
+        is_fed: whether `read` is to be told of further tokens; else what drafts takes them by itself.
     """
 
-    def __init__(self, models: Models, policy: AnyPolicy, room: int) -> None:
+    def __init__(
+        self, models: Models, policy: AnyPolicy, room: int, live: Callable[[CandidatesRead], LiveDraft] | None = None
+    ) -> None:
         """Begin with nothing read of the text.
 
         Args:
             models: of them the drafter, and what makes the channels that the policy reads.
             policy: which drafts, or reads channels.
             room: tokens that the drafter's context will hold.
+            live: makes what drafts along the text, where it is not the drafter by itself.
         """
         self._needs, made = policy.needs, producers_of(models, policy)
         self._before = {name: producer for name, producer in made.items() if isinstance(producer, RootProducer)}
@@ -68,12 +74,14 @@ class Drafting:
         self._drafter: LiveDraft | None = None
         self._readers = list[tuple[Reader, tuple[int, ...]]]()
         if policy.needs.draft or self._on_draft:
-            self._drafter = models.drafts.live(replace(self._own, width=width), room)
+            drafted = replace(self._own, width=width)
+            self._drafter = models.drafts.live(drafted, room, models.graphs) if live is None else live(drafted)
             self._readers.append((self._drafter, models.drafter.config.target_layer_ids))
         self.masks = self._drafter if isinstance(self._drafter, LiveMasks) else None
         self._readers += [(channel, alone[name].taps) for name, channel in self._alone.items()]
         self._readers += [(text, staged[name].taps) for name, text in self._staged.items()]
         self.layer_ids = tuple(dict.fromkeys(layer for _, taps in self._readers for layer in taps))
+        self.is_fed = any(taps and (live is None or reader is not self._drafter) for reader, taps in self._readers)
         self._committed = np.empty(0, np.int32)
         self._served = self._needs
         self._is_drafted = False
@@ -175,11 +183,12 @@ def producers_of(models: Models, policy: AnyPolicy) -> dict[str, AnyProducer]:
                 f"{policy!r} reads the channel {need.name}, and the runner makes {made}; confirm the policy on a trace "
                 f"with that channel, or give what makes it, `replace(models, channels={{{need.name!r}: PRODUCER}})`"
             )
-    return {need.name: models.channels[need.name].within(need) for need in needs}
+    found, graphs = {need.name: models.channels[need.name].within(need) for need in needs}, models.graphs
+    return found if graphs is None else {name: producer.captured(graphs) for name, producer in found.items()}
 
 
 def check_passes(policy: AnyPolicy, execution: str, batch: int = 1) -> None:
-    """Refuse a router, or what reads channels, where passes run otherwise than one text, one operation after the other.
+    """Refuse a router, or what reads channels, where passes are compiled, or of several texts.
 
     Args:
         policy: any.
@@ -189,7 +198,9 @@ def check_passes(policy: AnyPolicy, execution: str, batch: int = 1) -> None:
     what = f"{policy!r} is a router, and routers" if routes_of(policy) else ""
     if policy.needs.channels:
         what = f"{policy!r} reads the channel {policy.needs.channels[0].name}, and channels"
-    if what and execution != EAGER:
-        raise MissingChannelError(f"{what} are run by {EAGER} passes alone; leave --execution {execution} out")
+    if what and execution == COMPILED:
+        raise MissingChannelError(
+            f"{what} have no form for --execution {execution}; give {EAGER}, or {CUDA_GRAPHS} on a GPU"
+        )
     if what and batch > 1:
         raise MissingChannelError(f"{what} are run for one text at a time; leave --batch out")

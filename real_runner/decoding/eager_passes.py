@@ -4,28 +4,25 @@ Where the target drafts for itself, masks stand behind nodes of the tree as its 
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from simlab.arrays import read_only
-from simlab.channels import TARGET, Channel, TargetLaw
 from simlab.cost import StageSeconds
-from simlab.draft import Draft
-from simlab.policy import TARGET_LAW, AnyPolicy, branches_asked, num_masked, route_taken, routes_of
+from simlab.policy import AnyPolicy, num_masked
 from simlab.real_runner.attention.batch_invariant import FixedPass, fixed_shape
 from simlab.real_runner.attention.packed import PackedPass
 from simlab.real_runner.decoding.decoded import RunningText, chooser, stage_seconds
 from simlab.real_runner.decoding.drafting import Drafting
 from simlab.real_runner.decoding.plain import Clock
+from simlab.real_runner.decoding.single_text import SingleText
 from simlab.real_runner.decoding.tree_pass import TreeMask, Walked, pass_of, walk
 from simlab.real_runner.drafters.dense import BlockStates
 from simlab.real_runner.execution.batched_buffers import trees_pass
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.models import Models
-from simlab.real_runner.networks.adapter.masked import LiveMasks, mask_rows, with_masks
-from simlab.real_runner.targets.model import entropies_of, features_of, tapped
+from simlab.real_runner.networks.adapter.masked import mask_rows, with_masks
+from simlab.real_runner.targets.model import features_of, tapped
 from simlab.sampling.choice import Sampling
 from simlab.tree import DraftTree
 
@@ -34,13 +31,12 @@ LONG_CONTEXT = 4096
 and below it one call is faster than two."""
 
 
-class EagerPasses:
+class EagerPasses(SingleText):
     """Passes of one text at a time, see `simlab.real_runner.decoding.speculation.Passes`."""
 
     def __init__(self, models: Models, policy: AnyPolicy, sampling: Sampling, clock: Clock) -> None:
         """Begin with nothing read."""
-        self._models, self._policy, self._sampling, self._clock = models, policy, sampling, clock
-        self._reads_law = TARGET_LAW in policy.needs.channels
+        super().__init__(models, policy, sampling, clock)
         self._features: Tensor | None = None
         self._said = list[BlockStates]()
 
@@ -58,26 +54,10 @@ class EagerPasses:
         if features is not None:
             self._drafting.read(features)
         if masks is not None:
-            masks.take(self._behind_prompt(masks))
+            masks.take(self._behind_prompt(masks, self._cache))
         logits = target.logits(states[:, -1])
         self._remember(states[0, -1], logits[0])
         text.append((chooser(target, logits, self._sampling, text.key)(0, start),))
-
-    def drafts(self, texts: Sequence[RunningText], times: list[float]) -> list[Draft]:
-        (text,) = texts
-        committed = read_only(text.tokens[: text.length])
-        before = Draft(None, text.root, committed, text.position, self._known(text.position))
-        # A round of which nothing is foreseen has no such stage, either.
-        times.append(times[-1] if self._before_root is None else self._clock())
-        text.route = route_taken(self._policy, before, text.state)
-        served = self._policy if text.route is None else routes_of(self._policy)[text.route]
-        self._drafting.draft(committed, served.needs)
-        times.append(self._clock())
-        first = replace(before, marginals=self._drafting.marginals())
-        made = self._drafting.channels(branches_asked(self._policy, first, text.state))
-        # A round without channels has no such stage.
-        times.append(self._clock() if served.needs.scored else times[-1])
-        return [replace(first, channels={**first.channels, **made})]
 
     def verify(self, texts: Sequence[RunningText], trees: Sequence[DraftTree]) -> list[Walked]:
         (text,), (tree,) = texts, trees
@@ -107,17 +87,6 @@ class EagerPasses:
         self._cache.shorten(text.position)
         self._drafting.rewind(text.position)
 
-    def drop(self, row: int, last: int) -> None:
-        """Do nothing: the next text begins anew."""
-
-    def _behind_prompt(self, masks: LiveMasks) -> BlockStates:
-        """States of the masks behind the prompt, in a pass of their own: reading it is as without masks."""
-        ids, length = torch.zeros(1, self._num_masks, dtype=torch.int64), self._cache.length
-        with masks.during(mask_rows(0, 1, self._num_masks)) as before:
-            after = self._models.target.states(ids, self._cache)
-        self._cache.shorten(length)
-        return BlockStates(before[-1], after)
-
     def _pass(
         self,
         ids: Tensor,
@@ -131,16 +100,6 @@ class EagerPasses:
         with tapped(target, layer_ids) as taken:
             states = target.states(ids, self._cache, visible, positions, packed, fixed)
         return states, features_of(taken, layer_ids) if layer_ids else None
-
-    def _remember(self, state: Tensor, logits: Tensor) -> None:
-        """Keep what is read of the token before the next root: its law ``[V]``, and its state ``[H]``."""
-        self._law = TargetLaw(float(entropies_of(logits.log_softmax(-1)))) if self._reads_law else None
-        self._before_root = (state, logits) if self._drafting.foresees else None
-
-    def _known(self, position: int) -> dict[str, Channel]:
-        """What is known before anything is drafted."""
-        law: dict[str, Channel] = {} if self._law is None else {TARGET: self._law}
-        return law if self._before_root is None else law | self._drafting.foreseen(*self._before_root, position)
 
     def _read_tree(self, tree: DraftTree, position: int) -> tuple[Tensor, Tensor | None]:
         target = self._models.target

@@ -110,7 +110,7 @@ class GraphPlainDecoding:
         start = self.text.length
         cache = BufferCache(target, start)
         states = target.states(self.text.prompt_ids, cache)
-        graphed.begin(cache, None, start + max_new_tokens)
+        graphed.begin(cache, start + max_new_tokens)
         self.text.append((chooser(target, target.logits(states[:, -1]), sampling, self.text.key)(0, start),))
         graphed.place(self.text.root, start, sampling.temperature > 0)
 

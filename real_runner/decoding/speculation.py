@@ -11,7 +11,6 @@ at a position depends on nothing but the text before it, up to the last bits of 
 the whole batch, of a `simlab.policies.rules.budgets.SharedRule`, sees all drafts of a round.
 """
 
-import time
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -105,7 +104,8 @@ class Speculation:
         if batch > 1:
             self._passes = PackedPasses(models, policy, sampling, clock, batch, longest_prompt + max_new_tokens)
         elif models.graphs is not None:
-            self._passes, self._clock = CapturedPasses(models, models.graphs, policy, sampling), time.perf_counter
+            self._passes = captured = CapturedPasses(models, models.graphs, policy, sampling)
+            self._clock = captured.clock
         else:
             self._passes = EagerPasses(models, policy, sampling, clock)
         self.running: list[RunningText] = []

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -160,36 +160,33 @@ def block_logits(
 
 
 def block_states(
-    drafter: DFlashDrafter,
-    target: Target,
-    root_tokens: Tensor,
-    positions: Tensor,
-    context: DrafterContext,
-    filled: Tensor | None = None,
+    drafter: DFlashDrafter, target: Target, root_tokens: Tensor, positions: Tensor, context: DrafterContext
 ) -> BlockStates:
-    """The states behind `block_logits`, in one pass.
+    """The states behind `block_logits`, in one pass; arguments as there."""
+    num_sequences = context.keys[0].shape[0]
+    blocks = blocks_of(drafter, root_tokens)
+    return states_of_blocks(drafter, target, blocks.view(num_sequences, -1, blocks.shape[1]), positions, context)
+
+
+def blocks_of(drafter: DFlashDrafter, root_tokens: Tensor, filled: Tensor | None = None) -> Tensor:
+    """Blocks below some roots, int64 ``[R, L]``: the root, tokens that are known, masks.
 
     Args:
         drafter: of blocks.
-        target: lends the drafter its embedding.
         root_tokens: int64 ``[R]``.
-        positions: int64 ``[R]``, absolute, of the roots.
-        context: of one sequence, or of R sequences with a root each.
         filled: int64 ``[R, i]``, tokens that slots 1 .. i of each block hold in place of masks; None: no slot does. A
-            causal head with filled slots is run up to the first one that predicts behind them, and the states end
+            causal head with filled slots is run up to the first one that predicts behind them, and the block ends
             there: that one sees none of the others.
     """
     config = drafter.config
-    num_sequences = context.keys[0].shape[0]
-    shape = (num_sequences, len(positions) // num_sequences)
     size = config.block_size
     if filled is not None and config.is_causal_head:
         size = min(size, 1 + filled.shape[1] + config.first_slot)
-    blocks = torch.full((*shape, size), config.mask_token_id, device=positions.device)
-    blocks[:, :, 0] = root_tokens.view(shape)
+    blocks = torch.full((len(root_tokens), size), config.mask_token_id, device=root_tokens.device)
+    blocks[:, 0] = root_tokens
     if filled is not None:
-        blocks[:, :, 1 : 1 + filled.shape[1]] = filled.view(*shape, -1)
-    return states_of_blocks(drafter, target, blocks, positions, context)
+        blocks[:, 1 : 1 + filled.shape[1]] = filled
+    return blocks
 
 
 def states_of_blocks(
@@ -209,6 +206,16 @@ def states_of_blocks(
     both = drafter.states(embedded, positions.view(blocks.shape[:2]), context)
     before, after = (one[:, :, config.first_slot :].flatten(0, 1) for one in both)
     return BlockStates(before, after)
+
+
+BlockPasses: TypeAlias = Callable[[Tensor, Tensor], BlockStates]
+"""Passes of a drafter below one text: from blocks, int64 ``[R, L]``, and their roots' positions, int64 ``[R]``, to the
+states of the slots that predict. Slot 0 holds the root, and what is not known a mask."""
+
+
+def passes_along(drafter: DFlashDrafter, target: Target, context: DrafterContext) -> BlockPasses:
+    """The passes of a drafter below roots of one text; a block sees what lies before its own root."""
+    return lambda blocks, positions: states_of_blocks(drafter, target, blocks[None], positions, context)
 
 
 def embedded_tokens(drafter: Outputs, target: Target, tokens: Tensor) -> Tensor:

@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
+from simlab.real_runner.drafters.dense import BlockStates, states_of_blocks
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
-from simlab.real_runner.targets.model import KeyValueRows
+from simlab.real_runner.targets.model import KeyValueRows, Target
 
 
 class ContextBuffer:
@@ -25,15 +26,17 @@ class ContextBuffer:
 
 
 class TextContext:
-    """A drafter's context of one text that is being written.
+    """A drafter's context of one text that is being written, and its passes below the text.
 
     What the target has read since the last draft is projected when the next one is made.
     """
 
-    def __init__(self, drafter: DFlashDrafter, room: int) -> None:
+    def __init__(self, drafter: DFlashDrafter, target: Target, room: int) -> None:
         """Begin with nothing read of the text, and room for so many tokens."""
-        self._drafter = drafter
+        self._drafter, self._target = drafter, target
         self._buffer = ContextBuffer(drafter, room)
+        self._held = DrafterContext((), ())
+        self._length = 0
         self._waiting: list[Tensor] = []
         self._last = torch.empty(0)
 
@@ -43,14 +46,25 @@ class TextContext:
 
     def rewind(self, length: int) -> None:
         """Forget all but the first tokens of the context; the last few are left to be projected again."""
-        if self._waiting:
-            self.context()
+        self.catch_up()
         num_again = min(self._last.shape[1], length)
-        self._buffer.length = length - num_again
+        self._length = length - num_again
         self._waiting = [self._last[:, :num_again]]
 
-    def context(self) -> DrafterContext:
-        """The context of all that was read since the last rewind; there is something new."""
-        features = self._waiting[0] if len(self._waiting) == 1 else torch.cat(self._waiting, dim=1)
-        self._waiting, self._last = [], features[:, -3:]
-        return self._buffer.append(self._drafter.context(features, self._buffer.length))
+    def states(self, blocks: Tensor, positions: Tensor) -> BlockStates:
+        """One pass below the text that was read; see `simlab.real_runner.drafters.dense.BlockPasses`."""
+        self.catch_up()
+        return states_of_blocks(self._drafter, self._target, blocks[None], positions, self._held)
+
+    def catch_up(self) -> None:
+        """Project what was read since the last time."""
+        if self._waiting:
+            features = self._waiting[0] if len(self._waiting) == 1 else torch.cat(self._waiting, dim=1)
+            self._waiting, self._last = [], features[:, -3:]
+            self._append(features)
+            self._length += features.shape[1]
+
+    def _append(self, features: Tensor) -> None:
+        """Project states of tokens from `_length` on."""
+        self._buffer.length = self._length
+        self._held = self._buffer.append(self._drafter.context(features, self._length))

@@ -43,6 +43,7 @@ class CapturedGraphs:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._captured: dict[Hashable, torch.cuda.CUDAGraph] = {}
+        self._calls: dict[Hashable, tuple[list[Tensor], list[Tensor]]] = {}
         # One stream of its own for warm-ups and captures: what libraries keep for a stream then lies outside the
         # memory of the graphs, and is shared with no other captures.
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -64,9 +65,36 @@ class CapturedGraphs:
             self._captured[key] = self._capture(work, changed, self._stream)
         self._captured[key].replay()
 
+    def call(self, key: Hashable, work: Callable[..., Sequence[Tensor]], *inputs: Tensor) -> Sequence[Tensor]:
+        """The tensors that work makes of some inputs, captured once for this key and these shapes.
+
+        They are valid until the next such call, where nothing is captured too: they lie in the same memory each time.
+        """
+        key = ("call", key, *((one.shape, one.dtype) for one in inputs))
+        if key not in self._calls:
+            self._calls[key] = [torch.empty_like(one, device=self._device) for one in inputs], []
+        held, made = self._calls[key]
+        for own, one in zip(held, inputs, strict=True):
+            own.copy_(one, non_blocking=True)
+
+        fresh: list[Tensor] = []
+
+        def run() -> None:
+            fresh[:] = work(*held)
+
+        self.run(key, run)
+        if not made or self._stream is not None:
+            # Of captured work these are its own memory, and a replay makes none.
+            made[:] = fresh or made
+        else:
+            for own, one in zip(made, fresh, strict=True):
+                own.copy_(one)
+        return made
+
     def forget(self) -> None:
         """After addresses have changed. A pool that has lost all its graphs cannot be used again."""
         self._captured.clear()
+        self._calls.clear()
         self._pool = torch.cuda.graph_pool_handle() if self._stream is not None else None
 
     def _capture(self, work: Work, changed: Sequence[Tensor], stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:

@@ -21,7 +21,7 @@ from simlab.real_runner.drafters.dense import block_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.text_context import ContextBuffer
 from simlab.real_runner.execution.executions import COMPILED, CUDA_GRAPHS, check_execution
-from simlab.real_runner.execution.fused_layers import LAYERS, Compiler, compiled, where_torch_compiles
+from simlab.real_runner.execution.fused_layers import LAYERS, Adapter, Compiler, compiled, where_torch_compiles
 from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.targets.model import Target, features_of, tapped
@@ -156,8 +156,13 @@ def _run_once(target: Target, drafter: DFlashDrafter) -> None:
 # What each value of ``--execution`` does to loaded models.
 
 
-def prepare(target: Target, drafter: DFlashDrafter, execution: str) -> GraphedModels | None:
+def prepare(target: Target, drafter: object, execution: str) -> GraphedModels | None:
     """Make models run as they are to be executed; these models stay so, others are as they were.
+
+    Args:
+        target: any.
+        drafter: of blocks, an adapter of the target, or another network, which has no compiled form.
+        execution: one of `simlab.real_runner.execution.executions.EXECUTIONS`.
 
     Returns:
         What holds captured passes, where they are captured.
@@ -166,8 +171,9 @@ def prepare(target: Target, drafter: DFlashDrafter, execution: str) -> GraphedMo
         check_execution(execution, 1, target.device.type)
     except ValueError as error:
         raise ModelError(str(error)) from error
-    if execution == COMPILED:
-        compile_models(target, drafter)
-    if execution == CUDA_GRAPHS:
-        return GraphedModels(target, drafter)
-    return None
+    of_blocks = drafter if isinstance(drafter, DFlashDrafter) else None
+    if execution == COMPILED and of_blocks is not None:
+        compile_models(target, of_blocks)
+    if execution != CUDA_GRAPHS:
+        return None
+    return GraphedModels(target, of_blocks, adapter=drafter if isinstance(drafter, Adapter) else None)

@@ -81,7 +81,8 @@ def check_execution(name: str, batch: int, device: str) -> None:
         raise ValueError(f"execution must be one of {', '.join(EXECUTIONS)}; got {name!r}")
     if name == CUDA_GRAPHS and batch != 1:
         raise ValueError(
-            f"--execution {CUDA_GRAPHS} captures passes of one text at a time, and --batch is {batch}; leave one out"
+            f"--execution {CUDA_GRAPHS} captures passes of one text at a time, and --batch is {batch}: each text of a "
+            "batch has a tree and a context of another size, and every combination would be captured; leave one out"
         )
     if name == CUDA_GRAPHS and device.partition(":")[0] != "cuda":
         raise ValueError(

@@ -8,7 +8,8 @@ kernels; their weights become views of the joined ones, so nothing is held twice
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol, TypeAlias, cast
+from functools import partial
+from typing import Protocol, TypeAlias, cast, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -73,6 +74,37 @@ class _Norm(Protocol):
     weight: Tensor
 
 
+class Change(Protocol):
+    """What an adapter adds to one product at mask rows: ``B(A x)``, times a scale."""
+
+    scale: float
+
+    @property
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """A ``[r, in]`` and B ``[out, r]``."""
+        ...
+
+
+@runtime_checkable
+class Adapter(Protocol):
+    """With which a target drafts for itself, see `simlab.real_runner.networks.adapter.gated.GatedAdapter`."""
+
+    mask_embeddings: nn.Parameter
+
+    def change(self, number: int, name: str) -> Change:
+        """What it adds to one product of one layer."""
+        ...
+
+
+_PRODUCTS = {
+    "inputs": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "out": ("self_attn.o_proj",),
+    "gates": ("mlp.gate_proj", "mlp.up_proj"),
+    "down": ("mlp.down_proj",),
+}
+"""The products of a packed layer, and those of the model's layer that each consists of."""
+
+
 class PackedLayer(nn.Module):
     """The weights of a layer, those of one product joined."""
 
@@ -90,6 +122,20 @@ class PackedLayer(nn.Module):
         self.norm_behind = cast(_Norm, layer.post_attention_layernorm).weight
         self.query_norm = cast(_Norm, attention.q_norm).weight if hasattr(attention, "q_norm") else None
         self.key_norm = cast(_Norm, attention.k_norm).weight if hasattr(attention, "k_norm") else None
+        self.change_scale = 1.0
+        for name in _PRODUCTS:
+            setattr(self, f"{name}_low", None)
+            setattr(self, f"{name}_high", None)
+
+    def adapt(self, change: Callable[[str], Change]) -> None:
+        """Have mask rows changed by what is added to each product of the layer, by its name in the model."""
+        for name, parts in _PRODUCTS.items():
+            changes = [change(part) for part in parts]
+            low = torch.cat([one.factors[0].detach() for one in changes])
+            high = torch.block_diag(*(one.factors[1].detach() for one in changes))
+            setattr(self, f"{name}_low", nn.Parameter(low, requires_grad=False))
+            setattr(self, f"{name}_high", nn.Parameter(high, requires_grad=False))
+            self.change_scale = changes[0].scale
 
 
 def _eps(norm: object) -> float:
@@ -108,6 +154,16 @@ def _joined(products: Sequence[nn.Linear]) -> tuple[nn.Parameter, nn.Parameter |
     for product, part in zip(products, biases.detach().split(sizes), strict=True):
         product.bias.data = part
     return weights, biases
+
+
+def _product(layer: PackedLayer, name: str, x: Tensor, masks: Tensor | None) -> Tensor:
+    """A product of rows ``[R, F]``; the last ones, as many as there are masks, are changed by the target's adapter."""
+    made = linear(x, getattr(layer, name), getattr(layer, f"{name}_bias"))
+    if masks is None:
+        return made
+    first = len(x) - len(masks)
+    change = linear(linear(x[first:], getattr(layer, f"{name}_low")), getattr(layer, f"{name}_high"))
+    return torch.cat([made[:first], made[first:] + change * layer.change_scale])
 
 
 def _normed(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -146,11 +202,18 @@ def _write(
 
 
 def _before(
-    layer: PackedLayer, x: Tensor, rotations: Tensor, positions: Tensor, keys: Tensor, values: Tensor, at: Tensor
+    layer: PackedLayer,
+    x: Tensor,
+    rotations: Tensor,
+    positions: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    at: Tensor,
+    masks: Tensor | None,
 ) -> Tensor:
     """Rotated queries ``[R, A, F]`` of inputs ``[R, H]``; keys and values are written."""
     of_groups = layer.num_groups * layer.head_size
-    products = linear(_normed(x, layer.norm, layer.eps), layer.inputs, layer.inputs_bias)
+    products = _product(layer, "inputs", _normed(x, layer.norm, layer.eps), masks)
     query, key, value = products.split([layer.num_heads * layer.head_size, of_groups, of_groups], dim=-1)
     _write(layer, key, value, rotations, positions, keys, values, at)
     query = query.unflatten(-1, (layer.num_heads, layer.head_size))
@@ -169,18 +232,22 @@ def _first(
     keys: Tensor,
     values: Tensor,
     at: Tensor,
+    masks: Tensor | None,
+    mask_embeddings: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Embedded tokens ``[R, H]``, and the first layer's queries."""
+    """Embedded tokens ``[R, H]``, the last ones those of masks, and the first layer's queries."""
     x = torch.nn.functional.embedding(tokens, embedding)
     x = x if scale == 1 else x * scale
-    return x, _before(layer, x, rotations, positions, keys, values, at)
+    if masks is not None and mask_embeddings is not None:
+        x = torch.cat([x[: len(x) - len(masks)], mask_embeddings[masks].to(x.dtype)])
+    return x, _before(layer, x, rotations, positions, keys, values, at, masks)
 
 
-def _behind(layer: PackedLayer, x: Tensor, mixed: Tensor) -> Tensor:
+def _behind(layer: PackedLayer, x: Tensor, mixed: Tensor, masks: Tensor | None) -> Tensor:
     """What the layer hands on, ``[R, H]``, of its input and of what its heads have mixed, ``[R, A x F]``."""
-    x = x + linear(mixed, layer.out, layer.out_bias)
-    gate, up = linear(_normed(x, layer.norm_behind, layer.eps), layer.gates, layer.gates_bias).chunk(2, dim=-1)
-    return x + linear(silu(gate) * up, layer.down, layer.down_bias)
+    x = x + _product(layer, "out", mixed, masks)
+    gate, up = _product(layer, "gates", _normed(x, layer.norm_behind, layer.eps), masks).chunk(2, dim=-1)
+    return x + _product(layer, "down", silu(gate) * up, masks)
 
 
 def _between(
@@ -193,14 +260,19 @@ def _between(
     keys: Tensor,
     values: Tensor,
     at: Tensor,
+    masks: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """What a layer hands on, and the next one's queries."""
-    x = _behind(layer, x, mixed)
-    return x, _before(following, x, rotations, positions, keys, values, at)
+    x = _behind(layer, x, mixed, masks)
+    return x, _before(following, x, rotations, positions, keys, values, at, masks)
 
 
-def _last(layer: PackedLayer, x: Tensor, mixed: Tensor, norm: Tensor, eps: float) -> Tensor:
-    return _normed(_behind(layer, x, mixed), norm, eps)
+def _last(
+    layer: PackedLayer, x: Tensor, mixed: Tensor, norm: Tensor, eps: float, masks: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """What the last layer hands on, before and after the final norm."""
+    x = _behind(layer, x, mixed, masks)
+    return x, _normed(x, norm, eps)
 
 
 def _project(
@@ -233,6 +305,7 @@ class PackedLayers(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(PackedLayer(layer, head_size) for layer in layers)
         self.norm, self.eps, self.scaling = cast(_Norm, norm).weight, _eps(norm), head_size**-0.5
+        self.mask_embeddings: nn.Parameter | None = None
         self._regions = regions
 
     def each(self) -> "list[PackedLayer]":
@@ -250,8 +323,9 @@ class PackedLayers(nn.Module):
         num_seen: int,
         tap: Callable[[int, Tensor], None] = lambda _number, _state: None,
         scale: float = 1,
-    ) -> Tensor:
-        """States ``[R, H]`` after the final norm, of nodes.
+        masks: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """States ``[R, H]`` of nodes, before and after the final norm.
 
         Args:
             tokens: int64 ``[R]``; the first one is the root.
@@ -263,32 +337,38 @@ class PackedLayers(nn.Module):
             num_seen: slots that are looked at.
             tap: is told each layer's number and the state behind it, -1 for the embedding.
             scale: of the embedding.
+            masks: int64 ``[M]``, which of the adapter's masks each of the last M rows holds; None: none does.
         """
         layers, root, run = self.each(), positions[:1], self._regions
         at = root + torch.arange(len(tokens), device=root.device)
         held, where = rows.of_layers(), (rotations, positions)
-        x, query = cast(_Pair, run.first(layers[0], tokens, embedding, scale, *where, *held[0], at))
+        own = (masks, self.mask_embeddings)
+        x, query = cast(_Pair, run.first(layers[0], tokens, embedding, scale, *where, *held[0], at, *own))
         tap(-1, x)
-        for number, layer in enumerate(layers):
+        for number, layer in enumerate(layers[:-1]):
             mixed = tree_attention(query, *held[number], root, ancestors, num_seen, self.scaling)
-            if number + 1 < len(layers):
-                following = (layers[number + 1], x, mixed, *where, *held[number + 1], at)
-                x, query = cast(_Pair, run.between(layer, *following))
-            else:
-                x = cast(Tensor, run.last(layer, x, mixed, self.norm, self.eps))
+            following = (layers[number + 1], x, mixed, *where, *held[number + 1], at, masks)
+            x, query = cast(_Pair, run.between(layer, *following))
             tap(number, x)
-        return x
+        mixed = tree_attention(query, *held[-1], root, ancestors, num_seen, self.scaling)
+        before, after = cast(_Pair, run.last(layers[-1], x, mixed, self.norm, self.eps, masks))
+        tap(len(layers) - 1, after)
+        return before, after
 
 
 class PackedTarget(PackedLayers):
-    """The layers of a target."""
+    """The layers of a target, and what an adapter with which it drafts for itself adds at masks."""
 
-    def __init__(self, target: Target, regions: Regions) -> None:
+    def __init__(self, target: Target, regions: Regions, adapter: Adapter | None = None) -> None:
         decoder = cast(nn.Module, target.model.get_decoder())
         attention = cast(nn.Module, target.layers[0].self_attn)
         super().__init__(target.layers, cast(int, attention.head_dim), cast(nn.Module, decoder.norm), regions)
         self._rotary = cast(Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], decoder.rotary_emb)
         self._like = target.embedding.weight
+        if adapter is not None:
+            self.mask_embeddings = adapter.mask_embeddings
+            for number, layer in enumerate(self.each()):
+                layer.adapt(partial(adapter.change, number))
 
     def rotations(self, room: int) -> Tensor:
         """Cosines and sines of the first positions, ``[2, room, F]``."""
@@ -301,7 +381,7 @@ class PackedDrafter(PackedLayers):
 
     def __init__(self, drafter: DFlashDrafter, regions: Regions) -> None:
         super().__init__(drafter.layers, drafter.config.head_dim, drafter.norm, regions)
-        self._rotation = drafter.rotation
+        self._rotation, self._scale = drafter.rotation, drafter.config.input_embedding_scale
         self.context, self.context_bias = drafter.fc.weight, drafter.fc.bias
         self.context_norm, self.context_eps = drafter.hidden_norm.weight, drafter.hidden_norm.eps
         hidden = hidden_block(drafter.config.views[0], drafter.config.block_size, drafter.fc.weight.device)
@@ -312,6 +392,29 @@ class PackedDrafter(PackedLayers):
         """Cosines and sines of the first positions, ``[2, room, F]``."""
         weight = self.context_norm
         return torch.stack(self._rotation(torch.arange(room, device=weight.device), weight.dtype))
+
+    def block_states(
+        self, blocks: Tensor, embedding: Tensor, position: Tensor, rotations: Tensor, rows: FixedRows, num_seen: int
+    ) -> tuple[Tensor, Tensor]:
+        """States ``[B, L, H]`` of blocks below one root, before and after the final norm.
+
+        Their keys are written behind the context, where the next context will lie; no block sees another.
+
+        Args:
+            blocks: int64 ``[B, L]``, tokens.
+            embedding: ``[V, H]``.
+            position: int64 ``[1]``, absolute, of the root.
+            rotations: as `rotations` gives them.
+            rows: keys and values of the text before the root.
+            num_seen: slots that are looked at, at least ``position + B x L``.
+        """
+        num, size = blocks.shape
+        own, alone = self.sees[:size, :size], torch.eye(num, dtype=torch.bool, device=blocks.device)
+        sees = (alone[:, None, :, None] & own[None, :, None, :]).view(num * size, num * size)
+        positions = (position + torch.arange(size, device=blocks.device)).repeat(num)
+        where = (positions, sees, rotations, rows, num_seen)
+        before, after = self.states(blocks.flatten(), embedding, *where, scale=self._scale)
+        return before.view(num, size, -1), after.view(num, size, -1)
 
     def take(self, features: Tensor, slots: Tensor, rotations: Tensor, rows: FixedRows) -> None:
         """Project features ``[R, taps x H]`` into keys and values at slots, which are absolute positions."""

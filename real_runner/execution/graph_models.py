@@ -7,7 +7,8 @@ context (`simlab.real_runner.execution.executions`); elsewhere the same passes a
 passes of just the right size and is there to be tested.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -16,12 +17,14 @@ from torch import Tensor
 from simlab.arrays import Longs
 from simlab.draft import Marginals
 from simlab.errors import ModelError
-from simlab.real_runner.drafters.dense import block_logits, logits_of
+from simlab.real_runner.drafters.dense import BlockStates, logits_of
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
 from simlab.real_runner.drafters.ranked import CandidatesRead, first_on_device, marginals_at
 from simlab.real_runner.execution.captured_work import CapturedGraphs, Moment
 from simlab.real_runner.execution.executions import context_for, rows_for
+from simlab.real_runner.execution.fixed_drafter import FixedContext, FixedDrafter
 from simlab.real_runner.execution.fused_layers import (
+    Adapter,
     PackedDrafter,
     PackedTarget,
     Regions,
@@ -35,92 +38,170 @@ from simlab.real_runner.execution.tree_passes import NO_PARENT, TreePass, empty_
 from simlab.real_runner.targets.model import Target, features_of, tapped
 from simlab.tree import DraftTree
 
+_TARGET = "target"
+_FRESH = 8
+"""Tokens that are read at a time beside a drafter that is of no blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is read of the target's pass over a tree, beside its own choices.
+
+    Attributes:
+        layer_ids: whose states go into what was accepted, in this order.
+        logits: whether choices are made on the host.
+        states: whether the states behind the final norm are read.
+    """
+
+    layer_ids: tuple[int, ...] = ()
+    logits: bool = False
+    states: bool = False
+
 
 class FusedModels:
-    """The layers of both models in few kernels; None for one whose layers are of another kind."""
+    """The layers of models in few kernels; None for one whose layers are of another kind."""
 
-    def __init__(self, target: Target, drafter: DFlashDrafter) -> None:
-        compiler = compiled if target.device.type == "cuda" else as_it_is
-        regions = Regions(compiler)
-        self.target = PackedTarget(target, regions) if can_fuse_target(target) else None
-        self.drafter = PackedDrafter(drafter, regions) if can_fuse_drafter(drafter) else None
-        self.kept = compiler(keep_accepted)
+    def __init__(self, target: Target, drafter: DFlashDrafter | None = None, adapter: Adapter | None = None) -> None:
+        self._compiler = compiled if target.device.type == "cuda" else as_it_is
+        self._regions = Regions(self._compiler)
+        self.target = PackedTarget(target, self._regions, adapter) if can_fuse_target(target) else None
+        if adapter is not None and self.target is None:
+            raise ModelError(
+                f"the layers of {target.name} are of a kind that no captured pass changes at masks, so it does not "
+                "draft for itself in such passes; give --execution eager"
+            )
+        self._drafters = dict[DFlashDrafter, PackedDrafter | None]()
+        if drafter is not None:
+            self.drafter(drafter)
+        self.kept = self._compiler(keep_accepted)
+
+    def drafter(self, drafter: DFlashDrafter) -> PackedDrafter | None:
+        """The layers of a drafter."""
+        # Its weights become views, which other passes of the drafter go on with.
+        with torch.inference_mode(mode=False):
+            if drafter not in self._drafters:
+                self._drafters[drafter] = PackedDrafter(drafter, self._regions) if can_fuse_drafter(drafter) else None
+        return self._drafters[drafter]
 
 
 class GraphedModels:
     """Passes over keys and values that never move. Of one text at a time: the next one takes the place of the last."""
 
-    def __init__(self, target: Target, drafter: DFlashDrafter, fused: FusedModels | None = None) -> None:
-        """Begin with no pass captured."""
+    def __init__(
+        self,
+        target: Target,
+        drafter: DFlashDrafter | None,
+        fused: FusedModels | None = None,
+        adapter: Adapter | None = None,
+    ) -> None:
+        """Begin with no pass captured.
+
+        Args:
+            target: any.
+            drafter: of blocks; None: the drafter is of another kind.
+            fused: layers of these models, where they were made before.
+            adapter: with which the target drafts for itself.
+        """
         if "dynamic" in str(target.config.rope_parameters):
             raise ModelError(
                 f"the target {target.name!r} has rotary embeddings that change with the length of a text (dynamic), "
                 "which no captured pass can do; give --execution eager"
             )
         self.target, self.drafter = target, drafter
-        self.fused = FusedModels(target, drafter) if fused is None else fused
+        self.fused = FusedModels(target, drafter, adapter) if fused is None else fused
         self.graphs = CapturedGraphs(target.device)
+        self._rows = dict[Hashable, FixedRows]()
+        self._room = 0
         self._cache: FixedCache | None = None
-        self._context: FixedRows | None = None
+        self._fixed = dict[DFlashDrafter, FixedDrafter]()
         self._passes: dict[Hashable, TreePass] = {}
-        self._fresh: dict[int, Tensor] = {}
+        self._fresh: dict[tuple[int, int], Tensor] = {}
         self._drafts: dict[CandidatesRead, tuple[Tensor, ...]] = {}
+        self._drafted_states = dict[int, BlockStates]()
         self._verified, self._drafted = Moment(target.device), Moment(target.device)
-        self._turns = self._rotations(0)
-        self._fresh_start, self._root, self._root_position = (self._number() for _ in range(3))
+        self._turns: Tensor | None = None
+        self._fresh_start, self._root, self._root_position, self._last = (self._number() for _ in range(4))
 
     @property
     def num_fresh(self) -> int:
-        """Tokens of context that a draft projects at least: as many as a round may bring."""
-        return self.drafter.config.block_size
+        """Tokens of a text that a model reads in a captured pass, at least: as many as a round may bring."""
+        return _FRESH if self.drafter is None else self.drafter.config.block_size
 
-    def begin(self, prompt: BufferCache, context: DrafterContext | None, room: int) -> None:
+    def call(self, key: Hashable, work: Callable[..., Sequence[Tensor]], *inputs: Tensor) -> Sequence[Tensor]:
+        """The tensors that work makes of some inputs; see `simlab.real_runner.execution.fixed_drafter.Captured`."""
+        return self.graphs.call(key, work, *inputs)
+
+    def rows(self, key: Hashable, like: Tensor | None = None) -> FixedRows:
+        """What a model keeps of the text; see `simlab.real_runner.execution.fixed_drafter.Captured`."""
+        if key not in self._rows and like is not None:
+            self._rows[key] = FixedRows(like, self._room)
+        return self._rows[key]
+
+    def context(self, drafter: DFlashDrafter) -> FixedContext:
+        """The context of a drafter, of a text of which it has read nothing."""
+        return FixedContext(self, self._fixed_drafter(drafter), self.target)
+
+    def begin(self, prompt: BufferCache, room: int) -> None:
         """Take in the keys and values of a prompt.
 
         Args:
             prompt: as the target has read it.
-            context: of the drafter; None: it is not used.
             room: tokens of prompt, text and a tree; where more come everything is captured anew.
         """
         held = prompt.rows.tensor
         assert held is not None
-        rows = held[:, :, :, : prompt.length]
+        self.reserve(room)
+        rows = self.rows(_TARGET, held)
         if self._cache is None:
-            self._cache = FixedCache(FixedRows(rows, 0))
-        filled = None
-        if context is not None:
-            pairs = zip(context.keys, context.values, strict=True)
-            filled = torch.stack([tensor for pair in pairs for tensor in pair])
-            if self._context is None:
-                self._context = FixedRows(filled, self._cache.rows.room)
-        self._reserve(room)
-        self._cache.rows.fill(rows)
-        if filled is not None and self._context is not None:
-            self._context.fill(filled)
+            self._cache = FixedCache(rows)
+            self._turn()
+        rows.fill(held[:, :, :, : prompt.length])
 
-    def verify(self, tree: DraftTree, position: int, wants_features: bool, wants_logits: bool) -> tuple[TreePass, int]:
+    def fill(self, context: DrafterContext) -> None:
+        """Take in the drafter's context of a prompt."""
+        self._first.fill(context)
+
+    def reserve(self, room: int) -> None:
+        """Have so many slots for the text, and those that a pass writes behind it."""
+        room = context_for(room + self.num_fresh + 1)
+        if room > self._room:
+            # Doubled, since everything is captured anew.
+            self._room = max(room, context_for(2 * self._room)) if self._room else room
+            self.graphs.forget()
+            self._rows = {key: rows.grown(self._room) for key, rows in self._rows.items()}
+            if self._cache is not None:
+                self._cache.rows = self._rows[_TARGET]
+                self._turn()
+            for fixed in self._fixed.values():
+                fixed.turn()
+
+    def verify(
+        self, tree: DraftTree, position: int, wanted: Wanted, num_carriers: int = 0, num_masks: int = 0
+    ) -> tuple[TreePass, int]:
         """Launch the target's pass over a tree.
 
         Args:
             tree: of any size.
             position: absolute, of the root; all before it is held.
-            wants_features: the drafter is to read the accepted nodes.
-            wants_logits: the choices are made on the host; else the likeliest tokens are all that is asked for.
+            wanted: what is read of the pass.
+            num_carriers: so many nodes, the root first, carry masks with which the target drafts for itself.
+            num_masks: k, behind each.
 
         Returns:
             Filled once the device was waited for, and valid until the next pass of as many rows; and the tree's depth.
         """
-        num_rows = rows_for(tree.num_nodes)
-        num_seen = context_for(position + num_rows)
-        self._reserve(position + num_rows)
-        held = self._pass(num_rows, wants_features, wants_logits)
-        deepest = held.host.put(tree, position)
-        key = ("verify", num_rows, num_seen, wants_features, wants_logits)
+        num_rows, groups = rows_for(tree.num_nodes), rows_for(num_carriers) if num_carriers else 0
+        num_all = num_rows + groups * num_masks
+        num_seen = context_for(position + num_all)
+        self.reserve(position + num_all)
+        held = self._pass(num_rows, wanted, groups, num_masks)
+        deepest = held.host.put(tree, position, num_masks)
+        key = ("verify", num_rows, num_seen, wanted, groups)
 
         def work() -> None:
             held.nodes.copy_(held.host.nodes, non_blocking=True)
             held.ancestors.copy_(held.host.ancestors, non_blocking=True)
-            self._verify(held, num_seen)
+            self._verify(held, num_seen, wanted.layer_ids)
 
         self.graphs.run(key, work)
         self._verified.mark()
@@ -128,7 +209,7 @@ class GraphedModels:
 
     def place(self, token: int, position: int, wants_logits: bool) -> None:
         """Put a token where the next `step` reads it."""
-        held = self._pass(1, False, wants_logits)
+        held = self._pass(1, Wanted(logits=wants_logits))
         self._send(torch.tensor([[token], [position], [NO_PARENT]]), held.nodes)
 
     def step(self, position: int, wants_logits: bool) -> TreePass:
@@ -138,7 +219,7 @@ class GraphedModels:
             position: absolute, of the token that `place` or the last step has left.
             wants_logits: else the choice is all.
         """
-        held, num_seen = self._pass(1, False, wants_logits), context_for(position + 1)
+        held, num_seen = self._pass(1, Wanted(logits=wants_logits)), context_for(position + 1)
 
         def work() -> None:
             self._verify(held, num_seen)
@@ -176,37 +257,65 @@ class GraphedModels:
         self.graphs.run(key, lambda: self._keep(held, fresh, num_kept), [moved])
         return num_fresh
 
-    def draft(self, num_fresh: int, most: int, read: CandidatesRead) -> None:
+    def fresh(self, held: TreePass, num_fresh: int, num: int) -> Tensor:
+        """A copy of the states ``[1, num, taps x H]`` of what was accepted.
+
+        Args:
+            held: what `verify` returned.
+            num_fresh: what `keep` returned.
+            num: of accepted nodes, the root counted.
+        """
+        assert held.features is not None
+        return self._fresh_rows(num_fresh, held.features)[:, :num].clone()
+
+    def draft(self, num_fresh: int, most: int, read: CandidatesRead, width: int) -> None:
         """Launch a draft below the root that `keep` or `draft_at` has left.
 
         Args:
             num_fresh: tokens of context to project first.
             most: at least the root's absolute position, and as many tokens more as are projected.
             read: what is read at each depth.
+            width: of the features that were kept; the drafter's stand first.
         """
-        assert self._context is not None
         num_seen = context_for(most + self.num_fresh)
-        key = ("draft", num_fresh, num_seen, read)
-        self.graphs.run(key, lambda: self._draft(num_fresh, num_seen, read))
+        key = ("draft", num_fresh, num_seen, read, width)
+        self.graphs.run(key, lambda: self._draft(num_fresh, num_seen, read, width))
         self._drafted.mark()
 
-    def draft_at(self, root: int, position: int, read: CandidatesRead, features: Tensor | None = None) -> None:
+    def draft_at(self, root: int, position: int, read: CandidatesRead, features: Tensor) -> None:
         """Launch a draft below a root that the host names.
 
         Args:
             root: its token.
             position: absolute, of the root.
             read: what is read at each depth.
-            features: ``[1, L, taps x H]`` of the last tokens before it; None: those of the last round, whosever.
+            features: ``[1, L, taps x H]``, of which the last tokens are those before the root.
         """
         num_fresh = self.num_fresh
-        if features is not None:
-            last = features[:, -num_fresh:]
-            self._fresh_rows(num_fresh, features)[:, : last.shape[1]] = last
+        last = features[:, -num_fresh:]
+        self._fresh_rows(num_fresh, features)[:, : last.shape[1]] = last
         self._fresh_start.fill_(max(position - num_fresh, 0))
         self._root.fill_(root)
         self._root_position.fill_(position)
-        self.draft(num_fresh, position + num_fresh, read)
+        self.draft(num_fresh, position + num_fresh, read, features.shape[2])
+
+    def draft_of_masks(self, held: TreePass, num_masks: int, read: CandidatesRead) -> None:
+        """Launch the draft that masks behind the last accepted node are, where that node carried some.
+
+        Args:
+            held: what `verify` returned, after `keep`.
+            num_masks: k, behind a node.
+            read: what is read at each depth.
+        """
+
+        def work() -> None:
+            groups = [states.view(-1, num_masks, states.shape[1]) for states in held.masked]
+            last = self._last.clamp(max=len(groups[0]) - 1)
+            states = BlockStates(*(group.index_select(0, last) for group in groups))
+            self._leave(states, self.target.logits(states.after[0]), read)
+
+        self.graphs.run(("masks", id(held), read), work)
+        self._drafted.mark()
 
     def chosen(self, held: TreePass) -> list[int]:
         """The target's own token after each node; waits until verification is done, and not for what comes behind."""
@@ -219,29 +328,47 @@ class GraphedModels:
     def marginals(self, read: CandidatesRead) -> Marginals:
         """The candidates of the latest draft; waits until it is done."""
         self._drafted.wait()
-        drafted, own = marginals_at(*(draft.numpy() for draft in self._drafts[read])), self.drafter.vocabulary
+        drafted = marginals_at(*(draft.numpy() for draft in self._drafts[read]))
+        own = None if self.drafter is None else self.drafter.vocabulary
         return drafted if own is None else own.in_target(drafted)
+
+    def drafted_states(self, depth: int) -> BlockStates:
+        """The states ``[1, D, H]`` of the latest draft, of so many depths; valid until the next one."""
+        return self._drafted_states[depth]
+
+    def blocks(self, position: int) -> Callable[[Tensor, Tensor], BlockStates]:
+        """Passes of the drafter over other blocks below a root, after its draft there; see `TextContext.states`."""
+
+        def states(blocks: Tensor, positions: Tensor) -> BlockStates:
+            num_seen = context_for(position + blocks.numel())
+            self.reserve(position + blocks.numel())
+
+            def work(blocks: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
+                found = self._first.states(blocks, place, num_seen)
+                return found.before, found.after
+
+            return BlockStates(*self.call(("first blocks", num_seen), work, blocks, positions[:1]))
+
+        return states
 
     @property
     def _held(self) -> FixedCache:
         assert self._cache is not None
         return self._cache
 
-    def _reserve(self, room: int) -> None:
-        """Have so many slots, and those that a draft writes behind the last token."""
-        room, held = context_for(room + self.num_fresh + 1), self._held.rows.room
-        if room > held:
-            # Doubled, since everything is captured anew.
-            room = max(room, context_for(2 * held))
-            self.graphs.forget()
-            self._held.rows = self._held.rows.grown(room)
-            self._turns = self._rotations(room)
-            self._context = None if self._context is None else self._context.grown(room)
+    @property
+    def _first(self) -> FixedDrafter:
+        assert self.drafter is not None
+        return self._fixed_drafter(self.drafter)
 
-    def _rotations(self, room: int) -> tuple[Tensor | None, Tensor | None]:
-        """Cosines and sines of the positions of either model's layers, where these are fused."""
-        target, drafter = self.fused.target, self.fused.drafter
-        return None if target is None else target.rotations(room), None if drafter is None else drafter.rotations(room)
+    def _fixed_drafter(self, drafter: DFlashDrafter) -> FixedDrafter:
+        if drafter not in self._fixed:
+            self._fixed[drafter] = FixedDrafter(self, drafter, self.target, self.fused.drafter(drafter))
+        return self._fixed[drafter]
+
+    def _turn(self) -> None:
+        """Know the rotations of all positions, where the target's layers are fused."""
+        self._turns = None if self.fused.target is None else self.fused.target.rotations(self._room)
 
     def _number(self) -> Tensor:
         return torch.zeros(1, dtype=torch.int64, device=self.target.device)
@@ -250,35 +377,46 @@ class GraphedModels:
         """Copy to the device without a wait."""
         onto.copy_(tensor.pin_memory() if self.target.device.type == "cuda" else tensor, non_blocking=True)
 
-    def _pass(self, num_rows: int, wants_features: bool, wants_logits: bool) -> TreePass:
-        key = (num_rows, wants_features, wants_logits)
+    def _pass(self, num_rows: int, wanted: Wanted, num_groups: int = 0, num_masks: int = 0) -> TreePass:
+        key = (num_rows, wanted, num_groups)
         if key not in self._passes:
-            device, target = self.target.device, self.target
-            held = empty_pass(num_rows, device)
-            if wants_logits:
+            device, target, dtype = self.target.device, self.target, self.target.dtype
+            size, num = target.embedding.embedding_dim, num_groups * num_masks
+            held = empty_pass(num_rows, device, num)
+            if wanted.logits:
                 held.logits = torch.zeros(num_rows, target.vocab_size, device=device)
-            if wants_features:
-                size = len(self.drafter.config.target_layer_ids) * target.embedding.embedding_dim
-                held.features = torch.zeros(1, num_rows, size, dtype=target.dtype, device=device)
+            if wanted.states:
+                held.states = torch.zeros(num_rows, size, dtype=dtype, device=device)
+            if wanted.layer_ids:
+                held.features = torch.zeros(1, num_rows, len(wanted.layer_ids) * size, dtype=dtype, device=device)
+            if num:
+                held.slots = torch.arange(num_masks, device=device).repeat(num_groups)
+                held.masked = tuple(torch.zeros(num, size, dtype=dtype, device=device) for _ in range(2))
             self._passes[key] = held
         return self._passes[key]
 
     def _fresh_rows(self, num_fresh: int, features: Tensor) -> Tensor:
-        if num_fresh not in self._fresh:
-            self._fresh[num_fresh] = features.new_zeros(1, num_fresh, features.shape[2])
-        return self._fresh[num_fresh]
+        key = (num_fresh, features.shape[2])
+        if key not in self._fresh:
+            self._fresh[key] = features.new_zeros(1, *key)
+        return self._fresh[key]
 
-    def _verify(self, held: TreePass, num_seen: int) -> None:
-        target, layer_ids = self.target, () if held.features is None else self.drafter.config.target_layer_ids
-        rotations, _ = self._turns
-        if self.fused.target is not None and rotations is not None:
+    def _verify(self, held: TreePass, num_seen: int, layer_ids: Sequence[int] = ()) -> None:
+        target, num = self.target, held.num_rows
+        if self.fused.target is not None and self._turns is not None:
             taken: dict[int, Tensor] = {}
             nodes = (held.nodes[0], target.embedding.weight, held.nodes[1], held.ancestors)
-            states = self.fused.target.states(*nodes, rotations, self._held.rows, num_seen, taken.__setitem__)
+            where = (self._turns, self._held.rows, num_seen, taken.__setitem__)
+            before, states = self.fused.target.states(*nodes, *where, masks=held.slots)
+            for kept, own in zip(held.masked, (before, states), strict=False):
+                kept.copy_(own[num:])
         else:
             states, taken = self._states(held, num_seen, layer_ids)
+        states = states[:num]
         if held.features is not None:
-            held.features.copy_(features_of(taken, layer_ids))
+            held.features.copy_(features_of(taken, layer_ids)[..., :num, :])
+        if held.states is not None:
+            held.states.copy_(states)
         logits = target.logits(states)
         values, choices = logits.max(dim=-1)
         held.choices.copy_(choices)
@@ -303,43 +441,34 @@ class GraphedModels:
         return states[0], taken
 
     def _keep(self, held: TreePass, fresh: Tensor | None, num_kept: int) -> None:
-        found = self.fused.kept(
-            held.nodes, held.ancestors, held.choices, self._held.rows.tensor, held.features, fresh, num_kept
-        )
-        into = (self._fresh_start, self._root, self._root_position)
-        for number, one in zip(into, cast(tuple[Tensor, Tensor, Tensor], found), strict=True):
+        num = held.num_rows
+        nodes, ancestors = held.nodes[:, :num], held.ancestors[:num, :num]
+        where = (held.choices, self._held.rows.tensor, held.features, fresh, num_kept)
+        found = cast(tuple[Tensor, ...], self.fused.kept(nodes, ancestors, *where))
+        into = (self._fresh_start, self._root, self._root_position, self._last)
+        for number, one in zip(into, found, strict=True):
             number.copy_(one)
 
-    def _draft(self, num_fresh: int, num_seen: int, read: CandidatesRead) -> None:
-        assert self._context is not None
-        fresh = self._fresh[num_fresh]
+    def _draft(self, num_fresh: int, num_seen: int, read: CandidatesRead, width: int) -> None:
+        drafter = self._first.drafter
+        config, fresh = drafter.config, self._fresh[num_fresh, width]
         slots = self._fresh_start + torch.arange(num_fresh, device=fresh.device)
-        _, rotations = self._turns
-        if self.fused.drafter is not None and rotations is not None:
-            logits = self._logits_of_block(self.fused.drafter, rotations, fresh, slots, num_seen)
-        else:
-            new = self.drafter.context_at(fresh, slots)
-            for layer, (keys, values) in enumerate(zip(new.keys, new.values, strict=True)):
-                self._context.write(2 * layer, slots, keys)
-                self._context.write(2 * layer + 1, slots, values)
-            context = self._context.context(num_seen)
-            logits = block_logits(self.drafter, self.target, self._root, self._root_position, context)[0]
+        self._first.take(fresh[..., : len(config.target_layer_ids) * self.target.embedding.embedding_dim], slots)
+        block = torch.arange(config.block_size, device=fresh.device)
+        tokens = torch.where(block == 0, self._root, config.mask_token_id)
+        states = self._first.states(tokens[None], self._root_position, num_seen)
+        self._leave(states, logits_of(drafter, self.target, states.after[0]), read)
+
+    def _leave(self, states: BlockStates, logits: Tensor, read: CandidatesRead) -> None:
+        """Leave a draft where it is read: its candidates on the host, its states on the device."""
         found = first_on_device(logits, read)
         if read not in self._drafts:
             self._drafts[read] = tuple(map(on_host, found))
         for left, one in zip(self._drafts[read], found, strict=True):
             left.copy_(one, non_blocking=True)
-
-    def _logits_of_block(
-        self, fused: PackedDrafter, rotations: Tensor, fresh: Tensor, slots: Tensor, num_seen: int
-    ) -> Tensor:
-        """The logits of a block, ``[D, V]``. Its own keys lie behind the context, where the next context will."""
-        assert self._context is not None
-        drafter, config = self.drafter, self.drafter.config
-        fused.take(fresh[0], slots, rotations, self._context)
-        block = torch.arange(config.block_size, device=fresh.device)
-        tokens = torch.where(block == 0, self._root, config.mask_token_id)
-        weight = (drafter.embed_tokens or self.target.embedding).weight
-        where = (self._root_position + block, fused.sees, rotations, self._context, num_seen)
-        states = fused.states(tokens, weight, *where, scale=config.input_embedding_scale)
-        return logits_of(drafter, self.target, states[config.first_slot :])
+        both = (states.before, states.after)
+        if len(logits) not in self._drafted_states:
+            self._drafted_states[len(logits)] = BlockStates(*map(torch.zeros_like, both))
+        kept = self._drafted_states[len(logits)]
+        for own, one in zip((kept.before, kept.after), both, strict=True):
+            own.copy_(one)

@@ -30,9 +30,9 @@ class FixedRows:
         larger.fill(self.tensor)
         return larger
 
-    def fill(self, rows: Tensor) -> None:
-        """Copy rows ``[parts, 1, E, L, F]`` to the first slots."""
-        self.tensor[:, :, :, : rows.shape[3]] = rows
+    def fill(self, rows: Tensor, first: int = 0) -> None:
+        """Copy rows ``[parts, 1, E, L, F]`` to the slots from ``first`` on."""
+        self.tensor[:, :, :, first : first + rows.shape[3]] = rows
 
     def write(self, part: int, slots: Tensor, new: Tensor) -> None:
         """Write ``[1, E, L, F]`` to slots, int64 ``[L]``."""

@@ -25,18 +25,27 @@ class HostRows:
         self.nodes, self.ancestors, self.choices, self.are_laws = map(on_host, (nodes, ancestors, choices, are_laws))
         self._nodes, self._ancestors = self.nodes.numpy(), self.ancestors.numpy()
 
-    def put(self, tree: DraftTree, position: int) -> int:
+    def put(self, tree: DraftTree, position: int, num_masks: int = 0) -> int:
         """A tree whose root stands at an absolute position; its depth.
 
         Rows behind the nodes hold token 0 at the root's position and see the text before it and themselves.
+
+        Args:
+            tree: of at most as many nodes as there are choices.
+            position: of its root.
+            num_masks: k: rows behind the choices hold a chain of so many masks behind each node in turn, and behind the
+                root where there are more of these than nodes.
         """
-        return int(_put(tree.tokens, tree.parents, position, self._nodes, self._ancestors))
+        num_rows = len(self.choices)
+        return int(_put(tree.tokens, tree.parents, position, self._nodes, self._ancestors, num_rows, num_masks))
 
 
 @kernel
-def _put(tokens: Ints, parents: Ints, position: int, nodes: Longs, ancestors: Bools) -> int:
+def _put(
+    tokens: Ints, parents: Ints, position: int, nodes: Longs, ancestors: Bools, num_rows: int, num_masks: int
+) -> int:
     deepest = 0
-    for row in range(nodes.shape[1]):
+    for row in range(num_rows):
         ancestors[row] = False
         nodes[0, row], nodes[1, row], nodes[2, row] = 0, position, NO_PARENT
         if row < tokens.size:
@@ -47,21 +56,30 @@ def _put(tokens: Ints, parents: Ints, position: int, nodes: Longs, ancestors: Bo
                 ancestors[row] = ancestors[parent]
                 deepest = max(deepest, nodes[1, row] - position)
         ancestors[row, row] = True
+    for row in range(num_rows, nodes.shape[1]):
+        group, slot = (row - num_rows) // num_masks, (row - num_rows) % num_masks
+        above = row - 1 if slot > 0 else group if group < tokens.size else 0
+        nodes[0, row], nodes[1, row], nodes[2, row] = 0, nodes[1, above] + 1, NO_PARENT
+        ancestors[row] = ancestors[above]
+        ancestors[row, row] = True
     return deepest
 
 
 @dataclass(slots=True, eq=False)
 class TreePass:
-    """A pass over a tree of up to R nodes.
+    """A pass over a tree of up to R nodes, and M masks behind them.
 
     Attributes:
-        nodes: int64 ``[3, R]``: tokens, absolute positions, parents.
-        ancestors: bool ``[R, R]``, a node itself counted.
+        nodes: int64 ``[3, R + M]``: tokens, absolute positions, parents.
+        ancestors: bool ``[R + M, R + M]``, a row itself counted.
         choices: int64 ``[R]``, the target's own token after each node.
         are_laws: bool ``[]``, whether every row of logits is a law.
         host: what the pass reads from the host and leaves there.
         logits: float32 ``[R, V]``; None where the choices are all that is asked for.
-        features: ``[1, R, taps x H]``; None without a drafter.
+        states: ``[R, H]``, after the final norm; None where they are not asked for.
+        features: ``[1, R, taps x H]``; None where no layer is tapped.
+        slots: int64 ``[M]``, which of the k masks behind its node each is; None: there are none.
+        masked: twice ``[M, H]``, states of the masks, before and after the final norm.
     """
 
     nodes: Tensor
@@ -70,18 +88,21 @@ class TreePass:
     are_laws: Tensor
     host: HostRows
     logits: Tensor | None = None
+    states: Tensor | None = None
     features: Tensor | None = None
+    slots: Tensor | None = None
+    masked: tuple[Tensor, ...] = ()
 
     @property
     def num_rows(self) -> int:
-        """R, the rows of the pass, padding counted."""
+        """R, the rows of nodes, padding counted."""
         return len(self.choices)
 
 
-def empty_pass(num_rows: int, device: torch.device) -> TreePass:
-    """A pass of so many rows, without logits and features."""
-    nodes = torch.zeros(3, num_rows, dtype=torch.int64, device=device)
-    ancestors = torch.eye(num_rows, dtype=torch.bool, device=device)
+def empty_pass(num_rows: int, device: torch.device, num_masks: int = 0) -> TreePass:
+    """A pass of so many rows of nodes, and of masks behind them, without what else may be asked for."""
+    nodes = torch.zeros(3, num_rows + num_masks, dtype=torch.int64, device=device)
+    ancestors = torch.eye(num_rows + num_masks, dtype=torch.bool, device=device)
     choices = torch.zeros(num_rows, dtype=torch.int64, device=device)
     are_laws = torch.ones((), dtype=torch.bool, device=device)
     return TreePass(nodes, ancestors, choices, are_laws, HostRows(nodes, ancestors, choices, are_laws))
@@ -90,7 +111,7 @@ def empty_pass(num_rows: int, device: torch.device) -> TreePass:
 def accepted_path(nodes: Tensor, ancestors: Tensor, choices: Tensor) -> tuple[Tensor, Tensor]:
     """The nodes that are the target's own choices from the root down, found on the device.
 
-    Arguments as in `TreePass`.
+    Arguments as in `TreePass`, of nodes alone.
 
     Returns:
         Rows int64 ``[R + 1]``: the node at each depth as far as any was accepted, behind that the row of the same
@@ -116,13 +137,18 @@ def keep_accepted(
     features: Tensor | None,
     fresh: Tensor | None,
     num_kept: int,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Move what was accepted into place; where that began, the next root and its position, int64 ``[1]`` each."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Move what was accepted into place.
+
+    Returns:
+        Where that began, the next root, its position, and the row of the last accepted node, int64 ``[1]`` each.
+    """
     path, num_accepted = accepted_path(nodes, ancestors, choices)
     kept, start = path[:num_kept], nodes[1, :1]
     moved = rows.index_select(3, start + kept)
     rows.index_copy_(3, start + torch.arange(num_kept, device=rows.device), moved)
     if fresh is not None and features is not None:
         fresh[:, :num_kept] = features.index_select(1, kept)
+    last = path[num_accepted - 1]
     # Behind the end of a text nothing was chosen; what is drafted there is not looked at.
-    return start.clone(), choices[path[num_accepted - 1]].clamp(min=0), start + num_accepted
+    return start.clone(), choices[last].clamp(min=0), start + num_accepted, last

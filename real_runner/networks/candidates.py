@@ -1,12 +1,13 @@
 """First candidates: those of a drafter, which a network begins with, and those of a network's own laws."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from simlab.arrays import Doubles, Floats, Ints
 from simlab.draft import Marginals
@@ -16,6 +17,8 @@ from simlab.real_runner.drafters.dense import Outputs, logits_of
 from simlab.real_runner.drafters.places import NO_LAWS, are_laws, ids_at, on_host, places_of
 from simlab.real_runner.drafters.ranked import first_candidates
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
+from simlab.real_runner.execution.executions import rows_for
+from simlab.real_runner.execution.fixed_drafter import Captured
 from simlab.real_runner.targets.model import Target
 
 _LOGITS_PER_PASS = 2**26
@@ -79,31 +82,52 @@ def base_of(marginals: Marginals, width: int) -> BaseCandidates:
 # The first tokens of laws, in passes of bounded memory.
 
 
-def first_of_all(drafter: Outputs, target: Target, states: Tensor, top_k: int) -> tuple[Ints, Doubles]:
+def first_of_all(
+    drafter: Outputs, target: Target, states: Tensor, top_k: int, graphs: Captured | None = None
+) -> tuple[Ints, Doubles]:
     """The first tokens of the whole vocabulary after each state ``[N, S, H]``, in passes of bounded memory.
+
+    Where ``graphs`` are given it is one captured pass.
 
     Returns:
         int32 ``[N * S, R]``, ids in the target's vocabulary, and float64 of the same shape, log-probabilities.
     """
     vocab_size, own = drafter.config.vocab_size, drafter.vocabulary
-    return first_of_laws(lambda some: logits_of(drafter, target, some), states, top_k, vocab_size, own)
+    where = states, top_k, vocab_size, own, graphs
+    return first_of_laws(lambda some: logits_of(drafter, target, some), drafter.norm, *where)
 
 
 def first_of_laws(
-    logits: Callable[[Tensor], Tensor], states: Tensor, top_k: int, vocab_size: int, own: DraftVocabulary | None
+    logits: Callable[[Tensor], Tensor],
+    network: Hashable,
+    states: Tensor,
+    top_k: int,
+    vocab_size: int,
+    own: DraftVocabulary | None,
+    graphs: Captured | None,
 ) -> tuple[Ints, Doubles]:
     """What `first_of_all` gives, of any network.
 
     Args:
         logits: from states ``[n, H]`` to float32 logits ``[n, V]``.
+        network: whose these are; one module of it.
         states: ``[N, S, H]``.
         top_k: R.
         vocab_size: at least V.
         own: which tokens the logits are of; None: those of the target.
+        graphs: which capture it as one pass; None: it is run as it comes.
     """
-    per_pass = max(1, _LOGITS_PER_PASS // vocab_size)
-    passes = states.flatten(0, 1).split(per_pass)
-    if states.device.type == "cpu":
+    per_pass, flat = max(1, _LOGITS_PER_PASS // vocab_size), states.flatten(0, 1)
+    passes = flat.split(per_pass)
+    if graphs is not None:
+        filled = pad(flat, (0, 0, 0, rows_for(len(flat)) - len(flat)))
+
+        def work(some: Tensor) -> tuple[Tensor, ...]:
+            return first_of(logits(some).log_softmax(-1), top_k)
+
+        ids, log_probs = first_on_host(graphs.call(("first", network, top_k), work, filled))
+        ids, log_probs = ids[: len(flat)], log_probs[: len(flat)]
+    elif states.device.type == "cpu":
         found = [_of_some(logits(some), top_k) for some in passes]
         ids, log_probs = (np.concatenate(column) for column in zip(*found, strict=True))
     else:
@@ -131,15 +155,27 @@ def first_on_device(passes: Iterable[Tensor], top_k: int, candidates: Tensor | N
     Returns:
         int32 ``[sum n, R]``; float64 the same, log-probabilities.
     """
-    parts = []
-    for log_probs in passes:
-        places = places_of(log_probs, candidates)
-        first, at = places.topk(min(top_k, places.shape[-1]), largest=False, sorted=True)
-        parts.append((ids_at(first), log_probs.gather(-1, at).double(), are_laws(log_probs)[None]))
-    ids, kept, laws = on_host(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    parts = [first_of(log_probs, top_k, candidates) for log_probs in passes]
+    return first_on_host([torch.cat(column) for column in zip(*parts, strict=True)])
+
+
+def first_of(log_probs: Tensor, top_k: int, candidates: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """The first tokens of some laws, without a wait; arguments as of `first_on_device`, of one pass.
+
+    Returns:
+        Ids int64 and log-probabilities float64, ``[n, R]`` each, and whether these are laws, bool ``[1]``.
+    """
+    places = places_of(log_probs, candidates)
+    first, at = places.topk(min(top_k, places.shape[-1]), largest=False, sorted=True)
+    return ids_at(first), log_probs.gather(-1, at).double(), are_laws(log_probs)[None]
+
+
+def first_on_host(found: Sequence[Tensor]) -> tuple[Ints, Doubles]:
+    """What `first_of` found, on the host, with one wait."""
+    ids, kept, laws = on_host(*found)
     if not laws.all():
         raise ModelError(NO_LAWS)
-    return ids.astype(np.int32), kept
+    return ids.astype(np.int32), kept.copy()
 
 
 def outside_log_mass(log_probs: Doubles) -> Floats:

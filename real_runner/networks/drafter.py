@@ -1,5 +1,6 @@
 """Drafters: those of blocks on disk, and whatever drafts along a text. No code of a checkpoint is run."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -8,16 +9,25 @@ import torch
 from torch import Tensor, nn
 
 from simlab.arrays import Ints
+from simlab.draft import Marginals
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.contents import config_file, packaged_checkpoints
 from simlab.real_runner.checkpoints.fields import EMBEDDING, HEAD, IGNORED, MASK, OFFSETS
 from simlab.real_runner.checkpoints.files import loaded_tensors, own_vocabulary, write_checkpoint
 from simlab.real_runner.checkpoints.zlab import config_to_json
 from simlab.real_runner.drafters.config import KeptCandidates
-from simlab.real_runner.drafters.dense import block_states, logits_of
+from simlab.real_runner.drafters.dense import blocks_of, logits_of
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.drafters.ranked import CandidatesRead, draft_columns, first_marginals
-from simlab.real_runner.drafters.text_context import TextContext
+from simlab.real_runner.drafters.places import on_host
+from simlab.real_runner.drafters.ranked import (
+    CandidatesRead,
+    draft_columns,
+    first_marginals,
+    first_on_device,
+    marginals_at,
+)
+from simlab.real_runner.drafters.vocabulary import DraftVocabulary
+from simlab.real_runner.execution.fixed_drafter import Captured, text_context
 from simlab.real_runner.networks.known import read_config, read_fields
 from simlab.real_runner.networks.parts import checked_parts
 from simlab.real_runner.networks.producer import Drafted, Reader
@@ -171,12 +181,13 @@ class Drafts(Protocol):
         """
         ...
 
-    def live(self, read: CandidatesRead, room: int) -> LiveDraft:
+    def live(self, read: CandidatesRead, room: int, graphs: Captured | None = None) -> LiveDraft:
         """A text of which nothing is read yet.
 
         Args:
             read: what is given at each depth.
             room: tokens that the text will have.
+            graphs: which capture its passes; None: these are run as they come.
         """
         ...
 
@@ -214,17 +225,27 @@ class BlockDrafts:
     def columns(self, features: Tensor, tokens: Tensor, prompt_length: int, kept: KeptCandidates) -> DraftColumns:
         return draft_columns(self.drafter, self.target, features, tokens, prompt_length, kept)
 
-    def live(self, read: CandidatesRead, room: int) -> "LiveDrafter":
-        return LiveDrafter(self, read, room)
+    def live(self, read: CandidatesRead, room: int, graphs: Captured | None = None) -> "LiveDrafter":
+        return LiveDrafter(self, read, room, graphs)
+
+
+class Proposes(Protocol):
+    """What proposes tokens: its last norm, and which tokens they are; None: those of the target."""
+
+    @property
+    def norm(self) -> Callable[[Tensor], Tensor]: ...
+
+    @property
+    def vocabulary(self) -> DraftVocabulary | None: ...
 
 
 class LiveDrafter:
     """Drafts for one sequence, see `LiveDraft`; what the target has read since the last draft is projected then."""
 
-    def __init__(self, own: BlockDrafts, read: CandidatesRead, room: int) -> None:
+    def __init__(self, own: BlockDrafts, read: CandidatesRead, room: int, graphs: Captured | None) -> None:
         """Begin with nothing read of the text; arguments as of `Drafts.live`."""
-        self._own, self._wanted = own, read
-        self._text = TextContext(own.drafter, room)
+        self._own, self._wanted, self._graphs = own, read, graphs
+        self._text = text_context(graphs, own.drafter, own.target, room)
 
     def read(self, features: Tensor) -> None:
         self._text.read(features)
@@ -234,9 +255,38 @@ class LiveDrafter:
 
     def draft(self, committed: Ints) -> Drafted:
         root_token, position = int(committed[-1]), len(committed) - 1
-        context, drafter, target = self._text.context(), self._own.drafter, self._own.target
-        roots, positions = (torch.tensor([one], device=target.device) for one in (root_token, position))
-        states = block_states(drafter, target, roots, positions, context)
-        found = first_marginals(logits_of(drafter, target, states.after)[0], self._wanted)
-        marginals = found if drafter.vocabulary is None else drafter.vocabulary.in_target(found)
-        return Drafted(root_token, position, marginals, states, context)
+        drafter, target = self._own.drafter, self._own.target
+        root, place = (torch.tensor([one], device=target.device) for one in (root_token, position))
+        states = self._text.states(blocks_of(drafter, root), place)
+        found = drafted_marginals(self._logits, drafter, states.after[0], self._wanted, self._graphs)
+        return Drafted(root_token, position, found, states, self._text.states)
+
+    def _logits(self, states: Tensor) -> Tensor:
+        return logits_of(self._own.drafter, self._own.target, states)
+
+
+def drafted_marginals(
+    logits: Callable[[Tensor], Tensor],
+    drafter: Proposes,
+    states: Tensor,
+    read: CandidatesRead,
+    graphs: Captured | None,
+) -> Marginals:
+    """The first candidates at each depth of a draft, in the target's vocabulary.
+
+    Args:
+        logits: from the states to float32 ``[D, V]``.
+        drafter: whose these are.
+        states: of the draft.
+        read: what is read at each depth.
+        graphs: which capture it; None: it is run as it comes.
+    """
+    if graphs is None:
+        found = first_marginals(logits(states), read)
+    else:
+
+        def work(states: Tensor) -> tuple[Tensor, ...]:
+            return first_on_device(logits(states), read)
+
+        found = marginals_at(*on_host(*graphs.call(("marginals", drafter.norm, read), work, states)))
+    return found if drafter.vocabulary is None else drafter.vocabulary.in_target(found)

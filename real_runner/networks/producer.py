@@ -1,7 +1,7 @@
 """What the recorder and the runner ask of a network that makes a channel, beside a drafter or alone."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
@@ -15,8 +15,9 @@ from simlab.channels.branches import TRAINED_FOR
 from simlab.draft import Marginals
 from simlab.errors import MissingChannelError, ModelError
 from simlab.policy import ChannelNeed
-from simlab.real_runner.drafters.dense import BlockStates, Outputs
-from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
+from simlab.real_runner.drafters.dense import BlockPasses, BlockStates, Outputs
+from simlab.real_runner.drafters.dflash import DFlashDrafter
+from simlab.real_runner.execution.fixed_drafter import Captured
 from simlab.real_runner.networks.candidates import BaseCandidates, base_candidates
 from simlab.real_runner.networks.network import Reach
 from simlab.real_runner.targets.model import Target
@@ -36,14 +37,14 @@ class Drafted:
         position: of the root, absolute.
         marginals: the first candidates of each depth.
         states: ``[1, D, H]``, of the pass; none of a head that drafts token by token.
-        context: what the drafter keeps of the text before the root.
+        passes: further ones of the drafter below this root; None: it is no drafter of blocks.
     """
 
     root_token: int
     position: int
     marginals: Marginals
     states: BlockStates = BlockStates(torch.empty(0), torch.empty(0))
-    context: DrafterContext = DrafterContext((), ())
+    passes: BlockPasses | None = None
 
     @property
     def root(self) -> Ints:
@@ -70,6 +71,10 @@ class _Makes(Protocol):
         Raises:
             MissingChannelError: it cannot make as much, or makes it otherwise.
         """
+        ...
+
+    def captured(self, graphs: Captured) -> Self:
+        """This producer with its passes captured."""
         ...
 
 
@@ -244,11 +249,13 @@ class OnDrafter(Generic[SomeDrafter, SomeReach]):
         drafter: which it goes on from.
         target: from which both may borrow.
         reach: as it was asked for.
+        graphs: which capture its passes; None: these are run as they come.
     """
 
     drafter: SomeDrafter
     target: Target
     reach: SomeReach
+    graphs: Captured | None = field(default=None, kw_only=True)
 
     @property
     def own(self) -> SomeReach:
@@ -267,6 +274,10 @@ class OnDrafter(Generic[SomeDrafter, SomeReach]):
     def check_makes(self, need: ChannelNeed) -> None:
         """Refuse what a policy reads and this network does not make."""
         check_makes(need, self.kind, self.reach.settings(self.drafter.config.depth))
+
+    def captured(self, graphs: Captured) -> Self:
+        """This producer with its passes captured."""
+        return replace(self, graphs=graphs)
 
     def within(self, need: ChannelNeed) -> Self:
         """This producer: of a row nothing is left out."""

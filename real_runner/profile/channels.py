@@ -22,7 +22,7 @@ from simlab.real_runner.networks.known import read_fields
 from simlab.real_runner.networks.loading import load_producer, reach_of
 from simlab.real_runner.networks.producer import AnyProducer, StagedProducer, TextProducer
 from simlab.real_runner.profile.options import ProfileChannel
-from simlab.real_runner.profile.rounds import MEASURED_ROUNDS, TreesOfSize
+from simlab.real_runner.profile.rounds import MEASURED_ROUNDS, TreesOfSize, endless
 from simlab.real_runner.targets.hub_files import repository_of
 from simlab.real_runner.targets.model import features_of, tapped
 from simlab.traces.artefacts.cost import CATCH_UP, CostChannel, CostFile, bounds_of
@@ -152,7 +152,7 @@ class CatchUpTimer:
         self._tokens = read_only(np.ascontiguousarray(token_ids, np.int32))
         self._context = context
         policy = TreesOfSize(0, 1, () if need is None else (need,))
-        self._drafting = Drafting(models, policy, len(token_ids) + 1)
+        self._drafting = Drafting(endless(models), policy, len(token_ids) + 1)
         self._served = policy.needs if need is None else replace(policy.needs, draft=False)
         ids = torch.from_numpy(self._tokens.astype(np.int64))[None].to(models.target.device)
         layer_ids = self._drafting.layer_ids

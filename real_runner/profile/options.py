@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from simlab.real_runner.execution.executions import (
+    COMPILED,
     CUDA_GRAPHS,
     EAGER,
     check_device_map,
@@ -110,10 +111,10 @@ class ProfileOptions:
         for name in self.channels:
             check_name("channel", name)
         self._check_catch_up()
-        if self.channels and (self.batch != 1 or self.execution != EAGER):
+        if self.channels and (self.batch != 1 or self.execution == COMPILED):
             raise ValueError(
-                f"channels are made for one text at a time, by {EAGER} passes; leave --batch and --execution out, or "
-                "--channel"
+                f"channels are made for one text at a time, and have no compiled form; leave --batch out and give "
+                f"--execution {EAGER} or {CUDA_GRAPHS}, or leave --channel out"
             )
         check_execution(self.execution, self.batch, self.device)
         others = {f"--execution {self.execution}": self.execution != EAGER, f"--batch {self.batch}": self.batch != 1}
@@ -124,10 +125,10 @@ class ProfileOptions:
     def _check_catch_up(self) -> None:
         if self.catch_up and (not _rise(self.catch_up) or self.catch_up[0] != 1):
             raise ValueError(f"missed tokens must rise from 1, which stands for none; got {_listed(self.catch_up)}")
-        if self.catch_up and (self.batch != 1 or self.execution != EAGER):
+        if self.catch_up and (self.batch != 1 or self.execution == COMPILED):
             raise ValueError(
-                f"drafters catch up with one text at a time, by {EAGER} passes; leave --batch and --execution out, or "
-                "--catch-up"
+                f"drafters catch up with one text at a time, and not compiled; leave --batch out and give --execution "
+                f"{EAGER} or {CUDA_GRAPHS}, or leave --catch-up out"
             )
 
     @property

@@ -147,7 +147,7 @@ class PlainStepTimer:
         self._highest = models.target.longest_context - most_steps - 1
         self._step: Callable[[], float]
         if batch == 1:
-            alone = plain_decoding(_endless(models), _prompt(token_ids, longest), sampling, most_steps + 1, clock)
+            alone = plain_decoding(endless(models), _prompt(token_ids, longest), sampling, most_steps + 1, clock)
             self._first_token, self._rewind, self._step = alone.text.root, alone.rewind, alone.step
         else:
             some = _begun(models, Autoregressive(), token_ids, longest, most_steps + 1, sampling, clock, batch)
@@ -213,7 +213,7 @@ def _begun(
     batch: int,
 ) -> Speculation:
     """So many texts of one length, read."""
-    running = Speculation(_endless(models), policy, sampling, max_new_tokens, clock, batch, length)
+    running = Speculation(endless(models), policy, sampling, max_new_tokens, clock, batch, length)
     for number in range(batch):
         name = f"profile-{number}" if batch > 1 else "profile"
         running.add(_prompt(np.roll(token_ids, -number * _TOKENS_APART), length, name))
@@ -224,12 +224,12 @@ def _prompt(token_ids: Ints, length: int, name: str = "profile") -> Prompt:
     return Prompt(name, "profile", 0, 0, np.ascontiguousarray(token_ids[:length]))
 
 
-def _endless(models: Models) -> Models:
+def endless(models: Models) -> Models:
     """These models with a text that goes on after a stop token, whose rounds cost the same, beside other texts.
 
     Where passes are captured they have passes and buffers of their own.
     """
-    graphs = models.graphs and GraphedModels(models.target, models.block_drafter, models.graphs.fused)
+    graphs = models.graphs and GraphedModels(models.target, models.graphs.drafter, models.graphs.fused)
     return replace(models, target=replace(models.target, stop_token_ids=()), graphs=graphs)
 
 

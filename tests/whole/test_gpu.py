@@ -1,5 +1,6 @@
 """On a GPU, in float32: records are those of a CPU, and every policy writes the same text, captured or not."""
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,16 +9,18 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from captured_rehearsals import captured, on_device, unfuse  # noqa: E402
+from systems import GREEDY, SAMPLED, SYSTEMS, prompts_for  # noqa: E402
 from tiny_models import make_pair, write_prompts  # noqa: E402
 
 from simlab.draft import Prompt  # noqa: E402
+from simlab.policies.named.autoregressive import Autoregressive  # noqa: E402
 from simlab.policies.parsing.parse import parse_policies  # noqa: E402
 from simlab.real_runner.attention.tree_attention import plain_tree_attention, split_tree_attention  # noqa: E402
 from simlab.real_runner.decoding.decode import decode  # noqa: E402
 from simlab.real_runner.decoding.own_rows import first_unequal  # noqa: E402
 from simlab.real_runner.decoding.plain import clock_of  # noqa: E402
 from simlab.real_runner.decoding.speculation import Speculation  # noqa: E402
-from simlab.real_runner.execution.graph_models import GraphedModels  # noqa: E402
 from simlab.real_runner.models import load_models  # noqa: E402
 from simlab.real_runner.record.options import RecordOptions  # noqa: E402
 from simlab.real_runner.record.record import record  # noqa: E402
@@ -73,14 +76,14 @@ def test_captured_passes_write_the_same_text(tmp_path: Path, family: str, temper
     """Texts one after the other on the same buffers; the second time everything has been captured."""
     target, drafter = make_pair(tmp_path, family)
     models = load_models(str(target), str(drafter), "float32", "cuda")
-    captured = replace(models, graphs=GraphedModels(models.target, models.block_drafter))
+    graphed = captured(models)
     sampling, clock = Sampling(temperature, 0, 1.0, 7), clock_of(models.target.device)
     num_rounds = 0
     # 255 tokens are the last that a size of contexts holds; for the longest text all is captured anew.
     for length in (255, 20, 300, 700, 20):
         prompt = Prompt(f"p{length}", "made-up", 0, 0, (np.arange(length) % 50 + 5).astype(np.int32))
         for policy in parse_policies(["ar", "chain", "ddtree:budget=1/8/32", "ddtree:budget=520"]):
-            ours = decode(captured, policy.policy, prompt, sampling, 48, clock)
+            ours = decode(graphed, policy.policy, prompt, sampling, 48, clock)
             theirs = decode(models, policy.policy, prompt, sampling, 48, clock)
             assert ours.text.tolist() == theirs.text.tolist()
             assert first_unequal(policy.policy, ours) is None
@@ -88,8 +91,21 @@ def test_captured_passes_write_the_same_text(tmp_path: Path, family: str, temper
             assert all(ran.seconds.total_s > 0 for ran in ours.rounds)
             num_rounds += len(ours.rounds)
     assert num_rounds > 0
-    assert captured.graphs is not None
-    assert captured.graphs.graphs.seconds > 0
+    assert graphed.graphs is not None
+    assert graphed.graphs.graphs.seconds > 0
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_every_kind_of_drafter_and_channel_is_captured(name: str) -> None:
+    """At temperature 0 and 1: the text of plain decoding, and rows that replay; the second text finds all captured."""
+    system = SYSTEMS[name]
+    models = captured(on_device(system.models(1, "qwen3"), "cuda"))
+    for prompt, sampling in itertools.product(prompts_for(1), (GREEDY, SAMPLED)):
+        plain = decode(models, Autoregressive(), prompt, sampling, system.most).text.tolist()
+        for policy in system.policies(1, "qwen3"):
+            found = decode(models, policy, prompt, sampling, system.most)
+            assert found.text.tolist() == plain
+            assert first_unequal(policy, found) is None
 
 
 def test_fused_passes_are_those_of_the_models_own_modules(tmp_path: Path) -> None:
@@ -100,12 +116,13 @@ def test_fused_passes_are_those_of_the_models_own_modules(tmp_path: Path) -> Non
     texts, drafts = [], []
     for is_fused in (True, False):
         models = load_models(str(target), str(drafter), "float32", "cuda")
-        graphs = GraphedModels(models.target, models.block_drafter)
-        assert graphs.fused.target is not None
-        assert graphs.fused.drafter is not None
+        models = captured(models)
+        assert models.graphs is not None
+        assert models.graphs.fused.target is not None
+        assert models.graphs.fused.drafter(models.block_drafter) is not None
         if not is_fused:
-            graphs.fused.target = graphs.fused.drafter = None
-        found = decode(replace(models, graphs=graphs), policy.policy, prompt, Sampling(0.0, 0, 1.0, 7), 48)
+            unfuse(models)
+        found = decode(models, policy.policy, prompt, Sampling(0.0, 0, 1.0, 7), 48)
         texts.append(found.text.tolist())
         drafts.append(found.rounds[0].marginals if found.rounds else None)
     assert texts[0] == texts[1]
@@ -134,7 +151,7 @@ def test_two_sets_of_captured_passes_do_not_disturb_each_other(tmp_path: Path) -
     """As a profile has them, one for each context; one of them takes new buffers meanwhile."""
     target, drafter = make_pair(tmp_path)
     models = load_models(str(target), str(drafter), "float32", "cuda")
-    both = [replace(models, graphs=GraphedModels(models.target, models.block_drafter)) for _ in range(2)]
+    both = [captured(models) for _ in range(2)]
     (policy,) = parse_policies(["ddtree:budget=8"])
     for number, length in ((0, 20), (1, 20), (0, 600), (1, 20), (0, 20)):
         prompt = Prompt(f"p{length}", "made-up", 0, 0, (np.arange(length) % 50 + 5).astype(np.int32))
@@ -148,10 +165,10 @@ def test_two_sets_of_captured_passes_do_not_disturb_each_other(tmp_path: Path) -
 def test_masked_attention_in_bfloat16_gives_numbers(tmp_path: Path) -> None:
     target, drafter = make_pair(tmp_path)
     models = load_models(str(target), str(drafter), "bfloat16", "cuda")
-    captured = replace(models, graphs=GraphedModels(models.target, models.block_drafter))
+    graphed = captured(models)
     prompt = Prompt("p", "made-up", 0, 0, (np.arange(300) % 50 + 5).astype(np.int32))
     for policy in parse_policies(["ar", "chain", "ddtree:budget=32"]):
-        for loaded in (models, captured):
+        for loaded in (models, graphed):
             assert len(decode(loaded, policy.policy, prompt, Sampling(0.0, 0, 1.0, 7), 48).text) > 0
 
 
@@ -160,7 +177,7 @@ def test_a_captured_round_waits_for_the_device_at_one_place_only(tmp_path: Path)
     target, drafter = make_pair(tmp_path)
     models = load_models(str(target), str(drafter), "float32", "cuda")
     models = replace(models, target=replace(models.target, stop_token_ids=()))
-    models = replace(models, graphs=GraphedModels(models.target, models.block_drafter))
+    models = captured(models)
     (policy,) = parse_policies(["ddtree:budget=8"])
     running = Speculation(models, policy.policy, Sampling(0.0, 0, 1.0, 7), 64, clock_of(models.target.device))
     running.add(Prompt("p", "made-up", 0, 0, np.arange(5, 25, dtype=np.int32)))

@@ -56,6 +56,11 @@ class LowRank(nn.Module):
         nn.init.kaiming_uniform_(self.lora_A.weight, a=math.sqrt(5))
         nn.init.zeros_(self.lora_B.weight)
 
+    @property
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """A ``[r, in]`` and B ``[out, r]``."""
+        return self.lora_A.weight, self.lora_B.weight
+
     def forward(self, x: Tensor) -> Tensor:
         """``[..., out]`` of inputs ``[..., in]``, in their dtype."""
         inner = nn.functional.linear(x, self.lora_A.weight.to(x.dtype))

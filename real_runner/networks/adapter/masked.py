@@ -22,7 +22,8 @@ from simlab.errors import ModelError
 from simlab.real_runner.drafters.config import KeptCandidates
 from simlab.real_runner.drafters.dense import BlockStates, logits_of
 from simlab.real_runner.drafters.ranked import CandidatesRead, blocks_per_pass, columns_of, first_marginals
-from simlab.real_runner.execution.executions import EAGER
+from simlab.real_runner.execution.executions import COMPILED
+from simlab.real_runner.execution.fixed_drafter import Captured
 from simlab.real_runner.networks.adapter.gated import GatedAdapter, MaskRows, adapted, load_adapter
 from simlab.real_runner.networks.drafter import Asked
 from simlab.real_runner.networks.producer import Drafted
@@ -244,7 +245,7 @@ class OwnDrafter:
         for some, states in self.draft_states(tokens, roots, per_pass) if len(roots) else ():
             yield some, logits_of(self, self.target, states.after)
 
-    def live(self, read: CandidatesRead, room: int) -> "LiveMasks":
+    def live(self, read: CandidatesRead, room: int, graphs: Captured | None = None) -> "LiveMasks":
         return LiveMasks(self, read)
 
 
@@ -297,10 +298,10 @@ class LiveMasks:
 def load_drafter(asked: Asked) -> Callable[[Target], GatedAdapter]:
     """The adapter of a checkpoint; see `simlab.real_runner.networks.loading.NetworkCode.load_drafter`."""
     others = {"--tap-offset": asked.tap_offset is not None, "--device-map": asked.is_mapped}
-    others[f"--execution {asked.execution}"] = asked.execution != EAGER
+    others[f"--execution {COMPILED}"] = asked.execution == COMPILED
     if given := [name for name, is_given in others.items() if is_given]:
         raise ModelError(
-            "an adapter changes products of the target where they are, in eager passes, and taps no layer; leave "
+            "an adapter changes products of the target where they are, and taps no layer; leave "
             f"{' and '.join(given)} out, or give a DFlash drafter"
         )
 

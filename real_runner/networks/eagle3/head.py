@@ -8,6 +8,7 @@ Letters: S sequences, L positions, C positions before them, H hidden size, H_t t
 size, V_d tokens of the head.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from simlab.arrays import Ints
 from simlab.errors import ModelError
@@ -23,6 +25,8 @@ from simlab.real_runner.checkpoints.files import loaded_tensors, own_vocabulary,
 from simlab.real_runner.drafters.dense import check_fit
 from simlab.real_runner.drafters.dflash import MLP, RMSNorm, rotated
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
+from simlab.real_runner.execution.executions import context_for
+from simlab.real_runner.execution.fixed_drafter import Captured
 from simlab.real_runner.networks.eagle3.config import Eagle3Config, eagle3_to_json
 from simlab.real_runner.networks.parts import checked_network
 from simlab.real_runner.targets.model import Target
@@ -39,6 +43,17 @@ class KeyValues(NamedTuple):
 
     keys: Tensor
     values: Tensor
+
+
+def joined(parts: Sequence[KeyValues]) -> KeyValues:
+    """Positions behind each other; parts of one sequence stand before each of S."""
+    if len(parts) == 1:
+        return parts[0]
+    count = max(len(part.keys) for part in parts)
+    columns = (
+        torch.cat([one.expand(count, -1, -1, -1) for one in column], dim=2) for column in zip(*parts, strict=True)
+    )
+    return KeyValues(*columns)
 
 
 class _Attention(nn.Module):
@@ -58,7 +73,7 @@ class _Attention(nn.Module):
         self.o_proj = nn.Linear(self.num_heads * self.head_dim, config.hidden_size, bias=bias)
 
     def forward(
-        self, x: Tensor, rotation: tuple[Tensor, Tensor], past: KeyValues | None, hidden_mask: Tensor | None
+        self, x: Tensor, rotation: tuple[Tensor, Tensor], past: Sequence[KeyValues], hidden_mask: Tensor | None
     ) -> tuple[Tensor, KeyValues]:
         """Attend from ``x`` ``[S, L, 2H]`` to the past and to itself; see `Eagle3Head.forward`."""
         s, length, _ = x.shape
@@ -68,16 +83,15 @@ class _Attention(nn.Module):
             rotated(self.k_proj(x).view(s, length, e, f).transpose(1, 2), rotation),
             self.v_proj(x).view(s, length, e, f).transpose(1, 2),
         )
-        if past is not None:
-            kept = KeyValues(*(torch.cat(pair, dim=2) for pair in zip(past, kept, strict=True)))
-        scores = queries.reshape(s, e, -1, f) @ kept.keys.transpose(-1, -2) * f**-0.5
+        seen = joined((*past, kept))
+        scores = queries.reshape(s, e, -1, f) @ seen.keys.transpose(-1, -2) * f**-0.5
         scores = scores.view(s, e, -1, length, scores.shape[-1])
         if hidden_mask is None:
             hidden_mask = _later(length, scores.shape[-1], x.device)
         unseen = hidden_mask.expand(s, 1, length, -1)[:, :, None]
         scores = scores.masked_fill(unseen, float("-inf"))
         weights = scores.float().softmax(-1).to(x.dtype).reshape(s, e, -1, scores.shape[-1])
-        mixed = (weights @ kept.values).reshape(s, -1, length, f).transpose(1, 2).reshape(s, length, -1)
+        mixed = (weights @ seen.values).reshape(s, -1, length, f).transpose(1, 2).reshape(s, length, -1)
         out: Tensor = self.o_proj(mixed)
         return out, kept
 
@@ -99,7 +113,7 @@ class _Layer(nn.Module):
         hidden: Tensor,
         embedded: Tensor,
         rotation: tuple[Tensor, Tensor],
-        past: KeyValues | None,
+        past: Sequence[KeyValues],
         hidden_mask: Tensor | None,
     ) -> tuple[Tensor, KeyValues]:
         normed = self.hidden_norm(hidden)
@@ -143,7 +157,12 @@ class Eagle3Head(nn.Module):
         return out
 
     def forward(
-        self, hidden: Tensor, embedded: Tensor, positions: Tensor, past: KeyValues | None, hidden_mask: Tensor | None
+        self,
+        hidden: Tensor,
+        embedded: Tensor,
+        positions: Tensor,
+        past: Sequence[KeyValues] = (),
+        hidden_mask: Tensor | None = None,
     ) -> tuple[Tensor, KeyValues]:
         """Say what may follow at some positions, in one pass.
 
@@ -151,13 +170,13 @@ class Eagle3Head(nn.Module):
             hidden: ``[S, L, H]``, states: fused taps, or outputs of the passes before.
             embedded: ``[S, L, H]``, embeddings of the tokens behind these.
             positions: int64 ``[S, L]``.
-            past: of positions that were read before; None: there are none.
+            past: of positions that were read before, in parts behind each other.
             hidden_mask: bool, of a shape that broadcasts to ``[S, 1, L, C + L]``, True where a position is not seen;
                 None: each sees all that stands before it, and itself.
 
         Returns:
             ``[S, L, H]``, before the last norm, or behind it where ``config.norm_output`` says so; and keys and values
-            of all C + L positions.
+            of these L positions.
         """
         rotation = self._rotation(positions[:, None], hidden.dtype)
         x, kept = self.midlayer(hidden, embedded.to(hidden.dtype), rotation, past, hidden_mask)
@@ -233,15 +252,16 @@ def read_text(
         past: of the positions before; None: there are none.
     """
     hidden, embedded = head.fused(features)[None], head.embedded(target, following)[None]
+    parts = [] if past is None else [past]
     first = 0 if past is None else past.keys.shape[2]
     positions = torch.arange(first, first + len(following), device=features.device)[None]
     per_pass = max(1, WEIGHTS_PER_PASS // (head.config.num_attention_heads * (first + len(following))))
     outputs = list[Tensor]()
     for some in zip(*(one.split(per_pass, dim=1) for one in (hidden, embedded, positions)), strict=True):
-        output, past = head(*some, past, None)
+        output, kept = head(*some, parts)
         outputs.append(output[0])
-    assert past is not None
-    return ReadText(past, torch.cat(outputs))
+        parts.append(kept)
+    return ReadText(joined(parts), torch.cat(outputs))
 
 
 class GrowingText:
@@ -251,10 +271,11 @@ class GrowingText:
     never come here, so that none of a rejected one is kept.
     """
 
-    def __init__(self, head: Eagle3Head, target: Target) -> None:
-        """Begin with nothing read of the text."""
-        self._head, self._target = head, target
+    def __init__(self, head: Eagle3Head, target: Target, graphs: Captured | None = None) -> None:
+        """Begin with nothing read of the text; ``graphs`` capture its passes, where they are given."""
+        self._head, self._target, self._graphs = head, target, graphs
         self._past: KeyValues | None = None
+        self._num_read = 0
         self._waiting: list[Tensor] = []
         self._last = torch.empty(0)
 
@@ -263,22 +284,65 @@ class GrowingText:
         self._waiting.append(features[0])
 
     def up_to_root(self, committed: Ints) -> ReadText:
-        """What is kept of all before the root, the last of the tokens of prompt and text, int32; all before it read."""
+        """What is kept of all before the root, the last of the tokens of prompt and text, int32; all before it read.
+
+        Where passes are captured, keys and values have the next fixed size: those behind the root mean nothing.
+        """
         root, features = len(committed) - 1, torch.cat(self._waiting)
         following = torch.from_numpy(committed[root + 1 - len(features) :].astype(np.int64)).to(features.device)
-        text = read_text(self._head, self._target, features, following, self._past)
-        self._past, self._waiting, self._last = text.past, [], features[-_READ_AGAIN:]
-        return text
+        first, self._waiting, self._last = self._num_read, [], features[-_READ_AGAIN:]
+        self._num_read = first + len(features)
+        if self._graphs is None or first == 0 or len(features) > 4 * self._graphs.num_fresh:
+            past = self._past if self._graphs is None or first == 0 else self._seen(self._graphs, first)
+            text = read_text(self._head, self._target, features, following, past)
+            self._past = text.past
+            return text if self._graphs is None else self._kept(self._graphs, text)
+        return self._read_captured(self._graphs, features, following, first)
 
     def rewind(self, length: int) -> None:
         """Forget all but the first tokens of the text; of what was read, the last few states stay as they were."""
-        num_read = 0 if self._past is None else self._past.keys.shape[2]
-        if self._past is None or length > num_read:
-            self._waiting = [torch.cat(self._waiting)[: length - num_read]]
+        if length > self._num_read:
+            self._waiting = [torch.cat(self._waiting)[: length - self._num_read]]
             return
         again = min(len(self._last), length)
-        self._past = KeyValues(*(one[:, :, : length - again] for one in self._past))
+        self._num_read = length - again
+        if self._past is not None:
+            self._past = KeyValues(*(one[:, :, : self._num_read] for one in self._past))
         self._waiting = [self._last[:again]]
+
+    def _kept(self, graphs: Captured, text: ReadText) -> ReadText:
+        """A text that was read as it came, at fixed addresses."""
+        rows = torch.stack(text.past)
+        graphs.reserve(self._num_read)
+        graphs.rows(self._head, rows).fill(rows)
+        return ReadText(self._seen(graphs, context_for(self._num_read)), text.outputs)
+
+    def _seen(self, graphs: Captured, num: int) -> KeyValues:
+        rows = graphs.rows(self._head)
+        return KeyValues(rows.first(0, num), rows.first(1, num))
+
+    def _read_captured(self, graphs: Captured, features: Tensor, following: Tensor, first: int) -> ReadText:
+        """Some tokens more, in passes of a fixed number; what is padded is overwritten by the next tokens."""
+        head, target, most, outputs = self._head, self._target, graphs.num_fresh, list[Tensor]()
+        for states, tokens in zip(features.split(most), following.split(most), strict=True):
+            num_seen, padded = context_for(first + most), most - len(states)
+
+            def work(states: Tensor, tokens: Tensor, start: Tensor, num_seen: int = num_seen) -> tuple[Tensor]:
+                places = start + torch.arange(len(states), device=states.device)
+                past, rows = self._seen(graphs, num_seen), graphs.rows(head)
+                before = (torch.arange(num_seen, device=states.device) >= start).expand(len(states), -1)
+                hidden = torch.cat([before, _later(len(states), len(states), states.device)[0, 0]], dim=1)
+                inputs = (head.fused(states)[None], head.embedded(target, tokens)[None], places[None])
+                output, new = head(*inputs, (past,), hidden)
+                rows.write(0, places, new.keys)
+                rows.write(1, places, new.values)
+                return (output[0],)
+
+            inputs = (pad(states, (0, 0, 0, padded)), pad(tokens, (0, padded)), torch.tensor([first]))
+            (output,) = graphs.call(("eagle3", head, num_seen), work, *inputs)
+            outputs.append(output[: len(states)].clone())
+            first += len(states)
+        return ReadText(self._seen(graphs, context_for(self._num_read)), torch.cat(outputs))
 
 
 # Heads on disk, in the released names of tensors.

@@ -24,10 +24,11 @@ from simlab.errors import ModelError
 from simlab.grid import to_grid
 from simlab.policy import ChannelNeed
 from simlab.real_runner.drafters.config import KeptCandidates
-from simlab.real_runner.drafters.ranked import CandidatesRead, columns_of, first_candidates, first_marginals
-from simlab.real_runner.execution.executions import EAGER
-from simlab.real_runner.networks.candidates import first_of_laws
-from simlab.real_runner.networks.drafter import Asked
+from simlab.real_runner.drafters.ranked import CandidatesRead, columns_of, first_candidates
+from simlab.real_runner.execution.executions import COMPILED, CUDA_GRAPHS, EAGER
+from simlab.real_runner.execution.fixed_drafter import Captured, run
+from simlab.real_runner.networks.candidates import first_of, first_of_laws, first_on_host
+from simlab.real_runner.networks.drafter import Asked, drafted_marginals
 from simlab.real_runner.networks.eagle3.config import Eagle3Reach
 from simlab.real_runner.networks.eagle3.head import (
     WEIGHTS_PER_PASS,
@@ -36,6 +37,7 @@ from simlab.real_runner.networks.eagle3.head import (
     KeyValues,
     ReadText,
     check_head,
+    joined,
     load_eagle3,
     read_text,
 )
@@ -62,27 +64,28 @@ class Growth:
     """The passes below some roots: each node sees the text before its root, the nodes above it, and itself."""
 
     def __init__(
-        self, head: Eagle3Head, target: Target, roots: Tensor, outputs: Tensor, text: KeyValues, top_k: int
+        self,
+        head: Eagle3Head,
+        target: Target,
+        roots: Tensor,
+        outputs: Tensor,
+        text: KeyValues,
+        top_k: int,
+        graphs: Captured | None = None,
     ) -> None:
-        """Begin with the outputs ``[N, 1, H]`` of the roots themselves."""
-        self._head, self._target, self._top_k = head, target, top_k
-        self._positions, self._outputs = roots[:, None], outputs
-        num_roots, num_keys, device = len(roots), text.keys.shape[2], roots.device
-        self._past = KeyValues(*(one.expand(num_roots, -1, -1, -1) for one in text))
-        self._hidden_text = torch.arange(num_keys, device=device) >= roots[:, None]
+        """Begin with the outputs ``[N, 1, H]`` of the roots themselves; passes are captured where ``graphs`` are."""
+        self._head, self._target, self._top_k, self._graphs = head, target, top_k, graphs
+        self._roots, self._positions, self._outputs = roots, roots[:, None], outputs
+        self._text = text
+        self._nodes: tuple[Tensor, ...] = ()
         # Which nodes of earlier beams each node of the last one sees, bool [N, b, K].
-        self._above = torch.zeros(num_roots, 1, 0, dtype=torch.bool, device=device)
+        self._above = torch.zeros(len(roots), 1, 0, dtype=torch.bool, device=roots.device)
 
     def candidates(self) -> tuple[Ints, Floats]:
         """The first tokens behind each node of the last pass, ``[N, b, R]``."""
-        config, shape = self._head.config, self._outputs.shape[:2]
-        ids, log_probs = first_of_laws(
-            lambda some: self._head.logits(self._target, some),
-            self._outputs,
-            self._top_k,
-            config.num_tokens,
-            self._head.vocabulary,
-        )
+        config, shape, head = self._head.config, self._outputs.shape[:2], self._head
+        where = (self._outputs, self._top_k, config.num_tokens, head.vocabulary, self._graphs)
+        ids, log_probs = first_of_laws(lambda some: head.logits(self._target, some), head, *where)
         return ids.reshape(*shape, -1), to_grid(log_probs).reshape(*shape, -1)
 
     def behind(self, tokens: Ints, above: Longs) -> tuple[Ints, Floats]:
@@ -92,7 +95,12 @@ class Growth:
 
     def logits(self) -> Tensor:
         """What the head says behind each node of the last pass, float32 ``[N, b, V_d]``."""
-        return self._head.logits(self._target, self._outputs)
+
+        def work(outputs: Tensor) -> tuple[Tensor]:
+            return (self._head.logits(self._target, outputs),)
+
+        (said,) = run(self._graphs, ("eagle3 logits", self._head), work, self._outputs)
+        return said if self._graphs is None else said.clone()
 
     def step(self, tokens: Ints, above: Longs) -> None:
         """Send nodes through the head.
@@ -101,21 +109,39 @@ class Growth:
             tokens: int32 ``[N, b]``, the target's.
             above: int64 ``[N, b]``, which node of the last pass each of them is a child of.
         """
-        device, num = self._positions.device, tokens.shape[1]
-        ids = torch.from_numpy(tokens.astype(np.int64)).to(device)
-        parents = torch.from_numpy(above).to(device)[:, :, None]
-        seen = self._above.gather(1, parents.expand(-1, -1, self._above.shape[2]))
-        itself = torch.eye(num, dtype=torch.bool, device=device).expand(len(ids), -1, -1)
-        self._above = torch.cat([seen, itself], dim=2)
-        hidden_text = self._hidden_text[:, None].expand(-1, num, -1)
-        self._outputs, self._past = self._head(
-            self._outputs.gather(1, parents.expand(-1, -1, self._outputs.shape[2])),
+        device = self._positions.device
+        ids, parents = (torch.from_numpy(one.astype(np.int64)).to(device) for one in (tokens, above))
+        key = ("eagle3 step", self._head, self._text.keys.shape[2])
+        inputs = (ids, parents, self._roots, self._positions, self._outputs, self._above, *self._nodes)
+        found = run(self._graphs, key, self._stepped, *inputs)
+        self._positions, self._outputs, self._above, *nodes = found
+        self._nodes = tuple(nodes)
+
+    def _stepped(
+        self,
+        ids: Tensor,
+        parents: Tensor,
+        roots: Tensor,
+        positions: Tensor,
+        outputs: Tensor,
+        above: Tensor,
+        *nodes: Tensor,
+    ) -> tuple[Tensor, ...]:
+        """Positions, outputs, what is seen, and keys and values of all nodes, after one more pass."""
+        num, at = ids.shape[1], parents[:, :, None]
+        seen = above.gather(1, at.expand(-1, -1, above.shape[2]))
+        itself = torch.eye(num, dtype=torch.bool, device=ids.device).expand(len(ids), -1, -1)
+        above = torch.cat([seen, itself], dim=2)
+        before = torch.arange(self._text.keys.shape[2], device=ids.device) >= roots[:, None]
+        past = [self._text, KeyValues(*nodes)] if nodes else [self._text]
+        outputs, new = self._head(
+            outputs.gather(1, at.expand(-1, -1, outputs.shape[2])),
             self._head.embedded(self._target, ids),
-            self._positions.expand(-1, num),
-            self._past,
-            torch.cat([hidden_text, ~self._above], dim=2)[:, None],
+            positions.expand(-1, num),
+            past,
+            torch.cat([before[:, None].expand(-1, num, -1), ~above], dim=2)[:, None],
         )
-        self._positions = self._positions + 1
+        return positions + 1, outputs, above, *joined([*past[1:], new])
 
 
 # The channel of an EAGLE-3 head: pools that need no drafter, from states of the target alone.
@@ -129,11 +155,13 @@ class Eagle3Producer:
         head: that drafts the pools.
         target: whose states it reads, and whose embedding and output head it may borrow.
         reach: of its pools.
+        graphs: which capture its passes; None: these are run as they come.
     """
 
     head: Eagle3Head
     target: Target
     reach: Eagle3Reach
+    graphs: Captured | None = None
 
     def __post_init__(self) -> None:
         check_head(self.head, self.target)
@@ -161,6 +189,10 @@ class Eagle3Producer:
         check_makes(need, self.kind, self.reach.settings())
         return self if need.deepest is None else replace(self, reach=replace(self.reach, steps=need.deepest - 1))
 
+    def captured(self, graphs: Captured) -> "Eagle3Producer":
+        """This producer with its passes captured."""
+        return replace(self, graphs=graphs)
+
     def begin(self) -> "Eagle3Text":
         return Eagle3Text(self)
 
@@ -185,7 +217,7 @@ class Eagle3Producer:
             outputs: ``[N, H]``, the head's at the position before each root, which read the root's embedding.
             text: of the text, ``[1, E, C, F]``; below a root what lies before it is seen.
         """
-        growth = Growth(self.head, self.target, roots, outputs[:, None], text, self.reach.top_k)
+        growth = Growth(self.head, self.target, roots, outputs[:, None], text, self.reach.top_k, self.graphs)
         return beam_pools(growth.candidates(), growth.behind, self.reach.beam, self.reach.steps)
 
 
@@ -194,7 +226,7 @@ class Eagle3Text:
 
     def __init__(self, producer: Eagle3Producer) -> None:
         self._producer = producer
-        self._text = GrowingText(producer.head, producer.target)
+        self._text = GrowingText(producer.head, producer.target, producer.graphs)
 
     def read(self, features: Tensor) -> None:
         self._text.read(features)
@@ -234,6 +266,7 @@ class Eagle3Chain:
 
     head: Eagle3Head
     target: Target
+    graphs: Captured | None = None
 
     def columns(self, features: Tensor, tokens: Tensor, prompt_length: int, kept: KeptCandidates) -> DraftColumns:
         roots = torch.arange(prompt_length, len(tokens) - 1, device=tokens.device)
@@ -250,8 +283,8 @@ class Eagle3Chain:
         for some in roots.split(min(_ROOTS_PER_PASS, roots_per_pass(self.head, reach, len(tokens)))):
             yield some, self.logits(some, ReadText(text.past, text.outputs[some - 1]))
 
-    def live(self, read: CandidatesRead, room: int) -> "LiveChain":
-        return LiveChain(self, read)
+    def live(self, read: CandidatesRead, room: int, graphs: Captured | None = None) -> "LiveChain":
+        return LiveChain(replace(self, graphs=graphs), read)
 
     @torch.inference_mode()
     def logits(self, roots: Tensor, text: ReadText) -> Tensor:
@@ -265,14 +298,23 @@ class Eagle3Chain:
         Returns:
             float32 ``[N, D, V_d]``, in the head's own vocabulary, where it has one.
         """
-        growth = Growth(self.head, self.target, roots, text.outputs[:, None], text.past, 1)
+        growth = Growth(self.head, self.target, roots, text.outputs[:, None], text.past, 1, self.graphs)
         above, laws = np.zeros((len(roots), 1), np.int64), [growth.logits()]
         while len(laws) < self.head.config.depth:
-            # The first candidates in the order of rows.
-            ids, _ = first_candidates(laws[-1][:, 0].log_softmax(-1), 1)
+            ids = self._likeliest(laws[-1][:, 0])
             growth.step(ids if self.head.vocabulary is None else self.head.vocabulary.to_target(ids), above)
             laws.append(growth.logits())
         return torch.cat(laws, dim=1)
+
+    def _likeliest(self, logits: Tensor) -> Ints:
+        """The first candidates of laws ``[N, V_d]``, in the order of rows, int32 ``[N, 1]``."""
+        if self.graphs is None:
+            return first_candidates(logits.log_softmax(-1), 1)[0]
+
+        def work(logits: Tensor) -> tuple[Tensor, ...]:
+            return first_of(logits.log_softmax(-1), 1)
+
+        return first_on_host(self.graphs.call(("eagle3 likeliest", self.head), work, logits))[0]
 
 
 class LiveChain:
@@ -281,7 +323,7 @@ class LiveChain:
     def __init__(self, own: Eagle3Chain, read: CandidatesRead) -> None:
         """Begin with nothing read of the text; ``read`` is what is given at each depth."""
         self._own, self._wanted = own, read
-        self._text = GrowingText(own.head, own.target)
+        self._text = GrowingText(own.head, own.target, own.graphs)
 
     def read(self, features: Tensor) -> None:
         self._text.read(features)
@@ -291,21 +333,20 @@ class LiveChain:
 
     @torch.inference_mode()
     def draft(self, committed: Ints) -> Drafted:
-        text, root, own = self._text.up_to_root(committed), len(committed) - 1, self._own.head.vocabulary
+        own, text, root = self._own, self._text.up_to_root(committed), len(committed) - 1
         roots = torch.tensor([root], device=text.outputs.device)
-        logits = self._own.logits(roots, ReadText(text.past, text.outputs[-1:]))
-        found = first_marginals(logits[0], self._wanted)
-        return Drafted(int(committed[-1]), root, found if own is None else own.in_target(found))
+        logits = own.logits(roots, ReadText(text.past, text.outputs[-1:]))
+        found = drafted_marginals(lambda said: said, own.head, logits[0], self._wanted, own.graphs)
+        return Drafted(int(committed[-1]), root, found)
 
 
 def load_drafter(asked: Asked) -> Callable[[Target], Eagle3Head]:
     """The head of a checkpoint as a drafter; see `simlab.real_runner.networks.loading.NetworkCode.load_drafter`."""
     if asked.tap_offset is not None:
         raise ModelError("an EAGLE-3 head numbers the target's layers in one way; leave --tap-offset out")
-    if asked.execution != EAGER:
+    if asked.execution == COMPILED:
         raise ModelError(
-            f"an EAGLE-3 head runs eagerly, one pass a token; leave --execution {asked.execution} out, or give a "
-            "DFlash drafter"
+            f"an EAGLE-3 head has no compiled form; give --execution {EAGER} or {CUDA_GRAPHS}, or a DFlash drafter"
         )
     head = load_eagle3(asked.place, asked.dtype, asked.device)
     head.config = head.config if asked.block is None else head.config.with_block(asked.block)

@@ -23,10 +23,10 @@ from simlab.errors import MissingChannelError, ModelError
 from simlab.grid import to_grid
 from simlab.policy import ChannelNeed
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
-from simlab.real_runner.drafters.dense import block_states, check_fit, states_of_blocks
-from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
+from simlab.real_runner.drafters.dense import BlockPasses, blocks_of, check_fit, passes_along
+from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.ranked import blocks_per_pass
-from simlab.real_runner.drafters.text_context import TextContext
+from simlab.real_runner.execution.fixed_drafter import text_context
 from simlab.real_runner.networks.candidates import (
     BaseCandidates,
     base_candidates,
@@ -93,24 +93,25 @@ class RedraftProducer(OnDrafter[DFlashDrafter, RedraftReach]):
         roots = torch.arange(last - num_roots, last, device=tokens.device)
         blocks = blocks_per_pass(config.num_attention_heads, config.block_size, len(tokens))
         per_pass = max(1, blocks // len(lengths))
-        context, parts, outside = self.drafter.context(features[None]), list[BranchRows](), [np.empty(0, np.float32)]
+        passes = passes_along(self.drafter, self.target, self.drafter.context(features[None]))
+        parts, outside = list[BranchRows](), [np.empty(0, np.float32)]
         for first in range(0, num_roots, per_pass):
             some, chain = roots[first : first + per_pass], chains[first : first + per_pass]
-            made, mass = self.redrafts(tokens[some], some, context, chain, lengths)
+            made, mass = self.redrafts(tokens[some], some, passes, chain, lengths)
             parts.append(made)
             outside.append(mass)
         return BranchColumns(join_branches(parts) if parts else self._nothing(len(lengths)), np.concatenate(outside))
 
     @torch.inference_mode()
     def redrafts(
-        self, root_tokens: Tensor, positions: Tensor, context: DrafterContext, chains: Ints, lengths: Sequence[int]
+        self, root_tokens: Tensor, positions: Tensor, passes: BlockPasses, chains: Ints, lengths: Sequence[int]
     ) -> tuple[BranchRows, Floats]:
         """The branches below some roots of one text, all in one pass.
 
         Args:
             root_tokens: int64 ``[N]``.
             positions: int64 ``[N]``, absolute.
-            context: of the text, as this drafter keeps it; a block sees what lies before its own root.
+            passes: of this drafter along the text; a block sees what lies before its own root.
             chains: int32 ``[N, D]``, of the first drafter.
             lengths: of the beginnings, rising, each below D2.
 
@@ -126,10 +127,10 @@ class RedraftProducer(OnDrafter[DFlashDrafter, RedraftReach]):
         blocks[:, :, 0] = root_tokens[:, None]
         blocks[:, :, 1 : 1 + slots] = torch.from_numpy(tokens[:, :, :slots]).to(device)
         places = positions.repeat_interleave(len(lengths))
-        states = states_of_blocks(self.drafter, self.target, blocks.view(1, num_blocks, -1), places, context).after
-        behind = torch.arange(config.depth)[None] >= torch.tensor(lengths, dtype=torch.int64)[:, None]
-        said = states.view(num_roots, len(lengths), config.depth, -1)[:, behind.to(device)]
-        ids, log_probs = first_of_all(self.drafter, self.target, said, self.reach.top_k)
+        states = passes(blocks.view(num_blocks, -1), places).after
+        behind = np.flatnonzero(np.arange(config.depth) >= np.array(lengths, np.int64)[:, None])
+        said = states.reshape(num_roots, len(lengths) * config.depth, -1)[:, torch.from_numpy(behind).to(device)]
+        ids, log_probs = first_of_all(self.drafter, self.target, said, self.reach.top_k, self.graphs)
         of_roots = np.tile(np.array(lengths, np.int32), (num_roots, 1))
         return BranchRows(of_roots, config.depth, ids, to_grid(log_probs)), outside_log_mass(log_probs)
 
@@ -146,7 +147,7 @@ class RedraftText:
 
     def __init__(self, producer: RedraftProducer, room: int) -> None:
         self._producer = producer
-        self._text = TextContext(producer.drafter, room)
+        self._text = text_context(producer.graphs, producer.drafter, producer.target, room)
 
     def read(self, features: Tensor) -> None:
         self._text.read(features)
@@ -170,10 +171,9 @@ class RedraftText:
             # What was read waits until the drafter is run: this round pays nothing of it.
             empty = (0, made.reach.top_k)
             return Branches(np.empty(0, np.int32), made.depth, np.empty(empty, np.int32), np.empty(empty, np.float32))
-        context = self._text.context()
-        device = context.keys[0].device
+        device = made.target.device
         root, position = (torch.tensor([one], device=device) for one in (drafted.root_token, drafted.position))
-        rows, _ = made.redrafts(root, position, context, chain[None], wanted)
+        rows, _ = made.redrafts(root, position, self._text.states, chain[None], wanted)
         return rows.row(0, 0)
 
 
@@ -223,11 +223,11 @@ class PathProducer(OnDrafter[DFlashDrafter, PathReach]):
     """A drafter that goes on from its own rows; a smaller beam has other children, so nothing of a pool is left out."""
 
     def at_root(self, drafted: Drafted) -> Channel:
-        device = drafted.states.after.device
+        assert drafted.passes is not None
+        device = self.target.device
         root, position = (torch.tensor([one], device=device) for one in (drafted.root_token, drafted.position))
         base = base_of(drafted.marginals, self.width)
-        pools = self.pools(root, position, drafted.context, base)
-        return pools.row(0, 0)
+        return self.pools(root, position, drafted.passes, base).row(0, 0)
 
     @torch.inference_mode()
     def columns(self, features: Tensor, tokens: Tensor, rows: DraftRows) -> PoolColumns:
@@ -236,20 +236,21 @@ class PathProducer(OnDrafter[DFlashDrafter, PathReach]):
         roots = torch.arange(last - num_roots, last, device=tokens.device)
         blocks = blocks_per_pass(config.num_attention_heads, config.block_size, len(tokens))
         per_pass = max(1, blocks // self.own.beam)
-        context, parts = self.drafter.context(features[None]), list[PoolRows]()
+        passes = passes_along(self.drafter, self.target, self.drafter.context(features[None]))
+        parts = list[PoolRows]()
         for first in range(0, num_roots, per_pass):
             some, part = roots[first : first + per_pass], base.part(first, first + per_pass)
-            parts.append(self.pools(tokens[some], some, context, part))
+            parts.append(self.pools(tokens[some], some, passes, part))
         return PoolColumns.unlabelled(joined_pools(parts))
 
     @torch.inference_mode()
-    def pools(self, root_tokens: Tensor, positions: Tensor, context: DrafterContext, base: BaseCandidates) -> PoolRows:
+    def pools(self, root_tokens: Tensor, positions: Tensor, passes: BlockPasses, base: BaseCandidates) -> PoolRows:
         """The pools below some roots of one text: its own candidates of the first depth, then a pass a depth.
 
         Args:
             root_tokens: int64 ``[N]``.
             positions: int64 ``[N]``, absolute.
-            context: of the text; a block sees what lies before its own root.
+            passes: of the drafter along the text; a block sees what lies before its own root.
             base: the drafter's first candidates below these roots, at least R.
         """
         paths, num_roots, top_k = np.empty((len(positions), 1, 0), np.int64), len(positions), self.own.top_k
@@ -261,8 +262,8 @@ class PathProducer(OnDrafter[DFlashDrafter, PathReach]):
             num_paths, length = paths.shape[1:]
             filled = torch.from_numpy(paths.reshape(num_roots * num_paths, length)).to(positions.device)
             roots, places = (one.repeat_interleave(num_paths) for one in (root_tokens, positions))
-            states = block_states(self.drafter, self.target, roots, places, context, filled)
-            ids, log_probs = first_of_all(self.drafter, self.target, states.after[:, length : length + 1], top_k)
+            behind = passes(blocks_of(self.drafter, roots, filled), places).after[:, length : length + 1]
+            ids, log_probs = first_of_all(self.drafter, self.target, behind, top_k, self.graphs)
             return ids.reshape(num_roots, num_paths, -1), to_grid(log_probs).reshape(num_roots, num_paths, -1)
 
         first = base.ids[:, :1, :top_k], base.log_probs[:, :1, :top_k]

@@ -4,8 +4,8 @@ After WhiFlash (2026, arXiv 2606.07710), whose network was not published; this o
 candidate of any drafter, so that only the route that is taken need draft.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -17,6 +17,7 @@ from simlab.channels.branches import features_to_grid
 from simlab.errors import ModelError
 from simlab.policy import ChannelNeed
 from simlab.real_runner.checkpoints.files import loaded_tensors, write_checkpoint
+from simlab.real_runner.execution.fixed_drafter import Captured, run
 from simlab.real_runner.networks.network import Reach
 from simlab.real_runner.networks.parts import checked_network
 from simlab.real_runner.networks.producer import ChannelAsked, WithModels, check_makes
@@ -89,10 +90,12 @@ class RouterProducer:
     Attributes:
         network: in float32.
         target: whose hidden states it reads.
+        graphs: which capture its passes; None: these are run as they come.
     """
 
     network: RouterNetwork
     target: Target
+    graphs: Captured | None = None
 
     def __post_init__(self) -> None:
         own, found = self.network.config.target_digest, self.target.digest
@@ -116,21 +119,31 @@ class RouterProducer:
         check_makes(need, self.kind, self.network.config.settings())
         return self
 
+    def captured(self, graphs: Captured) -> "RouterProducer":
+        """This producer with its passes captured."""
+        return replace(self, graphs=graphs)
+
     @torch.inference_mode()
     def foresee(self, state: Tensor, logits: Tensor, position: int) -> Features:
-        positions = torch.tensor([position], device=state.device)
-        return self._rows([router_inputs(state[None], logits[None], positions)]).row(0, 0)
+        place = torch.tensor([position], device=state.device)
+
+        def work(*inputs: Tensor) -> tuple[Tensor]:
+            return (self.network(router_inputs(*inputs)),)
+
+        return _rows(*run(self.graphs, ("router", self.network), work, state[None], logits[None], place)).row(0, 0)
 
     @torch.inference_mode()
     def columns(self, features: Tensor, tokens: Tensor, num_roots: int) -> FeatureColumns:
-        return FeatureColumns(self._rows(inputs_along(self.target, features, num_roots)))
+        inputs = inputs_along(self.target, features, num_roots)
+        return FeatureColumns(_rows(torch.cat([self.network(some) for some in inputs])))
 
-    def _rows(self, inputs: Iterable[Tensor]) -> FeatureRows:
-        said = torch.cat([self.network(some) for some in inputs])
-        try:
-            return FeatureRows(features_to_grid(said.cpu().numpy()))
-        except ValueError as error:
-            raise ModelError("the router's network says what is no number; train it again") from error
+
+def _rows(said: Tensor) -> FeatureRows:
+    """What a network said of some roots, ``[N, routes]``, as a channel has it."""
+    try:
+        return FeatureRows(features_to_grid(said.cpu().numpy()))
+    except ValueError as error:
+        raise ModelError("the router's network says what is no number; train it again") from error
 
 
 # Routers' networks on disk.

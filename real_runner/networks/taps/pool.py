@@ -22,6 +22,7 @@ from simlab.real_runner.drafters.dense import BlockStates, draft_states, embedde
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.places import NO_LAWS
 from simlab.real_runner.drafters.ranked import blocks_per_pass, first_candidates
+from simlab.real_runner.execution.fixed_drafter import run
 from simlab.real_runner.networks.candidates import BaseCandidates, base_of
 from simlab.real_runner.networks.network import Reach
 from simlab.real_runner.networks.pools import joined_pools
@@ -163,6 +164,7 @@ def scorer_inputs(
     return ScorerInputs(
         parents=torch.from_numpy(nodes.parents.astype(np.int64)).to(device),
         depths=torch.from_numpy(nodes.depths).to(device),
+        sizes=nodes.sizes,
         log_probs=torch.from_numpy(nodes.log_probs).to(device),
         spread=torch.from_numpy(_spread(base)).float().to(device),
         states=states.after.float(),
@@ -223,7 +225,14 @@ class TapsProducer(OnDrafter[DFlashDrafter, PoolReach]):
             base: the drafter's first candidates below these roots, `width` of each depth.
         """
         nodes = beam_nodes(base, self.own)
-        scores, _ = self.scorer(scorer_inputs(self.drafter, self.target, states, root_tokens, base, nodes))
+        inputs = scorer_inputs(self.drafter, self.target, states, root_tokens, base, nodes)
+
+        def work(parents: Tensor, depths: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+            scores, rest = self.scorer(ScorerInputs(parents, depths, inputs.sizes, *others))
+            return scores, rest
+
+        beside = (inputs.log_probs, inputs.spread, inputs.states, inputs.embedded)
+        scores, _ = run(self.graphs, ("taps", self.scorer, inputs.sizes), work, inputs.parents, inputs.depths, *beside)
         log_probs = scores.cpu().numpy()
         if not np.isfinite(log_probs).all():
             raise ModelError(NO_LAWS)

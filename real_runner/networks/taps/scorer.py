@@ -7,6 +7,7 @@ the depth of the children that it stands beside. Simlab's are also the names of 
 fetched, and entropy and top gap of the candidates that are read, where the release has those of the whole vocabulary.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,7 @@ class ScorerInputs:
     Attributes:
         parents: int64 ``[N, n]``, 0 the root, else the parent's place, from 1; below P.
         depths: int64 ``[n]``, from 1.
+        sizes: nodes of each depth.
         log_probs: float32 ``[N, n]``, of each token at its depth by the marginals.
         spread: float32 ``[N, D, 3]``, of each depth: entropy and top gap of the candidates, in nats, and their mass.
         states: float32 ``[N, D, H]``, of the drafter's slots, after the final norm.
@@ -39,6 +41,7 @@ class ScorerInputs:
 
     parents: Tensor
     depths: Tensor
+    sizes: tuple[int, ...]
     log_probs: Tensor
     spread: Tensor
     states: Tensor
@@ -68,12 +71,12 @@ class TapsScorer(nn.Module):
             float64 ``[N, n]`` and ``[N, P]``.
         """
         parents, depths = inputs.parents, inputs.depths
-        num_parents = 1 + int((depths < self.sizes.depth).sum())
+        num_parents = 1 + sum(inputs.sizes[: self.sizes.depth - 1])
         log_probs = inputs.log_probs.double()
         sums = log_probs.new_zeros(len(parents), num_parents)
         rest = (1.0 - sums.scatter_add(1, parents, log_probs.exp())).clamp(min=0.0)
         # The weight of a path, its parent's first: depth by depth, since parents stand before their children.
-        weights = path_sums(parents, depths, log_probs)
+        weights = path_sums(parents, inputs.sizes, log_probs)
         tokens, states = self.token(inputs.embedded), self.state(inputs.states)
         edge = self._scored(self.edge, inputs, depths, (tokens[:, 1:], _rows(tokens, parents)), states,
                             inputs.log_probs, weights[:, 1:].float())  # fmt: skip
@@ -108,19 +111,19 @@ class TapsScorer(nn.Module):
         return corrections
 
 
-def path_sums(parents: Tensor, depths: Tensor, log_probs: Tensor) -> Tensor:
+def path_sums(parents: Tensor, sizes: Sequence[int], log_probs: Tensor) -> Tensor:
     """Log-probabilities summed from the root on: of the root, 0, and of each node.
 
     Args:
         parents: int64 ``[N, n]``, as `ScorerInputs` has them.
-        depths: int64 ``[n]``, the same.
+        sizes: nodes of each depth.
         log_probs: ``[N, n]``, of each node given its parent.
 
     Returns:
         As ``log_probs``, ``[N, 1 + n]``.
     """
     parts, first = [log_probs.new_zeros(len(parents), 1)], 0
-    for size in torch.unique_consecutive(depths, return_counts=True)[1].tolist():
+    for size in sizes:
         above = torch.cat(parts, 1).gather(1, parents[:, first : first + size])
         parts.append(above + log_probs[:, first : first + size])
         first += size

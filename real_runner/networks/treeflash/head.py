@@ -25,12 +25,14 @@ from simlab.real_runner.drafters.dense import BlockStates, Outputs, draft_states
 from simlab.real_runner.drafters.dflash import RMSNorm
 from simlab.real_runner.drafters.places import NO_LAWS
 from simlab.real_runner.drafters.ranked import blocks_per_pass
+from simlab.real_runner.execution.fixed_drafter import run
 from simlab.real_runner.networks.adapter.masked import OwnDrafter
 from simlab.real_runner.networks.candidates import (
     BaseCandidates,
     base_of,
+    first_of,
     first_of_all,
-    first_on_device,
+    first_on_host,
     outside_log_mass,
 )
 from simlab.real_runner.networks.network import Reach
@@ -165,12 +167,21 @@ def candidates_by_numpy(scored: Tensor, ids: Ints, theirs: Floats, slots: Longs,
     return first_ids, np.take_along_axis(log_probs, order, -1).reshape(-1, top_k)
 
 
-def candidates_on_device(scored: Tensor, ids: Ints, theirs: Floats, slots: Longs, top_k: int) -> tuple[Ints, Doubles]:
-    """What `candidates_by_numpy` gives, on any device."""
-    below, shared = (torch.from_numpy(array).to(scored.device) for array in (ids.astype(np.int64), theirs))
-    mass = shared.double().exp().sum(-1, keepdim=True).clamp(max=1.0)
+def candidates_on_device(
+    scored: Tensor, below: Tensor, theirs: Tensor, slots: Tensor, top_k: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What `candidates_by_numpy` finds, as `simlab.real_runner.networks.candidates.first_of` gives it.
+
+    Args:
+        scored: as there.
+        below: int64 ``[N, S, C]``, ids.
+        theirs: as there.
+        slots: as there.
+        top_k: R.
+    """
+    mass = theirs.double().exp().sum(-1, keepdim=True).clamp(max=1.0)
     log_probs = scored.log_softmax(-1) + mass.log()[:, slots]
-    return first_on_device([log_probs.flatten(0, 1)], top_k, below.flatten(0, 1))
+    return first_of(log_probs.flatten(0, 1), top_k, below.flatten(0, 1))
 
 
 def _places(log_probs: Doubles, ids: Ints) -> Longs:
@@ -231,35 +242,54 @@ class TreeFlashProducer(OnDrafter[Stage, HeadReach]):
         reach, sizes = self.own, self.own.rows_of_depths(base.depth)
         slots, tokens = np.repeat(np.arange(base.depth), sizes), base.ids[:, :-1, : reach.previous]
         above = np.concatenate([root_tokens[:, None], tokens.reshape(len(base), -1)], axis=1)
-        ids_above, places = (
-            torch.from_numpy(array.astype(np.int64)).to(states.before.device) for array in (above, slots)
-        )
-        embedded = embedded_tokens(self.drafter, self.target, ids_above).to(states.before.dtype)
-        corrected = self.drafter.norm(self.head(states.before, states.after, embedded, places))
+        device, key = states.before.device, ("treeflash", self.head, reach)
+        where = [torch.from_numpy(array.astype(np.int64)).to(device) for array in (above, slots)]
+        (corrected,) = run(self.graphs, key, self._corrected, states.before, states.after, *where)
         if reach.candidates is None:
-            ids, log_probs = first_of_all(self.drafter, self.target, corrected, reach.top_k)
+            ids, log_probs = first_of_all(self.drafter, self.target, corrected, reach.top_k, self.graphs)
         else:
-            ids, theirs = base.ids[..., : reach.candidates], base.log_probs[..., : reach.candidates]
-            scored = self._candidate_logits(corrected, ids, sizes).double()
-            on_its_device = candidates_by_numpy if scored.device.type == "cpu" else candidates_on_device
-            ids, log_probs = on_its_device(scored, ids[:, slots], theirs, slots, reach.top_k)
+            ids, log_probs = self._of_candidates(corrected, base, sizes, where[1])
         num_rows = np.tile(np.array(sizes, np.int32), (len(base), 1))
         previous = np.ascontiguousarray(above[:, 1:]).ravel()
         rows = TransitionRows(num_rows, previous, ids, to_grid(log_probs))
         return TransitionColumns(rows, outside_log_mass(log_probs))
 
-    def _candidate_logits(self, states: Tensor, candidates: Ints, sizes: list[int]) -> Tensor:
-        """float32 ``[N, S, C]``: the candidates ``[N, D, C]`` of each depth, scored by its states ``[N, S, H]``."""
-        own, head = self.drafter.vocabulary, self.drafter.lm_head or self.target.head
+    def _corrected(self, before: Tensor, after: Tensor, above: Tensor, slots: Tensor) -> tuple[Tensor]:
+        """States ``[N, S, H]`` behind the final norm, of tokens above."""
+        embedded = embedded_tokens(self.drafter, self.target, above).to(before.dtype)
+        return (self.drafter.norm(self.head(before, after, embedded, slots)),)
+
+    def _of_candidates(
+        self, corrected: Tensor, base: BaseCandidates, sizes: list[int], slots: Tensor
+    ) -> tuple[Ints, Doubles]:
+        """The first of the drafter's own candidates after some states."""
+        reach, own = self.own, self.drafter.vocabulary
+        ids, theirs = base.ids[..., : reach.candidates], base.log_probs[..., : reach.candidates]
+        rows = torch.from_numpy((ids if own is None else own.to_draft(ids)).astype(np.int64))
+        if corrected.device.type == "cpu" and self.graphs is None:
+            scored = self._candidate_logits(corrected, rows, sizes, slots).double()
+            depths = slots.numpy()
+            return candidates_by_numpy(scored, ids[:, depths], theirs, depths, reach.top_k)
+
+        def work(*found: Tensor) -> tuple[Tensor, ...]:
+            states, rows, ids, theirs, slots = found
+            scored = self._candidate_logits(states, rows, sizes, slots).double()
+            return candidates_on_device(scored, ids[:, slots], theirs, slots, reach.top_k)
+
+        beside = (rows, torch.from_numpy(ids.astype(np.int64)), torch.from_numpy(theirs))
+        inputs = (corrected, *(one.to(corrected.device) for one in beside), slots)
+        return first_on_host(run(self.graphs, ("candidates", self.head, reach), work, *inputs))
+
+    def _candidate_logits(self, states: Tensor, rows: Tensor, sizes: list[int], slots: Tensor) -> Tensor:
+        """float32 ``[N, S, C]``: the head's own candidates, int64 ``[N, D, C]``, by the states ``[N, S, H]``."""
+        head = self.drafter.lm_head or self.target.head
         weight, bias = head.weight, getattr(head, "bias", None)
         assert isinstance(weight, Tensor)
-        rows = torch.from_numpy((candidates if own is None else own.to_draft(candidates)).astype(np.int64))
         matrices = weight[rows.to(weight.device)].to(states.device).transpose(-1, -2)
         of_depths = zip(states.split(sizes, dim=1), matrices.unbind(1), strict=True)
         logits = torch.cat([some @ matrix for some, matrix in of_depths], dim=1).float()
         if isinstance(bias, Tensor):
-            added = bias[rows.to(bias.device)].to(states.device).float()
-            logits = logits + added.repeat_interleave(torch.tensor(sizes, device=added.device), dim=1)
+            logits = logits + bias[rows.to(bias.device)].to(states.device).float()[:, slots]
         return finished_logits(self.drafter, logits)
 
 

@@ -242,15 +242,16 @@ def unrolled(head: Eagle3Head, target: Target, features: Tensor, tokens: Tensor,
     count, length = features.shape[:2]
     num_roots, places = roots.shape[1], torch.arange(length, device=features.device)
     embedded = head.embedded(target, tokens.clamp(min=0))
-    hidden, past = head(head.fused(features), embedded[:, 1 : length + 1], places.expand(count, -1), None, None)
-    outputs = [_at(hidden, roots - 1)]
+    hidden, kept = head(head.fused(features), embedded[:, 1 : length + 1], places.expand(count, -1))
+    outputs, past = [_at(hidden, roots - 1)], [kept]
     unseen = (places > roots[..., None] - 1)[:, None]
     others = ~torch.eye(num_roots, dtype=torch.bool, device=features.device).expand(count, 1, -1, -1)
     for step in range(1, passes):
         unseen = torch.cat([unseen, others], dim=-1)
         reads = _at(embedded, (roots + step).clamp(max=tokens.shape[1] - 1))
-        output, past = head(outputs[-1], reads, roots - 1 + step, past, unseen)
+        output, kept = head(outputs[-1], reads, roots - 1 + step, past, unseen)
         outputs.append(output)
+        past.append(kept)
     return torch.stack(outputs, dim=1)
 
 

@@ -178,14 +178,14 @@ def law_loss(nodes: BeamNodes, conditional: Tensor, rest: Tensor, laws: Tensor, 
         reach_weight: see above.
     """
     device = conditional.device
-    parents, depths = torch.from_numpy(nodes.parents.astype(np.int64)).to(device), torch.from_numpy(nodes.depths)
+    parents = torch.from_numpy(nodes.parents.astype(np.int64)).to(device)
     theirs, nothing = laws.to(device).double(), torch.zeros_like(rest)
     others = (1.0 - nothing.scatter_add(1, parents, theirs.exp())).clamp(min=0.0)
     below = nothing.scatter_add(1, parents, theirs.exp() * (theirs - conditional))
     below = below + torch.special.xlogy(others, others) - others * rest
     is_parent = nothing.scatter_add(1, parents, torch.ones_like(theirs)) > 0
     divergence = (below * is_parent).sum() / is_parent.sum()
-    true, said = (path_sums(parents, depths.to(device), one)[:, 1:] for one in (theirs, conditional))
+    true, said = (path_sums(parents, nodes.sizes, one)[:, 1:] for one in (theirs, conditional))
     missed = torch.log1p(-said.exp().clamp(max=1 - LEAST_MISS))
     crossed = -(true.exp() * said + (1.0 - true.exp()) * missed)
     loss: Tensor = divergence + reach_weight * crossed.sum() / (len(parents) * len(nodes.sizes))

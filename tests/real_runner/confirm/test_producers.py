@@ -170,7 +170,7 @@ def test_a_checkpoint_that_moved_is_named_by_channel(made: Made, tmp_path: Path)
     ("changed", "policy", "error", "said"),
     [
         ({"batch": 2}, NAMED, MissingChannelError, "one text at a time; leave --batch out"),
-        ({"execution": "compiled"}, NAMED, MissingChannelError, "leave --execution compiled out"),
+        ({"execution": "compiled"}, NAMED, MissingChannelError, "no form for --execution compiled"),
         ({}, WIDE, MissingChannelError, "wants previous 9 at least, where 6 was recorded"),
     ],
     ids=str,

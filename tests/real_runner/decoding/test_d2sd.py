@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from systems import CLOSE, DEEPER, MOST, SOMETIMES, extended_models, long_text, recorded_of, redraft_models
 
 from simlab.arrays import Ints
@@ -97,14 +98,14 @@ def test_a_round_that_asks_for_nothing_runs_nothing_and_projects_nothing(monkeyp
         long_text(models, never)
         with pytest.raises(AssertionError, match="the second pass was run"):
             long_text(models, replace(never, gap=-1.0))
-    second, projected, whole = models.channels["extension"].drafter, list[int](), TextContext.context  # type: ignore[union-attr]
+    second, projected, whole = models.channels["extension"].drafter, list[int](), TextContext._append  # type: ignore[union-attr]
 
-    def counted(self: TextContext) -> object:
+    def counted(self: TextContext, features: torch.Tensor) -> None:
         if self._drafter is second:
             projected.append(1)
-        return whole(self)
+        whole(self, features)
 
-    monkeypatch.setattr(TextContext, "context", counted)
+    monkeypatch.setattr(TextContext, "_append", counted)
     long_text(models, never)
     assert not projected
     decoded = long_text(models, SOMETIMES)

@@ -32,6 +32,7 @@ from simlab.real_runner.confirm.record_comparison import RecordComparison, compa
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence
+from simlab.real_runner.execution.fixed_drafter import Captured
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks.producer import Drafted, Producer, RootProducer, StagedProducer, TextProducer
 from simlab.real_runner.networks.treeflash.config import HeadReach
@@ -149,6 +150,9 @@ class Spoilt:
     def within(self, need: ChannelNeed) -> "Spoilt":
         return replace(self, whole=self.whole.within(need))
 
+    def captured(self, graphs: Captured) -> "Spoilt":
+        return replace(self, whole=self.whole.captured(graphs))
+
     def at_root(self, drafted: Drafted) -> Channel:
         found = self.whole.at_root(replace(drafted, root_token=self.root(drafted.root_token)))
         assert isinstance(found, Transitions)
@@ -202,6 +206,9 @@ class FirstTwo:
     def within(self, need: ChannelNeed) -> "FirstTwo":
         return self
 
+    def captured(self, graphs: Captured) -> "FirstTwo":
+        return self
+
     def at_root(self, drafted: Drafted) -> Channel:
         ids, log_probs = drafted.marginals.at(1)
         return Pool(ids[:2], np.zeros(2, np.int32), log_probs[:2], np.zeros(2, np.bool_))
@@ -229,7 +236,7 @@ def test_what_cannot_be_made_is_refused() -> None:
     models, policy = flash_models(), flash_policy(8)
     refused(replace(models, channels={}), policy, "reads the channel flash, and the runner makes no channel")
     refused(replace(models, channels={"other": models.channels[FLASH]}), policy, "the runner makes the channels other")
-    refused(replace(models, execution="compiled"), policy, "eager passes alone; leave --execution compiled out")
+    refused(replace(models, execution="compiled"), policy, "have no form for --execution compiled")
     refused(models, flash_policy(8, previous=7), "with previous 7 at least, and its network makes it with 6")
     refused(models, flash_policy(8, top_k=6), "with top_k 6 at least, and its network makes it with 5")
     exact = Needs(channels=(ChannelNeed(FLASH, "transitions", equal=(("candidates", 8),)),))

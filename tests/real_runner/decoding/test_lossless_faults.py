@@ -23,7 +23,7 @@ from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import Choose, RunningText
 from simlab.real_runner.decoding.eager_passes import EagerPasses
 from simlab.real_runner.decoding.tree_pass import TreeMask, Walked, follow, pass_of
-from simlab.real_runner.drafters.dense import BlockStates, block_states, draft_logits
+from simlab.real_runner.drafters.dense import BlockStates, draft_logits, states_of_blocks
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
 from simlab.real_runner.drafters.ranked import CandidatesRead, first_marginals
 from simlab.real_runner.execution.kv_buffers import BufferCache
@@ -236,9 +236,9 @@ def wrong_taps(taken: dict[int, Tensor], layer_ids: tuple[int, ...]) -> Tensor:
 
 
 def one_further(
-    drafter: DFlashDrafter, target: Target, roots: Tensor, positions: Tensor, context: DrafterContext
+    drafter: DFlashDrafter, target: Target, blocks: Tensor, positions: Tensor, context: DrafterContext
 ) -> BlockStates:
-    return block_states(drafter, target, roots, positions + 1, context)
+    return states_of_blocks(drafter, target, blocks, positions + 1, context)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def one_further(
     [
         ("simlab.real_runner.decoding.eager_passes.EagerPasses", "keep", rejected_rows_read),
         ("simlab.real_runner.decoding.eager_passes", "features_of", wrong_taps),
-        ("simlab.real_runner.networks.drafter", "block_states", one_further),
+        ("simlab.real_runner.drafters.text_context", "states_of_blocks", one_further),
     ],
     ids=["rejected rows read", "states of the token before", "root one further"],
 )

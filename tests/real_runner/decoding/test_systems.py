@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 import random_trees
+from captured_rehearsals import num_repeated, rehearsed
 from decoded_batches import decode_batch
 from depth import THOROUGH, examples
 from lossless_checks import check_rounds, check_text
@@ -16,6 +17,7 @@ from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.real_runner.confirm.record_comparison import compare_with_record
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence
+from simlab.real_runner.networks.adapter.gated import GatedAdapter
 from simlab.sampling.choice import Sampling
 
 ALL_OF_THEM = ("eagle3", "self")
@@ -55,6 +57,25 @@ def test_the_text_is_that_of_plain_decoding_and_own_rows_replay(
     assert system.wanted <= set(seen)
 
 
+@pytest.mark.parametrize(("name", "sampling"), list(itertools.product(SYSTEMS, (GREEDY, SAMPLED))))
+def test_captured_passes_write_the_same_text_and_own_rows_replay(name: str, sampling: Sampling) -> None:
+    """Rehearsed on a CPU; buffers stay from text to text and from policy to policy, as they do in a run."""
+    system, accepted = SYSTEMS[name], 0
+    for seed, family in enumerate(random_trees.FAMILIES):
+        plain_models = system.models(seed, family)
+        models = rehearsed(plain_models, is_fused=seed == 0 or isinstance(plain_models.drafter, GatedAdapter))
+        for prompt in prompts_for(seed):
+            plain = random_trees.plain_text(models.target, prompt, sampling, system.most)
+            for policy in system.policies(seed, family):
+                decoded = decode(models, policy, prompt, sampling, system.most)
+                check_text(decoded, plain, models, system.most)
+                check_rounds(decoded, policy)
+                assert first_unequal(policy, decoded) is None
+                accepted += decoded.totals.accepted
+        assert num_repeated(models) > 0
+    assert accepted > 0
+
+
 @pytest.mark.parametrize(
     ("name", "sampling"),
     [
@@ -65,13 +86,14 @@ def test_the_text_is_that_of_plain_decoding_and_own_rows_replay(
     ],
 )
 def test_rounds_are_those_of_a_record(name: str, sampling: Sampling) -> None:
-    """Whoever did not run for a while has read all of the text when it does."""
+    """Whoever did not run for a while has read all of the text when it does; eager passes and captured ones in turn."""
     system = SYSTEMS[name]
     for seed in range(examples(3, quick=1)):
         models = system.models(seed, "qwen3")
+        both = [models, rehearsed(models)]
         recorded = None
-        for policy in system.policies(seed, "qwen3")[: system.recorded]:
-            decoded = long_text(models, policy, sampling, seed, system.most)
+        for number, policy in enumerate(system.policies(seed, "qwen3")[: system.recorded]):
+            decoded = long_text(both[number % 2], policy, sampling, seed, system.most)
             recorded = recorded or recorded_of(models, decoded, sampling)
             found = compare_with_record(policy, decoded, recorded)
             assert found.parting is None

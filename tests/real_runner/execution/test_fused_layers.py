@@ -123,8 +123,9 @@ def test_fused_layers_are_the_modules_of_each_family(kind: type[LlamaConfig]) ->
     taken: dict[int, Tensor] = {}
     text = torch.ones(16, 16, dtype=torch.bool).tril()
     fused.states(ids[0, :16], weight, torch.arange(16), text, rotations, rows, 16)
-    states = fused.states(ids[0, 16:], weight, positions, ancestors, rotations, rows, 32, taken.__setitem__)
+    before, states = fused.states(ids[0, 16:], weight, positions, ancestors, rotations, rows, 32, taken.__setitem__)
     torch.testing.assert_close(states, wanted.last_hidden_state[0, 16:], atol=2e-5, rtol=1e-4)
+    torch.testing.assert_close(model.model.norm(before), states, atol=2e-5, rtol=1e-4)
     for number, hidden in enumerate(wanted.hidden_states):
         torch.testing.assert_close(taken[number - 1], hidden[0, 16:], atol=2e-5, rtol=1e-4)
     # The modules' own weights are views of the joined ones: the same values, held once.

@@ -45,7 +45,7 @@ def plain_chain(head: Eagle3Head, target: Target, root: int) -> list[dict[int, f
         upto = root + index
         tokens = [*TEXT[1 : root + 1].tolist(), *path][:upto]
         embedded = target.embedding.weight[tokens]
-        output, _ = head(torch.stack(hidden)[None], embedded[None], torch.arange(upto)[None], None, None)
+        output, _ = head(torch.stack(hidden)[None], embedded[None], torch.arange(upto)[None])
         hidden.append(output[0, -1])
         law = to_grid(head.logits(target, hidden[-1]).log_softmax(-1).double().numpy())
         ids = range(len(law)) if head.vocabulary is None else head.vocabulary.target_ids.tolist()

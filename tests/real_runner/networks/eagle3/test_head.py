@@ -9,7 +9,7 @@ from random_eagle3 import eagle3_config, random_eagle3
 
 from simlab.errors import ModelError
 from simlab.real_runner.networks.eagle3.config import Eagle3Config
-from simlab.real_runner.networks.eagle3.head import Eagle3Head, KeyValues
+from simlab.real_runner.networks.eagle3.head import Eagle3Head, KeyValues, joined
 
 CONFIG = eagle3_config(16, 23, 6)
 VARIANTS = {
@@ -88,7 +88,7 @@ def plain_output(
 def test_the_layer_is_its_restatement(name: str) -> None:
     head = head_of(VARIANTS[name])
     hidden, embedded, positions = inputs(head.config)
-    output, _ = head(hidden, embedded, positions, None, None)
+    output, _ = head(hidden, embedded, positions)
     for sequence in range(2):
         for last in (0, 4, 8):
             expected = plain_output(head, hidden[sequence], embedded[sequence], positions[sequence], last)
@@ -99,15 +99,14 @@ def test_the_layer_is_its_restatement(name: str) -> None:
 def test_parts_of_a_text_are_the_whole(cuts: tuple[int, ...]) -> None:
     head = head_of(CONFIG)
     arguments = inputs(CONFIG)
-    whole, kept = head(*arguments, None, None)
-    past: KeyValues | None = None
-    parts = []
+    whole, kept = head(*arguments)
+    past, parts = list[KeyValues](), []
     for first, last in zip((0, *cuts), (*cuts, 9), strict=True):
-        part, past = head(*(argument[:, first:last] for argument in arguments), past, None)
+        part, new = head(*(argument[:, first:last] for argument in arguments), past)
         parts.append(part)
+        past.append(new)
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=0, atol=1e-6)
-    assert past is not None
-    torch.testing.assert_close(past.keys, kept.keys, rtol=0, atol=1e-6)
+    torch.testing.assert_close(joined(past).keys, kept.keys, rtol=0, atol=1e-6)
 
 
 def test_what_is_hidden_changes_nothing() -> None:
@@ -115,9 +114,9 @@ def test_what_is_hidden_changes_nothing() -> None:
     hidden, embedded, positions = inputs(CONFIG)
     mask = torch.ones(9, 9, dtype=torch.bool).triu(1)
     mask[8, 2:6] = True
-    output, _ = head(hidden, embedded, positions, None, mask)
+    output, _ = head(hidden, embedded, positions, (), mask)
     hidden[:, 2:6], embedded[:, 3:6] = 7.0, -3.0
-    again, _ = head(hidden, embedded, positions, None, mask)
+    again, _ = head(hidden, embedded, positions, (), mask)
     assert torch.equal(output[:, 8], again[:, 8])
     assert not torch.equal(output[:, 7], again[:, 7])
 

@@ -67,9 +67,7 @@ class PathByPath:
         for index in range(len(path) + 1):
             upto = self._root + index
             weight = target.embedding.weight
-            output, _ = head(
-                torch.stack(hidden)[None], weight[tokens[:upto]][None], torch.arange(upto)[None], None, None
-            )
+            output, _ = head(torch.stack(hidden)[None], weight[tokens[:upto]][None], torch.arange(upto)[None])
             hidden.append(output[0, -1])
         law = to_grid(head.logits(target, hidden[-1]).log_softmax(-1).double().numpy())
         ids = range(len(law)) if head.vocabulary is None else head.vocabulary.target_ids.tolist()

@@ -17,7 +17,7 @@ from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.lattice_order import LatticeOrder
 from simlab.policies.orders.lattice_sources import PoolSource
 from simlab.policy import ChannelNeed
-from simlab.real_runner.drafters.dense import logits_of
+from simlab.real_runner.drafters.dense import logits_of, passes_along
 from simlab.real_runner.drafters.dflash import DrafterContext
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks.redraft.config import PathReach
@@ -46,7 +46,8 @@ def pools_at(models: Models, roots: torch.Tensor, reach: PathReach) -> PoolRows:
     _, marginals, _ = drafted(models)
     base = base_at([marginals[int(root) - PROMPT_LENGTH] for root in roots], VOCAB_SIZE)
     producer = PathProducer(models.block_drafter, models.target, reach)
-    return producer.pools(TEXT[roots], roots, context_of(models), base)
+    passes = passes_along(models.block_drafter, models.target, context_of(models))
+    return producer.pools(TEXT[roots], roots, passes, base)
 
 
 @torch.inference_mode()

@@ -23,7 +23,6 @@ from simlab.policies.orders.lattice_order import LatticeOrder
 from simlab.policies.orders.lattice_sources import PoolSource
 from simlab.policy import ChannelNeed
 from simlab.real_runner.drafters.dense import BlockStates
-from simlab.real_runner.drafters.dflash import DrafterContext
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks.candidates import BaseCandidates, base_of
 from simlab.real_runner.networks.producer import Drafted
@@ -204,8 +203,7 @@ def test_dense_pools_are_those_of_one_root(dtype: torch.dtype) -> None:
     for t, (base, root) in enumerate(zip(marginals, roots, strict=True)):
         own = BlockStates(states.before[t : t + 1], states.after[t : t + 1])
         producer = TapsProducer(models.block_drafter, models.target, reach, scorer)
-        nothing = DrafterContext((), ())
-        live = producer.at_root(Drafted(int(root), 0, base, own, nothing))
+        live = producer.at_root(Drafted(int(root), 0, base, own))
         assert isinstance(live, Pool)
         one, other = scored_paths(live), scored_paths(dense[t])
         assert one.keys() == other.keys()

@@ -20,7 +20,7 @@ from simlab.real_runner.drafters.dense import BlockStates, block_states, draft_l
 from simlab.real_runner.drafters.ranked import first_candidates
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.models import Models
-from simlab.real_runner.networks.candidates import base_of, first_on_device
+from simlab.real_runner.networks.candidates import base_of, first_on_device, first_on_host
 from simlab.real_runner.networks.treeflash.config import HeadReach
 from simlab.real_runner.networks.treeflash.head import (
     TreeFlashHead,
@@ -160,8 +160,10 @@ def test_tokens_are_ranked_alike_on_any_device(seed: int, width: int, top_k: int
     slots = np.array([0, 1, 1, 1, 1])
     theirs = np.sort(-chance.exponential(3.0, (2, 2, width)).astype(np.float32) - np.float32(np.log(width)))
     candidates = chance.permuted(np.tile(np.arange(50, dtype=np.int32), (2, 2, 1)), axis=-1)[..., :width][:, slots]
-    asked = torch.from_numpy(logits).double(), candidates, theirs, slots, kept
-    (ids, said), (expected, wanted) = candidates_on_device(*asked), candidates_by_numpy(*asked)
+    scored = torch.from_numpy(logits).double()
+    below, shared, depths = map(torch.from_numpy, (candidates.astype(np.int64), theirs, slots))
+    ids, said = first_on_host(candidates_on_device(scored, below, shared, depths, kept))
+    expected, wanted = candidates_by_numpy(scored, candidates, theirs, slots, kept)
     assert ids.dtype == np.int32
     np.testing.assert_array_equal(ids, expected)
     np.testing.assert_allclose(said, wanted, atol=1e-12)

@@ -56,17 +56,18 @@ def pass_by_pass(
     head: Eagle3Head, target: Target, states: torch.Tensor, tokens: torch.Tensor, root: int
 ) -> torch.Tensor:
     """Outputs ``[K, H]`` below one root, as a round makes them: one position at a time."""
-    past: KeyValues | None = None
-    outputs = list[torch.Tensor]()
+    past, outputs = list[KeyValues](), list[torch.Tensor]()
     for position in range(root):
         hidden = head.fused(states[None, position : position + 1])
         read = head.embedded(target, tokens[None, position + 1 : position + 2])
-        output, past = head(hidden, read, torch.tensor([[position]]), past, None)
+        output, new = head(hidden, read, torch.tensor([[position]]), past)
+        past.append(new)
         outputs = [output[0, 0]]
     for further in range(1, PASSES):
         token = tokens[None, root + further : root + further + 1].clamp(min=0)
         where = torch.tensor([[root - 1 + further]])
-        output, past = head(outputs[-1][None, None], head.embedded(target, token), where, past, None)
+        output, new = head(outputs[-1][None, None], head.embedded(target, token), where, past)
+        past.append(new)
         outputs.append(output[0, 0])
     return torch.stack(outputs)
 

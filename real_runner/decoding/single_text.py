@@ -1,0 +1,83 @@
+"""Passes of one text: what is known, drafted and made before its tree is chosen, whatever runs the passes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from simlab.arrays import read_only
+from simlab.channels import TARGET, Channel, TargetLaw
+from simlab.draft import Draft
+from simlab.policy import TARGET_LAW, AnyPolicy, branches_asked, route_taken, routes_of
+from simlab.real_runner.decoding.decoded import RunningText
+from simlab.real_runner.decoding.drafting import Drafting
+from simlab.real_runner.decoding.plain import Clock
+from simlab.real_runner.drafters.dense import BlockStates
+from simlab.real_runner.execution.fixed_drafter import run
+from simlab.real_runner.execution.kv_buffers import BufferCache
+from simlab.real_runner.models import Models
+from simlab.real_runner.networks.adapter.masked import LiveMasks, mask_rows
+from simlab.real_runner.targets.model import entropies_of
+from simlab.sampling.choice import Sampling
+
+
+class SingleText:
+    """What all passes of one text at a time share, see `simlab.real_runner.decoding.speculation.Passes`.
+
+    Attributes:
+        clock: in whose seconds stages are timed.
+    """
+
+    _drafting: Drafting
+
+    def __init__(self, models: Models, policy: AnyPolicy, sampling: Sampling, clock: Clock) -> None:
+        """Begin with nothing read."""
+        self._models, self._policy, self._sampling, self.clock = models, policy, sampling, clock
+        self._reads_law = TARGET_LAW in policy.needs.channels
+        self._law: TargetLaw | None = None
+        self._before_root: tuple[Tensor, Tensor] | None = None
+
+    def drafts(self, texts: Sequence[RunningText], times: list[float]) -> list[Draft]:
+        (text,) = texts
+        committed = read_only(text.tokens[: text.length])
+        before = Draft(None, text.root, committed, text.position, self._known(text.position))
+        # A round of which nothing is foreseen has no such stage, either.
+        times.append(times[-1] if self._before_root is None else self.clock())
+        text.route = route_taken(self._policy, before, text.state)
+        served = self._policy if text.route is None else routes_of(self._policy)[text.route]
+        self._drafting.draft(committed, served.needs)
+        times.append(self.clock())
+        first = replace(before, marginals=self._drafting.marginals())
+        made = self._drafting.channels(branches_asked(self._policy, first, text.state))
+        # A round without channels has no such stage.
+        times.append(self.clock() if served.needs.scored else times[-1])
+        return [replace(first, channels={**first.channels, **made})]
+
+    def drop(self, row: int, last: int) -> None:
+        """Do nothing: the next text begins anew."""
+
+    def _behind_prompt(self, masks: LiveMasks, cache: BufferCache) -> BlockStates:
+        """States of the masks behind the prompt, in a pass of their own: reading it is as without masks."""
+        num = self._models.drafter.config.depth
+        ids, length = torch.zeros(1, num, dtype=torch.int64), cache.length
+        with masks.during(mask_rows(0, 1, num)) as before:
+            after = self._models.target.states(ids, cache)
+        cache.shorten(length)
+        return BlockStates(before[-1], after)
+
+    def _remember(self, state: Tensor, logits: Tensor) -> None:
+        """Keep what is read of the token before the next root: its law ``[V]``, and its state ``[H]``."""
+        if self._reads_law:
+            (entropy,) = run(self._models.graphs, "law", _entropy, logits)
+            self._law = TargetLaw(float(entropy))
+        self._before_root = (state, logits) if self._drafting.foresees else None
+
+    def _known(self, position: int) -> dict[str, Channel]:
+        """What is known before anything is drafted."""
+        law: dict[str, Channel] = {} if self._law is None else {TARGET: self._law}
+        return law if self._before_root is None else law | self._drafting.foreseen(*self._before_root, position)
+
+
+def _entropy(logits: Tensor) -> tuple[Tensor]:
+    return (entropies_of(logits.log_softmax(-1)),)
