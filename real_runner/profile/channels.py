@@ -148,11 +148,14 @@ class CatchUpTimer:
                 many as these.
             clock: of the models' device.
         """
-        self._clock, self._need = clock, need
+        models = endless(models)
+        graphs, self._need = models.graphs, need
+        # Capturing belongs to no draft.
+        self._clock = clock if graphs is None else lambda: clock() - graphs.graphs.seconds
         self._tokens = read_only(np.ascontiguousarray(token_ids, np.int32))
         self._context = context
         policy = TreesOfSize(0, 1, () if need is None else (need,))
-        self._drafting = Drafting(endless(models), policy, len(token_ids) + 1)
+        self._drafting = Drafting(models, policy, len(token_ids) + 1)
         self._served = policy.needs if need is None else replace(policy.needs, draft=False)
         ids = torch.from_numpy(self._tokens.astype(np.int64))[None].to(models.target.device)
         layer_ids = self._drafting.layer_ids

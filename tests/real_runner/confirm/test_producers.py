@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from captured_rehearsals import captured
 from confirm_runs import Made, make
 from random_heads import FLASH, flash_policy, make_head
 
@@ -23,6 +24,7 @@ from simlab.real_runner.confirm.log import ConfirmLog
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.confirm.setup import load_setup
 from simlab.real_runner.decoding.decode import decode
+from simlab.real_runner.models import load_models
 from simlab.real_runner.networks.redraft.redrafts import PathProducer
 from simlab.real_runner.networks.treeflash.head import TreeFlashProducer
 from simlab.real_runner.record.additions.add import ChannelOptions, add
@@ -70,8 +72,14 @@ def test_a_policy_of_a_channel_is_confirmed(made: Made, tmp_path: Path) -> None:
     assert all(_largest(difference) <= 1e-3 for run in ours for difference in run.differences)
 
 
-def test_a_policy_of_a_channel_is_predicted_with_its_price(made: Made, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_captured", [False, True], ids=["eager", "captured"])
+def test_a_policy_of_a_channel_is_predicted_with_its_price(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_captured: bool
+) -> None:
     """Profiled, predicted and measured: the channel is a stage of its own in each, and of nobody else."""
+    if is_captured:
+        for place in ("profile.profile", "confirm.setup"):
+            monkeypatch.setattr(f"simlab.real_runner.{place}.load_models", lambda *how: captured(load_models(*how)))
     cost = tmp_path / "cost.json"
     channel = FLASH, str(made.folder / "head"), {"top_k": 5}
     longest = max(len(sequence.prompt.token_ids) + len(sequence.text) for sequence in made.trace.sequences())

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import random_trees
 import torch
+from captured_rehearsals import captured
 from random_eagle3 import random_eagle3_for
 from random_redrafts import random_redrafts
 
@@ -53,12 +54,14 @@ class StepClock:
 
 @pytest.mark.parametrize("need", [None, EAGLE, REDRAFTS], ids=["drafter", "eagle3", "d2sd"])
 @pytest.mark.parametrize("missed", [1, 5, 40])
+@pytest.mark.parametrize("is_captured", [False, True], ids=["eager", "captured"])
 def test_so_many_tokens_are_read_in_the_timed_part(
-    monkeypatch: pytest.MonkeyPatch, need: ChannelNeed | None, missed: int
+    monkeypatch: pytest.MonkeyPatch, need: ChannelNeed | None, missed: int, is_captured: bool
 ) -> None:
     """The text is read once whole: before the timed part its beginning, in it the missed tokens alone."""
     clock, tokens = StepClock(), np.arange(NUM_TOKENS, dtype=np.int32) % VOCAB_SIZE
-    timer = CatchUpTimer(models_of(), need, tokens, 20, clock)
+    models = captured(models_of()) if is_captured else models_of()
+    timer = CatchUpTimer(models, need, tokens, 20, clock)
     lengths: list[int] = []
     real = drafting.Drafting.read
 
