@@ -118,8 +118,9 @@ class Drafting:
         """
         self._committed, self._served = committed, self._needs if served is None else served
         self._is_drafted, self._drafted = False, None
-        on_draft = any(need.name in self._on_draft for need in self._served.scored)
-        if self._drafter is not None and (self._served.draft or on_draft):
+        if self._drafter is None:
+            return
+        if self._served.draft or any(need.name in self._on_draft for need in self._served.scored):
             self._is_drafted, self._drafted = True, self._drafter.draft(committed)
 
     def marginals(self) -> Marginals | None:

@@ -34,25 +34,30 @@ class SingleText:
     def __init__(self, models: Models, policy: AnyPolicy, sampling: Sampling, clock: Clock) -> None:
         """Begin with nothing read."""
         self._models, self._policy, self._sampling, self.clock = models, policy, sampling, clock
-        self._reads_law = TARGET_LAW in policy.needs.channels
+        # Asked once: a policy may make it anew each time.
+        self._needs, self._routes = policy.needs, [route.needs for route in routes_of(policy)]
+        self._reads_law = TARGET_LAW in self._needs.channels
         self._law: TargetLaw | None = None
         self._before_root: tuple[Tensor, Tensor] | None = None
 
     def drafts(self, texts: Sequence[RunningText], times: list[float]) -> list[Draft]:
         (text,) = texts
-        committed = read_only(text.tokens[: text.length])
-        before = Draft(None, text.root, committed, text.position, self._known(text.position))
+        committed, known, needs = read_only(text.tokens[: text.length]), self._known(text.position), self._needs
         # A round of which nothing is foreseen has no such stage, either.
         times.append(times[-1] if self._before_root is None else self.clock())
-        text.route = route_taken(self._policy, before, text.state)
-        served = self._policy if text.route is None else routes_of(self._policy)[text.route]
-        self._drafting.draft(committed, served.needs)
+        if self._routes:
+            text.route = route_taken(self._policy, Draft(None, text.root, committed, text.position, known), text.state)
+            needs = needs if text.route is None else self._routes[text.route]
+        self._drafting.draft(committed, needs)
         times.append(self.clock())
-        first = replace(before, marginals=self._drafting.marginals())
-        made = self._drafting.channels(branches_asked(self._policy, first, text.state))
-        # A round without channels has no such stage.
-        times.append(self.clock() if served.needs.scored else times[-1])
-        return [replace(first, channels={**first.channels, **made})]
+        draft = Draft(self._drafting.marginals(), text.root, committed, text.position, known)
+        if not needs.scored:
+            # A round without channels has no such stage.
+            times.append(times[-1])
+            return [draft]
+        made = self._drafting.channels(branches_asked(self._policy, draft, text.state))
+        times.append(self.clock())
+        return [replace(draft, channels={**known, **made})]
 
     def drop(self, row: int, last: int) -> None:
         """Do nothing: the next text begins anew."""

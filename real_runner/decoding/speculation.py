@@ -100,6 +100,7 @@ class Speculation:
         self._models, self._policy, self._sampling, self._clock = models, policy, sampling, clock
         self._max_new_tokens, self._batch, self._num_came = max_new_tokens, batch, 0
         self._shared = shared_composition(policy) if batch > 1 else None
+        self._is_plain = is_plain_decoding(policy)
         self._passes: Passes
         if batch > 1:
             self._passes = PackedPasses(models, policy, sampling, clock, batch, longest_prompt + max_new_tokens)
@@ -154,17 +155,18 @@ class Speculation:
         walks = self._passes.verify(texts, trees)
         times.append(self._clock())
         self._passes.keep(texts, walks)
+        rounds = []
         for text, draft, tree, (path, committed) in zip(texts, drafts, trees, walks, strict=True):
             text.append(committed)
             outcome = Outcome(path, committed, text.ended, modelled_s(policy, draft.context_length, tree.num_drafted))
             text.state = policy.update(text.state, outcome)
+            position, num = draft.context_length - len(text.prompt.token_ids), len(committed)
+            rounds.append(Round(position, tree, path, num, clipped=len(path) == num, route=text.route))
         times.append(self._clock())
         seconds = self._passes.stage_seconds(times)
-        if is_plain_decoding(policy):
+        if self._is_plain:
             seconds = StageSeconds(verify_s=seconds.total_s)
-        for text, draft, tree, (path, committed) in zip(texts, drafts, trees, walks, strict=True):
-            position, num = draft.context_length - len(text.prompt.token_ids), len(committed)
-            ran = Round(position, tree, path, num, clipped=len(path) == num, route=text.route)
+        for text, draft, ran in zip(texts, drafts, rounds, strict=True):
             text.rounds.append(DecodedRound(ran, draft.marginals, seconds, draft.channels))
         return [text.rounds[-1] for text in texts]
 

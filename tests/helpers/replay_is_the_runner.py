@@ -134,6 +134,11 @@ def sampling_at(temperature: float) -> Sampling:
     return Sampling(temperature, 0, 1.0, SEED)
 
 
+def as_loaded(models: Models) -> Models:
+    """Models that run as they are."""
+    return models
+
+
 def check_prompt(
     models: Models,
     target32: Target,
@@ -143,15 +148,18 @@ def check_prompt(
     against: bool,
     policies: Sequence[NamedPolicy] = tuple(POLICIES),
     on_policy: Callable[[str], object] = str,
+    run_as: Callable[[Models], Models] = as_loaded,
 ) -> Checked:
     """Run one prompt under every policy, and hold each run against itself, float32 and maybe the record.
 
-    ``on_policy`` is called with each label before its run. Many policies write the same text, which is audited once.
+    ``on_policy`` is called with each label before its run, ``run_as`` makes models run as they are to be executed. Many
+    policies write the same text, which is audited once.
     """
     if not models.channels:
         models = with_producers(models, [policy.policy for policy in policies])
     # A policy that says which nodes carry masks runs on a target that drafts for itself.
-    adapted = replace(models, drafter=random_adapter(models.target, seed=1), channels={})
+    adapted = run_as(replace(models, drafter=random_adapter(models.target, seed=1), channels={}))
+    models = run_as(models)
     prompt, runs = record.prompt, []
     audits: dict[bytes, TextLosses] = {}
     for policy in policies:

@@ -1,7 +1,7 @@
 """Replay is the runner: a small part of `make verify-real`, on tiny models and on the real ones."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import pytest
 import random_trees
 import tiny_models
 import torch
+from captured_rehearsals import captured
 from depth import some
 from made_up_artefacts import FullArtefacts
 from policy_variants import VARIANTS, every_policy
@@ -19,6 +20,7 @@ from replay_is_the_runner import (
     PLAIN,
     POLICIES,
     Checked,
+    as_loaded,
     check_prompt,
     checked_from,
     cut,
@@ -161,14 +163,17 @@ def test_every_switch_of_every_policy_is_verified() -> None:
         assert switches <= named, f"{policy.name}: name {', '.join(switches - named)} in its `variants`"
 
 
-def test_every_policy_on_tiny_models(tmp_path: Path) -> None:
+@pytest.mark.parametrize("run_as", [as_loaded, captured])
+def test_every_policy_on_tiny_models(tmp_path: Path, run_as: Callable[[Models], Models]) -> None:
     """At temperature 1 a random drafter is seldom right, and at 0 texts of random models repeat themselves."""
     models, target32 = tiny(tmp_path, "qwen3", torch.bfloat16)
     policies = every_policy(FullArtefacts())
-    for temperature in some((1.0, 0.0)):
+    for temperature in some((1.0, 0.0) if run_as is as_loaded else (0.0, 1.0)):
         sampling = sampling_at(temperature)
         record = record_texts(models, tiny_prompts(1), sampling, NUM_TOKENS)[0]
-        found = check_prompt(models, target32, record, sampling, NUM_TOKENS, against=False, policies=policies)
+        found = check_prompt(
+            models, target32, record, sampling, NUM_TOKENS, against=False, policies=policies, run_as=run_as
+        )
         assert_no_faults([found], models, NUM_TOKENS)
 
 

@@ -3,23 +3,28 @@
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import pytest
+import random_trees
 import tiny_models
 import torch
-from lossless_checks import fixed_cases
+from captured_rehearsals import captured
+from systems import GREEDY, endless, prompts_for, random_models, redraft_models, self_models
 from torch import Tensor
 from torch._dynamo.utils import counters
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
+from simlab.policies.named.d2sd import D2SD
 from simlab.policies.named.ddtree import DDTree
+from simlab.policies.named.self_speculation import SelfSpeculation
+from simlab.policy import AnyPolicy
 from simlab.real_runner.attention import grouped, tree_attention
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.execution.fused_layers import PackedTarget, Regions, as_it_is, can_fuse_target
-from simlab.real_runner.execution.graph_models import FusedModels, GraphedModels
 from simlab.real_runner.execution.kv_buffers import FixedRows
+from simlab.real_runner.models import Models
 from simlab.real_runner.targets.model import Target
 
 # The attention.
@@ -148,26 +153,42 @@ def test_products_of_another_kind_are_not_joined() -> None:
     assert not can_fuse_target(target)
 
 
-def test_regions_are_compiled_once_for_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """All of torch.compile but the generated code."""
-    case = next(one for one in fixed_cases(30, seed=5) if one.temperature == 0 and one.max_new_tokens == 24)
-    models = replace(case.models, target=replace(case.models.target, stop_token_ids=()))
     torch._dynamo.reset()
     monkeypatch.setattr(
         "simlab.real_runner.execution.graph_models.as_it_is",
         lambda region: torch.compile(region, dynamic=True, fullgraph=True, backend="eager"),
     )
-    fused = FusedModels(models.target, models.block_drafter)
-    graphed = replace(models, graphs=GraphedModels(models.target, models.block_drafter, fused))
-    try:
-        counts, wanted = [], decode(models, DDTree(9), case.prompt, case.sampling, 24).text.tolist()
-        for budget in (1, 20, 9, 40, 70, 1):
-            found = decode(graphed, DDTree(budget), case.prompt, case.sampling, 24)
-            assert found.text.tolist() == wanted
-            counts.append(int(counters["stats"]["unique_graphs"]))
-        assert counts[-1] == counts[2]
-    finally:
-        torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def num_compiled(models: Models, policies: Sequence[AnyPolicy]) -> list[int]:
+    """Regions that were compiled so far, after a text under each policy; the text is that of eager passes."""
+    graphed, (prompt,) = captured(endless(models)), prompts_for(5, 1)
+    wanted = random_trees.plain_text(graphed.target, prompt, GREEDY, 24)
+    counts = []
+    for policy in policies:
+        assert decode(graphed, policy, prompt, GREEDY, 24).text.tolist() == wanted
+        counts.append(int(counters["stats"]["unique_graphs"]))
+    return counts
+
+
+@pytest.mark.usefixtures("traced")
+def test_regions_are_compiled_once_for_all_sizes() -> None:
+    counts = num_compiled(random_models(3, "qwen3"), [DDTree(budget) for budget in (1, 20, 9, 40, 70, 1)])
+    assert counts[-1] == counts[2]
+
+
+@pytest.mark.usefixtures("traced")
+def test_masks_and_second_drafts_are_compiled_once_too() -> None:
+    masked = [SelfSpeculation(budget, masks) for budget, masks in ((3, 1), (9, 8), (5, 2), (20, 3))]
+    counts = num_compiled(self_models(1), [*masked, *masked])
+    assert counts[-1] == counts[3]
+    counts = num_compiled(redraft_models(1), [D2SD(40, branches=num) for num in (1, 2, 3, 2)])
+    assert counts[-1] == counts[1]
 
 
 if __name__ == "__main__":
