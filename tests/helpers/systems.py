@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 import numpy as np
 import random_trees
 import torch
-from made_up_heads import made_up_router
+from made_up_heads import made_up_router, with_producers
 from random_adapter import random_adapter
 from random_eagle3 import random_eagle3_for
 from random_heads import FLASH, flash_policy, random_head
@@ -22,8 +22,10 @@ from simlab.policies.named.chain import Chain
 from simlab.policies.named.d2sd import D2SD
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.eagle3 import Eagle3
+from simlab.policies.named.jetspec import JetSpec
 from simlab.policies.named.jetspec_extended import JetSpecExtended
 from simlab.policies.named.self_speculation import SelfSpeculation
+from simlab.policies.named.taps import Taps
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.routing.cut_rule import CutRule, NetworkRule, RouteSeconds
 from simlab.policies.routing.routed_policy import RoutedPolicy, RouteRule
@@ -31,9 +33,9 @@ from simlab.policy import AnyPolicy
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.drafters.config import KeptCandidates
+from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.ranked import draft_columns
 from simlab.real_runner.models import Models
-from simlab.real_runner.networks.adapter.masked import OwnDrafter
 from simlab.real_runner.networks.eagle3.config import Eagle3Reach
 from simlab.real_runner.networks.eagle3.pool import eagle3_producer
 from simlab.real_runner.networks.producer import RootProducer, StagedProducer, TextProducer
@@ -56,6 +58,7 @@ NETWORK = NetworkRule("router", ROUTED, RouteSeconds(np.array([8]), np.ones((1, 
 SOMETIMES = JetSpecExtended(60, width=2, gap=0.9, length=DEEPER)
 LINEAR, ROOT_ONLY, QUADRATIC = -1, 0, 8
 MODES = (LINEAR, ROOT_ONLY, 2, QUADRATIC)
+POOLED = [Taps(9, beam=4), JetSpec(9, beam=3, width=4)]
 REDRAFTED = [D2SD(40, branches=2), D2SD(12, branches=3, exclude=True), D2SD(14, branches=4, width=3)]
 OF_MASKS: list[AnyPolicy] = [
     Chain(),
@@ -83,6 +86,17 @@ def eagle3_models(seed: int = 0, family: str = "qwen3") -> Models:
     models = random_models(seed, family)
     head = random_eagle3_for(models.target, seed, draft_vocab_size=9)
     return replace(models, channels={"eagle3": eagle3_producer(head, models.target, EAGLE_REACH)})
+
+
+def head_models(seed: int = 0, family: str = "qwen3") -> Models:
+    """An EAGLE-3 head as the drafter: its own chain, token by token."""
+    models = random_models(seed, family)
+    return replace(models, drafter=random_eagle3_for(models.target, seed, draft_vocab_size=9))
+
+
+def pool_models(seed: int = 0, family: str = "qwen3") -> Models:
+    """Pools of a TAPS scorer, and of the drafter run again behind each path."""
+    return with_producers(random_models(seed, family), POOLED, seed)
 
 
 def redraft_models(seed: int = 0, family: str = "qwen3", deeper: int | None = None) -> Models:
@@ -171,9 +185,9 @@ def recorded_of(models: Models, decoded: DecodedText, sampling: Sampling = GREED
     """The same text as a recording has it: candidates, channels and the target's entropies at every root."""
     tokens = torch.from_numpy(np.concatenate([decoded.prompt.token_ids, decoded.text]).astype(np.int64))
     start, num, target = len(decoded.prompt.token_ids), len(decoded.text), models.target
-    if isinstance(models.first_stage, OwnDrafter):
+    if not isinstance(models.drafter, DFlashDrafter):
         (record,) = record_texts(endless(models), [decoded.prompt], sampling, num)
-        rows, features = record.recorded("self").rows, torch.empty(len(tokens), 0)
+        rows, features = record.recorded(models.drafter.config.draft_name).rows, torch.empty(len(tokens), 0)
     else:
         features = forward_text(target, tokens, models.block_drafter.config.target_layer_ids)[0]
         kept = KeptCandidates(VOCAB_SIZE, exact_budget=8)
@@ -246,6 +260,8 @@ SYSTEMS = {
         frozenset({"deeper than the drafter"}),
         recorded=2,
     ),
+    "eagle3 chain": System(head_models, _fixed([Chain(), DDTree(7)])),
+    "pools": System(pool_models, _fixed(POOLED)),
     "d2sd": System(redraft_models, _fixed([*REDRAFTED, D2SD(40, branches=2, whole=True)])),
     "extension": System(
         extended_models,
