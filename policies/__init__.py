@@ -72,6 +72,8 @@ POLICIES = PolicyTable(
         "router": "router:Router",
         "whiflash": "whiflash:WhiFlash",
         "self": "self_speculation:SelfSpeculation",
+        "uno": "engine_first:Uno",
+        "edge-llm": "engine_first:EdgeLLM",
         "tree": "tree:Tree",
     }
 )

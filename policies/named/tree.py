@@ -16,6 +16,7 @@ from simlab.policies.edges.ngram import empty_counts
 from simlab.policies.orders.beam import EVERY_DEPTH, Beam
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.chain_orders import GAP, MISS, BranchedChain, SpineOrder
+from simlab.policies.orders.engine_first import TIES, EngineFirst
 from simlab.policies.orders.expand_parent import ExpandParent
 from simlab.policies.orders.lattice_order import BestPaths, LatticeOrder, WholeFamilies
 from simlab.policies.orders.lattice_sources import (
@@ -65,6 +66,7 @@ ORDERS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "chain": (("marginal",), ()),
     "boundaries": (("marginal",), ("boundaries", "below")),
     "gap": (("marginal",), ()),
+    **dict.fromkeys(TIES, (("marginal",), ())),
 }
 """Which node is next: the edges that each takes, and the settings that it reads."""
 
@@ -99,10 +101,10 @@ class Tree(Composed):
     ``edges`` score a token below a path: ``marginal``, ``calibrated``, or a channel's ``transitions``, ``pool``,
     ``eagle3``, the pool of a head that needs no drafter, or ``redrafts``, those of `d2sd` with a width; all but the
     second with a 3-gram of ``ngram_weight`` on top, as in `presto`. ``order`` says which node is next: ``best-first``,
-    ``expand-parent``, ``beam``, ``chain``, ``boundaries`` as in `d2sd-boundary`, ``gap`` as in `spine-gap`. ``rule``
-    says how many enter: ``fixed``, ``survival``, ``ratio``, ``floor`` and ``price`` as in `calibrated`, ``doubt`` as in
-    `adaflash`. A setting that none of the three reads is refused, and so is an order that does not take the edges or a
-    rule that does not take the scores.
+    ``expand-parent``, ``beam``, ``chain``, ``boundaries`` as in `d2sd-boundary`, ``gap`` as in `spine-gap`, ``uno`` and
+    ``edge-llm``, best-first with those engines' ties. ``rule`` says how many enter: ``fixed``, ``survival``, ``ratio``,
+    ``floor`` and ``price`` as in `calibrated`, ``doubt`` as in `adaflash`. A setting that none of the three reads is
+    refused, and so is an order that does not take the edges or a rule that does not take the scores.
 
     ``masked`` is for a target that drafts for itself, see `self`: the number of the last node that carries masks.
 
@@ -249,6 +251,8 @@ class Tree(Composed):
         if self.order == "expand-parent":
             return ExpandParent(self.width), {}
         edge, ids = self._edge(artefacts)
+        if self.order in TIES:
+            return EngineFirst(self.order, self.top_k or _WIDE), {}
         if self.order == "beam":
             deepest = EVERY_DEPTH if self.depth is None else self.depth + 1
             return Beam(edge, width=self.width, deepest=deepest), ids

@@ -86,6 +86,11 @@ def on_host(*tensors: Tensor) -> list[np.ndarray]:
     return [copy.numpy() for copy in copies]
 
 
+def on_device(array: np.ndarray, device: torch.device) -> Tensor:
+    """An array on a device, without a wait for what the device does."""
+    return torch.from_numpy(array).to(device, non_blocking=True)
+
+
 # How many candidates a trace keeps.
 
 

@@ -58,7 +58,7 @@ NETWORK = NetworkRule("router", ROUTED, RouteSeconds(np.array([8]), np.ones((1, 
 SOMETIMES = JetSpecExtended(60, width=2, gap=0.9, length=DEEPER)
 LINEAR, ROOT_ONLY, QUADRATIC = -1, 0, 8
 MODES = (LINEAR, ROOT_ONLY, 2, QUADRATIC)
-POOLED = [Taps(9, beam=4), JetSpec(9, beam=3, width=4)]
+POOLED: list[AnyPolicy] = [Taps(9, beam=4), JetSpec(9, beam=3, width=4)]
 REDRAFTED = [D2SD(40, branches=2), D2SD(12, branches=3, exclude=True), D2SD(14, branches=4, width=3)]
 OF_MASKS: list[AnyPolicy] = [
     Chain(),
