@@ -86,6 +86,11 @@ def on_host(*tensors: Tensor) -> list[np.ndarray]:
     return [copy.numpy() for copy in copies]
 
 
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host on a device, without a wait for what the device is doing."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
 # How many candidates a trace keeps.
 
 
