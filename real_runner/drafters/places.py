@@ -1,13 +1,14 @@
 """The order of candidates, and the rows that a trace keeps of it, where a drafter's laws lie.
 
 A token's place in the order of `simlab.sampling.candidates` is one integer, grid steps below 0 and then its id. So
-any device finds the candidates that a CPU's kernels find. The host only launches; it waits once a text, and what
-reaches it then is the candidates that are kept and a few numbers a row.
+any device finds the candidates that a CPU's kernels find. The host only launches; it waits once for the texts of a
+pass, and what reaches it then is the candidates that are kept and a few numbers a row.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -28,8 +29,8 @@ MASKED = -1e30
 _ID_BITS = 31
 _RANK_BITS = 16
 
-_ROOTS_COUNTED = 512
-"""At once: a pass over more has no fewer launches, and takes more memory."""
+_ROOTS_COUNTED = 2048
+"""At once: each takes some 30 kB of memory per copy of its paths."""
 
 
 def are_laws(log_probs: Tensor) -> Tensor:
@@ -77,13 +78,31 @@ def on_grid(places: Longs) -> Floats:
     return found
 
 
+class OnTheWay:
+    """Tensors of one device whose copies to the host are launched, and for which it waits when it asks."""
+
+    def __init__(self, *tensors: Tensor) -> None:
+        device = tensors[0].device
+        self._copies = [tensor.to("cpu", non_blocking=device.type == "cuda") for tensor in tensors]
+        self._event = torch.cuda.Event() if device.type == "cuda" else None
+        if self._event is not None:
+            self._event.record(torch.cuda.current_stream(device))
+
+    def arrays(self) -> list[np.ndarray]:
+        """All of them, as arrays, with one wait."""
+        if self._event is not None:
+            self._event.synchronize()
+        return [copy.numpy() for copy in self._copies]
+
+
 def on_host(*tensors: Tensor) -> list[np.ndarray]:
     """Some tensors of one device as arrays, with one wait for all of them."""
-    device = tensors[0].device
-    copies = [tensor.to("cpu", non_blocking=device.type == "cuda") for tensor in tensors]
-    if device.type == "cuda":
-        torch.cuda.current_stream(device).synchronize()
-    return [copy.numpy() for copy in copies]
+    return OnTheWay(*tensors).arrays()
+
+
+@lru_cache(maxsize=16)
+def _stream_beside(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
@@ -190,38 +209,75 @@ def columns_on_device(
     kept: KeptCandidates,
 ) -> DraftColumns:
     """What `simlab.real_runner.drafters.ranked.columns_of` gives, on any device; arguments as there."""
-    text = tokens if own is None else _in_draft(tokens, own)
+    text = tokens if own is None else in_draft(tokens, own)
     parts = [pass_rows(logits, text, roots, kept.most) for roots, logits in passes]
-    if not parts:
-        return DraftColumns.empty(depth)
-    rows = PassRows(*(torch.cat(column) for column in zip(*parts, strict=True)))
-    counts = counts_kept(rows.first, kept)
-    inside = torch.arange(rows.first.shape[-1], device=tokens.device) < counts[..., None]
-    rest = rows.mass - (rows.probs.double() * inside).sum(-1)
-    outside = rest.clamp(min=0.0).log().clamp(-255.0, 0.0).float()
-    roots, first, *others = on_host(rows.roots, rows.first[inside], counts, outside, *rows[4:])
-    num_kept, outside_log_mass, entropy, ranks, places, laws = others
-    if not laws.all():
-        raise ModelError(NO_LAWS)
-    ids = ids_of(first)
-    valid: Bools = roots[:, None] + np.arange(1, depth + 1) < len(tokens)
-    return DraftColumns(
-        context_length=roots.astype(np.int32),
-        counts=num_kept.astype(np.int32),
-        ids=ids if own is None else own.to_target(ids),
-        log_probs=on_grid(first),
-        outside_log_mass=outside_log_mass,
-        entropy=entropy,
-        true_rank=ranks.astype(np.int32),
-        true_log_prob=on_grid(places),
-        valid=valid,
-    )
+    num_roots = sum(len(part.roots) for part in parts)
+    return ColumnsOnTheWay(parts, own, depth, kept).columns([(num_roots, len(tokens))])[0]
 
 
-def _in_draft(tokens: Tensor, own: DraftVocabulary) -> Tensor:
+class ColumnsOnTheWay:
+    """The rows of some passes, chosen and packed on the device, and for which the host waits when it asks.
+
+    How many candidates are kept is known on the device first. So these are packed at the front of a tensor as large as
+    if all were kept, and what is copied of it is launched beside other work, once the host has the number.
+    """
+
+    def __init__(
+        self, parts: Sequence[PassRows], own: DraftVocabulary | None, depth: int, kept: KeptCandidates
+    ) -> None:
+        """Launch all of it; arguments as of `columns_on_device`, of passes over the roots of one text or of several."""
+        self._own, self._depth, self._small = own, depth, cast(OnTheWay | None, None)
+        if not parts:
+            return
+        rows = PassRows(*(torch.cat(column) for column in zip(*parts, strict=True)))
+        counts = counts_kept(rows.first, kept)
+        inside = torch.arange(rows.first.shape[-1], device=counts.device) < counts[..., None]
+        rest = rows.mass - (rows.probs.double() * inside).sum(-1)
+        outside = rest.clamp(min=0.0).log().clamp(-255.0, 0.0).float()
+        num, is_kept = inside.numel(), inside.flatten()
+        # What is not kept goes, one over the other, behind all that can be.
+        at = (is_kept.cumsum(0) - 1).where(is_kept, num)
+        self._packed = rows.first.new_empty(num + 1).scatter_(0, at, rows.first.flatten())
+        self._small = OnTheWay(rows.roots, counts, outside, *rows[4:])
+
+    def columns(self, texts: Sequence[tuple[int, int]]) -> list[DraftColumns]:
+        """The columns of each text in the order of their rows: how many roots it has, and tokens with its prompt."""
+        if self._small is None:
+            return [DraftColumns.empty(self._depth) for _ in texts]
+        roots, counts, outside_log_mass, entropy, ranks, places, laws = self._small.arrays()
+        if not laws.all():
+            raise ModelError(NO_LAWS)
+        ends = np.concatenate([[0], counts.sum(-1).cumsum()])
+        device = self._packed.device
+        with torch.cuda.stream(_stream_beside(device)) if device.type == "cuda" else nullcontext():
+            (first,) = on_host(self._packed[: ends[-1]])
+        found, start = list[DraftColumns](), 0
+        for num_roots, num_tokens in texts:
+            some = slice(start, start + num_roots)
+            start += num_roots
+            own_places = first[ends[some.start] : ends[some.stop]]
+            ids = ids_of(own_places)
+            valid: Bools = roots[some, None] + np.arange(1, self._depth + 1) < num_tokens
+            found.append(
+                DraftColumns(
+                    context_length=roots[some].astype(np.int32),
+                    counts=counts[some].astype(np.int32),
+                    ids=ids if self._own is None else self._own.to_target(ids),
+                    log_probs=on_grid(own_places),
+                    outside_log_mass=outside_log_mass[some],
+                    entropy=entropy[some],
+                    true_rank=ranks[some].astype(np.int32),
+                    true_log_prob=on_grid(places[some]),
+                    valid=valid,
+                )
+            )
+        return found
+
+
+def in_draft(tokens: Tensor, own: DraftVocabulary) -> Tensor:
     """int64, the drafter's ids of tokens of the target; -1 where it has no such token."""
     draft_ids = own.to_draft(np.arange(own.target_vocab_size, dtype=np.int32)).astype(np.int64)
-    return torch.from_numpy(draft_ids).to(tokens.device)[tokens]
+    return sent(torch.from_numpy(draft_ids), tokens.device)[tokens]
 
 
 def pass_rows(logits: Tensor, text: Tensor, roots: Tensor, width: int) -> PassRows:

@@ -4,7 +4,7 @@ A law is as long as the vocabulary. On a GPU it stays there, see `simlab.real_ru
 find the same without sorting.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -23,6 +23,8 @@ from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.places import (
     MASKED,
     NO_LAWS,
+    ColumnsOnTheWay,
+    PassRows,
     are_laws,
     columns_on_device,
     entropies,
@@ -30,8 +32,10 @@ from simlab.real_runner.drafters.places import (
     grid_at,
     ids_at,
     ids_of,
+    in_draft,
     on_grid,
     on_host,
+    pass_rows,
     places_of,
 )
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
@@ -198,6 +202,7 @@ def _marginals(ids: Ints, log_probs: Floats, nats: Floats) -> Marginals:
 
 
 _BLOCKS_PER_PASS = 64
+_LOGITS_PER_PASS = 2**26
 _ATTENTION_WEIGHTS_PER_PASS = 2**28
 
 
@@ -215,8 +220,7 @@ def draft_columns(
         kept: how many candidates.
     """
     roots = torch.arange(prompt_length, len(tokens) - 1, device=tokens.device)
-    per_pass = blocks_per_pass(drafter.config.num_attention_heads, drafter.config.block_size, len(tokens))
-    parts = draft_logits(drafter, target, features, tokens, roots, per_pass)
+    parts = draft_logits(drafter, target, features, tokens, roots, blocks_at_once(drafter, tokens))
     return columns_of(parts, drafter.vocabulary, drafter.config.depth, tokens, kept)
 
 
@@ -248,13 +252,42 @@ def columns_of(
     return DraftColumns.concatenated(parts) if parts else DraftColumns.empty(depth)
 
 
-def blocks_per_pass(num_heads: int, block_size: int, num_tokens: int) -> int:
-    """How many blocks are drafted in one pass: 64, or as many as keep its attention weights few.
+def blocks_per_pass(num_heads: int, block_size: int, num_tokens: int, most: int = _BLOCKS_PER_PASS) -> int:
+    """How many blocks are drafted in one pass: at most 64, or as many as keep its attention weights few.
 
     A pass holds a few copies of blocks x heads x block size x tokens weights, which would grow with the text.
     """
     weights = num_heads * block_size * (num_tokens + block_size)
-    return max(1, min(_BLOCKS_PER_PASS, _ATTENTION_WEIGHTS_PER_PASS // weights))
+    return max(1, min(most, _ATTENTION_WEIGHTS_PER_PASS // weights))
+
+
+def blocks_at_once(drafter: DFlashDrafter, tokens: Tensor) -> int:
+    """How many blocks a pass has along a text ``[L]``: on a GPU more, for the sake of few passes, while laws are short.
+
+    The logits of a pass are at most 2**26 numbers, or those of 64 blocks.
+    """
+    config, most = drafter.config, _BLOCKS_PER_PASS
+    if tokens.device.type != "cpu":
+        most = max(most, _LOGITS_PER_PASS // (config.depth * (config.draft_vocab_size or config.vocab_size)))
+    return blocks_per_pass(config.num_attention_heads, config.block_size, len(tokens), most)
+
+
+def launched_columns(
+    drafter: DFlashDrafter,
+    target: Target,
+    features: Sequence[Tensor],
+    tokens: Sequence[Tensor],
+    prompt_lengths: Sequence[int],
+    kept: KeptCandidates,
+) -> ColumnsOnTheWay:
+    """A drafter's rows at every root of several texts, launched on their device; arguments of each as `draft_columns`."""
+    own, parts = drafter.vocabulary, list[PassRows]()
+    for read, text, start in zip(features, tokens, prompt_lengths, strict=True):
+        roots = torch.arange(start, len(text) - 1, device=text.device)
+        theirs = text if own is None else in_draft(text, own)
+        for some, logits in draft_logits(drafter, target, read, text, roots, blocks_at_once(drafter, text)):
+            parts.append(pass_rows(logits, theirs, some, kept.most))
+    return ColumnsOnTheWay(parts, own, drafter.config.depth, kept)
 
 
 def _true_ids(tokens: Ints, roots: Ints, depth: int) -> tuple[Ints, Bools]:

@@ -24,7 +24,7 @@ BUDGET = {
     "traces": 11_100,
     "policies": 14_200,
     "analysis": 13_700,
-    "real_runner": 24_400,
+    "real_runner": 25_100,
     "tests": 68_900,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""

@@ -41,7 +41,7 @@ from simlab.real_runner.networks.producer import RootProducer, StagedProducer, T
 from simlab.real_runner.networks.redraft.config import check_own_rows
 from simlab.real_runner.record.answers import RecordingProgress
 from simlab.real_runner.record.manifests import draft_set_of
-from simlab.real_runner.record.record import forward_text
+from simlab.real_runner.record.texts import forward_text
 from simlab.real_runner.tap_offset import MOST_TEXTS, parse_tap_offset, settle_tap_offset
 from simlab.real_runner.targets.hub_files import at_revision, repository_of
 from simlab.real_runner.targets.loading import target_files
