@@ -280,7 +280,7 @@ def launched_columns(
     prompt_lengths: Sequence[int],
     kept: KeptCandidates,
 ) -> ColumnsOnTheWay:
-    """A drafter's rows at every root of several texts, launched on their device; arguments of each as `draft_columns`."""
+    """A drafter's rows at every root of several texts, launched on their device; see `draft_columns`."""
     own, parts = drafter.vocabulary, list[PassRows]()
     for read, text, start in zip(features, tokens, prompt_lengths, strict=True):
         roots = torch.arange(start, len(text) - 1, device=text.device)
