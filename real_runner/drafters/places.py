@@ -101,7 +101,8 @@ def on_host(*tensors: Tensor) -> list[np.ndarray]:
 
 
 @lru_cache(maxsize=16)
-def _stream_beside(device: torch.device) -> torch.cuda.Stream:
+def stream_beside(device: torch.device, _number: int = 0) -> torch.cuda.Stream:
+    """A stream of a GPU beside the one that work goes to otherwise; the same one for the same number."""
     return torch.cuda.Stream(device)
 
 
@@ -249,7 +250,7 @@ class ColumnsOnTheWay:
             raise ModelError(NO_LAWS)
         ends = np.concatenate([[0], counts.sum(-1).cumsum()])
         device = self._packed.device
-        with torch.cuda.stream(_stream_beside(device)) if device.type == "cuda" else nullcontext():
+        with torch.cuda.stream(stream_beside(device)) if device.type == "cuda" else nullcontext():
             (first,) = on_host(self._packed[: ends[-1]])
         found, start = list[DraftColumns](), 0
         for num_roots, num_tokens in texts:

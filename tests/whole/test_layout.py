@@ -25,7 +25,7 @@ BUDGET = {
     "policies": 14_200,
     "analysis": 13_700,
     "real_runner": 25_100,
-    "tests": 68_900,
+    "tests": 69_200,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
 
