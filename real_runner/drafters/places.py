@@ -28,6 +28,8 @@ MASKED = -1e30
 
 _ID_BITS = 31
 _RANK_BITS = 16
+_NO_PLACE = 2**62
+"""Behind all places."""
 
 _ROOTS_COUNTED = 2048
 """At once: each takes some 30 kB of memory per copy of its paths."""
@@ -43,10 +45,14 @@ def entropies(log_probs: Tensor, probs: Tensor) -> Tensor:
     return -torch.einsum("...v,...v->...", probs, log_probs).clamp(max=0)
 
 
+def steps_of(log_probs: Tensor) -> Tensor:
+    """Grid steps below 0 of log-probabilities, float32 as these: whole numbers, exact below 2**24."""
+    return log_probs.clamp(LOWEST, 0.0).mul_(-STEPS_PER_NAT).round_()
+
+
 def places_of(log_probs: Tensor, ids: Tensor | None = None) -> Tensor:
     """int64, like ``log_probs``: each token's place in the order of its row; ``ids``, int64, if not counted from 0."""
-    steps = log_probs.clamp(LOWEST, 0.0).mul_(-STEPS_PER_NAT).round_()
-    places = steps.to(torch.int64).bitwise_left_shift_(_ID_BITS)
+    places = steps_of(log_probs).to(torch.int64).bitwise_left_shift_(_ID_BITS)
     places |= torch.arange(places.shape[-1], device=places.device) if ids is None else ids
     return places
 
@@ -54,6 +60,22 @@ def places_of(log_probs: Tensor, ids: Tensor | None = None) -> Tensor:
 def first_of(places: Tensor, width: int) -> Tensor:
     """The first places of each row, in order."""
     return places.topk(min(width, places.shape[-1]), largest=False, sorted=True).values
+
+
+def first_at(steps: Tensor, width: int) -> Tensor:
+    """The first places of each row of steps ``[..., V]`` in order, as `first_of` gives them.
+
+    A number of 32 bits for each token of the vocabulary is half of what its place takes, and is searched in half the
+    passes. Steps alone leave open which of the tokens are taken whose step is the last one: those of the smallest ids.
+    """
+    num = steps.shape[-1]
+    least, at = steps.topk(min(width, num), largest=False, sorted=False)
+    last = least.amax(-1, keepdim=True)
+    ids = torch.arange(num, device=steps.device, dtype=steps.dtype)
+    tied = ids.where(steps == last, num).topk(least.shape[-1], largest=False, sorted=False).values
+    below = (least.long() << _ID_BITS | at).where(least < last, _NO_PLACE)
+    level = (last.long() << _ID_BITS | tied.long()).where(tied < num, _NO_PLACE)
+    return torch.cat([below, level], dim=-1).sort(-1).values[..., : least.shape[-1]]
 
 
 def ids_at(places: Tensor) -> Tensor:
@@ -291,13 +313,16 @@ def pass_rows(logits: Tensor, text: Tensor, roots: Tensor, width: int) -> PassRo
         width: K, of a smaller vocabulary all.
     """
     log_probs = logits.log_softmax(-1)
-    places, probs = places_of(log_probs), log_probs.exp()
-    first = first_of(places, width)
+    steps, probs = steps_of(log_probs), log_probs.exp()
+    first = first_at(steps, width)
     ahead = roots[:, None] + torch.arange(1, logits.shape[1] + 1, device=roots.device)
-    true_ids = text[ahead.clamp(max=len(text) - 1)]
-    true_places = places.gather(-1, true_ids.clamp(min=0)[..., None])
-    ranks = (places < true_places).sum(-1).masked_fill(true_ids < 0, -1)
+    true_ids = text[ahead.clamp(max=len(text) - 1)][..., None]
+    true_steps = steps.gather(-1, true_ids.clamp(min=0))
+    is_before = torch.arange(steps.shape[-1], device=roots.device) < true_ids
+    ranks = (steps < true_steps).logical_or_(is_before.logical_and_(steps == true_steps)).sum(-1)
+    true_places = (true_steps.long() << _ID_BITS | true_ids.clamp(min=0))[..., 0]
     is_law = are_laws(log_probs)[None]
     entropy = entropies(log_probs.clamp_(min=MASKED), probs)
     first_probs, mass = probs.gather(-1, ids_at(first)), probs.sum(-1, dtype=torch.float64)
-    return PassRows(roots, first, first_probs, mass, entropy, ranks, true_places[..., 0], is_law)
+    ranks = ranks.masked_fill(true_ids[..., 0] < 0, -1)
+    return PassRows(roots, first, first_probs, mass, entropy, ranks, true_places, is_law)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from simlab.arrays import Doubles, Floats, Ints
-from simlab.real_runner.drafters.places import OnTheWay, first_of, ids_at, on_host, places_of
+from simlab.real_runner.drafters.places import OnTheWay, first_at, ids_at, on_host, steps_of
 from simlab.real_runner.targets.model import Target, entropies_of
 from simlab.sampling.candidates import top_candidates
 from simlab.sampling.choice import Sampling, choose_rows
@@ -108,7 +108,7 @@ def greedy_rows(logits: Tensor, text: Tensor) -> tuple[Tensor, ...]:
         ``[R]``, not finite where a row is no law; and decision gaps, float64 ``[R]``.
     """
     log_probs = logits.log_softmax(-1)
-    ids = ids_at(first_of(places_of(log_probs), NUM_TOP))
+    ids = ids_at(first_at(steps_of(log_probs), NUM_TOP))
     top = log_probs.gather(-1, ids)
     order = top.argsort(dim=-1, descending=True, stable=True)
     largest = torch.nn.functional.pad(logits, (0, 1), value=-torch.inf).topk(2).values.double()
