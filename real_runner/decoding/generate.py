@@ -130,8 +130,7 @@ def _written(
             if any(tokens[row] < 0 for row in living):
                 raise target.no_law()
         on_tokens(sum(map(len, texts)) - num_before)
-        if 0 < len(living) <= passes.num_rows // 2:
-            passes.keep(list(living))
+        if living and passes.keep(list(living)):
             living = dict(enumerate(living.values()))
 
 

@@ -111,7 +111,7 @@ class OnTheWay:
             self._event.record(torch.cuda.current_stream(device))
 
     def arrays(self) -> list[np.ndarray]:
-        """All of them, as arrays, with one wait."""
+        """All of them, as arrays in memory that the device copies to, with one wait."""
         if self._event is not None:
             self._event.synchronize()
         return [copy.numpy() for copy in self._copies]
@@ -287,8 +287,8 @@ class ColumnsOnTheWay:
                     counts=counts[some].astype(np.int32),
                     ids=ids if self._own is None else self._own.to_target(ids),
                     log_probs=on_grid(own_places),
-                    outside_log_mass=outside_log_mass[some],
-                    entropy=entropy[some],
+                    outside_log_mass=outside_log_mass[some].copy(),
+                    entropy=entropy[some].copy(),
                     true_rank=ranks[some].astype(np.int32),
                     true_log_prob=on_grid(places[some]),
                     valid=valid,

@@ -22,6 +22,9 @@ from simlab.real_runner.targets.model import Target, final_norm
 PASSES_UNSEEN = 8
 """So many tokens of each text may be chosen before the host looks at them."""
 
+_LEAST_ROWS = 8
+"""A pass of fewer is no faster on a GPU."""
+
 _KEPT_SHARE = 1 / 8
 """A store that takes more of the device's memory is given up behind each batch."""
 
@@ -157,9 +160,15 @@ class TextPasses:
         self._unseen = 0
         return chosen.copy()
 
-    def keep(self, rows: Sequence[int]) -> None:
-        """Let the texts of some rows take the first rows, in order, and the passes have fewer."""
-        num = rows_for(len(rows))
+    def keep(self, rows: Sequence[int]) -> bool:
+        """Let the texts of some rows take the first rows, in order, where a pass then has half the rows or fewer.
+
+        Returns:
+            Whether it has: else everything is where it was, since each other size is captured anew.
+        """
+        num = max(rows_for(len(rows)), _LEAST_ROWS)
+        if num > self.num_rows // 2:
+            return False
         others = [row for row in range(self.num_rows) if row not in set(rows)]
         order = sent(torch.tensor([*rows, *others][:num]), self.target.device)
         was = self._of_texts()
@@ -168,6 +177,7 @@ class TextPasses:
             into.copy_(part.index_select(1, order))
         for one in (self._tokens, self._positions):
             one[:num] = one[order]
+        return True
 
     def end(self) -> None:
         """The texts are written: a large store is given up, and the passes that were captured with it."""

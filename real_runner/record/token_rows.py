@@ -56,7 +56,10 @@ def rows_there(target: Target, launched: OnTheWay, lengths: Sequence[int]) -> li
     found, ends = launched.arrays(), np.cumsum(lengths)
     if not np.isfinite(found[-2]).all():
         raise target.no_law()
-    return [_rows(*(column[end - num : end] for column in found)) for num, end in zip(lengths, ends, strict=True)]
+    # Copies, since the arrays lie in memory that a GPU copies to, which is scarce.
+    return [
+        _rows(*(column[end - num : end].copy() for column in found)) for num, end in zip(lengths, ends, strict=True)
+    ]
 
 
 def _rows_of(target: Target, logits: Tensor, text: Tensor, sampling: Sampling, key: int, position: int) -> TokenRows:

@@ -1,6 +1,7 @@
 """Plain decoding in batches equals one prompt at a time, and a loop that keeps nothing."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +96,17 @@ def test_passes_of_fixed_sizes_write_the_same_texts(place: Path, tmp_path: Path,
         assert generate(target, batch, keys, sampling, most, told.append, passes) == wanted
         assert sum(told) == sum(len(text.token_ids) for text in wanted)
         told.clear()
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+def test_texts_that_end_leave_the_passes(place: Path, tmp_path: Path, sampling: Sampling) -> None:
+    """Many tokens end a text, so that rows are moved once or twice: from 40 to 16, and to 8."""
+    target = replace(load_target(str(place), torch.float32), stop_token_ids=tuple(range(0, tiny_models.VOCAB_SIZE, 9)))
+    prompts, passes = prompts_for(target, tmp_path, 37), TextPasses(target)
+    keys, sizes = keys_for(prompts, sampling), list[int]()
+    found = generate(target, prompts, keys, sampling, 60, lambda _: sizes.append(passes.num_rows), passes)
+    assert found == generate(target, prompts, keys, sampling, 60)
+    assert sorted(set(sizes)) in ([8, 16, 40], [16, 40])
 
 
 def test_a_token_sees_its_own_text_alone() -> None:
