@@ -101,12 +101,12 @@ def test_passes_of_fixed_sizes_write_the_same_texts(place: Path, tmp_path: Path,
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 def test_texts_that_end_leave_the_passes(place: Path, tmp_path: Path, sampling: Sampling) -> None:
     """Many tokens end a text, so that rows are moved once or twice: from 40 to 16, and to 8."""
-    target = replace(load_target(str(place), torch.float32), stop_token_ids=tuple(range(0, tiny_models.VOCAB_SIZE, 9)))
+    target = replace(load_target(str(place), torch.float32), stop_token_ids=tuple(range(0, tiny_models.VOCAB_SIZE, 5)))
     prompts, passes = prompts_for(target, tmp_path, 37), TextPasses(target)
     keys, sizes = keys_for(prompts, sampling), list[int]()
     found = generate(target, prompts, keys, sampling, 60, lambda _: sizes.append(passes.num_rows), passes)
     assert found == generate(target, prompts, keys, sampling, 60)
-    assert sorted(set(sizes)) in ([8, 16, 40], [16, 40])
+    assert {40} < set(sizes) <= {40, 16, 8}
 
 
 def test_a_token_sees_its_own_text_alone() -> None:
