@@ -108,7 +108,7 @@ def together(options: RecordOptions, models: Models, first_index: int, answered:
     """What `record_text` gives of each text, several in a pass, in the order of their lengths, on any device."""
     waiting: list[_Launched] = []
     for group in groups_of([len(one.prompt.token_ids) + len(one.text) for one in answered]):
-        launched = _launch(options, models, [answered[number] for number in group])
+        launched = launch(options, models, [answered[number] for number in group])
         waiting.append(_Launched(group, *launched))
         if len(waiting) > 1:
             yield from waiting.pop(0).records(options, models, first_index, answered)
@@ -146,7 +146,7 @@ class _Launched:
 
 
 @torch.inference_mode()
-def _launch(
+def launch(
     options: RecordOptions, models: Models, answered: Sequence[AnsweredTurn]
 ) -> tuple[list[TokenRows] | OnTheWay, list[DraftColumns] | ColumnsOnTheWay]:
     """The passes of both models over some texts; the host waits at temperatures above 0, where it chooses the rows."""
