@@ -261,39 +261,42 @@ class ColumnsOnTheWay:
         # What is not kept goes, one over the other, behind all that can be.
         at = (is_kept.cumsum(0) - 1).where(is_kept, num)
         self._packed = rows.first.new_empty(num + 1).scatter_(0, at, rows.first.flatten())
-        self._small = OnTheWay(rows.roots, counts, outside, *rows[4:])
+        small = (rows.roots.int(), counts.int(), outside, rows.entropy, rows.true_ranks.int())
+        self._small = OnTheWay(*small, grid_at(rows.true_places), rows.are_laws)
 
     def columns(self, texts: Sequence[tuple[int, int]]) -> list[DraftColumns]:
         """The columns of each text in the order of their rows: how many roots it has, and tokens with its prompt."""
         if self._small is None:
             return [DraftColumns.empty(self._depth) for _ in texts]
-        roots, counts, outside_log_mass, entropy, ranks, places, laws = self._small.arrays()
+        *of_roots, laws = self._small.arrays()
         if not laws.all():
             raise ModelError(NO_LAWS)
-        ends = np.concatenate([[0], counts.sum(-1).cumsum()])
+        ends = np.concatenate([[0], of_roots[1].sum(-1, dtype=np.int64).cumsum()])
         device = self._packed.device
         with torch.cuda.stream(stream_beside(device)) if device.type == "cuda" else nullcontext():
-            (first,) = on_host(self._packed[: ends[-1]])
+            first = self._packed[: ends[-1]]
+            of_candidates = on_host(ids_at(first).int(), grid_at(first))
         found, start = list[DraftColumns](), 0
         for num_roots, num_tokens in texts:
-            some = slice(start, start + num_roots)
-            start += num_roots
-            own_places = first[ends[some.start] : ends[some.stop]]
-            ids = ids_of(own_places)
-            valid: Bools = roots[some, None] + np.arange(1, self._depth + 1) < num_tokens
+            stop = start + num_roots
+            # Copies, since the arrays lie in memory that a GPU copies to, which is scarce.
+            roots, counts, outside_log_mass, entropy, ranks, true_log_probs = (of[start:stop].copy() for of in of_roots)
+            ids, log_probs = (of[ends[start] : ends[stop]].copy() for of in of_candidates)
+            valid: Bools = roots[:, None] + np.arange(1, self._depth + 1) < num_tokens
             found.append(
                 DraftColumns(
-                    context_length=roots[some].astype(np.int32),
-                    counts=counts[some].astype(np.int32),
+                    context_length=roots,
+                    counts=counts,
                     ids=ids if self._own is None else self._own.to_target(ids),
-                    log_probs=on_grid(own_places),
-                    outside_log_mass=outside_log_mass[some].copy(),
-                    entropy=entropy[some].copy(),
-                    true_rank=ranks[some].astype(np.int32),
-                    true_log_prob=on_grid(places[some]),
+                    log_probs=log_probs,
+                    outside_log_mass=outside_log_mass,
+                    entropy=entropy,
+                    true_rank=ranks,
+                    true_log_prob=true_log_probs,
                     valid=valid,
                 )
             )
+            start = stop
         return found
 
 
