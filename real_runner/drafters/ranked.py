@@ -18,7 +18,7 @@ from simlab.errors import ModelError
 from simlab.grid import to_grid
 from simlab.policies.orders.best_first import ranks_used
 from simlab.real_runner.drafters.config import KeptCandidates
-from simlab.real_runner.drafters.dense import draft_logits
+from simlab.real_runner.drafters.dense import OutputConfig, draft_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.places import (
     MASKED,
@@ -220,7 +220,8 @@ def draft_columns(
         kept: how many candidates.
     """
     roots = torch.arange(prompt_length, len(tokens) - 1, device=tokens.device)
-    parts = draft_logits(drafter, target, features, tokens, roots, blocks_at_once(drafter, tokens))
+    per_pass = blocks_at_once(drafter.config, len(tokens), is_cpu=tokens.device.type == "cpu")
+    parts = draft_logits(drafter, target, features, tokens, roots, per_pass)
     return columns_of(parts, drafter.vocabulary, drafter.config.depth, tokens, kept)
 
 
@@ -261,15 +262,15 @@ def blocks_per_pass(num_heads: int, block_size: int, num_tokens: int, most: int 
     return max(1, min(most, _ATTENTION_WEIGHTS_PER_PASS // weights))
 
 
-def blocks_at_once(drafter: DFlashDrafter, tokens: Tensor) -> int:
-    """How many blocks a pass has along a text ``[L]``: on a GPU more, for the sake of few passes, while laws are short.
+def blocks_at_once(config: OutputConfig, num_tokens: int, *, is_cpu: bool) -> int:
+    """How many blocks a pass has along a text: on a GPU more, for the sake of few passes, while laws are short.
 
     The logits of a pass are at most 2**26 numbers, or those of 64 blocks.
     """
-    config, most = drafter.config, _BLOCKS_PER_PASS
-    if tokens.device.type != "cpu":
+    most = _BLOCKS_PER_PASS
+    if not is_cpu:
         most = max(most, _LOGITS_PER_PASS // (config.depth * (config.draft_vocab_size or config.vocab_size)))
-    return blocks_per_pass(config.num_attention_heads, config.block_size, len(tokens), most)
+    return blocks_per_pass(config.num_attention_heads, config.block_size, num_tokens, most)
 
 
 def launched_columns(
@@ -285,7 +286,8 @@ def launched_columns(
     for read, text, start in zip(features, tokens, prompt_lengths, strict=True):
         roots = torch.arange(start, len(text) - 1, device=text.device)
         theirs = text if own is None else in_draft(text, own)
-        for some, logits in draft_logits(drafter, target, read, text, roots, blocks_at_once(drafter, text)):
+        per_pass = blocks_at_once(drafter.config, len(text), is_cpu=text.device.type == "cpu")
+        for some, logits in draft_logits(drafter, target, read, text, roots, per_pass):
             parts.append(pass_rows(logits, theirs, some, kept.most))
     return ColumnsOnTheWay(parts, own, drafter.config.depth, kept)
 

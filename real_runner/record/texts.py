@@ -24,7 +24,7 @@ from simlab.real_runner.targets.model import Target, features_of, tapped
 from simlab.sampling.choice import sequence_key
 from simlab.traces.format.frames import DraftColumns, SequenceRecord, TokenRows
 
-_TOKENS_PER_PASS = 4096
+TOKENS_PER_PASS = 4096
 """Of prompts and texts, padding counted, that the target reads in a pass on a GPU; a longer text has one of its own."""
 
 
@@ -96,7 +96,7 @@ def groups_of(lengths: Sequence[int]) -> Iterator[list[int]]:
     """The numbers of texts, so many tokens long, that a pass has room for; those of a group are of similar length."""
     group: list[int] = []
     for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
-        if group and (len(group) + 1) * lengths[group[0]] > _TOKENS_PER_PASS:
+        if group and (len(group) + 1) * lengths[group[0]] > TOKENS_PER_PASS:
             yield group
             group = []
         group.append(number)

@@ -63,7 +63,8 @@ def passes(models: Models, records: list[SequenceRecord]) -> None:
             start = len(records[number].prompt.token_ids)
             target.logits(hidden[start - 1 : -1])
             roots = torch.arange(start, len(tokens) - 1, device=target.device)
-            for _ in draft_logits(drafter, target, features, tokens, roots, blocks_at_once(drafter, tokens)):
+            per_pass = blocks_at_once(config, len(tokens), is_cpu=alone)
+            for _ in draft_logits(drafter, target, features, tokens, roots, per_pass):
                 pass
 
 

@@ -91,7 +91,7 @@ def assert_same(found: SequenceRecord, wanted: SequenceRecord) -> None:
 def test_texts_together_have_the_rows_of_each_alone(
     models: Models, sampling: Sampling, room: int, own: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(texts, "_TOKENS_PER_PASS", room)
+    monkeypatch.setattr(texts, "TOKENS_PER_PASS", room)
     monkeypatch.setattr(ranked, "_BLOCKS_PER_PASS", 7)
     models = with_own_vocabulary(models) if own else models
     options, given_ones = record_options(sampling, 80), answered(LENGTHS)
@@ -123,7 +123,7 @@ def test_what_is_no_law_is_refused(models: Models, layer: str, tmp_path: Path) -
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=12), st.integers(1, 60))
 def test_a_group_fills_its_pass_and_no_more(lengths: list[int], room: int) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(texts, "_TOKENS_PER_PASS", room)
+        patched.setattr(texts, "TOKENS_PER_PASS", room)
         groups = list(texts.groups_of(lengths))
     assert sorted(number for group in groups for number in group) == list(range(len(lengths)))
     for group, following in zip(groups, [*groups[1:], []], strict=True):
@@ -163,7 +163,7 @@ def noted(notes: list[str], name: str, call: Callable[..., object]) -> Callable[
 def test_the_host_waits_three_times_for_the_texts_of_a_pass(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
     doors = list[str]()
     monkeypatch.setattr(places.OnTheWay, "arrays", noted(doors, "waited", places.OnTheWay.arrays))
-    monkeypatch.setattr(texts, "_TOKENS_PER_PASS", 170)
+    monkeypatch.setattr(texts, "TOKENS_PER_PASS", 170)
     with Waits() as waits:
         found = list(texts.together(record_options(GREEDY, 80), models, 0, answered(LENGTHS * 3)))
     num_groups = len(list(texts.groups_of([len(one.text) + len(one.prompt.token_ids) for _, one in found])))
@@ -177,6 +177,6 @@ def test_the_next_texts_are_launched_before_the_host_waits(models: Models, monke
     order = list[str]()
     monkeypatch.setattr(texts, "launched_columns", noted(order, "launched", ranked.launched_columns))
     monkeypatch.setattr(places.OnTheWay, "arrays", noted(order, "waited", places.OnTheWay.arrays))
-    monkeypatch.setattr(texts, "_TOKENS_PER_PASS", 1)
+    monkeypatch.setattr(texts, "TOKENS_PER_PASS", 1)
     list(texts.together(record_options(GREEDY, 80), models, 0, answered((8, 9, 10))))
     assert order == ["launched"] * 2 + ["waited"] * 3 + ["launched"] + ["waited"] * 6

@@ -68,7 +68,7 @@ ADDED = {
 def test_texts_together_have_the_rows_of_each_alone(
     made: Path, added: str, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(texts, "_TOKENS_PER_PASS", room)
+    monkeypatch.setattr(texts, "TOKENS_PER_PASS", room)
     network, settings = ADDED[added]
     place = str(made / "trace"), "added", str(made / network)
     addition: Addition[DraftColumns] | Addition[ChannelColumns]
