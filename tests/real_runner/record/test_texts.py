@@ -21,11 +21,15 @@ from simlab.errors import ModelError
 from simlab.grid import STEPS_PER_NAT
 from simlab.real_runner.drafters import places, ranked
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
+from simlab.real_runner.execution.text_passes import TextPasses
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.record import texts
+from simlab.real_runner.record.options import RecordOptions
+from simlab.real_runner.record.record import record
 from simlab.real_runner.record.sources import AnsweredTurn
 from simlab.sampling.choice import Sampling
 from simlab.traces.format.frames import SequenceRecord
+from simlab.traces.reader import open_trace
 
 GREEDY, SAMPLED = Sampling(0.0, 0, 1.0, 0), Sampling(0.8, 20, 0.9, 3)
 LENGTHS = (30, 1, 2, 70, 41, 9)
@@ -67,7 +71,8 @@ def answered(lengths: Sequence[int]) -> list[AnsweredTurn]:
 
 def assert_same(found: SequenceRecord, wanted: SequenceRecord) -> None:
     """All that is a choice is equal, and numbers by a step of the grid, or as float32 rounds them."""
-    assert (found.index, found.prompt, found.seed) == (wanted.index, wanted.prompt, wanted.seed)
+    named = ((one.index, one.seed, one.prompt.prompt_id, one.prompt.turn, one.stop_reason) for one in (found, wanted))
+    assert len(set(named)) == 1
     (drafted,), (alone,) = found.drafts.values(), wanted.drafts.values()
     assert found.tokens is not None
     for one, other in ((found.tokens, wanted.tokens), (drafted, alone)):
@@ -99,6 +104,30 @@ def test_texts_together_have_the_rows_of_each_alone(
     assert sorted(found) == list(range(len(LENGTHS)))
     for number, one in enumerate(given_ones):
         assert_same(found[number], texts.record_text(options, models, 5 + number, one))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_a_recording_as_a_gpu_makes_it(tmp_path: Path, temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From prompts of two turns to shards: decoded by passes of fixed sizes, several texts in a pass."""
+    target, drafter = tiny_models.make_pair(tmp_path)
+    options = RecordOptions(
+        str(target),
+        str(drafter),
+        out=tmp_path / "alone",
+        prompts=tiny_models.write_prompts(tmp_path / "prompts.jsonl", 8, num_turns=2),
+        temperature=temperature,
+        max_new_tokens=24,
+        batch_size=5,
+        min_width=8,
+        exact_budget=32,
+    )
+    alone = open_trace(record(options))
+    monkeypatch.setattr(texts, "_one_by_one", texts.together)
+    monkeypatch.setattr("simlab.real_runner.models.text_passes", TextPasses)
+    found = open_trace(record(replace(options, out=tmp_path / "together")))
+    for one, other in zip(*(trace.records(["dflash"]) for trace in (found, alone)), strict=True):
+        np.testing.assert_array_equal(one.text, other.text)
+        assert_same(one, other)
 
 
 def test_laws_that_are_there_already_are_kept(models: Models) -> None:
