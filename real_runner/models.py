@@ -12,6 +12,7 @@ from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.execution.compiled_layers import prepare
 from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.execution.graph_models import GraphedModels
+from simlab.real_runner.execution.text_passes import TextPasses, text_passes
 from simlab.real_runner.networks.adapter.masked import OwnDrafter
 from simlab.real_runner.networks.drafter import AnyDrafter, Asked, Drafts, find_drafter
 from simlab.real_runner.networks.loading import drafts_of, load_drafter
@@ -33,7 +34,8 @@ class Models:
     ``dumped``: hidden states in place of the target's layers, which are then not loaded. ``fixed_rows``: so many
     rows has every pass that decides a token, see `simlab.real_runner.attention.batch_invariant`; 0: as many as there
     are tokens. ``execution``: one of `simlab.real_runner.execution.executions.EXECUTIONS`, as which both already run.
-    ``graphs``: captured passes, which decoding then uses. ``channels``: what makes the channels that policies read, by
+    ``graphs``: captured passes, which decoding then uses. ``texts``: those that write many texts at once, on a GPU;
+    the target's modules do otherwise. ``channels``: what makes the channels that policies read, by
     the channels' names.
     """
 
@@ -45,6 +47,7 @@ class Models:
     fixed_rows: int = 0
     execution: str = EAGER
     graphs: GraphedModels | None = None
+    texts: TextPasses | None = None
     channels: Mapping[str, AnyProducer] = field(default_factory=dict)
 
     @property
@@ -107,6 +110,7 @@ def load_models(
         draft_revision=files.revision,
         execution=execution,
         graphs=graphs,
+        texts=text_passes(loaded),
     )
 
 

@@ -76,7 +76,7 @@ def add_channel(
     """
     read_manifest(folder)
     with writing_alone(folder / MANIFEST, "--trace"):
-        fill(ChannelAdder(folder, name, info, resume), columns_of)
+        fill(ChannelAdder(folder, name, info, resume), lambda texts: list(map(columns_of, texts)))
     return open_trace(folder)
 
 
@@ -103,7 +103,7 @@ def add_draft(
     """
     read_manifest(folder)
     with writing_alone(folder / MANIFEST, "--trace"):
-        fill(DraftAdder(folder, name, draft_set, resume), columns_of)
+        fill(DraftAdder(folder, name, draft_set, resume), lambda texts: list(map(columns_of, texts)))
     return open_trace(folder)
 
 
@@ -125,13 +125,9 @@ class ShardAdder(Protocol[Columns_contra]):
         """Write the manifest with the addition."""
 
 
-def fill(adder: ShardAdder[Columns], columns_of: Callable[[RecordedSequence], Columns]) -> None:
-    """Write what is missing of an addition, and finish it."""
-
-    def make(shard: int) -> list[Columns]:
-        return [columns_of(sequence) for sequence in adder.sequences(shard)]
-
-    write_beside_making(adder.missing(), make, adder.write)
+def fill(adder: ShardAdder[Columns], columns_of: Callable[[Sequence[RecordedSequence]], Sequence[Columns]]) -> None:
+    """Write what is missing of an addition, the rows of the texts of a shard at a time, and finish it."""
+    write_beside_making(adder.missing(), lambda shard: columns_of(adder.sequences(shard)), adder.write)
     adder.finish()
 
 

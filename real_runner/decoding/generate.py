@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simlab.arrays import Ints
+from simlab.arrays import Ints, Longs
 from simlab.real_runner.execution.kv_buffers import BufferCache
+from simlab.real_runner.execution.text_passes import PASSES_UNSEEN, TextPasses
 from simlab.real_runner.targets.model import Target
 from simlab.sampling.choice import Sampling, choose_rows
 
@@ -33,6 +34,7 @@ def generate(
     sampling: Sampling,
     max_new_tokens: int,
     on_tokens: Callable[[int], object] = _nothing,
+    passes: TextPasses | None = None,
 ) -> list[Continuation]:
     """Decode every prompt until its first stop token or ``max_new_tokens``.
 
@@ -46,13 +48,20 @@ def generate(
         noise_keys: one per prompt, unused at temperature 0.
         sampling: for all of them.
         max_new_tokens: at least 1.
-        on_tokens: called after each pass with the number of tokens it added.
+        on_tokens: called after each pass, or after several, with the number of tokens added.
+        passes: captured passes of the target, through which the tokens behind the first go.
     """
     texts: list[list[int]] = [[] for _ in prompts]
     stops = target.stop_token_ids
     lengths = torch.tensor([len(prompt) for prompt in prompts])
     cache = BufferCache(target)
     logits = _prefill(target, cache, prompts, lengths)
+    if passes is not None:
+        passes.begin(cache, lengths.tolist(), max_new_tokens)
+        cache = BufferCache(target)
+        _written(passes, logits, prompts, noise_keys, sampling, max_new_tokens, texts, on_tokens)
+        passes.end()
+        return _ended(texts, stops)
     padded = cache.length
     # Prompts still being answered, and the row of the cache that holds each of them.
     alive, rows = list(range(len(prompts))), torch.arange(len(prompts))
@@ -65,12 +74,73 @@ def generate(
         going = [place for place, i in enumerate(alive) if texts[i][-1] not in stops and len(texts[i]) < max_new_tokens]
         alive, rows = [alive[place] for place in going], rows[torch.tensor(going, dtype=torch.int64)]
         if not alive:
-            return [Continuation(tuple(text), "stop" if text[-1] in stops else "length") for text in texts]
+            return _ended(texts, stops)
         if len(alive) <= cache.num_rows // 2:
             cache.keep_sequences(rows)
             rows = torch.arange(len(alive))
         last = torch.tensor([texts[i][-1] for i in alive])
         logits = _decode_one(target, cache, rows, last, lengths[torch.tensor(alive)], padded)
+
+
+def _ended(texts: Sequence[Sequence[int]], stops: Sequence[int]) -> list[Continuation]:
+    return [Continuation(tuple(text), "stop" if text[-1] in stops else "length") for text in texts]
+
+
+def _written(
+    passes: TextPasses,
+    logits: Tensor,
+    prompts: Sequence[Sequence[int]],
+    noise_keys: Sequence[int],
+    sampling: Sampling,
+    most: int,
+    texts: list[list[int]],
+    on_tokens: Callable[[int], object],
+) -> None:
+    """Write all texts by captured passes; at temperature 0 the host looks at several tokens of each at once.
+
+    Args:
+        passes: that have taken in the prompts.
+        logits: float32 ``[S, V]``, behind each prompt.
+        prompts: as of `generate`, like the next three.
+        noise_keys: one per prompt.
+        sampling: for all of them.
+        most: ``max_new_tokens``.
+        texts: empty ones, which are filled.
+        on_tokens: is told how many tokens were added.
+    """
+    target, starts = passes.target, [len(prompt) for prompt in prompts]
+    # The row of a pass, and which text it writes.
+    living, num = dict(enumerate(range(len(prompts)))), 0
+    while living and num < most:
+        if sampling.temperature == 0:
+            found = _likeliest(passes, None if num else logits, most - num)
+        else:
+            if num:
+                passes.step(wants_logits=True)
+                logits = passes.logits(list(living))
+            keys, positions = zip(*((noise_keys[text], starts[text] + num) for text in living.values()), strict=True)
+            found = np.zeros((1, passes.num_rows), np.int64)
+            found[0, list(living)] = _chosen(target, logits, keys, sampling, positions)
+            passes.put(found[0])
+        num_before, num = sum(map(len, texts)), num + len(found)
+        for tokens in found.tolist():
+            for row, text in living.items():
+                texts[text].append(tokens[row])
+            living = {row: text for row, text in living.items() if tokens[row] not in target.stop_token_ids}
+            if any(tokens[row] < 0 for row in living):
+                raise target.no_law()
+        on_tokens(sum(map(len, texts)) - num_before)
+        if living and passes.keep(list(living)):
+            living = dict(enumerate(living.values()))
+
+
+def _likeliest(passes: TextPasses, first: Tensor | None, most: int) -> Longs:
+    """The next tokens of each row, int64 ``[n, rows]`` with n at most ``most``; the first one is of given logits."""
+    if first is not None:
+        passes.choose(first)
+    for _ in range(min(PASSES_UNSEEN, most) - (first is not None)):
+        passes.step()
+    return passes.look()
 
 
 def _prefill(target: Target, cache: BufferCache, prompts: Sequence[Sequence[int]], lengths: Tensor) -> Tensor:

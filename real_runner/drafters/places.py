@@ -1,13 +1,14 @@
 """The order of candidates, and the rows that a trace keeps of it, where a drafter's laws lie.
 
 A token's place in the order of `simlab.sampling.candidates` is one integer, grid steps below 0 and then its id. So
-any device finds the candidates that a CPU's kernels find. The host only launches; it waits once a text, and what
-reaches it then is the candidates that are kept and a few numbers a row.
+any device finds the candidates that a CPU's kernels find. The host only launches; it waits once for the texts of a
+pass, and what reaches it then is the candidates that are kept and a few numbers a row.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -27,9 +28,11 @@ MASKED = -1e30
 
 _ID_BITS = 31
 _RANK_BITS = 16
+_NO_PLACE = 2**62
+"""Behind all places."""
 
-_ROOTS_COUNTED = 512
-"""At once: a pass over more has no fewer launches, and takes more memory."""
+_ROOTS_COUNTED = 2048
+"""At once: each takes some 30 kB of memory per copy of its paths."""
 
 
 def are_laws(log_probs: Tensor) -> Tensor:
@@ -42,10 +45,14 @@ def entropies(log_probs: Tensor, probs: Tensor) -> Tensor:
     return -torch.einsum("...v,...v->...", probs, log_probs).clamp(max=0)
 
 
+def steps_of(log_probs: Tensor) -> Tensor:
+    """Grid steps below 0 of log-probabilities, float32 as these: whole numbers, exact below 2**24."""
+    return log_probs.clamp(LOWEST, 0.0).mul_(-STEPS_PER_NAT).round_()
+
+
 def places_of(log_probs: Tensor, ids: Tensor | None = None) -> Tensor:
     """int64, like ``log_probs``: each token's place in the order of its row; ``ids``, int64, if not counted from 0."""
-    steps = log_probs.clamp(LOWEST, 0.0).mul_(-STEPS_PER_NAT).round_()
-    places = steps.to(torch.int64).bitwise_left_shift_(_ID_BITS)
+    places = steps_of(log_probs).to(torch.int64).bitwise_left_shift_(_ID_BITS)
     places |= torch.arange(places.shape[-1], device=places.device) if ids is None else ids
     return places
 
@@ -53,6 +60,22 @@ def places_of(log_probs: Tensor, ids: Tensor | None = None) -> Tensor:
 def first_of(places: Tensor, width: int) -> Tensor:
     """The first places of each row, in order."""
     return places.topk(min(width, places.shape[-1]), largest=False, sorted=True).values
+
+
+def first_at(steps: Tensor, width: int) -> Tensor:
+    """The first places of each row of steps ``[..., V]`` in order, as `first_of` gives them.
+
+    A number of 32 bits for each token of the vocabulary is half of what its place takes, and is searched in half the
+    passes. Steps alone leave open which of the tokens are taken whose step is the last one: those of the smallest ids.
+    """
+    num = steps.shape[-1]
+    least, at = steps.topk(min(width, num), largest=False, sorted=False)
+    last = least.amax(-1, keepdim=True)
+    ids = torch.arange(num, device=steps.device, dtype=steps.dtype)
+    tied = ids.where(steps == last, num).topk(least.shape[-1], largest=False, sorted=False).values
+    below = (least.long() << _ID_BITS | at).where(least < last, _NO_PLACE)
+    level = (last.long() << _ID_BITS | tied.long()).where(tied < num, _NO_PLACE)
+    return torch.cat([below, level], dim=-1).sort(-1).values[..., : least.shape[-1]]
 
 
 def ids_at(places: Tensor) -> Tensor:
@@ -77,13 +100,37 @@ def on_grid(places: Longs) -> Floats:
     return found
 
 
+class OnTheWay:
+    """Tensors of one device whose copies to the host are launched, and for which it waits when it asks."""
+
+    def __init__(self, *tensors: Tensor) -> None:
+        device = tensors[0].device
+        self._copies = [tensor.to("cpu", non_blocking=device.type == "cuda") for tensor in tensors]
+        self._event = torch.cuda.Event() if device.type == "cuda" else None
+        if self._event is not None:
+            self._event.record(torch.cuda.current_stream(device))
+
+    def arrays(self) -> list[np.ndarray]:
+        """All of them, as arrays in memory that the device copies to, with one wait."""
+        if self._event is not None:
+            self._event.synchronize()
+        return [copy.numpy() for copy in self._copies]
+
+
 def on_host(*tensors: Tensor) -> list[np.ndarray]:
     """Some tensors of one device as arrays, with one wait for all of them."""
-    device = tensors[0].device
-    copies = [tensor.to("cpu", non_blocking=device.type == "cuda") for tensor in tensors]
-    if device.type == "cuda":
-        torch.cuda.current_stream(device).synchronize()
-    return [copy.numpy() for copy in copies]
+    return OnTheWay(*tensors).arrays()
+
+
+@lru_cache(maxsize=16)
+def stream_beside(device: torch.device, _number: int = 0) -> torch.cuda.Stream:
+    """A stream of a GPU beside the one that work goes to otherwise; the same one for the same number."""
+    return torch.cuda.Stream(device)
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host on a device, without a wait for what the device is doing."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def on_device(array: np.ndarray, device: torch.device) -> Tensor:
@@ -190,38 +237,78 @@ def columns_on_device(
     kept: KeptCandidates,
 ) -> DraftColumns:
     """What `simlab.real_runner.drafters.ranked.columns_of` gives, on any device; arguments as there."""
-    text = tokens if own is None else _in_draft(tokens, own)
+    text = tokens if own is None else in_draft(tokens, own)
     parts = [pass_rows(logits, text, roots, kept.most) for roots, logits in passes]
-    if not parts:
-        return DraftColumns.empty(depth)
-    rows = PassRows(*(torch.cat(column) for column in zip(*parts, strict=True)))
-    counts = counts_kept(rows.first, kept)
-    inside = torch.arange(rows.first.shape[-1], device=tokens.device) < counts[..., None]
-    rest = rows.mass - (rows.probs.double() * inside).sum(-1)
-    outside = rest.clamp(min=0.0).log().clamp(-255.0, 0.0).float()
-    roots, first, *others = on_host(rows.roots, rows.first[inside], counts, outside, *rows[4:])
-    num_kept, outside_log_mass, entropy, ranks, places, laws = others
-    if not laws.all():
-        raise ModelError(NO_LAWS)
-    ids = ids_of(first)
-    valid: Bools = roots[:, None] + np.arange(1, depth + 1) < len(tokens)
-    return DraftColumns(
-        context_length=roots.astype(np.int32),
-        counts=num_kept.astype(np.int32),
-        ids=ids if own is None else own.to_target(ids),
-        log_probs=on_grid(first),
-        outside_log_mass=outside_log_mass,
-        entropy=entropy,
-        true_rank=ranks.astype(np.int32),
-        true_log_prob=on_grid(places),
-        valid=valid,
-    )
+    num_roots = sum(len(part.roots) for part in parts)
+    return ColumnsOnTheWay(parts, own, depth, kept).columns([(num_roots, len(tokens))])[0]
 
 
-def _in_draft(tokens: Tensor, own: DraftVocabulary) -> Tensor:
+class ColumnsOnTheWay:
+    """The rows of some passes, chosen and packed on the device, and for which the host waits when it asks.
+
+    How many candidates are kept is known on the device first. So these are packed at the front of a tensor as large as
+    if all were kept, and what is copied of it is launched beside other work, once the host has the number.
+    """
+
+    def __init__(
+        self, parts: Sequence[PassRows], own: DraftVocabulary | None, depth: int, kept: KeptCandidates
+    ) -> None:
+        """Launch all of it; arguments as of `columns_on_device`, of passes over the roots of one text or of several."""
+        self._own, self._depth, self._small = own, depth, cast(OnTheWay | None, None)
+        if not parts:
+            return
+        rows = PassRows(*(torch.cat(column) for column in zip(*parts, strict=True)))
+        counts = counts_kept(rows.first, kept)
+        inside = torch.arange(rows.first.shape[-1], device=counts.device) < counts[..., None]
+        rest = rows.mass - (rows.probs.double() * inside).sum(-1)
+        outside = rest.clamp(min=0.0).log().clamp(-255.0, 0.0).float()
+        num, is_kept = inside.numel(), inside.flatten()
+        # What is not kept goes, one over the other, behind all that can be.
+        at = (is_kept.cumsum(0) - 1).where(is_kept, num)
+        self._packed = rows.first.new_empty(num + 1).scatter_(0, at, rows.first.flatten())
+        small = (rows.roots.int(), counts.int(), outside, rows.entropy, rows.true_ranks.int())
+        self._small = OnTheWay(*small, grid_at(rows.true_places), rows.are_laws)
+
+    def columns(self, texts: Sequence[tuple[int, int]]) -> list[DraftColumns]:
+        """The columns of each text in the order of their rows: how many roots it has, and tokens with its prompt."""
+        if self._small is None:
+            return [DraftColumns.empty(self._depth) for _ in texts]
+        *of_roots, laws = self._small.arrays()
+        if not laws.all():
+            raise ModelError(NO_LAWS)
+        ends = np.concatenate([[0], of_roots[1].sum(-1, dtype=np.int64).cumsum()])
+        device = self._packed.device
+        with torch.cuda.stream(stream_beside(device)) if device.type == "cuda" else nullcontext():
+            first = self._packed[: ends[-1]]
+            of_candidates = on_host(ids_at(first).int(), grid_at(first))
+        found, start = list[DraftColumns](), 0
+        for num_roots, num_tokens in texts:
+            stop = start + num_roots
+            # Copies, since the arrays lie in memory that a GPU copies to, which is scarce.
+            roots, counts, outside_log_mass, entropy, ranks, true_log_probs = (of[start:stop].copy() for of in of_roots)
+            ids, log_probs = (of[ends[start] : ends[stop]].copy() for of in of_candidates)
+            valid: Bools = roots[:, None] + np.arange(1, self._depth + 1) < num_tokens
+            found.append(
+                DraftColumns(
+                    context_length=roots,
+                    counts=counts,
+                    ids=ids if self._own is None else self._own.to_target(ids),
+                    log_probs=log_probs,
+                    outside_log_mass=outside_log_mass,
+                    entropy=entropy,
+                    true_rank=ranks,
+                    true_log_prob=true_log_probs,
+                    valid=valid,
+                )
+            )
+            start = stop
+        return found
+
+
+def in_draft(tokens: Tensor, own: DraftVocabulary) -> Tensor:
     """int64, the drafter's ids of tokens of the target; -1 where it has no such token."""
     draft_ids = own.to_draft(np.arange(own.target_vocab_size, dtype=np.int32)).astype(np.int64)
-    return torch.from_numpy(draft_ids).to(tokens.device)[tokens]
+    return sent(torch.from_numpy(draft_ids), tokens.device)[tokens]
 
 
 def pass_rows(logits: Tensor, text: Tensor, roots: Tensor, width: int) -> PassRows:
@@ -234,13 +321,16 @@ def pass_rows(logits: Tensor, text: Tensor, roots: Tensor, width: int) -> PassRo
         width: K, of a smaller vocabulary all.
     """
     log_probs = logits.log_softmax(-1)
-    places, probs = places_of(log_probs), log_probs.exp()
-    first = first_of(places, width)
+    steps, probs = steps_of(log_probs), log_probs.exp()
+    first = first_at(steps, width)
     ahead = roots[:, None] + torch.arange(1, logits.shape[1] + 1, device=roots.device)
-    true_ids = text[ahead.clamp(max=len(text) - 1)]
-    true_places = places.gather(-1, true_ids.clamp(min=0)[..., None])
-    ranks = (places < true_places).sum(-1).masked_fill(true_ids < 0, -1)
+    true_ids = text[ahead.clamp(max=len(text) - 1)][..., None]
+    true_steps = steps.gather(-1, true_ids.clamp(min=0))
+    is_before = torch.arange(steps.shape[-1], device=roots.device) < true_ids
+    ranks = (steps < true_steps).logical_or_(is_before.logical_and_(steps == true_steps)).sum(-1)
+    true_places = (true_steps.long() << _ID_BITS | true_ids.clamp(min=0))[..., 0]
     is_law = are_laws(log_probs)[None]
     entropy = entropies(log_probs.clamp_(min=MASKED), probs)
     first_probs, mass = probs.gather(-1, ids_at(first)), probs.sum(-1, dtype=torch.float64)
-    return PassRows(roots, first, first_probs, mass, entropy, ranks, true_places[..., 0], is_law)
+    ranks = ranks.masked_fill(true_ids[..., 0] < 0, -1)
+    return PassRows(roots, first, first_probs, mass, entropy, ranks, true_places, is_law)

@@ -4,7 +4,7 @@ A law is as long as the vocabulary. On a GPU it stays there, see `simlab.real_ru
 find the same without sorting.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -18,11 +18,13 @@ from simlab.errors import ModelError
 from simlab.grid import to_grid
 from simlab.policies.orders.best_first import ranks_used
 from simlab.real_runner.drafters.config import KeptCandidates
-from simlab.real_runner.drafters.dense import draft_logits
+from simlab.real_runner.drafters.dense import OutputConfig, draft_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.places import (
     MASKED,
     NO_LAWS,
+    ColumnsOnTheWay,
+    PassRows,
     are_laws,
     columns_on_device,
     entropies,
@@ -30,8 +32,10 @@ from simlab.real_runner.drafters.places import (
     grid_at,
     ids_at,
     ids_of,
+    in_draft,
     on_grid,
     on_host,
+    pass_rows,
     places_of,
 )
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
@@ -198,6 +202,7 @@ def _marginals(ids: Ints, log_probs: Floats, nats: Floats) -> Marginals:
 
 
 _BLOCKS_PER_PASS = 64
+_LOGITS_PER_PASS = 2**26
 _ATTENTION_WEIGHTS_PER_PASS = 2**28
 
 
@@ -215,7 +220,7 @@ def draft_columns(
         kept: how many candidates.
     """
     roots = torch.arange(prompt_length, len(tokens) - 1, device=tokens.device)
-    per_pass = blocks_per_pass(drafter.config.num_attention_heads, drafter.config.block_size, len(tokens))
+    per_pass = blocks_at_once(drafter.config, len(tokens), is_cpu=tokens.device.type == "cpu")
     parts = draft_logits(drafter, target, features, tokens, roots, per_pass)
     return columns_of(parts, drafter.vocabulary, drafter.config.depth, tokens, kept)
 
@@ -248,13 +253,43 @@ def columns_of(
     return DraftColumns.concatenated(parts) if parts else DraftColumns.empty(depth)
 
 
-def blocks_per_pass(num_heads: int, block_size: int, num_tokens: int) -> int:
-    """How many blocks are drafted in one pass: 64, or as many as keep its attention weights few.
+def blocks_per_pass(num_heads: int, block_size: int, num_tokens: int, most: int = _BLOCKS_PER_PASS) -> int:
+    """How many blocks are drafted in one pass: at most 64, or as many as keep its attention weights few.
 
     A pass holds a few copies of blocks x heads x block size x tokens weights, which would grow with the text.
     """
     weights = num_heads * block_size * (num_tokens + block_size)
-    return max(1, min(_BLOCKS_PER_PASS, _ATTENTION_WEIGHTS_PER_PASS // weights))
+    return max(1, min(most, _ATTENTION_WEIGHTS_PER_PASS // weights))
+
+
+def blocks_at_once(config: OutputConfig, num_tokens: int, *, is_cpu: bool) -> int:
+    """How many blocks a pass has along a text: on a GPU more, for the sake of few passes, while laws are short.
+
+    The logits of a pass are at most 2**26 numbers, or those of 64 blocks.
+    """
+    most = _BLOCKS_PER_PASS
+    if not is_cpu:
+        most = max(most, _LOGITS_PER_PASS // (config.depth * (config.draft_vocab_size or config.vocab_size)))
+    return blocks_per_pass(config.num_attention_heads, config.block_size, num_tokens, most)
+
+
+def launched_columns(
+    drafter: DFlashDrafter,
+    target: Target,
+    features: Sequence[Tensor],
+    tokens: Sequence[Tensor],
+    prompt_lengths: Sequence[int],
+    kept: KeptCandidates,
+) -> ColumnsOnTheWay:
+    """A drafter's rows at every root of several texts, launched on their device; see `draft_columns`."""
+    own, parts = drafter.vocabulary, list[PassRows]()
+    for read, text, start in zip(features, tokens, prompt_lengths, strict=True):
+        roots = torch.arange(start, len(text) - 1, device=text.device)
+        theirs = text if own is None else in_draft(text, own)
+        per_pass = blocks_at_once(drafter.config, len(text), is_cpu=text.device.type == "cpu")
+        for some, logits in draft_logits(drafter, target, read, text, roots, per_pass):
+            parts.append(pass_rows(logits, theirs, some, kept.most))
+    return ColumnsOnTheWay(parts, own, drafter.config.depth, kept)
 
 
 def _true_ids(tokens: Ints, roots: Ints, depth: int) -> tuple[Ints, Bools]:

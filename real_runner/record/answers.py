@@ -123,7 +123,7 @@ def _decoded(
         _check_prompt(models, prompt, options.longest)
     keys = [sequence_key(options.sampling, prompt) for prompt in prompts]
     ids = [prompt.token_ids.tolist() for prompt in prompts]
-    texts = generate(models.target, ids, keys, options.sampling, options.longest, progress.decoded)
+    texts = generate(models.target, ids, keys, options.sampling, options.longest, progress.decoded, models.texts)
     return [
         AnsweredTurn(prompt, np.array(text.token_ids, np.int32), text.stop_reason)
         for prompt, text in zip(prompts, texts, strict=True)

@@ -16,8 +16,9 @@ from simlab.real_runner.record.answers import RecordingProgress, answers_of
 from simlab.real_runner.record.manifests import manifest_of
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.prompts import PromptRecord, render_text, with_own
-from simlab.real_runner.record.record import load, record_text, shards_of
+from simlab.real_runner.record.record import load, shards_of
 from simlab.real_runner.record.sources import AnsweredTurn, Source, Sources, given_turns, num_turns
+from simlab.real_runner.record.texts import record_texts
 from simlab.traces.format.frames import SequenceRecord
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.writer import TraceWriter
@@ -125,13 +126,10 @@ def _record_some(
     options: RecordOptions, models: Models, texts: Sequence[AnsweredTurn]
 ) -> tuple[list[SequenceRecord], float]:
     """Some texts recorded, and the seconds that took; the first is done once before, to warm up."""
-    record_text(options, models, 0, texts[0])
-    records = []
-    with RecordingProgress("recording a sample", len(texts)) as progress:
-        for index, text in enumerate(texts):
-            records.append(record_text(options, models, index, text))
-            progress.recorded(len(text.text))
-        return records, progress.seconds
+    with RecordingProgress("recording a sample", len(texts) + 1) as progress:
+        record_texts(options, models, 0, texts[:1], progress)
+        began = progress.seconds
+        return record_texts(options, models, 0, texts, progress), progress.seconds - began
 
 
 def _num_bytes(

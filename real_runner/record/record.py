@@ -8,17 +8,15 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from simlab.errors import ModelError
 from simlab.real_runner.models import Models, check_device, load_models, within_memory
 from simlab.real_runner.record.answers import ProgressReporter, RecordingProgress, answers_of, check_positions
-from simlab.real_runner.record.dumped_models import check_dumped, check_likely, dumped_text, load_dumped_models
+from simlab.real_runner.record.dumped_models import check_dumped, load_dumped_models
 from simlab.real_runner.record.manifests import device_name, manifest_of, recording_info
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.prompts import PromptRecord
 from simlab.real_runner.record.sources import (
-    AnsweredTurn,
     Source,
     Sources,
     check_same_target,
@@ -27,10 +25,8 @@ from simlab.real_runner.record.sources import (
     read_sources,
     render_turn,
 )
-from simlab.real_runner.record.token_rows import token_rows
+from simlab.real_runner.record.texts import record_texts
 from simlab.real_runner.tap_offset import AUTO, MOST_TEXTS, PromptAndText, parse_tap_offset, settle_tap_offset
-from simlab.real_runner.targets.model import Target, features_of, tapped
-from simlab.sampling.choice import sequence_key
 from simlab.traces.format.alone import writing_alone
 from simlab.traces.format.files import MANIFEST
 from simlab.traces.format.frames import SequenceRecord
@@ -308,48 +304,5 @@ def record_batch(
     options: RecordOptions, models: Models, sources: Sequence[Source], first_index: int, progress: ProgressReporter
 ) -> list[SequenceRecord]:
     """Everything about some prompts. The turns of a prompt follow each other."""
-    records: list[SequenceRecord] = []
-    for turns in answers_of(options, models, sources, progress):
-        for answered in turns:
-            records.append(record_text(options, models, first_index + len(records), answered))
-            progress.recorded(len(answered.text))
-    return records
-
-
-@torch.inference_mode()
-def record_text(options: RecordOptions, models: Models, index: int, answered: AnsweredTurn) -> SequenceRecord:
-    """Everything that is recorded along one text: one target pass or its dump, and one draft at every root."""
-    target, drafter, prompt = models.target, models.drafter, answered.prompt
-    tokens = torch.from_numpy(np.concatenate([prompt.token_ids, answered.text]).astype(np.int64)).to(target.device)
-    start = len(prompt.token_ids)
-    if models.dumped is not None:
-        features, states = dumped_text(models, tokens, prompt.prompt_id)
-    else:
-        features, states = forward_text(target, tokens, drafter.config.target_layer_ids)
-    laws = answered.tokens
-    if laws is None:
-        key = sequence_key(options.sampling, prompt)
-        laws = token_rows(target, states[start - 1 : -1], tokens[start:], options.sampling, key, start)
-    if models.dumped is not None:
-        check_likely(laws, target.vocab_size, prompt.prompt_id)
-    draft = models.drafts.columns(features, tokens, start, options.kept)
-    seed = options.sampling.seed if answered.seed is None else answered.seed
-    return SequenceRecord(
-        index=index,
-        prompt=prompt,
-        seed=seed,
-        text=answered.text,
-        stop_reason=answered.stop_reason,
-        tokens=laws,
-        drafts={drafter.config.draft_name: draft},
-    )
-
-
-def forward_text(target: Target, tokens: Tensor, layer_ids: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """One teacher-forced pass over a text ``[L]``: tapped states ``[L, taps x H]``, last states ``[L, H]``."""
-    if not layer_ids:
-        states = target.states(tokens[None])[0]
-        return states[:, :0], states
-    with tapped(target, layer_ids) as taken:
-        states = target.states(tokens[None])
-        return features_of(taken, layer_ids)[0], states[0]
+    answered = [one for turns in answers_of(options, models, sources, progress) for one in turns]
+    return record_texts(options, models, first_index, answered, progress)

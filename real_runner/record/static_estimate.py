@@ -19,7 +19,9 @@ from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.contents import check_beside, config_file, packaged_checkpoints, stored_tensors
 from simlab.real_runner.checkpoints.fields import EMBEDDING, HEAD, MASK, OFFSETS
 from simlab.real_runner.drafters.config import DFlashConfig, MadeForTarget, check_sizes, is_padding, padding_note
-from simlab.real_runner.drafters.ranked import blocks_per_pass
+from simlab.real_runner.drafters.dense import OutputConfig
+from simlab.real_runner.drafters.ranked import blocks_at_once
+from simlab.real_runner.execution.executions import context_for, rows_for
 from simlab.real_runner.models import dtype_of
 from simlab.real_runner.networks.drafter import DraftConfig, find_drafter
 from simlab.real_runner.networks.known import network_of, read_config, read_fields, trees_bytes
@@ -35,6 +37,7 @@ from simlab.real_runner.record.sources import (
     read_sources,
     shared_kwargs,
 )
+from simlab.real_runner.record.texts import TOKENS_PER_PASS
 from simlab.real_runner.tap_offset import parse_tap_offset
 from simlab.real_runner.targets import builtin
 from simlab.real_runner.targets.hub_files import (
@@ -55,7 +58,7 @@ from simlab.traces.artefacts.kinds import find_packaged_config
 # transformers knows is counted as it would be loaded.
 
 
-class SizedConfig(DraftConfig, MadeForTarget, Protocol):
+class SizedConfig(DraftConfig, MadeForTarget, OutputConfig, Protocol):
     """The configuration of a drafter with weights of its own."""
 
     @property
@@ -234,7 +237,10 @@ CANDIDATE_BYTES = 4.95
 _TOKEN_ROW_BYTES, _KEPT_OVER_WIDTH = 99, 1.07
 """Of the packaged trace: bytes of the target's own row, and candidates kept at a depth for each of ``min_width``."""
 
-_COPIES_ON_CPU, _COPIES_ON_GPU = 3, 7
+_COPIES_ON_CPU, _COPIES_ON_GPU = 3, 6
+_BYTES_A_CANDIDATE = 80
+"""On a GPU, of each that may be kept, while those that are kept are chosen and packed."""
+
 _ROWS_OF_LAWS = 128
 _COPIES_OF_WEIGHTS = 4
 
@@ -293,15 +299,18 @@ def _pass_bytes(shapes: ModelShapes, element_bytes: int, rows: int, tokens: int)
 
 
 def _recording_bytes(options: RecordOptions, shapes: ModelShapes, element_bytes: int, tokens: int) -> int:
-    """One text: a pass over it with its taps, the target's distributions, and the drafter's candidates."""
-    config = shapes.config
-    taps = tokens * len(config.target_layer_ids) * shapes.hidden_size * element_bytes
+    """A pass over a text, on a GPU over several, with taps, the target's distributions and the drafter's candidates."""
+    config, is_cpu = shapes.config, options.first_device == "cpu"
+    read = tokens if is_cpu else max(tokens, TOKENS_PER_PASS)
+    taps = read * len(config.target_layer_ids) * shapes.hidden_size * element_bytes
     laws = _ROWS_OF_LAWS * shapes.vocab_size * 4 * _COPIES_ON_CPU
-    blocks = blocks_per_pass(config.num_attention_heads, config.block_size, tokens)
+    blocks = blocks_at_once(config, tokens, is_cpu=is_cpu)
     weights = config.num_attention_heads * config.block_size * (tokens + config.block_size) * blocks
-    copies = _COPIES_ON_CPU if options.first_device == "cpu" else _COPIES_ON_GPU
-    candidates = blocks * config.depth * (config.draft_vocab_size or config.vocab_size) * 4 * copies
-    whole = _pass_bytes(shapes, element_bytes, 1, tokens) if options.hidden_states is None else 0
+    proposable = config.draft_vocab_size or config.vocab_size
+    candidates = blocks * config.depth * proposable * 4 * (_COPIES_ON_CPU if is_cpu else _COPIES_ON_GPU)
+    if not is_cpu:
+        candidates += read * config.depth * min(options.kept.most, proposable) * _BYTES_A_CANDIDATE
+    whole = _pass_bytes(shapes, element_bytes, 1, read) if options.hidden_states is None else 0
     return taps + whole + max(laws, candidates + weights * 4 * _COPIES_OF_WEIGHTS)
 
 
@@ -346,6 +355,10 @@ def estimate_text(options: RecordOptions) -> str:
         # The target writes the texts, a token in each text of a batch at a time.
         rows, num_passes, bound = min(options.batch_size, num_prompts), _num_passes(options, sources), "at most"
         key_values = key_value_bytes(shapes, size, rows, longest, new)
+        if device != "cpu":
+            # The prompts as they are read, and the store of captured passes.
+            slots = rows * (longest + LEAST_ROOM) + rows_for(rows) * context_for(longest + new)
+            key_values = max(key_values, shapes.key_value_elements * size * slots)
         held = key_values + _pass_bytes(shapes, size, rows, longest)
         most = max(held, recording)
         decoding.append(
@@ -372,7 +385,7 @@ def estimate_text(options: RecordOptions) -> str:
         f"memory of {device}, {options.model_dtype}{_present(device)}",
         f"weights         {size_text(target_bytes)} target + {size_text(drafter_bytes)} drafter",
         *decoding,
-        f"recording       {size_text(recording)}, one text at a time",
+        f"recording       {size_text(recording)}, {'one text' if device == 'cpu' else 'several texts'} at a time",
         (
             f"in all          about {size_text(target_bytes + drafter_bytes + most)}"
             f"{' on each device' if len(options.devices) > 1 else ''}"

@@ -1,11 +1,13 @@
 """The target's law at each token of a text, as a trace keeps it."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from simlab.arrays import Doubles, Floats, Ints
-from simlab.real_runner.drafters.places import first_of, ids_at, on_host, places_of
+from simlab.real_runner.drafters.places import OnTheWay, first_at, ids_at, on_host, steps_of
 from simlab.real_runner.targets.model import Target, entropies_of
 from simlab.sampling.candidates import top_candidates
 from simlab.sampling.choice import Sampling, choose_rows
@@ -13,6 +15,7 @@ from simlab.traces.format.frames import TokenRows
 from simlab.traces.format.schema import NUM_TOP
 
 _ROWS_PER_PASS = 128
+_LOGITS_PER_PASS = 2**25
 
 
 @torch.inference_mode()
@@ -30,18 +33,33 @@ def token_rows(
         key: the sequence's noise key.
         first_position: absolute position of ``text[0]``.
     """
-    passes = list(zip(hidden.split(_ROWS_PER_PASS), text.split(_ROWS_PER_PASS), strict=True))
     if hidden.device.type != "cpu" and sampling.temperature == 0:
-        parts = [greedy_rows(target.logits(some), emitted) for some, emitted in passes]
-        found = on_host(*(torch.cat(column) for column in zip(*parts, strict=True)))
-        if not np.isfinite(found[-2]).all():
-            raise target.no_law()
-        return _rows(*found)
+        return rows_there(target, launched_rows(target, hidden, text), [len(text)])[0]
+    passes = list(zip(hidden.split(_ROWS_PER_PASS), text.split(_ROWS_PER_PASS), strict=True))
     rows = []
     for number, (some, emitted) in enumerate(passes):
         position = first_position + number * _ROWS_PER_PASS
         rows.append(_rows_of(target, target.logits(some), emitted, sampling, key, position))
     return TokenRows.concatenated(rows)
+
+
+def launched_rows(target: Target, hidden: Tensor, text: Tensor) -> OnTheWay:
+    """The rows of tokens at temperature 0, of one text or of several beside each other, launched on their device."""
+    per_pass = max(_ROWS_PER_PASS, _LOGITS_PER_PASS // target.vocab_size)
+    passes = zip(hidden.split(per_pass), text.split(per_pass), strict=True)
+    parts = [greedy_rows(target.logits(some), emitted) for some, emitted in passes]
+    return OnTheWay(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def rows_there(target: Target, launched: OnTheWay, lengths: Sequence[int]) -> list[TokenRows]:
+    """The rows of each text, so many tokens long, once they are there."""
+    found, ends = launched.arrays(), np.cumsum(lengths)
+    if not np.isfinite(found[-2]).all():
+        raise target.no_law()
+    # Copies, since the arrays lie in memory that a GPU copies to, which is scarce.
+    return [
+        _rows(*(column[end - num : end].copy() for column in found)) for num, end in zip(lengths, ends, strict=True)
+    ]
 
 
 def _rows_of(target: Target, logits: Tensor, text: Tensor, sampling: Sampling, key: int, position: int) -> TokenRows:
@@ -93,7 +111,7 @@ def greedy_rows(logits: Tensor, text: Tensor) -> tuple[Tensor, ...]:
         ``[R]``, not finite where a row is no law; and decision gaps, float64 ``[R]``.
     """
     log_probs = logits.log_softmax(-1)
-    ids = ids_at(first_of(places_of(log_probs), NUM_TOP))
+    ids = ids_at(first_at(steps_of(log_probs), NUM_TOP))
     top = log_probs.gather(-1, ids)
     order = top.argsort(dim=-1, descending=True, stable=True)
     largest = torch.nn.functional.pad(logits, (0, 1), value=-torch.inf).topk(2).values.double()

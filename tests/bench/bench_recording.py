@@ -17,8 +17,8 @@ from simlab.draft import Prompt
 from simlab.real_runner.drafters.dense import draft_logits
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.record.options import RecordOptions
-from simlab.real_runner.record.record import forward_text, record_text
 from simlab.real_runner.record.sources import AnsweredTurn
+from simlab.real_runner.record.texts import forward_text, record_text
 
 
 def seconds_of(work: Callable[[], object]) -> float:

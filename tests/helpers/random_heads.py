@@ -20,7 +20,7 @@ from simlab.real_runner.networks.candidates import BaseCandidates, base_candidat
 from simlab.real_runner.networks.taps.config import ScorerSizes
 from simlab.real_runner.networks.taps.scorer import TapsScorer
 from simlab.real_runner.networks.treeflash.head import TreeFlashHead, save_head
-from simlab.real_runner.record.record import forward_text
+from simlab.real_runner.record.texts import forward_text
 
 VOCAB_SIZE = 23
 PROMPT_LENGTH = 6

@@ -9,8 +9,8 @@ from simlab.draft import Prompt
 from simlab.real_runner.decoding.generate import generate
 from simlab.real_runner.models import Models
 from simlab.real_runner.record.options import RecordOptions
-from simlab.real_runner.record.record import record_text
 from simlab.real_runner.record.sources import AnsweredTurn
+from simlab.real_runner.record.texts import record_text
 from simlab.sampling.choice import Sampling, sequence_key
 from simlab.traces.format.frames import SequenceRecord
 

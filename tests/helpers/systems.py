@@ -41,7 +41,7 @@ from simlab.real_runner.networks.eagle3.pool import eagle3_producer
 from simlab.real_runner.networks.producer import RootProducer, StagedProducer, TextProducer
 from simlab.real_runner.networks.treeflash.config import HeadReach
 from simlab.real_runner.networks.treeflash.head import TreeFlashProducer
-from simlab.real_runner.record.record import forward_text
+from simlab.real_runner.record.texts import forward_text
 from simlab.real_runner.record.token_rows import token_rows
 from simlab.recorded import DraftRows, RecordedSequence
 from simlab.sampling.choice import Sampling, sequence_key

@@ -18,7 +18,7 @@ from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.networks.drafter import save_drafter
 from simlab.real_runner.record.prompts import Message, render
-from simlab.real_runner.record.record import forward_text
+from simlab.real_runner.record.texts import forward_text
 from simlab.real_runner.tap_offset import (
     OffsetTrial,
     PromptAndText,

@@ -18,12 +18,15 @@ from simlab.policies.named.autoregressive import Autoregressive  # noqa: E402
 from simlab.policies.parsing.parse import parse_policies  # noqa: E402
 from simlab.real_runner.attention.tree_attention import plain_tree_attention, split_tree_attention  # noqa: E402
 from simlab.real_runner.decoding.decode import decode  # noqa: E402
+from simlab.real_runner.decoding.generate import generate  # noqa: E402
 from simlab.real_runner.decoding.own_rows import first_unequal  # noqa: E402
 from simlab.real_runner.decoding.plain import clock_of  # noqa: E402
 from simlab.real_runner.decoding.speculation import Speculation  # noqa: E402
 from simlab.real_runner.models import load_models  # noqa: E402
 from simlab.real_runner.record.options import RecordOptions  # noqa: E402
 from simlab.real_runner.record.record import record  # noqa: E402
+from simlab.real_runner.record.sources import AnsweredTurn  # noqa: E402
+from simlab.real_runner.record.texts import launch, record_text, together  # noqa: E402
 from simlab.sampling.choice import Sampling  # noqa: E402
 from simlab.traces.reader import open_trace  # noqa: E402
 
@@ -188,6 +191,42 @@ def test_a_captured_round_waits_for_the_device_at_one_place_only(tmp_path: Path)
         running.round()
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_captured_passes_write_many_texts(tmp_path: Path, temperature: float) -> None:
+    """Batches one after the other through one store; behind the first all is captured."""
+    target, drafter = make_pair(tmp_path)
+    models, sampling = load_models(str(target), str(drafter), "float32", "cuda"), Sampling(temperature, 0, 1.0, 7)
+    assert models.texts is not None
+    for num, length in ((20, 30), (20, 30), (3, 250), (1, 20)):
+        prompts = [[5 + (text + at) % 90 for at in range(length + text)] for text in range(num)]
+        ours = generate(models.target, prompts, range(num), sampling, 40, passes=models.texts)
+        assert ours == generate(models.target, prompts, range(num), sampling, 40)
+
+
+def test_the_rows_of_texts_are_launched_without_a_wait(tmp_path: Path) -> None:
+    target, drafter = make_pair(tmp_path)
+    models = load_models(str(target), str(drafter), "float32", "cuda")
+    options = RecordOptions(str(target), str(drafter), out=tmp_path, prompts=tmp_path)
+    texts = [
+        AnsweredTurn(
+            Prompt("p", "d", 0, 0, np.arange(5, 9, dtype=np.int32)), np.arange(9, 20 + n, dtype=np.int32), "stop"
+        )
+        for n in range(5)
+    ]
+    alone = [record_text(options, models, index, text) for index, text in enumerate(texts)]
+    launch(options, models, texts)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        launch(options, models, texts)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    for (number, record_of_one), theirs in zip(sorted(together(options, models, 0, texts)), alone, strict=True):
+        ours, other = record_of_one.drafts["dflash"], theirs.drafts["dflash"]
+        assert number == record_of_one.index
+        np.testing.assert_array_equal(ours.true_rank, other.true_rank)
+        np.testing.assert_allclose(ours.true_log_prob, other.true_log_prob, atol=1e-4)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")

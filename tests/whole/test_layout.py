@@ -24,12 +24,12 @@ BUDGET = {
     "traces": 11_100,
     "policies": 14_200,
     "analysis": 13_700,
-    "real_runner": 24_400,
-    "tests": 68_900,
+    "real_runner": 25_100,
+    "tests": 69_200,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
 
-MOST_PRODUCT_MODULES = 508
+MOST_PRODUCT_MODULES = 510
 VAGUE_NAMES = {"utils", "common", "misc", "types", "helpers"}
 TAKEN_NAMES = {"target", "build", "dist", "spec", "test"}
 """Names of folders that other programs take for something else."""

@@ -31,7 +31,7 @@ from simlab.real_runner.record.prompts import (  # noqa: E402
     read_prompts,
     render,
 )
-from simlab.real_runner.record.record import forward_text  # noqa: E402
+from simlab.real_runner.record.texts import forward_text  # noqa: E402
 from simlab.sampling.candidates import top_candidates  # noqa: E402
 
 TOLERANCE = 1e-4

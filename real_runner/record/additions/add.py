@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from simlab.errors import ModelError, TraceError
@@ -33,15 +31,16 @@ from simlab.real_runner.model_options import (
     target_option,
 )
 from simlab.real_runner.models import Models, dtype_of, load_models, load_target_alone, within_memory
-from simlab.real_runner.networks.drafter import find_drafter, load_drafter
+from simlab.real_runner.networks.adapter.masked import OwnDrafter
+from simlab.real_runner.networks.drafter import Drafts, find_drafter, load_drafter
 from simlab.real_runner.networks.known import network_of, read_fields
 from simlab.real_runner.networks.loading import load_producer, reach_of
 from simlab.real_runner.networks.network import Reach
 from simlab.real_runner.networks.producer import RootProducer, StagedProducer, TextProducer
 from simlab.real_runner.networks.redraft.config import check_own_rows
+from simlab.real_runner.record.additions.along import Along
 from simlab.real_runner.record.answers import RecordingProgress
 from simlab.real_runner.record.manifests import draft_set_of
-from simlab.real_runner.record.record import forward_text
 from simlab.real_runner.tap_offset import MOST_TEXTS, parse_tap_offset, settle_tap_offset
 from simlab.real_runner.targets.hub_files import at_revision, repository_of
 from simlab.real_runner.targets.loading import target_files
@@ -116,14 +115,14 @@ class Addition(Generic[Columns]):
     Attributes:
         trace: as it is.
         reads: the draft set whose rows are read beside each text, or None.
-        columns_of: from a text to its rows.
+        along: makes the rows of texts.
         adder: begins or goes on to write them; whether to go on.
         write_file: a file of some texts' rows, as a shard of the trace is.
     """
 
     trace: Trace
     reads: str | None
-    columns_of: Callable[[RecordedSequence], Columns]
+    along: Along[Columns]
     adder: Callable[[bool], ShardAdder[Columns]]
     write_file: Callable[[Path, Sequence[SequenceRecord], Sequence[Columns]], None]
 
@@ -220,12 +219,11 @@ def _on_drafter(
     taps = producer.taps if isinstance(producer, StagedProducer) else models.drafter.config.target_layer_ids
     info = ChannelInfo(reach.kind, model, name, trace.draft_ids[name], reach.settings(base.depth), dtype)
 
-    def columns(recorded: RecordedSequence) -> ChannelColumns:
+    def columns(recorded: RecordedSequence, tokens: Tensor, features: Tensor) -> ChannelColumns:
         assert recorded.rows is not None
-        tokens, features = _read(models.target, taps, recorded)
         return producer.columns(features, tokens, recorded.rows)
 
-    return _channel_addition(options, trace, info, columns)
+    return _channel_addition(options, trace, info, Along(models.target, taps, columns, _threads(models.drafts)))
 
 
 def _without_drafter(
@@ -240,20 +238,24 @@ def _without_drafter(
     producer, info = with_models(None, target), ChannelInfo(reach.kind, model, None, None, reach.settings(0), dtype)
     assert isinstance(producer, TextProducer | RootProducer)
 
-    def columns(recorded: RecordedSequence) -> ChannelColumns:
-        tokens, features = _read(target, producer.taps, recorded)
+    def columns(recorded: RecordedSequence, tokens: Tensor, features: Tensor) -> ChannelColumns:
         return producer.columns(features, tokens, len(recorded.text) - 1)
 
-    return _channel_addition(options, trace, info, columns)
+    return _channel_addition(options, trace, info, Along(target, producer.taps, columns))
+
+
+def _threads(drafts: Drafts) -> int:
+    """Threads in which rows are made: a target that drafts for itself runs in one."""
+    return 1 if isinstance(drafts, OwnDrafter) else 2
 
 
 def _channel_addition(
-    options: ChannelOptions, trace: Trace, info: ChannelInfo, columns: Callable[[RecordedSequence], ChannelColumns]
+    options: ChannelOptions, trace: Trace, info: ChannelInfo, along: Along[ChannelColumns]
 ) -> Addition[ChannelColumns]:
     return Addition(
         trace,
         info.extends,
-        columns,
+        along,
         lambda resume: ChannelAdder(folder_of(trace), options.name, info, resume),
         lambda path, records, parts: write_frame(path, channel_frame(records, parts, info.kind, info.width)),
     )
@@ -272,8 +274,7 @@ def load_draft(options: DraftOptions) -> Addition[DraftColumns]:
     kept = KeptCandidates(options.min_width, options.exact_budget)
     draft_set = draft_set_of(options.checkpoint, models, kept)
 
-    def columns(recorded: RecordedSequence) -> DraftColumns:
-        tokens, features = _read(models.target, models.drafter.config.target_layer_ids, recorded)
+    def columns(recorded: RecordedSequence, tokens: Tensor, features: Tensor) -> DraftColumns:
         return models.drafts.columns(features, tokens, len(recorded.prompt.token_ids), kept)
 
     def write_file(path: Path, records: Sequence[SequenceRecord], parts: Sequence[DraftColumns]) -> None:
@@ -283,7 +284,7 @@ def load_draft(options: DraftOptions) -> Addition[DraftColumns]:
     return Addition(
         trace,
         None,
-        columns,
+        Along(models.target, models.drafter.config.target_layer_ids, columns, _threads(models.drafts)),
         lambda resume: DraftAdder(folder_of(trace), options.name, draft_set, resume),
         write_file,
     )
@@ -357,23 +358,9 @@ def _as_the_trace_names_it(option: str, typed: str | None) -> Iterator[None]:
         raise ModelError(f"{error}; the trace names it so, and {option} says where it is now") from error
 
 
-@torch.inference_mode()
-def _read(target: Target, taps: Sequence[int], recorded: RecordedSequence) -> tuple[Tensor, Tensor]:
-    """Prompt and text, int64 ``[P + T]``, and the states ``[P + T, taps x H]`` behind some of the target's layers."""
-    ids = np.concatenate([recorded.prompt.token_ids, recorded.text]).astype(np.int64)
-    tokens = torch.from_numpy(ids).to(target.device)
-    return tokens, forward_text(target, tokens, taps)[0]
-
-
 def _write(addition: Addition[Columns], resume: bool) -> None:
     adder = addition.adder(resume)
     shards, missing = addition.trace.manifest.held().shards, adder.missing()
     done = sum(shards) - sum(shards[number] for number in missing)
     with RecordingProgress("adding", sum(shards), done) as progress:
-
-        def columns_of(recorded: RecordedSequence) -> Columns:
-            columns = addition.columns_of(recorded)
-            progress.recorded(len(recorded.text))
-            return columns
-
-        fill(adder, columns_of)
+        fill(adder, lambda texts: addition.along.columns(texts, progress.recorded))

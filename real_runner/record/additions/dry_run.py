@@ -81,13 +81,9 @@ def _measured(addition: Addition[Columns], options: ChannelOptions | DraftOption
     recorded = list(trace.recorded(addition.reads, indices))
     with RecordingProgress("adding a sample", len(recorded)) as progress:
         # The first is done once before, to warm up.
-        for one in recorded[:1]:
-            addition.columns_of(one)
+        addition.along.columns(recorded[:1], int)
         started = time.perf_counter()
-        parts = []
-        for one in recorded:
-            parts.append(addition.columns_of(one))
-            progress.recorded(len(one.text))
+        parts = addition.along.columns(recorded, progress.recorded)
         seconds = time.perf_counter() - started
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "sample.parquet"

@@ -28,7 +28,7 @@ from simlab.real_runner.checkpoints.files import write_json, write_tensors, writ
 from simlab.real_runner.models import load_target_alone
 from simlab.real_runner.networks.router.config import RouterConfig
 from simlab.real_runner.networks.router.network import RouterNetwork, inputs_along, save_router
-from simlab.real_runner.record.record import forward_text
+from simlab.real_runner.record.texts import forward_text
 from simlab.real_runner.targets.hub_files import CONFIG, at_revision
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.model_card import plan_section, table

@@ -21,7 +21,7 @@ from simlab.real_runner.drafters.ranked import draft_columns
 from simlab.real_runner.drafters.vocabulary import vocabulary_of
 from simlab.real_runner.networks.drafter import load_drafter
 from simlab.real_runner.networks.known import read_config
-from simlab.real_runner.record.record import forward_text
+from simlab.real_runner.record.texts import forward_text
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.traces.reader import open_trace

@@ -15,7 +15,7 @@ from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.zlab import config_to_json
 from simlab.real_runner.drafters.dense import draft_logits
 from simlab.real_runner.networks.drafter import load_drafter, save_drafter
-from simlab.real_runner.record.record import forward_text
+from simlab.real_runner.record.texts import forward_text
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 

@@ -1,6 +1,7 @@
 """Plain decoding in batches equals one prompt at a time, and a loop that keeps nothing."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from depth import some
 
 from simlab.errors import ModelError
 from simlab.real_runner.decoding.generate import generate
+from simlab.real_runner.execution.text_passes import TextPasses, attention_of_texts
 from simlab.real_runner.models import within_memory
 from simlab.real_runner.record.prompts import read_prompts, render
 from simlab.real_runner.targets.loading import load_target
@@ -82,6 +84,47 @@ def test_a_batch_changes_nothing(place: Path, tmp_path: Path, sampling: Sampling
     assert together == alone
 
 
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+def test_passes_of_fixed_sizes_write_the_same_texts(place: Path, tmp_path: Path, sampling: Sampling) -> None:
+    """Batches of several sizes and lengths through one store: texts, tokens told of, and its room are as they were."""
+    target = load_target(str(place), torch.float32)
+    prompts, passes, told = prompts_for(target, tmp_path, 19), TextPasses(target), list[int]()
+    batches = ((prompts[:3], 30), (prompts, 30), (prompts[4:5], 7), (prompts[7:], 1), (prompts[:2], 250))
+    for batch, most in batches:
+        keys = keys_for(batch, sampling)
+        wanted = generate(target, batch, keys, sampling, most)
+        assert generate(target, batch, keys, sampling, most, told.append, passes) == wanted
+        assert sum(told) == sum(len(text.token_ids) for text in wanted)
+        told.clear()
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+def test_texts_that_end_leave_the_passes(place: Path, tmp_path: Path, sampling: Sampling) -> None:
+    """Many tokens end a text, so that rows are moved once or twice: from 40 to 16, and to 8."""
+    target = replace(load_target(str(place), torch.float32), stop_token_ids=tuple(range(0, tiny_models.VOCAB_SIZE, 5)))
+    prompts, passes = prompts_for(target, tmp_path, 37), TextPasses(target)
+    keys, sizes = keys_for(prompts, sampling), list[int]()
+    found = generate(target, prompts, keys, sampling, 60, lambda _: sizes.append(passes.num_rows), passes)
+    assert found == generate(target, prompts, keys, sampling, 60)
+    assert {40} < set(sizes) <= {40, 16, 8}
+
+
+def test_a_token_sees_its_own_text_alone() -> None:
+    random = torch.Generator().manual_seed(0)
+    num, heads, groups, size, room, lengths = 3, 4, 2, 8, 16, (1, 9, 5)
+    query = torch.randn(num, heads, size, generator=random)
+    keys, values = torch.randn(2, groups, num * room + 5, size, generator=random)
+    hidden = torch.arange(10) >= torch.tensor(lengths)[:, None]
+    mask = torch.zeros(num, 10).masked_fill(hidden, -torch.inf)[:, None, None]
+    found = attention_of_texts(query, keys, values, mask, room, 0.3)
+    for text, length in enumerate(lengths):
+        for head in range(heads):
+            seen = slice(text * room, text * room + length)
+            weights = (keys[head // 2, seen] @ query[text, head] * 0.3).softmax(0)
+            own = found[text, head * size : (head + 1) * size]
+            torch.testing.assert_close(own, weights @ values[head // 2, seen])
+
+
 def test_the_first_stop_token_ends_a_text_and_is_part_of_it(place: Path, tmp_path: Path) -> None:
     target = load_target(str(place), torch.float32)
     assert target.stop_token_ids == tiny_models.STOP_TOKEN_IDS
@@ -100,8 +143,9 @@ def test_logits_that_are_not_numbers_are_said_to_be(place: Path, sampling: Sampl
     target = load_target(str(place), torch.float16)
     with torch.no_grad():
         target.layers[0].get_parameter("mlp.up_proj.weight").fill_(torch.inf)
-    with pytest.raises(ModelError, match="are not numbers in float16; give another --dtype, such as float32"):
-        generate(target, [[7, 8]], [0], sampling, 2)
+    for passes in (None, TextPasses(target)):
+        with pytest.raises(ModelError, match="are not numbers in float16; give another --dtype, such as float32"):
+            generate(target, [[7, 8]], [0], sampling, 2, passes=passes)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
 from simlab.real_runner.drafters.ranked import CandidatesRead, first_marginals
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.models import Models
-from simlab.real_runner.record.record import forward_text
+from simlab.real_runner.record.texts import forward_text
 from simlab.real_runner.targets.model import Target, features_of
 from simlab.sampling.choice import Sampling
 from simlab.tree import DraftTree

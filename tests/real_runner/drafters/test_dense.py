@@ -16,7 +16,7 @@ from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.ranked import draft_columns
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.networks.drafter import load_drafter
-from simlab.real_runner.record.record import forward_text
+from simlab.real_runner.record.texts import forward_text
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target, features_of, tapped
 from simlab.sampling.candidates import top_candidates

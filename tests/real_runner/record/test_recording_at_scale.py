@@ -13,8 +13,8 @@ from simlab.draft import Prompt
 from simlab.real_runner.decoding.generate import generate
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.record.options import RecordOptions
-from simlab.real_runner.record.record import record_text
 from simlab.real_runner.record.sources import AnsweredTurn
+from simlab.real_runner.record.texts import record_text
 
 
 class Laws(TorchDispatchMode):

@@ -16,7 +16,7 @@ from simlab.real_runner.networks.eagle3 import pool as chain_module
 from simlab.real_runner.networks.eagle3.config import Eagle3Reach
 from simlab.real_runner.networks.eagle3.head import Eagle3Head
 from simlab.real_runner.networks.eagle3.pool import Eagle3Chain, Eagle3Producer
-from simlab.real_runner.record.record import forward_text
+from simlab.real_runner.record.texts import forward_text
 from simlab.real_runner.targets.model import Target
 from simlab.traces.format.frames import DraftColumns
 

@@ -19,7 +19,7 @@ from simlab.real_runner.networks.eagle3 import head as eagle3_head
 from simlab.real_runner.networks.eagle3 import pool as eagle3_pool
 from simlab.real_runner.networks.eagle3.config import Eagle3Reach
 from simlab.real_runner.networks.eagle3.pool import Eagle3Producer
-from simlab.real_runner.record.record import forward_text
+from simlab.real_runner.record.texts import forward_text
 from simlab.tree import DraftTree
 
 REACHES = [Eagle3Reach(3, 4, 3), Eagle3Reach(1, 1, 1), Eagle3Reach(1, 5, 4), Eagle3Reach(6, 2, 3)]

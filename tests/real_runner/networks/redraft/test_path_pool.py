@@ -22,7 +22,7 @@ from simlab.real_runner.drafters.dflash import DrafterContext
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks.redraft.config import PathReach
 from simlab.real_runner.networks.redraft.redrafts import PathProducer
-from simlab.real_runner.record.record import forward_text
+from simlab.real_runner.record.texts import forward_text
 
 REACHES = [PathReach(3, 4), PathReach(1, 1), PathReach(1, 5), PathReach(6, 2), PathReach(2, 23)]
 

@@ -15,7 +15,7 @@ from simlab.real_runner.drafters.dense import logits_of
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks.redraft.config import RedraftReach
 from simlab.real_runner.networks.redraft.redrafts import RedraftProducer
-from simlab.real_runner.record.record import forward_text
+from simlab.real_runner.record.texts import forward_text
 from simlab.recorded import DraftRows
 from simlab.traces.channels.columns import BranchColumns
 

@@ -28,7 +28,7 @@ from simlab.real_runner.networks.treeflash.head import (
     candidates_by_numpy,
     candidates_on_device,
 )
-from simlab.real_runner.record.record import forward_text
+from simlab.real_runner.record.texts import forward_text
 from simlab.traces.channels.columns import TransitionColumns
 
 
