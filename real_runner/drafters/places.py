@@ -133,11 +133,6 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
-def on_device(array: np.ndarray, device: torch.device) -> Tensor:
-    """An array on a device, without a wait for what the device does."""
-    return torch.from_numpy(array).to(device, non_blocking=True)
-
-
 # How many candidates a trace keeps.
 
 

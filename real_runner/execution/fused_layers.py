@@ -209,7 +209,7 @@ def _before(
     keys: Tensor,
     values: Tensor,
     at: Tensor,
-    masks: Tensor | None,
+    masks: Tensor | None = None,
 ) -> Tensor:
     """Rotated queries ``[R, A, F]`` of inputs ``[R, H]``; keys and values are written."""
     of_groups = layer.num_groups * layer.head_size
@@ -232,8 +232,8 @@ def _first(
     keys: Tensor,
     values: Tensor,
     at: Tensor,
-    masks: Tensor | None,
-    mask_embeddings: Tensor | None,
+    masks: Tensor | None = None,
+    mask_embeddings: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Embedded tokens ``[R, H]``, the last ones those of masks, and the first layer's queries."""
     x = torch.nn.functional.embedding(tokens, embedding)
@@ -260,7 +260,7 @@ def _between(
     keys: Tensor,
     values: Tensor,
     at: Tensor,
-    masks: Tensor | None,
+    masks: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """What a layer hands on, and the next one's queries."""
     x = _behind(layer, x, mixed, masks)

@@ -24,7 +24,7 @@ from simlab.errors import ModelError
 from simlab.grid import to_grid
 from simlab.policy import ChannelNeed
 from simlab.real_runner.drafters.config import KeptCandidates
-from simlab.real_runner.drafters.places import on_device
+from simlab.real_runner.drafters.places import sent
 from simlab.real_runner.drafters.ranked import CandidatesRead, columns_of, first_candidates
 from simlab.real_runner.execution.executions import COMPILED, CUDA_GRAPHS, EAGER
 from simlab.real_runner.execution.fixed_drafter import Captured, run
@@ -111,7 +111,7 @@ class Growth:
             above: int64 ``[N, b]``, which node of the last pass each of them is a child of.
         """
         device = self._positions.device
-        ids, parents = (on_device(one.astype(np.int64), device) for one in (tokens, above))
+        ids, parents = (sent(torch.from_numpy(one.astype(np.int64)), device) for one in (tokens, above))
         key = ("eagle3 step", self._head, self._text.keys.shape[2])
         inputs = (ids, parents, self._roots, self._positions, self._outputs, self._above, *self._nodes)
         found = run(self._graphs, key, self._stepped, *inputs)

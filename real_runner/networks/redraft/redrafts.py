@@ -25,7 +25,7 @@ from simlab.policy import ChannelNeed
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.drafters.dense import BlockPasses, blocks_of, check_fit, passes_along
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.drafters.places import on_device
+from simlab.real_runner.drafters.places import sent
 from simlab.real_runner.drafters.ranked import blocks_per_pass
 from simlab.real_runner.execution.fixed_drafter import text_context
 from simlab.real_runner.networks.candidates import (
@@ -126,11 +126,11 @@ class RedraftProducer(OnDrafter[DFlashDrafter, RedraftReach]):
         slots = min(chains.shape[1], config.block_size - 1)
         blocks = torch.full((num_roots, len(lengths), config.block_size), config.mask_token_id, device=device)
         blocks[:, :, 0] = root_tokens[:, None]
-        blocks[:, :, 1 : 1 + slots] = on_device(tokens[:, :, :slots], device)
+        blocks[:, :, 1 : 1 + slots] = sent(torch.from_numpy(tokens[:, :, :slots]), device)
         places = positions.repeat_interleave(len(lengths))
         states = passes(blocks.view(num_blocks, -1), places).after
         behind = np.flatnonzero(np.arange(config.depth) >= np.array(lengths, np.int64)[:, None])
-        said = states.reshape(num_roots, len(lengths) * config.depth, -1)[:, on_device(behind, device)]
+        said = states.reshape(num_roots, len(lengths) * config.depth, -1)[:, sent(torch.from_numpy(behind), device)]
         ids, log_probs = first_of_all(self.drafter, self.target, said, self.reach.top_k, self.graphs)
         of_roots = np.tile(np.array(lengths, np.int32), (num_roots, 1))
         return BranchRows(of_roots, config.depth, ids, to_grid(log_probs)), outside_log_mass(log_probs)
@@ -261,7 +261,7 @@ class PathProducer(OnDrafter[DFlashDrafter, PathReach]):
             before = np.take_along_axis(paths, above[:, :, None], 1)
             paths = np.concatenate([before, tokens[:, :, None]], axis=2, dtype=np.int64)
             num_paths, length = paths.shape[1:]
-            filled = on_device(paths.reshape(num_roots * num_paths, length), positions.device)
+            filled = sent(torch.from_numpy(paths.reshape(num_roots * num_paths, length)), positions.device)
             roots, places = (one.repeat_interleave(num_paths) for one in (root_tokens, positions))
             behind = passes(blocks_of(self.drafter, roots, filled), places).after[:, length : length + 1]
             ids, log_probs = first_of_all(self.drafter, self.target, behind, top_k, self.graphs)

@@ -20,7 +20,7 @@ from simlab.grid import STEPS_PER_NAT, to_grid
 from simlab.jit import kernel
 from simlab.real_runner.drafters.dense import BlockStates, draft_states, embedded_tokens, logits_of
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.drafters.places import NO_LAWS, on_device
+from simlab.real_runner.drafters.places import NO_LAWS, sent
 from simlab.real_runner.drafters.ranked import blocks_per_pass, first_candidates
 from simlab.real_runner.execution.fixed_drafter import run
 from simlab.real_runner.networks.candidates import BaseCandidates, base_of
@@ -162,13 +162,13 @@ def scorer_inputs(
     device = states.after.device
     tokens = np.concatenate([root_tokens[:, None], nodes.tokens], axis=1).astype(np.int64)
     return ScorerInputs(
-        parents=on_device(nodes.parents.astype(np.int64), device),
-        depths=on_device(nodes.depths, device),
+        parents=sent(torch.from_numpy(nodes.parents.astype(np.int64)), device),
+        depths=sent(torch.from_numpy(nodes.depths), device),
         sizes=nodes.sizes,
-        log_probs=on_device(nodes.log_probs, device),
-        spread=on_device(_spread(base).astype(np.float32), device),
+        log_probs=sent(torch.from_numpy(nodes.log_probs), device),
+        spread=sent(torch.from_numpy(_spread(base).astype(np.float32)), device),
         states=states.after.float(),
-        embedded=embedded_tokens(drafter, target, on_device(tokens, device)).float(),
+        embedded=embedded_tokens(drafter, target, sent(torch.from_numpy(tokens), device)).float(),
     )
 
 

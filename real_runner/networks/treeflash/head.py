@@ -23,7 +23,7 @@ from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.checkpoints.files import loaded_tensors, write_checkpoint
 from simlab.real_runner.drafters.dense import BlockStates, Outputs, draft_states, embedded_tokens, finished_logits
 from simlab.real_runner.drafters.dflash import RMSNorm
-from simlab.real_runner.drafters.places import NO_LAWS, on_device
+from simlab.real_runner.drafters.places import NO_LAWS, sent
 from simlab.real_runner.drafters.ranked import blocks_per_pass
 from simlab.real_runner.execution.fixed_drafter import run
 from simlab.real_runner.networks.adapter.masked import OwnDrafter
@@ -243,7 +243,7 @@ class TreeFlashProducer(OnDrafter[Stage, HeadReach]):
         slots, tokens = np.repeat(np.arange(base.depth), sizes), base.ids[:, :-1, : reach.previous]
         above = np.concatenate([root_tokens[:, None], tokens.reshape(len(base), -1)], axis=1)
         device, key = states.before.device, ("treeflash", self.head, reach)
-        where = [on_device(array.astype(np.int64), device) for array in (above, slots)]
+        where = [sent(torch.from_numpy(array.astype(np.int64)), device) for array in (above, slots)]
         (corrected,) = run(self.graphs, key, self._corrected, states.before, states.after, *where)
         if reach.candidates is None:
             ids, log_probs = first_of_all(self.drafter, self.target, corrected, reach.top_k, self.graphs)
