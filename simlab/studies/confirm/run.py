@@ -259,8 +259,12 @@ def _check_same(path: Path, difference: str | None, options: ConfirmOptions) -> 
 
 
 def _shipped_prices(setup: ConfirmSetup) -> Prices:
-    """The prices that come with simlab and were measured with just what is run; or none, and why."""
-    fitting = [file for file in packaged_cost_files() if setup.price_difference(read_cost_file(file)) is None]
+    """The prices that come with simlab and were measured with just what is run; or none, and why.
+
+    Those with notes were measured by an earlier simlab, or otherwise, and predict where they are asked for alone.
+    """
+    shipped = {path: read_cost_file(path) for path in packaged_cost_files()}
+    fitting = [path for path, file in shipped.items() if not file.notes and setup.price_difference(file) is None]
     if not fitting:
         return no_prices(_NO_PRICES.format(options=_profile_options(setup.options)))
     try:
