@@ -107,11 +107,7 @@ class StopMonitor:
         self._measure()
 
     def keep_for_audit(self, pass_s: float) -> str:
-        """End so early that the audit of what is measured fits in before the time limit; what to say of the time.
-
-        Args:
-            pass_s: what one pass of the audit over a text takes, about.
-        """
+        """End so early that the audit fits in too, a pass of which takes about ``pass_s``; what to say of the time."""
         self._pass_s, self._audit_s = pass_s, self._load_s + _AUDIT_PASSES * pass_s
         took, limit = time.monotonic() - self._rule.begun, self._rule.time_limit_s or 0.0
         return (
