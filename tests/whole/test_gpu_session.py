@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from places import REPOSITORY
+from tiny_models import make_pair
 
 SCRIPT = REPOSITORY / "real_runner" / "gpu_session.sh"
 
@@ -110,6 +112,59 @@ def test_options_are_handed_on(tmp_path: Path) -> None:
     for name, option in handed.items():
         assert len(of(commands, name)) == 2
         assert all(option in command for command in of(commands, name))
+
+
+def test_what_does_not_fit_into_the_minutes_is_left_out(tmp_path: Path) -> None:
+    """The prompts are packaged ones, no step that takes time begins, and each says why."""
+    commands = typed(tmp_path, IN_MINUTES="0")
+    assert [command[:2] for command in commands if command[0] != "version"] == [
+        ["prompts", "field-dev"],
+        ["prompts", "sample"],
+    ]
+    said = (tmp_path / "out" / "steps.txt").read_text().splitlines()
+    assert [line.partition(":")[0] for line in said] == ["profile_eager", "record_dev", "record_trace"]
+    assert all(re.search(r": left out, it takes about \d+ s and -?\d+ s are left$", line) for line in said)
+
+
+LIMITED = """#!/bin/sh
+echo "$4 $6" >> {log}
+shift 4
+exec "$@"
+"""
+"""In place of ``timeout -s INT -k 5 SECONDS COMMAND``: writes the limit down."""
+
+
+@pytest.mark.thorough
+def test_a_rehearsal_within_minutes_ends_with_a_report(tmp_path: Path) -> None:
+    """Nothing is a stand-in but the models, which are tiny."""
+    target, drafter = make_pair(tmp_path)
+    folder, settings = (
+        tmp_path / "bin",
+        {"IN_MINUTES": "10", "LIMIT": "2", "TOKENS": "8", "MOST": "64", "DTYPE": "float32"},
+    )
+    folder.mkdir()
+    (folder / "simlab").write_text(f'#!/bin/sh\nexec {sys.executable} -m simlab "$@"\n')
+    (folder / "simlab").chmod(0o755)
+    kept = {"PATH": f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(REPOSITORY)}
+    models = {"TARGET": str(target), "DRAFT": str(drafter), "DEVICE": "cpu", "DTYPE": "float32"}
+    sizes = {"PROFILE_OPTIONS": "--contexts 64,640 --node-counts 0,7,16,64 --repeats 3"}
+    done = subprocess.run(
+        ["bash", str(SCRIPT), str(tmp_path / "out")],
+        env=os.environ | kept | settings | models | sizes,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    said = (tmp_path / "out" / "steps.txt").read_text()
+    assert [line.partition(":")[0] for line in said.splitlines()][-2:] == ["confirm_eager", "report_eager"], said
+    assert "exit code 2" not in said
+    limits = [line.split() for line in (tmp_path / "limits").read_text().splitlines()]
+    assert [name for _, name in limits] == ["profile", "record", "record", "replay", "optimize", "confirm", "report"]
+    assert all(0 < int(limit) <= 30 * 60 for limit, _ in limits)
+    assert (tmp_path / "out" / "report_eager.html").is_file()
 
 
 def test_the_field_runs_where_it_is_asked_for(tmp_path: Path) -> None:
