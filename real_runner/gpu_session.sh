@@ -48,6 +48,8 @@ most=${MOST:-256}
 thinking_off='--chat-template-kwargs {"enable_thinking":false}'
 record_options=${RECORD_OPTIONS-$thinking_off}
 left_out=${STEPS_LEFT_OUT:-}
+with_ngram=
+if [ "$target" = smollm2-135m ]; then with_ngram="-p presto:budget=16"; fi # a 3-gram comes with simlab for this one only
 default_executions="eager cuda_graphs"
 if [ -n "$total" ]; then default_executions="cuda_graphs eager"; fi
 patience=2 # so many times what a step took on a GPU it may take
@@ -218,7 +220,7 @@ for execution in $executions; do
     if ! ready "$out/optimize_$execution.json"; then continue; fi
     # shellcheck disable=SC2046,SC2086 # options, to be split
     within "confirm_$execution" 75 simlab confirm --from "$out/optimize_$execution.json" -p ddtree:budget=16/64 -p caddtree:budget="$most" \
-        -p presto:budget=16 -p price:budget="$most" --trace "$out/trace" --cost "$out/cost_$execution.json" \
+        $with_ngram -p price:budget="$most" --trace "$out/trace" --cost "$out/cost_$execution.json" \
         --device "$device" --dtype "$dtype" --execution "$execution" --time-limit "$minutes" --until-interval 0.03 \
         --out "$out/confirm_$execution" ${CONFIRM_OPTIONS:-} $(again "$out/confirm_$execution") | tee "$out/confirm_$execution.txt"
 
