@@ -127,6 +127,7 @@ def test_what_does_not_fit_into_the_minutes_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(1800)
 def test_a_rehearsal_within_minutes_ends_with_a_report(tmp_path: Path) -> None:
     """Nothing is a stand-in but the models, which are tiny."""
     (tmp_path / "bin").mkdir()
