@@ -5,6 +5,9 @@
 #
 #   real_runner/gpu_session.sh OUT                              # prompts from the Hugging Face Hub
 #   real_runner/gpu_session.sh OUT PROMPTS DEV_PROMPTS          # JSON lines with an id and turns
+#   IN_MINUTES=10 real_runner/gpu_session.sh OUT                # the packaged pair and prompts, no network
+#
+# With IN_MINUTES each step says what it takes and has a limit; what does not fit any more is left out, the tests come last.
 #
 # simlab must be installed (pip install '.[models,test]'). The models are fetched where there is a network; else they are
 # folders, or were fetched before (SIMLAB_CACHE, HF_HOME). May be set in the environment:
@@ -28,6 +31,11 @@ out=${1:?give a folder for everything that is made}
 prompts=${2:-}
 dev_prompts=${3:-}
 if [ -n "$prompts" ] && [ -z "$dev_prompts" ]; then echo "give other prompts to choose on, as JSON lines" >&2; exit 2; fi
+total=${IN_MINUTES:-}
+if [ -n "$total" ]; then
+    : "${TARGET:=smollm2-135m}" "${DRAFT:=dflash-smollm2-135m}" "${LIMIT:=41}" "${TOKENS:=128}" "${MINUTES:=1}"
+    : "${RECORD_OPTIONS=}" "${PROFILE_OPTIONS=--contexts 128,640}" "${STEPS_LEFT_OUT=bench}"
+fi
 target=${TARGET:-Qwen/Qwen3-8B}
 draft=${DRAFT:-z-lab/Qwen3-8B-DFlash-b16}
 device=${DEVICE:-cuda}
@@ -40,12 +48,37 @@ most=${MOST:-256}
 thinking_off='--chat-template-kwargs {"enable_thinking":false}'
 record_options=${RECORD_OPTIONS-$thinking_off}
 left_out=${STEPS_LEFT_OUT:-}
+with_ngram=
+if [ "$target" = smollm2-135m ]; then with_ngram="-p presto:budget=16"; fi # a 3-gram comes with simlab for this one only
 default_executions="eager cuda_graphs"
-if [ "$device" = cpu ]; then default_executions=eager; fi
+if [ -n "$total" ]; then default_executions="cuda_graphs eager"; fi
+patience=2 # so many times what a step took on a GPU it may take
+if [ "$device" = cpu ]; then default_executions=eager patience=12; fi
 executions=${EXECUTIONS:-$default_executions}
-mkdir -p "$out"
+mkdir -p "$out/logs"
 
 step() { echo; echo "== $*"; }
+within() { # name, the seconds it took on an H200 with loading (docs/how_to/gpu.md), command: within IN_MINUTES, with a log
+    local name=$1 seen=$2 left limit began=$SECONDS code=0
+    shift 2
+    if [ -z "$total" ]; then "$@"; return; fi
+    left=$((60 * total - SECONDS)) limit=$((seen * patience))
+    if [ "$limit" -gt "$left" ]; then limit=$left; fi
+    if [ "$seen" -gt "$left" ]; then
+        echo "$name: left out, it takes about $seen s and $left s are left" | tee -a "$out/steps.txt"
+        return
+    fi
+    echo "$name: about $seen s, at most $limit s; $left s are left"
+    timeout -s INT -k 5 "$limit" "$@" 2>&1 | tee "$out/logs/$name.txt" || code=$?
+    echo "$name: took $((SECONDS - began)) s, exit code $code" | tee -a "$out/steps.txt"
+}
+ready() { # files that the next step reads: within IN_MINUTES the step that makes one may have been left out
+    local file
+    if [ -z "$total" ]; then return; fi
+    for file in "$@"; do
+        if [ ! -e "$file" ]; then echo "left out: there is no $file"; return 1; fi
+    done
+}
 again() { if [ -e "$1" ]; then echo --resume; fi; }
 train() { # folder, steps, further options
     local folder=$1 steps=$2
@@ -75,11 +108,26 @@ record() { # folder, prompts, further options
     shift 2
     [ -e "$folder/manifest.json" ] && return
     # shellcheck disable=SC2046,SC2086 # options, to be split
-    simlab record --target "$target" --draft "$draft" --device "$device" --dtype "$dtype" --max-new-tokens "$tokens" \
+    within "record_$(basename "$folder")" 45 \
+        simlab record --target "$target" --draft "$draft" --device "$device" --dtype "$dtype" --max-new-tokens "$tokens" \
         --prompts "$from" --out "$folder" $(again "$folder") $record_options "$@"
+}
+gpu_tests() {
+    step "tests that need a GPU"
+    if [ "$device" = cpu ] || is_left_out tests; then
+        echo "left out"
+    else
+        (cd "$here" && within tests 100 python -m pytest -q -m gpu tests) | tee "$out/tests.txt" || echo "tests failed: see $out/tests.txt"
+    fi
 }
 prompt_file() { # file, split
     [ -e "$1" ] && return
+    if [ -n "$total" ]; then
+        local packaged=sample
+        if [ "$2" = dev ]; then packaged=field-dev; fi
+        simlab prompts "$packaged" --seed 0 --limit "$limit" --out "$1" >&2
+        return
+    fi
     mkdir -p "$out/prompts"
     for dataset in $datasets; do
         part="$out/prompts/$dataset-$2.jsonl"
@@ -105,18 +153,15 @@ fi
 wc -l "$out/prompts.jsonl" "$out/dev_prompts.jsonl"
 
 step "what recording will take"
-if [ ! -e "$out/trace/manifest.json" ]; then
+if [ -n "$total" ]; then
+    echo "left out: each step says it"
+elif [ ! -e "$out/trace/manifest.json" ]; then
     # shellcheck disable=SC2086 # options, to be split
     simlab record --target "$target" --draft "$draft" --device "$device" --dtype "$dtype" --max-new-tokens "$tokens" \
         --prompts "$out/prompts.jsonl" --out "$out/trace" $record_options --dry-run | tee "$out/dry_run.txt"
 fi
 
-step "tests that need a GPU"
-if [ "$device" = cpu ] || is_left_out tests; then
-    echo "left out"
-else
-    (cd "$here" && python -m pytest -q -m gpu tests) | tee "$out/tests.txt" || echo "tests failed: see $out/tests.txt"
-fi
+if [ -z "$total" ]; then gpu_tests; fi
 
 for execution in $executions; do
     if is_left_out bench; then break; fi
@@ -142,12 +187,16 @@ fi
 
 for execution in $executions; do
     step "prices, $execution"
+    took=35
+    if [ "$execution" = cuda_graphs ]; then took=80; fi # 45 of them to compile, which is done once
     # shellcheck disable=SC2046,SC2086 # options, to be split
-    simlab profile --target "$target" --draft "$draft" --device "$device" --dtype "$dtype" --execution "$execution" \
+    within "profile_$execution" $took simlab profile --target "$target" --draft "$draft" --device "$device" --dtype "$dtype" --execution "$execution" \
         --out "$out/cost_$execution.json" ${PROFILE_OPTIONS:-} $(again "$out/cost_$execution.json")
 done
 costs=()
-for execution in $executions; do costs+=(--cost "$out/cost_$execution.json"); done
+for execution in $executions; do
+    if ready "$out/cost_$execution.json"; then costs+=(--cost "$out/cost_$execution.json"); fi
+done
 
 step "traces"
 record "$out/dev" "$out/dev_prompts.jsonl"
@@ -155,25 +204,30 @@ record "$out/trace" "$out/prompts.jsonl"
 for temperature in ${TEMPERATURES:-}; do record "$out/trace_t$temperature" "$out/prompts.jsonl" --temperature "$temperature"; done
 
 step "does the winning budget change between the prices?"
-simlab replay --trace "$out/trace" "${costs[@]}" -p ddtree:budget=4/8/16/32/64 | tee "$out/budgets.txt"
+if ready "$out/trace/manifest.json"; then
+    within replay 10 simlab replay --trace "$out/trace" "${costs[@]}" -p ddtree:budget=4/8/16/32/64 | tee "$out/budgets.txt"
+fi
 
 for execution in $executions; do
     step "the search, $execution"
+    if ! ready "$out/dev/manifest.json" "$out/trace/manifest.json" "$out/cost_$execution.json"; then continue; fi
     # shellcheck disable=SC2086 # options, to be split
-    simlab optimize --dev-trace "$out/dev" --trace "$out/trace" --cost "$out/cost_$execution.json" \
+    within "optimize_$execution" 30 simlab optimize --dev-trace "$out/dev" --trace "$out/trace" --cost "$out/cost_$execution.json" \
         --out "$out/optimize_$execution.json" --results "$out/finalists_$execution.parquet" --no-progress \
         ${OPTIMIZE_OPTIONS:-} | tee "$out/optimize_$execution.txt"
 
     step "the confirmation, $execution"
+    if ! ready "$out/optimize_$execution.json"; then continue; fi
     # shellcheck disable=SC2046,SC2086 # options, to be split
-    simlab confirm --from "$out/optimize_$execution.json" -p ddtree:budget=16/64 -p caddtree:budget="$most" \
-        -p presto:budget=16 -p price:budget="$most" --trace "$out/trace" --cost "$out/cost_$execution.json" \
+    within "confirm_$execution" 75 simlab confirm --from "$out/optimize_$execution.json" -p ddtree:budget=16/64 -p caddtree:budget="$most" \
+        $with_ngram -p price:budget="$most" --trace "$out/trace" --cost "$out/cost_$execution.json" \
         --device "$device" --dtype "$dtype" --execution "$execution" --time-limit "$minutes" --until-interval 0.03 \
         --out "$out/confirm_$execution" ${CONFIRM_OPTIONS:-} $(again "$out/confirm_$execution") | tee "$out/confirm_$execution.txt"
 
     step "the report, $execution"
+    if ! ready "$out/confirm_$execution/results.parquet"; then continue; fi
     # shellcheck disable=SC2086 # options, to be split
-    simlab report "$out/confirm_$execution" --trace "$out/trace" --cost "$out/cost_$execution.json" \
+    within "report_$execution" 30 simlab report "$out/confirm_$execution" --trace "$out/trace" --cost "$out/cost_$execution.json" \
         --optimum "$out/optimize_$execution.json" --out "$out/report_$execution.html" ${REPORT_OPTIONS:-}
 done
 
@@ -184,4 +238,10 @@ if [ -n "${FIELD_MODELS:-}" ]; then
     # shellcheck disable=SC2086 # options, to be split
     simlab study field "${models[@]}" --device "$device" --dtype "$dtype" --confirm-minutes "$minutes" --out "$out/field" \
         ${FIELD_OPTIONS:-} | tee "$out/field.txt"
+fi
+
+if [ -n "$total" ]; then
+    gpu_tests
+    step "what ran in $SECONDS s"
+    cat "$out/steps.txt"
 fi

@@ -50,6 +50,10 @@ class UsageError(SimlabError):
     """The command was typed wrong."""
 
 
+class TimeUpError(SimlabError):
+    """A time limit that was over before anything could be said."""
+
+
 def did_you_mean(typed: str, names: Iterable[str]) -> str:
     """A question for the end of a sentence about a name that is not there; empty where no name is near.
 

@@ -1,11 +1,14 @@
 """Measuring: every policy in turn on the same recorded prompts, in one process."""
 
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from itertools import repeat as endlessly
 
+import numpy as np
+import torch
 from tqdm import tqdm
 
 from simlab.channels.needs import channels_read
@@ -26,7 +29,7 @@ from simlab.real_runner.confirm.stop import StopMonitor, StopRule, TimeIsUpError
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.plain import Clock, clock_of
 from simlab.recorded import RecordedSequence
-from simlab.traces.format.frames import TokenRows
+from simlab.traces.format.frames import SequenceRecord, TokenRows
 
 SEQUENCE = "sequence"
 """The kind of the log's entries."""
@@ -60,6 +63,8 @@ def measure(setup: ConfirmSetup, log: ConfirmLog, rule: StopRule = NEVER) -> Non
     clock = clock_of(setup.models.target.device)
     with suppress(TimeIsUpError), ConfirmProgress(setup, len(before), ending, rule.may_stop) as bar:
         _warm_up(setup, groups[0][: setup.options.batch], clock, bar)
+        if rule.time_limit_s is not None:
+            bar.say(ending.keep_for_audit(_audit_pass_s(setup, groups[0][0], clock)))
         for repeat in range(setup.options.repeats):
             numbers = [number for number in range(len(groups)) if (repeat, number) not in done]
             records = _on_record(setup, [groups[number] for number in numbers])
@@ -108,6 +113,15 @@ def _warm_up(setup: ConfirmSetup, first: TextGroup, clock: Clock, bar: "ConfirmP
     for named in setup.policies:
         bar.show(f"warming up {named.label}")
         _served(setup, named, first, most, clock, bar)
+
+
+@torch.inference_mode()
+def _audit_pass_s(setup: ConfirmSetup, record: SequenceRecord, clock: Clock) -> float:
+    """Seconds of a pass over a text and its logits, about as the audit takes them in float32."""
+    target, tokens = setup.models.target, np.concatenate([record.prompt.token_ids, record.text]).astype(np.int64)
+    begun = clock()
+    target.rows(target.logits(target.states(torch.from_numpy(tokens)[None])[0, -len(record.text) :]))
+    return (clock() - begun) * torch.float32.itemsize / target.dtype.itemsize
 
 
 def _served(
@@ -202,6 +216,10 @@ class ConfirmProgress:
     def show(self, text: str) -> None:
         """Show beside the bar what runs now."""
         self._bar.set_postfix_str(text, refresh=True)
+
+    def say(self, text: str) -> None:
+        """Write a line above the bar, or where no bar is."""
+        self._bar.write(f"confirm: {text}", file=sys.stderr)
 
     def begin_policy(self, named: NamedPolicy, repeat: int, number: int) -> None:
         """A policy's turn has come, at a text or a group of that number."""

@@ -22,8 +22,8 @@ class ConfirmOptions:
         batch: texts at a time.
         until_interval: end when the 95 % interval of every speed ratio is no wider to each side than this share of it;
             None: at the last repeat.
-        time_limit_s: end after so many seconds, loading and warming up counted and the audit not; a prompt that is cut
-            off is left out, but for the first; None: at the last repeat.
+        time_limit_s: end after so many seconds, loading, warming up and the audit counted; a prompt that is cut off is
+            left out; None: at the last repeat.
         resume: go on with the log that is in ``out``.
         tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the trace was recorded.
         execution: one of `simlab.real_runner.execution.executions.EXECUTIONS`.

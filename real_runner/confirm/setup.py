@@ -1,5 +1,6 @@
 """What a confirmation runs: models, policies and recorded texts, seen to fit each other."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -180,6 +181,7 @@ class ConfirmSetup:
         models: with the stop ids of the trace.
         policies: one of them is plain decoding.
         records: the sequences of the trace that are run, in its order.
+        load_s: seconds that loading the models took.
     """
 
     options: ConfirmOptions
@@ -188,6 +190,13 @@ class ConfirmSetup:
     models: Models
     policies: tuple[NamedPolicy, ...]
     records: tuple[SequenceRecord, ...]
+    load_s: float = 0.0
+
+    @property
+    def audits_itself(self) -> bool:
+        """Whether the audit needs no second target: the run is in float32, eager and on the same device."""
+        run = self.options
+        return (run.dtype, run.execution) == ("float32", EAGER) and run.audit_device in (None, run.device)
 
     @property
     def manifest(self) -> Manifest:
@@ -312,6 +321,7 @@ def load_setup(
         check_device(options.audit_device)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
+    begun = time.monotonic()
     models = load_models(
         options.target or at_revision(manifest.target.name, manifest.target.revision),
         options.draft or _only_draft(trace),
@@ -322,6 +332,7 @@ def load_setup(
         options.device_map,
         _only_block(trace),
     )
+    load_s = time.monotonic() - begun
     _check_target(trace, models.target)
     if options.batch > 1:
         # Batches have the drafter's pass of blocks; what drafts without one is refused here, before anything runs.
@@ -349,6 +360,7 @@ def load_setup(
         models=models,
         policies=tuple(policies),
         records=tuple(records),
+        load_s=load_s,
     )
 
 

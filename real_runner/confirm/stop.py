@@ -21,6 +21,9 @@ HalfWidth = Callable[[Doubles, int], float]
 """The widest 95 % interval of a speed ratio, halved and relative, from float64 ``[prompts, policies, 2]`` (tokens and
 seconds) and the place of plain decoding; infinite where it is not known."""
 
+_AUDIT_PASSES = 4
+"""Passes of the audit over a text that all policies wrote alike: one for the text, about three for the bound."""
+
 Place = tuple[int, str, str]
 """Repeat, dataset, name of the prompt."""
 
@@ -32,7 +35,8 @@ class StopRule:
     Attributes:
         half_width: how it is known.
         until_interval: end when it is no larger than this; None: never.
-        time_limit_s: end after so many seconds, in the middle of a text too; None: never.
+        time_limit_s: end so early that measuring and the audit take so many seconds, in the middle of a text too; None:
+            never.
         begun: since when they count, by `time.monotonic`.
     """
 
@@ -95,15 +99,26 @@ class StopMonitor:
         self._plain = self._ids.index(setup.plain_id)
         self._sums: dict[tuple[str, str], Doubles] = {}
         self._done: Counter[Place] = Counter()
-        self._deadline = math.inf
+        self._load_s = 0.0 if setup.audits_itself else setup.load_s
+        self._audit_s, self._pass_s = self._load_s, 0.0
         self.half_width = math.inf
         for sequence in finished:
             self._add(sequence)
         self._measure()
 
+    def keep_for_audit(self, pass_s: float) -> str:
+        """End so early that the audit fits in too, a pass of which takes about ``pass_s``; what to say of the time."""
+        self._pass_s, self._audit_s = pass_s, self._load_s + _AUDIT_PASSES * pass_s
+        took, limit = time.monotonic() - self._rule.begun, self._rule.time_limit_s or 0.0
+        return (
+            f"loading and warming up took {took:.0f} s, so {max(limit - took, 0):.0f} s of the limit are left; the "
+            f"audit will take {self._audit_s:.0f} s of them or more"
+        )
+
     def add(self, sequence: FinishedSequence) -> None:
         """One more text was decoded under every policy."""
         self._add(sequence)
+        self._audit_s += (len({run.text_digest for run in sequence.runs}) + _AUDIT_PASSES - 1) * self._pass_s
         if self.is_between_prompts:
             self._measure()
 
@@ -125,13 +140,18 @@ class StopMonitor:
 
     @property
     def is_reached(self) -> bool:
-        """Whether the run may end here; at least one prompt is always run."""
-        return time.monotonic() >= self._deadline or (self.is_between_prompts and self.is_tight)
+        """Whether the run may end here."""
+        return self._is_late or (self.is_between_prompts and self.is_tight)
 
     def check_time(self) -> None:
         """Raise `TimeIsUpError` when time is up."""
-        if time.monotonic() >= self._deadline:
+        if self._is_late:
             raise TimeIsUpError
+
+    @property
+    def _is_late(self) -> bool:
+        limit = self._rule.time_limit_s
+        return limit is not None and time.monotonic() >= self._rule.begun + limit - self._audit_s
 
     def text(self) -> str:
         """How wide the widest interval is, for a progress bar; empty while that says nothing."""
@@ -147,8 +167,6 @@ class StopMonitor:
         own = np.array([sums[one] for one in self._ids], np.float64)
         self._sums[prompt] = self._sums.get(prompt, np.zeros_like(own)) + own
         self._done[sequence.repeat, *prompt] += 1
-        if self._rule.time_limit_s is not None and self._done[sequence.repeat, *prompt] == self._sizes[prompt]:
-            self._deadline = self._rule.begun + self._rule.time_limit_s
 
     def _measure(self) -> None:
         if self._sums:

@@ -63,6 +63,18 @@ def test_the_first_table_is_what_the_first_command_prints() -> None:
     assert [line for line in table.splitlines() if line not in printed] == []
 
 
+def test_the_table_of_two_machines_is_what_its_command_prints() -> None:
+    """It stands on the site's home too."""
+    home = (REPOSITORY / "docs" / "index.md").read_text(encoding="utf-8")
+    whole = re.compile(r"(\| speedup over .*?)\n\n`(simlab replay [^`]+)`", re.DOTALL)
+    ((table, command),) = whole.findall(README)
+    assert whole.findall(home) == [(table, command)]
+    printed = output_of(*shlex.split(command)[1:])
+    speedups = re.findall(r"\d\.\d\d \[\d\.\d\d, \d\.\d\d\]", table)
+    assert len(speedups) == 8
+    assert [one for one in speedups if f" {one} " not in printed] == []
+
+
 def test_what_stands_there_in_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
     (block,) = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
     exec(compile(block, "README.md", "exec"), {})

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 import tiny_models
 
 from simlab.real_runner.confirm.confirm import finished
 from simlab.real_runner.confirm.log import ConfirmLog, FinishedSequence
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.confirm.setup import ConfirmSetup, load_setup
+from simlab.real_runner.confirm.stop import StopMonitor
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record
 from simlab.studies.confirm.confirmation import Confirmation
@@ -58,6 +60,11 @@ def confirmed(made: Made, options: ConfirmOptions, policies: Sequence[str] = POL
 
 def setup_of(made: Made, options: ConfirmOptions, policies: Sequence[str] = POLICIES) -> ConfirmSetup:
     return load_setup(options, made.trace, with_references(policies), made.trace.sequences())
+
+
+def end_after_a_prompt(patch: pytest.MonkeyPatch) -> None:
+    """Time is up as soon as one prompt is whole, however long that takes."""
+    patch.setattr(StopMonitor, "_is_late", property(lambda monitor: monitor.num_whole > 0))
 
 
 def log_of(made: Made, options: ConfirmOptions) -> list[FinishedSequence]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from places import REPOSITORY
+from tiny_models import make_pair
 
 SCRIPT = REPOSITORY / "real_runner" / "gpu_session.sh"
 
@@ -110,6 +112,48 @@ def test_options_are_handed_on(tmp_path: Path) -> None:
     for name, option in handed.items():
         assert len(of(commands, name)) == 2
         assert all(option in command for command in of(commands, name))
+
+
+def test_what_does_not_fit_into_the_minutes_is_left_out(tmp_path: Path) -> None:
+    """The prompts are packaged ones, no step that takes time begins, and each says why."""
+    commands = typed(tmp_path, IN_MINUTES="0")
+    assert [command[:2] for command in commands if command[0] != "version"] == [
+        ["prompts", "field-dev"],
+        ["prompts", "sample"],
+    ]
+    said = (tmp_path / "out" / "steps.txt").read_text().splitlines()
+    assert [line.partition(":")[0] for line in said] == ["profile_eager", "record_dev", "record_trace"]
+    assert all(re.search(r": left out, it takes about \d+ s and -?\d+ s are left$", line) for line in said)
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(1800)
+def test_a_rehearsal_within_minutes_ends_with_a_report(tmp_path: Path) -> None:
+    """Nothing is a stand-in but the models, which are tiny."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "simlab").write_text(f'#!/bin/sh\nexec {sys.executable} -m simlab "$@"\n')
+    (tmp_path / "bin" / "simlab").chmod(0o755)
+    target, drafter = map(str, make_pair(tmp_path))
+    places = (str(tmp_path / "bin"), str(Path(sys.executable).parent), os.environ["PATH"])
+    kept = {"PATH": ":".join(places), "PYTHONPATH": str(REPOSITORY), "DEVICE": "cpu", "DTYPE": "float32"}
+    sizes = {"IN_MINUTES": "30", "LIMIT": "2", "TOKENS": "8", "MOST": "64", "MINUTES": "10"}
+    options = {"PROFILE_OPTIONS": "--contexts 64,640 --node-counts 0,7,16,64 --repeats 3"}
+    done = subprocess.run(
+        ["bash", str(SCRIPT), str(tmp_path / "out")],
+        env=os.environ | kept | sizes | options | {"TARGET": target, "DRAFT": drafter},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said = re.findall(r"^(\w+): about (\d+) s, at most (\d+) s; (\d+) s are left$", done.stdout, re.MULTILINE)
+    names = ["profile_eager", "record_dev", "record_trace", "replay", "optimize_eager", "confirm_eager", "report_eager"]
+    assert [name for name, *_ in said] == names
+    assert all(int(seen) <= int(most) <= int(left) for _, seen, most, left in said)
+    steps = (tmp_path / "out" / "steps.txt").read_text().splitlines()
+    assert [line.endswith("exit code 0") for line in steps] == [True] * len(names), steps
+    assert (tmp_path / "out" / "report_eager.html").is_file()
 
 
 def test_the_field_runs_where_it_is_asked_for(tmp_path: Path) -> None:

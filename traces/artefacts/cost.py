@@ -162,7 +162,7 @@ class CostFile:
         batch: texts at a time.
         samples: seconds by cell; for ``plain`` (one token of autoregressive decoding) no token is drafted, and where
             visits are paired, the number is that of the rounds beside it.
-        notes: what to know of seconds that were not measured by `simlab profile`; they enter the id.
+        notes: what else to know of the seconds, such as that not all are of `simlab profile`; they enter the id.
         visits: how samples were taken.
         channels: what else was timed, by the channel's name, in rounds of its own.
     """

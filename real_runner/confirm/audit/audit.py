@@ -18,7 +18,7 @@ from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.confirm.setup import ConfirmSetup
 from simlab.real_runner.confirm.stop import whole
 from simlab.real_runner.decoding.decoded import parting_of
-from simlab.real_runner.execution.executions import AUTO, EAGER
+from simlab.real_runner.execution.executions import AUTO
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.models import dtype_of, within_memory
 from simlab.real_runner.targets.hub_files import at_revision
@@ -377,7 +377,7 @@ def audit(setup: ConfirmSetup, log: ConfirmLog) -> None:
         return
     bar = tqdm(total=len(texts) + len(bound_texts), desc="audit", unit="text", smoothing=0, disable=None)
     with within_memory(_elsewhere(setup.options)), bar:
-        bar.set_postfix_str("float32")
+        bar.set_postfix_str("the float32 target is loaded, then every text read once")
         target32 = _in_float32(setup)
         records = {record.index: record for record in setup.records}
         for index, run in texts:
@@ -436,10 +436,10 @@ def _elsewhere(options: ConfirmOptions) -> str:
 
 def _in_float32(setup: ConfirmSetup) -> Target:
     target, options = setup.models.target, setup.options
+    if setup.audits_itself:
+        return target
     where = options.device if options.audit_device is None else options.audit_device
     is_same = options.audit_device in (None, options.device)
-    if options.dtype == "float32" and options.execution == EAGER and is_same:
-        return target
     is_spread = where == AUTO or (is_same and options.device_map is not None)
     name, device_map = at_revision(target.name, target.revision), AUTO if is_spread else None
     target32 = load_target(name, dtype_of("float32"), options.device if where == AUTO else where, device_map)

@@ -153,7 +153,7 @@ _shtab_simlab_confirm_options=(
   "--threads[CPU threads (default\: as torch chooses)]:N:"
   "--repeats[how often each text is decoded (default 1\; with a stop rule at most 10)]:N:"
   "--until-interval[stop when every 95 \% interval of a speed ratio reaches no further than this share\: 0.03 is 3 \%]:X:"
-  "--time-limit[stop after so many minutes, loading and warming up counted\; a prompt that is cut off is left out, but for the first\; the audit comes after\; 0 with --resume\: now]:M:"
+  "--time-limit[take so many minutes, loading, warming up and the audit counted\; a prompt that is cut off is left out\; 0 with --resume\: stop now]:M:"
   "--json[print JSON]"
 )
 

@@ -123,8 +123,8 @@ speeds and speedups are those of this mode, and nothing is predicted.
     )
     time_limit: float | None = option(
         None,
-        "stop after so many minutes, loading and warming up counted; a prompt that is cut off is left out, but for the "
-        "first; the audit comes after; 0 with --resume: now",
+        "take so many minutes, loading, warming up and the audit counted; a prompt that is cut off is left out; 0 with "
+        "--resume: stop now",
         "M",
         group="running",
     )

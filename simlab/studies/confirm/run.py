@@ -22,7 +22,7 @@ from simlab.analysis.confirm.table import (
 )
 from simlab.arrays import Longs
 from simlab.cost import GRID_STAGES, STAGES, is_plain
-from simlab.errors import CostError, TraceError, UsageError
+from simlab.errors import CostError, TimeUpError, TraceError, UsageError
 from simlab.ids import VERSION
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policy import is_plain_decoding, routes_of
@@ -39,6 +39,7 @@ from simlab.studies.confirm.choice import PriorChoice
 from simlab.studies.confirm.confirmation import Confirmation, RunFacts, SummaryContext
 from simlab.studies.inputs.artefacts import PricedPolicies, largest_budget
 from simlab.studies.inputs.prices import Prices, check_models, no_prices, prices_for_trace
+from simlab.studies.inputs.progress import step
 from simlab.studies.inputs.trace import first_prompts
 from simlab.studies.replay.batch import policies_at
 from simlab.studies.replay.rows import channel_ids_read, columns_of_text, columns_of_trace
@@ -259,8 +260,12 @@ def _check_same(path: Path, difference: str | None, options: ConfirmOptions) -> 
 
 
 def _shipped_prices(setup: ConfirmSetup) -> Prices:
-    """The prices that come with simlab and were measured with just what is run; or none, and why."""
-    fitting = [file for file in packaged_cost_files() if setup.price_difference(read_cost_file(file)) is None]
+    """The prices that come with simlab and were measured with just what is run; or none, and why.
+
+    Those with notes were measured by an earlier simlab, or otherwise, and predict where they are asked for alone.
+    """
+    shipped = {path: read_cost_file(path) for path in packaged_cost_files()}
+    fitting = [path for path, file in shipped.items() if not file.notes and setup.price_difference(file) is None]
     if not fitting:
         return no_prices(_NO_PRICES.format(options=_profile_options(setup.options)))
     try:
@@ -293,6 +298,10 @@ RESULTS, SUMMARY = "results.parquet", "confirm.json"
 _TOO_FEW = (
     "{reprice} was not written: no number of drafted tokens had "
     f"{FEWEST_ROUNDS} rounds; run more prompts. Everything else is written."
+)
+_TOO_SHORT = (
+    "--time-limit {minutes:g} was over before every policy had run one whole prompt, loading and warming up counted; "
+    "give more minutes, and --resume, since {out} holds what was run"
 )
 _SMALLER = "give --dtype bfloat16, or policies of smaller budgets"
 
@@ -332,13 +341,16 @@ def run_confirmation(
     if cost is not None and not options.batch_invariant:
         _check_same(cost, machine_difference(options, read_cost_file(cost)), options)
     with within_memory(_SMALLER):
-        setup = load_setup(options, trace, policies, records)
+        with step("confirm", "the models are loaded"):
+            setup = load_setup(options, trace, policies, records)
         prices = prices_for(cost, setup)
         measured_prices = None if reprice is None else _file_to_correct(reprice, cost, prices, setup)
         predicted = _predicted(setup, prices)
         log = ConfirmLog(options.out, setup.key(), options.resume)
         rule = StopRule(widest_half_width, options.until_interval, options.time_limit_s, begun)
         measure(setup, log, rule)
+        if not whole(setup.units, finished(log)):
+            raise TimeUpError(_TOO_SHORT.format(minutes=(options.time_limit_s or 0.0) / 60, out=options.out))
         audit(setup, log)
     sequences = whole(setup.units, finished(log))
     ran = replace(run_facts(setup, sequences, rule, batch_facts(setup, log)), bound=bound_of(log))

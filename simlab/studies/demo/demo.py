@@ -74,7 +74,8 @@ goes to stdout. Leave the machine alone meanwhile.
   simlab demo --target Qwen/Qwen3-4B --draft z-lab/Qwen3-4B-DFlash-b16 --prompts prompts.jsonl --device cuda
 
 Prompts are split in two halves by their dataset and id, as `simlab optimize` splits them, or --dev-prompts are the ones
-to choose on. What does not fit into the time is left out, and said."""
+to choose on. What does not fit into the time is left out, and said; where not even the least sizes fit, it says so
+before it begins."""
 
     RESUME: ClassVar = "finished steps are in {out}: the same command goes on"
 

@@ -64,6 +64,9 @@ time for fewer of them, few sizes are timed."""
 _TIMED_PASS, _PER_POSITION = 10.0, 2.0
 """What a sample of a round takes, and a recorded position, in tokens of autoregressive decoding."""
 
+_PER_VISIT, _RUN = 20.0, 7
+"""What a visit of the profile to a cell takes, in the same tokens, and policies of the confirmation, at most."""
+
 _REPEATS = 15
 """Samples of a cell that a short look at a machine takes; the time limit may end it before."""
 _LOWEST_CONTEXT, _CONTEXT_STEP = 64, 64
@@ -93,6 +96,19 @@ class Plan:
         least = (self.token_s, self.dev, self.fresh, self.max_new_tokens, len(self.node_counts))
         if min(least) <= 0:
             raise ValueError(f"expected numbers above 0; got {self}")
+
+    def least_s(self, load_s: float) -> float:
+        """About how long it takes at the least, of which `least_confirmation_s` is a part.
+
+        Args:
+            load_s: what loading the models takes.
+        """
+        tokens = _PER_POSITION * (self.dev + self.fresh) * self.max_new_tokens + 4 * _PER_VISIT * len(self.node_counts)
+        return 3 * load_s + self.token_s * tokens + self.least_confirmation_s(load_s)
+
+    def least_confirmation_s(self, load_s: float) -> float:
+        """About how long loading, warming up and one prompt under every policy take."""
+        return load_s + 2 * _RUN * self.max_new_tokens * self.token_s
 
 
 def planned(token_s: float, seconds: float, dev: int, fresh: int, longest: int) -> Plan:
@@ -215,7 +231,7 @@ class Live:
         traces = open_trace(dev), open_trace(fresh)
         profiled = self._profile(cost, plan, max(longest_context(trace, None) for trace in traces))
         chosen = self._choose(traces, cost, optimum)
-        confirmed = self._confirm(fresh, cost, optimum)
+        confirmed = self._confirm(fresh, cost, optimum, plan)
         run = read_confirmation(out / "confirm" / "confirm.json")
         num_run = int(str(run.ran["prompts"]))
         self._replay_budgets(fresh, cost, num_run)
@@ -272,6 +288,9 @@ class Live:
             f"{there[0]} dev prompts, {plan.fresh} of {there[1]} to report on, answers of up to {plan.max_new_tokens} "
             f"tokens, rounds of {len(plan.node_counts)} sizes."
         )
+        least = plan.least_s(self._steps.seconds["plan"])
+        if least > _LATE * self._seconds:
+            announce(f"These are the least sizes, and take about {least / 60:.1f} minutes here, more than were given.")
         return plan
 
     def _left_out(self, plan: Plan, num_run: int) -> str:
@@ -330,10 +349,11 @@ class Live:
         title = "5/7  Policies are searched on the dev prompts, and the best is compared with others on the fresh ones"
         return self._step(title, "optimize", "optimize", search, lambda: optimize.run(search).text())
 
-    def _confirm(self, fresh: Path, cost: Path, optimum: Path) -> str:
-        """Run what was chosen, in the time that is left; the first prompt in any case."""
+    def _confirm(self, fresh: Path, cost: Path, optimum: Path, plan: Plan) -> str:
+        """Run what was chosen, in the time that is left, or in twice what one prompt takes by the plan."""
         out = self.out / "confirm"
         left = self._seconds * (1 - _LEFT_AT_END) - (time.monotonic() - self._begun)
+        least = 2 * plan.least_confirmation_s(self._steps.seconds["plan"])
         options = ConfirmRequest(
             **self.models,
             trace=str(fresh),
@@ -341,7 +361,7 @@ class Live:
             cost=cost,
             out=out,
             repeats=1,
-            time_limit=round(max(left, _LEFT_AT_END * self._seconds) / 60, 2),
+            time_limit=round(max(left, least) / 60, 2),
             resume=out.exists(),
         )
         best = read_optimum(optimum).best.policy

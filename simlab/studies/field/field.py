@@ -17,7 +17,7 @@ import polars as pl
 
 from simlab.analysis.confirm.table import FAILED
 from simlab.analysis.table.summaries import summarise
-from simlab.errors import PolicyError, PromptError, UsageError
+from simlab.errors import PolicyError, PromptError, TimeUpError, UsageError
 from simlab.options import study
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.real_runner.execution.executions import EAGER
@@ -326,11 +326,10 @@ class _Field:
         share = len(policies) / len({(one.drafter, one.policy) for one in together})
         share *= self.size.equal_share if group == EQUAL else 1 - self.size.equal_share
         minutes, models, out = self.size.confirm_minutes * share, self.models, self.runs(drafter, group)
-        if minutes:
-            self.steps.once(
-                f"confirm {drafter} {group}",
-                f"Running {len(policies)} policies of {drafter} on the real models for {minutes:.3g} minutes at most",
-                lambda: confirm(
+
+        def run() -> None:
+            try:
+                confirm(
                     self.trace(EVALUATION),
                     policies,
                     cost=self.cost(drafter),
@@ -343,9 +342,13 @@ class _Field:
                     time_limit=minutes,
                     out=out,
                     resume=out.exists(),
-                ),
-                again=self.more,
-            )
+                )
+            except TimeUpError as error:
+                announce(f"Not measured: {error}")
+
+        if minutes:
+            title = f"Running {len(policies)} policies of {drafter} on the real models for {minutes:.3g} minutes"
+            self.steps.once(f"confirm {drafter} {group}", title, run, again=self.more)
         if not self.has_run(drafter, group):
             return None
         return read_results(out / "results.parquet").filter(pl.col("kind") == "measured")

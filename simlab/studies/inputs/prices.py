@@ -258,9 +258,9 @@ def _free_stages(file: CostFile) -> list[str]:
 
 
 def _heading_caveats(file: CostFile) -> list[str]:
-    """What nobody timed, in clauses for a heading."""
+    """What nobody timed, and what else to know first of measured seconds, in clauses for a heading."""
     if not file.is_imported:
-        return []
+        return list(file.notes[:1])
     free = _free_stages(file)
     found = [f"not timed, so free here: {', '.join(free)}"] if free else []
     if not file.has_plain:

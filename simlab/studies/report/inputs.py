@@ -2,7 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
+
+import polars as pl
 
 from simlab.analysis.crosscheck.summary import CrosscheckSummary
 from simlab.analysis.report.results import ReportResults, split_rows
@@ -19,7 +22,7 @@ from simlab.studies.inputs.progress import step
 from simlab.studies.inputs.trace import TraceSource, opened
 from simlab.studies.replay.run import replay_trace
 from simlab.traces.artefacts.confirmation import Confirmation, read_confirmation
-from simlab.traces.artefacts.cost import example_cost_files, packaged_cost_files
+from simlab.traces.artefacts.cost import example_cost_files, packaged_cost_files, read_cost_file
 from simlab.traces.artefacts.optimum import Optimum
 from simlab.traces.format.frames import SequenceRecord
 from simlab.traces.reader import Trace, open_trace, packaged_trace
@@ -148,7 +151,21 @@ def inputs_of_results(
     draft = None if recording is None else _draft_of(recording, rows, draft_name)
     cost_id = _cost_id(rows)
     prices = None if recording is None or draft is None else _prices_of(cost, recording, draft, cost_id)
-    return _joined(rows, cost_id, recording, draft, prices, confirmed, served)
+    inputs = _joined(rows, cost_id, recording, draft, prices, confirmed, served)
+    _check_same_texts(inputs.results.predicted)
+    _check_same_texts(inputs.results.measured)
+    return inputs
+
+
+def _check_same_texts(rows: Results) -> None:
+    """Refuse rows of policies that are not all of the same texts, since what differs might be the texts."""
+    found = rows.group_by("policy", maintain_order=True).agg(pl.col("sequence").unique().sort())
+    for (first, ours), (other, theirs) in pairwise(found.iter_rows()):
+        if ours != theirs:
+            raise UsageError(
+                f"the rows of {first} are of {len(ours):,} texts and those of {other} of {len(theirs):,}, not the "
+                "same: give files of the same prompts; with --limit `simlab replay` has as many as a confirmation ran"
+            )
 
 
 def _joined(
@@ -237,15 +254,11 @@ def _cost_id(rows: Results) -> str | None:
 def _prices_of(cost: Path | None, trace: Trace, draft: str, cost_id: str | None) -> Prices | None:
     """The prices of the rows, from the file that was named or from one that comes with simlab."""
     if cost is not None:
-        prices = prices_for_trace(cost, trace, draft)
+        prices = prices_for_trace(cost, opened(trace, [cost]), draft)
         if cost_id is not None and prices.cost_id != cost_id:
             raise UsageError(f"--cost {cost} holds the latency profile {prices.cost_id}; the rows are of {cost_id}")
         return prices
     for path in [*packaged_cost_files(), *example_cost_files()]:
-        try:
-            prices = prices_for_trace(path, trace, draft)
-        except SimlabError:
-            continue
-        if prices.cost_id == cost_id:
-            return prices
+        if read_cost_file(path).cost_id == cost_id:
+            return prices_for_trace(path, opened(trace, [path]), draft)
     return None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from batch_runs import ASKED, NUM_PROMPTS
-from confirm_runs import Made, confirmed, make
+from confirm_runs import Made, confirmed, end_after_a_prompt, make
 
 from simlab.cost import StageSeconds
 from simlab.draft import Prompt
@@ -84,7 +84,8 @@ def test_a_killed_run_goes_on_after_its_last_whole_group(
     assert confirmed(made, replace(options, resume=True), ASKED).to_json() == done.to_json()
 
 
-def test_another_batch_is_another_run(made: Made, tmp_path: Path) -> None:
+def test_another_batch_is_another_run(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    end_after_a_prompt(monkeypatch)
     options = ConfirmOptions(tmp_path / "out", batch=2, time_limit_s=0, repeats=10)
     confirmed(made, options, ASKED)
     with pytest.raises(TraceError, match="was begun with"):

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -11,13 +12,14 @@ from typing import TypeAlias
 
 import numpy as np
 import pytest
-from confirm_runs import LABELS, Made, confirmed, make, setup_of
+from confirm_runs import LABELS, Made, confirmed, end_after_a_prompt, make, setup_of
 from scipy import stats
 
 from simlab.analysis.confirm.table import widest_half_width
 from simlab.analysis.statistics.intervals import intervals_of, log_products
 from simlab.arrays import Doubles
 from simlab.draft import Prompt
+from simlab.errors import TimeUpError
 from simlab.policy import AnyPolicy
 from simlab.real_runner.confirm import confirm
 from simlab.real_runner.confirm.confirm import finished, measure
@@ -122,6 +124,7 @@ def test_a_prompt_during_which_time_runs_out_is_left_out(
     setup = setup_of(made, options)
     monkeypatch.setattr(confirm, "decode", decoded)
     monkeypatch.setattr(confirm, "clock_of", lambda _: later)
+    monkeypatch.setattr(confirm, "_audit_pass_s", lambda *_: 0.0)
     monkeypatch.setattr("simlab.real_runner.confirm.stop.time.monotonic", lambda: seconds[0])
     assert places(made, replace(options, out=tmp_path / "all"), StopRule(widest_half_width)) == [
         (0, number) for number in range(6)
@@ -176,12 +179,36 @@ def test_an_interrupted_run_ends_where_it_would_have_ended(
     assert path.read_bytes() == after
 
 
-def test_every_policy_has_the_same_prompts_on_both_sides(made: Made, tmp_path: Path) -> None:
+def test_every_policy_has_the_same_prompts_on_both_sides(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end_after_a_prompt(monkeypatch)
     done = confirmed(made, ConfirmOptions(tmp_path / "out", time_limit_s=0))
     assert done.ran.ended == "time"
     assert [(policy.predicted.prompts, policy.predicted.sequences) for policy in done.policies] == [(1, 2)] * 4
     assert [policy.measured.sequences for policy in done.policies if policy.measured] == [2] * 3
     assert "1 prompts, 2 sequences" in done.heading
+
+
+def test_time_that_is_up_before_a_prompt_is_said(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is lost: with more time the same run goes on."""
+    options = ConfirmOptions(tmp_path / "out", time_limit_s=0.0)
+    with pytest.raises(TimeUpError, match="was over before every policy had run one whole prompt"):
+        confirmed(made, options)
+    with monkeypatch.context() as patch:
+        patch.setattr(confirm, "WARM_UP_TOKENS", 1)
+        assert confirmed(made, replace(options, time_limit_s=600, resume=True)).ran.ended == "all"
+
+
+def test_the_audit_is_within_the_limit(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A pass of a minute leaves no time for a text, and what it will take is said."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(confirm, "_audit_pass_s", lambda *_: 60.0)
+        with pytest.raises(TimeUpError):
+            confirmed(made, ConfirmOptions(tmp_path / "out", time_limit_s=200))
+    said = capsys.readouterr().err
+    assert re.search(r"confirm: loading and warming up took \d+ s, so \d+ s of the limit are left; ", said)
+    assert "the audit will take 240 s of them or more" in said
 
 
 @pytest.mark.parametrize(

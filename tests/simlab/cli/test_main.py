@@ -246,13 +246,17 @@ LIGHT = "numpy numba scipy polars torch"
         *((one, LIGHT) for one in ("--help", "help", "version", "--version", "completion bash")),
         ("policies", "polars torch transformers tqdm"),
         ("replay --limit 1", "scipy.stats scipy.optimize plotly networkx torch"),
+        ("inspect smollm2-135m-h200-eager", "torch transformers"),
+        ("replay --limit 1 --cost smollm2-135m-h200-cuda_graphs", "torch transformers"),
+        ("report --limit 1 -p chain --cost smollm2-135m-h200-eager --out OUT", "torch transformers"),
         ("demo --help", "torch transformers"),
     ],
 )
-def test_no_more_is_loaded_than_is_needed(typed: str, heavy: str) -> None:
+def test_no_more_is_loaded_than_is_needed(typed: str, heavy: str, tmp_path: Path) -> None:
+    words = typed.replace("OUT", str(tmp_path / "report.html")).split()
     code = f"""
 import sys, simlab.cli.main as m
-try: m.main({typed.split()!r})
+try: m.main({words!r})
 except SystemExit: pass
 print(sorted({set(heavy.split())!r} & set(sys.modules)))
 """

@@ -356,7 +356,7 @@ def test_what_is_shipped_prices_the_packaged_trace() -> None:
         file = read_cost_file(path)
         assert read_cost_file(path.stem) == file
         assert (file.target.digest, file.drafter.digest) == (manifest.target.digest, kept.model.digest)
-        assert cost_table_of(file).most_drafted == 512
+        assert cost_table_of(file).most_drafted >= 128
         dtypes.add(file.dtype)
     assert dtypes == {"float32", "bfloat16"}
     found = find_packaged(manifest.target, kept.model, kept.block_size, manifest.dtype)

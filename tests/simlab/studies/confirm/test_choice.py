@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from confirm_runs import Made, make
+from confirm_runs import Made, end_after_a_prompt, make
 from made_up_costs import random_table
 from study_results import refused, rows_of, value_of
 
@@ -193,7 +193,8 @@ def test_a_policy_file_of_a_choice_that_is_named_too_runs(made: Made, optimum: O
     assert len([row for row in value_of(done)["rows"] if str(row["policy"]).endswith("own.py:Mine")]) == 1
 
 
-def test_time_that_is_up_leaves_a_whole_prompt(made: Made, tmp_path: Path) -> None:
+def test_time_that_is_up_leaves_a_whole_prompt(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    end_after_a_prompt(monkeypatch)
     asked: dict[str, Any] = {"out": tmp_path, "time_limit": 0.0, "until_interval": 0.02}
     confirmation = confirm(made.trace, [ONE_MORE], **asked)
     assert "ended    time was up, a prompt that was cut off is left out: 1 prompt\n" in confirmation.text()

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from random_eagle3 import make_eagle3
@@ -10,6 +11,7 @@ from study_results import refused, value_of
 from tiny_models import make_pair, write_prompts
 
 from simlab.analysis.confirm.table import FAILED
+from simlab.errors import TimeUpError
 from simlab.studies.field import field as made
 from simlab.studies.field.options import FULL, PACKAGED, FieldSize, expected_seconds
 from simlab.studies.field.rows import FieldResult
@@ -115,6 +117,18 @@ def test_minutes_are_added_to_earlier_runs(folder: Path) -> None:
     assert all(one["measured_speedup"] for one in nothing["rows"] if one["slice"] == "all")
     made_field(folder, confirm_minutes=0.5)
     assert log.read_bytes().startswith(before)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_minutes_that_are_too_few_end_no_field(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def late(*_arguments: object, **_options: object) -> NoReturn:
+        raise TimeUpError("time was over")
+
+    monkeypatch.setattr(made, "confirm", late)
+    made_field(folder, confirm_minutes=0.5)
+    assert "Not measured: time was over" in capfd.readouterr().err
 
 
 @pytest.mark.usefixtures("tiny")

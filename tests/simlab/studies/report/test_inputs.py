@@ -57,6 +57,23 @@ def test_prices_of_other_rows_are_refused(rows: Path, tmp_path: Path) -> None:
     assert found.cost_id == used_cost(rows)
 
 
+def test_rows_of_other_prompts_are_refused(rows: Path, tmp_path: Path) -> None:
+    """One policy of two prompts, and another of one: what differs might be the prompts."""
+    replayed(None, ["ddtree:budget=4"], limit=1, threads=1, out=tmp_path / "others.parquet")
+    with pytest.raises(
+        UsageError, match=r"are of \d texts and those of .* of \d, not the same: give files of the same"
+    ):
+        inputs_of_results([rows, tmp_path / "others.parquet"], None, None, None)
+
+
+def test_prices_that_end_before_the_longest_prompt_are_found(tmp_path: Path) -> None:
+    """A profile of a GPU comes with simlab, and reaches most prompts of the packaged trace."""
+    replayed(None, ["chain"], cost="smollm2-135m-h200-eager", limit=2, threads=1, out=tmp_path / "rows.parquet")
+    found = inputs_of_results([tmp_path / "rows.parquet"], None, None, None)
+    assert found.prices is not None
+    assert found.prices.heading.startswith("smollm2-135m-h200-eager: NVIDIA H200")
+
+
 def shown(inputs: ReportInputs, number: int) -> list[int]:
     """The places in the trace of the texts whose trees are shown."""
     part = explorer(inputs, inputs.named(["chain:length=2"]), number, [])
