@@ -22,14 +22,14 @@ MOST_LINES = 500
 BUDGET = {
     "simlab": 29_500,
     "traces": 11_100,
-    "policies": 14_200,
+    "policies": 14_400,
     "analysis": 13_700,
-    "real_runner": 25_100,
-    "tests": 69_200,
+    "real_runner": 26_100,
+    "tests": 69_800,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
 
-MOST_PRODUCT_MODULES = 510
+MOST_PRODUCT_MODULES = 514
 VAGUE_NAMES = {"utils", "common", "misc", "types", "helpers"}
 TAKEN_NAMES = {"target", "build", "dist", "spec", "test"}
 """Names of folders that other programs take for something else."""
