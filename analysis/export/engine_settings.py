@@ -1,8 +1,9 @@
 """Speculation settings of serving engines, made of a policy's acceptance and of the best chain at each batch size.
 
-Where the fields were read is said below. With a DFlash drafter these engines draft chains only; with an EAGLE-3 head
-vLLM drafts chains, and SGLang chains and the head's dynamic trees. Of any other policy they can accept as many tokens
-in a load test: that stands for its acceptance, not for the width of its passes.
+Where the fields were read is said below. With a DFlash drafter vLLM, SGLang and TensorRT-LLM draft chains only, and
+TensorRT-Edge-LLM chains and the trees of `simlab.policies.named.engine_first.EdgeLLM`; with an EAGLE-3 head vLLM drafts
+chains, the others chains and the head's dynamic trees. Of any other policy the first three can accept as many tokens in
+a load test: that stands for its acceptance, not for the width of its passes.
 """
 
 import json
@@ -19,7 +20,7 @@ from simlab.policies.parsing.parse import NamedPolicy
 
 
 READ_ON = "2026-11-22"
-"""The day on which all of them were read."""
+"""The day on which they were read, where nothing else is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +32,14 @@ class EngineSource:
         repository: where its source is.
         files: path and commit of each file that was read.
         also: documentation and discussions.
+        read_on: the day.
     """
 
     engine: str
     repository: str
     files: Mapping[str, str]
     also: tuple[str, ...] = ()
+    read_on: str = READ_ON
 
     def stamp(self) -> dict[str, object]:
         """As it stands in a file."""
@@ -45,7 +48,7 @@ class EngineSource:
             "repository": self.repository,
             "files": dict(self.files),
             "also": list(self.also),
-            "read_on": READ_ON,
+            "read_on": self.read_on,
         }
 
 
@@ -85,7 +88,20 @@ TENSORRT_LLM = EngineSource(
         "tensorrt_llm/commands/serve.py": "00209af149e7774406881a37283dce303571eb11",
         "docs/source/features/speculative-decoding.md": "04c8822cc42ffd1f5b6270874e5b9a64a20e7a58",
     },
-    ("DFlashDecodingConfig in the documentation of 1.4.0rc1", "pull request 10860"),
+    (
+        "DFlashDecodingConfig in the documentation of 1.4.0rc1",
+        "pull request 10860",
+        "Eagle3DecodingConfig in docs/source/features/speculative-decoding.md as of August 2026, read on 2026-11-27",
+    ),
+)
+EDGE_LLM = EngineSource(
+    "TensorRT-Edge-LLM",
+    "https://github.com/NVIDIA/TensorRT-Edge-LLM",
+    {
+        "user_guide/examples/speculative-decoding.html": "0.11.0",
+        "cpp/kernels/speculative/ddtreeKernels.cu": "0.11",
+    },
+    read_on="2026-11-27",
 )
 MODELOPT = EngineSource(
     "Model-Optimizer",
@@ -97,7 +113,7 @@ MODELOPT = EngineSource(
 )
 
 
-CHAIN, BEAM, HEAD_TREE = "chain", "eagle2-beam", "eagle3"
+CHAIN, BEAM, HEAD_TREE, EDGE_TREE = "chain", "eagle2-beam", "eagle3", "edge-llm"
 DFLASH, EAGLE3 = "dflash", "eagle3"
 """What engines call the drafters that simlab reads."""
 
@@ -106,12 +122,13 @@ Settings = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class HeadShape:
-    """What an EAGLE-3 head drafts, as SGLang counts it.
+    """What an EAGLE-3 head drafts, as engines count it.
 
     Attributes:
         steps: passes of the head, S.
         topk: children of a node and nodes of a pass, K; 1: a chain.
-        drafted: drafted tokens of a round, N; SGLang's own number counts the root too.
+        drafted: drafted tokens of a round, N. SGLang's and TensorRT-Edge-LLM's own numbers count the root too,
+            TensorRT-LLM's does not.
     """
 
     steps: int
@@ -122,7 +139,7 @@ class HeadShape:
 def head_shape(policy: NamedPolicy, depth: int) -> HeadShape:
     """Steps, width and size of a policy on an EAGLE-3 head.
 
-    SGLang grows S passes: the root's K best, then S - 1 times K children of the K best nodes; of all of these the N
+    Engines grow S passes: the root's K best, then S - 1 times K children of the K best nodes; of all of these the N
     best by the product of their probabilities are verified. So ``eagle3:budget=N,beam=K,top_k=K,steps=S-1``.
 
     Args:
@@ -144,13 +161,13 @@ def head_shape(policy: NamedPolicy, depth: int) -> HeadShape:
     steps, beam, top_k = settings["steps"] + 1, settings["beam"], settings["top_k"]
     if beam != top_k:
         raise SimlabError(
-            f"SGLang has one number, --speculative-eagle-topk, for beam and top_k, and {policy.label} has beam {beam} "
-            f"and top_k {top_k}; take equal ones"
+            f"engines have one number for beam and top_k, SGLang's is --speculative-eagle-topk, and {policy.label} has "
+            f"beam {beam} and top_k {top_k}; take equal ones"
         )
     if top_k == 1 and policy.policy.budget != steps:
         raise SimlabError(
-            f"with --speculative-eagle-topk 1 SGLang drafts a chain as long as its {steps} steps, and {policy.label} "
-            f"drafts {policy.policy.budget} tokens; take budget={steps}"
+            f"with one child a node engines draft a chain as long as its {steps} steps, and {policy.label} drafts "
+            f"{policy.policy.budget} tokens; take budget={steps}"
         )
     return HeadShape(steps, top_k, policy.policy.budget)
 
@@ -199,8 +216,8 @@ class ExportedPolicy:
         return head_shape(self.policy, self.depth)
 
     @property
-    def is_served_by_sglang(self) -> bool:
-        """Whether SGLang drafts it: a chain, or a tree of an EAGLE-3 head."""
+    def is_served(self) -> bool:
+        """Whether SGLang and TensorRT-LLM draft it: a chain, or a tree of an EAGLE-3 head."""
         return self.is_chain or self.method == EAGLE3
 
     @property
@@ -283,10 +300,12 @@ def sglang_environment(exported: ExportedPolicy) -> dict[str, str]:
 
 
 def tensorrt_llm_settings(exported: ExportedPolicy) -> Settings:
-    """Fields of TensorRT-LLM's ``speculative_config``, for a chain as deep as the policy.
+    """Fields of TensorRT-LLM's ``speculative_config``, for a chain as deep as the policy, or a tree of an EAGLE-3 head.
 
     Where batch sizes have prices it is the longest of theirs, with the draft length of each.
     """
+    if exported.method == EAGLE3:
+        return _tensorrt_llm_head(exported)
     drafter: Settings = {"decoding_type": "DFlash", "speculative_model": exported.drafter}
     if not (exported.choices and exported.is_chain):
         return drafter | {"max_draft_len": exported.deepest}
@@ -299,6 +318,99 @@ def tensorrt_llm_settings(exported: ExportedPolicy) -> Settings:
             f"have {_listed(exported.choices)} tokens. Leave out batch sizes, or write a schedule by hand"
         )
     return drafter | {"max_draft_len": first, "draft_len_schedule": schedule}
+
+
+def _tensorrt_llm_head(exported: ExportedPolicy) -> Settings:
+    shape = exported.head_shape
+    head: Settings = {"decoding_type": "Eagle3", "speculative_model": exported.drafter, "max_draft_len": shape.steps}
+    if shape.topk == 1:
+        return head
+    if not shape.steps <= shape.drafted <= shape.topk * shape.steps:
+        raise SimlabError(
+            f"TensorRT-LLM verifies from max_draft_len to dynamic_tree_max_topK x max_draft_len tokens, here "
+            f"{shape.steps} to {shape.topk * shape.steps}, and {exported.policy.label} drafts {shape.drafted}; take "
+            "such a budget"
+        )
+    tree: Settings = {"use_dynamic_tree": True, "dynamic_tree_max_topK": shape.topk}
+    return head | tree | {"max_total_draft_tokens": shape.drafted}
+
+
+EDGE_MOST_K, EDGE_MOST_NODES, EDGE_MOST_DEPTH = 8, 128, 32
+"""Of TensorRT-Edge-LLM's trees: candidates of a depth, nodes with the root, and nodes of a path."""
+
+
+def edge_llm_settings(exported: ExportedPolicy, temperature: float) -> Settings:
+    """Flags of TensorRT-Edge-LLM's ``llm_inference``, without their dashes; its ``specVerifySize`` counts the root.
+
+    Args:
+        exported: a chain, ``edge-llm`` on a DFlash drafter, or a tree of an EAGLE-3 head.
+        temperature: at which the trace was recorded.
+
+    Raises:
+        SimlabError: it does not draft this policy.
+    """
+    label = exported.policy.label
+    if exported.method == EAGLE3:
+        shape = exported.head_shape
+        return _edge_flags(shape.topk, shape.steps, shape.drafted + 1)
+    if exported.is_chain:
+        block = exported.deepest + 1
+        return _edge_flags(1, 1, block) | {"dflashBlockSize": block}
+    if exported.policy.name != EDGE_TREE:
+        raise SimlabError(
+            f"TensorRT-Edge-LLM does not draft {label}; take chain:length=K, or its own tree, edge-llm:budget=N,top_k=K"
+        )
+    top_k, nodes = exported.policy.settings["top_k"], exported.policy.policy.budget + 1
+    assert isinstance(top_k, int)
+    if temperature > 0:
+        raise SimlabError(
+            f"TensorRT-Edge-LLM's trees are greedy, and the trace was recorded at temperature {temperature:g}; give "
+            "one of temperature 0"
+        )
+    if not (2 <= top_k <= EDGE_MOST_K and top_k < nodes <= EDGE_MOST_NODES):
+        raise SimlabError(
+            f"TensorRT-Edge-LLM builds trees of 2 to {EDGE_MOST_K} candidates a depth, with more nodes than that and "
+            f"at most {EDGE_MOST_NODES}, the root counted; {label} has top_k {top_k} and {nodes} nodes"
+        )
+    if exported.depth > EDGE_MOST_DEPTH:
+        raise SimlabError(
+            f"TensorRT-Edge-LLM's paths have at most {EDGE_MOST_DEPTH} tokens, and the drafter looks {exported.depth} "
+            "ahead; record a smaller --block"
+        )
+    return _edge_flags(top_k, 1, nodes) | {"dflashBlockSize": exported.depth + 1}
+
+
+def _edge_flags(top_k: int, steps: int, nodes: int) -> Settings:
+    return {"specDraftTopK": top_k, "specDraftStep": steps, "specVerifySize": nodes}
+
+
+def edge_llm_commands(exported: ExportedPolicy, settings: Settings) -> dict[str, str]:
+    """Lines that export and build both engines of TensorRT-Edge-LLM for these flags, and run them."""
+    nodes, is_tree = settings["specVerifySize"], settings["specDraftTopK"] != 1
+    folders = ("ONNX/base", "ONNX/draft") if exported.method == EAGLE3 else ("ONNX/base/llm", "ONNX/draft/dflash_draft")
+    base, draft = ({"onnxDir": folder, "engineDir": "ENGINES"} for folder in folders)
+    most = settings.get("dflashBlockSize", nodes)
+    lines = {
+        "build_base": shlex.join(["llm_build", *_flags(base | {"maxVerifyTreeSize": nodes}), "--specBase"]),
+        "build_draft": shlex.join(["llm_build", *_flags(draft | {"maxDraftTreeSize": most}), "--specDraft"]),
+        "serve": shlex.join(
+            [
+                "llm_inference",
+                *_flags({"engineDir": "ENGINES", "inputFile": "INPUT.json", "outputFile": "OUTPUT.json"}),
+                *("--specDecode", *_flags(settings)),
+            ]
+        ),
+    }
+    if exported.method == EAGLE3:
+        return lines
+    parts = {"base": "--dflash-tree-base" if is_tree else "--dflash-base", "draft": "--dflash-draft"}
+    exports = {
+        f"export_{part}": shlex.join(
+            ["tensorrt-edgellm-export", exported.target, f"ONNX/{part}", flag, "--dflash-draft-dir", exported.drafter]
+        )
+        for part, flag in parts.items()
+    }
+    return exports | lines
 
 
 def tensorrt_llm_environment(exported: ExportedPolicy) -> dict[str, str]:

@@ -32,6 +32,15 @@ TENSORRT_LLM_READS = {
 }
 """Fields of DFlashDecodingConfig: tensorrt_llm/llmapi/llm_args.py at 000439672005. Another one is refused."""
 
+TENSORRT_LLM_READS_OF_HEADS = {
+    *("decoding_type", "max_draft_len", "speculative_model", "use_dynamic_tree", "dynamic_tree_max_topK"),
+    "max_total_draft_tokens",
+}
+"""Fields of Eagle3DecodingConfig, as docs/source/features/speculative-decoding.md tells them in August 2026."""
+
+EDGE_LLM_READS = {"specDraftTopK", "specDraftStep", "specVerifySize", "dflashBlockSize"}
+"""Flags of llm_inference of TensorRT-Edge-LLM 0.11 that say what is drafted."""
+
 
 def check_vllm_load_test(config: dict[str, Any]) -> None:
     """``rejection_sample_method: synthetic`` and a rate for each drafted token."""
@@ -123,6 +132,30 @@ def check_tensorrt_llm(config: dict[str, Any]) -> None:
         assert all(type(key) is int and key >= 1 for key in schedule)
         assert all(type(value) is int and 0 <= value <= longest for value in schedule.values())
         assert schedule[min(schedule)] == longest
+
+
+def check_tensorrt_llm_head(config: dict[str, Any]) -> tuple[int, int, int]:
+    """A dynamic tree or a chain of an EAGLE-3 head: depth, tokens of a layer, and drafted tokens, without the root."""
+    assert set(config) <= TENSORRT_LLM_READS_OF_HEADS
+    assert config["decoding_type"] == "Eagle3"
+    assert config["speculative_model"]
+    depth = config["max_draft_len"]
+    if not config.get("use_dynamic_tree", False):
+        assert set(config) == {"decoding_type", "speculative_model", "max_draft_len"}
+        return depth, 1, depth
+    topk, drafted = config["dynamic_tree_max_topK"], config["max_total_draft_tokens"]
+    assert depth <= drafted <= topk * depth
+    return depth, topk, drafted
+
+
+def check_edge_llm(flags: dict[str, Any]) -> tuple[int, int, int]:
+    """Candidates, passes of the drafter, and nodes with the root, as the engine's own checks want them."""
+    assert set(flags) <= EDGE_LLM_READS
+    topk, steps, nodes = flags["specDraftTopK"], flags["specDraftStep"], flags["specVerifySize"]
+    if "dflashBlockSize" in flags:
+        assert steps == 1
+        assert nodes == flags["dflashBlockSize"] if topk == 1 else topk <= 8 and topk < nodes <= 128
+    return topk, steps, nodes
 
 
 def yaml_mapping(text: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``simlab export --format vllm``, ``sglang``, ``tensorrt-llm`` and ``modelopt``: settings for serving engines."""
+"""``simlab export --format vllm``, ``sglang``, ``tensorrt-llm`` and others: settings for serving engines."""
 
 import json
 import math
@@ -10,6 +10,7 @@ from simlab.analysis.export.engine_settings import (
     CHAIN,
     DFLASH,
     EAGLE3,
+    EDGE_LLM,
     HEAD_TREE,
     MODELOPT,
     SGLANG,
@@ -19,6 +20,8 @@ from simlab.analysis.export.engine_settings import (
     ExportedPolicy,
     block_note,
     cannot_run,
+    edge_llm_commands,
+    edge_llm_settings,
     head_shape,
     sglang_command,
     sglang_environment,
@@ -122,11 +125,11 @@ def stamp(policy: ExportedPolicy, source: EngineSource, notes: list[str]) -> dic
     }
 
 
-ENGINES = ("vllm", "sglang", "tensorrt-llm", "modelopt")
-HEADS = ("vllm", "sglang")
+ENGINES = ("vllm", "sglang", "tensorrt-llm", "tensorrt-edge-llm", "modelopt")
+HEADS = ("vllm", "sglang", "tensorrt-llm", "tensorrt-edge-llm")
 """Those for which settings of an EAGLE-3 head are written."""
-TABLED = ("vllm", "tensorrt-llm")
-"""Those that draft another length at another batch size; SGLang does so with EAGLE's drafters only."""
+TABLED: Mapping[str, tuple[str, ...]] = {"vllm": (DFLASH, EAGLE3), "tensorrt-llm": (DFLASH,)}
+"""Those that draft another length at another batch size, with these drafters. SGLang does so with EAGLE's only."""
 
 _NO_TREES = (
     "The latency profiles of several batch sizes are left aside: a table over them is of chains; name -p chain for it."
@@ -195,7 +198,7 @@ def _exported(engine: str, policy: NamedPolicy, texts: ExportedTexts, priced: Se
     method, drafter = _drafter(policy, manifest, texts.draft)
     if method == EAGLE3 and engine not in HEADS:
         raise UsageError(
-            f"settings of an EAGLE-3 head are written for {' and '.join(HEADS)}, not for {engine}; choose one of "
+            f"settings of an EAGLE-3 head are written for {', '.join(HEADS)}, not for {engine}; choose one of "
             "these, or write a table: --format markdown"
         )
     if not kept.root_seen and method == DFLASH:
@@ -204,6 +207,7 @@ def _exported(engine: str, policy: NamedPolicy, texts: ExportedTexts, priced: Se
             "which no engine here reads; choose a draft set of a drafter with --draft, or write a table: --format "
             "markdown"
         )
+    is_tabled = policy.name == CHAIN and method in TABLED.get(engine, ())
     if method == EAGLE3:
         head_shape(policy, kept.depth)  # refuses what no engine drafts, before anything is replayed
     return ExportedPolicy(
@@ -213,7 +217,7 @@ def _exported(engine: str, policy: NamedPolicy, texts: ExportedTexts, priced: Se
         drafter=short_name(drafter),
         depth=kept.depth,
         block_size=kept.block_size,
-        choices=batch_table(priced, texts) if priced and policy.name == CHAIN else (),
+        choices=batch_table(priced, texts) if priced and is_tabled else (),
         own_blocks=tuple(sorted(texts.own_blocks)),
         about=about(texts) | {"drafter": short_name(drafter)},
         method=method,
@@ -263,7 +267,7 @@ def _vllm(policy: ExportedPolicy, notes: list[str], options: EngineOptions) -> M
 def _sglang(policy: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
     settings = sglang_settings(policy)
     commands = {"load_test": sglang_command(settings, sglang_environment(policy))}
-    if policy.is_served_by_sglang:
+    if policy.is_served:
         commands["serve"] = sglang_command(settings)
     ending = _ending(policy, SGLANG, commands)
     return _commented(policy, SGLANG, notes, _yaml(settings), ending), [*notes, *ending]
@@ -271,7 +275,7 @@ def _sglang(policy: ExportedPolicy, notes: list[str], options: EngineOptions) ->
 
 def _tensorrt_llm(policy: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
     settings = tensorrt_llm_settings(policy)
-    if policy.is_chain and not policy.choices:
+    if policy.is_chain and not policy.choices and policy.method == DFLASH:
         notes = [*notes, f"No draft_len_schedule: there is a latency profile of one batch size only. {HOW}."]
     out = options.out or Path("tensorrt-llm.yaml")
     here, beside = (_ending(policy, TENSORRT_LLM, _trtllm_commands(policy, file)) for file in (str(out), out.name))
@@ -281,7 +285,22 @@ def _tensorrt_llm(policy: ExportedPolicy, notes: list[str], options: EngineOptio
 
 def _trtllm_commands(policy: ExportedPolicy, file: str) -> dict[str, str]:
     load_test = tensorrt_llm_command(policy.target, file, tensorrt_llm_environment(policy))
-    return {"load_test": load_test} | ({"serve": tensorrt_llm_command(policy.target, file)} if policy.is_chain else {})
+    return {"load_test": load_test} | ({"serve": tensorrt_llm_command(policy.target, file)} if policy.is_served else {})
+
+
+def _edge_llm(policy: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
+    temperature = policy.about["temperature"]
+    assert isinstance(temperature, float | int)
+    settings = edge_llm_settings(policy, temperature)
+    commands = edge_llm_commands(policy, settings)
+    said = [
+        *notes,
+        "specVerifySize counts the root, the other numbers do not.",
+    ]
+    file = {"simlab": stamp(policy, EDGE_LLM, said), "flags": settings, "commands": commands}
+    *before, serve = commands.values()
+    ending = [_NAMES, "To export and build its two engines, ONNX and ENGINES being folders:", *before]
+    return _json(file), [*said, *ending, f"To run {policy.policy.label}:", serve]
 
 
 def _modelopt(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts) -> Made:
@@ -342,5 +361,12 @@ _MAKERS: Mapping[str, Callable[[ExportedPolicy, list[str], EngineOptions], Made]
     "vllm": _vllm,
     "sglang": _sglang,
     "tensorrt-llm": _tensorrt_llm,
+    "tensorrt-edge-llm": _edge_llm,
 }
-_SOURCES = {"vllm": VLLM, "sglang": SGLANG, "tensorrt-llm": TENSORRT_LLM, "modelopt": MODELOPT}
+_SOURCES = {
+    "vllm": VLLM,
+    "sglang": SGLANG,
+    "tensorrt-llm": TENSORRT_LLM,
+    "tensorrt-edge-llm": EDGE_LLM,
+    "modelopt": MODELOPT,
+}

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ import pytest
 from eagle3_traces import write_head_trace
 from engine_shapes import (
     VLLM_READS,
+    check_edge_llm,
     check_sglang,
     check_sglang_environment,
     check_sglang_head,
     check_speculation_profile,
     check_tensorrt_llm,
+    check_tensorrt_llm_head,
     check_vllm_load_test,
     tensorrt_llm_lookup,
     vllm_lookup,
@@ -36,6 +39,8 @@ from simlab.analysis.export.engine_settings import (
     TENSORRT_LLM,
     VLLM,
     EngineSource,
+    ExportedPolicy,
+    edge_llm_settings,
     head_shape,
 )
 from simlab.errors import SimlabError
@@ -340,6 +345,75 @@ def test_sglang_takes_a_head_s_steps_width_and_size(policy: str, shape: tuple[in
     assert "block of" not in made.text
 
 
+@pytest.mark.parametrize(
+    ("policy", "shape"),
+    [
+        ("chain:length=3", (3, 1, 3)),
+        ("eagle3:budget=6,beam=3,top_k=3,steps=4", (5, 3, 6)),
+        ("eagle3:budget=15,beam=3,top_k=3,steps=4", (5, 3, 15)),
+    ],
+)
+def test_nvidias_engines_take_a_head_s_shape(policy: str, shape: tuple[int, int, int], head_trace: Path) -> None:
+    """One counts the root in its nodes, the other does not."""
+    made = export("tensorrt-llm", policy, trace=head_trace)
+    assert check_tensorrt_llm_head(yaml_mapping(made.text)["speculative_config"]) == shape
+    assert shlex.split(made.notes[-1])[:1] == ["trtllm-serve"]
+    edge = exported(head_trace, "tensorrt-edge-llm", policy)
+    assert check_edge_llm(edge["flags"]) == (shape[1], shape[0], shape[2] + 1)
+    assert set(edge["commands"]) == {"build_base", "build_draft", "serve"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "flags"),
+    [
+        ("chain", (1, 1, 8, 8)),
+        ("chain:length=3", (1, 1, 4, 4)),
+        ("edge-llm:budget=31,top_k=8", (8, 1, 32, 8)),
+        ("edge-llm:budget=127,top_k=7", (7, 1, 128, 8)),
+    ],
+)
+def test_edge_llm_takes_chains_and_its_own_trees(policy: str, flags: tuple[int, ...]) -> None:
+    """On the packaged trace, of a block of 8; the last line runs it."""
+    made = export("tensorrt-edge-llm", policy, limit=2)
+    value = json.loads(made.text)
+    assert check_edge_llm(value["flags"]) == flags[:3]
+    assert value["flags"]["dflashBlockSize"] == flags[3]
+    words = shlex.split(made.notes[-1])
+    assert words[0] == "llm_inference"
+    given = words[words.index("--specDecode") + 1 :]
+    assert dict(zip(given[::2], map(int, given[1::2]), strict=True)) == {f"--{k}": v for k, v in value["flags"].items()}
+    assert ("--dflash-tree-base" in value["commands"]["export_base"]) == (flags[0] > 1)
+    assert f"--maxVerifyTreeSize {flags[2]} " in value["commands"]["build_base"]
+    assert f"--maxDraftTreeSize {flags[3]} " in value["commands"]["build_draft"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ("ddtree:budget=16", "does not draft ddtree:budget=16; take chain:length=K, or its own tree"),
+        ("edge-llm:budget=31,top_k=9", "trees of 2 to 8 candidates a depth"),
+        (
+            "edge-llm:budget=128,top_k=4",
+            "at most 128, the root counted; edge-llm:budget=128,top_k=4 has top_k 4 and 129",
+        ),
+        ("edge-llm:budget=3,top_k=4", "has top_k 4 and 4 nodes"),
+        ("edge-llm:budget=3,top_k=1", "has top_k 1 and 4 nodes"),
+    ],
+)
+def test_what_edge_llm_does_not_draft_is_refused(policy: str, words: str) -> None:
+    assert words in refused(export, "tensorrt-edge-llm", policy, limit=1)
+
+
+def test_edge_llm_builds_no_tree_above_temperature_0_and_none_of_a_long_block() -> None:
+    (policy,) = parse_policies(["edge-llm:budget=31,top_k=8"])
+    one = ExportedPolicy(policy, None, "target", "drafter", 7, 8)  # type: ignore[arg-type]
+    assert edge_llm_settings(one, 0.0)["specVerifySize"] == 32
+    with pytest.raises(SimlabError, match="trees are greedy, and the trace was recorded at temperature 0.7"):
+        edge_llm_settings(one, 0.7)
+    with pytest.raises(SimlabError, match="at most 32 tokens, and the drafter looks 33 ahead"):
+        edge_llm_settings(replace(one, depth=33), 0.0)
+
+
 def test_vllm_drafts_chains_of_a_head_and_no_trees(head_trace: Path, trace: Path) -> None:
     chain = exported(head_trace, "vllm", "chain:length=3")
     assert chain["serve"] == {"method": "eagle3", "model": "synthetic", "num_speculative_tokens": 3}
@@ -356,8 +430,9 @@ def test_vllm_drafts_chains_of_a_head_and_no_trees(head_trace: Path, trace: Path
     [
         ("sglang", "ddtree:budget=4", "no engine drafts ddtree:budget=4 with an EAGLE-3 head"),
         ("vllm", "adaflash", "no engine drafts adaflash"),
-        ("tensorrt-llm", "chain", "written for vllm and sglang, not for tensorrt-llm"),
-        ("modelopt", "chain", "written for vllm and sglang, not for modelopt"),
+        ("modelopt", "chain", "written for vllm, sglang, tensorrt-llm, tensorrt-edge-llm, not for modelopt"),
+        ("tensorrt-llm", "eagle3:budget=16,beam=3,top_k=3,steps=4", "here 5 to 15, and eagle3"),
+        ("tensorrt-llm", "eagle3:budget=4,beam=3,top_k=3,steps=4", "drafts 4; take such a budget"),
     ],
 )
 def test_what_no_engine_drafts_with_a_head_is_refused(
