@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from simlab.analysis.export.edge_llm import EDGE_LLM, edge_llm_commands, edge_llm_settings
 from simlab.analysis.export.engine_settings import (
     CHAIN,
     DFLASH,
     EAGLE3,
-    EDGE_LLM,
     HEAD_TREE,
     MODELOPT,
     SGLANG,
@@ -20,8 +20,6 @@ from simlab.analysis.export.engine_settings import (
     ExportedPolicy,
     block_note,
     cannot_run,
-    edge_llm_commands,
-    edge_llm_settings,
     head_shape,
     sglang_command,
     sglang_environment,

@@ -32,6 +32,7 @@ from signed_files import signed
 from study_results import refused, rows_of, value_of
 
 import simlab
+from simlab.analysis.export.edge_llm import edge_llm_settings
 from simlab.analysis.export.engine_settings import (
     MODELOPT,
     READ_ON,
@@ -40,7 +41,6 @@ from simlab.analysis.export.engine_settings import (
     VLLM,
     EngineSource,
     ExportedPolicy,
-    edge_llm_settings,
     head_shape,
 )
 from simlab.errors import SimlabError
