@@ -1,11 +1,18 @@
 """Engines' best-first trees against their rules in plain Python, many of the scores equal."""
 
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
 import oracle
 import pytest
+import sglang_uno
 from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from order_checks import check_columns, check_layer, check_nested, check_nodes, draft_of, rows_strategy, texts
+from order_checks import as_rows, check_columns, check_layer, check_nested, check_nodes, draft_of, rows_strategy, texts
 
 from simlab.policies.edges.models import Marginal
 from simlab.policies.named.ddtree import DDTree
@@ -15,6 +22,7 @@ from simlab.policies.orders.engine_first import EDGE_LLM, TIES, UNO, EngineFirst
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policy import Needs
 from simlab.sequence_replay import draft_source
+from simlab.traces.reader import open_trace, packaged_trace
 
 NO_END = 10_000
 
@@ -88,3 +96,45 @@ def test_named_policies_are_these_orders() -> None:
     assert EdgeLLM(9, 3).own.order == EngineFirst(EDGE_LLM, 3)
     assert EdgeLLM(9, 3).own.masked is None
     assert DDTree(9).own.order != EdgeLLM(9).own.order
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the wheels of SGLang and Triton hold, which are fetched; neither is imported here."""
+    folder, pip = tmp_path_factory.mktemp("wheels"), [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+    done = subprocess.run(
+        [*pip, sglang_uno.SGLANG, sglang_uno.TRITON, "--dest", folder], check=False, capture_output=True, text=True
+    )
+    if done.returncode:
+        pytest.skip(f"wheels of SGLang and Triton cannot be had here: {done.stderr.strip()[-200:]}")
+    for wheel in folder.glob("*.whl"):
+        with zipfile.ZipFile(wheel) as files:
+            files.extractall(folder, [one for one in files.namelist() if one.startswith(("triton", "sglang/kernels"))])
+    return folder
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("budget", "top_k"), [(23, 4), (28, 7), (12, 2)])
+def test_sglangs_own_builder_makes_the_same_trees(wheels: Path, tmp_path: Path, budget: int, top_k: int) -> None:
+    """500 made-up rounds full of ties, and 200 of the packaged trace; the kernel runs in Triton's interpreter."""
+    chance, depth = np.random.default_rng(budget), 7
+    drafts = []
+    for _ in range(500):
+        steps = -np.sort(chance.integers(0, 4, (depth, top_k)), axis=1)
+        rows = [zip(chance.permutation(50)[:top_k].tolist(), map(float, row), strict=True) for row in steps]
+        drafts.append([list(row) for row in rows])
+    trace = open_trace(packaged_trace())
+    for recorded in trace.recorded(trace.draft_name(), range(10)):
+        source = draft_source(Needs(top_k=top_k), recorded)
+        drafts += [as_rows(source(t)) for t in range(20)]
+    assert len(drafts) == 700
+    kept = np.array([[row[:top_k] for row in draft] for draft in drafts])
+    np.savez(tmp_path / "in.npz", ids=kept[..., 0], log_probs=kept[..., 1], num_nodes=budget + 1)
+    script = [sys.executable, sglang_uno.__file__, wheels, tmp_path / "in.npz", tmp_path / "out.npz"]
+    subprocess.run(script, check=True)
+    made = np.load(tmp_path / "out.npz")
+    for draft, tokens, edges in zip(drafts, made["tokens"], made["edges"], strict=True):
+        ours = EngineFirst(UNO, top_k).nodes(draft_of(draft), budget)
+        np.testing.assert_array_equal(ours.tokens[1:], tokens)
+        np.testing.assert_array_equal(ours.parents[1:] * top_k + ours.ranks[1:], edges)
