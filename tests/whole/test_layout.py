@@ -25,7 +25,7 @@ BUDGET = {
     "policies": 14_400,
     "analysis": 13_700,
     "real_runner": 26_100,
-    "tests": 69_800,
+    "tests": 70_100,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
 
