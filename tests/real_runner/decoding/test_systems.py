@@ -34,6 +34,14 @@ def combinations() -> list[tuple[str, str, Sampling, tuple[int, ...]]]:
     return found
 
 
+IN_TURNS = [
+    (name, sampling)
+    for number, name in enumerate(SYSTEMS)
+    for index, sampling in enumerate((GREEDY, SAMPLED))
+    if THOROUGH or name in ALL_OF_THEM or index == number % 2
+]
+
+
 @pytest.mark.parametrize(("name", "family", "sampling", "seeds"), combinations())
 def test_the_text_is_that_of_plain_decoding_and_own_rows_replay(
     name: str, family: str, sampling: Sampling, seeds: tuple[int, ...]
@@ -57,7 +65,7 @@ def test_the_text_is_that_of_plain_decoding_and_own_rows_replay(
     assert system.wanted <= set(seen)
 
 
-@pytest.mark.parametrize(("name", "sampling"), list(itertools.product(SYSTEMS, (GREEDY, SAMPLED))))
+@pytest.mark.parametrize(("name", "sampling"), IN_TURNS)
 def test_captured_passes_write_the_same_text_and_own_rows_replay(name: str, sampling: Sampling) -> None:
     """Rehearsed on a CPU; buffers stay from text to text and from policy to policy, as they do in a run."""
     system, accepted = SYSTEMS[name], 0
@@ -76,15 +84,7 @@ def test_captured_passes_write_the_same_text_and_own_rows_replay(name: str, samp
     assert accepted > 0
 
 
-@pytest.mark.parametrize(
-    ("name", "sampling"),
-    [
-        (name, sampling)
-        for number, name in enumerate(SYSTEMS)
-        for index, sampling in enumerate((GREEDY, SAMPLED))
-        if THOROUGH or name in ALL_OF_THEM or index == number % 2
-    ],
-)
+@pytest.mark.parametrize(("name", "sampling"), IN_TURNS)
 def test_rounds_are_those_of_a_record(name: str, sampling: Sampling) -> None:
     """Whoever did not run for a while has read all of the text when it does; eager passes and captured ones in turn."""
     system = SYSTEMS[name]
