@@ -23,7 +23,6 @@ class Uno(Preset):
     exactness = "exact (from released code), but for the first round of a text"
     reads = "the first `top_k` candidates of a draft set that the target made with its own masks"
     variants = ("budget=24", "budget=24,top_k=2")
-    tries = ("top_k=2/4/8,budget=1..{budget}",)
 
     def tree_settings(self) -> TreeSettings:
         """UNO's order, a fixed budget, and masks behind no node."""
@@ -45,7 +44,6 @@ class EdgeLLM(Preset):
     exactness = "exact (from released code, which was not run: it needs a GPU of its kind)"
     reads = "the first `top_k` candidates at each depth"
     variants = ("budget=24", "budget=24,top_k=2")
-    tries = ("top_k=2/4/8,budget=1..{budget}",)
 
     def tree_settings(self) -> TreeSettings:
         """The engine's order and a fixed budget."""

@@ -81,6 +81,7 @@ _shtab_simlab_advise_options=(
   "--draft-set[the draft set, where the trace holds more than one]:NAME:"
   "*--block-trace[a trace of the same texts that was recorded with another --block\; may be repeated. Chains then have the lengths of recorded blocks alone, as engines draft them]:DIR:"
   "--batch[texts at a time (default 1,2,4,8,16,32,64)]:N,N,...:"
+  "--engine[compare what this engine drafts, and print its lines (default\: ddtree, vLLM and SGLang)]:engine:(vllm sglang tensorrt-llm tensorrt-edge-llm)"
   "--limit[the first N prompts only]:N:"
   "--threads[CPU threads (default\: all cores)]:N:"
   {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
@@ -205,7 +206,7 @@ _shtab_simlab_demo_defaults_added=0
 _shtab_simlab_export_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--help-all[explain every option and exit]"
-  "--format[what to write]:file_format:(conformance vllm sglang tensorrt-llm tensorrt-edge-llm modelopt sglang-sps vllm-curves sglang-sts latex markdown)"
+  "--format[what to write\: conformance, vllm, sglang, tensorrt-llm, tensorrt-edge-llm, modelopt, sglang-sps, vllm-curves, sglang-sts, latex, markdown]:FORMAT:(conformance vllm sglang tensorrt-llm tensorrt-edge-llm modelopt sglang-sps vllm-curves sglang-sts latex markdown)"
   "--push[send --trace with a card\: hf\:\/\/datasets\/OWNER\/NAME\[\@REVISION\]\[\/FOLDER\], s3\:\/\/BUCKET\/PREFIX, or a folder]:PLACE:"
   "--out[the file to write (default\: standard output)]:FILE:"
   {-p,--policy}"[see \`simlab policies\`\; one point]:POLICY:"

@@ -9,33 +9,20 @@ import polars as pl
 
 from simlab.analysis.advise.verdicts import (
     CHAIN,
-    NOTHING,
     TREE,
     BatchAdvice,
     advice_sentences,
     advice_table,
     batch_advice,
     cut_sentence,
-    drafted,
     no_tree_sentence,
     notes_text,
-)
-from simlab.analysis.export.engine_settings import (
-    DFLASH,
-    EAGLE3,
-    HEAD_TREE,
-    HeadShape,
-    engine_lines,
-    head_shape,
-    short_name,
 )
 from simlab.analysis.statistics.intervals import FEW_PROMPTS
 from simlab.analysis.table.price_draws import BatchPrices
 from simlab.analysis.table.summaries import BASELINE, summarise
 from simlab.analysis.table.text import within_width
-from simlab.channels import POOL
-from simlab.channels.rows import num_beam_nodes
-from simlab.errors import CostError, SimlabError, TraceError, UsageError
+from simlab.errors import CostError, TraceError, UsageError
 from simlab.options import (
     batch_sizes,
     costs_option,
@@ -53,21 +40,18 @@ from simlab.options import (
 from simlab.policies.named.chain import most_drafted
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import GivenPolicies, given_policies
+from simlab.studies.engines.served import ENGINES, default_trees, length_of, lines_to_paste, without_trees
 from simlab.studies.inputs.artefacts import PricedPolicies, TraceArtefacts
 from simlab.studies.inputs.prices import Prices, measured_prices, not_chosen_note, prices_of_batch
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened, own_blocks
 from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.result import StudyResult
-from simlab.traces.artefacts.cost import gap_around
 from simlab.traces.format.manifest_entries import DraftSet
 from simlab.traces.reader import Trace
 from simlab.traces.results.rows import Results, joined_results, results_at
 from simlab.workers.threads import Threads
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
-_BUDGETS = (2, 4, 8, 16, 32, 64, 128)
-_HEAD_STEPS = (1, 2, 4, 7)
-"""Steps of a head's trees that are tried, beside all that were recorded."""
 _BASELINE = parse_policies([BASELINE])[0].policy
 _NAMED = 3
 """Policies that are named in a note."""
@@ -84,6 +68,7 @@ class Advice(StudyResult):
         prompts: texts' prompts that were replayed.
         batches: in ascending order.
         notes: batch sizes and policies that were left out, a sentence each.
+        engine: of `simlab.studies.engines.served.ENGINES`, whose trees and lines these are; None: none in particular.
     """
 
     trace: Trace
@@ -92,6 +77,7 @@ class Advice(StudyResult):
     prompts: int
     batches: tuple[BatchAdvice, ...]
     notes: tuple[str, ...]
+    engine: str | None = None
 
     PICTURES: ClassVar[str] = "simlab.studies.plot:advice_pictures"
 
@@ -119,7 +105,7 @@ class Advice(StudyResult):
         ]
         # Lines to paste stay whole.
         engines = self.engine_lines()
-        engines = [line if line.startswith("--") else within_width(line) for line in engines]
+        engines = [line if line.startswith(("--", "simlab ")) else within_width(line) for line in engines]
         parts += ["\n".join(engines), notes_text([*self._notes()])]
         return "\n\n".join(filter(None, parts))
 
@@ -128,39 +114,12 @@ class Advice(StudyResult):
         return self.trace.manifest.draft_sets[self.draft]
 
     def engine_lines(self) -> list[str]:
-        """What vLLM and SGLang are to draft, with the lines to paste; none of a drafter that neither of them runs."""
-        kept = self._kept
-        compared = [batch for batch in self.batches if len(batch.compared) > 1]
-        if not kept.root_seen or not compared:
-            return []
-        method = EAGLE3 if kept.is_chain else DFLASH
-        lengths = {batch.of.batch: self._length(batch) for batch in compared}
-        try:
-            sglang = next(((one.of.batch, self._shape(one)) for one in compared if self._sglang(one) != NOTHING), None)
-        except SimlabError as error:
-            return [f"No settings of engines: {error}."]
-        return engine_lines(method, short_name(kept.model.name), lengths, sglang)
-
-    def _length(self, batch: BatchAdvice) -> int:
-        """Drafted tokens of the chain of a batch size; 0: there is none."""
-        if batch.without_tree == NOTHING or batch.chain is None:
-            return 0
-        return min(drafted(batch.chain) or self._kept.depth, self._kept.depth)
-
-    def _sglang(self, batch: BatchAdvice) -> str:
-        """What SGLang does at a batch size: it draws trees of an EAGLE-3 head alone."""
-        return batch.choice if self._kept.is_chain else batch.without_tree
-
-    def _shape(self, batch: BatchAdvice) -> HeadShape:
-        length = self._length(batch)
-        if self._sglang(batch) != TREE or batch.tree is None:
-            return HeadShape(length, 1, length)
-        (policy,) = parse_policies([batch.tree.policy])
-        return head_shape(policy, self._kept.depth)
+        """What the engine is to draft, with the lines to paste; none of a drafter that no engine here runs."""
+        return lines_to_paste(self.engine, self.trace, self.draft, self.batches)
 
     def _sentences(self) -> list[str]:
-        who = "vLLM drafts" if self._kept.is_chain else "vLLM and SGLang draft"
-        return [*advice_sentences(self.batches), *filter(None, [no_tree_sentence(self.batches, who)])]
+        who = without_trees(self.engine, self._kept)
+        return [*advice_sentences(self.batches), *filter(None, [who and no_tree_sentence(self.batches, who)])]
 
     def _notes(self) -> Iterator[str]:
         yield from self._block_notes()
@@ -194,7 +153,7 @@ class Advice(StudyResult):
         if not cut:
             return
         yield cut_sentence(cut[0], self._kept.block_size)
-        blocks = sorted({self._length(batch) + self._kept.block_size - self._kept.depth for batch in cut})
+        blocks = sorted({length_of(batch, self._kept) + self._kept.block_size - self._kept.depth for batch in cut})
         yield (
             f"Record what engines draft: `simlab record --text-from TRACE --block N` with N "
             f"{', '.join(map(str, blocks))}, and compare it with --block-trace."
@@ -215,6 +174,7 @@ of an engine's table. Batch sizes without a file are modelled from that of one t
 Settings are chosen on the trace that is judged, unless --dev-trace names another.
 
   simlab advise --batch 1,2,4,8
+  simlab advise --engine tensorrt-edge-llm --batch 1
   simlab advise --trace runs/mine --dev-trace runs/dev --cost one.json --cost eight.json --batch 1,8
   simlab advise -p chain:length=1..7 -p ddtree:budget=8/16/32 --json"""
 
@@ -237,6 +197,9 @@ Settings are chosen on the trace that is judged, unless --dev-trace names anothe
         repeats=True,
     )
     batch: Sequence[int] = option(BATCHES, "texts at a time", "N,N,...", read=batch_sizes)
+    engine: str | None = option(
+        None, "compare what this engine drafts, and print its lines (default: ddtree, vLLM and SGLang)", choices=ENGINES
+    )
     limit: int | None = limit_option()
     threads: int | None = threads_option()
     progress: bool | None = progress_option()
@@ -249,6 +212,8 @@ def advise(options: AdviseOptions) -> Advice:
     Raises:
         SimlabError: trace, prices or policies do not fit each other.
     """
+    if options.engine is not None and options.policies:
+        raise UsageError("--engine says what is compared, and so does -p; leave one of them out")
     costs = paths(options.cost)
     judged = opened(options.trace, costs)
     chosen_on = judged if options.dev_trace is None else opened(options.dev_trace, costs)
@@ -285,7 +250,7 @@ def advise(options: AdviseOptions) -> Advice:
         )
         for of, policies in machines
     ]
-    return Advice(judged, name, chosen_on, len(prompts), tuple(found), tuple(dict.fromkeys(notes)))
+    return Advice(judged, name, chosen_on, len(prompts), tuple(found), tuple(dict.fromkeys(notes)), options.engine)
 
 
 _Machine = tuple[BatchPrices, PricedPolicies]
@@ -362,7 +327,7 @@ def _machines(
             beyond[batch] = str(error).rstrip(".")
             continue
         assert prices.cost is not None
-        policies, asked_for = _policies(trace, draft, options.policies, blocks, prices, left)
+        policies, asked_for = _policies(trace, draft, options, blocks, prices, left)
         kinds |= dict.fromkeys(CHAIN if one.name == CHAIN else TREE for one in asked_for)
         if not policies:
             beyond[batch] = "no policy has a price there"
@@ -407,13 +372,13 @@ def _worked_out(batch: int, measured: dict[int, Prices]) -> Prices:
 
 
 def _policies(
-    trace: Trace, draft: str, typed: GivenPolicies, blocks: _Blocks, prices: Prices, notes: list[str]
+    trace: Trace, draft: str, options: AdviseOptions, blocks: _Blocks, prices: Prices, notes: list[str]
 ) -> tuple[list[NamedPolicy], list[NamedPolicy]]:
     """Those policies whose rounds all have a price, and all that were asked for; what is left out is in ``notes``."""
-    kept = trace.manifest.draft_sets[draft]
+    kept, typed, engine = trace.manifest.draft_sets[draft], options.policies, options.engine
     cost = prices.cost
     assert cost is not None
-    default = [*_default_chains(kept, blocks, cost.most_drafted), *_default_trees(trace, kept, prices)]
+    default = [*_default_chains(kept, blocks, cost.most_drafted), *default_trees(trace, kept, prices, engine)]
     asked = given_policies(typed) or default
     parsed = parse_policies(asked, TraceArtefacts(prices, trace, draft)) if asked else []
     policies = {one.policy_id: one for one in parsed if one.name != BASELINE}
@@ -455,29 +420,3 @@ def _default_chains(kept: DraftSet, blocks: _Blocks, most: int) -> list[str]:
     lengths = sorted({*blocks, kept.depth}) if blocks else range(1, kept.depth + 1)
     listed = "/".join(str(length) for length in lengths if length <= most)
     return [f"chain:length={listed}"] if listed else []
-
-
-def _default_trees(trace: Trace, kept: DraftSet, prices: Prices) -> list[str]:
-    """Trees of several sizes: of an EAGLE-3 head those of its channel, since engines draft no others with it.
-
-    Where nobody timed a size, the nearest that somebody timed stand in its place.
-    """
-    assert prices.cost is not None
-    most = prices.cost.most_drafted
-    if not kept.is_chain:
-        timed = () if prices.file is None else prices.file.node_counts
-        near = {size for budget in _BUDGETS for size in gap_around(timed, budget) or (budget,)}
-        budgets = [str(size) for size in sorted(near) if 1 < size <= min(kept.exact_budget, most)]
-        return [f"ddtree:budget={'/'.join(budgets)}"] if budgets else []
-    found = []
-    for name, one in trace.manifest.channels.items():
-        beam, top_k, steps = one.setting("beam"), one.setting("top_k"), one.setting("steps")
-        if one.kind != POOL or not one.is_read or not beam or beam != top_k or not steps:
-            continue
-        for some in sorted({*(few for few in _HEAD_STEPS if few < steps), steps}):
-            nodes = min(num_beam_nodes(beam, top_k, some), most)
-            sizes = "/".join(str(budget) for budget in _BUDGETS if budget <= nodes)
-            if sizes:
-                typed = f"{HEAD_TREE}:budget={sizes},beam={beam},top_k={top_k},steps={some}"
-                found.append(typed if name == HEAD_TREE else f"{typed},channel={name}")
-    return found

@@ -307,7 +307,9 @@ docs/how_to/export.md says what each field is, where it was read, and what canno
     --labels "ddtree:budget=16=DDTree (16)"
   simlab export --push hf://datasets/ORG/NAME --trace runs/mine --license apache-2.0 --dry-run"""
 
-    file_format: str | None = option(None, "what to write", choices=FORMATS, names="--format", one_of="what!")
+    file_format: str | None = option(
+        None, f"what to write: {', '.join(FORMATS)}", "FORMAT", choices=FORMATS, names="--format", one_of="what!"
+    )
     policy: str | None = option(
         None,
         "see `simlab policies`; one point",

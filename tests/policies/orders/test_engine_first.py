@@ -131,7 +131,7 @@ def test_sglangs_own_builder_makes_the_same_trees(wheels: Path, tmp_path: Path, 
     assert len(drafts) == 700
     kept = np.array([[row[:top_k] for row in draft] for draft in drafts])
     np.savez(tmp_path / "in.npz", ids=kept[..., 0], log_probs=kept[..., 1], num_nodes=budget + 1)
-    script = [sys.executable, sglang_uno.__file__, wheels, tmp_path / "in.npz", tmp_path / "out.npz"]
+    script = [sys.executable, sglang_uno.__file__, *map(str, (wheels, tmp_path / "in.npz", tmp_path / "out.npz"))]
     subprocess.run(script, check=True)
     made = np.load(tmp_path / "out.npz")
     for draft, tokens, edges in zip(drafts, made["tokens"], made["edges"], strict=True):

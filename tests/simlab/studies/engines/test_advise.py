@@ -125,6 +125,58 @@ def test_a_head_gets_trees_of_its_own_and_settings_of_engines(head: tuple[Path, 
     assert any(one.startswith("vLLM drafts no trees: that costs") for one in value_of(advice)["advice"])
 
 
+@pytest.mark.parametrize(
+    ("engine", "trees"),
+    [
+        ("vllm", []),
+        ("sglang", []),
+        ("tensorrt-llm", []),
+        ("tensorrt-edge-llm", ["edge-llm:budget=2/4/8/16/32/64,top_k=2", "edge-llm:budget=4/8/16/32/64,top_k=4",
+                               "edge-llm:budget=8/16/32/64,top_k=8"]),
+    ],
+)  # fmt: skip
+def test_an_engine_is_compared_by_what_it_drafts(
+    engine: str, trees: list[str], trace: Path, served_costs: dict[int, Path]
+) -> None:
+    found = advise(trace, cost=served_costs[1], batch=[1], threads=1, engine=engine)
+    given = advise(trace, ["chain:length=1..7", *trees], cost=served_costs[1], batch=[1], threads=1)
+    assert value_of(found)["rows"] == value_of(given)["rows"]
+    (row,) = value_of(found)["rows"]
+    lines, said = found.engine_lines(), " ".join(value_of(found)["advice"])
+    assert ("drafts no trees" in said) == (not trees and row["tree"] is not None)
+    if engine.startswith("tensorrt"):
+        words = shlex.split(lines[-1])
+        assert words[:5] == ["simlab", "export", "--format", engine, "-p"]
+        assert words[5] == row["policy"]
+        assert words[6:] == ["--trace", str(trace)]
+        assert row["policy"].startswith("edge-llm:" if trees else "chain")
+        made = json.loads(simlab.export(words[3], words[5], trace=words[7]).text) if trees else None
+        assert made is None or made["flags"]["specVerifySize"] == 1 + int(row["policy"].split("=")[1].split(",")[0])
+    else:
+        assert [line.startswith("--") for line in lines] == [False, True]
+        assert lines[0].startswith({"vllm": "vLLM: ", "sglang": "SGLang: "}[engine])
+
+
+def test_an_engine_and_policies_are_not_both_given(trace: Path) -> None:
+    assert "leave one of them out" in refused(advise, trace, ["chain"], engine="vllm")
+
+
+def test_trees_of_a_head_are_within_what_an_engine_verifies(head: tuple[Path, Path]) -> None:
+    """TensorRT-LLM takes from as many tokens as steps to K of each, vLLM no tree."""
+    trace, cost = head
+    for engine, most in (("tensorrt-llm", 15), ("sglang", 64)):
+        found = advise(trace, cost=cost, batch=[1], engine=engine)
+        (row,) = value_of(found)["rows"]
+        assert row["tree"].startswith("eagle3:")
+        assert int(row["tree"].split("budget=")[1].split(",")[0]) <= most
+        assert ENGINES_SAY[engine] in found.engine_lines()[0]
+    (row,) = value_of(advise(trace, cost=cost, batch=[1], engine="vllm"))["rows"]
+    assert row["tree"] is None
+
+
+ENGINES_SAY = {"tensorrt-llm": "TensorRT-LLM: ", "sglang": "SGLang: steps "}
+
+
 def test_the_reason_is_that_the_channel_has_no_price(head: tuple[Path, Path], tmp_path: Path) -> None:
     trace, _ = head
     table, cost = tmp_path / "t.csv", tmp_path / "c.json"
