@@ -384,6 +384,11 @@ def threads_option(said: str = "CPU threads (default: all cores)") -> int | None
     return option(None, said, "N", read=count(1, _MOST_THREADS))
 
 
+def out_option(said: str, writes: str, example: str, group: str = "") -> str | Path | None:
+    """A file that a study writes where it is asked for."""
+    return option(None, said, "FILE", read=Path, writes=writes, example=example, group=group)
+
+
 def progress_option() -> bool | None:
     """Whether a bar is shown: ``--progress`` and ``--no-progress``."""
     return option(None, "a progress bar; by default on a terminal, after two seconds")

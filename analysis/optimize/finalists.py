@@ -40,25 +40,34 @@ _COLUMNS = {"tokens_per_s": "tokens_per_s", "acceptance_length": "acceptance_len
 _DIGITS = {"tokens_per_s": 1, "acceptance_length": 3, "worst_case": 3}
 
 
-def take_sentence(optimum: Optimum) -> str:
-    """Which policy to take, and its speedup on the evaluation prompts.
+def policy_to_take(optimum: Optimum) -> str | None:
+    """The simplest of those that no comparison tells from the chosen policy; None: another is significantly better.
 
-    Of those that no comparison tells from the chosen one it is the simplest: the fewest drafted tokens a round, then
-    the fewest settings, then the fewest letters. What is better there than the chosen one is named and not taken: that
-    would be a choice on the evaluation prompts.
+    The simplest drafts the fewest tokens a round, then has the fewest settings, then the fewest letters. What is better
+    than the chosen one is not taken: that would be a choice on the evaluation prompts.
     """
+    rows, ahead, level = _standing(optimum)
+    return None if ahead else min(level, key=lambda label: _plainness(label, rows[label]))
+
+
+def _standing(optimum: Optimum) -> tuple[dict[str, Mapping[str, Scalar]], list[str], list[str]]:
+    """Rows of policies, those that are better than the chosen one, and those that are as good, itself first."""
     rows = {str(row.get("policy")): row for row in reversed(optimum.rows)}
-    best = optimum.best.policy
     known = {label: row for label, row in rows.items() if row.get("best_over_this_ci_low") is not None}
     ahead = [label for label, row in known.items() if row.get("differs") and _float(row.get("best_over_this")) < 1]
-    if ahead:
+    return rows, ahead, [optimum.best.policy, *(label for label, row in known.items() if row.get("differs") is False)]
+
+
+def take_sentence(optimum: Optimum) -> str:
+    """Which policy to take, and its speedup on the evaluation prompts; see `policy_to_take`."""
+    rows, ahead, level = _standing(optimum)
+    best, take = optimum.best.policy, policy_to_take(optimum)
+    if take is None:
         return (
             f"Do not take {best}, which was chosen on the dev prompts: {enumerated(list(map(_shown, ahead)))} "
             f"{'is' if len(ahead) == 1 else 'are'} significantly better on the evaluation prompts. Choose among them "
             "on other prompts."
         )
-    level = [best, *(label for label, row in known.items() if row.get("differs") is False)]
-    take = min(level, key=lambda label: _plainness(label, rows[label]))
     if take == BASELINE:
         return f"Take {_shown(take)}: no policy is significantly faster."
     row, why = rows[take], ""

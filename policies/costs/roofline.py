@@ -89,8 +89,8 @@ class Flatness:
         return (
             f"looks launch-bound: with {self.context:,} tokens before it, a pass of {self.tokens:,} takes only "
             f"{self.ratio:.2f} times as long as one token, and arithmetic alone should make it "
-            f"{self.tokens / self.ridge:.1f} times; large trees look free here and would not in an engine that starts "
-            "its operations as a graph"
+            f"{self.tokens / self.ridge:.1f} times; large trees look free here and would not in an engine whose short "
+            "passes are faster, of few fused operations that start as a graph"
         )
 
 

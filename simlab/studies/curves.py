@@ -24,6 +24,7 @@ from simlab.options import (
     draft_set_option,
     limit_option,
     option,
+    out_option,
     path_or_none,
     paths,
     progress_option,
@@ -310,14 +311,7 @@ The curves are of the drafter's own probabilities (raw), and of calibrated ones 
     ray: str | None = ray_option()
     workers: int | None = workers_option()
     progress: bool | None = progress_option()
-    out: str | Path | None = option(
-        None,
-        "write a Parquet: a row for each rule at each root",
-        "FILE",
-        read=Path,
-        writes="Rows",
-        example="curves.parquet",
-    )
+    out: str | Path | None = out_option("write a Parquet: a row for each rule at each root", "Rows", "curves.parquet")
 
 
 @study(CurvesOptions)

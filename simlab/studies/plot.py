@@ -21,6 +21,7 @@ from simlab.options import (
     cost_option,
     draft_set_option,
     option,
+    out_option,
     path_or_none,
     paths,
     policies_option,
@@ -169,14 +170,7 @@ with simlab are found.
     show: str = option(
         "speed", f"which picture: {', '.join((*CHARTS, DIFFERENCES))}", "PICTURE", choices=(*CHARTS, DIFFERENCES)
     )
-    out: str | Path | None = option(
-        None,
-        "the file to write: .svg, .pdf, .png or .html",
-        "FILE",
-        read=Path,
-        writes="Picture",
-        example="speed.svg",
-    )
+    out: str | Path | None = out_option("the file to write: .svg, .pdf, .png or .html", "Picture", "speed.svg")
     policies: GivenPolicies = policies_option("differences: these alone (default: all); may be repeated")
     against: GivenPolicy | None = option(
         None, "differences: the policy that others are compared with (default: chain)", "POLICY"

@@ -20,6 +20,7 @@ from simlab.options import (
     draft_set_option,
     limit_option,
     option,
+    out_option,
     path_or_none,
     policies_option,
     progress_option,
@@ -203,13 +204,8 @@ all candidates and of first ones.
     ray: str | None = ray_option()
     workers: int | None = workers_option()
     progress: bool | None = progress_option()
-    out: str | Path | None = option(
-        None,
-        "write a Parquet: a row for each bin of each reliability curve",
-        "FILE",
-        read=Path,
-        writes="Reliability curves",
-        example="reliability.parquet",
+    out: str | Path | None = out_option(
+        "write a Parquet: a row for each bin of each reliability curve", "Reliability curves", "reliability.parquet"
     )
 
 

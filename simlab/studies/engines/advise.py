@@ -40,18 +40,27 @@ from simlab.options import (
 from simlab.policies.named.chain import most_drafted
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import GivenPolicies, given_policies
-from simlab.studies.engines.served import ENGINES, default_trees, length_of, lines_to_paste, without_trees
 from simlab.studies.inputs.artefacts import PricedPolicies, TraceArtefacts
 from simlab.studies.inputs.prices import Prices, measured_prices, not_chosen_note, prices_of_batch
+from simlab.studies.inputs.served import (
+    check_engine,
+    engine_option,
+    length_of,
+    lines_to_paste,
+    trees_of,
+    without_trees,
+)
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened, own_blocks
 from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.result import StudyResult
+from simlab.traces.artefacts.cost import gap_around
 from simlab.traces.format.manifest_entries import DraftSet
 from simlab.traces.reader import Trace
 from simlab.traces.results.rows import Results, joined_results, results_at
 from simlab.workers.threads import Threads
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
+_BUDGETS = (2, 4, 8, 16, 32, 64, 128)
 _BASELINE = parse_policies([BASELINE])[0].policy
 _NAMED = 3
 """Policies that are named in a note."""
@@ -68,7 +77,7 @@ class Advice(StudyResult):
         prompts: texts' prompts that were replayed.
         batches: in ascending order.
         notes: batch sizes and policies that were left out, a sentence each.
-        engine: of `simlab.studies.engines.served.ENGINES`, whose trees and lines these are; None: none in particular.
+        engine: of `simlab.studies.inputs.served.ENGINES`, whose trees and lines these are; None: none in particular.
     """
 
     trace: Trace
@@ -197,9 +206,7 @@ Settings are chosen on the trace that is judged, unless --dev-trace names anothe
         repeats=True,
     )
     batch: Sequence[int] = option(BATCHES, "texts at a time", "N,N,...", read=batch_sizes)
-    engine: str | None = option(
-        None, "compare what this engine drafts, and print its lines (default: ddtree, vLLM and SGLang)", choices=ENGINES
-    )
+    engine: str | None = engine_option()
     limit: int | None = limit_option()
     threads: int | None = threads_option()
     progress: bool | None = progress_option()
@@ -212,13 +219,12 @@ def advise(options: AdviseOptions) -> Advice:
     Raises:
         SimlabError: trace, prices or policies do not fit each other.
     """
-    if options.engine is not None and options.policies:
-        raise UsageError("--engine says what is compared, and so does -p; leave one of them out")
     costs = paths(options.cost)
     judged = opened(options.trace, costs)
     chosen_on = judged if options.dev_trace is None else opened(options.dev_trace, costs)
     notes: list[str] = []
     name = judged.draft_name(options.draft_set)
+    check_engine(options.engine, name, judged.manifest.draft_sets[name], options.policies)
     blocks = own_blocks(judged, name, [opened(one) for one in options.block_trace])
     machines, alone, kinds = _machines(judged, name, options, blocks, options.limit, notes)
     wanted = set(first_prompts(judged, options.limit))
@@ -378,7 +384,7 @@ def _policies(
     kept, typed, engine = trace.manifest.draft_sets[draft], options.policies, options.engine
     cost = prices.cost
     assert cost is not None
-    default = [*_default_chains(kept, blocks, cost.most_drafted), *default_trees(trace, kept, prices, engine)]
+    default = [*_default_chains(kept, blocks, cost.most_drafted), *trees_of(trace, kept, _sizes(prices), engine)]
     asked = given_policies(typed) or default
     parsed = parse_policies(asked, TraceArtefacts(prices, trace, draft)) if asked else []
     policies = {one.policy_id: one for one in parsed if one.name != BASELINE}
@@ -413,6 +419,14 @@ def _some(labels: Sequence[str]) -> str:
     """The first labels of a list."""
     more = f" and {len(labels) - _NAMED:,} more" if len(labels) > _NAMED else ""
     return f"{', '.join(labels[:_NAMED])}{more}"
+
+
+def _sizes(prices: Prices) -> list[int]:
+    """Sizes of trees that are tried; where nobody timed one, the nearest that somebody timed stand in its place."""
+    assert prices.cost is not None
+    timed = () if prices.file is None else prices.file.node_counts
+    near = {size for budget in _BUDGETS for size in gap_around(timed, budget) or (budget,)}
+    return [size for size in sorted(near) if size <= prices.cost.most_drafted]
 
 
 def _default_chains(kept: DraftSet, blocks: _Blocks, most: int) -> list[str]:

@@ -17,6 +17,7 @@ from simlab.analysis.optimize.finalists import (
     judge_finalists,
     optimism_figures,
     optimism_text,
+    policy_to_take,
     price_text,
     share_of_draws_best,
     take_sentence,
@@ -32,6 +33,7 @@ from simlab.options import path_or_none, paths, study
 from simlab.policies.parsing.parse import parse_policies
 from simlab.studies.inputs.artefacts import PricedPolicies, in_sample_note
 from simlab.studies.inputs.prices import not_chosen_note
+from simlab.studies.inputs.served import lines_of_choice
 from simlab.studies.inputs.trace import opened
 from simlab.studies.optimize.inputs import PromptSet, SearchInputs, search_inputs
 from simlab.studies.optimize.options import OptimizeOptions
@@ -46,7 +48,7 @@ from simlab.studies.optimize.search import (
     searched_part,
     sum_rows,
 )
-from simlab.studies.optimize.space import CHAIN, PLAIN, TREES, SearchPoint, SearchSpace, is_reference, search_space_of
+from simlab.studies.optimize.space import CHAIN, PLAIN, THIRD, SearchPoint, SearchSpace, is_reference, search_space_of
 from simlab.studies.optimize.trials import plan_of, run_trials
 from simlab.studies.replay.run import ReplayRun, replay_trace
 from simlab.studies.result import StudyResult
@@ -64,17 +66,13 @@ from simlab.workers.parts import Part, parse_part
 
 BEST, RIVAL, REFERENCE, BOUND = ROLES
 
-_SPEEDUP = ("speedup", "speedup_ci_low", "speedup_ci_high", "speedup_price_low", "speedup_price_high")
+_ENDS = ("ci_low", "ci_high", "price_low", "price_high")
+_SPEEDUP = ("speedup", *(f"speedup_{end}" for end in _ENDS))
 _DEV = ("acceptance_length", "nodes_per_round", "tokens_per_s", *_SPEEDUP)
-_EVALUATION = (
-    "acceptance_length",
-    "acceptance_length_ci_low",
-    "acceptance_length_ci_high",
-    "acceptance_length_macro",
-    "nodes_per_round",
-    "tokens_per_s",
-    *_SPEEDUP,
-)
+_EVALUATION = (*_DEV, "acceptance_length_ci_low", "acceptance_length_ci_high", "acceptance_length_macro")
+_OVER = {"best_over_this": "ratio", **{f"best_over_this_{end}": f"ratio_{end}" for end in _ENDS}}
+_HELD = {"measure": "measure", **_OVER, **{name: name for name in ("p_adjusted", "detectable", "differs")}}
+"""Of a row of the file, the name in a comparison."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +149,7 @@ def _not_chosen(dev: SearchOutcome, values: Doubles, best: int) -> tuple[str, ..
 def _references(dev: SearchOutcome, objective: str) -> list[int]:
     """Places of the best of each reference; of a chain that nobody timed the only one there is."""
     order = [*dev.ranked(objective), *dev.gaps]
-    firsts = (next((index for index in order if dev.points[index].entry == at), None) for at in (CHAIN, PLAIN, TREES))
+    firsts = (next((index for index in order if dev.points[index].entry == at), None) for at in (CHAIN, PLAIN, THIRD))
     return [first for first in firsts if first is not None]
 
 
@@ -209,15 +207,7 @@ def _finalist_rows(
                     "cost_id": prices.cost_id,
                     **{f"dev_{name}": dev.row()[name] for name in _DEV},
                     **{f"evaluation_{name}": evaluation.row()[name] for name in _EVALUATION},
-                    "measure": held.get("measure"),
-                    "best_over_this": held.get("ratio"),
-                    "best_over_this_ci_low": held.get("ratio_ci_low"),
-                    "best_over_this_ci_high": held.get("ratio_ci_high"),
-                    "best_over_this_price_low": held.get("ratio_price_low"),
-                    "best_over_this_price_high": held.get("ratio_price_high"),
-                    "p_adjusted": held.get("p_adjusted"),
-                    "detectable": held.get("detectable"),
-                    "differs": held.get("differs"),
+                    **{name: held.get(there) for name, there in _HELD.items()},
                 }
             )
     return found
@@ -272,6 +262,7 @@ class OptimizeResult(StudyResult):
             "in_sample_on_dev": list(self.choice.in_sample[0]),
             "in_sample_on_evaluation": list(self.choice.in_sample[1]),
             "at_the_ends": self._ends(),
+            "engine": self.space.engine,
             "not_chosen": list(self.choice.not_chosen),
             "left_out": list(self.space.left_out),
             "split": self.inputs.split,
@@ -284,9 +275,16 @@ class OptimizeResult(StudyResult):
         first = within_width(
             f"{take_sentence(optimum)}\n{verdict.replace('no ', 'No ', 1) if verdict.startswith('no ') else verdict}"
         )
-        parts = [first, within_width(self._heading()), finalist_table(optimum), self._notes()]
+        parts = [first, *self._line_to_paste(), within_width(self._heading()), finalist_table(optimum), self._notes()]
         parts += [within_width("\n".join(filter(None, [price_text(optimum), optimism_text(optimum)])))]
         return "\n\n".join([*parts, *map(within_width, self._warnings())])
+
+    def _line_to_paste(self) -> list[str]:
+        taken, engine = policy_to_take(self.optimum), self.space.engine
+        if engine is None or taken in (None, "ar"):
+            return []
+        side = self.inputs.evaluation
+        return [lines_of_choice(engine, side.trace, side.draft, taken)]
 
     def write(self, path: str | Path) -> None:
         """Write the choice, for ``simlab confirm --from``."""
@@ -373,12 +371,13 @@ def _optimized(options: OptimizeOptions) -> OptimizeResult:
     check_trackers(options.track)
     on_ray = ray_options(options.ray, options.workers)
     inputs = _inputs(options)
-    space = search_space_of(options.policies, inputs)
+    space = search_space_of(options.policies, options.engine, inputs)
     plan, known = plan_of(options.trials, options.seed, options.storage, space), None
     if options.sums is not None:
         check_one_step(space, options.halving, "--sums")
         known = known_sums(Path(options.sums), inputs)
-    asked = {"policies": list(options.policies), "halving": options.halving, "trials": plan.trials, "seed": plan.seed}
+    asked = {name: getattr(options, name) for name in ("engine", "halving")}
+    asked |= {"policies": list(options.policies), "trials": plan.trials, "seed": plan.seed}
     with (
         tracking(options.track, "optimize", lambda: asked | _tracked_settings(inputs)) as tracker,
         workers_on(on_ray, options.threads) as what,
@@ -485,7 +484,8 @@ def sum_part(options: OptimizeOptions) -> SummedPart:
 
 def _summed(options: OptimizeOptions, part: Part, path: Path) -> SummedPart:
     inputs = _inputs(options)
-    space, on_ray = search_space_of(options.policies, inputs), ray_options(options.ray, options.workers)
+    space = search_space_of(options.policies, options.engine, inputs)
+    on_ray = ray_options(options.ray, options.workers)
     check_one_step(space, options.halving, "--shard")
     everything, rows, num_prompts = range(len(space.points)), [], 0
     with workers_on(on_ray, options.threads) as what:

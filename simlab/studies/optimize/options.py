@@ -12,11 +12,13 @@ from simlab.options import (
     dev_trace_option,
     draft_set_option,
     option,
+    out_option,
     policies_option,
     progress_option,
     threads_option,
     trace_option,
 )
+from simlab.studies.inputs.served import engine_option
 from simlab.studies.inputs.trace import TraceSource
 from simlab.studies.optimize.inputs import OBJECTIVES
 from simlab.studies.optimize.trials import SEED, TRIALS
@@ -33,7 +35,8 @@ Every policy of -p (without -p all built-in policies) is replayed on the prompts
 of them is then compared with its rivals, the chain and autoregressive decoding on the prompts of --trace, which
 played no part in the choice. Without --dev-trace the prompts of --trace are split in two halves.
 -p is typed as for replay, with grids: a/b lists values, 1..256 counts. Many budgets of one policy cost little more
-than one. The chain, autoregressive decoding and ddtree at every budget are searched in any case.
+than one. The chain, autoregressive decoding and ddtree at every budget are searched in any case. With --engine
+chains of every length and the trees that this engine drafts are searched, and nothing else.
 A range a~b is searched with optuna (pip install "simlab[optimize]"); beside it, grids are searched whole.
 The objective is tokens/s by the latency profile of --cost, else by the packaged one for the models; with several
 --cost the smallest speedup among them over the autoregressive baseline; or the acceptance length.
@@ -43,6 +46,7 @@ docs/how_to/optimize.md says how to read the report.
   simlab optimize --dev-trace runs/dev --trace runs/test -p ddtree:budget=1..512 -p caddtree
   simlab optimize --trace runs/mine -p presto:ngram_weight=0.0~1.0,budget=8/16/32 --storage sqlite:///optimize.db
   simlab optimize --trace runs/mine --objective acceptance_length --node-cap 16
+  simlab optimize --dev-trace runs/dev --trace runs/test --engine tensorrt-edge-llm
   simlab confirm --from optimize.json
 
 Several machines sum up a part of the prompts each; whoever has all sums chooses (docs/how_to/many_machines.md):
@@ -64,6 +68,7 @@ Several machines sum up a part of the prompts each; whoever has all sums chooses
         "latency profile: a file of `simlab profile`, or the name of a packaged one; repeated: the worst case of all"
     )
     objective: str | None = option(None, "objective to maximise (default: tokens_per_s)", choices=OBJECTIVES)
+    engine: str | None = engine_option()
     node_cap: int | None = option(None, "only policies that draft at most N tokens a round", "N")
     halving: bool | None = option(
         None, "drop policies that are clearly worse after a part of the prompts (default: where there are many)"
@@ -93,21 +98,9 @@ Several machines sum up a part of the prompts each; whoever has all sums chooses
         read=Path,
         group="several machines",
     )
-    out: str | Path | None = option(
-        None,
-        "write the choice, for `simlab confirm --from`",
-        "FILE",
-        read=Path,
-        group="files",
-        writes="Choice",
-        example="optimize.json",
+    out: str | Path | None = out_option(
+        "write the choice, for `simlab confirm --from`", "Choice", "optimize.json", "files"
     )
-    results: str | Path | None = option(
-        None,
-        "write the finalists' result rows on the prompts of the report",
-        "FILE",
-        read=Path,
-        group="files",
-        writes="Result rows",
-        example="results.parquet",
+    results: str | Path | None = out_option(
+        "write the finalists' result rows on the prompts of the report", "Result rows", "results.parquet", "files"
     )

@@ -9,10 +9,12 @@ from simlab.policies.parsing.objects import typed_only
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policies.parsing.search_space import SearchEntry, built_in_entries, parse_entry
 from simlab.sequence_replay import check_needs
+from simlab.studies.inputs.served import check_engine, trees_of
 from simlab.studies.optimize.inputs import ACCEPTANCE_LENGTH, DEFAULT_BUDGET, PromptSet, SearchInputs
 
-CHAIN, PLAIN, TREES = range(3)
-"""Places of the entries that are searched, and the best of each reported, whatever is asked for."""
+CHAIN, PLAIN, THIRD = range(3)
+"""Places of the entries that are searched, and the best of each reported, whatever is asked for: the chain of the whole
+depth, autoregressive decoding, and ddtree at every budget or, for an engine, chains of every length."""
 
 _TYPED = {"autoregressive": "ar"}
 
@@ -42,6 +44,7 @@ class SearchSpace:
         ranged: places of entries with ranges.
         left_out: sentences on built-in policies that cannot be tried here.
         capped: points that the node cap left out.
+        engine: what it drafts is what is searched; None: of none in particular.
     """
 
     entries: tuple[SearchEntry, ...]
@@ -49,23 +52,30 @@ class SearchSpace:
     ranged: tuple[int, ...]
     left_out: tuple[str, ...]
     capped: int
+    engine: str | None = None
 
 
-def search_space_of(texts: Sequence[str], inputs: SearchInputs) -> SearchSpace:
-    """The entries that were typed, or those of all built-in policies."""
+def search_space_of(texts: Sequence[str], engine: str | None, inputs: SearchInputs) -> SearchSpace:
+    """The entries that were typed, those of what an engine drafts, or those of all built-in policies."""
     texts = typed_only(texts, "optimize chooses among policies that are typed, since its file names them for confirm")
     dev = inputs.dev
     most = min(DEFAULT_BUDGET, dev.most_drafted, inputs.evaluation.most_drafted, inputs.node_cap or DEFAULT_BUDGET)
-    chain = "chain" if inputs.node_cap is None or dev.depth <= inputs.node_cap else f"chain:length={inputs.node_cap}"
-    references = (chain, "ar", f"ddtree:budget=1..{most}")
-    entries = [parse_entry(text) for text in (*references, *(texts or built_in_entries(most, dev.depth)))]
+    longest = min(dev.depth, inputs.node_cap or dev.depth)
+    chain = "chain" if longest == dev.depth else f"chain:length={longest}"
+    kept = dev.trace.manifest.draft_sets[dev.draft]
+    check_engine(engine, dev.draft, kept, texts)
+    if engine is None:
+        third, others = f"ddtree:budget=1..{most}", texts or built_in_entries(most, dev.depth)
+    else:
+        third, others = f"chain:length=1..{longest}", trees_of(dev.trace, kept, range(1, most + 1), engine)
+    entries = [parse_entry(text) for text in (chain, "ar", third, *others)]
     points: dict[str, SearchPoint] = {}
     left_out, capped = [], 0
     for index, entry in enumerate(entries):
         try:
             ends = [points_at(end, index, inputs) for end in entry.ends()]
         except SimlabError as error:
-            if texts or index <= TREES:
+            if texts or index <= THIRD:
                 raise
             left_out.append(f"{entry.text}: {error}")
             continue
@@ -75,9 +85,9 @@ def search_space_of(texts: Sequence[str], inputs: SearchInputs) -> SearchSpace:
         for point in fitting:
             points.setdefault(point.policies[0].policy_id, point)
     ranged = tuple(index for index, entry in enumerate(entries) if entry.ranges)
-    if capped and not ranged and all(map(is_reference, points.values())):
+    if texts and capped and not ranged and all(map(is_reference, points.values())):
         raise UsageError(f"all policies of -p draft more than --node-cap {inputs.node_cap}; raise it, or lower budgets")
-    return SearchSpace(tuple(entries), tuple(points.values()), ranged, tuple(left_out), capped)
+    return SearchSpace(tuple(entries), tuple(points.values()), ranged, tuple(left_out), capped, engine)
 
 
 def points_at(text: str, entry: int, inputs: SearchInputs) -> list[SearchPoint]:
@@ -98,7 +108,7 @@ def points_at(text: str, entry: int, inputs: SearchInputs) -> list[SearchPoint]:
 
 def is_reference(point: SearchPoint) -> bool:
     """Whether it is there whatever is asked for."""
-    return point.entry <= TREES
+    return point.entry <= THIRD
 
 
 def within_cap(points: Sequence[SearchPoint], inputs: SearchInputs) -> list[SearchPoint]:

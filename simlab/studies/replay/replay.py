@@ -20,6 +20,7 @@ from simlab.options import (
     limit_option,
     one_batch_option,
     option,
+    out_option,
     paths,
     policies_option,
     progress_option,
@@ -260,26 +261,14 @@ how many, up to B. The latencies of N texts are worked out from those of one tex
     ray: str | None = ray_option()
     workers: int | None = workers_option()
     progress: bool | None = progress_option()
-    out: str | Path | None = option(
-        None,
-        "write the result rows, one per policy, sequence and cost file",
-        "FILE",
-        read=Path,
-        group="files",
-        writes="Result rows",
-        example="results.parquet",
+    out: str | Path | None = out_option(
+        "write the result rows, one per policy, sequence and cost file", "Result rows", "results.parquet", "files"
     )
     resume: bool = option(
         False, "continue with --out, and with --rounds: what is finished is kept and not made again", group="files"
     )
-    rounds: str | Path | None = option(
-        None,
-        "write a row for each round of each policy, and why it ended",
-        "FILE",
-        read=Path,
-        group="files",
-        writes="Rows of rounds",
-        example="rounds.parquet",
+    rounds: str | Path | None = out_option(
+        "write a row for each round of each policy, and why it ended", "Rows of rounds", "rounds.parquet", "files"
     )
     shard: str | Part | None = shard_option(
         "replay one part of the prompts into --out, on each machine another: 0/4 to 3/4", "files"

@@ -14,6 +14,7 @@ from study_results import refused, value_of
 
 import simlab
 from simlab.analysis.optimize.candidate_sums import prompt_hash
+from simlab.analysis.optimize.finalists import policy_to_take
 from simlab.policies.parsing.parse import parse_policies
 from simlab.sequence_replay import rounds
 from simlab.studies.optimize.optimize import optimize
@@ -283,3 +284,34 @@ def test_a_policy_without_seconds_is_not_chosen_by_them(tmp_path: Path) -> None:
     assert f"`{policy}` is chosen by its seconds, and {cost} does not say" in said
     assert "`simlab profile --channel treeflash=CHECKPOINT" in said
     assert optimize(trace, [policy], cost=cost, objective="acceptance_length", node_cap=16).optimum.searched > 1
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm", "tensorrt-edge-llm"])
+def test_for_an_engine_only_what_it_drafts_is_searched(
+    engine: str, traces: tuple[Path, Path], costs: list[Path]
+) -> None:
+    dev, test = traces
+    found = optimize(test, dev_trace=dev, cost=costs[0], threads=1, engine=engine)
+    kept = open_trace(dev).manifest.draft_sets[found.inputs.dev.draft]
+    chains = {"chain", "ar", *(f"chain:length={length}" for length in range(1, kept.depth + 1))}
+    tried = {point.typed for point in found.space.points}
+    assert chains - {f"chain:length={kept.depth}"} <= tried
+    trees = tried - chains
+    if engine != "tensorrt-edge-llm":
+        assert not trees
+    for top_k in (2, 4, 8) if trees else ():
+        sizes = range(top_k, min(kept.exact_budget, FILE.node_counts[-1]) + 1)
+        assert {f"edge-llm:budget={size},top_k={top_k}" for size in sizes} <= trees
+    said = found.text().splitlines()
+    (line,) = [one for one in said if one.startswith("simlab export")]
+    assert line == f"simlab export --format {engine} -p {policy_to_take(found.optimum)} --trace {test}"
+    cut = "beginning of a recorded block" in " ".join(said)
+    assert cut == ("chain:length=" in line)
+    # The line is one that the command line takes.
+    simlab.export(found.space.engine, policy=policy_to_take(found.optimum), trace=test, cost=[costs[0]])
+
+
+def test_an_engine_is_not_named_beside_policies(traces: tuple[Path, Path]) -> None:
+    assert "leave one of them out" in refused(
+        optimize, traces[1], ["chain"], dev_trace=traces[0], engine="vllm", objective="acceptance_length", node_cap=4
+    )

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from simlab.analysis.advise.verdicts import NOTHING, TREE, BatchAdvice, drafted
+from simlab.analysis.advise.verdicts import CHAIN, NOTHING, TREE, BatchAdvice, drafted
 from simlab.analysis.export.edge_llm import EDGE_MOST_K, EDGE_MOST_NODES, EDGE_TREE
 from simlab.analysis.export.engine_settings import (
     DFLASH,
@@ -15,12 +15,13 @@ from simlab.analysis.export.engine_settings import (
     head_shape,
     short_name,
 )
+from simlab.analysis.table.text import within_width
 from simlab.channels import POOL
 from simlab.channels.rows import num_beam_nodes
-from simlab.errors import SimlabError
+from simlab.errors import SimlabError, UsageError
+from simlab.options import option
 from simlab.policies.parsing.parse import parse_policies
-from simlab.studies.inputs.prices import Prices
-from simlab.traces.artefacts.cost import gap_around
+from simlab.policy import GivenPolicies
 from simlab.traces.format.manifest_entries import DraftSet
 from simlab.traces.reader import Trace, packaged_trace
 
@@ -28,10 +29,33 @@ VLLM, SGLANG, TENSORRT_LLM, TENSORRT_EDGE_LLM = "vllm", "sglang", "tensorrt-llm"
 ENGINES = {VLLM: "vLLM", SGLANG: "SGLang", TENSORRT_LLM: "TensorRT-LLM", TENSORRT_EDGE_LLM: "TensorRT-Edge-LLM"}
 """Engines by the names of their exports."""
 
-_BUDGETS = (2, 4, 8, 16, 32, 64, 128)
 _HEAD_STEPS = (1, 2, 4, 7)
 """Steps of a head's trees that are tried, beside all that were recorded."""
 _EDGE_K = (2, 4, EDGE_MOST_K)
+
+
+def engine_option() -> str | None:
+    """``--engine``: the engine whose chains and trees are looked at."""
+    return option(
+        None, "compare what this engine drafts, and print its lines (default: ddtree, vLLM and SGLang)", choices=ENGINES
+    )
+
+
+def check_engine(engine: str | None, name: str, kept: DraftSet, policies: GivenPolicies) -> None:
+    """Refuse an engine beside policies, or for a draft set that none drafts.
+
+    Raises:
+        UsageError: with the reason.
+    """
+    if engine is None:
+        return
+    if policies:
+        raise UsageError("--engine says what is compared, and so does -p; leave one of them out")
+    if not kept.root_seen:
+        raise UsageError(
+            f"--engine {engine} is for a drafter that {ENGINES[engine]} runs, and draft set {name} is of a target that "
+            "drafts for itself; leave out --engine, or name another draft set"
+        )
 
 
 def drafts_trees(engine: str | None, kept: DraftSet) -> bool:
@@ -41,43 +65,42 @@ def drafts_trees(engine: str | None, kept: DraftSet) -> bool:
     return engine in (None, TENSORRT_EDGE_LLM)
 
 
-def default_trees(trace: Trace, kept: DraftSet, prices: Prices, engine: str | None) -> list[str]:
-    """Trees of several sizes, as they are typed: those that an engine drafts; of no engine in particular ddtree's.
+def trees_of(trace: Trace, kept: DraftSet, sizes: Sequence[int], engine: str | None) -> list[str]:
+    """Trees that an engine drafts, as they are typed; of no engine in particular ddtree's.
 
-    Of an EAGLE-3 head they are those of its channel, since engines draft no others with it. Where nobody timed a size,
-    the nearest that somebody timed stand in its place.
+    Args:
+        trace: which has the draft set.
+        kept: the draft set. Of an EAGLE-3 head trees are those of its channel, since engines draft no others with it.
+        sizes: drafted tokens that are wanted, in ascending order; those that do not fit the trees are left out.
+        engine: of `ENGINES`.
     """
-    assert prices.cost is not None
     if not drafts_trees(engine, kept):
         return []
     if kept.is_chain:
-        return _trees_of_head(trace, prices.cost.most_drafted, engine)
-    timed = () if prices.file is None else prices.file.node_counts
-    near = sorted({size for budget in _BUDGETS for size in gap_around(timed, budget) or (budget,)})
-    most = min(kept.exact_budget, prices.cost.most_drafted)
+        return _trees_of_head(trace, sizes, engine)
     if engine is None:
-        budgets = [str(size) for size in near if 1 < size <= most]
+        budgets = [str(size) for size in sizes if 1 < size <= kept.exact_budget]
         return [f"ddtree:budget={'/'.join(budgets)}"] if budgets else []
     found = []
     for top_k in _EDGE_K:
-        budgets = [str(size) for size in near if top_k <= size <= min(most, EDGE_MOST_NODES - 1)]
+        budgets = [str(size) for size in sizes if top_k <= size <= min(kept.exact_budget, EDGE_MOST_NODES - 1)]
         found += [f"{EDGE_TREE}:budget={'/'.join(budgets)},top_k={top_k}"] if budgets else []
     return found
 
 
-def _trees_of_head(trace: Trace, most: int, engine: str | None) -> list[str]:
+def _trees_of_head(trace: Trace, sizes: Sequence[int], engine: str | None) -> list[str]:
     found = []
     for name, one in trace.manifest.channels.items():
         beam, top_k, steps = one.setting("beam"), one.setting("top_k"), one.setting("steps")
         if one.kind != POOL or not one.is_read or not beam or beam != top_k or not steps:
             continue
         for some in sorted({*(few for few in _HEAD_STEPS if few < steps), steps}):
-            low, nodes = 1, min(num_beam_nodes(beam, top_k, some), most)
+            low, nodes = 1, num_beam_nodes(beam, top_k, some)
             if engine == TENSORRT_LLM:
                 low, nodes = some + 1, min(nodes, top_k * (some + 1))
-            sizes = "/".join(str(budget) for budget in _BUDGETS if low <= budget <= nodes)
-            if sizes:
-                typed = f"{HEAD_TREE}:budget={sizes},beam={beam},top_k={top_k},steps={some}"
+            budgets = "/".join(str(budget) for budget in sizes if low <= budget <= nodes)
+            if budgets:
+                typed = f"{HEAD_TREE}:budget={budgets},beam={beam},top_k={top_k},steps={some}"
                 found.append(typed if name == HEAD_TREE else f"{typed},channel={name}")
     return found
 
@@ -125,11 +148,29 @@ def _line_of_export(engine: str, trace: Trace, kept: DraftSet, compared: Sequenc
         taken = batch.tree if batch.choice == TREE and drafts_trees(engine, kept) else batch.chain
         if _choice(engine, batch, kept) != NOTHING and taken is not None:
             alone = "" if len(compared) == 1 else f" at batch {batch.of.batch}, with one setting for all"
-            words = ["simlab", "export", "--format", engine, "-p", taken.policy]
-            words += [] if Path(trace.place) == packaged_trace() else ["--trace", trace.place]
             said = f"{name}: {taken.policy}{alone}. This writes its settings and the line that runs it:"
-            return [said, shlex.join(words)]
+            return [said, export_line(engine, trace, taken.policy)]
     return [f"{name}: nothing that it drafts is significantly faster here; start it without a drafter."]
+
+
+def export_line(engine: str, trace: Trace, policy: str) -> str:
+    """The command that writes an engine's settings for a policy."""
+    words = ["simlab", "export", "--format", engine, "-p", policy]
+    return shlex.join(words + ([] if Path(trace.place) == packaged_trace() else ["--trace", trace.place]))
+
+
+def lines_of_choice(engine: str, trace: Trace, draft: str, policy: str) -> str:
+    """The export of a policy that was chosen for an engine, and what differs there."""
+    name, kept = ENGINES[engine], trace.manifest.draft_sets[draft]
+    lines = [f"{name}'s settings and line:", export_line(engine, trace, policy)]
+    (chosen,) = parse_policies([policy])
+    if chosen.name == CHAIN and not kept.is_chain and (chosen.policy.budget or kept.depth) < kept.depth:
+        said = (
+            f"This chain is the beginning of a recorded block of {kept.block_size}; {name} drafts a shorter block, "
+            "whose acceptance differs. `simlab advise --block-trace` compares what was recorded at that block."
+        )
+        lines.append(within_width(said))
+    return "\n".join(lines)
 
 
 def _choice(engine: str, batch: BatchAdvice, kept: DraftSet) -> str:
