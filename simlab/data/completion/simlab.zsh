@@ -307,7 +307,7 @@ _shtab_simlab_optimize_options=(
   "--draft-set[the draft set, where a trace holds more than one]:NAME:"
   "*--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one\; repeated\: the worst case of all]:FILE:"
   "--objective[objective to maximise (default\: tokens_per_s)]:objective:(tokens_per_s acceptance_length worst_case)"
-  "--engine[compare what this engine drafts, and print its lines (default\: ddtree, vLLM and SGLang)]:engine:(vllm sglang tensorrt-llm tensorrt-edge-llm)"
+  "--engine[search what this engine drafts, and nothing else]:engine:(vllm sglang tensorrt-llm tensorrt-edge-llm)"
   "--node-cap[only policies that draft at most N tokens a round]:N:"
   {--halving,--no-halving}"[drop policies that are clearly worse after a part of the prompts (default\: where there are many)]"
   "--threads[CPU threads (default\: all cores)]:N:"

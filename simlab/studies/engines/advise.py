@@ -206,7 +206,9 @@ Settings are chosen on the trace that is judged, unless --dev-trace names anothe
         repeats=True,
     )
     batch: Sequence[int] = option(BATCHES, "texts at a time", "N,N,...", read=batch_sizes)
-    engine: str | None = engine_option()
+    engine: str | None = engine_option(
+        "compare what this engine drafts, and print its lines (default: ddtree, vLLM and SGLang)"
+    )
     limit: int | None = limit_option()
     threads: int | None = threads_option()
     progress: bool | None = progress_option()

@@ -34,11 +34,9 @@ _HEAD_STEPS = (1, 2, 4, 7)
 _EDGE_K = (2, 4, EDGE_MOST_K)
 
 
-def engine_option() -> str | None:
+def engine_option(said: str) -> str | None:
     """``--engine``: the engine whose chains and trees are looked at."""
-    return option(
-        None, "compare what this engine drafts, and print its lines (default: ddtree, vLLM and SGLang)", choices=ENGINES
-    )
+    return option(None, said, choices=ENGINES)
 
 
 def check_engine(engine: str | None, name: str, kept: DraftSet, policies: GivenPolicies) -> None:

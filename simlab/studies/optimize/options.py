@@ -68,7 +68,7 @@ Several machines sum up a part of the prompts each; whoever has all sums chooses
         "latency profile: a file of `simlab profile`, or the name of a packaged one; repeated: the worst case of all"
     )
     objective: str | None = option(None, "objective to maximise (default: tokens_per_s)", choices=OBJECTIVES)
-    engine: str | None = engine_option()
+    engine: str | None = engine_option("search what this engine drafts, and nothing else")
     node_cap: int | None = option(None, "only policies that draft at most N tokens a round", "N")
     halving: bool | None = option(
         None, "drop policies that are clearly worse after a part of the prompts (default: where there are many)"

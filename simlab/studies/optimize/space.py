@@ -14,7 +14,7 @@ from simlab.studies.optimize.inputs import ACCEPTANCE_LENGTH, DEFAULT_BUDGET, Pr
 
 CHAIN, PLAIN, THIRD = range(3)
 """Places of the entries that are searched, and the best of each reported, whatever is asked for: the chain of the whole
-depth, autoregressive decoding, and ddtree at every budget or, for an engine, chains of every length."""
+depth, autoregressive decoding, and ddtree at every budget or, for an engine, shorter chains."""
 
 _TYPED = {"autoregressive": "ar"}
 
@@ -67,7 +67,7 @@ def search_space_of(texts: Sequence[str], engine: str | None, inputs: SearchInpu
     if engine is None:
         third, others = f"ddtree:budget=1..{most}", texts or built_in_entries(most, dev.depth)
     else:
-        third, others = f"chain:length=1..{longest}", trees_of(dev.trace, kept, range(1, most + 1), engine)
+        third, others = f"chain:length=1..{max(longest - 1, 1)}", trees_of(dev.trace, kept, range(1, most + 1), engine)
     entries = [parse_entry(text) for text in (chain, "ar", third, *others)]
     points: dict[str, SearchPoint] = {}
     left_out, capped = [], 0
