@@ -45,6 +45,7 @@ from simlab.studies.export.batches import ExportedTexts, batch_table, has_table
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.inputs.prices import HOW, BatchPricing, priced_batches
 from simlab.studies.inputs.progress import progress_bar
+from simlab.studies.inputs.served import ENGINES as SERVED
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.manifest_entries import as_json
@@ -124,8 +125,6 @@ def stamp(policy: ExportedPolicy, source: EngineSource, notes: list[str]) -> dic
 
 
 ENGINES = ("vllm", "sglang", "tensorrt-llm", "tensorrt-edge-llm", "modelopt")
-HEADS = ("vllm", "sglang", "tensorrt-llm", "tensorrt-edge-llm")
-"""Those for which settings of an EAGLE-3 head are written."""
 TABLED: Mapping[str, tuple[str, ...]] = {"vllm": (DFLASH, EAGLE3), "tensorrt-llm": (DFLASH,)}
 """Those that draft another length at another batch size, with these drafters. SGLang does so with EAGLE's only."""
 
@@ -194,15 +193,15 @@ def _exported(engine: str, policy: NamedPolicy, texts: ExportedTexts, priced: Se
     manifest = texts.trace.manifest
     kept = manifest.draft_sets[texts.draft]
     method, drafter = _drafter(policy, manifest, texts.draft)
-    if method == EAGLE3 and engine not in HEADS:
+    if method == EAGLE3 and engine not in SERVED:
         raise UsageError(
-            f"settings of an EAGLE-3 head are written for {', '.join(HEADS)}, not for {engine}; choose one of "
+            f"settings of an EAGLE-3 head are written for {', '.join(SERVED)}, not for {engine}; choose one of "
             "these, or write a table: --format markdown"
         )
     if not kept.root_seen and method == DFLASH:
         raise UsageError(
             f"settings for engines are of drafters, and the draft set {texts.draft} is of the target's own masks, "
-            "which no engine here reads; choose a draft set of a drafter with --draft, or write a table: --format "
+            "which no engine here reads; choose a draft set of a drafter with --draft-set, or write a table: --format "
             "markdown"
         )
     is_tabled = policy.name == CHAIN and method in TABLED.get(engine, ())
@@ -291,10 +290,7 @@ def _edge_llm(policy: ExportedPolicy, notes: list[str], options: EngineOptions) 
     assert isinstance(temperature, float | int)
     settings = edge_llm_settings(policy, temperature)
     commands = edge_llm_commands(policy, settings)
-    said = [
-        *notes,
-        "specVerifySize counts the root, the other numbers do not.",
-    ]
+    said = [*notes, "specVerifySize counts the root, the other numbers do not."]
     file = {"simlab": stamp(policy, EDGE_LLM, said), "flags": settings, "commands": commands}
     *before, serve = commands.values()
     ending = [_NAMES, "To export and build its two engines, ONNX and ENGINES being folders:", *before]

@@ -10,13 +10,17 @@ from decoded_batches import decode_batch
 from depth import THOROUGH, examples
 from lossless_checks import check_rounds, check_text
 from replay_is_the_runner import engine_unequal, with_true_ranks
-from systems import CLOSE, GREEDY, MOST, SAMPLED, SYSTEMS, long_text, prompts_for, recorded_of
+from systems import CLOSE, GREEDY, MOST, SAMPLED, SYSTEMS, System, long_text, prompts_for, recorded_of
 
+from simlab.draft import Prompt
 from simlab.errors import SimlabError
 from simlab.policies.routing.routed_policy import RoutedPolicy
+from simlab.policy import AnyPolicy
 from simlab.real_runner.confirm.record_comparison import compare_with_record
 from simlab.real_runner.decoding.decode import decode
+from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence
+from simlab.real_runner.models import Models
 from simlab.real_runner.networks.adapter.gated import GatedAdapter
 from simlab.sampling.choice import Sampling
 
@@ -42,6 +46,17 @@ IN_TURNS = [
 ]
 
 
+def checked(
+    system: System, models: Models, policy: AnyPolicy, prompt: Prompt, sampling: Sampling, plain: list[int]
+) -> DecodedText:
+    """What a policy writes: plain decoding's text, in rounds that replay to the same."""
+    decoded = decode(models, policy, prompt, sampling, system.most)
+    check_text(decoded, plain, models, system.most)
+    check_rounds(decoded, policy)
+    assert first_unequal(policy, decoded) is None
+    return decoded
+
+
 @pytest.mark.parametrize(("name", "family", "sampling", "seeds"), combinations())
 def test_the_text_is_that_of_plain_decoding_and_own_rows_replay(
     name: str, family: str, sampling: Sampling, seeds: tuple[int, ...]
@@ -52,10 +67,7 @@ def test_the_text_is_that_of_plain_decoding_and_own_rows_replay(
         for prompt in prompts_for(seed):
             plain = random_trees.plain_text(models.target, prompt, sampling, system.most)
             for policy in system.policies(seed, family):
-                decoded = decode(models, policy, prompt, sampling, system.most)
-                check_text(decoded, plain, models, system.most)
-                check_rounds(decoded, policy)
-                assert first_unequal(policy, decoded) is None
+                decoded = checked(system, models, policy, prompt, sampling, plain)
                 own = own_sequence(decoded) if decoded.rounds else None
                 if own is not None and not isinstance(policy, RoutedPolicy):
                     assert engine_unequal(policy, with_true_ranks(own)) == ""
@@ -75,11 +87,7 @@ def test_captured_passes_write_the_same_text_and_own_rows_replay(name: str, samp
         for prompt in prompts_for(seed):
             plain = random_trees.plain_text(models.target, prompt, sampling, system.most)
             for policy in system.policies(seed, family):
-                decoded = decode(models, policy, prompt, sampling, system.most)
-                check_text(decoded, plain, models, system.most)
-                check_rounds(decoded, policy)
-                assert first_unequal(policy, decoded) is None
-                accepted += decoded.totals.accepted
+                accepted += checked(system, models, policy, prompt, sampling, plain).totals.accepted
         assert num_repeated(models) > 0
     assert accepted > 0
 
