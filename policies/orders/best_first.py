@@ -14,7 +14,7 @@ from simlab.draft import Draft, Marginals
 from simlab.jit import kernel
 from simlab.policies.edges.children import EVERY_COST, empty_children
 from simlab.policies.edges.correction import Correction, fill_children, no_correction
-from simlab.policies.edges.models import NO_MAP, EdgeModel, with_text_counts
+from simlab.policies.edges.models import NO_MAP, EdgeModel, Marginal, with_text_counts
 from simlab.policies.edges.ngram_counting import count_up_to, longest_text, root_token, token_before
 from simlab.policies.kernels.best_scores import GATHER_FACTOR, best_scores_into
 from simlab.policies.kernels.insertion import insertions_into, num_paths
@@ -65,7 +65,9 @@ class BestFirst:
         marginals, committed = draft.drafted(), draft.committed
         correction = with_text_counts(self.edge.correction(marginals.depth, 0), committed)
         before = int(committed[-2]) if len(committed) > 1 else -1
-        return _nodes(marginals, self._top_k, self.edge.edge_map, correction, before, draft.root_token, most)
+        # Where scores fall with the rank, no more ranks than nodes can enter.
+        top_k = min(self._top_k, most) if isinstance(self.edge, Marginal) else self._top_k
+        return _nodes(marginals, top_k, self.edge.edge_map, correction, before, draft.root_token, most)
 
     def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
         """The first nodes at all roots of some texts, as a layer."""

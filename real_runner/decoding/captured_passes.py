@@ -71,7 +71,9 @@ class StageMarks:
             self._times.append(time.perf_counter())
 
     def seconds(self) -> list[float]:
-        """Seconds of each stage since the last call; the device must have reached the last mark."""
+        """Seconds of each stage since the last call; waits until the device has reached the last mark."""
+        if self._events:
+            self._events[-1].synchronize()
         events = [1e-3 * first.elapsed_time(second) for first, second in pairwise(self._events)]
         times = [second - first for first, second in pairwise(self._times)]
         outside = [second - first for first, second in pairwise(self._outsides)]

@@ -7,6 +7,7 @@ their stage seconds are kept.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +86,13 @@ class TreesOfSize(Stateless):
         """The tree of the size that was set."""
         if self.num_drafted == 0:
             return DraftTree.root_only(draft.root_token)
-        return DDTree(self.num_drafted).select(draft)
+        return _tree_of(self.num_drafted).select(draft)
+
+
+@cache
+def _tree_of(num_drafted: int) -> DDTree:
+    """Made once: what a policy does when it is made belongs to no round."""
+    return DDTree(num_drafted)
 
 
 class RoundTimer:
