@@ -195,7 +195,7 @@ class CapturedPasses(SingleText):
         if layer_ids:
             self._drafting.read(features_of(taken, layer_ids))
         if self._drafting.masks is not None:
-            self._drafting.masks.take(self._behind_prompt(self._drafting.masks, cache))
+            self._drafting.masks.take(self._behind_prompt(self._drafting.masks, text, cache))
         logits = target.logits(states[:, -1])
         self._remember(states[0, -1], logits[0])
         text.append((chooser(target, logits, self._sampling, text.key)(0, start),))
@@ -204,11 +204,12 @@ class CapturedPasses(SingleText):
     def verify(self, texts: Sequence[RunningText], trees: Sequence[DraftTree]) -> list[Walked]:
         (text,), (tree,) = texts, trees
         graphed, position, chained = self._graphed, text.position, self._chained
-        num, depth = 0, self._models.drafter.config.depth
+        num, depth, noise = 0, self._models.drafter.config.depth, None
         if isinstance(chained, ChainedMasks):
             num = num_masked(self._policy, text.state, tree.num_nodes)
+            noise = chained.noise_behind(tree.tokens[:num], position + tree.depths()[:num])
         self._marks.mark()
-        held, deepest = graphed.verify(tree, position, self._wanted, num, depth)
+        held, deepest = graphed.verify(tree, position, self._wanted, num, depth, noise)
         if self._sampling.temperature > 0:
             drawn: dict[int, int] = {}
             follow(tree, self._drawing(held, text.key, drawn), position, text.num_left, text.stop_token_ids)

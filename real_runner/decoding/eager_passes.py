@@ -21,7 +21,7 @@ from simlab.real_runner.drafters.dense import BlockStates
 from simlab.real_runner.execution.batched_buffers import trees_pass
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.models import Models
-from simlab.real_runner.networks.adapter.masked import mask_rows, with_masks
+from simlab.real_runner.networks.adapter.masked import with_masks
 from simlab.real_runner.targets.model import features_of, tapped
 from simlab.sampling.choice import Sampling
 from simlab.tree import DraftTree
@@ -54,7 +54,7 @@ class EagerPasses(SingleText):
         if features is not None:
             self._drafting.read(features)
         if masks is not None:
-            masks.take(self._behind_prompt(masks, self._cache))
+            masks.take(self._behind_prompt(masks, text, self._cache))
         logits = target.logits(states[:, -1])
         self._remember(states[0, -1], logits[0])
         text.append((chooser(target, logits, self._sampling, text.key)(0, start),))
@@ -119,7 +119,8 @@ class EagerPasses(SingleText):
         num = 0 if masks is None else num_masked(self._policy, text.state, tree.num_nodes)
         if masks is None or num == 0:
             return self._read_tree(tree, text.position)
-        with masks.during(mask_rows(tree.num_nodes, num, k)) as before:
+        positions = text.position + tree.depths()[:num]
+        with masks.during(tree.num_nodes, tree.tokens[:num], positions) as before:
             states, features = self._read_tree(with_masks(tree, num, k), text.position)
         of_masks = (one[:, tree.num_nodes :].split(k, dim=1) for one in (before[-1], states))
         self._said = [BlockStates(*pair) for pair in zip(*of_masks, strict=True)]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,7 +18,7 @@ from simlab.real_runner.drafters.dense import BlockStates
 from simlab.real_runner.execution.fixed_drafter import run
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.models import Models
-from simlab.real_runner.networks.adapter.masked import LiveMasks, mask_rows
+from simlab.real_runner.networks.adapter.masked import LiveMasks
 from simlab.real_runner.targets.model import entropies_of
 from simlab.sampling.choice import Sampling
 
@@ -62,11 +63,12 @@ class SingleText:
     def drop(self, row: int, last: int) -> None:
         """Do nothing: the next text begins anew."""
 
-    def _behind_prompt(self, masks: LiveMasks, cache: BufferCache) -> BlockStates:
+    def _behind_prompt(self, masks: LiveMasks, text: RunningText, cache: BufferCache) -> BlockStates:
         """States of the masks behind the prompt, in a pass of their own: reading it is as without masks."""
-        num = self._models.drafter.config.depth
-        ids, length = torch.zeros(1, num, dtype=torch.int64), cache.length
-        with masks.during(mask_rows(0, 1, num)) as before:
+        num, length = self._models.drafter.config.depth, cache.length
+        ids, committed = torch.zeros(1, num, dtype=torch.int64), text.tokens[: text.length]
+        masks.begin(committed)
+        with masks.during(0, committed[-1:], np.array([length - 1], np.int32)) as before:
             after = self._models.target.states(ids, cache)
         cache.shorten(length)
         return BlockStates(before[-1], after)

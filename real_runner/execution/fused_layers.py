@@ -89,7 +89,7 @@ class Change(Protocol):
 class Adapter(Protocol):
     """With which a target drafts for itself, see `simlab.real_runner.networks.adapter.gated.GatedAdapter`."""
 
-    mask_embeddings: nn.Parameter
+    mask_embeddings: nn.Parameter | None
 
     def change(self, number: int, name: str) -> Change:
         """What it adds to one product of one layer."""

@@ -176,7 +176,13 @@ class GraphedModels:
                 fixed.turn()
 
     def verify(
-        self, tree: DraftTree, position: int, wanted: Wanted, num_carriers: int = 0, num_masks: int = 0
+        self,
+        tree: DraftTree,
+        position: int,
+        wanted: Wanted,
+        num_carriers: int = 0,
+        num_masks: int = 0,
+        noise: Longs | None = None,
     ) -> tuple[TreePass, int]:
         """Launch the target's pass over a tree.
 
@@ -186,6 +192,7 @@ class GraphedModels:
             wanted: what is read of the pass.
             num_carriers: so many nodes, the root first, carry masks with which the target drafts for itself.
             num_masks: k, behind each.
+            noise: int64 ``[num_carriers, k]``, tokens that stand in place of masks.
 
         Returns:
             Filled once the device was waited for, and valid until the next pass of as many rows; and the tree's depth.
@@ -195,7 +202,7 @@ class GraphedModels:
         num_seen = context_for(position + num_all)
         self.reserve(position + num_all)
         held = self._pass(num_rows, wanted, groups, num_masks)
-        deepest = held.host.put(tree, position, num_masks)
+        deepest = held.host.put(tree, position, num_masks, noise)
         key = ("verify", num_rows, num_seen, wanted, groups)
 
         def work() -> None:

@@ -25,7 +25,7 @@ class HostRows:
         self.nodes, self.ancestors, self.choices, self.are_laws = map(on_host, (nodes, ancestors, choices, are_laws))
         self._nodes, self._ancestors = self.nodes.numpy(), self.ancestors.numpy()
 
-    def put(self, tree: DraftTree, position: int, num_masks: int = 0) -> int:
+    def put(self, tree: DraftTree, position: int, num_masks: int = 0, noise: Longs | None = None) -> int:
         """A tree whose root stands at an absolute position; its depth.
 
         Rows behind the nodes hold token 0 at the root's position and see the text before it and themselves.
@@ -35,9 +35,13 @@ class HostRows:
             position: of its root.
             num_masks: k: rows behind the choices hold a chain of so many masks behind each node in turn, and behind the
                 root where there are more of these than nodes.
+            noise: int64 ``[N, k]``, tokens that stand in place of the first masks.
         """
         num_rows = len(self.choices)
-        return int(_put(tree.tokens, tree.parents, position, self._nodes, self._ancestors, num_rows, num_masks))
+        deepest = _put(tree.tokens, tree.parents, position, self._nodes, self._ancestors, num_rows, num_masks)
+        if noise is not None:
+            self._nodes[0, num_rows : num_rows + noise.size] = noise.ravel()
+        return int(deepest)
 
 
 @kernel

@@ -42,6 +42,10 @@ def _routes(text: str) -> tuple[str, ...]:
     return tuple(route.strip() for route in text.split("|"))
 
 
+UNIFORM = "uniform"
+"""Noise of an adapter of UNO's kind: any tokens stand in place of masks."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """Any run that trains for a target: where it is kept, and on what it runs."""
@@ -379,7 +383,8 @@ class SelfOptions(NetworkOptions):
 With an adapter a target drafts for itself (after arXiv 2507.11851): some rows of a pass hold masks, and the
 adapter, a low-rank change of every product, is felt at these alone. All other rows are the target's own,
 bit for bit, so it writes what it writes without an adapter. It learns from the same kinds of text as a
-drafter does; the target stays as it is.
+drafter does; the target stays as it is. With --noise uniform it is one of UNO's kind (after arXiv 2609.04010):
+any tokens stand in place of masks.
 
   simlab train self --text text.parquet --masks 4 --rank 16 --out runs/self
 
@@ -388,6 +393,9 @@ held out. The checkpoint has the weights of the step at which the loss on them w
 on after an interruption. A first-order head on its masks: train treeflash --draft runs/self."""
     masks: int = option(4, "k, the tokens that are drafted behind a token", "N", group="adapter")
     rank: int = option(16, "of each change", "N", group="adapter")
+    noise: str = option(
+        "none", "tokens that stand in place of masks: any of the vocabulary", choices=("none", UNIFORM), group="adapter"
+    )
     plan: TrainingPlan = nested(
         TrainingPlan(
             steps=3000,

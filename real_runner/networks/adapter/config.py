@@ -1,7 +1,9 @@
 """What a gated adapter is: its sizes, and its ``adapter_config.json`` in the layout of PEFT. Nothing here needs torch.
 
 PEFT's fields say what its own code would run: a plain LoRA of these products. What makes it gated, whose it is and how
-many masks it has stands in fields of simlab's own, which PEFT does not know.
+many masks it has stands in fields of simlab's own, which PEFT does not know. Without these fields it is read as one of
+UNO's (arXiv 2609.04010; ifm-ai/uno at 9018a5d, ``nano_vllm_uno/utils/lora.py``): noise stands at the rows that it
+changes, and the user says how many these are and which noise.
 """
 
 import math
@@ -15,6 +17,7 @@ from simlab.real_runner.checkpoints.fields import check_keys, integer, number
 from simlab.real_runner.checkpoints.layout import Fields, layout_alone
 from simlab.real_runner.checkpoints.weights import check_numbers
 from simlab.real_runner.drafters.config import check_counts
+from simlab.real_runner.networks.adapter.noise import Noise
 from simlab.real_runner.networks.network import Network, Settings, Tensors
 
 MODULES = (
@@ -34,11 +37,13 @@ class AdapterConfig:
     Attributes:
         rank: r, of each change.
         alpha: changes are scaled by alpha / r.
-        num_masks: k, the tokens that it drafts behind one.
-        target_digest: of the target's weights, see `simlab.real_runner.targets.model.Target`.
+        num_masks: k, the tokens that it drafts behind one; of UNO's the most that may be asked for.
+        target_digest: of the target's weights, see `simlab.real_runner.targets.model.Target`; empty: it is not said,
+            and neither are the next three, which are 0.
         num_layers: of the target.
         hidden_size: H, of the target.
         vocab_size: of the target.
+        noise: tokens that stand in place of masks; None: masks have embeddings of their own.
     """
 
     draft_name: ClassVar[str] = "self"
@@ -56,10 +61,11 @@ class AdapterConfig:
     num_layers: int
     hidden_size: int
     vocab_size: int
+    noise: Noise | None = None
 
     def __post_init__(self) -> None:
         check_counts("an adapter's", {"num_masks": self.num_masks}, MOST_MASKS)
-        sizes = ("rank", "num_layers", "hidden_size", "vocab_size")
+        sizes = ("rank", "num_layers", "hidden_size", "vocab_size") if self.target_digest else ("rank",)
         check_counts("an adapter's", {name: getattr(self, name) for name in sizes}, _LARGEST)
         if not 0 < self.alpha < math.inf:
             raise ModelError(f"an adapter's alpha must be above 0; got {self.alpha}")
@@ -99,21 +105,36 @@ class AdapterConfig:
 
     def check(self, tensors: Tensors, place: object) -> None:
         """Refuse tensors, by PEFT's names, that are no adapter; whether it is as wide as a target is seen beside it."""
+        if not self.target_digest:
+            numbers = {name.removeprefix(f"{PREFIX}layers.").partition(".")[0] for name in tensors}
+            replace(self, num_layers=len(numbers)).check_products(tensors, place)
+        else:
+            self.check_products(tensors, place)
+
+    def check_products(self, tensors: Tensors, place: object) -> None:
+        """Refuse tensors that are not those of its number of layers."""
         names = set(_tensor_names(self))
         if wrong := sorted(names ^ set(tensors)):
             what = "lacks" if names - set(tensors) else "holds, beside its own tensors,"
             raise ModelError(f"the adapter in {place} {what} {', '.join(wrong[:3])}; fetch or train it again")
-        shapes = {MASKS: (self.num_masks, self.hidden_size)}
+        shapes = {MASKS: (self.num_masks, self.hidden_size)} if self.noise is None else {}
         for name in names - {MASKS}:
             found = (*tensors[name].shape, 0, 0)
             shapes[name] = (self.rank, found[1]) if ".lora_A." in name else (found[0], self.rank)
         check_numbers(shapes, tensors, place)
 
     def lines(self) -> list[tuple[str, str]]:
+        if not self.target_digest:
+            return [
+                ("adapter", f"UNO's: the target drafts for itself behind a token; rank {self.rank}, gated"),
+                ("it needs", "--block N, the rows of its pass that drafts, and --noise, what stands there"),
+                ("belongs to", "a target that is not told; only its sizes can be checked"),
+            ]
+        stands = "" if self.noise is None else f", where noise stands ({self.noise.text()})"
         return [
             (
                 "adapter",
-                f"the target drafts for itself: {self.num_masks} masks behind a token; rank {self.rank}, gated",
+                f"the target drafts for itself: {self.num_masks} masks behind a token{stands}; rank {self.rank}, gated",
             ),
             ("belongs to", f"the target of the digest {self.target_digest}, and no other"),
         ]
@@ -128,6 +149,24 @@ PREFIX = "base_model.model.model."
 _FIELD, _OWN = "simlab_gated", "simlab"
 
 
+_BASE = ("num_layers", "hidden_size", "vocab_size")
+_NOISE = "noise_below"
+_UNUSUAL = (
+    *("use_rslora", "use_dora", "fan_in_fan_out", "modules_to_save", "layers_to_transform", "rank_pattern"),
+    *(
+        "alpha_pattern",
+        "exclude_modules",
+        "trainable_token_indices",
+        "lora_bias",
+        "layer_replication",
+        "megatron_config",
+    ),
+)
+"""Fields of PEFT that, with a value, change what is run."""
+
+_NO_CHANGE = ("corda_config", "eva_config", "loftq_config", "megatron_core", "qalora_group_size")
+"""Fields of PEFT that change nothing once an adapter was trained, or by themselves."""
+
 _READ = (
     *(_FIELD, _OWN, "peft_type", "task_type", "base_model_name_or_path", "r", "lora_alpha", "lora_dropout", "bias"),
     *("inference_mode", "target_modules", "revision", "peft_version", "init_lora_weights"),
@@ -141,38 +180,37 @@ def is_adapter(fields: Fields) -> bool:
 
 def adapter_from_json(fields: Fields) -> AdapterConfig | None:
     """The adapter of a checkpoint; None where it is another one."""
-    if "peft_type" in fields and not is_adapter(fields):
-        base = fields.get("base_model_name_or_path")
-        raise ModelError(
-            f"this is an adapter of a target ({shown(fields['peft_type'])} of PEFT{f', of {base}' if base else ''}), "
-            "UNO's or any other, and simlab does not run it as a drafter: which embeddings its masks have, and at "
-            "which rows it changes the target, is not said in it; `simlab train self` makes an adapter that says both"
-        )
-    if not is_adapter(fields):
+    if "peft_type" not in fields and not is_adapter(fields):
         return None
-    if fields[_FIELD] is not True:
+    if fields.get("peft_type", "LORA") != "LORA":
+        raise ModelError(
+            f"this is an adapter of the kind {shown(fields['peft_type'])} of PEFT, and simlab runs LORA alone, UNO's "
+            "or one of `simlab train self`"
+        )
+    if fields.get(_FIELD, True) is not True:
         raise ModelError(
             f"this adapter has {_FIELD} {fields[_FIELD]}, and changed at all rows it is another model; merge it"
         )
+    modules = fields.get("target_modules")
+    if not isinstance(modules, list) or sorted(map(str, modules)) != sorted(_short_names()):
+        raise ModelError(
+            f"an adapter changes {', '.join(_short_names())} of every layer; this one {shown(modules)}: one that "
+            "changes others is no drafter"
+        )
+    unusual = [name for name in _UNUSUAL if fields.get(name)]
+    if unusual or fields.get("bias", "none") != "none":
+        raise ModelError(f"this adapter asks for {', '.join(unusual) or 'biases'}, which simlab does not run")
+    rank, alpha = integer(fields.get("r")), number(fields.get("lora_alpha"))
+    if not is_adapter(fields):
+        check_keys(fields, (*_READ, *_NO_CHANGE), "adapter_config.json")
+        return AdapterConfig(rank, alpha, MOST_MASKS, "", 0, 0, 0, Noise())
     own = fields.get(_OWN)
     if not isinstance(own, Mapping) or not isinstance(own.get("target_digest"), str):
         raise ModelError(f"this adapter's {_OWN} does not say whose it is; train it again")
-    modules = fields.get("target_modules")
-    if not isinstance(modules, list) or sorted(map(str, modules)) != sorted(_short_names()):
-        raise ModelError(f"an adapter changes {', '.join(_short_names())} of every layer; this one {modules}")
-    unusual = [name for name in ("use_rslora", "use_dora", "fan_in_fan_out") if fields.get(name)]
-    if unusual or fields.get("bias", "none") != "none":
-        raise ModelError(f"this adapter asks for {', '.join(unusual) or 'biases'}, which simlab does not run")
     check_keys(fields, _READ, "adapter_config.json")
-    return AdapterConfig(
-        rank=integer(fields.get("r")),
-        alpha=number(fields.get("lora_alpha")),
-        num_masks=integer(own.get("num_masks")),
-        target_digest=str(own["target_digest"]),
-        num_layers=integer(own.get("num_layers")),
-        hidden_size=integer(own.get("hidden_size")),
-        vocab_size=integer(own.get("vocab_size")),
-    )
+    num_masks, *base = (integer(own.get(name)) for name in ("num_masks", *_BASE))
+    noise = Noise(below=integer(own[_NOISE])) if _NOISE in own else None
+    return AdapterConfig(rank, alpha, num_masks, str(own["target_digest"]), base[0], base[1], base[2], noise)
 
 
 def adapter_to_json(config: AdapterConfig, target: str) -> dict[str, object]:
@@ -193,16 +231,15 @@ def adapter_to_json(config: AdapterConfig, target: str) -> dict[str, object]:
         "inference_mode": True,
         "target_modules": list(_short_names()),
         _FIELD: True,
-        _OWN: {
-            name: getattr(config, name)
-            for name in ("num_masks", "target_digest", "num_layers", "hidden_size", "vocab_size")
-        },
+        _OWN: {name: getattr(config, name) for name in ("num_masks", "target_digest", *_BASE)}
+        | ({} if config.noise is None else {_NOISE: config.noise.below}),
     }
 
 
 def _tensor_names(config: AdapterConfig) -> Iterator[str]:
     """The tensors that every adapter of a configuration has, as they are named on disk."""
-    yield MASKS
+    if config.noise is None:
+        yield MASKS
     names = (f"layers.{number}.{name}" for number in range(config.num_layers) for name in MODULES)
     yield from (f"{PREFIX}{name}.lora_{side}.weight" for name in names for side in "AB")
 

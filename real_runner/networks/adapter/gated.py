@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.files import loaded_tensors, write_checkpoint
 from simlab.real_runner.networks.adapter.config import MASKS, MODULES, PREFIX, AdapterConfig, adapter_to_json
+from simlab.real_runner.networks.adapter.noise import Noise
 from simlab.real_runner.networks.parts import checked_network
 from simlab.real_runner.targets.hub_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from simlab.real_runner.targets.model import Target
@@ -33,14 +34,18 @@ class MaskRows:
     Attributes:
         rows: int64 ``[M]``, each once.
         slots: int64 ``[M]``, from 0: which of the k masks behind its token each is.
+        tokens: int64 ``[S or 1, M]``, the noise that stands there; None: masks have embeddings of their own.
     """
 
     rows: Tensor
     slots: Tensor
+    tokens: Tensor | None = None
 
     def to(self, device: torch.device) -> "MaskRows":
         """These on another device."""
-        return MaskRows(self.rows.to(device), self.slots.to(device))
+        return MaskRows(
+            self.rows.to(device), self.slots.to(device), self.tokens if self.tokens is None else self.tokens.to(device)
+        )
 
 
 class LowRank(nn.Module):
@@ -67,7 +72,7 @@ class LowRank(nn.Module):
         return nn.functional.linear(inner, self.lora_B.weight.to(x.dtype)) * self.scale
 
 
-def config_for(target: Target, num_masks: int, rank: int, alpha: float) -> AdapterConfig:
+def config_for(target: Target, num_masks: int, rank: int, alpha: float, noise: Noise | None = None) -> AdapterConfig:
     """The sizes of an adapter of a target.
 
     Args:
@@ -75,6 +80,7 @@ def config_for(target: Target, num_masks: int, rank: int, alpha: float) -> Adapt
         num_masks: k.
         rank: r.
         alpha: its changes are scaled by alpha / r.
+        noise: that stands in place of masks; None: these have embeddings of their own.
     """
     return AdapterConfig(
         rank=rank,
@@ -84,11 +90,16 @@ def config_for(target: Target, num_masks: int, rank: int, alpha: float) -> Adapt
         num_layers=len(target.layers),
         hidden_size=target.embedding.embedding_dim,
         vocab_size=target.vocab_size,
+        noise=noise,
     )
 
 
 class GatedAdapter(nn.Module):
-    """The weights of an adapter: a change for each product of each layer, and the masks' embeddings ``[k, H]``."""
+    """The weights of an adapter: a change for each product of each layer.
+
+    Attributes:
+        mask_embeddings: ``[k, H]``; None where noise stands in place of masks.
+    """
 
     def __init__(self, config: AdapterConfig, target: Target) -> None:
         """Begin with masks at random, as long as the target's tokens, and no change."""
@@ -96,7 +107,8 @@ class GatedAdapter(nn.Module):
         check_target(config, target)
         self.config = config
         spread = float(target.embedding.weight.float().std())
-        self.mask_embeddings = nn.Parameter(torch.randn(config.num_masks, config.hidden_size) * spread)
+        masks = torch.randn(config.num_masks, config.hidden_size) * spread
+        self.mask_embeddings = nn.Parameter(masks) if config.noise is None else None
         self.layers = nn.ModuleList(_layer(config, target, number) for number in range(config.num_layers))
 
     def change(self, number: int, name: str) -> LowRank:
@@ -183,8 +195,12 @@ def _without_tokens(masks: MaskRows) -> Callable[[nn.Module, tuple[Tensor, ...]]
 
 
 def _embedding(adapter: GatedAdapter, masks: MaskRows) -> _Hook:
-    def placed(_module: nn.Module, _inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        own = adapter.mask_embeddings[masks.slots].to(output.dtype)
+    def placed(module: nn.Module, _inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        if adapter.mask_embeddings is None:
+            assert masks.tokens is not None
+            own = nn.functional.embedding(masks.tokens, cast(nn.Embedding, module).weight)
+        else:
+            own = adapter.mask_embeddings[masks.slots].to(output.dtype)
         return output.index_copy(1, masks.rows, own.expand(output.shape[0], -1, -1))
 
     return placed
@@ -203,6 +219,9 @@ def _changed(change: LowRank, masks: MaskRows) -> _Hook:
 def load_adapter(place: Path, target: Target) -> GatedAdapter:
     """Read an adapter of a target, in its dtype and where it is; what is refused says `checked_network`."""
     config, tensors = checked_network(place, AdapterConfig, "adapter of a target")
+    if not config.target_digest:
+        # What is not told can only be compared by its sizes, when the weights are taken.
+        config = config_for(target, config.num_masks, config.rank, config.alpha, config.noise)
     adapter = GatedAdapter(config, target)
     try:
         loaded = loaded_tensors(place, tensors)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, DynamicLayer
 
-from simlab.arrays import Ints
+from simlab.arrays import Ints, Longs
 from simlab.errors import ModelError
 from simlab.real_runner.drafters.config import KeptCandidates
 from simlab.real_runner.drafters.dense import BlockStates, logits_of
@@ -25,6 +25,7 @@ from simlab.real_runner.drafters.ranked import CandidatesRead, blocks_per_pass, 
 from simlab.real_runner.execution.executions import COMPILED
 from simlab.real_runner.execution.fixed_drafter import Captured
 from simlab.real_runner.networks.adapter.gated import GatedAdapter, MaskRows, adapted, load_adapter
+from simlab.real_runner.networks.adapter.noise import TextNoise
 from simlab.real_runner.networks.drafter import Asked
 from simlab.real_runner.networks.producer import Drafted
 from simlab.real_runner.targets.model import Target, final_norm
@@ -75,12 +76,17 @@ def read_texts(target: Target, ids: Tensor) -> ReadTexts:
     return ReadTexts(target.states(ids, cache), cache)
 
 
-def mask_states(target: Target, adapter: GatedAdapter, texts: ReadTexts, anchors: Tensor) -> Tensor:
+def mask_states(
+    target: Target, adapter: GatedAdapter, texts: ReadTexts, anchors: Tensor, noise: Tensor | None = None
+) -> Tensor:
     """States ``[S, G, k, H]``, after the final norm, of masks; arguments as of `mask_block_states`."""
-    return mask_block_states(target, adapter, texts, anchors).after.view(*anchors.shape, adapter.config.num_masks, -1)
+    states = mask_block_states(target, adapter, texts, anchors, noise).after
+    return states.view(*anchors.shape, adapter.config.num_masks, -1)
 
 
-def mask_block_states(target: Target, adapter: GatedAdapter, texts: ReadTexts, anchors: Tensor) -> BlockStates:
+def mask_block_states(
+    target: Target, adapter: GatedAdapter, texts: ReadTexts, anchors: Tensor, noise: Tensor | None = None
+) -> BlockStates:
     """States ``[S G, k, H]`` of the masks behind some tokens of each text, before and after the final norm.
 
     Args:
@@ -88,11 +94,12 @@ def mask_block_states(target: Target, adapter: GatedAdapter, texts: ReadTexts, a
         adapter: with which it does.
         texts: that it has read.
         anchors: int64 ``[S, G]``, absolute positions.
+        noise: int64 ``[S, G, k]``, what stands in place of masks; None: masks have embeddings of their own.
     """
     s, g = anchors.shape
     k, device = adapter.config.num_masks, anchors.device
     num_rows = g * k
-    masks = mask_rows(0, g, k).to(device)
+    masks = mask_rows(0, g, k, noise).to(device)
     behind = anchors.repeat_interleave(k, dim=1)
     sees_text = torch.arange(texts.states.shape[1], device=device) <= behind[..., None]
     sees_masks = groups_visible(g, k, device).expand(s, -1, -1)
@@ -140,10 +147,10 @@ def with_masks(tree: DraftTree, num_carriers: int, num_masks: int) -> DraftTree:
     return DraftTree(np.concatenate([tree.tokens, tokens]), np.concatenate([tree.parents, parents]))
 
 
-def mask_rows(first: int, num_groups: int, num_masks: int) -> MaskRows:
-    """The rows of groups of k masks that stand one behind the other, from a row on."""
+def mask_rows(first: int, num_groups: int, num_masks: int, noise: Tensor | None = None) -> MaskRows:
+    """The rows of groups of k masks that stand one behind the other, from a row on; ``noise`` is ``[S, G, k]``."""
     rows = torch.arange(first, first + num_groups * num_masks)
-    return MaskRows(rows, torch.arange(num_masks).repeat(num_groups))
+    return MaskRows(rows, torch.arange(num_masks).repeat(num_groups), noise if noise is None else noise.flatten(1))
 
 
 def groups_visible(num_groups: int, size: int, device: torch.device) -> Tensor:
@@ -212,20 +219,37 @@ class OwnDrafter:
             tokens: int64 ``[S, C]``, texts; what stands at a root and behind it is not read.
             roots: int64 ``[S, G]``, absolute positions, at least 1.
         """
-        return mask_block_states(self.target, self.adapter, read_texts(self.target, tokens), roots - 1)
+        texts, noise = read_texts(self.target, tokens), None
+        if self.adapter.config.noise is not None:
+            # Of no prompt: draws of the same law as any other.
+            both = zip(tokens, roots - 1, strict=True)
+            noise = torch.cat([self._noise_behind(text, 0, anchors) for text, anchors in both])
+        return mask_block_states(self.target, self.adapter, texts, roots - 1, noise)
 
     @torch.inference_mode()
-    def draft_states(self, tokens: Tensor, roots: Tensor, per_pass: int) -> Iterator[tuple[Tensor, BlockStates]]:
+    def draft_states(
+        self, tokens: Tensor, prompt_length: int, roots: Tensor, per_pass: int
+    ) -> Iterator[tuple[Tensor, BlockStates]]:
         """The states at many roots of one text, as `simlab.real_runner.drafters.dense.draft_states` yields them.
 
         Args:
             tokens: int64 ``[L]``, the whole text.
+            prompt_length: P.
             roots: int64 ``[R]``, rising, at least one.
             per_pass: bounds the memory of a pass.
         """
         texts = read_texts(self.target, tokens[None, : int(roots[-1])])
+        is_noise = self.adapter.config.noise is not None
         for some in roots.split(per_pass):
-            yield some, mask_block_states(self.target, self.adapter, texts, some[None] - 1)
+            noise = self._noise_behind(tokens, prompt_length, some - 1) if is_noise else None
+            yield some, mask_block_states(self.target, self.adapter, texts, some[None] - 1, noise)
+
+    def _noise_behind(self, tokens: Tensor, prompt_length: int, anchors: Tensor) -> Tensor:
+        """The noise int64 ``[1, G, k]`` behind tokens ``[G]`` of one text ``[L]``."""
+        config, ids, places = self.adapter.config, tokens.cpu().numpy(), anchors.cpu().numpy()
+        assert config.noise is not None
+        drawn = config.noise.behind(ids[:prompt_length]).tokens(ids[places], places, config.num_masks)
+        return torch.from_numpy(drawn)[None].to(tokens.device)
 
     def columns(self, features: Tensor, tokens: Tensor, prompt_length: int, kept: KeptCandidates) -> DraftColumns:
         """The target's own rows at every root of one text, each made of the text before its root.
@@ -237,12 +261,12 @@ class OwnDrafter:
             kept: how many candidates.
         """
         roots = torch.arange(prompt_length, len(tokens) - 1, device=tokens.device)
-        return columns_of(self._passes(tokens, roots), None, self.config.depth, tokens, kept)
+        return columns_of(self._passes(tokens, roots, prompt_length), None, self.config.depth, tokens, kept)
 
-    def _passes(self, tokens: Tensor, roots: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def _passes(self, tokens: Tensor, roots: Tensor, prompt_length: int) -> Iterator[tuple[Tensor, Tensor]]:
         """The roots of each pass, and float32 logits ``[R, k, V]``."""
         per_pass = blocks_per_pass(self.config.num_attention_heads, self.config.depth, len(tokens))
-        for some, states in self.draft_states(tokens, roots, per_pass) if len(roots) else ():
+        for some, states in self.draft_states(tokens, prompt_length, roots, per_pass) if len(roots) else ():
             yield some, logits_of(self, self.target, states.after)
 
     def live(self, read: CandidatesRead, room: int, graphs: Captured | None = None) -> "LiveMasks":
@@ -265,6 +289,17 @@ class LiveMasks:
         self._own, self._wanted = own, read
         self._states: BlockStates | None = None
         self._is_drafted = False
+        self._noise: TextNoise | None = None
+
+    def begin(self, prompt_ids: Ints) -> None:
+        """Take in the prompt, int32 ``[P]``, of which noise is drawn."""
+        noise = self._own.adapter.config.noise
+        self._noise = None if noise is None else noise.behind(prompt_ids)
+
+    def noise_behind(self, tokens: Ints, positions: Ints) -> Longs | None:
+        """What stands behind tokens at absolute positions, int64 ``[N, k]``; None: masks do."""
+        num = self._own.config.depth
+        return None if self._noise is None else self._noise.tokens(tokens, positions, num)
 
     def take(self, states: BlockStates | None) -> None:
         """Keep the states ``[1, k, H]`` of the masks behind the last token before the next root; None: it has none."""
@@ -272,9 +307,17 @@ class LiveMasks:
         self._states = self._states if states is None else states
 
     @contextmanager
-    def during(self, rows: MaskRows) -> Iterator[list[Tensor]]:
-        """Run passes of the target in which these rows are masks; collects states as `before_norm` does."""
-        target = self._own.target
+    def during(self, first: int, tokens: Ints, positions: Ints) -> Iterator[list[Tensor]]:
+        """Run passes of the target in which groups of rows are masks; collects states as `before_norm` does.
+
+        Args:
+            first: row of the first mask.
+            tokens: int32 ``[N]``, behind which the groups stand.
+            positions: int32 ``[N]``, absolute, of these.
+        """
+        target, noise = self._own.target, self.noise_behind(tokens, positions)
+        drawn = None if noise is None else torch.from_numpy(noise)[None]
+        rows = mask_rows(first, len(tokens), self._own.config.depth, drawn)
         with adapted(target, self._own.adapter, rows.to(target.device)), before_norm(target) as before:
             yield before
 

@@ -225,7 +225,7 @@ class TreeFlashProducer(OnDrafter[Stage, HeadReach]):
             _roots_per_pass(self.head, depth, self.own),
         )
         if isinstance(self.drafter, OwnDrafter):
-            passes = self.drafter.draft_states(tokens, roots, per_pass)
+            passes = self.drafter.draft_states(tokens, len(tokens) - 1 - num_roots, roots, per_pass)
         else:
             passes = draft_states(block_stage(self.drafter), self.target, features, tokens, roots, per_pass)
         return _joined([self.rows(*one) for one in self.along(passes, tokens, rows)])

@@ -7,6 +7,7 @@ through the rows of that pass alone.
 Letters: S sequences, G roots of each, N = S G, k masks behind the token before a root, H hidden size.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from simlab.real_runner.networks.adapter.gated import GatedAdapter, config_for, save_adapter
 from simlab.real_runner.networks.adapter.masked import mask_states, read_texts
+from simlab.real_runner.networks.adapter.noise import Noise
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.features import block_loss, judged
 from simlab.real_runner.train.networks.run import (
@@ -25,7 +27,7 @@ from simlab.real_runner.train.networks.run import (
     joined,
     train_network,
 )
-from simlab.real_runner.train.options import SelfOptions
+from simlab.real_runner.train.options import UNIFORM, SelfOptions
 from simlab.real_runner.train.plan import TrainingPlan
 from simlab.real_runner.train.text import FeatureStore, TrainingBatch
 from simlab.real_runner.train.trainer import HeldOut, commonest, places_of
@@ -39,7 +41,8 @@ def train_self(options: SelfOptions) -> Path:
     """
 
     def start(target: Target) -> Start:
-        config = config_for(target, options.masks, options.rank, float(options.rank))
+        noise = Noise(below=target.vocab_size) if options.noise == UNIFORM else None
+        config = config_for(target, options.masks, options.rank, float(options.rank), noise)
 
         def begun(store: FeatureStore) -> AdapterLoss:
             adapter = GatedAdapter(config, target).to(target.device)
@@ -78,7 +81,7 @@ class AdapterLoss:
         plan = self.plan
         size = self.network.config.num_masks + 1
         batch = self.store.batch(step, plan.seed, plan.num_sequences, plan.num_roots, size)
-        return self._loss(*self._scored(self.network, batch))
+        return self._loss(*self._scored(self.network, batch, step + 1))
 
     @torch.no_grad()
     def held_out(self, store: FeatureStore) -> HeldOut:
@@ -87,27 +90,31 @@ class AdapterLoss:
             as_shipped(self.network),
             store.fixed_batches(plan.seed, plan.num_sequences, plan.num_roots, size),
         )
-        scored = joined(self._scored(fixed, batch) for batch in batches)
+        scored = joined(self._scored(fixed, batch, 0) for batch in batches)
         return held_out_of(float(self._loss(*scored)), *scored[:3])
 
     def settings(self) -> dict[str, object]:
         config = self.network.config
-        return {"masks": config.num_masks, "rank": config.rank, "consistency": self.consistency}
+        noise = {} if config.noise is None else {"noise": UNIFORM}
+        return {"masks": config.num_masks, "rank": config.rank, "consistency": self.consistency, **noise}
 
     def save(self, folder: Path) -> None:
         save_adapter(self.network, self.target.name, folder)
 
     def described(self) -> NetworkWords:
         config = self.network.config
+        source, start = "2507.11851", "masks of random embeddings, and a change of nothing"
+        if config.noise is not None:
+            source, start = "2609.04010", "a change of nothing"
         return NetworkWords(
             kind="adapter",
-            what="An adapter with which a target drafts for itself (after arXiv 2507.11851)",
+            what=f"An adapter with which a target drafts for itself (after arXiv {source})",
             command="simlab train self",
             does="It is felt at mask rows alone: what the target writes is what it writes without it.",
             sizes={"masks": config.num_masks, "rank": config.rank},
             borrowed="Everything else is the target's.",
             before="before the first step",
-            start="masks of random embeddings, and a change of nothing",
+            start=start,
             asked="the true token behind each mask, over the tokens that the loss is taken over",
         )
 
@@ -115,8 +122,8 @@ class AdapterLoss:
         loss = block_loss(entropies, right, known, self.plan.loss)
         return loss + self.consistency * (distance * inside).sum() / inside.sum().clamp(min=1)
 
-    def _scored(self, adapter: GatedAdapter, batch: TrainingBatch) -> Scored:
-        """What the masks behind some roots say.
+    def _scored(self, adapter: GatedAdapter, batch: TrainingBatch, salt: int) -> Scored:
+        """What the masks behind some roots say; noise is drawn with a salt.
 
         Besides, float32 ``[N, k]``: the mean squared distance to the state of the text's own row; bool ``[N, k]``:
         whether there is such a row.
@@ -128,13 +135,23 @@ class AdapterLoss:
         length = min(batch.features.shape[1], int(ahead.max()) + 1)
         with torch.no_grad():
             texts = read_texts(target, tokens[:, :length].clamp(min=0))
-        states = mask_states(target, adapter, texts, roots - 1).flatten(0, 1)
+        states = mask_states(target, adapter, texts, roots - 1, self._noise(tokens, roots - 1, salt)).flatten(0, 1)
         truth = _at(tokens[..., None], ahead + 1)[..., 0].flatten(0, 1)
         logits = torch.nn.functional.linear(states, self._rows).float()
         own = _at(texts.states, ahead.clamp(max=length - 1)).flatten(0, 1)
         distance = (states.float() - own.float()).square().mean(-1)
         inside = _at(tokens[..., None], ahead)[..., 0].flatten(0, 1) >= 0
         return *judged(logits.log_softmax(-1), truth, self._place), distance, inside
+
+    def _noise(self, tokens: Tensor, anchors: Tensor, salt: int) -> Tensor | None:
+        """int64 ``[S, G, k]``, drawn anew in every step; None where masks have embeddings of their own."""
+        config = self.network.config
+        if config.noise is None:
+            return None
+        text, places = replace(config.noise, salt=salt).behind(()), anchors.cpu().numpy()
+        committed = tokens.gather(1, anchors).cpu().numpy()
+        drawn = text.tokens(committed.ravel(), places.ravel(), config.num_masks)
+        return torch.from_numpy(drawn).view(*anchors.shape, -1).to(tokens.device)
 
 
 def _at(rows: Tensor, places: Tensor) -> Tensor:
