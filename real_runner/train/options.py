@@ -393,6 +393,7 @@ held out. The checkpoint has the weights of the step at which the loss on them w
 on after an interruption. A first-order head on its masks: train treeflash --draft runs/self."""
     masks: int = option(4, "k, the tokens that are drafted behind a token", "N", group="adapter")
     rank: int = option(16, "of each change", "N", group="adapter")
+    init: str | None = option(None, "an adapter of the same rank that it goes on from", "FOLDER", group="adapter")
     noise: str = option(
         "none", "tokens that stand in place of masks: any of the vocabulary", choices=("none", UNIFORM), group="adapter"
     )

@@ -111,6 +111,19 @@ class GatedAdapter(nn.Module):
         self.mask_embeddings = nn.Parameter(masks) if config.noise is None else None
         self.layers = nn.ModuleList(_layer(config, target, number) for number in range(config.num_layers))
 
+    @torch.no_grad()
+    def take(self, other: "GatedAdapter", place: object) -> None:
+        """Begin with the changes of another adapter of this target, and with its masks as far as both have some."""
+        if other.config.rank != self.config.rank:
+            raise ModelError(
+                f"the adapter {place} has rank {other.config.rank}, and this run {self.config.rank}; give --rank "
+                f"{other.config.rank}"
+            )
+        self.layers.load_state_dict(other.layers.state_dict())
+        if self.mask_embeddings is not None and other.mask_embeddings is not None:
+            num = min(len(self.mask_embeddings), len(other.mask_embeddings))
+            self.mask_embeddings[:num] = other.mask_embeddings[:num]
+
     def change(self, number: int, name: str) -> LowRank:
         """What it adds to one product of one layer."""
         group, _, product = name.partition(".")

@@ -13,9 +13,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from simlab.real_runner.networks.adapter.gated import GatedAdapter, config_for, save_adapter
+from simlab.real_runner.networks.adapter.gated import GatedAdapter, config_for, load_adapter, save_adapter
 from simlab.real_runner.networks.adapter.masked import mask_states, read_texts
 from simlab.real_runner.networks.adapter.noise import Noise
+from simlab.real_runner.networks.drafter import find_drafter
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.features import block_loss, judged
 from simlab.real_runner.train.networks.run import (
@@ -46,7 +47,9 @@ def train_self(options: SelfOptions) -> Path:
 
         def begun(store: FeatureStore) -> AdapterLoss:
             adapter = GatedAdapter(config, target).to(target.device)
-            return AdapterLoss(adapter, target, store, options.plan, options.consistency)
+            if options.init is not None:
+                adapter.take(load_adapter(find_drafter(options.init).folder, target), options.init)
+            return AdapterLoss(adapter, target, store, options.plan, options.consistency, options.init)
 
         # Texts are read anew in every step, so no state of theirs is kept.
         return Start((), begun)
@@ -58,7 +61,13 @@ class AdapterLoss:
     """The loss of a step: a function of plan and step, and of the adapter's weights; see `Learner`."""
 
     def __init__(
-        self, adapter: GatedAdapter, target: Target, store: FeatureStore, plan: TrainingPlan, consistency: float
+        self,
+        adapter: GatedAdapter,
+        target: Target,
+        store: FeatureStore,
+        plan: TrainingPlan,
+        consistency: float,
+        init: str | None,
     ) -> None:
         """Hold on to what a step needs.
 
@@ -68,7 +77,9 @@ class AdapterLoss:
             store: the texts that are learnt from.
             plan: of the run.
             consistency: weight of the distance to the states of the text's own rows.
+            init: the adapter that it went on from; None: it began anew.
         """
+        self.init = init
         self.network, self.target, self.store, self.plan, self.consistency = adapter, target, store, plan, consistency
         kept = commonest(store, target.vocab_size, plan.head_tokens)
         self._place = places_of(kept, target.vocab_size).to(target.device)
@@ -95,8 +106,9 @@ class AdapterLoss:
 
     def settings(self) -> dict[str, object]:
         config = self.network.config
-        noise = {} if config.noise is None else {"noise": UNIFORM}
-        return {"masks": config.num_masks, "rank": config.rank, "consistency": self.consistency, **noise}
+        settings = {"masks": config.num_masks, "rank": config.rank, "consistency": self.consistency}
+        more = {"noise": None if config.noise is None else UNIFORM, "init": self.init}
+        return settings | {name: value for name, value in more.items() if value is not None}
 
     def save(self, folder: Path) -> None:
         save_adapter(self.network, self.target.name, folder)
@@ -106,6 +118,8 @@ class AdapterLoss:
         source, start = "2507.11851", "masks of random embeddings, and a change of nothing"
         if config.noise is not None:
             source, start = "2609.04010", "a change of nothing"
+        if self.init is not None:
+            start = f"the changes of {self.init}"
         return NetworkWords(
             kind="adapter",
             what=f"An adapter with which a target drafts for itself (after arXiv {source})",

@@ -52,7 +52,7 @@ def by_hand(loss: AdapterLoss, target: Target, batch: TrainingBatch) -> float:
 
 @torch.no_grad()
 def test_the_loss_is_that_of_masks_behind_each_root(target: Target, store: FeatureStore) -> None:
-    loss = AdapterLoss(random_adapter(target, 3, MASKS), target, store, PLAN, CONSISTENCY)
+    loss = AdapterLoss(random_adapter(target, 3, MASKS), target, store, PLAN, CONSISTENCY, None)
     for step in (0, 2):
         batch = store.batch(step, PLAN.seed, PLAN.num_sequences, PLAN.num_roots, MASKS + 1)
         assert float(loss(step)) == pytest.approx(by_hand(loss, target, batch), rel=1e-4)
