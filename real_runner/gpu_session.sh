@@ -108,7 +108,7 @@ record() { # folder, prompts, further options
     shift 2
     [ -e "$folder/manifest.json" ] && return
     # shellcheck disable=SC2046,SC2086 # options, to be split
-    within "record_$(basename "$folder")" 45 \
+    within "record_$(basename "$folder")" 25 \
         simlab record --target "$target" --draft "$draft" --device "$device" --dtype "$dtype" --max-new-tokens "$tokens" \
         --prompts "$from" --out "$folder" $(again "$folder") $record_options "$@"
 }
@@ -117,7 +117,7 @@ gpu_tests() {
     if [ "$device" = cpu ] || is_left_out tests; then
         echo "left out"
     else
-        (cd "$here" && within tests 100 python -m pytest -q -m gpu tests) | tee "$out/tests.txt" || echo "tests failed: see $out/tests.txt"
+        (cd "$here" && within tests 130 python -m pytest -q -m gpu -n 8 tests) | tee "$out/tests.txt" || echo "tests failed: see $out/tests.txt"
     fi
 }
 prompt_file() { # file, split
@@ -187,8 +187,8 @@ fi
 
 for execution in $executions; do
     step "prices, $execution"
-    took=35
-    if [ "$execution" = cuda_graphs ]; then took=80; fi # 45 of them to compile, which is done once
+    took=40
+    if [ "$execution" = cuda_graphs ]; then took=80; fi # 25 of them to compile, which is done once
     # shellcheck disable=SC2046,SC2086 # options, to be split
     within "profile_$execution" $took simlab profile --target "$target" --draft "$draft" --device "$device" --dtype "$dtype" --execution "$execution" \
         --out "$out/cost_$execution.json" ${PROFILE_OPTIONS:-} $(again "$out/cost_$execution.json")
@@ -219,7 +219,7 @@ for execution in $executions; do
     step "the confirmation, $execution"
     if ! ready "$out/optimize_$execution.json"; then continue; fi
     # shellcheck disable=SC2046,SC2086 # options, to be split
-    within "confirm_$execution" 75 simlab confirm --from "$out/optimize_$execution.json" -p ddtree:budget=16/64 -p caddtree:budget="$most" \
+    within "confirm_$execution" 90 simlab confirm --from "$out/optimize_$execution.json" -p ddtree:budget=16/64 -p caddtree:budget="$most" \
         $with_ngram -p price:budget="$most" --trace "$out/trace" --cost "$out/cost_$execution.json" \
         --device "$device" --dtype "$dtype" --execution "$execution" --time-limit "$minutes" --until-interval 0.03 \
         --out "$out/confirm_$execution" ${CONFIRM_OPTIONS:-} $(again "$out/confirm_$execution") | tee "$out/confirm_$execution.txt"

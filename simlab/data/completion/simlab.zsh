@@ -796,6 +796,8 @@ _shtab_simlab_train_self_options=(
   "--patience[evaluations in a row without a better held-out loss that end the run\; 0\: none (default 0)]:N:"
   "--masks[k, the tokens that are drafted behind a token (default 4)]:N:"
   "--rank[of each change (default 16)]:N:"
+  "--init[an adapter of the same rank that it goes on from]:FOLDER:"
+  "--noise[tokens that stand in place of masks\: any of the vocabulary (default none)]:noise:(none uniform)"
   "--consistency[of the squared distance between a mask\'s state and that of the text\'s own row (default 0.1)]:X:"
 )
 
