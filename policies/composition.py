@@ -26,7 +26,10 @@ from simlab.tree import DraftTree
 Memory: TypeAlias = RateMemory | bool | None
 """What a composition remembers: what its rule does, or whether the next root has a draft of the target's own masks."""
 
-HAS_DRAFT, NO_DRAFT = True, False
+NO_DRAFT = False
+
+NOT_EVEN_THE_PROMPT = -2
+MASKED = "is the number of a node, -1 for none, or -2 for none, nor behind the prompt"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,7 +42,8 @@ class Composition:
         artefacts: content ids of what it was fitted or measured with, by name.
         label: what stands in messages.
         masked: of a target that drafts for itself, the number of the last node that carries masks; -1: not even the
-            root does. None: all nodes carry some, where there are masks. See `simlab.policies.orders.walk`.
+            root does; -2: nor does the prompt, so that a text begins with a round that drafts nothing. None: all nodes
+            carry some, where there are masks. See `simlab.policies.orders.walk`.
     """
 
     order: NodeOrder
@@ -57,8 +61,8 @@ class Composition:
             raise ValueError("its budget rule stops at a path probability, and its nodes do not enter in that order")
         if self.masked is None:
             return
-        if self.masked < -1:
-            raise ValueError(f"masked is the number of a node, or -1 for none; got {self.masked}")
+        if self.masked < NOT_EVEN_THE_PROMPT:
+            raise ValueError(f"masked {MASKED}; got {self.masked}")
         if isinstance(self.rule, OnlinePrice | SharedRule) or self.order.needs.paid_as_asked is not None:
             raise ValueError(
                 "a rule that remembers rounds, or a second pass on request, knows no masks; leave masked out"
@@ -70,7 +74,7 @@ class Composition:
     @property
     def needs(self) -> Needs:
         """What its order reads."""
-        return self.order.needs if self.masked is None else replace(self.order.needs, masked=self.masked)
+        return self.order.needs if self.masked is None else replace(self.order.needs, masked=self._last_masked)
 
     @property
     def budget(self) -> int:
@@ -78,9 +82,9 @@ class Composition:
         return self.rule.most
 
     def start(self, prompt: Prompt) -> Memory:
-        """The memory of its rule, or that there is a draft, made behind the prompt; else None."""
+        """The memory of its rule, or whether there is a draft, made behind the prompt; else None."""
         if self.masked is not None:
-            return HAS_DRAFT
+            return self.masked > NOT_EVEN_THE_PROMPT
         return self.rule.start() if isinstance(self.rule, OnlinePrice) else None
 
     def ask(self, draft: Draft, state: Memory = None) -> Asked:
@@ -108,7 +112,7 @@ class Composition:
         """As `simlab.policy.num_masked` has it: a root without a draft always carries masks."""
         if self.masked is None:
             return self.budget + 1
-        return 1 if state is NO_DRAFT else self.masked + 1
+        return 1 if state is NO_DRAFT else self._last_masked + 1
 
     def modelled_s(self, context_length: int, num_drafted: int) -> float:
         """Seconds of a round under the prices of a rule that learns from them; 0.0 for any other."""
@@ -122,8 +126,15 @@ class Composition:
         if isinstance(self.rule, OnlinePrice):
             return _with_asked(self.rule.walk(layer, contexts, firsts), layer)
         if self.masked is not None:
-            return walk_masked(layer.insertions, self.rule.sizes(layer, contexts), firsts, self.masked)
+            sizes = self.rule.sizes(layer, contexts)
+            return walk_masked(layer.insertions, sizes, firsts, self._last_masked, self.masked > NOT_EVEN_THE_PROMPT)
         return _with_asked(walk_layer(layer.insertions, self.rule.sizes(layer, contexts), firsts), layer)
+
+    @property
+    def _last_masked(self) -> int:
+        """The number of the last node that carries masks; -1: none does."""
+        assert self.masked is not None
+        return max(self.masked, -1)
 
     def _size(self, nodes: OrderedNodes, context_length: int, state: Memory) -> int:
         layer = OrderLayer(np.zeros((1, 0), np.uint16), np.array([len(nodes.tokens) - 1], np.int32), nodes.scores[None])

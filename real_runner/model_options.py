@@ -9,6 +9,7 @@ from simlab.limits.typed_numbers import MOST_SEED, shown, whole_number
 from simlab.options import count, option
 from simlab.policy import MADE_WITH
 from simlab.real_runner.execution.executions import AUTO, EXECUTIONS, execution_help
+from simlab.real_runner.networks.adapter.noise import Noise, parse_noise
 from simlab.real_runner.networks.known import tap_offset_help
 from simlab.sampling.choice import Sampling
 from simlab.untrusted.json_text import parse_json
@@ -179,6 +180,15 @@ def block_option() -> int | None:
         "SGLang's speculative-num-draft-tokens (default: as the checkpoint has it)"
     )
     return option(None, said, "N", read=_block)
+
+
+def noise_option() -> Noise | None:
+    """``--noise``: what stands in place of masks."""
+    said = (
+        "of an adapter of UNO's kind, tokens in place of masks: deterministic,below=N,salt=N; random,below=N,seed=N; "
+        "mask,token=N (default: as the checkpoint has it)"
+    )
+    return option(None, said, "NOISE", read=parse_noise)
 
 
 def min_width_option() -> int:

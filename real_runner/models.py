@@ -14,6 +14,7 @@ from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.execution.text_passes import TextPasses, text_passes
 from simlab.real_runner.networks.adapter.masked import OwnDrafter
+from simlab.real_runner.networks.adapter.noise import Noise
 from simlab.real_runner.networks.drafter import AnyDrafter, Asked, Drafts, find_drafter
 from simlab.real_runner.networks.loading import drafts_of, load_drafter
 from simlab.real_runner.networks.producer import AnyProducer
@@ -80,6 +81,7 @@ def load_models(
     execution: str = EAGER,
     device_map: DeviceMap | None = None,
     block: int | None = None,
+    noise: Noise | None = None,
 ) -> Models:
     """Load both models and see that they fit.
 
@@ -92,13 +94,14 @@ def load_models(
         execution: one of `simlab.real_runner.execution.executions.EXECUTIONS`.
         device_map: where the parts of the target are, in place of ``device``; the drafter is where it begins.
         block: slots of the drafter's block, the root's counted; None: as the checkpoint has it.
+        noise: that stands in place of masks; None: as the checkpoint has it.
 
     Raises:
         ModelError: they cannot be loaded, the drafter belongs to another target, or they cannot be executed so.
     """
     kind = _settled(dtype, device, device_map)
     files = find_drafter(draft)
-    asked = Asked(files.folder, kind, device, tap_offset, execution, device_map is not None, block)
+    asked = Asked(files.folder, kind, device, tap_offset, execution, device_map is not None, block, noise)
     with_target = load_drafter(asked)
     loaded = load_target(target, kind, device, device_map)
     drafter = with_target(loaded)

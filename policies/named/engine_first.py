@@ -12,21 +12,21 @@ class Uno(Preset):
     """UNO's draft tree: the ``budget`` most probable paths over the first ``top_k`` tokens of each position.
 
     UNO's nodes count the root, so its V is ``budget`` + 1. A pass that drafts and one that verifies take turns, as in
-    `self` with ``masked=-1``. UNO itself has no draft behind the prompt and begins with a pass that drafts; a replay
-    begins with a tree.
+    `self` with ``masked=-1``, and a text begins with one that drafts.
     """
 
     budget: int = at_least(1, 31)
     top_k: int = at_least(1, 4)
 
     source = "UNO 2026, arXiv 2609.04010; ifm-ai/uno at 9018a5d, SGLang 0.5.23"
-    exactness = "exact (from released code), but for the first round of a text"
+    exactness = "exact (from released code)"
     reads = "the first `top_k` candidates of a draft set that the target made with its own masks"
     variants = ("budget=24", "budget=24,top_k=2")
+    revision = 2
 
     def tree_settings(self) -> TreeSettings:
-        """UNO's order, a fixed budget, and masks behind no node."""
-        return {"budget": self.budget, "order": UNO, "top_k": self.top_k, "masked": -1}
+        """UNO's order, a fixed budget, and masks behind no node, nor behind the prompt."""
+        return {"budget": self.budget, "order": UNO, "top_k": self.top_k, "masked": -2}
 
 
 @dataclass(frozen=True)

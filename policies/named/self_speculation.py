@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from simlab.policies.composition import MASKED, NOT_EVEN_THE_PROMPT
 from simlab.policies.named.tree import Preset, TreeSettings
 from simlab.policies.settings import at_least, one_of
 
@@ -13,7 +14,8 @@ class SelfSpeculation(Preset):
     With ``masked=-1`` no node of a tree carries masks: a pass that drafts and one that verifies take turns, which is
     the paper's linear decoding. With ``masked`` at the budget or above all nodes do, its quadratic decoding: every root
     has a draft, and a pass has (n + 1)(k + 1) rows for n drafted tokens and k masks. In between a root has a draft if
-    the last accepted node was among the first; the root of a round without one carries masks itself. ``order`` is
+    the last accepted node was among the first; the root of a round without one carries masks itself. ``masked=-2`` is
+    -1 without masks behind the prompt, so that a text begins with a round that drafts nothing, as UNO's. ``order`` is
     ``best-first`` or ``chain``; others, with a 3-gram or a budget rule, are composed by `tree` with the same setting.
 
     It is for draft sets of a target with an adapter, whose rows are made before their root is known. The record holds
@@ -21,7 +23,7 @@ class SelfSpeculation(Preset):
     """
 
     budget: int = at_least(1, 4)
-    masked: int = at_least(-1, 0, "is the number of a node, or -1 for none")
+    masked: int = at_least(NOT_EVEN_THE_PROMPT, 0, MASKED)
     order: str = one_of(("best-first", "chain"), "best-first")
 
     source = "Samragh and others 2025, arXiv 2507.11851"
@@ -31,6 +33,7 @@ class SelfSpeculation(Preset):
     )
     reads = "the candidates of a draft set that the target made with its own masks"
     variants = (
+        "budget=24,masked=-2",
         "budget=24,masked=-1",
         "budget=24,masked=0",
         "budget=24,masked=3",

@@ -62,28 +62,31 @@ def num_accepted(insertions: Shorts, root: int, num_drafted: int) -> int:
 # drafts nothing: it is a pass of the root with masks behind it, commits one token, and gives the next root a draft.
 
 
-def walk_masked(insertions: Shorts, num_drafted: Ints, firsts: Longs, masked: int) -> TextRounds:
+def walk_masked(
+    insertions: Shorts, num_drafted: Ints, firsts: Longs, masked: int, first_draft: bool = True
+) -> TextRounds:
     """The rounds of trees that hold the first nodes of an order, of which the first ones carry masks.
-
-    The first root of a text has a draft: masks stand behind the prompt.
 
     Args:
         insertions: uint16 ``[R, D]``, the place of each node of the true path at each root, from 1; they rise.
         num_drafted: int32 ``[R]``, the size of the tree at each root, where it has a draft.
         firsts: int64 ``[S + 1]``, the first root of each text, and R.
         masked: the number of the last node that carries masks, the root's being 0; -1: none does.
+        first_draft: whether the first root of a text has a draft: masks stand behind the prompt.
     """
-    visited, ends = _masked_walk(insertions, num_drafted, firsts, masked)
+    visited, ends = _masked_walk(insertions, num_drafted, firsts, masked, first_draft)
     return TextRounds(visited[0], visited[1], visited[2], ends)
 
 
 @kernel
-def _masked_walk(insertions: Shorts, num_drafted: Ints, firsts: Longs, masked: int) -> tuple[Longs, Longs]:
+def _masked_walk(
+    insertions: Shorts, num_drafted: Ints, firsts: Longs, masked: int, first_draft: bool
+) -> tuple[Longs, Longs]:
     """int64 ``[3, N]``: the root, drafted and accepted tokens of each round; and where those of each text end."""
     visited, ends = np.empty((3, insertions.shape[0]), np.int64), np.empty(firsts.size - 1, np.int64)
     number = 0
     for text in range(firsts.size - 1):
-        root, has_draft = firsts[text], 1
+        root, has_draft = firsts[text], 1 if first_draft else 0
         while root < firsts[text + 1]:
             drafted = int(num_drafted[root]) if has_draft == 1 else 0
             accepted = num_accepted(insertions, root, drafted) if has_draft == 1 else 0

@@ -24,6 +24,7 @@ from simlab.real_runner.decoding.drafting import check_passes
 from simlab.real_runner.execution.executions import AUTO, EAGER
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.models import Models, check_device, load_models
+from simlab.real_runner.networks.adapter.noise import Noise, noise_of
 from simlab.real_runner.networks.drafter import find_drafter
 from simlab.real_runner.networks.loading import load_producer
 from simlab.real_runner.networks.producer import AnyProducer
@@ -331,6 +332,7 @@ def load_setup(
         options.execution,
         options.device_map,
         _only_block(trace),
+        _only_noise(trace),
     )
     load_s = time.monotonic() - begun
     _check_target(trace, models.target)
@@ -392,6 +394,12 @@ def _only_block(trace: Trace) -> int | None:
     return blocks.pop() if len(blocks) == 1 else None
 
 
+def _only_noise(trace: Trace) -> Noise | None:
+    """The recorded noise, likewise."""
+    kept = {one.noise for one in trace.manifest.draft_sets.values()}
+    return noise_of(kept.pop()) if len(kept) == 1 else None
+
+
 def _check_target(trace: Trace, target: Target) -> None:
     recorded = trace.manifest.target
     if target.digest != recorded.digest:
@@ -406,7 +414,8 @@ def _draft_set_of(trace: Trace, models: Models) -> str:
     folder, config = models.draft_folder, models.drafter.config
     digest = checkpoint_digest(folder)
     for name, kept in trace.manifest.draft_sets.items():
-        if (kept.model.digest, kept.block_size, kept.depth) == (digest, config.block_size, config.depth):
+        same = (kept.model.digest, kept.block_size, kept.depth) == (digest, config.block_size, config.depth)
+        if same and noise_of(kept.noise) == config.noise:
             return name
     recorded = ", ".join(
         f"{kept.model.name} (digest {kept.model.digest[:12]}, block {kept.block_size})"

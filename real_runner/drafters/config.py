@@ -45,6 +45,7 @@ class DFlashConfig:
     """
 
     draft_name: ClassVar[str] = "dflash"
+    noise: ClassVar[None] = None
     is_chain: ClassVar[bool] = False
     root_seen: ClassVar[bool] = True
     no_blocks: ClassVar[str] = ""

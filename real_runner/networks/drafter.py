@@ -28,6 +28,7 @@ from simlab.real_runner.drafters.ranked import (
 )
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.execution.fixed_drafter import Captured, text_context
+from simlab.real_runner.networks.adapter.noise import Noise
 from simlab.real_runner.networks.known import read_config, read_fields
 from simlab.real_runner.networks.parts import checked_parts
 from simlab.real_runner.networks.producer import Drafted, Reader
@@ -128,6 +129,11 @@ class DraftConfig(Protocol):
         ...
 
     @property
+    def noise(self) -> Noise | None:
+        """What stands in place of masks; None: masks, or nothing."""
+        ...
+
+    @property
     def target_layer_ids(self) -> tuple[int, ...]: ...
 
     @property
@@ -204,6 +210,7 @@ class Asked:
         execution: one of `simlab.real_runner.execution.executions.EXECUTIONS`.
         is_mapped: whether the target is spread over devices.
         block: slots of its block, the root's counted; None: as the checkpoint has it.
+        noise: that stands in place of masks; None: as the checkpoint has it.
     """
 
     place: Path
@@ -213,6 +220,7 @@ class Asked:
     execution: str
     is_mapped: bool
     block: int | None
+    noise: Noise | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

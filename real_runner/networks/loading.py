@@ -12,6 +12,7 @@ from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_fi
 from simlab.real_runner.checkpoints.layout import Fields
 from simlab.real_runner.drafters.dense import check_fit
 from simlab.real_runner.drafters.dflash import DFlashDrafter
+from simlab.real_runner.networks.adapter.config import ADAPTER
 from simlab.real_runner.networks.adapter.masked import OwnDrafter
 from simlab.real_runner.networks.drafter import AnyDrafter, Asked, BlockDrafts, Drafts
 from simlab.real_runner.networks.drafter import load_drafter as load_block_drafter
@@ -20,6 +21,8 @@ from simlab.real_runner.networks.network import Network, Reach, Settings
 from simlab.real_runner.networks.producer import ChannelAsked, Stage, WithModels
 from simlab.real_runner.networks.redraft.config import REDRAFT
 from simlab.real_runner.targets.model import Target
+
+NO_NOISE = "tokens stand in place of masks with an adapter of UNO's kind alone, and this is none; leave --noise out"
 
 
 class NetworkCode(Protocol):
@@ -89,7 +92,11 @@ def load_drafter(asked: Asked) -> Callable[[Target], AnyDrafter]:
     """
     network = network_of(read_fields(config_file(asked.place)))
     if network is not None and network.draft_name is not None:
+        if asked.noise is not None and network is not ADAPTER:
+            raise ModelError(NO_NOISE)
         return code_of(network).load_drafter(asked)
+    if asked.noise is not None:
+        raise ModelError(NO_NOISE)
     drafter = load_block_drafter(asked.place, asked.dtype, asked.device, asked.tap_offset)
     drafter.config = drafter.config if asked.block is None else drafter.config.with_block(asked.block)
 

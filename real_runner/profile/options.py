@@ -13,6 +13,7 @@ from simlab.real_runner.execution.executions import (
     check_execution,
     node_counts_at_steps,
 )
+from simlab.real_runner.networks.adapter.noise import Noise
 from simlab.real_runner.targets.hub_files import at_revision
 from simlab.sampling.choice import Sampling
 from simlab.traces.artefacts.cost import CATCH_UP, MOST_CELLS, CostFile
@@ -61,6 +62,7 @@ class ProfileOptions:
         device_map: ``auto`` spreads the target over devices; None: one has it.
         channels: what else is timed, by the channel's name, in rounds of its own.
         block: slots of the drafter's block, the root's counted; None: as the checkpoint has it.
+        noise: that stands in place of masks; None: as the checkpoint has it.
         catch_up: tokens that a drafter missed, rising from 1: drafting is timed where so many wait to be read.
     """
 
@@ -86,6 +88,7 @@ class ProfileOptions:
     device_map: str | None = None
     channels: Mapping[str, ProfileChannel] = field(default_factory=dict)
     block: int | None = None
+    noise: Noise | None = None
     catch_up: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:

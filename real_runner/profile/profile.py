@@ -212,6 +212,7 @@ def _profile(options: ProfileOptions, earlier: CostFile | None) -> ProfileResult
         options.execution,
         options.device_map,
         options.block,
+        options.noise,
     )
     if options.tap_offset == AUTO:
         settle_tap_offset(models, options.tap_offset, _samples(models.target, options.text))

@@ -35,7 +35,9 @@ def load_dumped_models(options: RecordOptions) -> Models:
     settle_device(options.first_device)
     files = find_drafter(options.draft_name)
     offset = parse_tap_offset(options.tap_offset)
-    with_target = load_drafter(Asked(files.folder, kind, options.first_device, offset, EAGER, False, options.block))
+    with_target = load_drafter(
+        Asked(files.folder, kind, options.first_device, offset, EAGER, False, options.block, options.noise)
+    )
     target = load_partial_target(options.target_name, kind, options.first_device)
     drafter = with_target(target)
     check_layers(options.hidden_layers, dumped_taps(drafter.config.target_layer_ids), target.num_layers)

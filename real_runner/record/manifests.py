@@ -83,6 +83,7 @@ def draft_set_of(draft: str, models: Models, kept: KeptCandidates) -> DraftSet:
         tap_offset=config.tap_offset,
         is_chain=config.is_chain,
         root_seen=config.root_seen,
+        noise="" if config.noise is None else config.noise.text(),
     )
 
 

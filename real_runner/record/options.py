@@ -23,9 +23,11 @@ from simlab.real_runner.model_options import (
     layer_numbers,
     min_width_option,
     named_checkpoint,
+    noise_option,
     tap_offset_option,
     target_option,
 )
+from simlab.real_runner.networks.adapter.noise import Noise
 from simlab.traces.format.manifest_entries import check_kept
 from simlab.workers.on_ray import LOCAL, RayOptions, ray_options
 from simlab.workers.parts import Part, parse_part, ray_option, shard_option, workers_option
@@ -39,7 +41,7 @@ OF_TEXTS = (
 )
 """Options that say which texts are recorded, where and how."""
 
-OF_DRAFTS = ("min_width", "exact_budget", "tap_offset", "block")
+OF_DRAFTS = ("min_width", "exact_budget", "tap_offset", "block", "noise")
 """Options that say what is kept of a drafter, and how it is read."""
 
 
@@ -93,6 +95,7 @@ Several machines record a part each: with --shard 0/4 to 3/4, into one folder th
     )
     tap_offset: str | None = tap_offset_option("as its format has it")
     block: int | None = block_option()
+    noise: Noise | None = noise_option()
     out: str | Path | None = option(None, "the folder of the new trace", "DIR", read=Path, kw_only=True)
     limit: int | None = limit_option()
     resume: bool = option(False, "go on where an interrupted recording stopped", kw_only=True)

@@ -273,6 +273,7 @@ def load(options: RecordOptions) -> tuple[Models, Sources]:
             offset,
             device_map=options.device_map,
             block=options.block,
+            noise=options.noise,
         )
     check_same_target(sources, models.target, options.model_dtype)
     check_positions(options, models, sources.items)

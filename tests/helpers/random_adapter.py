@@ -1,24 +1,28 @@
 """Gated adapters of random weights, in memory and on disk, for the random and the tiny models of the tests."""
 
+import json
 from pathlib import Path
 
 import torch
 
 from simlab.real_runner.networks.adapter.config import AdapterConfig
 from simlab.real_runner.networks.adapter.gated import GatedAdapter, MaskRows, adapted, config_for, save_adapter
+from simlab.real_runner.networks.adapter.noise import Noise
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 
 
-def adapter_config(target: Target, num_masks: int = 3, rank: int = 4) -> AdapterConfig:
+def adapter_config(target: Target, num_masks: int = 3, rank: int = 4, noise: Noise | None = None) -> AdapterConfig:
     """A small adapter of a target."""
-    return config_for(target, num_masks, rank, 6.0)
+    return config_for(target, num_masks, rank, 6.0, noise)
 
 
-def random_adapter(target: Target, seed: int = 0, num_masks: int = 3, rank: int = 4) -> GatedAdapter:
+def random_adapter(
+    target: Target, seed: int = 0, num_masks: int = 3, rank: int = 4, noise: Noise | None = None
+) -> GatedAdapter:
     """Every weight drawn anew, large enough that each of them matters; in the target's dtype."""
     generator = torch.Generator().manual_seed(seed)
-    adapter = GatedAdapter(adapter_config(target, num_masks, rank), target)
+    adapter = GatedAdapter(adapter_config(target, num_masks, rank, noise), target)
     for parameter in adapter.eval().requires_grad_(False).parameters():
         parameter.copy_(torch.randn(parameter.shape, generator=generator) * parameter.shape[1] ** -0.5)
     return adapter.to(target.dtype)
@@ -34,8 +38,22 @@ def masks_alone(target: Target, adapter: GatedAdapter, text: torch.Tensor, ancho
         return target.states(ids)[0, anchor + 1 :]
 
 
-def make_adapter(folder: Path, target: Path, seed: int = 0, num_masks: int = 3) -> Path:
+def make_adapter(folder: Path, target: Path, seed: int = 0, num_masks: int = 3, noise: Noise | None = None) -> Path:
     """An adapter for a target on disk."""
     loaded = load_target(str(target), torch.float32)
-    save_adapter(random_adapter(loaded, seed, num_masks), loaded.name, folder, torch.float32)
+    save_adapter(random_adapter(loaded, seed, num_masks, noise=noise), loaded.name, folder, torch.float32)
     return folder
+
+
+def as_released(place: Path) -> Path:
+    """The same adapter as UNO's are released: without what simlab writes into its fields."""
+    path = place / "adapter_config.json"
+    fields = json.loads(path.read_text())
+    released: dict[str, object] = {
+        "megatron_core": "megatron.core",
+        "loftq_config": {},
+        "modules_to_save": None,
+        "use_dora": False,
+    }
+    path.write_text(json.dumps({name: fields[name] for name in fields if not name.startswith("simlab")} | released))
+    return place

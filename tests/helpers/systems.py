@@ -22,6 +22,7 @@ from simlab.policies.named.chain import Chain
 from simlab.policies.named.d2sd import D2SD
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.eagle3 import Eagle3
+from simlab.policies.named.engine_first import Uno
 from simlab.policies.named.jetspec import JetSpec
 from simlab.policies.named.jetspec_extended import JetSpecExtended
 from simlab.policies.named.self_speculation import SelfSpeculation
@@ -36,6 +37,7 @@ from simlab.real_runner.drafters.config import KeptCandidates
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.ranked import draft_columns
 from simlab.real_runner.models import Models
+from simlab.real_runner.networks.adapter.noise import Noise
 from simlab.real_runner.networks.eagle3.config import Eagle3Reach
 from simlab.real_runner.networks.eagle3.pool import eagle3_producer
 from simlab.real_runner.networks.producer import RootProducer, StagedProducer, TextProducer
@@ -123,10 +125,12 @@ def routed_models(seed: int = 0, family: str = "qwen3") -> Models:
     return replace(models, channels=made)
 
 
-def self_models(seed: int = 0, family: str = "qwen3", dtype: torch.dtype = torch.float32) -> Models:
+def self_models(
+    seed: int = 0, family: str = "qwen3", dtype: torch.dtype = torch.float32, noise: Noise | None = None
+) -> Models:
     """A target that drafts for itself, with an adapter of random weights."""
     models = random_models(seed, family, dtype)
-    return replace(models, drafter=random_adapter(models.target, seed, NUM_MASKS))
+    return replace(models, drafter=random_adapter(models.target, seed, NUM_MASKS, noise=noise))
 
 
 def self_flash_models(seed: int = 0, family: str = "qwen3", dtype: torch.dtype = torch.float32) -> Models:
@@ -289,6 +293,10 @@ SYSTEMS = {
         }.items()
     },
     "self": System(self_models, _fixed(OF_MASKS)),
+    "uno": System(
+        partial(self_models, noise=Noise(below=VOCAB_SIZE, salt=3)),
+        _fixed([DDTree(9), Uno(9, top_k=3), *(SelfSpeculation(QUADRATIC, masked) for masked in (-2, *MODES))]),
+    ),
     "self, flash": System(
         self_flash_models, _fixed([replace(flash_policy(7), masked=masked) for masked in (None, -1, 0, 2)])
     ),

@@ -49,7 +49,7 @@ SAID: dict[str, tuple[int, str]] = {
         "accept_length null and dp_size 4: the benchmark asks one of the 4",
     ),
     "import sglang-ranks/metrics.txt": (1, "acceptance length  2.6250"),
-    "inspect uno-adapter/adapter": (0, "will run   no: this is an adapter of a target"),
+    "inspect uno-adapter/adapter": (0, "adapter    UNO's: the target drafts for itself"),
     "import vllm-no-acceptance/bench.json": (
         1,
         "NO ACCEPTANCE: of first drafted tokens 0.039 % are kept where the trace",

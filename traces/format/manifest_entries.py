@@ -92,6 +92,7 @@ class DraftSet:
             token by token says them; otherwise they are those of one pass over all depths.
         root_seen: whether the drafter read the root's own token; False of a target that drafts for itself, whose masks
             stand behind the token before it: a row is then a function of the text before its root.
+        noise: tokens that stood in place of these masks, as ``--noise`` is typed; empty: masks did, or there are none.
     """
 
     model: ModelInfo
@@ -105,6 +106,7 @@ class DraftSet:
     tap_offset: int | None = None
     is_chain: bool = False
     root_seen: bool = True
+    noise: str = ""
 
     def __post_init__(self) -> None:
         if not (1 <= self.depth <= MOST_DEPTH and 1 <= self.vocab_size <= MOST_TOKENS):
@@ -125,8 +127,8 @@ class DraftSet:
 
     def to_json(self) -> Json:
         """The entry of this drafter in the manifest; what does not concern it is left out."""
-        absent = {"draft_vocab_size": None, "tap_offset": None, "is_chain": False, "root_seen": True}
-        return {key: value for key, value in as_json(self).items() if key not in absent or value is not absent[key]}
+        absent = {"draft_vocab_size": None, "tap_offset": None, "is_chain": False, "root_seen": True, "noise": ""}
+        return {key: value for key, value in as_json(self).items() if key not in absent or value != absent[key]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,19 @@ class AdapterConfig:
             )
         return replace(self, num_masks=size - 1)
 
+    def with_noise(self, noise: Noise | None) -> "AdapterConfig":
+        """This adapter with what stands in place of masks, in the target's vocabulary; None: as it says itself."""
+        if self.noise is None:
+            if noise is not None:
+                raise ModelError("this adapter has masks of its own, and no noise stands there; leave --noise out")
+            return self
+        chosen = self.noise if noise is None else noise
+        chosen = chosen if chosen.below else replace(chosen, below=self.noise.below)
+        try:
+            return replace(self, noise=chosen.within(self.vocab_size))
+        except ValueError as error:
+            raise ModelError(str(error)) from error
+
     @property
     def scale(self) -> float:
         """What each change is multiplied by."""
@@ -271,7 +284,7 @@ ADAPTER = Network(
             "record with it alone, `simlab record --draft CHECKPOINT`",
         ),
         recognises=lambda fields: "peft_type" in fields or is_adapter(fields),
-        described=lambda fields: "PEFT, gated" if is_adapter(fields) else "PEFT, a change of a target",
+        described=lambda fields: "PEFT, gated" if is_adapter(fields) else "PEFT, read as UNO's",
         named_target=_named_target,
     ),
     reads=adapter_from_json,

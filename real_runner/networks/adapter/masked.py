@@ -19,14 +19,17 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from simlab.arrays import Ints, Longs
 from simlab.errors import ModelError
+from simlab.real_runner.checkpoints.contents import config_file
 from simlab.real_runner.drafters.config import KeptCandidates
 from simlab.real_runner.drafters.dense import BlockStates, logits_of
 from simlab.real_runner.drafters.ranked import CandidatesRead, blocks_per_pass, columns_of, first_marginals
 from simlab.real_runner.execution.executions import COMPILED
 from simlab.real_runner.execution.fixed_drafter import Captured
+from simlab.real_runner.networks.adapter.config import adapter_from_json
 from simlab.real_runner.networks.adapter.gated import GatedAdapter, MaskRows, adapted, load_adapter
 from simlab.real_runner.networks.adapter.noise import TextNoise
 from simlab.real_runner.networks.drafter import Asked
+from simlab.real_runner.networks.known import read_fields
 from simlab.real_runner.networks.producer import Drafted
 from simlab.real_runner.targets.model import Target, final_norm
 from simlab.traces.format.frames import DraftColumns
@@ -348,6 +351,15 @@ def load_drafter(asked: Asked) -> Callable[[Target], GatedAdapter]:
             f"{' and '.join(given)} out, or give a DFlash drafter"
         )
 
+    config = adapter_from_json(read_fields(config_file(asked.place)))
+    assert config is not None
+    if not config.target_digest and (asked.block is None or asked.noise is None):
+        raise ModelError(
+            "an adapter of UNO's does not say how many rows its pass drafts, nor what stands there; give --block N, "
+            "the rows of that pass, the committed token's counted, and --noise, such as --noise deterministic,below=N "
+            "with the target's mask token or the size of its vocabulary"
+        )
+
     def loaded(target: Target) -> GatedAdapter:
         if len(target.layers) == 0:
             raise ModelError(
@@ -356,6 +368,7 @@ def load_drafter(asked: Asked) -> Callable[[Target], GatedAdapter]:
             )
         adapter = load_adapter(asked.place, target)
         adapter.config = adapter.config if asked.block is None else adapter.config.with_block(asked.block)
+        adapter.config = adapter.config.with_noise(asked.noise)
         return adapter
 
     return loaded

@@ -41,8 +41,8 @@ class Noise:
         most = vocab_size - 1 if self.mode == MASK else vocab_size
         if not 1 < self.below <= most:
             raise ValueError(
-                f"noise of {self.mode} reaches to token {most:,} of this target, and is given {self.below:,}; "
-                f"give --noise {self.mode},{_SETTINGS[self.mode][0]}=N"
+                f"{_SETTINGS[self.mode][0]} of noise is from 2 to {most:,} with this target of {vocab_size:,} tokens; got "
+                f"{self.below:,}; give --noise {self.mode},{_SETTINGS[self.mode][0]}=N"
             )
         return self
 
@@ -115,6 +115,11 @@ def parse_noise(text: str) -> Noise:
             raise ValueError(f"noise of {mode} has no setting {shown(key)}{asked}")
         found[key] = whole_number(value, *((0, MOST_SEED) if key in ("salt", "seed") else (2, _LARGEST)))
     return Noise(mode, *found.values())
+
+
+def noise_of(text: str) -> Noise | None:
+    """The noise of a manifest, which is empty where there is none."""
+    return parse_noise(text) if text else None
 
 
 def _mixed(value: int) -> int:

@@ -83,6 +83,7 @@ class Eagle3Config:
     no_blocks: ClassVar[str] = "an EAGLE-3 head, which drafts token by token"
     mask_token_id: ClassVar[None] = None
     tap_offset: ClassVar[None] = None
+    noise: ClassVar[None] = None
     num_masks: ClassVar[int] = 0
 
     hidden_size: int

@@ -18,7 +18,7 @@ from simlab.options import option
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file
 from simlab.real_runner.checkpoints.layout import Fields
 from simlab.real_runner.drafters.config import KeptCandidates
-from simlab.real_runner.execution.executions import check_device_map
+from simlab.real_runner.execution.executions import EAGER, check_device_map
 from simlab.real_runner.model_options import (
     block_option,
     device_map_option,
@@ -27,11 +27,13 @@ from simlab.real_runner.model_options import (
     dtype_option,
     exact_budget_option,
     min_width_option,
+    noise_option,
     tap_offset_option,
     target_option,
 )
 from simlab.real_runner.models import Models, dtype_of, load_models, load_target_alone, within_memory
 from simlab.real_runner.networks.adapter.masked import OwnDrafter
+from simlab.real_runner.networks.adapter.noise import Noise, noise_of
 from simlab.real_runner.networks.drafter import Drafts, find_drafter, load_drafter
 from simlab.real_runner.networks.known import network_of, read_fields
 from simlab.real_runner.networks.loading import load_producer, reach_of
@@ -102,6 +104,7 @@ class DraftOptions(AdditionOptions):
     exact_budget: int = exact_budget_option()
     tap_offset: str | None = tap_offset_option("as its format has it")
     block: int | None = block_option()
+    noise: Noise | None = noise_option()
 
     def __post_init__(self) -> None:
         self.check("draft set")
@@ -212,7 +215,7 @@ def _on_drafter(
         with_models = load_producer(place, options.settings, dtype_of(dtype), drafter, digest)
         models = _load_models(options, trace, draft, base.tap_offset, base.block_size)
     else:
-        models = _load_models(options, trace, draft, None, base.block_size)
+        models = _load_models(options, trace, draft, None, base.block_size, noise_of(base.noise))
         with_models = load_producer(place, options.settings, dtype_of(dtype), models.first_stage, digest)
     producer = with_models(models.first_stage, models.target)
     assert not isinstance(producer, TextProducer | RootProducer)
@@ -268,7 +271,9 @@ def load_draft(options: DraftOptions) -> Addition[DraftColumns]:
         SimlabError: one cannot be loaded, or does not belong to the trace.
     """
     trace = opened(options)
-    models = _load_models(options, trace, options.checkpoint, parse_tap_offset(options.tap_offset), options.block)
+    models = _load_models(
+        options, trace, options.checkpoint, parse_tap_offset(options.tap_offset), options.block, options.noise
+    )
     texts = [(text.prompt.token_ids, text.text) for text in trace.texts[:MOST_TEXTS]]
     settle_tap_offset(models, options.tap_offset, texts)
     kept = KeptCandidates(options.min_width, options.exact_budget)
@@ -321,11 +326,17 @@ def checked_reach(options: ChannelOptions, trace: Trace, fields: Fields, digest:
 
 
 def _load_models(
-    options: AdditionOptions, trace: Trace, draft: str, tap_offset: int | None, block: int | None
+    options: AdditionOptions,
+    trace: Trace,
+    draft: str,
+    tap_offset: int | None,
+    block: int | None,
+    noise: Noise | None = None,
 ) -> Models:
     dtype = options.dtype or trace.manifest.dtype
     target = _target_of(options, trace)
-    models = load_models(target, draft, dtype, options.device, tap_offset, device_map=options.device_map, block=block)
+    mapped = options.device_map
+    models = load_models(target, draft, dtype, options.device, tap_offset, EAGER, mapped, block, noise)
     _check_target(trace, models.target, target)
     return models
 

@@ -17,9 +17,11 @@ from simlab.real_runner.model_options import (
     draft_option,
     execution_option,
     model_threads_option,
+    noise_option,
     tap_offset_option,
     target_option,
 )
+from simlab.real_runner.networks.adapter.noise import Noise
 from simlab.real_runner.profile.options import ProfileChannel
 
 _HIGHEST, _MOST_NUMBERS, _MOST_REPEATS = 1_000_000, 10_000, 100_000
@@ -77,6 +79,7 @@ decoding beside them. Writes the seconds of each stage to one cost file, the lat
     _: KW_ONLY
     tap_offset: str | None = tap_offset_option("as the drafter's format has it")
     block: int | None = block_option()
+    noise: Noise | None = noise_option()
     out: str | Path = option(Path("runs/cost.json"), "the cost file", "FILE", read=Path)
     resume: bool = option(False, "continue the file that is there")
     node_counts: Sequence[int] | None = option(

@@ -132,6 +132,7 @@ def profile(options: ProfileRequest) -> ProfileTable:
             batch=value_or(options.batch, begun.batch),
             tap_offset=options.tap_offset,
             block=options.block,
+            noise=options.noise,
             execution=chosen_execution,
             until_interval=options.until_interval,
             time_limit_s=None if options.time_limit is None else 60 * options.time_limit,

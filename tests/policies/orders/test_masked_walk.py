@@ -27,7 +27,7 @@ def plainly(insertions: Shorts, sizes: Ints, firsts: Longs, masked: int) -> list
     """Root, drafted and accepted tokens of each round."""
     found = []
     for first, last in zip(firsts.tolist()[:-1], firsts.tolist()[1:], strict=True):
-        root, has_draft = first, True
+        root, has_draft = first, masked > -2
         while root < last:
             places = [place for place in insertions[root].tolist() if place <= sizes[root]] if has_draft else []
             found.append((root, int(sizes[root]) if has_draft else 0, len(places)))
@@ -46,10 +46,11 @@ def made_up(seed: int) -> tuple[Shorts, Ints, Longs]:
     return places.astype(np.uint16), generator.integers(0, 9, num).astype(np.int32), firsts.astype(np.int64)
 
 
-@given(seed=st.integers(0, 1 << 20), masked=st.integers(-1, 10))
+@given(seed=st.integers(0, 1 << 20), masked=st.integers(-2, 10))
 def test_the_kernel_has_the_rounds_of_plain_python(seed: int, masked: int) -> None:
     insertions, sizes, firsts = made_up(seed)
-    found, expected = walk_masked(insertions, sizes, firsts, masked), plainly(insertions, sizes, firsts, masked)
+    found = walk_masked(insertions, sizes, firsts, max(masked, -1), masked > -2)
+    expected = plainly(insertions, sizes, firsts, masked)
     rows = zip(found.roots.tolist(), found.num_drafted.tolist(), found.num_accepted.tolist(), strict=True)
     assert list(rows) == expected
     roots = [root for root, _, _ in expected]
@@ -90,9 +91,9 @@ def test_the_two_ends(seed: int, budget: int) -> None:
 def test_settings_and_compositions_that_cannot_be() -> None:
     for typed, said in (
         ("self:budget=0", "budget must be at least 1"),
-        ("self:masked=-2", "or -1 for none; got -2"),
+        ("self:masked=-3", "-1 for none, or -2 for none, nor behind the prompt; got -3"),
         ("self:order=beam", "order is one of best-first, chain"),
-        ("tree:masked=-2", "or -1 for none; got -2"),
+        ("tree:masked=-3", "nor behind the prompt; got -3"),
     ):
         with pytest.raises(PolicyError, match=said):
             parse_policies([typed])
