@@ -105,7 +105,7 @@ MODELOPT = EngineSource(
 
 
 CHAIN, BEAM, HEAD_TREE = "chain", "eagle2-beam", "eagle3"
-DFLASH, EAGLE3 = "dflash", "eagle3"
+DFLASH, EAGLE3, UNO = "dflash", "eagle3", "uno"
 """What engines call the drafters that simlab reads."""
 
 Settings = dict[str, object]
@@ -208,8 +208,8 @@ class ExportedPolicy:
 
     @property
     def is_served(self) -> bool:
-        """Whether SGLang and TensorRT-LLM draft it: a chain, or a tree of an EAGLE-3 head."""
-        return self.is_chain or self.method == EAGLE3
+        """Whether some engine drafts it as it is: a chain, a tree of an EAGLE-3 head, or with an adapter of UNO's."""
+        return self.is_chain or self.method in (EAGLE3, UNO)
 
     @property
     def is_chain(self) -> bool:
@@ -434,8 +434,8 @@ def block_note(engine: str, exported: ExportedPolicy) -> list[str]:
 
     The drafter fills all positions of a block at once, so those of a shorter one are other drafts.
     """
-    if exported.method == EAGLE3:
-        return []  # its head drafts token by token: a shorter chain is the beginning of a longer one
+    if exported.method in (EAGLE3, UNO):
+        return []  # no token of theirs knows those behind it: a shorter chain is the beginning of a longer one
     root = exported.block_size - exported.depth
     if exported.own_blocks:
         tried = {*exported.own_blocks, exported.depth}

@@ -13,7 +13,6 @@ import sys
 import types
 from pathlib import Path
 
-SGLANG, TRITON = "sglang==0.5.23", "triton==3.9.0"
 _BUILDER = "sglang/kernels/ops/speculative/uno_tree.py"
 _AT_ONCE = 50
 

@@ -38,11 +38,11 @@ class Noise:
 
     def within(self, vocab_size: int) -> "Noise":
         """This noise with a target of so many tokens; what is not in its vocabulary is refused."""
-        most = vocab_size - 1 if self.mode == MASK else vocab_size
+        most, name = vocab_size - 1 if self.mode == MASK else vocab_size, _SETTINGS[self.mode][0]
         if not 1 < self.below <= most:
             raise ValueError(
-                f"{_SETTINGS[self.mode][0]} of noise is from 2 to {most:,} with this target of {vocab_size:,} tokens; got "
-                f"{self.below:,}; give --noise {self.mode},{_SETTINGS[self.mode][0]}=N"
+                f"{name} of noise is from 2 to {most:,} with this target of {vocab_size:,} tokens; got {self.below:,}; "
+                f"give --noise {self.mode},{name}=N"
             )
         return self
 

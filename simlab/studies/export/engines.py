@@ -15,6 +15,7 @@ from simlab.analysis.export.engine_settings import (
     MODELOPT,
     SGLANG,
     TENSORRT_LLM,
+    UNO,
     VLLM,
     EngineSource,
     ExportedPolicy,
@@ -32,6 +33,7 @@ from simlab.analysis.export.engine_settings import (
     vllm_settings,
 )
 from simlab.analysis.export.speculation_profile import speculation_profile
+from simlab.analysis.export.uno import SGLANG_UNO, uno_settings
 from simlab.analysis.table.summaries import Acceptance, acceptance_of
 from simlab.channels.needs import channels_read
 from simlab.errors import UsageError
@@ -198,6 +200,11 @@ def _exported(engine: str, policy: NamedPolicy, texts: ExportedTexts, priced: Se
             f"settings of an EAGLE-3 head are written for {', '.join(SERVED)}, not for {engine}; choose one of "
             "these, or write a table: --format markdown"
         )
+    if method == UNO and engine != "sglang":
+        raise UsageError(
+            f"with an adapter of UNO's SGLang alone drafts, not {engine}; give --format sglang, or write a table: "
+            "--format markdown"
+        )
     if not kept.root_seen and method == DFLASH:
         raise UsageError(
             f"settings for engines are of drafters, and the draft set {texts.draft} is of the target's own masks, "
@@ -226,6 +233,8 @@ def _drafter(policy: NamedPolicy, manifest: Manifest, draft: str) -> tuple[str, 
     kept = manifest.draft_sets[draft]
     if policy.name == HEAD_TREE:
         return EAGLE3, manifest.channels[str(policy.settings["channel"])].producer.name
+    if kept.noise:
+        return UNO, kept.model.name
     return EAGLE3 if kept.is_chain else DFLASH, kept.model.name
 
 
@@ -262,12 +271,35 @@ def _vllm(policy: ExportedPolicy, notes: list[str], options: EngineOptions) -> M
 
 
 def _sglang(policy: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
+    if policy.method == UNO:
+        return _sglang_uno(policy, notes)
     settings = sglang_settings(policy)
     commands = {"load_test": sglang_command(settings, sglang_environment(policy))}
     if policy.is_served:
         commands["serve"] = sglang_command(settings)
     ending = _ending(policy, SGLANG, commands)
     return _commented(policy, SGLANG, notes, _yaml(settings), ending), [*notes, *ending]
+
+
+def _sglang_uno(policy: ExportedPolicy, notes: list[str]) -> Made:
+    settings = uno_settings(policy, _temperature(policy))
+    per_cycle = 2 * policy.acceptance.pooled.acceptance_length
+    said = [
+        *notes,
+        f"A cycle of UNO's is two passes. SGLang's spec_accept_length counts its tokens: about {per_cycle:.2f} here.",
+        "speculative-num-draft-tokens counts the root.",
+        "SGLang draws other noise in each run, of the whole vocabulary, so its rounds have the law of these at best.",
+        "SGLang wants CUDA, FlashAttention 3 and one GPU, and no grammar, log-probabilities or penalties with it.",
+    ]
+    ending = [_NAMES, f"To serve {policy.policy.label}:", sglang_command(settings)]
+    return _commented(policy, SGLANG_UNO, said, _yaml(settings), ending), [*said, *ending]
+
+
+def _temperature(policy: ExportedPolicy) -> float:
+    """At which the trace was recorded."""
+    temperature = policy.about["temperature"]
+    assert isinstance(temperature, float | int)
+    return temperature
 
 
 def _tensorrt_llm(policy: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
@@ -286,9 +318,7 @@ def _trtllm_commands(policy: ExportedPolicy, file: str) -> dict[str, str]:
 
 
 def _edge_llm(policy: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
-    temperature = policy.about["temperature"]
-    assert isinstance(temperature, float | int)
-    settings = edge_llm_settings(policy, temperature)
+    settings = edge_llm_settings(policy, _temperature(policy))
     commands = edge_llm_commands(policy, settings)
     said = [*notes, "specVerifySize counts the root, the other numbers do not."]
     file = {"simlab": stamp(policy, EDGE_LLM, said), "flags": settings, "commands": commands}

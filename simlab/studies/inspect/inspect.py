@@ -377,7 +377,7 @@ def _trace_text(report: TraceReport) -> str:
 
 def _kind_of(kept: DraftSet) -> str:
     if not kept.root_seen:
-        return "the target's own masks, the root unseen, "
+        return f"the target itself, {kept.noise or 'its own masks'}, the root unseen, "
     return "chain of " if kept.is_chain else ""
 
 

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ import oracle
 import pytest
 import sglang_uno
 from depth import examples
+from engine_wheels import SGLANG, TRITON, wheel_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from order_checks import as_rows, check_columns, check_layer, check_nested, check_nodes, draft_of, rows_strategy, texts
@@ -92,7 +92,7 @@ def test_but_for_ties_it_is_best_first(ties: str) -> None:
 
 def test_named_policies_are_these_orders() -> None:
     assert Uno(9, 3).own.order == EngineFirst(UNO, 3)
-    assert Uno(9, 3).own.masked == -1
+    assert Uno(9, 3).own.masked == -2
     assert EdgeLLM(9, 3).own.order == EngineFirst(EDGE_LLM, 3)
     assert EdgeLLM(9, 3).own.masked is None
     assert DDTree(9).own.order != EdgeLLM(9).own.order
@@ -101,16 +101,8 @@ def test_named_policies_are_these_orders() -> None:
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the wheels of SGLang and Triton hold, which are fetched; neither is imported here."""
-    folder, pip = tmp_path_factory.mktemp("wheels"), [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-    done = subprocess.run(
-        [*pip, sglang_uno.SGLANG, sglang_uno.TRITON, "--dest", folder], check=False, capture_output=True, text=True
-    )
-    if done.returncode:
-        pytest.skip(f"wheels of SGLang and Triton cannot be had here: {done.stderr.strip()[-200:]}")
-    for wheel in folder.glob("*.whl"):
-        with zipfile.ZipFile(wheel) as files:
-            files.extractall(folder, [one for one in files.namelist() if one.startswith(("triton", "sglang/kernels"))])
-    return folder
+    wanted = (SGLANG, TRITON)
+    return wheel_files(tmp_path_factory.mktemp("wheels"), wanted, ("triton", "sglang/kernels"))
 
 
 @pytest.mark.thorough
