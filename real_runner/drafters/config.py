@@ -26,6 +26,23 @@ _COUNTS = (
 
 
 @dataclass(frozen=True, slots=True)
+class Convolution:
+    """The convolutions of DFlash 2, over the slots of a block: see `simlab.real_runner.drafters.dflash.Convolved`.
+
+    Attributes:
+        kernel_size: slots that meet in one, the last of them its own.
+        group_size: neighbouring elements of a state that have one computed weight.
+    """
+
+    kernel_size: int
+    group_size: int
+
+    def __post_init__(self) -> None:
+        check_counts("a convolution's", {"kernel_size": self.kernel_size}, MOST_SLOTS)
+        check_counts("a convolution's", {"group_size": self.group_size}, _LARGEST)
+
+
+@dataclass(frozen=True, slots=True)
 class DFlashConfig:
     """Sizes and choices of one drafter; sizes in elements, ids in the target's vocabulary.
 
@@ -38,6 +55,7 @@ class DFlashConfig:
         final_logit_softcapping: the logits are ``cap x tanh(logits / cap)``; None: as they are.
         output_multiplier: of the logits, before that.
         input_embedding_scale: of the embedded root and masks.
+        convolution: around attention and perceptron of every layer; None: there is none.
         predicts_from_root: the root's own slot predicts the token after it, and every other slot one further.
         draft_vocab_size: tokens that it can propose; None: all of the target's.
         tap_offset: what was added to a layer number of the checkpoint to find its state, where state 0 is the
@@ -73,6 +91,7 @@ class DFlashConfig:
     predicts_from_root: bool = False
     draft_vocab_size: int | None = None
     tap_offset: int = 1
+    convolution: Convolution | None = None
 
     def __post_init__(self) -> None:
         counted = _COUNTS if self.num_target_layers is None else ("num_target_layers", *_COUNTS)
@@ -100,6 +119,10 @@ class DFlashConfig:
             raise ModelError("a drafter's sliding_window must be at least 1")
         if self.draft_vocab_size is not None and not 1 <= self.draft_vocab_size <= self.vocab_size:
             raise ModelError(f"draft_vocab_size {self.draft_vocab_size} is not within the {self.vocab_size} tokens")
+        if self.convolution is not None and self.hidden_size % self.convolution.group_size:
+            raise ModelError(
+                f"a drafter's states of {self.hidden_size} do not split into groups of {self.convolution.group_size}"
+            )
 
     def _check_arithmetic(self) -> None:
         """Refuse what no layer can work with, or would make numbers that are none."""
@@ -152,6 +175,7 @@ class DFlashConfig:
             "a soft-capped head": self.final_logit_softcapping is not None,
             "a scaled head": self.output_multiplier != 1,
             "scaled embeddings": self.input_embedding_scale != 1,
+            "convolutions over the block": self.convolution is not None,
             "predictions from the root's own slot": self.predicts_from_root,
             "a vocabulary of its own": self.draft_vocab_size is not None,
             "a tap of the embedding or of the final norm": not all(
@@ -184,6 +208,11 @@ class DFlashConfig:
             yield from ((f"{layer}.self_attn.{name}_norm.weight", (head,)) for name in "qk")
             yield from ((f"{layer}.mlp.{name}_proj.weight", (inner, hidden)) for name in ("gate", "up"))
             yield f"{layer}.mlp.down_proj.weight", (hidden, inner)
+            if self.convolution is not None:
+                size, groups = self.convolution.kernel_size, hidden // self.convolution.group_size
+                for name in ("attention_conv", "mlp_conv"):
+                    yield f"{layer}.{name}.base_kernel", (2, size, hidden)
+                    yield f"{layer}.{name}.kernel_projection.weight", (2 * size * groups, hidden)
             for name, shape in projections.items():
                 yield f"{layer}.self_attn.{name}_proj.weight", shape
                 if self.attention_bias:

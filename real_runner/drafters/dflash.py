@@ -10,14 +10,14 @@ Letters: S sequences, C context tokens, G blocks of a sequence, B block size, H 
 A attention heads, E key-value heads, F head size.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from simlab.real_runner.drafters.config import DFlashConfig
+from simlab.real_runner.drafters.config import Convolution, DFlashConfig
 from simlab.real_runner.drafters.layer_views import LayerView
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 
@@ -179,8 +179,41 @@ class MLP(nn.Module):
         return out
 
 
+class Convolved(nn.Module):
+    """What stands before and after a part of a layer in DFlash 2: every slot mixed with those before it in its block.
+
+    With x the state of a slot, whose part reads ``norm(x)``, and j slots back, element c of group h becomes
+    ``sum over j of (base[side, j, c] + computed[side, j, h]) x[-j, c]``; what is computed is a product with the normed
+    state, once for both sides. Nothing stands before the root's slot. As PyPI dflash 0.1.0 has it; sums are float32.
+    """
+
+    def __init__(self, hidden_size: int, sizes: Convolution) -> None:
+        super().__init__()
+        self.sizes = sizes
+        groups = hidden_size // sizes.group_size
+        self.base_kernel = nn.Parameter(torch.zeros(2, sizes.kernel_size, hidden_size))
+        self.kernel_projection = nn.Linear(hidden_size, 2 * sizes.kernel_size * groups, bias=False)
+
+    def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
+        """The part's outputs ``[..., B, H]`` of normed states of the same shape, mixed on both sides."""
+        size, group = self.sizes.kernel_size, self.sizes.group_size
+        computed = self.kernel_projection(x).float().view(*x.shape[:-1], 2, size, -1).repeat_interleave(group, -1)
+        return self._mixed(part(self._mixed(x, computed, 0)), computed, 1)
+
+    def _mixed(self, x: Tensor, computed: Tensor, side: int) -> Tensor:
+        wide, mixed = x.float(), torch.zeros_like(x, dtype=torch.float32)
+        for back in range(min(self.sizes.kernel_size, x.shape[-2])):
+            earlier = nn.functional.pad(wide[..., : x.shape[-2] - back, :], (0, 0, back, 0))
+            mixed = mixed + (self.base_kernel[side, back].float() + computed[..., side, back, :]) * earlier
+        return mixed.to(x.dtype)
+
+
 class Layer(nn.Module):
-    """One decoder layer; the context enters as extra keys and values only."""
+    """One decoder layer; the context enters as extra keys and values only.
+
+    Attributes:
+        attention_conv: around its attention; None: nothing is. The same for ``mlp_conv`` and its perceptron.
+    """
 
     def __init__(self, config: DFlashConfig) -> None:
         super().__init__()
@@ -188,6 +221,20 @@ class Layer(nn.Module):
         self.mlp = MLP(config)
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        sizes = config.convolution
+        self.attention_conv, self.mlp_conv = (
+            None if sizes is None else Convolved(config.hidden_size, sizes) for _ in range(2)
+        )
+
+    def forward(self, x: Tensor, attend: Callable[[Tensor], Tensor]) -> Tensor:
+        """The states that it hands on, of states ``[S, G, B, H]``; ``attend`` is its attention."""
+        x = x + _within(self.attention_conv, self.input_layernorm(x), attend)
+        return x + _within(self.mlp_conv, self.post_attention_layernorm(x), self.mlp)
+
+
+def _within(around: Convolved | None, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
+    mixed: Tensor = part(x) if around is None else around(x, part)
+    return mixed
 
 
 class DFlashDrafter(nn.Module):
@@ -264,8 +311,8 @@ class DFlashDrafter(nn.Module):
         x = block_embeddings
         held = zip(self.each_layer(), self.config.views, context.keys, context.values, strict=True)
         for layer, view, keys, values in held:
-            x = x + layer.self_attn(layer.input_layernorm(x), rotation, keys, values, *hidden[view])
-            x = x + layer.mlp(layer.post_attention_layernorm(x))
+            where = (rotation, keys, values, *hidden[view])
+            x = layer(x, lambda normed, attend=layer.self_attn, where=where: attend(normed, *where))
         return x, self.norm(x)
 
     def rotation(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -437,6 +437,6 @@ def can_fuse_target(target: Target) -> bool:
 
 
 def can_fuse_drafter(drafter: DFlashDrafter) -> bool:
-    """Whether all layers see all of the context, and the same of the block."""
+    """Whether all layers see all of the context, and the same of the block, and nothing is convolved."""
     views = set(drafter.config.views)
-    return len(views) == 1 and next(iter(views)).window is None
+    return drafter.config.convolution is None and len(views) == 1 and next(iter(views)).window is None

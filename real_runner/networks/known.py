@@ -15,6 +15,7 @@ from simlab.real_runner.checkpoints.weights import lacking
 from simlab.real_runner.checkpoints.zlab import ZLAB
 from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.networks.adapter.config import ADAPTER
+from simlab.real_runner.networks.dflash2.config import DFLASH2
 from simlab.real_runner.networks.eagle3.config import EAGLE3
 from simlab.real_runner.networks.network import Network
 from simlab.real_runner.networks.router.config import ROUTER
@@ -23,7 +24,7 @@ from simlab.real_runner.networks.treeflash.config import TREEFLASH
 from simlab.real_runner.targets.quantised import quantisation_of
 from simlab.untrusted.json_text import file_bytes, parse_json
 
-NETWORKS: tuple[Network, ...] = (TREEFLASH, TAPS, EAGLE3, ADAPTER, ROUTER)
+NETWORKS: tuple[Network, ...] = (TREEFLASH, DFLASH2, TAPS, EAGLE3, ADAPTER, ROUTER)
 """The first that reads a ``config.json`` is the one that the checkpoint holds; a drafter alone is none of them."""
 
 LAYOUTS: tuple[Layout, ...] = (SPECULATORS, *(network.layout for network in NETWORKS), ZLAB)
@@ -78,7 +79,7 @@ def read_config(fields: Fields) -> DFlashConfig:
 
 def drafter_fields() -> tuple[str, ...]:
     """Fields by which a ``config.json`` is known to be a drafter's: one of them is enough."""
-    return *sorted(layout.field for layout in LAYOUTS), *_ANY_LAYOUT
+    return *sorted({layout.field for layout in LAYOUTS}), *_ANY_LAYOUT
 
 
 def is_drafter(fields: Fields) -> bool:

@@ -131,6 +131,7 @@ class Network:
         first_policies: for a first replay of such a draft set, as options.
         prefix: what stands before the names of its tensors, where they may lie beside those of its drafter.
         tensor_name: the name within the network of a tensor on disk.
+        is_alone: whether the fields are of such a network without its drafter, where they may lie together.
     """
 
     what: str
@@ -144,3 +145,4 @@ class Network:
     first_policies: str = ""
     prefix: str | None = None
     tensor_name: Callable[[str], str] = str
+    is_alone: Callable[[Fields], bool] = lambda fields: False

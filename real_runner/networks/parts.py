@@ -16,8 +16,7 @@ from simlab.real_runner.checkpoints.layout import Fields
 from simlab.real_runner.checkpoints.weights import StoredTensor, check_weights
 from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.networks.known import layout_of, network_of, read_fields
-from simlab.real_runner.networks.network import NetworkConfig, Tensors
-from simlab.real_runner.networks.treeflash.config import is_head_alone
+from simlab.real_runner.networks.network import Network, NetworkConfig, Tensors
 
 Config = TypeVar("Config")
 
@@ -61,7 +60,7 @@ def parts_of(fields: Fields, tensors: Tensors) -> CheckpointParts:
     if network is not None and beside is None:
         return CheckpointParts(None, {}, head, {network.tensor_name(name): tensor for name, tensor in tensors.items()})
     layout = layout_of(fields)
-    drafter = None if is_head_alone(fields) else layout.reads(fields)
+    drafter = None if network is not None and network.is_alone(fields) else layout.reads(fields)
     in_head = {name for name in tensors if beside is not None and name.startswith(beside)}
     others = [name for name in tensors if name not in in_head]
     prefix = layout.prefix if drafter is not None or beside is None else beside
@@ -74,8 +73,12 @@ def parts_of(fields: Fields, tensors: Tensors) -> CheckpointParts:
         drafter,
         {name.removeprefix(prefix): tensors[name] for name in others},
         head,
-        {name.removeprefix(beside or ""): tensors[name] for name in tensors if name in in_head},
+        {_own_name(network, name): tensors[name] for name in tensors if name in in_head},
     )
+
+
+def _own_name(network: Network | None, name: str) -> str:
+    return name if network is None else network.tensor_name(name.removeprefix(network.prefix or ""))
 
 
 def checked_parts(place: Path) -> CheckpointParts:

@@ -189,4 +189,5 @@ TREEFLASH = Network(
     module="simlab.real_runner.networks.treeflash.head",
     on_masks=True,
     prefix=HEAD_PREFIX,
+    is_alone=is_head_alone,
 )

@@ -9,6 +9,7 @@ S = 1 + (D - 1) M rows of a root.
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol, Self
 
 import numpy as np
 import torch
@@ -194,6 +195,20 @@ def _places(log_probs: Doubles, ids: Ints) -> Longs:
 # The channel of a TreeFlash head: transitions below the first tokens of its drafter.
 
 
+class FirstOrder(Protocol):
+    """A network of weights that scores a token given the one before it."""
+
+    @property
+    def hidden_size(self) -> int:
+        """H, the width of the drafter's states."""
+        ...
+
+    @property
+    def inner_size(self) -> int:
+        """The width of what it makes of a state and the token before."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeFlashProducer(OnDrafter[Stage, HeadReach]):
     """A head on a drafter, or on the masks of a target that drafts for itself.
@@ -202,9 +217,9 @@ class TreeFlashProducer(OnDrafter[Stage, HeadReach]):
         head: whose embedding, norm and output head are the drafter's and the target's.
     """
 
-    head: TreeFlashHead
+    head: FirstOrder
 
-    def within(self, need: ChannelNeed) -> "TreeFlashProducer":
+    def within(self, need: ChannelNeed) -> Self:
         """This producer with no more rows, and no more tokens of a row, than a policy reads."""
         self.check_makes(need)
         least = dict(need.least)
@@ -257,6 +272,7 @@ class TreeFlashProducer(OnDrafter[Stage, HeadReach]):
     def _corrected(self, before: Tensor, after: Tensor, above: Tensor, slots: Tensor) -> tuple[Tensor]:
         """States ``[N, S, H]`` behind the final norm, of tokens above."""
         embedded = embedded_tokens(self.drafter, self.target, above).to(before.dtype)
+        assert isinstance(self.head, TreeFlashHead)
         return (self.drafter.norm(self.head(before, after, embedded, slots)),)
 
     def _of_candidates(
@@ -267,33 +283,50 @@ class TreeFlashProducer(OnDrafter[Stage, HeadReach]):
         ids, theirs = base.ids[..., : reach.candidates], base.log_probs[..., : reach.candidates]
         rows = torch.from_numpy((ids if own is None else own.to_draft(ids)).astype(np.int64))
         if corrected.device.type == "cpu" and self.graphs is None:
-            scored = self._candidate_logits(corrected, rows, sizes, slots).double()
+            scored = self._candidate_logits(corrected, rows, torch.from_numpy(theirs), sizes, slots).double()
             depths = slots.numpy()
             return candidates_by_numpy(scored, ids[:, depths], theirs, depths, reach.top_k)
 
         def work(*found: Tensor) -> tuple[Tensor, ...]:
             states, rows, ids, theirs, slots = found
-            scored = self._candidate_logits(states, rows, sizes, slots).double()
+            scored = self._candidate_logits(states, rows, theirs, sizes, slots).double()
             return candidates_on_device(scored, ids[:, slots], theirs, slots, reach.top_k)
 
         beside = (rows, torch.from_numpy(ids.astype(np.int64)), torch.from_numpy(theirs))
         inputs = (corrected, *(one.to(corrected.device) for one in beside), slots)
         return first_on_host(run(self.graphs, ("candidates", self.head, reach), work, *inputs))
 
-    def _candidate_logits(self, states: Tensor, rows: Tensor, sizes: list[int], slots: Tensor) -> Tensor:
-        """float32 ``[N, S, C]``: the head's own candidates, int64 ``[N, D, C]``, by the states ``[N, S, H]``."""
+    def _candidate_logits(
+        self, states: Tensor, rows: Tensor, theirs: Tensor, sizes: list[int], slots: Tensor
+    ) -> Tensor:
+        """float32 ``[N, S, C]``: the head's own candidates, int64 ``[N, D, C]``, by the states ``[N, S, H]``.
+
+        ``theirs``, float32 ``[N, D, C]``, are the drafter's log-probabilities of these.
+        """
         head = self.drafter.lm_head or self.target.head
         weight, bias = head.weight, getattr(head, "bias", None)
         assert isinstance(weight, Tensor)
-        matrices = weight[rows.to(weight.device)].to(states.device).transpose(-1, -2)
-        of_depths = zip(states.split(sizes, dim=1), matrices.unbind(1), strict=True)
-        logits = torch.cat([some @ matrix for some, matrix in of_depths], dim=1).float()
+        logits = products_by_depth(states, weight, rows, sizes)
         if isinstance(bias, Tensor):
             logits = logits + bias[rows.to(bias.device)].to(states.device).float()[:, slots]
         return finished_logits(self.drafter, logits)
 
 
-def _roots_per_pass(head: TreeFlashHead, depth: int, reach: HeadReach) -> int:
+def products_by_depth(states: Tensor, weight: Tensor, rows: Tensor, sizes: list[int]) -> Tensor:
+    """float32 ``[N, S, C]``: states ``[N, S, H]`` by those rows of a weight that their depth has.
+
+    Args:
+        states: as many of each depth as ``sizes`` say.
+        weight: ``[V, H]``.
+        rows: int64 ``[N, D, C]``.
+        sizes: of each depth.
+    """
+    matrices = weight[rows.to(weight.device)].to(states.device).transpose(-1, -2)
+    of_depths = zip(states.split(sizes, dim=1), matrices.unbind(1), strict=True)
+    return torch.cat([some @ matrix for some, matrix in of_depths], dim=1).float()
+
+
+def _roots_per_pass(head: FirstOrder, depth: int, reach: HeadReach) -> int:
     between = sum(reach.rows_of_depths(depth)) * 2 * max(head.inner_size, head.hidden_size)
     embedded = depth * (reach.candidates or 0) * head.hidden_size
     return max(1, _NUMBERS_PER_PASS // max(between, embedded))

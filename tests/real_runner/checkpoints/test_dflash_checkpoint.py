@@ -31,13 +31,13 @@ def inside(**fields: object) -> dict[str, object]:
 
 
 VARIANTS = {
-    "candidate selector": (changed(selector_rank=256), "DFlash2"),
+    "candidate selector": (changed(selector_rank=256), "drafter of DFlash 2.*no 'selector_top_k'"),
     "reduced vocabulary": (changed(draft_vocab_size=50), "reduced vocabulary"),
     "shifted labels": (inside(shift_label=True), "shifted labels"),
     "root slot": (changed(sample_from_anchor=True), "root's own slot"),
     "confidence head": (inside(use_confidence_head=True), "confidence head"),
     "Markov head": (changed(markov_rank=256), "Markov"),
-    "convolutions": (changed(conv_kernel_size=2), "DFlash2 .*convolutions"),
+    "convolutions": (changed(conv_kernel_size=2), "drafter of DFlash 2.*no 'selector_rank'"),
     "linear attention": (changed(layer_types=["linear_attention", "full_attention"]), "linear_attention"),
     "too few layer types": (changed(layer_types=["full_attention"]), "each of 2 layers"),
     "contradiction": (changed(is_causal=True) | inside(causal=False), "both"),

@@ -1,0 +1,158 @@
+"""What DFlash 2 is: a DFlash drafter with convolutions, a selector of candidates, and their ``config.json``.
+
+z-lab's layout with further fields in ``dflash_config``, as PyPI dflash 0.1.0 reads it. A selector alone, which simlab
+trains on a drafter without convolutions, names the checkpoint of its drafter by the digest of its files in
+``simlab_extends``. Nothing here needs torch.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from reprlib import repr as shown
+
+from simlab.errors import ModelError
+from simlab.real_runner.checkpoints.fields import DFLASH_CLASS, check_keys, classes_of, integer, said_once, typed
+from simlab.real_runner.checkpoints.layout import Fields, Layout
+from simlab.real_runner.checkpoints.weights import check_own
+from simlab.real_runner.checkpoints.zlab import ZLAB, config_from_json
+from simlab.real_runner.drafters.config import Convolution, DFlashConfig, check_counts
+from simlab.real_runner.networks.network import Network, Settings, Tensors
+from simlab.real_runner.networks.treeflash.config import HeadReach
+
+SELECTOR_PREFIX = "candidate_selector."
+_CLASS, _EXTENDS = "DFlash2DraftModel", "simlab_extends"
+_SELECTOR = ("selector_rank", "selector_top_k")
+_CONVOLUTION = ("conv_kernel_size", "conv_group_size")
+_LARGEST = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorConfig:
+    """What a selector of candidates is.
+
+    Attributes:
+        hidden_size: H, of its drafter.
+        vocab_size: V, of its codebooks.
+        rank: of these.
+        top_k: K, candidates of each depth that it chooses among.
+        extends: sha256 of its drafter's checkpoint, where it is alone; None: it lies beside its drafter.
+    """
+
+    hidden_size: int
+    vocab_size: int
+    rank: int
+    top_k: int
+    extends: str | None = None
+
+    def __post_init__(self) -> None:
+        sizes = ("hidden_size", "vocab_size", "rank", "top_k")
+        check_counts("a selector's", {name: getattr(self, name) for name in sizes}, _LARGEST)
+
+    def check(self, tensors: Tensors, place: object) -> None:
+        shapes = {f"{name}_codebook.weight": (self.vocab_size, self.rank) for name in ("predecessor", "successor")}
+        shapes["hidden_projection.weight"] = (self.rank, self.hidden_size)
+        check_own(shapes, tensors, f"selector in {place}", place)
+
+    def lines(self) -> list[tuple[str, str]]:
+        what = f"first-order: one of {self.top_k} candidates given the token before it; rank {self.rank}"
+        extends = f"the drafter whose files have the sha256 {self.extends}, and no other"
+        return [("selector", what)] if self.extends is None else [("selector", what), ("extends", extends)]
+
+
+def selector_from_json(fields: Fields) -> SelectorConfig | None:
+    """The selector of a checkpoint; None where it is no DFlash 2."""
+    if not _is_dflash2(fields):
+        return None
+    inner = _inner(fields)
+    found = {name: said_once(name, inner, fields) for name in _SELECTOR}
+    if missing := [name for name, value in found.items() if value is None]:
+        raise ModelError(
+            f"this is a drafter of DFlash 2, and its config.json has no {missing[0]!r}, at the top or in "
+            "dflash_config; ask its publisher for a config.json that has it"
+        )
+    rank, top_k = (integer(value) for value in found.values())
+    extends = fields.get(_EXTENDS)
+    if extends is not None:
+        extends = typed(extends, str, f"the selector's config.json holds {_EXTENDS}", "a digest")
+        check_keys(fields, ("dflash_config", _EXTENDS, "hidden_size", "vocab_size"), "the selector's config.json")
+        check_keys(inner, _SELECTOR, "dflash_config of the selector's config.json")
+    return SelectorConfig(integer(fields.get("hidden_size")), integer(fields.get("vocab_size")), rank, top_k, extends)
+
+
+def selector_to_json(config: SelectorConfig) -> dict[str, object]:
+    """The fields of a selector alone, in the places of the released class."""
+    return {
+        "architectures": [_CLASS],
+        "dflash_config": {"selector_rank": config.rank, "selector_top_k": config.top_k},
+        "hidden_size": config.hidden_size,
+        "vocab_size": config.vocab_size,
+        _EXTENDS: config.extends,
+    }
+
+
+def _inner(fields: Fields) -> Mapping[str, object]:
+    inner = fields.get("dflash_config")
+    return inner if isinstance(inner, Mapping) else {}
+
+
+def _is_dflash2(fields: Fields) -> bool:
+    named = [name for name in (*_SELECTOR, *_CONVOLUTION) if fields.get(name) or _inner(fields).get(name)]
+    return "speculators_model_type" not in fields and (_CLASS in classes_of(fields) or bool(named))
+
+
+def _is_alone(fields: Fields) -> bool:
+    return _is_dflash2(fields) and fields.get(_EXTENDS) is not None
+
+
+def _drafter_from_json(fields: Fields) -> DFlashConfig:
+    if _is_alone(fields):
+        raise ModelError(
+            "this is a selector of DFlash 2 alone, which chooses beside the drafter that it was trained for; name that "
+            "drafter"
+        )
+    inner, own = _inner(fields), (*_SELECTOR, *_CONVOLUTION)
+    sizes = [said_once(name, inner, fields) for name in _CONVOLUTION]
+    if None in sizes:
+        raise ModelError(
+            f"a drafter of DFlash 2 has {' and '.join(_CONVOLUTION)} in its config.json; this one says {shown(sizes)}"
+        )
+    rest = {name: value for name, value in fields.items() if name not in own} | {"architectures": [DFLASH_CLASS]}
+    rest["dflash_config"] = {name: value for name, value in inner.items() if name not in own}
+    return replace(config_from_json(rest), convolution=Convolution(*map(integer, sizes)))
+
+
+def _reach(fields: Fields, settings: Settings, is_base: bool) -> HeadReach:
+    """All candidates that the selector chooses among, below all of them."""
+    config = selector_from_json(fields)
+    assert config is not None
+    own = {"previous": config.top_k, "top_k": config.top_k, "candidates": config.top_k}
+    if wrong := [name for name in own if settings.get(name) not in (None, own[name])]:
+        raise ModelError(
+            f"a selector of DFlash 2 chooses among its {config.top_k} candidates, so {wrong[0]} is {own[wrong[0]]}; "
+            "leave it out"
+        )
+    return HeadReach(**own)
+
+
+def _tensor_name(name: str) -> str:
+    """Codebooks as modules name them: z-lab's files leave the last part out."""
+    return f"{name}.weight" if name.endswith("_codebook") else name
+
+
+DFLASH2 = Network(
+    what="a selector of DFlash 2",
+    layout=Layout(
+        name="dflash2",
+        field=ZLAB.field,
+        recognises=_is_dflash2,
+        reads=_drafter_from_json,
+        described=lambda fields: f"DFlash 2, {'a selector alone' if _is_alone(fields) else 'as z-lab releases it'}",
+        tap_offset=ZLAB.tap_offset,
+        counting=ZLAB.counting,
+    ),
+    reads=selector_from_json,
+    reach=_reach,
+    module="simlab.real_runner.networks.dflash2.selector",
+    prefix=SELECTOR_PREFIX,
+    tensor_name=_tensor_name,
+    is_alone=_is_alone,
+)
