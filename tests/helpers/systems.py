@@ -33,11 +33,13 @@ from simlab.policies.routing.routed_policy import RoutedPolicy, RouteRule
 from simlab.policy import AnyPolicy
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
-from simlab.real_runner.drafters.config import KeptCandidates
+from simlab.real_runner.drafters.config import Convolution, KeptCandidates
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.ranked import draft_columns
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks.adapter.noise import Noise
+from simlab.real_runner.networks.dflash2.config import SelectorConfig
+from simlab.real_runner.networks.dflash2.selector import Selector, SelectorProducer
 from simlab.real_runner.networks.eagle3.config import Eagle3Reach
 from simlab.real_runner.networks.eagle3.pool import eagle3_producer
 from simlab.real_runner.networks.producer import RootProducer, StagedProducer, TextProducer
@@ -138,6 +140,23 @@ def self_flash_models(seed: int = 0, family: str = "qwen3", dtype: torch.dtype =
     models = self_models(seed, family, dtype)
     made = TreeFlashProducer(models.first_stage, models.target, FLASH_REACH, random_head(models, seed))
     return replace(models, channels={FLASH: made})
+
+
+@torch.no_grad()
+def selecting_models(seed: int = 0, family: str = "qwen3") -> Models:
+    """A drafter with convolutions, and a selector of random weights on it."""
+    models = random_models(seed, family)
+    plain, generator = models.block_drafter, torch.Generator().manual_seed(seed)
+    drafter = DFlashDrafter(replace(plain.config, convolution=Convolution(2, 4))).to(models.target.dtype)
+    drafter.load_state_dict(plain.state_dict(), strict=False)
+    selector = Selector(SelectorConfig(plain.config.hidden_size, VOCAB_SIZE, 4, 5)).to(models.target.dtype)
+    new = [parameter for name, parameter in drafter.named_parameters() if "_conv." in name]
+    for parameter in (*new, *selector.parameters()):
+        parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.7)
+    for network in (drafter, selector):
+        network.eval().requires_grad_(False)
+    reach = HeadReach(previous=5, top_k=5, candidates=5)
+    return replace(models, drafter=drafter, channels={FLASH: SelectorProducer(drafter, models.target, reach, selector)})
 
 
 @lru_cache
@@ -257,6 +276,7 @@ def _fixed(policies: list[AnyPolicy]) -> Callable[[int, str], list[AnyPolicy]]:
 
 SYSTEMS = {
     "flash": System(flash_models, _fixed([flash_policy(8), flash_policy(3, previous=1, top_k=2)])),
+    "dflash2": System(selecting_models, _fixed([flash_policy(8)])),
     "eagle3": System(
         eagle3_models,
         _fixed([eagle3_policy(), eagle3_policy(4, steps=2), eagle3_policy(105)]),
