@@ -375,6 +375,42 @@ lowest. --resume goes on after an interruption."""
 
 
 @dataclass(frozen=True, kw_only=True)
+class SelectorOptions(BesideDrafterOptions):
+    """The run of a selector of DFlash 2."""
+
+    TRAINED_BY: ClassVar = ("networks.dflash2", "train_selector", "selector")
+    DETAILS: ClassVar = """\
+A selector of DFlash 2 scores a drafter's first candidates of a depth given the token at the depth above:
+two codebooks of the vocabulary and a product with the drafter's state. It learns from the same kinds of
+text as a first-order head does (train treeflash), and the drafter stays as it is.
+
+  simlab train dflash2 --text text.parquet --rank 64 --top-k 16 --out runs/selector
+  simlab record --trace runs/mine --add-channel dflash2=runs/selector
+
+A released drafter has convolutions beside its selector, and both were trained together; this trains the
+selector alone. Some texts are held out. --resume goes on after an interruption."""
+    rank: int = option(64, "of its codebooks", "N", group="selector")
+    top_k: int = option(16, "candidates of a depth that it chooses among", "N", group="selector")
+    plan: TrainingPlan = nested(
+        TrainingPlan(
+            steps=600,
+            num_sequences=16,
+            num_roots=16,
+            warmup_steps=50,
+            weight_decay=0.01,
+            head_tokens=4096,
+            loss=_DECAY_ALONE,
+        ),
+        "plan",
+        without=("focal", "chain"),
+    )
+
+    def __post_init__(self) -> None:
+        NetworkOptions.__post_init__(self)
+        check_positive(self, "rank", "top_k")
+
+
+@dataclass(frozen=True, kw_only=True)
 class SelfOptions(NetworkOptions):
     """The run of an adapter with which a target drafts for itself."""
 

@@ -175,6 +175,7 @@ KINDS: dict[str, tuple[str, dict[str, Command]]] = {
         {
             "dflash": _trained("TrainOptions", "Train a block-diffusion drafter."),
             "treeflash": _trained("HeadOptions", "Train a first-order head for a drafter."),
+            "dflash2": _trained("SelectorOptions", "Train a selector of DFlash 2 for a drafter."),
             "taps": _trained("ScorerOptions", "Train a scorer of draft trees for a drafter."),
             "eagle3": _trained("Eagle3Options", "Train an EAGLE-3 head, which needs no drafter."),
             "router": _trained("RouterOptions", "Train what chooses among the policies of a router."),

@@ -4,14 +4,16 @@ The drafter and the target's head stay as they are. All depths of a block are le
 text's own, so no depth waits for another.
 """
 
+from abc import ABC, abstractmethod
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file
-from simlab.real_runner.drafters.dense import block_states, embedded_tokens, finished_logits
+from simlab.real_runner.drafters.dense import BlockStates, block_states, embedded_tokens, finished_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.networks.adapter.config import is_adapter
 from simlab.real_runner.networks.adapter.gated import load_adapter
@@ -60,12 +62,18 @@ def train_head(options: HeadOptions) -> Path:
     return train_network(options, start)
 
 
-class HeadLoss:
-    """The loss of a step: a function of plan and step, and of the head's weights; see `Learner`."""
+SomeHead = TypeVar("SomeHead", bound=nn.Module)
+
+
+class FirstOrderLoss(Generic[SomeHead], ABC):
+    """The loss of a step: a function of plan and step, and of the network's weights; see `Learner`.
+
+    A subclass says what its network makes of a token above, and what its card tells.
+    """
 
     def __init__(
         self,
-        head: TreeFlashHead,
+        head: SomeHead,
         drafter: DFlashDrafter | OwnDrafter,
         target: Target,
         store: FeatureStore,
@@ -90,6 +98,7 @@ class HeadLoss:
             output, ids = drafter.lm_head, torch.from_numpy(own.to_draft(kept.numpy())).to(torch.int64)
             kept, rows = kept[ids >= 0], ids[ids >= 0]
         self._place = places_of(kept, target.vocab_size).to(target.device)
+        self._kept = kept.to(target.device)
         weight, bias = output.weight, getattr(output, "bias", None)
         assert isinstance(weight, Tensor)
         self._weight = weight[rows.to(weight.device)].to(target.device)
@@ -113,26 +122,20 @@ class HeadLoss:
         entropies, right, known = joined(self._scored(fixed, batch) for batch in batches)
         return held_out_of(float(block_loss(entropies, right, known, plan.loss)), entropies, right, known)
 
-    def settings(self) -> dict[str, object]:
-        return {"inner_size": self.network.inner_size, "dropout": self.network.dropout.p}
+    @abstractmethod
+    def settings(self) -> dict[str, object]: ...
 
-    def save(self, folder: Path) -> None:
-        save_head(self.network, folder, self.digest)
+    @abstractmethod
+    def save(self, folder: Path) -> None: ...
 
-    def described(self) -> NetworkWords:
-        return NetworkWords(
-            kind="head",
-            what="A first-order head (TreeFlash, arXiv 2606.03819)",
-            command="simlab train treeflash",
-            does="It corrects what the drafter says of a depth for the token at the depth above.",
-            sizes={"inner size": self.network.inner_size},
-            borrowed="Embedding, last norm and output head are those of the drafter.",
-            before="drafter alone",
-            start="the drafter's own marginals: the head adds nothing",
-            asked="the true token, the true token above it known, over the tokens that the loss is taken over",
-        )
+    @abstractmethod
+    def described(self) -> NetworkWords: ...
 
-    def _scored(self, head: TreeFlashHead, batch: TrainingBatch) -> tuple[Tensor, Tensor, Tensor]:
+    @abstractmethod
+    def _log_probs(self, head: SomeHead, states: BlockStates, above: Tensor, depths: Tensor) -> Tensor:
+        """float32 ``[N, D, V']``, of the tokens that the loss is taken over; ``above`` is int64 ``[N, D]``."""
+
+    def _scored(self, head: SomeHead, batch: TrainingBatch) -> tuple[Tensor, Tensor, Tensor]:
         drafter, target, device = self.drafter, self.target, self.target.device
         tokens, roots = batch.tokens.to(device), batch.roots.to(device)
         # Masks stand behind the token before a root.
@@ -149,9 +152,38 @@ class HeadLoss:
             else:
                 context = drafter.context(batch.features.to(device, target.dtype))
                 states = block_states(drafter, target, tokens.gather(1, roots).flatten(), roots.flatten(), context)
-            embedded = embedded_tokens(drafter, target, above.clamp(min=0)).to(target.dtype)
         with torch.autocast(device.type, torch.bfloat16, enabled=target.dtype == torch.bfloat16):
-            corrected = drafter.norm(head(states.before, states.after, embedded, depths))
-            logits = torch.nn.functional.linear(corrected.flatten(0, 1), self._weight, self._bias).float()
-        log_probs = finished_logits(drafter, logits).log_softmax(-1)
-        return judged(log_probs.view(*truth.shape, -1), truth, self._place)
+            log_probs = self._log_probs(head, states, above.clamp(min=0), depths)
+        return judged(log_probs, truth, self._place)
+
+    def _of_output_head(self, states: Tensor) -> Tensor:
+        """float32 ``[N, D, V']`` of states ``[N, D, H]`` behind the drafter's norm."""
+        logits = torch.nn.functional.linear(states.flatten(0, 1), self._weight, self._bias).float()
+        return finished_logits(self.drafter, logits).log_softmax(-1).view(*states.shape[:2], -1)
+
+
+class HeadLoss(FirstOrderLoss[TreeFlashHead]):
+    """That of a TreeFlash head."""
+
+    def settings(self) -> dict[str, object]:
+        return {"inner_size": self.network.inner_size, "dropout": self.network.dropout.p}
+
+    def save(self, folder: Path) -> None:
+        save_head(self.network, folder, self.digest)
+
+    def _log_probs(self, head: TreeFlashHead, states: BlockStates, above: Tensor, depths: Tensor) -> Tensor:
+        embedded = embedded_tokens(self.drafter, self.target, above).to(self.target.dtype)
+        return self._of_output_head(self.drafter.norm(head(states.before, states.after, embedded, depths)))
+
+    def described(self) -> NetworkWords:
+        return NetworkWords(
+            kind="head",
+            what="A first-order head (TreeFlash, arXiv 2606.03819)",
+            command="simlab train treeflash",
+            does="It corrects what the drafter says of a depth for the token at the depth above.",
+            sizes={"inner size": self.network.inner_size},
+            borrowed="Embedding, last norm and output head are those of the drafter.",
+            before="drafter alone",
+            start="the drafter's own marginals: the head adds nothing",
+            asked="the true token, the true token above it known, over the tokens that the loss is taken over",
+        )
