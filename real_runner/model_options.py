@@ -185,8 +185,7 @@ def block_option() -> int | None:
 def noise_option() -> Noise | None:
     """``--noise``: what stands in place of masks."""
     said = (
-        "of an adapter of UNO's kind, tokens in place of masks: deterministic,below=N,salt=N; random,below=N,seed=N; "
-        "mask,token=N (default: as the checkpoint has it)"
+        "tokens in place of an adapter's masks (UNO): deterministic,below=N,salt=N; random,below=N,seed=N; mask,token=N"
     )
     return option(None, said, "NOISE", read=parse_noise)
 

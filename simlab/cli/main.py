@@ -184,10 +184,7 @@ KINDS: dict[str, tuple[str, dict[str, Command]]] = {
                 "fit_tables", "CalibrationOptions", "fit_calibration", "Calibrate the probabilities of a drafter."
             ),
             "ranks": _study(
-                "fit_tables",
-                "RankOptions",
-                "fit_ranks",
-                "Count how often a drafter's candidate of each rank is right.",
+                "fit_tables", "RankOptions", "fit_ranks", "Count how often a drafter's candidate of each rank is right."
             ),
             "price": _study(
                 "fit_tables",

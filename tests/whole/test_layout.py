@@ -20,16 +20,16 @@ ALIKE = ("decoding", "cli", "named")
 MOST_LINES = 500
 
 BUDGET = {
-    "simlab": 29_500,
+    "simlab": 29_600,
     "traces": 11_100,
     "policies": 14_400,
-    "analysis": 13_700,
-    "real_runner": 26_100,
-    "tests": 70_100,
+    "analysis": 13_800,
+    "real_runner": 27_000,
+    "tests": 70_800,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
 
-MOST_PRODUCT_MODULES = 516
+MOST_PRODUCT_MODULES = 522
 VAGUE_NAMES = {"utils", "common", "misc", "types", "helpers"}
 TAKEN_NAMES = {"target", "build", "dist", "spec", "test"}
 """Names of folders that other programs take for something else."""

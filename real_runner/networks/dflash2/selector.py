@@ -44,7 +44,7 @@ class Selector(nn.Module):
 
     @property
     def inner_size(self) -> int:
-        """The rank."""
+        """The width of its codebooks: the rank."""
         return self.config.rank
 
     def forward(self, after: Tensor, above: Tensor, slots: Tensor) -> Tensor:

@@ -5,7 +5,7 @@
 #    source ~/.local/share/bash_completion/simlab
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
-_shtab_simlab_train_subparsers=(dflash treeflash taps eagle3 router self calibration ranks price ngram)
+_shtab_simlab_train_subparsers=(dflash treeflash dflash2 taps eagle3 router self calibration ranks price ngram)
 _shtab_simlab_study_subparsers=(curves scoring engine-rules reproduce field)
 _shtab_simlab_subparsers=(demo prompts record replay merge compare optimize profile import advise confirm crosscheck report plot policies inspect export completion train study version help)
 
@@ -29,6 +29,7 @@ _shtab_simlab_export_option_strings=(-h --help --help-all --format --push --out 
 _shtab_simlab_completion_option_strings=(-h --help --help-all)
 _shtab_simlab_train_dflash_option_strings=(-h --help --help-all --target --out --resume --device --track --dev --dev-limit --text --prompts --limit --max-tokens --temperature --max-new-tokens --chat-template-kwargs --init --block-size --layers --taps --causal --mask-token --steps --seed --sequences --roots --learning-rate --warmup-steps --head-tokens --decay --focal --chain-reward --eval-every --variable-prefix)
 _shtab_simlab_train_treeflash_option_strings=(-h --help --help-all --target --out --resume --device --track --draft --text --prompts --limit --max-tokens --temperature --max-new-tokens --chat-template-kwargs --steps --seed --sequences --roots --learning-rate --warmup-steps --weight-decay --head-tokens --decay --eval-every --held-out --patience --inner-size --dropout)
+_shtab_simlab_train_dflash2_option_strings=(-h --help --help-all --target --out --resume --device --track --draft --text --prompts --limit --max-tokens --temperature --max-new-tokens --chat-template-kwargs --steps --seed --sequences --roots --learning-rate --warmup-steps --weight-decay --head-tokens --decay --eval-every --held-out --patience --rank --top-k)
 _shtab_simlab_train_taps_option_strings=(-h --help --help-all --target --out --resume --device --track --draft --text --prompts --limit --max-tokens --temperature --max-new-tokens --chat-template-kwargs --steps --seed --sequences --roots --learning-rate --warmup-steps --weight-decay --eval-every --held-out --patience --beam --extensions --reach-weight --labels --law-roots)
 _shtab_simlab_train_eagle3_option_strings=(-h --help --help-all --target --out --resume --device --track --text --prompts --limit --max-tokens --temperature --max-new-tokens --chat-template-kwargs --steps --seed --sequences --roots --learning-rate --warmup-steps --weight-decay --draft-vocab --decay --eval-every --held-out --patience --taps --passes)
 _shtab_simlab_train_router_option_strings=(-h --help --help-all --trace --routes --target --draft-set --out --resume --device --track --inner-size --steps --seed --sequences --roots --learning-rate --warmup-steps --weight-decay --eval-every --held-out --patience)
@@ -88,6 +89,7 @@ _shtab_simlab_export___columns_choices=(dataset context turn policy none)
 _shtab_simlab_completion_pos_0_choices=(bash zsh)
 _shtab_simlab_train_dflash___track_choices=(wandb mlflow trackio)
 _shtab_simlab_train_treeflash___track_choices=(wandb mlflow trackio)
+_shtab_simlab_train_dflash2___track_choices=(wandb mlflow trackio)
 _shtab_simlab_train_taps___track_choices=(wandb mlflow trackio)
 _shtab_simlab_train_taps___labels_choices=(path law)
 _shtab_simlab_train_eagle3___track_choices=(wandb mlflow trackio)
@@ -98,7 +100,7 @@ _shtab_simlab_train_calibration___track_choices=(wandb mlflow trackio)
 _shtab_simlab_train_ranks___track_choices=(wandb mlflow trackio)
 _shtab_simlab_train_price___track_choices=(wandb mlflow trackio)
 _shtab_simlab_train_ngram___track_choices=(wandb mlflow trackio)
-_shtab_simlab_train_pos_0_choices=(dflash treeflash taps eagle3 router self calibration ranks price ngram)
+_shtab_simlab_train_pos_0_choices=(dflash treeflash dflash2 taps eagle3 router self calibration ranks price ngram)
 _shtab_simlab_study_curves___edges_choices=(raw calibrated)
 _shtab_simlab_study_curves___by_choices=(dataset context turn)
 _shtab_simlab_study_scoring___by_choices=(dataset)
@@ -220,6 +222,10 @@ _shtab_simlab_train_treeflash__h_nargs=0
 _shtab_simlab_train_treeflash___help_nargs=0
 _shtab_simlab_train_treeflash___help_all_nargs=0
 _shtab_simlab_train_treeflash___resume_nargs=0
+_shtab_simlab_train_dflash2__h_nargs=0
+_shtab_simlab_train_dflash2___help_nargs=0
+_shtab_simlab_train_dflash2___help_all_nargs=0
+_shtab_simlab_train_dflash2___resume_nargs=0
 _shtab_simlab_train_taps__h_nargs=0
 _shtab_simlab_train_taps___help_nargs=0
 _shtab_simlab_train_taps___help_all_nargs=0

@@ -51,6 +51,7 @@ _shtab_simlab_train_commands() {
   local _commands=(
     calibration:'Calibrate the probabilities of a drafter.'
     dflash:'Train a block-diffusion drafter.'
+    dflash2:'Train a selector of DFlash 2 for a drafter.'
     eagle3:'Train an EAGLE-3 head, which needs no drafter.'
     ngram:'Count a 3-gram of the target'"'"'s texts.'
     price:'Find the rate at which a policy should exchange seconds for tokens.'
@@ -144,7 +145,7 @@ _shtab_simlab_confirm_options=(
   "--max-new-tokens[new tokens per answer, at most (default 256)]:N:"
   "--chat-template-kwargs[such as \'\{\"enable_thinking\"\: false\}\']:JSON:"
   "*--channel[where the checkpoint of a channel is now (default\: as the trace names it)\; may be repeated]:NAME=CHECKPOINT:"
-  "--tap-offset[how the drafter numbers the target\'s layers\: 0 counts the embedding as state 0, as speculators does, 1 counts layers from 0, as treeflash and z-lab do, auto finds out by trying both (default\: as the trace was recorded)]:tap_offset:(auto 0 1)"
+  "--tap-offset[how the drafter numbers the target\'s layers\: 0 counts the embedding as state 0, as speculators does, 1 counts layers from 0, as dflash2, treeflash and z-lab do, auto finds out by trying both (default\: as the trace was recorded)]:tap_offset:(auto 0 1)"
   "--dtype[dtype of the models (default float32)]:dtype:(float32 bfloat16 float16)"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
   "--device-map[auto\: a target too large for one device is spread over all GPUs and, where these are full, the machine\'s memory]:device_map:(auto)"
@@ -360,9 +361,9 @@ _shtab_simlab_profile_options=(
   "--help-all[explain every option and exit]"
   "--target[a folder, or a Hub id (default smollm2-135m)]:T:"
   "--draft[a folder, a \*.safetensors file, or a Hub id (default dflash-smollm2-135m)]:D:"
-  "--tap-offset[how the drafter numbers the target\'s layers\: 0 counts the embedding as state 0, as speculators does, 1 counts layers from 0, as treeflash and z-lab do, auto finds out by trying both (default\: as the drafter\'s format has it)]:tap_offset:(auto 0 1)"
+  "--tap-offset[how the drafter numbers the target\'s layers\: 0 counts the embedding as state 0, as speculators does, 1 counts layers from 0, as dflash2, treeflash and z-lab do, auto finds out by trying both (default\: as the drafter\'s format has it)]:tap_offset:(auto 0 1)"
   "--block[slots of the drafter\'s block, the root\'s counted, as an engine runs it\: vLLM\'s num_speculative_tokens plus 1, SGLang\'s speculative-num-draft-tokens (default\: as the checkpoint has it)]:N:"
-  "--noise[of an adapter of UNO\'s kind, tokens in place of masks\: deterministic,below\=N,salt\=N\; random,below\=N,seed\=N\; mask,token\=N (default\: as the checkpoint has it)]:NOISE:"
+  "--noise[tokens in place of an adapter\'s masks (UNO)\: deterministic,below\=N,salt\=N\; random,below\=N,seed\=N\; mask,token\=N]:NOISE:"
   "--out[the cost file (default runs\/cost.json)]:FILE:"
   "--resume[continue the file that is there]"
   "--node-counts[drafted tokens, such as 1,2,8..12\; 0 is always measured (default 18 numbers from 0 to 512\; with cuda_graphs both ends of each size of a pass)]:LIST:"
@@ -420,9 +421,9 @@ _shtab_simlab_record_options=(
   "--trace[a finished trace, to which something is added]:DIR:"
   "--hidden-states[hidden states that vLLM dumped along --completions]:DIR:"
   "--hidden-layers[the layers whose states these files hold\: vLLM\'s eagle_aux_hidden_state_layer_ids]:K,K,...:"
-  "--tap-offset[how the drafter numbers the target\'s layers\: 0 counts the embedding as state 0, as speculators does, 1 counts layers from 0, as treeflash and z-lab do, auto finds out by trying both (default\: as its format has it)]:tap_offset:(auto 0 1)"
+  "--tap-offset[how the drafter numbers the target\'s layers\: 0 counts the embedding as state 0, as speculators does, 1 counts layers from 0, as dflash2, treeflash and z-lab do, auto finds out by trying both (default\: as its format has it)]:tap_offset:(auto 0 1)"
   "--block[slots of the drafter\'s block, the root\'s counted, as an engine runs it\: vLLM\'s num_speculative_tokens plus 1, SGLang\'s speculative-num-draft-tokens (default\: as the checkpoint has it)]:N:"
-  "--noise[of an adapter of UNO\'s kind, tokens in place of masks\: deterministic,below\=N,salt\=N\; random,below\=N,seed\=N\; mask,token\=N (default\: as the checkpoint has it)]:NOISE:"
+  "--noise[tokens in place of an adapter\'s masks (UNO)\: deterministic,below\=N,salt\=N\; random,below\=N,seed\=N\; mask,token\=N]:NOISE:"
   "--out[the folder of the new trace]:DIR:"
   "--limit[the first N prompts only]:N:"
   "--resume[go on where an interrupted recording stopped]"
@@ -661,6 +662,41 @@ _shtab_simlab_train_dflash_options=(
 
 # guard to ensure default positional specs are added only once per session
 _shtab_simlab_train_dflash_defaults_added=0
+
+_shtab_simlab_train_dflash2_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--help-all[explain every option and exit]"
+  "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default smollm2-135m)]:T:"
+  "--out[the folder of the run]:DIR:"
+  "--resume[continue the run in --out]"
+  "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
+  "*--track[write settings, numbers and results to an experiment tracker too\; may be repeated]:track:(wandb mlflow trackio)"
+  "--draft[the drafter\: its name or folder (default dflash-smollm2-135m)]:D:"
+  "--text[text to learn from\: .parquet or .jsonl]:FILE:"
+  "--prompts[prompts that the target answers first]:FILE:"
+  "--limit[the first N texts only]:N:"
+  "--max-tokens[longer texts are cut (default 640)]:N:"
+  "--temperature[of generated text (default 0)]:X:"
+  "--max-new-tokens[of a generated answer (default 256)]:N:"
+  "--chat-template-kwargs[such as \'\{\"enable_thinking\"\: false\}\']:JSON:"
+  "--steps[optimiser steps in all (default 600)]:N:"
+  "--seed[of the order of texts, of the random blocks and of sampling (default 0)]:N:"
+  "--sequences[texts in a step (default 16)]:N:"
+  "--roots[random blocks in each of them (default 16)]:N:"
+  "--learning-rate[at its highest (default 0.001)]:X:"
+  "--warmup-steps[steps of rising learning rate (default 50)]:N:"
+  "--weight-decay[of AdamW (default 0.01)]:X:"
+  "--head-tokens[commonest tokens that the loss is taken over\; 0\: all (default 4096)]:N:"
+  "--decay[depths over which a position\'s weight falls by e\; 0\: none (default 4)]:X:"
+  "--eval-every[steps between evaluations\; each saves (default 25)]:N:"
+  "--held-out[share of the texts that is not learnt from (default 0.1)]:SHARE:"
+  "--patience[evaluations in a row without a better held-out loss that end the run\; 0\: none (default 5)]:N:"
+  "--rank[of its codebooks (default 64)]:N:"
+  "--top-k[candidates of a depth that it chooses among (default 16)]:N:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_simlab_train_dflash2_defaults_added=0
 
 _shtab_simlab_train_eagle3_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -977,6 +1013,7 @@ _shtab_simlab_train() {
       case $line[1] in
         calibration) _arguments -C -s $_shtab_simlab_train_calibration_options ;;
         dflash) _arguments -C -s $_shtab_simlab_train_dflash_options ;;
+        dflash2) _arguments -C -s $_shtab_simlab_train_dflash2_options ;;
         eagle3) _arguments -C -s $_shtab_simlab_train_eagle3_options ;;
         ngram) _arguments -C -s $_shtab_simlab_train_ngram_options ;;
         price) _arguments -C -s $_shtab_simlab_train_price_options ;;
