@@ -23,7 +23,7 @@ BUDGET = {
     "simlab": 29_600,
     "traces": 11_100,
     "policies": 14_400,
-    "analysis": 13_800,
+    "analysis": 13_900,
     "real_runner": 27_000,
     "tests": 70_800,
 }

@@ -207,7 +207,7 @@ _shtab_simlab_demo_defaults_added=0
 _shtab_simlab_export_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--help-all[explain every option and exit]"
-  "--format[what to write\: conformance, vllm, sglang, tensorrt-llm, tensorrt-edge-llm, modelopt, sglang-sps, vllm-curves, sglang-sts, latex, markdown]:FORMAT:(conformance vllm sglang tensorrt-llm tensorrt-edge-llm modelopt sglang-sps vllm-curves sglang-sts latex markdown)"
+  "--format[what to write\: conformance, vllm, sglang, tensorrt-llm, tensorrt-edge-llm, modelopt, aisimulate, sglang-sps, vllm-curves, sglang-sts, latex, markdown]:FORMAT:(conformance vllm sglang tensorrt-llm tensorrt-edge-llm modelopt aisimulate sglang-sps vllm-curves sglang-sts latex markdown)"
   "--push[send --trace with a card\: hf\:\/\/datasets\/OWNER\/NAME\[\@REVISION\]\[\/FOLDER\], s3\:\/\/BUCKET\/PREFIX, or a folder]:PLACE:"
   "--out[the file to write (default\: standard output)]:FILE:"
   {-p,--policy}"[see \`simlab policies\`\; one point]:POLICY:"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from simlab.analysis.export.aisimulate import AISIMULATE, aisimulate_settings, dynamo_flags, replayed
 from simlab.analysis.export.edge_llm import EDGE_LLM, edge_llm_commands, edge_llm_settings
 from simlab.analysis.export.engine_settings import (
     CHAIN,
@@ -126,7 +127,7 @@ def stamp(policy: ExportedPolicy, source: EngineSource, notes: list[str]) -> dic
     }
 
 
-ENGINES = ("vllm", "sglang", "tensorrt-llm", "tensorrt-edge-llm", "modelopt")
+ENGINES = ("vllm", "sglang", "tensorrt-llm", "tensorrt-edge-llm", "modelopt", "aisimulate")
 TABLED: Mapping[str, tuple[str, ...]] = {"vllm": (DFLASH, EAGLE3), "tensorrt-llm": (DFLASH,)}
 """Those that draft another length at another batch size, with these drafters. SGLang does so with EAGLE's only."""
 
@@ -195,7 +196,7 @@ def _exported(engine: str, policy: NamedPolicy, texts: ExportedTexts, priced: Se
     manifest = texts.trace.manifest
     kept = manifest.draft_sets[texts.draft]
     method, drafter = _drafter(policy, manifest, texts.draft)
-    if method == EAGLE3 and engine not in SERVED:
+    if method == EAGLE3 and engine not in (*SERVED, "aisimulate"):
         raise UsageError(
             f"settings of an EAGLE-3 head are written for {', '.join(SERVED)}, not for {engine}; choose one of "
             "these, or write a table: --format markdown"
@@ -327,6 +328,18 @@ def _edge_llm(policy: ExportedPolicy, notes: list[str], options: EngineOptions) 
     return _json(file), [*said, *ending, f"To run {policy.policy.label}:", serve]
 
 
+def _aisimulate(policy: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
+    settings, num = aisimulate_settings(policy), replayed(policy)
+    cut = f"{policy.policy.label} drafts {policy.deepest} tokens, and {num} are replayed there, so it is cut."
+    said = [
+        *notes,
+        *([cut] if num < policy.deepest else []),
+        "expected_accepted_tokens leaves the bonus token out; it is one for all batch sizes and contexts.",
+    ]
+    ending = ["The same as flags of Dynamo, with a rate for each token:", dynamo_flags(policy)]
+    return _commented(policy, AISIMULATE, said, ["speculation:", *_yaml(settings, "  ")], ending), [*said, *ending]
+
+
 def _modelopt(policy: ExportedPolicy, notes: list[str], texts: ExportedTexts) -> Made:
     manifest = texts.trace.manifest
     target, drafter = (
@@ -386,6 +399,7 @@ _MAKERS: Mapping[str, Callable[[ExportedPolicy, list[str], EngineOptions], Made]
     "sglang": _sglang,
     "tensorrt-llm": _tensorrt_llm,
     "tensorrt-edge-llm": _edge_llm,
+    "aisimulate": _aisimulate,
 }
 _SOURCES = {
     "vllm": VLLM,
@@ -393,4 +407,5 @@ _SOURCES = {
     "tensorrt-llm": TENSORRT_LLM,
     "tensorrt-edge-llm": EDGE_LLM,
     "modelopt": MODELOPT,
+    "aisimulate": AISIMULATE,
 }

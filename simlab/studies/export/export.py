@@ -288,6 +288,7 @@ vllm, sglang, tensorrt-llm: settings for a serving engine. The last line starts 
   for each, or --batch, which works them out from the profile of one text and says so.
 tensorrt-edge-llm: flags of that engine and lines that build it, of a chain, an EAGLE-3 head, or the engine's own tree
   on a DFlash drafter, -p edge-llm:budget=31,top_k=8.
+aisimulate: the speculation of an engine of AISimulate's, and flags of Dynamo, of a chain.
 modelopt: speculation_profile.json of NVIDIA's Model-Optimizer, predicted; experimental, its schema is under review.
 sglang-sps, vllm-curves: cost tables of the engines' schedulers, from cost files, one of each batch size.
 sglang-sts: a temperature for each position of a block, fitted on the trace.
