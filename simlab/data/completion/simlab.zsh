@@ -404,7 +404,7 @@ _shtab_simlab_prompts_options=(
   "--cost[latency profile (default\: the packaged one of the trace)]:FILE:"
   "--draft-set[the draft set, where the trace holds more than one]:NAME:"
   "--json[print JSON]"
-  ":gsm8k, mbpp, humaneval, mt-bench, sample, demo, demo-dev, field, field-dev:(gsm8k mbpp humaneval mt-bench sample demo demo-dev field field-dev)"
+  ":gsm8k, mbpp, humaneval, mt-bench, math-500, aime24, aime25, sample, demo, demo-dev, field, field-dev:(gsm8k mbpp humaneval mt-bench math-500 aime24 aime25 sample demo demo-dev field field-dev)"
 )
 
 # guard to ensure default positional specs are added only once per session

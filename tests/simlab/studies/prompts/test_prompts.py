@@ -239,3 +239,17 @@ def test_what_the_hub_refuses_is_said_in_a_sentence(hub: Hub, tmp_path: Path) ->
         assert (said.code, said.out, said.err.count("\n")) == (2, "", 1), said
         assert part in said.err, said.err
     assert not Path(out).exists()
+
+
+@pytest.mark.parametrize("name", ["math-500", "aime24", "aime25"])
+def test_problems_are_asked_as_the_release_asks_them(name: str, tmp_path: Path) -> None:
+    rows: list[Row] = [{"problem": f"Find {i}.", "answer": str(i), "subject": "x"} for i in range(8)]
+    source = lines(tmp_path / "test.jsonl", rows)
+    found = made(tmp_path / "test", name, source)
+    dev = made(tmp_path / "dev", name, source, split="dev")
+    own = name.replace("-", "_")
+    assert [row["id"] for row in dev] == [f"{own}-2", f"{own}-6"]
+    assert {row["id"] for row in found} | {row["id"] for row in dev} == {f"{own}-{i}" for i in range(8)}
+    assert len(found) == 6
+    asked = "Find 0.\nPlease reason step by step, and put your final answer within \\boxed{}."
+    assert found[0] == {"id": f"{own}-0", "dataset": own, "turns": [asked]}
