@@ -138,7 +138,7 @@ class ChainedMasks(LiveMasks):
 
     def launch(self, held: TreePass) -> None:
         """Have the device draft below the root that it finds."""
-        self._graphed.draft_of_masks(held, self._own.config.depth, self._wanted)
+        self._graphed.draft_of_masks(held, self._own.config.depth, self._wanted, self.logits)
         self._marginals, self._is_launched = None, True
 
     def finish(self) -> None:

@@ -306,20 +306,23 @@ class GraphedModels:
         self._root_position.fill_(position)
         self.draft(num_fresh, position + num_fresh, read, features.shape[2])
 
-    def draft_of_masks(self, held: TreePass, num_masks: int, read: CandidatesRead) -> None:
+    def draft_of_masks(
+        self, held: TreePass, num_masks: int, read: CandidatesRead, logits: Callable[[Tensor], Tensor]
+    ) -> None:
         """Launch the draft that masks behind the last accepted node are, where that node carried some.
 
         Args:
             held: what `verify` returned, after `keep`.
             num_masks: k, behind a node.
             read: what is read at each depth.
+            logits: of states ``[k, H]`` of masks.
         """
 
         def work() -> None:
             groups = [states.view(-1, num_masks, states.shape[1]) for states in held.masked]
             last = self._last.clamp(max=len(groups[0]) - 1)
             states = BlockStates(*(group.index_select(0, last) for group in groups))
-            self._leave(states, self.target.logits(states.after[0]), read)
+            self._leave(states, logits(states.after[0]), read)
 
         self.graphs.run(("masks", id(held), read), work)
         self._drafted.mark()

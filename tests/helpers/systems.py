@@ -314,7 +314,7 @@ SYSTEMS = {
     },
     "self": System(self_models, _fixed(OF_MASKS)),
     "uno": System(
-        partial(self_models, noise=Noise(below=VOCAB_SIZE, salt=3)),
+        partial(self_models, noise=Noise(below=VOCAB_SIZE, salt=3, temperature=0.7)),
         _fixed([DDTree(9), Uno(9, top_k=3), *(SelfSpeculation(QUADRATIC, masked) for masked in (-2, *MODES))]),
     ),
     "self, flash": System(

@@ -199,8 +199,10 @@ class OwnDrafter:
     @property
     def config(self) -> OwnConfig:
         sizes = self.target.config
-        block_size = self.adapter.config.block_size
-        return OwnConfig(sizes.hidden_size, sizes.num_attention_heads, block_size, self.target.vocab_size)
+        own = self.adapter.config
+        multiplier = 1.0 if own.noise is None else 1 / own.noise.temperature
+        wide = (sizes.hidden_size, sizes.num_attention_heads, own.block_size, self.target.vocab_size)
+        return OwnConfig(*wide, output_multiplier=multiplier)
 
     @property
     def norm(self) -> nn.Module:
@@ -299,6 +301,10 @@ class LiveMasks:
         noise = self._own.adapter.config.noise
         self._noise = None if noise is None else noise.behind(prompt_ids)
 
+    def logits(self, states: Tensor) -> Tensor:
+        """The drafted logits ``[..., V]`` of states behind the final norm."""
+        return logits_of(self._own, self._own.target, states)
+
     def noise_behind(self, tokens: Ints, positions: Ints) -> Longs | None:
         """What stands behind tokens at absolute positions, int64 ``[N, k]``; None: masks do."""
         num = self._own.config.depth
@@ -336,7 +342,7 @@ class LiveMasks:
         """What masks say below the last of the tokens of prompt and text, int32; None where it has no draft."""
         if self._states is None or not self._is_drafted:
             return None
-        logits = logits_of(self._own, self._own.target, self._states.after)[0]
+        logits = self.logits(self._states.after)[0]
         marginals = first_marginals(logits, self._wanted)
         return Drafted(int(committed[-1]), len(committed) - 1, marginals, self._states)
 

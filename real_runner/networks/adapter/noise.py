@@ -11,11 +11,12 @@ import numpy as np
 
 from simlab.arrays import Ints, Keys, Longs
 from simlab.errors import named_or_listed
-from simlab.limits.typed_numbers import MOST_SEED, shown, whole_number
+from simlab.limits.typed_numbers import MOST_SEED, finite_number, shown, whole_number
 
 MASK, DETERMINISTIC, RANDOM = "mask", "deterministic", "random"
 
 _SETTINGS = {MASK: ("token",), DETERMINISTIC: ("below", "salt"), RANDOM: ("below", "seed")}
+_TEMPERATURE, _MOST_TEMPERATURE = "temperature", 100
 _LARGEST = 1 << 24
 _BITS = (1 << 64) - 1
 
@@ -30,11 +31,13 @@ class Noise:
             can repeat: they have the server's law.
         below: tokens are drawn from 1 to ``below`` - 1; of ``mask`` the one token. 0: not known yet.
         salt: of the hash; of ``random`` its seed.
+        temperature: by which logits are divided before a law is made of them: UNO takes that of sampling.
     """
 
     mode: str = DETERMINISTIC
     below: int = 0
     salt: int = 0
+    temperature: float = 1.0
 
     def within(self, vocab_size: int) -> "Noise":
         """This noise with a target of so many tokens; what is not in its vocabulary is refused."""
@@ -56,7 +59,8 @@ class Noise:
     def text(self) -> str:
         """As it is typed; `parse_noise` reads it."""
         first, *rest = _SETTINGS[self.mode]
-        return ",".join([self.mode, f"{first}={self.below}", *(f"{name}={self.salt}" for name in rest)])
+        own = [f"{first}={self.below}", *(f"{name}={self.salt}" for name in rest)]
+        return ",".join([self.mode, *own, *([] if self.temperature == 1 else [f"{_TEMPERATURE}={self.temperature!r}"])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +111,21 @@ def parse_noise(text: str) -> Noise:
     mode, *typed = text.split(",")
     if mode not in _SETTINGS:
         raise ValueError(f"expected noise of {', '.join(_SETTINGS)}; got {shown(mode)}")
-    found = dict.fromkeys(_SETTINGS[mode], 0)
+    found, temperature = dict.fromkeys(_SETTINGS[mode], 0), 1.0
     for setting in typed:
         key, _, value = setting.partition("=")
+        if key == _TEMPERATURE:
+            temperature = finite_number(value)
+            if not 0 < temperature <= _MOST_TEMPERATURE:
+                raise ValueError(f"expected a temperature above 0, at most {_MOST_TEMPERATURE}; got {shown(value)}")
+            continue
         if key not in found:
-            asked = named_or_listed(key, tuple(found), f"expected {', '.join(found)}")
+            known = (*found, _TEMPERATURE)
+            asked = named_or_listed(key, known, f"expected {', '.join(known)}")
             raise ValueError(f"noise of {mode} has no setting {shown(key)}{asked}")
         found[key] = whole_number(value, *((0, MOST_SEED) if key in ("salt", "seed") else (2, _LARGEST)))
-    return Noise(mode, *found.values())
+    below, salt = (*found.values(), 0)[:2]
+    return Noise(mode, below, salt, temperature)
 
 
 def noise_of(text: str) -> Noise | None:

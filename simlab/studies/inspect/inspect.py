@@ -377,7 +377,7 @@ def _trace_text(report: TraceReport) -> str:
 
 def _kind_of(kept: DraftSet) -> str:
     if not kept.root_seen:
-        return f"the target itself, {kept.noise or 'its own masks'}, the root unseen, "
+        return f"the target itself at {f'noise ({kept.noise})' if kept.noise else 'its own masks'}, the root unseen, "
     return "chain of " if kept.is_chain else ""
 
 

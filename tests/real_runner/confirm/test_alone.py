@@ -77,7 +77,7 @@ def test_the_draft_set_has_not_seen_its_roots(made: Made) -> None:
     assert (kept.root_seen, kept.is_chain) == (False, False)
     assert kept.model.digest == checkpoint_digest(Path(made.drafter))
     assert json.loads((made.folder / "trace" / "manifest.json").read_text())["draft_sets"]["self"]["root_seen"] is False
-    assert "the target itself, its own masks, the root unseen" in output_of("inspect", made.folder / "trace")
+    assert "the target itself at its own masks, the root unseen" in output_of("inspect", made.folder / "trace")
 
 
 def test_it_is_profiled_replayed_and_confirmed(made: Made, tmp_path: Path) -> None:

@@ -13,20 +13,27 @@ from hypothesis import strategies as st
 from random_adapter import as_released, make_adapter, random_adapter
 from safetensors.torch import load_file, save_file
 from systems import self_models
+from tiny_models import write_prompts
 
 from simlab.draft import Prompt
 from simlab.errors import ModelError
 from simlab.policies.named.self_speculation import SelfSpeculation
 from simlab.real_runner.checkpoints.contents import config_file
 from simlab.real_runner.decoding.decode import decode
+from simlab.real_runner.drafters.ranked import CandidatesRead
 from simlab.real_runner.models import load_models
 from simlab.real_runner.networks.adapter.config import adapter_from_json
 from simlab.real_runner.networks.adapter.gated import load_adapter
-from simlab.real_runner.networks.adapter.masked import mask_states, read_texts
+from simlab.real_runner.networks.adapter.masked import OwnDrafter, mask_states, read_texts
 from simlab.real_runner.networks.adapter.noise import Noise, noise_of, parse_noise
 from simlab.real_runner.networks.known import read_fields
+from simlab.real_runner.record.options import RecordOptions
+from simlab.real_runner.record.record import record
 from simlab.real_runner.targets.loading import load_target
+from simlab.real_runner.targets.model import Target
 from simlab.sampling.choice import Sampling
+from simlab.studies.confirm.confirm import confirm
+from simlab.traces.reader import open_trace
 
 BITS = (1 << 64) - 1
 NOISE = Noise(below=tiny_models.VOCAB_SIZE, salt=5)
@@ -84,7 +91,11 @@ def test_a_mask_token_stands_everywhere() -> None:
 
 
 @pytest.mark.parametrize(
-    "typed", ["mask,token=9", "deterministic,below=49152,salt=0", "random,below=10,seed=4294967295"]
+    "typed",
+    [
+        *("mask,token=9", "deterministic,below=49152,salt=0", "random,below=10,seed=4294967295"),
+        *("mask,token=9,temperature=0.7", "deterministic,below=5,salt=1,temperature=1.25"),
+    ],
 )
 def test_noise_is_typed_as_it_is_written(typed: str) -> None:
     noise = parse_noise(typed)
@@ -100,6 +111,7 @@ def test_noise_is_typed_as_it_is_written(typed: str) -> None:
         ("mask,below=3", "noise of mask has no setting 'below'"),
         ("deterministic,below=1", "1"),
         ("random,seed=-1", "-1"),
+        ("mask,temperature=0", "above 0, at most 100; got '0'"),
     ],
 )
 def test_noise_that_cannot_be_is_refused(typed: str, said: str) -> None:
@@ -187,6 +199,30 @@ def test_a_layer_too_few_is_refused(place: Path) -> None:
         load_adapter(place, load_target(str(place.parent / "target"), torch.float32))
 
 
+@torch.no_grad()
+def test_laws_are_at_the_temperature_that_was_asked_for() -> None:
+    target = random_trees.random_models("qwen3", 2, 23, torch.float64).target
+    drafted = []
+    for temperature in (1.0, 0.7):
+        adapter = random_adapter(target, 4, 3, noise=Noise(below=23, temperature=temperature))
+        own = OwnDrafter(adapter, target)
+        live = own.live(CandidatesRead(23), 20)
+        live.begin(np.arange(3, 8, dtype=np.int32))
+        live.take(own.states(torch.arange(3, 9)[None], torch.tensor([[5]])))
+        drafted.append(live.draft(np.arange(3, 9, dtype=np.int32)))
+        assert torch.allclose(
+            live.logits(torch.ones(1, own.config.hidden_size).double()) * temperature, logits_at_one(target)
+        )
+    one, other = (found.marginals.at(1) for found in drafted if found is not None)
+    scaled = np.exp(one[1].astype(np.float64) / 0.7)
+    np.testing.assert_array_equal(one[0], other[0])
+    np.testing.assert_allclose(other[1], np.log(scaled / scaled.sum()), atol=1e-4)
+
+
+def logits_at_one(target: Target) -> torch.Tensor:
+    return target.logits(torch.ones(1, target.embedding.embedding_dim).double())
+
+
 def test_noise_is_of_adapters_without_masks_alone(tmp_path: Path) -> None:
     target = tiny_models.make_target(tmp_path / "target")
     drafter, masks = tiny_models.make_drafter(tmp_path / "drafter"), make_adapter(tmp_path / "masks", target)
@@ -211,3 +247,16 @@ def test_noise_of_another_text_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> 
         decode(models, SelfSpeculation(4, 0), prompt, Sampling(0.0, 0, 1.0, 0), 4)
     (one, other) = (drawn[index] for index in (0, len(drawn) // 2))
     assert one != other
+
+
+def test_a_trace_keeps_the_noise_and_the_runner_draws_it_again(place: Path, tmp_path: Path) -> None:
+    """An adapter as released, whose noise stands in the trace alone."""
+    adapter, target, prompts = as_released(place), place.parent / "target", write_prompts(tmp_path / "p.jsonl", 2)
+    options = RecordOptions(
+        str(target), str(adapter), out=tmp_path / "trace", prompts=prompts, max_new_tokens=16, block=4, noise=NOISE
+    )
+    trace = record(options)
+    kept = open_trace(trace).manifest.draft_sets["self"]
+    assert (kept.block_size, kept.root_seen, kept.noise) == (4, False, "deterministic,below=101,salt=5")
+    found = confirm(policies=["uno:budget=6,top_k=3"], trace=trace, draft=str(adapter), out=tmp_path / "c", repeats=1)
+    assert "Rounds and rows are those of the trace: no difference." in str(found)

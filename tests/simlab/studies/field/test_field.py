@@ -180,4 +180,4 @@ def test_durations_are_those_of_every_step_that_makes_something() -> None:
     # Fourteen sizes, plain and draft, 5 + 2 + 1 + 3 + 1 units of channels, 4 late readings; 4 contexts, 7 samples each.
     assert found["profile dflash"] == pytest.approx(6 + (14 + 2 + 12 + 4) * 4 * 7 * 10 * 0.05)
     assert found["profile jetspec"] == pytest.approx(6 + (14 + 2 + 2) * 4 * 7 * 10 * 0.05)
-    assert len(found) == 2 * (1 + 1 + len(PACKAGED["channels"])) + 3
+    assert len(found) == 2 * (1 + 2 + len(PACKAGED["channels"])) + 4
