@@ -282,10 +282,11 @@ conformance: JSON lines to test an implementation of a policy in another engine 
   line is a round: candidates and what else the policy was given, the tree that it chose, what the
   target said, and what is kept of its pass. docs/reference/conformance.md has the keys, and a reader.
 vllm, sglang, tensorrt-llm: settings for a serving engine. The last line starts it, or says that it cannot run the
-  policy: with DFlash drafters these engines draft chains only, with an EAGLE-3 head the last two draft its trees. The
-  line before starts a load test, in which a server accepts as many tokens as the policy would. vllm and tensorrt-llm:
-  also how many tokens a chain should draft at each batch size, where there are latency profiles of several: --cost FILE
-  for each, or --batch, which works them out from the profile of one text and says so.
+  policy: with DFlash drafters these engines draft chains only, with an EAGLE-3 head the last two draft its trees, and
+  sglang those of an adapter of UNO's, -p uno:budget=31,top_k=4. The line before starts a load test, in which a server
+  accepts as many tokens as the policy would. vllm and tensorrt-llm: also how many tokens a chain should draft at each
+  batch size, where there are latency profiles of several: --cost FILE for each, or --batch, which works them out from
+  the profile of one text and says so.
 tensorrt-edge-llm: flags of that engine and lines that build it, of a chain, an EAGLE-3 head, or the engine's own tree
   on a DFlash drafter, -p edge-llm:budget=31,top_k=8.
 aisimulate: the speculation of an engine of AISimulate's, and flags of Dynamo, of a chain.
