@@ -21,9 +21,10 @@ _PARTS = "model-*-of-*.safetensors"
 
 
 def packaged_checkpoints() -> dict[str, Path]:
-    """The folders of the drafters, heads and scorers that come with simlab, by their names."""
+    """The folders of the drafters, heads, scorers and adapters that come with simlab, by their names."""
     data = Path(str(files("simlab.real_runner"))) / "data"
-    return {config.parent.name: config.parent for config in sorted(data.glob(f"*/{CONFIG}"))}
+    configs = (*data.glob(f"*/{CONFIG}"), *data.glob(f"*/{ADAPTER_CONFIG}"))
+    return {config.parent.name: config.parent for config in sorted(configs)}
 
 
 def config_file(place: Path) -> Path:

@@ -76,7 +76,7 @@ def _channel(checkpoint: str, drafter: str | None, *units: int, **settings: int)
 
 PACKAGED: Row = {
     "target": TARGET,
-    "drafters": {"dflash": DRAFTER, "jetspec": "jetspec-smollm2-135m"},
+    "drafters": {"dflash": DRAFTER, "jetspec": "jetspec-smollm2-135m", "uno": "uno-smollm2-135m"},
     "channels": {
         "eagle3": _channel("eagle3-smollm2-135m", None, 1, 2, 3, 5, 7, steps=7),
         "treeflash": _channel("treeflash-smollm2-135m", "dflash", 6, 16, previous=16, top_k=16),

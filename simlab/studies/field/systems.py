@@ -122,6 +122,7 @@ SYSTEMS: tuple[System, ...] = (
         "tree:budget={nodes},masked=-1/0/1/2/4/{nodes},ngram_weight=0.2",
         ("tree:budget=1/2/3/4/6/8/12,masked=-1/0/1/2/4/12,ngram_weight=0.2",),
     ),
+    System("uno", "uno", "uno:budget={nodes},top_k=8", ("uno:budget=4/6/8/12/16/24/32,top_k=2/4/8",)),
 )
 """Rows in the order in which they are printed. ``joint`` and ``joint-throughput`` share a budget among texts: of one
 text at a time they are ``ddtree`` and ``caddtree``."""
