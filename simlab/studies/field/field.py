@@ -286,11 +286,15 @@ class _Field:
 
     def _composed(self, drafter: str) -> list[Entry]:
         """The fastest composition on the dev prompts; its search is kept, with its report on the other prompts."""
-        if drafter not in COMPOSED:
+        dev = self.trace(DEV)
+        artefacts = TraceArtefacts(prices_for_trace(self.cost(drafter), dev, drafter), dev, drafter)
+        # Other people's models may lack what some are composed of.
+        known = [typed for typed in COMPOSED.get(drafter, ()) if _can_run(typed, artefacts, dev)]
+        if not known:
             return []
         search = optimize(
             self.trace(EVALUATION),
-            COMPOSED[drafter],
+            known,
             dev_trace=self.trace(DEV),
             cost=self.cost(drafter),
             draft_set=drafter,
@@ -388,6 +392,20 @@ class _Field:
         }
 
 
+def _missing_channel(points: Sequence[NamedPolicy], dev: Trace) -> str:
+    """The first channel that some policies read and a recording lacks; empty where it has them all."""
+    needed = (channel.name for point in points for channel in point.policy.needs.made)
+    return next((name for name in needed if name not in dev.manifest.channels), "")
+
+
+def _can_run(typed: str, artefacts: TraceArtefacts, dev: Trace) -> bool:
+    """Whether a recording and its prices have all that some policies read."""
+    try:
+        return not _missing_channel(parse_policies([typed], artefacts), dev)
+    except PolicyError:
+        return False
+
+
 def choose(dev: Trace, drafter: str, cost: Path) -> tuple[list[Entry], dict[str, str]]:
     """What each system of a draft set runs at each size: of its settings that predicted to be fastest on dev prompts.
 
@@ -415,10 +433,9 @@ def choose(dev: Trace, drafter: str, cost: Path) -> tuple[list[Entry], dict[str,
         except PolicyError as error:
             left_out[system.name] = str(error)
             continue
-        needed = [channel.name for *_, points in own for point in points for channel in point.policy.needs.made]
-        missing = [name for name in needed if name not in dev.manifest.channels]
+        missing = _missing_channel([point for *_, points in own for point in points], dev)
         if missing:
-            left_out[system.name] = f"the channel {missing[0]} was not recorded"
+            left_out[system.name] = f"the channel {missing} was not recorded"
         else:
             asked += own
     if not asked:

@@ -218,7 +218,9 @@ def test_inspect_fetches_no_weights_of_a_target(hub: Hub, online: dict[str, Said
 
 
 def test_an_adapter_and_what_lies_beside_a_drafter_are_seen_on_the_hub(online: dict[str, Said]) -> None:
-    assert "will run   no: an adapter changes q_proj, k_proj, v_proj, o_proj, gate_proj" in online["inspect adapter"].out
+    assert (
+        "will run   no: an adapter changes q_proj, k_proj, v_proj, o_proj, gate_proj" in online["inspect adapter"].out
+    )
     assert "will run   no: adapter/ in " in online["inspect changed"].out
 
 

@@ -88,3 +88,16 @@ def test_the_fastest_setting_is_taken(tmp_path: Path) -> None:
 )
 def test_an_entry_says_whose_ideas_it_is_made_of(policy: str, parts: list[str]) -> None:
     assert Entry("row", FASTEST, "dflash", policy, 3).parts == parts
+
+
+def test_compositions_of_what_was_not_recorded_are_left_out() -> None:
+    """The packaged trace has the channels treeflash and taps, and no head of EAGLE-3."""
+    trace = sample_trace()
+    artefacts = TraceArtefacts(prices_for_trace(None, trace, "dflash"), trace, "dflash")
+    typed = {
+        "tree:budget=4/8,ngram_weight=0.2": True,
+        "tree:budget=8,edges=transitions,channel=treeflash": True,
+        "tree:budget=8,edges=eagle3,channel=eagle3": False,
+        "tree:budget=8,edges=eagle3,channel=eagle3,rule=price": False,
+    }
+    assert {one: made._can_run(one, artefacts, trace) for one in typed} == typed
