@@ -19,7 +19,7 @@ class Uno(Preset):
     top_k: int = at_least(1, 4)
 
     source = "UNO 2026, arXiv 2609.04010; ifm-ai/uno at 9018a5d, SGLang 0.5.23"
-    exactness = "exact (from released code)"
+    exactness = "exact (from released code; that a text begins with a pass that drafts is as read there, not run)"
     reads = "the first `top_k` candidates of a draft set that the target made with its own masks"
     variants = ("budget=24", "budget=24,top_k=2")
     revision = 2

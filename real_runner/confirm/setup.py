@@ -331,8 +331,7 @@ def load_setup(
         parse_tap_offset(options.tap_offset),
         options.execution,
         options.device_map,
-        _only_block(trace),
-        _only_noise(trace),
+        *_as_recorded(trace, options.draft),
     )
     load_s = time.monotonic() - begun
     _check_target(trace, models.target)
@@ -388,16 +387,13 @@ def _only_draft(trace: Trace) -> str:
     return at_revision(sets[0].model.name, sets[0].model.revision)
 
 
-def _only_block(trace: Trace) -> int | None:
-    """Slots of the recorded block; None: of several draft sets, whose checkpoints then say."""
-    blocks = {one.block_size for one in trace.manifest.draft_sets.values()}
-    return blocks.pop() if len(blocks) == 1 else None
-
-
-def _only_noise(trace: Trace) -> Noise | None:
-    """The recorded noise, likewise."""
-    kept = {one.noise for one in trace.manifest.draft_sets.values()}
-    return noise_of(kept.pop()) if len(kept) == 1 else None
+def _as_recorded(trace: Trace, draft: str | None) -> tuple[int | None, Noise | None]:
+    """Slots of the recorded block, and the noise in place of masks; None: no one draft set says it."""
+    sets = list(trace.manifest.draft_sets.values())
+    if len(sets) > 1 and draft is not None:
+        digest = checkpoint_digest(find_drafter(draft).folder)
+        sets = [one for one in sets if one.model.digest == digest]
+    return (sets[0].block_size, noise_of(sets[0].noise)) if len(sets) == 1 else (None, None)
 
 
 def _check_target(trace: Trace, target: Target) -> None:

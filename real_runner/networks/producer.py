@@ -15,6 +15,7 @@ from simlab.channels.branches import TRAINED_FOR
 from simlab.draft import Marginals
 from simlab.errors import MissingChannelError, ModelError
 from simlab.policy import ChannelNeed
+from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.drafters.dense import BlockPasses, BlockStates, Outputs
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.execution.fixed_drafter import Captured
@@ -304,12 +305,21 @@ def block_stage(stage: Stage | None) -> DFlashDrafter:
     return stage
 
 
-def foreign(what: str, place: Path, own: str, digest: str) -> ModelError:
-    """The sentence for a network that belongs to another drafter."""
-    return ModelError(
-        f"the {what} in {place} belongs to {own}, and the drafter here has the sha256 {digest}; give that drafter, "
-        f"or train a {what} for this one"
-    )
+def check_belongs(what: str, place: Path, extends: str | None, digest: str) -> None:
+    """Refuse a network of another drafter than the one whose checkpoint has a digest.
+
+    Args:
+        what: it is, in words.
+        place: where it lies.
+        extends: sha256 of its drafter's checkpoint; None: it lies beside its drafter.
+        digest: `checkpoint_digest` of the drafter that is here.
+    """
+    if (extends or checkpoint_digest(place)) != digest:
+        own = "the drafter beside it" if extends is None else f"the drafter of sha256 {extends}"
+        raise ModelError(
+            f"the {what} in {place} belongs to {own}, and the drafter here has the sha256 {digest}; give that drafter, "
+            f"or train a {what} for this one"
+        )
 
 
 def check_makes(need: ChannelNeed, kind: str, settings: Mapping[str, object]) -> None:

@@ -72,6 +72,7 @@ def as_json(holder: "DataclassInstance") -> Json:
     )
 
 
+_NOISE = re.compile(r"(?:[a-z]+(?:,[a-z]+=[0-9.e+-]+)+)?")
 _UNSAID = (("quantised", ""), ("digest", None))
 
 
@@ -118,6 +119,8 @@ class DraftSet:
             raise ValueError(f"block_size must be from 1 to {MOST_COUNT:,}; got {self.block_size}")
         if not 1 <= self.num_proposable <= self.vocab_size:
             raise ValueError(f"draft_vocab_size must be from 1 to {self.vocab_size}; got {self.draft_vocab_size}")
+        if not _NOISE.fullmatch(self.noise):
+            raise ValueError(f"noise must be as --noise is typed, or empty; got {self.noise!r:.60}")
         check_kept(self.min_width, self.exact_budget)
 
     @property

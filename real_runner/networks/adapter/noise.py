@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simlab.arrays import Ints, Keys, Longs
-from simlab.errors import named_or_listed
+from simlab.errors import TraceError, named_or_listed
 from simlab.limits.typed_numbers import MOST_SEED, finite_number, shown, whole_number
 
 MASK, DETERMINISTIC, RANDOM = "mask", "deterministic", "random"
@@ -130,7 +130,10 @@ def parse_noise(text: str) -> Noise:
 
 def noise_of(text: str) -> Noise | None:
     """The noise of a manifest, which is empty where there is none."""
-    return parse_noise(text) if text else None
+    try:
+        return parse_noise(text) if text else None
+    except ValueError as error:
+        raise TraceError(f"the manifest's noise cannot be read ({error}); record the trace again") from error
 
 
 def _mixed(value: int) -> int:

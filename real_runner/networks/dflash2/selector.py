@@ -14,13 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.checkpoints.files import loaded_tensors, write_checkpoint
 from simlab.real_runner.drafters.dense import Outputs
 from simlab.real_runner.networks.dflash2.config import SELECTOR_PREFIX, SelectorConfig, selector_to_json
 from simlab.real_runner.networks.network import Reach
 from simlab.real_runner.networks.parts import checked_parts
-from simlab.real_runner.networks.producer import ChannelAsked, Stage, WithModels, foreign
+from simlab.real_runner.networks.producer import ChannelAsked, Stage, WithModels, check_belongs
 from simlab.real_runner.networks.treeflash.config import HeadReach
 from simlab.real_runner.networks.treeflash.head import TreeFlashProducer, products_by_depth
 from simlab.real_runner.targets.model import Target
@@ -68,9 +67,7 @@ def load_selector(place: Path, drafter: Outputs, digest: str, dtype: torch.dtype
     config = parts.head
     if not isinstance(config, SelectorConfig):
         raise ModelError(f"{place} has no selector: it is a drafter alone, whose candidates stand in its draft set")
-    if (config.extends or checkpoint_digest(place)) != digest:
-        own = "the drafter beside it" if config.extends is None else f"the drafter of sha256 {config.extends}"
-        raise foreign("selector", place, own, digest)
+    check_belongs("selector", place, config.extends, digest)
     sizes = (drafter.config.hidden_size, drafter.config.vocab_size)
     if (config.hidden_size, config.vocab_size) != sizes or drafter.vocabulary is not None:
         raise ModelError(

@@ -18,7 +18,7 @@ from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.files import loaded_tensors, write_checkpoint
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.networks.parts import checked_network
-from simlab.real_runner.networks.producer import foreign
+from simlab.real_runner.networks.producer import check_belongs
 from simlab.real_runner.networks.taps.config import NUM_PLACE, PoolReach, ScorerConfig, ScorerSizes, scorer_to_json
 
 _MOST = 20.0
@@ -148,8 +148,7 @@ def load_scorer(place: Path, drafter: DFlashDrafter, digest: str, device: str = 
     What is refused says `checked_network`; a scorer of another drafter is, too.
     """
     config, tensors = checked_network(place, ScorerConfig, "TAPS scorer")
-    if config.extends != digest:
-        raise foreign("scorer", place, f"the drafter of sha256 {config.extends}", digest)
+    check_belongs("scorer", place, config.extends, digest)
     theirs = drafter.config.hidden_size, drafter.config.depth
     if (config.sizes.hidden_size, config.sizes.depth) != theirs:
         raise ModelError(

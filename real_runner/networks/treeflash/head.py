@@ -20,7 +20,6 @@ from simlab.channels import Channel, TransitionRows
 from simlab.errors import ModelError
 from simlab.grid import STEPS_PER_NAT, to_grid
 from simlab.policy import ChannelNeed
-from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.checkpoints.files import loaded_tensors, write_checkpoint
 from simlab.real_runner.drafters.dense import BlockStates, Outputs, draft_states, embedded_tokens, finished_logits
 from simlab.real_runner.drafters.dflash import RMSNorm
@@ -45,7 +44,7 @@ from simlab.real_runner.networks.producer import (
     Stage,
     WithModels,
     block_stage,
-    foreign,
+    check_belongs,
 )
 from simlab.real_runner.networks.treeflash.config import HEAD_PREFIX, HeadConfig, HeadReach, head_to_json
 from simlab.real_runner.targets.model import Target
@@ -115,9 +114,7 @@ def load_head(place: Path, drafter: Outputs, digest: str, dtype: torch.dtype, de
     parts = checked_parts(place)
     if not isinstance(parts.head, HeadConfig):
         raise ModelError(f"{place} has no head: it is a drafter alone, whose candidates stand in its draft set")
-    if (parts.head.extends or checkpoint_digest(place)) != digest:
-        own = "the drafter beside it" if parts.head.extends is None else f"the drafter of sha256 {parts.head.extends}"
-        raise foreign("head", place, own, digest)
+    check_belongs("head", place, parts.head.extends, digest)
     if parts.head.hidden_size != drafter.config.hidden_size:
         raise ModelError(
             f"the head in {place} is {parts.head.hidden_size} wide and its drafter {drafter.config.hidden_size}; train "

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file
 from simlab.real_runner.drafters.dense import BlockStates, block_states, embedded_tokens, finished_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
@@ -55,7 +56,13 @@ def train_head(options: HeadOptions) -> Path:
         folder = find_drafter(options.draft).folder
         if not is_adapter(read_fields(config_file(folder))):
             return beside_drafter(options, begun)(target)
-        digest, own = checkpoint_digest(folder), OwnDrafter(load_adapter(folder, target), target)
+        adapter = load_adapter(folder, target)
+        if adapter.config.noise is not None and not adapter.config.noise.below:
+            raise ModelError(
+                f"{options.draft} does not say which tokens stand at its rows, as UNO's adapters do not; train a head "
+                "on one of `simlab train self --noise uniform`"
+            )
+        digest, own = checkpoint_digest(folder), OwnDrafter(adapter, target)
         # Texts are read anew in every step, so no state of theirs is kept.
         return Start((), lambda store: begun(digest, own, target, store), (options.draft, digest))
 

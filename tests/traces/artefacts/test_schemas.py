@@ -36,7 +36,7 @@ def manifest_values() -> dict[str, Any]:
     manifest = read_manifest(GOLDEN / "trace_v1")
     (name, draft_set) = next(iter(manifest.draft_sets.items()))
     full = replace(draft_set, draft_vocab_size=draft_set.vocab_size - 1, tap_offset=1, mask_token_id=3)
-    full = replace(full, is_chain=True, root_seen=False)
+    full = replace(full, is_chain=True, root_seen=False, noise="deterministic,below=9,salt=0")
     draft_sets = {name: full, "other": replace(draft_set, mask_token_id=None)}
     draft_ids, channel_ids = {**manifest.held().draft_ids, "other": "0123"}, {"flash": "4", "eagle": "5", "new": "6"}
     contents = replace(manifest.held(), draft_ids=draft_ids, channel_ids=channel_ids)
