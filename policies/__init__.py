@@ -74,6 +74,7 @@ POLICIES = PolicyTable(
         "self": "self_speculation:SelfSpeculation",
         "uno": "engine_first:Uno",
         "edge-llm": "engine_first:EdgeLLM",
+        "mfd": "mfd:MFD",
         "tree": "tree:Tree",
     }
 )

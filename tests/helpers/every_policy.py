@@ -25,6 +25,7 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
     "jetspec-extended": [{"tree_budget": 16, "width": 4, "gap": 0.1}, {"tree_budget": 60, "width": 2, "gap": -1.0}],
     "jetspec": [{"budget": 16, "beam": 3, "width": 4, "order": order} for order in ("expand-parent", "best-first")],
     "d2sd": [{"budget": 16, "branches": 2}, {"exclude": True}, {"budget": 16, "width": 3}, {"branches": 0}],
+    "mfd": [{"budget": 16, "top_k": 3}],
     "eagle3": [{"budget": 16, "beam": 3, "top_k": 4, "steps": 2}, {"budget": 5, "beam": 3, "top_k": 4, "steps": 4}],
     "sequoia": [{}, {"size": "hardware"}],
     "router": [

@@ -25,6 +25,7 @@ from simlab.policies.named.eagle3 import Eagle3
 from simlab.policies.named.engine_first import Uno
 from simlab.policies.named.jetspec import JetSpec
 from simlab.policies.named.jetspec_extended import JetSpecExtended
+from simlab.policies.named.mfd import MFD
 from simlab.policies.named.self_speculation import SelfSpeculation
 from simlab.policies.named.taps import Taps
 from simlab.policies.parsing.parse import parse_policies
@@ -286,7 +287,7 @@ SYSTEMS = {
     ),
     "eagle3 chain": System(head_models, _fixed([Chain(), DDTree(7)])),
     "pools": System(pool_models, _fixed(POOLED)),
-    "d2sd": System(redraft_models, _fixed([*REDRAFTED, D2SD(40, branches=2, whole=True)])),
+    "d2sd": System(redraft_models, _fixed([*REDRAFTED, D2SD(40, branches=2, whole=True), MFD(16, top_k=3)])),
     "extension": System(
         extended_models,
         _fixed([SOMETIMES, replace(SOMETIMES, gap=-1.0), JetSpecExtended(9, 2, gap=0.7)]),
