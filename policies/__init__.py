@@ -7,7 +7,7 @@ and a line here. Read `composition` first, then `named.tree`, which puts any par
 `kernels`, `orders`, `rules`, the module `composition`, `routing`, `named`, `engine`, `fits`, the module `conformance`,
 this table, `parsing`.
 
-Two files are generated anew where the table grows: `simlab policies --markdown > docs/reference/policies.md`, and
+Two files are generated anew where the table grows: `make reference`, and
 ``tests/golden/ids.json``, whose test prints it.
 """
 
@@ -49,8 +49,8 @@ POLICIES = PolicyTable(
         "ddtree": "ddtree:DDTree",
         "joint": "joint_budget:JointBudget",
         "joint-throughput": "joint_throughput:JointThroughput",
-        "vllm-adaptive": "vllm_adaptive:VllmAdaptive",
-        "sglang-dspark": "sglang_dspark:SglangDSpark",
+        "vllm-adaptive": "served.vllm_adaptive:VllmAdaptive",
+        "sglang-dspark": "served.sglang_dspark:SglangDSpark",
         "survival": "survival:SurvivalThreshold",
         "entropy-width": "entropy_width:EntropyWidth",
         "caddtree": "caddtree:CaDDTree",
@@ -72,9 +72,10 @@ POLICIES = PolicyTable(
         "router": "router:Router",
         "whiflash": "whiflash:WhiFlash",
         "self": "self_speculation:SelfSpeculation",
-        "uno": "engine_first:Uno",
-        "edge-llm": "engine_first:EdgeLLM",
+        "uno": "served.engine_first:Uno",
+        "edge-llm": "served.engine_first:EdgeLLM",
         "mfd": "mfd:MFD",
+        "eagle4": "served.eagle4:Eagle4",
         "tree": "tree:Tree",
     }
 )

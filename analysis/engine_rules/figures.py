@@ -12,7 +12,7 @@ from simlab.cost import CostTable
 from simlab.policies.composition import Composition
 from simlab.policies.costs.curves import ALL_STAGES, pass_seconds
 from simlab.policies.engine.lock_step import TreeChoice, accepted_of
-from simlab.policies.named.vllm_adaptive import AdaptiveMemory, AdaptiveVerification
+from simlab.policies.named.served.vllm_adaptive import AdaptiveMemory, AdaptiveVerification
 from simlab.policies.orders.chain_orders import SpineOrder
 from simlab.policies.rules.serving import best_total, first_of_chains, log_probs_of
 from simlab.recorded import RecordedTexts

@@ -1,8 +1,8 @@
 """Speculation settings of serving engines, made of a policy's acceptance and of the best chain at each batch size.
 
 Where the fields were read is said below. With a DFlash drafter vLLM, SGLang and TensorRT-LLM draft chains only, and
-TensorRT-Edge-LLM chains and the trees of `simlab.policies.named.engine_first.EdgeLLM`; with an EAGLE-3 head vLLM drafts
-chains, the others chains and the head's dynamic trees. Of any other policy the first three can accept as many tokens in
+TensorRT-Edge-LLM chains and the trees of the policy `edge-llm`; with an EAGLE-3 head vLLM drafts chains, the others
+chains and the head's dynamic trees. Of any other policy the first three can accept as many tokens in
 a load test: that stands for its acceptance, not for the width of its passes.
 """
 

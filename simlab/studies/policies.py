@@ -22,7 +22,7 @@ A policy of your own: `-p path/to/mine.py:MyPolicy`. `simlab policies NAME` has 
 _PAGE_HEAD = """# Policies
 
 Every policy that `simlab replay`, `simlab confirm` and `simlab export` know by name. This page is made from the code:
-`simlab policies --markdown > docs/reference/policies.md`.
+`make reference`.
 
 Write `-p NAME` or `-p NAME:key=value,key=value`; `a/b/c` and `a..b` (both ends included) make grids:
 `-p ddtree:budget=16/32/64`, `-p chain:length=1..7`. A setting without a default must be given; values are JSON

@@ -22,11 +22,11 @@ from simlab.policies.named.chain import Chain
 from simlab.policies.named.d2sd import D2SD
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.eagle3 import Eagle3
-from simlab.policies.named.engine_first import Uno
 from simlab.policies.named.jetspec import JetSpec
 from simlab.policies.named.jetspec_extended import JetSpecExtended
 from simlab.policies.named.mfd import MFD
 from simlab.policies.named.self_speculation import SelfSpeculation
+from simlab.policies.named.served.engine_first import Uno
 from simlab.policies.named.taps import Taps
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.routing.cut_rule import CutRule, NetworkRule, RouteSeconds

@@ -22,14 +22,14 @@ MOST_LINES = 500
 BUDGET = {
     "simlab": 29_600,
     "traces": 11_100,
-    "policies": 14_400,
+    "policies": 14_900,
     "analysis": 13_900,
     "real_runner": 27_000,
-    "tests": 70_800,
+    "tests": 71_300,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
 
-MOST_PRODUCT_MODULES = 524
+MOST_PRODUCT_MODULES = 530
 VAGUE_NAMES = {"utils", "common", "misc", "types", "helpers"}
 TAKEN_NAMES = {"target", "build", "dist", "spec", "test"}
 """Names of folders that other programs take for something else."""

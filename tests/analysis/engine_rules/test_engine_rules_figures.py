@@ -15,7 +15,7 @@ from simlab.analysis.engine_rules.figures import ScheduleSums, Watched, calibrat
 from simlab.cost import GRID_STAGES
 from simlab.policies.composition import Composition
 from simlab.policies.engine.lock_step import ServedRounds, TreeChoice, rounds_of_policy, serve, with_filler_requests
-from simlab.policies.named.vllm_adaptive import VllmAdaptive
+from simlab.policies.named.served.vllm_adaptive import VllmAdaptive
 from simlab.policies.rules import serving as acceptance
 from simlab.recorded import RecordedTexts
 

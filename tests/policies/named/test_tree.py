@@ -112,8 +112,8 @@ def test_a_policy_that_composes_apart_is_the_tree_that_it_says(named: NamedPolic
 
 def test_all_but_some_named_policies_are_trees() -> None:
     texts = {policy.label: (policy.name, tree_of(policy)) for policy in every_policy(FullArtefacts())}
-    of_a_batch = {"joint", "joint-throughput", "vllm-adaptive", "sglang-dspark"}
-    others = {"ar", "entropy-width", "sequoia", "jetspec-extended", "tree", "router", "whiflash"}
+    of_a_batch = {"joint", "joint-throughput", "vllm-adaptive", "sglang-dspark", "eagle4"}
+    others = {"ar", "mfd", "entropy-width", "sequoia", "jetspec-extended", "tree", "router", "whiflash"}
     assert {name for name, text in texts.values() if text} == set(POLICIES) - others - of_a_batch
     assert all(text for name, text in texts.values() if name == "calibrated")
 

@@ -16,7 +16,7 @@ from order_checks import as_rows, check_columns, check_layer, check_nested, chec
 
 from simlab.policies.edges.models import Marginal
 from simlab.policies.named.ddtree import DDTree
-from simlab.policies.named.engine_first import EdgeLLM, Uno
+from simlab.policies.named.served.engine_first import EdgeLLM, Uno
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.engine_first import EDGE_LLM, TIES, UNO, EngineFirst
 from simlab.policies.parsing.parse import parse_policies

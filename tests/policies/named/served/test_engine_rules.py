@@ -16,8 +16,8 @@ from simlab.policies.engine.lock_step import ServedRounds, rounds_of_policy, ser
 from simlab.policies.engine.replay import Replay
 from simlab.policies.named.chain import LONGEST_BLOCK, Chain
 from simlab.policies.named.joint_throughput import SharedThroughput
-from simlab.policies.named.sglang_dspark import SglangDSpark
-from simlab.policies.named.vllm_adaptive import VllmAdaptive
+from simlab.policies.named.served.sglang_dspark import SglangDSpark
+from simlab.policies.named.served.vllm_adaptive import VllmAdaptive
 from simlab.policies.orders.chain_orders import SpineOrder
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.rules import serving
