@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -220,6 +220,17 @@ class BesideDrafterOptions(NetworkOptions):
     draft: str = option(DRAFTER, "the drafter: its name or folder", "D")
 
 
+_HEAD_PLAN = TrainingPlan(
+    steps=600,
+    num_sequences=16,
+    num_roots=16,
+    warmup_steps=50,
+    weight_decay=0.1,
+    head_tokens=4096,
+    loss=_DECAY_ALONE,
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class HeadOptions(BesideDrafterOptions):
     """The run of a first-order head."""
@@ -241,15 +252,7 @@ it is refused. --resume goes on after an interruption, as with a drafter."""
     )
     dropout: float = option(0.1, "share of its inputs that a step omits", "X", group="head")
     plan: TrainingPlan = nested(
-        TrainingPlan(
-            steps=600,
-            num_sequences=16,
-            num_roots=16,
-            warmup_steps=50,
-            weight_decay=0.1,
-            head_tokens=4096,
-            loss=_DECAY_ALONE,
-        ),
+        _HEAD_PLAN,
         "plan",
         without=("focal", "chain"),
     )
@@ -392,15 +395,7 @@ selector alone. Some texts are held out. --resume goes on after an interruption.
     rank: int = option(64, "of its codebooks", "N", group="selector")
     top_k: int = option(16, "candidates of a depth that it chooses among", "N", group="selector")
     plan: TrainingPlan = nested(
-        TrainingPlan(
-            steps=600,
-            num_sequences=16,
-            num_roots=16,
-            warmup_steps=50,
-            weight_decay=0.01,
-            head_tokens=4096,
-            loss=_DECAY_ALONE,
-        ),
+        replace(_HEAD_PLAN, weight_decay=0.01),
         "plan",
         without=("focal", "chain"),
     )

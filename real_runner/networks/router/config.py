@@ -1,23 +1,52 @@
 """What a router's network is, its ``config.json``, and what its channel holds; nothing here needs torch.
 
-It reads one target and needs no drafter. WhiFlash published no network and so no layout; this one is simlab's.
+It reads one target and needs no drafter. The layout is simlab's, and has a second form for the networks that WhiFlash
+released, whose card gives a formula, and neither names of tensors nor which drafter is which.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from reprlib import repr as shown
 from typing import ClassVar
 
 from simlab.channels import FEATURES
 from simlab.channels.branches import MOST_FEATURES, TRAINED_FOR
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.fields import check_keys, integer, typed
+from simlab.real_runner.checkpoints.fields import check_keys, integer, number, typed
 from simlab.real_runner.checkpoints.layout import Fields, layout_alone
 from simlab.real_runner.checkpoints.weights import check_own
 from simlab.real_runner.networks.network import Network, Reach, Settings, Tensors
 
 NUM_BESIDE = 3
 """Numbers that are read beside a state: entropy, decision gap, log position."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """How a network of WhiFlash's chooses between two routes: by the tokens that one brings more than the other.
+
+    Attributes:
+        pos: the route that is taken where the network says more than the threshold, 0 or 1.
+        threshold: tokens.
+        gelu: ``erf`` or ``tanh``, which form of it stands between its matrices.
+    """
+
+    pos: int
+    threshold: float
+    gelu: str
+
+    def __post_init__(self) -> None:
+        if self.pos not in (0, 1) or self.gelu not in GELUS:
+            raise ValueError(
+                f"the gain of a router's network has pos 0 or 1, the route that is taken above its threshold, and gelu "
+                f"{' or '.join(GELUS)}; got pos={self.pos}, gelu={self.gelu}"
+            )
+
+
+GELUS = ("erf", "tanh")
+TAKEN = 1024.0
+"""What the channel of such a network says of the route that it takes, and 0 of the other: more than any latency tells
+against it, so that the network decides whatever ``beta`` and ``rate`` are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +58,7 @@ class RouterConfig(Reach):
         inner_size: between its two matrices.
         routes: as they are typed; one number for each.
         target_digest: of the target whose states it reads.
+        gain: of a network of WhiFlash's form; None: it says a number of each route.
     """
 
     kind: ClassVar[str] = FEATURES
@@ -39,8 +69,11 @@ class RouterConfig(Reach):
     routes: tuple[str, ...]
     target_digest: str
     inner_size: int = 128
+    gain: Gain | None = None
 
     def __post_init__(self) -> None:
+        if self.gain is not None and len(self.routes) != 2:
+            raise ValueError(f"a network that says the gain of one route over another has 2; got {list(self.routes)}")
         if not 1 <= len(self.routes) <= MOST_FEATURES or any("|" in route or not route for route in self.routes):
             raise ValueError(f"a router's network has 1 to {MOST_FEATURES} routes, none empty; got {list(self.routes)}")
 
@@ -57,11 +90,12 @@ class RouterConfig(Reach):
         check_own(dict(_shapes(self)), tensors, f"router's network in {place}", place)
 
     def lines(self) -> list[tuple[str, str]]:
+        says = f"how many tokens a round by each of {len(self.routes)} routes would bring; it needs no drafter"
+        if self.gain is not None:
+            taken = self.routes[self.gain.pos]
+            says = f"{taken} where it would bring over {self.gain.threshold:g} tokens more, as WhiFlash's card has it"
         return [
-            (
-                "router",
-                f"how many tokens a round by each of {len(self.routes)} routes would bring; it needs no drafter",
-            ),
+            ("router", says),
             *(("route", route) for route in self.routes),
             ("belongs to", f"the target of the digest {self.target_digest}, and no other"),
         ]
@@ -76,7 +110,7 @@ def router_from_json(fields: Fields) -> RouterConfig | None:
     if _FIELD not in fields:
         return None
     nested = typed(fields[_FIELD], dict, f"the router's config.json holds {_FIELD}", "an object")
-    inside = ("hidden_size", "inner_size", "routes", "target_digest")
+    inside = ("hidden_size", "inner_size", "routes", "target_digest", "gain")
     check_keys(nested, inside, f"{_FIELD} of the router's config.json", nothing=(None,))
     routes = nested.get("routes")
     if not isinstance(routes, list) or not all(isinstance(route, str) for route in routes):
@@ -87,9 +121,25 @@ def router_from_json(fields: Fields) -> RouterConfig | None:
         if not 1 <= size <= _LARGEST:
             raise ModelError(f"the {name} of a router's network is from 1 to {_LARGEST:,}; got {size}")
     try:
-        return RouterConfig(routes=tuple(routes), target_digest=digest, **sizes)
+        gain = None if nested.get("gain") is None else _gain_from_json(nested["gain"])
+        return RouterConfig(routes=tuple(routes), target_digest=digest, gain=gain, **sizes)
     except ValueError as error:
         raise ModelError(str(error)) from error
+
+
+def _gain_from_json(value: object) -> Gain:
+    """The form of a network of WhiFlash's; nothing of it is guessed."""
+    where = "gain of the router's config.json"
+    fields, inside = typed(value, dict, where, "an object"), ("pos", "threshold", "gelu")
+    check_keys(fields, inside, where, nothing=(None,))
+    missing = [name for name in inside if name not in fields]
+    if missing:
+        raise ModelError(
+            f"{where} lacks {', '.join(missing)}: WhiFlash's card does not say which route is taken above the "
+            "threshold, nor which GELU it has; write pos, 0 or 1, threshold, in tokens, and gelu, erf or tanh"
+        )
+    gelu = typed(fields["gelu"], str, f"{where} holds gelu", "a word")
+    return Gain(integer(fields["pos"]), number(fields["threshold"]), gelu)
 
 
 def router_to_json(config: RouterConfig) -> dict[str, object]:
@@ -100,17 +150,22 @@ def router_to_json(config: RouterConfig) -> dict[str, object]:
         "routes": list(config.routes),
         "target_digest": config.target_digest,
     }
+    if config.gain is not None:
+        nested["gain"] = asdict(config.gain)
     return {"architectures": [_CLASS], _FIELD: nested}
 
 
 def _shapes(config: RouterConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     """The tensors that a network has, each with its shape."""
     num_inputs = config.hidden_size + NUM_BESIDE
-    for name, shape in (
-        ("norm", (num_inputs,)),
-        ("inner", (config.inner_size, num_inputs)),
-        ("outer", (len(config.routes), config.inner_size)),
-    ):
+    shapes = {
+        "norm": (num_inputs,),
+        "inner": (config.inner_size, num_inputs),
+        "outer": (len(config.routes), config.inner_size),
+    }
+    if config.gain is not None:
+        shapes = {"inner": (config.inner_size, config.hidden_size), "outer": (1, config.inner_size)}
+    for name, shape in shapes.items():
         yield f"{name}.weight", shape
         yield f"{name}.bias", shape[:1]
 

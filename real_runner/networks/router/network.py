@@ -1,7 +1,7 @@
 """The network of a router, and what it reads: what the target said of the token before a root.
 
-After WhiFlash (2026, arXiv 2606.07710), whose network was not published; this one is a reconstruction. It sees no
-candidate of any drafter, so that only the route that is taken need draft.
+After WhiFlash (2026, arXiv 2606.07710): simlab's own, a reconstruction, and the form that the cards of its released
+networks give. They see no candidate of any drafter, so that only the route that is taken need draft.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from simlab.real_runner.execution.fixed_drafter import Captured, run
 from simlab.real_runner.networks.network import Reach
 from simlab.real_runner.networks.parts import checked_network
 from simlab.real_runner.networks.producer import ChannelAsked, WithModels, check_makes
-from simlab.real_runner.networks.router.config import NUM_BESIDE, RouterConfig, router_to_json
+from simlab.real_runner.networks.router.config import NUM_BESIDE, TAKEN, RouterConfig, router_to_json
 from simlab.real_runner.targets.model import Target, entropies_of
 from simlab.traces.channels.columns import FeatureColumns
 
@@ -65,18 +65,33 @@ def inputs_along(target: Target, states: Tensor, num_roots: int) -> Iterator[Ten
 
 
 class RouterNetwork(nn.Module):
-    """From `router_inputs` to the tokens that a round by each route is expected to add, the bonus token among them."""
+    """From `router_inputs` to the tokens that a round by each route is expected to add, the bonus token among them.
+
+    Of WhiFlash's form (the card of WhiFlash/Qwen3-4B-NeuralRouter-df-e3): w2 GELU(W1 h + b1) + b2 of the state h alone,
+    the tokens that one route brings more than the other; `TAKEN` for the route that it takes, 0 for the other.
+    """
 
     def __init__(self, config: RouterConfig) -> None:
         super().__init__()
         self.config = config
+        if config.gain is not None:
+            self.inner = nn.Linear(config.hidden_size, config.inner_size)
+            self.outer = nn.Linear(config.inner_size, 1)
+            return
         num_inputs = config.hidden_size + NUM_BESIDE
         self.norm = nn.LayerNorm(num_inputs)
         self.inner = nn.Linear(num_inputs, config.inner_size)
         self.outer = nn.Linear(config.inner_size, len(config.routes))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Expected tokens ``[N, routes]``, above 0, of `router_inputs` ``[N, H + 3]``."""
+        """Expected tokens ``[N, routes]``, above 0 (of WhiFlash's form `TAKEN` or 0), of `router_inputs`."""
+        gain = self.config.gain
+        if gain is not None:
+            form = "tanh" if gain.gelu == "tanh" else "none"
+            hidden = functional.gelu(self.inner(inputs[:, : self.config.hidden_size]), approximate=form)
+            said = self.outer(hidden)
+            is_pos = torch.where(said > gain.threshold, TAKEN, 0.0) + said * 0.0
+            return torch.cat([is_pos, TAKEN - is_pos] if gain.pos == 0 else [TAKEN - is_pos, is_pos], dim=-1)
         return functional.softplus(self.outer(functional.silu(self.inner(self.norm(inputs)))))
 
 

@@ -16,7 +16,7 @@ from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file
 from simlab.real_runner.drafters.dense import BlockStates, block_states, embedded_tokens, finished_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.networks.adapter.config import is_adapter
+from simlab.real_runner.networks.adapter.config import adapter_from_json
 from simlab.real_runner.networks.adapter.gated import load_adapter
 from simlab.real_runner.networks.adapter.masked import OwnDrafter
 from simlab.real_runner.networks.drafter import find_drafter
@@ -54,7 +54,7 @@ def train_head(options: HeadOptions) -> Path:
 
     def start(target: Target) -> Start:
         folder = find_drafter(options.draft).folder
-        if not is_adapter(read_fields(config_file(folder))):
+        if adapter_from_json(read_fields(config_file(folder))) is None:
             return beside_drafter(options, begun)(target)
         adapter = load_adapter(folder, target)
         if adapter.config.noise is not None and not adapter.config.noise.below:

@@ -14,9 +14,10 @@ from random_adapter import as_released, make_adapter, random_adapter
 from safetensors.torch import load_file, save_file
 from systems import self_models
 from tiny_models import write_prompts
+from training_runs import write_table
 
 from simlab.draft import Prompt
-from simlab.errors import ModelError
+from simlab.errors import ModelError, TraceError
 from simlab.policies.named.self_speculation import SelfSpeculation
 from simlab.real_runner.checkpoints.contents import config_file
 from simlab.real_runner.decoding.decode import decode
@@ -31,6 +32,9 @@ from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
+from simlab.real_runner.train.networks.treeflash import train_head
+from simlab.real_runner.train.options import HeadOptions
+from simlab.real_runner.train.plan import TextOptions
 from simlab.sampling.choice import Sampling
 from simlab.studies.confirm.confirm import confirm
 from simlab.traces.reader import open_trace
@@ -117,6 +121,8 @@ def test_noise_is_typed_as_it_is_written(typed: str) -> None:
 def test_noise_that_cannot_be_is_refused(typed: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         parse_noise(typed)
+    with pytest.raises(TraceError, match="the manifest's noise cannot be read"):
+        noise_of(typed)
 
 
 @torch.no_grad()
@@ -247,6 +253,14 @@ def test_noise_of_another_text_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> 
         decode(models, SelfSpeculation(4, 0), prompt, Sampling(0.0, 0, 1.0, 0), 4)
     (one, other) = (drawn[index] for index in (0, len(drawn) // 2))
     assert one != other
+
+
+def test_no_head_is_trained_on_an_adapter_that_does_not_say_its_noise(place: Path, tmp_path: Path) -> None:
+    texts = write_table(tmp_path / "texts.parquet")
+    target, adapter, out = str(tmp_path / "target"), str(as_released(place)), tmp_path / "head"
+    with pytest.raises(ModelError, match="does not say which tokens stand at its rows"):
+        train_head(HeadOptions(target=target, draft=adapter, texts=TextOptions(text=texts), out=out))
+    assert not (out / "model.safetensors").exists()
 
 
 def test_a_trace_keeps_the_noise_and_the_runner_draws_it_again(place: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A router's network: what it reads, the same at one root and along a text, and whose it is."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +18,14 @@ from simlab.real_runner.checkpoints.files import write_json
 from simlab.real_runner.networks.drafter import load_drafter
 from simlab.real_runner.networks.known import read_fields
 from simlab.real_runner.networks.loading import load_producer, reach_of
-from simlab.real_runner.networks.router.config import RouterConfig
-from simlab.real_runner.networks.router.network import RouterProducer, load_router, router_inputs, save_router
+from simlab.real_runner.networks.router.config import TAKEN, Gain, RouterConfig
+from simlab.real_runner.networks.router.network import (
+    RouterNetwork,
+    RouterProducer,
+    load_router,
+    router_inputs,
+    save_router,
+)
 from simlab.real_runner.targets.model import Target
 
 ROUTES = ("ddtree:budget=16", "chain", "ar")
@@ -123,4 +130,78 @@ def test_a_network_that_lacks_a_tensor(tmp_path: Path) -> None:
     fields = dict(read_fields(config_file(tmp_path)))
     write_json(tmp_path / "config.json", {**fields, "router_config": 3})
     with pytest.raises(ModelError, match="where an object belongs"):
+        load_router(tmp_path)
+
+
+def whiflash_network(seed: int, pos: int = 1, threshold: float = 0.0, gelu: str = "erf") -> RouterNetwork:
+    target = target_of()
+    config = RouterConfig(target.config.hidden_size, ROUTES[:2], target.digest, 5, Gain(pos, threshold, gelu))
+    network = RouterNetwork(config).float().eval().requires_grad_(False)
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in network.parameters():
+        parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    return network
+
+
+@pytest.mark.parametrize("pos", [0, 1])
+@pytest.mark.parametrize("gelu", ["erf", "tanh"])
+def test_a_network_of_whiflashs_form_takes_a_route_above_its_threshold(pos: int, gelu: str) -> None:
+    network = whiflash_network(pos, pos, gelu=gelu)
+    states = np.random.default_rng(2).normal(size=(40, network.config.hidden_size + 3)).astype(np.float32)
+    matrices = [parameter.double().numpy() for parameter in network.parameters()]
+    said = []
+    for state in states[:, :-3].astype(np.float64):
+        inner = matrices[0] @ state + matrices[1]
+        by_erf = [value * (1 + math.erf(value / math.sqrt(2))) / 2 for value in inner]
+        by_tanh = [
+            value * (1 + math.tanh(math.sqrt(2 / math.pi) * (value + 0.044715 * value**3))) / 2 for value in inner
+        ]
+        said.append(float(matrices[2][0] @ np.array(by_erf if gelu == "erf" else by_tanh) + matrices[3][0]))
+    for threshold in (0.0, 0.7, -1e6, 1e6):
+        config = replace(network.config, gain=Gain(pos, threshold, gelu))
+        other = RouterNetwork(config)
+        other.load_state_dict(network.state_dict())
+        found = other(torch.from_numpy(states))
+        assert found.argmax(dim=1).tolist() == [pos if value > threshold else 1 - pos for value in said]
+        assert set(found.detach().ravel().tolist()) == {0.0, TAKEN}
+    equal = replace(network.config, gain=Gain(pos, 3.0, gelu))
+    constant = RouterNetwork(equal)
+    constant.load_state_dict({name: value * 0 for name, value in network.state_dict().items()})
+    constant.outer.bias.data.fill_(3.0)
+    assert constant(torch.zeros(1, states.shape[1])).argmax(dim=1).tolist() == [1 - pos]
+
+
+def test_a_network_of_whiflashs_form_is_read_and_says_no_number_where_it_has_none(tmp_path: Path) -> None:
+    network = whiflash_network(1, threshold=0.5)
+    save_router(network, tmp_path)
+    read = load_router(tmp_path)
+    assert read.config == network.config
+    producer = RouterProducer(read, target_of())
+    assert producer.foresee(torch.ones(network.config.hidden_size), torch.zeros(12), 3).values.max() == TAKEN
+    with pytest.raises(ModelError, match="what is no number"):
+        producer.foresee(torch.full((network.config.hidden_size,), torch.nan), torch.zeros(12), 3)
+    assert "ddtree" not in dict(read.config.lines())["router"]
+    assert "over 0.5 tokens more" in dict(read.config.lines())["router"]
+
+
+@pytest.mark.parametrize(
+    ("gain", "says"),
+    [
+        ({"threshold": 1.0}, "lacks pos, gelu: WhiFlash's card does not say which route"),
+        ({"pos": 2, "threshold": 1.0, "gelu": "erf"}, "pos 0 or 1"),
+        ({"pos": 0, "threshold": "1", "gelu": "erf"}, "where a number belongs"),
+        ({"pos": 0, "threshold": 1.0, "gelu": "fast"}, "gelu erf or tanh"),
+        ({"pos": 0, "threshold": 1.0, "gelu": "erf", "beta": 1}, "beta"),
+    ],
+)
+def test_what_a_card_does_not_say_is_asked_for(tmp_path: Path, gain: dict[str, object], says: str) -> None:
+    save_router(whiflash_network(1), tmp_path)
+    fields = dict(read_fields(config_file(tmp_path)))
+    nested = fields["router_config"]
+    assert isinstance(nested, dict)
+    write_json(tmp_path / "config.json", {**fields, "router_config": {**nested, "gain": gain}})
+    with pytest.raises(ModelError, match=says):
+        load_router(tmp_path)
+    write_json(tmp_path / "config.json", {**fields, "router_config": {**nested, "routes": ["chain"]}})
+    with pytest.raises(ModelError, match="gain of one route over another has 2"):
         load_router(tmp_path)
