@@ -1,0 +1,63 @@
+"""Exported lines read by the engines' own parsers, out of their wheels."""
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import engine_parsers
+import pytest
+from eagle3_traces import write_head_trace
+from engine_wheels import wheel_files
+
+from simlab.studies.export.export import export
+from simlab.traces.synthetic import write_synthetic_trace
+
+HEAD_POLICIES = ("chain:length=3", "eagle3:budget=6,beam=3,top_k=3,steps=4")
+
+
+def parsed(engine: str, lines: list[list[str]], folder: Path) -> list[dict[str, Any]]:
+    files = wheel_files(folder, engine_parsers.WHEELS[engine], ("",))
+    run = [sys.executable, engine_parsers.__file__, engine, str(files)]
+    done = subprocess.run(run, check=True, capture_output=True, text=True, input=json.dumps(lines))
+    values: list[dict[str, Any]] = json.loads(done.stdout[done.stdout.index("[{") :])
+    return values
+
+
+def lines_of(engine: str, folder: Path) -> list[list[str]]:
+    """The words behind the program, of all lines to paste, of a block drafter's chains and of a head's trees."""
+    trace = write_synthetic_trace(folder / "trace", num_sequences=24)
+    head = write_head_trace(folder / "head")
+    made = [export(engine, typed, trace=trace) for typed in ("chain", "chain:length=3")]
+    made += [
+        export(engine, typed, trace=head) for typed in HEAD_POLICIES if engine == "sglang" or "eagle3" not in typed
+    ]
+    words = [shlex.split(line) for one in made for note in one.notes for line in note.splitlines()]
+    starts = {"sglang": "sglang.launch_server", "vllm": "serve"}[engine]
+    return [line[line.index(starts) + 1 :] for line in words if starts in line and ("--" in " ".join(line))]
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(1800)
+def test_sglang_s_parser_reads_its_lines(tmp_path: Path) -> None:
+    lines = lines_of("sglang", tmp_path)
+    assert len(lines) >= 6
+    for words, read in zip(lines, parsed("sglang", lines, tmp_path / "wheels"), strict=True):
+        given = dict(zip(words[::2], words[1::2], strict=True))
+        assert {name: str(read[name.strip("-").replace("-", "_")]) for name in given} == given
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(1800)
+def test_vllm_s_parser_reads_its_lines(tmp_path: Path) -> None:
+    lines = lines_of("vllm", tmp_path)
+    assert len(lines) >= 5
+    # The model of `vllm serve` comes first, without a name.
+    for words, read in zip(
+        lines, parsed("vllm", [["--model", *line] for line in lines], tmp_path / "wheels"), strict=True
+    ):
+        assert read["model"] == words[0]
+        assert read["speculative_config"] == json.loads(words[words.index("--speculative-config") + 1])
+        assert set(read["speculative_config"]) <= set(read["fields"])
