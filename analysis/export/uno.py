@@ -36,7 +36,7 @@ def uno_settings(exported: ExportedPolicy, temperature: float) -> Settings:
         if settings["masked"] not in (-2, -1) or exported.policy.policy.budget != exported.depth:
             raise SimlabError(
                 f"UNO's linear sampler drafts the whole block by passes that take turns, and {label} does not; take "
-                f"self:budget={exported.depth},masked=-2,order=chain"
+                f"{linear_sampler(exported.depth)}"
             )
         if temperature > 0:
             raise SimlabError(
@@ -47,12 +47,11 @@ def uno_settings(exported: ExportedPolicy, temperature: float) -> Settings:
     if exported.policy.name != UNO:
         raise SimlabError(
             f"SGLang does not draft {label} with an adapter of UNO's; take uno:budget=N,top_k=K, or "
-            f"self:budget={exported.depth},masked=-2,order=chain"
+            f"{linear_sampler(exported.depth)}"
         )
     top_k, nodes = settings["top_k"], exported.policy.policy.budget + 1
     assert isinstance(top_k, int)
-    fewest, most = width, min(_MOST_NODES, _MOST_SLOTS // top_k, _capacity(top_k, exported.depth))
-    most = min(most, top_k * (exported.depth - 1) + 2)
+    fewest, most = uno_nodes(exported.depth, top_k)
     if top_k < 2 or not fewest <= nodes <= most:
         raise SimlabError(
             f"with a block of {width} rows and {top_k} candidates SGLang builds trees of {fewest} to {most} nodes, the "
@@ -63,6 +62,17 @@ def uno_settings(exported: ExportedPolicy, temperature: float) -> Settings:
         "speculative-eagle-topk": top_k,
         "speculative-num-draft-tokens": nodes,
     }
+
+
+def linear_sampler(depth: int) -> str:
+    """UNO's linear sampler, as it is typed."""
+    return f"self:budget={depth},masked=-2,order=chain"
+
+
+def uno_nodes(depth: int, top_k: int) -> tuple[int, int]:
+    """The fewest and the most nodes of SGLang's trees with so many candidates a node, the root counted."""
+    most = min(_MOST_NODES, _MOST_SLOTS // top_k, _capacity(top_k, depth), top_k * (depth - 1) + 2)
+    return depth + 1, most
 
 
 def _capacity(top_k: int, depth: int) -> int:

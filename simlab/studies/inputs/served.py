@@ -15,6 +15,7 @@ from simlab.analysis.export.engine_settings import (
     head_shape,
     short_name,
 )
+from simlab.analysis.export.uno import uno_nodes
 from simlab.analysis.table.text import within_width
 from simlab.channels import POOL
 from simlab.channels.rows import num_beam_nodes
@@ -31,7 +32,7 @@ ENGINES = {VLLM: "vLLM", SGLANG: "SGLang", TENSORRT_LLM: "TensorRT-LLM", TENSORR
 
 _HEAD_STEPS = (1, 2, 4, 7)
 """Steps of a head's trees that are tried, beside all that were recorded."""
-_EDGE_K = (2, 4, EDGE_MOST_K)
+_TREE_K = (2, 4, EDGE_MOST_K)
 
 
 def engine_option(said: str) -> str | None:
@@ -39,7 +40,9 @@ def engine_option(said: str) -> str | None:
     return option(None, said, choices=ENGINES)
 
 
-def check_engine(engine: str | None, name: str, kept: DraftSet, policies: GivenPolicies) -> None:
+def check_engine(
+    engine: str | None, name: str, kept: DraftSet, policies: GivenPolicies, takes_uno: bool = False
+) -> None:
     """Refuse an engine beside policies, or for a draft set that none drafts.
 
     Raises:
@@ -49,15 +52,19 @@ def check_engine(engine: str | None, name: str, kept: DraftSet, policies: GivenP
         return
     if policies:
         raise UsageError("--engine says what is compared, and so does -p; leave one of them out")
-    if not kept.root_seen:
+    is_uno = drafts_trees(engine, kept)
+    if not kept.root_seen and not (is_uno and takes_uno):
+        other = f"`simlab optimize --engine {engine}` searches it" if is_uno else "leave out --engine"
         raise UsageError(
             f"--engine {engine} is for a drafter that {ENGINES[engine]} runs, and draft set {name} is of a target that "
-            "drafts for itself; leave out --engine, or name another draft set"
+            f"drafts for itself; {other}, or name another draft set"
         )
 
 
 def drafts_trees(engine: str | None, kept: DraftSet) -> bool:
     """Whether an engine drafts trees with the drafter of a draft set; None: some engine."""
+    if not kept.root_seen:
+        return engine == SGLANG and bool(kept.noise)
     if kept.is_chain:
         return engine != VLLM
     return engine in (None, TENSORRT_EDGE_LLM)
@@ -76,13 +83,24 @@ def trees_of(trace: Trace, kept: DraftSet, sizes: Sequence[int], engine: str | N
         return []
     if kept.is_chain:
         return _trees_of_head(trace, sizes, engine)
+    if not kept.root_seen:
+        return _trees_of_uno(kept, sizes)
     if engine is None:
         budgets = [str(size) for size in sizes if 1 < size <= kept.exact_budget]
         return [f"ddtree:budget={'/'.join(budgets)}"] if budgets else []
     found = []
-    for top_k in _EDGE_K:
+    for top_k in _TREE_K:
         budgets = [str(size) for size in sizes if top_k <= size <= min(kept.exact_budget, EDGE_MOST_NODES - 1)]
         found += [f"{EDGE_TREE}:budget={'/'.join(budgets)},top_k={top_k}"] if budgets else []
+    return found
+
+
+def _trees_of_uno(kept: DraftSet, sizes: Sequence[int]) -> list[str]:
+    found = []
+    for top_k in _TREE_K:
+        fewest, most = uno_nodes(kept.depth, top_k)
+        budgets = [str(size) for size in sizes if fewest <= size + 1 <= most]
+        found += [f"uno:budget={'/'.join(budgets)},top_k={top_k}"] if budgets else []
     return found
 
 

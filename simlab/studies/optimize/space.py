@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from simlab.analysis.export.uno import linear_sampler
 from simlab.errors import CostError, SimlabError, UsageError
 from simlab.policies.named.chain import most_drafted
 from simlab.policies.parsing.objects import typed_only
@@ -14,7 +15,8 @@ from simlab.studies.optimize.inputs import ACCEPTANCE_LENGTH, DEFAULT_BUDGET, Pr
 
 CHAIN, PLAIN, THIRD = range(3)
 """Places of the entries that are searched, and the best of each reported, whatever is asked for: the chain of the whole
-depth, autoregressive decoding, and ddtree at every budget or, for an engine, shorter chains."""
+depth, autoregressive decoding, and ddtree at every budget or, for an engine, shorter chains, with an adapter of UNO's
+its trees of the fewest candidates."""
 
 _TYPED = {"autoregressive": "ar"}
 
@@ -63,8 +65,12 @@ def search_space_of(texts: Sequence[str], engine: str | None, inputs: SearchInpu
     longest = min(dev.depth, inputs.node_cap or dev.depth)
     chain = "chain" if longest == dev.depth else f"chain:length={longest}"
     kept = dev.trace.manifest.draft_sets[dev.draft]
-    check_engine(engine, dev.draft, kept, texts)
-    if engine is None:
+    check_engine(engine, dev.draft, kept, texts, takes_uno=True)
+    others: Sequence[str]
+    if engine is not None and not kept.root_seen:
+        chain = linear_sampler(dev.depth)
+        third, *others = trees_of(dev.trace, kept, range(1, most + 1), engine) or [chain]
+    elif engine is None:
         third, others = f"ddtree:budget=1..{most}", texts or built_in_entries(most, dev.depth)
     else:
         third, others = f"chain:length=1..{max(longest - 1, 1)}", trees_of(dev.trace, kept, range(1, most + 1), engine)

@@ -16,7 +16,9 @@ from simlab.errors import SimlabError, UsageError
 from simlab.real_runner.networks.adapter.noise import Noise
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record
+from simlab.studies.engines.advise import advise
 from simlab.studies.export.export import export
+from simlab.studies.optimize.optimize import optimize
 
 DEPTH = 5
 
@@ -24,7 +26,7 @@ DEPTH = 5
 def recorded(folder: Path, temperature: float) -> Path:
     target = make_target(folder / "target")
     adapter = make_adapter(folder / "adapter", target, num_masks=DEPTH, noise=Noise(below=VOCAB_SIZE))
-    prompts = write_prompts(folder / "prompts.jsonl", 2)
+    prompts = write_prompts(folder / "prompts.jsonl", 4)
     out = folder / f"trace-{temperature}"
     return record(
         RecordOptions(str(target), str(adapter), out=out, prompts=prompts, max_new_tokens=12, temperature=temperature)
@@ -81,6 +83,21 @@ def test_a_conformance_file_has_its_trees(trace: Path) -> None:
 def test_what_the_engine_would_refuse_is_refused(trace: Path, engine: str, typed: str, said: str) -> None:
     with pytest.raises((UsageError, SimlabError), match=said):
         export(engine, typed, trace=trace)
+
+
+def test_optimize_searches_what_sglang_drafts_and_exports_it(trace: Path) -> None:
+    measured = {"objective": "acceptance_length", "node_cap": 14, "engine": "sglang"}
+    found = optimize(trace, **measured)  # type: ignore[arg-type]
+    typed = {point.typed for point in found.space.points}
+    uno = {f"uno:budget={budget},top_k=2" for budget in (5, 6, 7, 8, 9)}
+    assert typed >= {"ar", f"self:budget={DEPTH},masked=-2,order=chain", *uno}
+    assert all(one.startswith(("uno:", "self:", "ar")) for one in typed)
+    for one in typed - {"ar"}:
+        assert flags_of(trace, one)["speculative-algorithm"] == "UNO"
+    with pytest.raises(UsageError, match="drafts for itself; leave out --engine"):
+        optimize(trace, **{**measured, "engine": "vllm"})  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="`simlab optimize --engine sglang` searches it"):
+        advise(trace, engine="sglang")
 
 
 def test_the_linear_sampler_above_temperature_0_is_refused(tmp_path: Path) -> None:
