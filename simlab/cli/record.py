@@ -37,9 +37,14 @@ def run(options: RecordOptions) -> int:
     trace = record.run(options)
     speed = recording_speed(options.folder)
     print(f"Recorded: {options.out}{f' ({speed})' if speed else ''}")
-    policies = first_policies(list(trace.manifest.draft_sets))
+    is_uno = any(kept.noise for kept in trace.manifest.draft_sets.values())
+    policies = UNO_FIRST if is_uno else first_policies(list(trace.manifest.draft_sets))
     print(f"Replay it with `simlab replay --trace {shlex.quote(str(options.out))} {policies}`.")
     return 0
+
+
+UNO_FIRST = "-p uno:budget=15,top_k=4"
+"""For a first replay of an adapter of UNO's."""
 
 
 def _add(options: RecordOptions) -> int:
