@@ -228,6 +228,13 @@ def check_needs(policy: AnyPolicy, held: Held) -> None:
         held: what the recording holds.
     """
     needs = policy.needs
+    unknown = ["the drafter's entropies"] * needs.entropies
+    unknown += ["what the target says of the root"] * any(one.name == TARGET for one in needs.channels)
+    if held.imported_from and unknown:
+        raise MissingChannelError(
+            f"{policy!r} reads {' and '.join(unknown)}, and {held.place} was imported from {held.imported_from}, which "
+            "wrote candidates alone; name a policy that reads those, or record the models with `simlab record`"
+        )
     check_channels(policy, held)
     if needs.masked is not None and held.root_seen:
         raise MissingChannelError(
@@ -237,13 +244,6 @@ def check_needs(policy: AnyPolicy, held: Held) -> None:
         )
     for route in routes_of(policy):
         check_needs(route, held)
-    unknown = ["the drafter's entropies"] * needs.entropies
-    unknown += ["what the target says of the root"] * any(one.name == TARGET for one in needs.channels)
-    if held.imported_from and unknown:
-        raise MissingChannelError(
-            f"{policy!r} reads {' and '.join(unknown)}, and {held.place} was imported from {held.imported_from}, which "
-            "wrote candidates alone; name a policy that reads those, or record the models with `simlab record`"
-        )
     if not needs.draft or routes_of(policy):
         return
     if needs.top_k is None and policy.budget > held.exact_budget:

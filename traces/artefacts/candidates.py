@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from simlab.arrays import Doubles, Floats, Ints
+from simlab.arrays import Doubles, Floats, Ints, Longs
 from simlab.errors import TraceError
 from simlab.grid import LOWEST, to_grid
 from simlab.limits.memory import check_memory
@@ -28,6 +28,9 @@ BEHIND_ROOT, BEHIND_CHAIN = BEHIND = ("root", "chain")
 
 MOST_LINE_BYTES = 64 << 20
 """A longer line is refused; a round of 16 depths with 64 candidates and their pairs takes about 1.5 MB."""
+
+MOST_ABOVE = 255
+"""The most tokens of a depth below which pairs stand, as a channel of transitions has them."""
 
 _AS_OBJECTS = 12
 """A line takes so many times as much memory as Python's objects."""
@@ -136,7 +139,7 @@ class CandidateDump:
 
     Attributes:
         path: of the file.
-        has_texts: whether it has lines of texts; where it has none, all rounds stand in one text without tokens.
+        texts: as the file numbers them; where it has no lines of texts, without tokens.
     """
 
     path: Path
@@ -171,7 +174,9 @@ def read_candidates(path: Path) -> CandidateDump:
     except OSError as error:
         raise TraceError(f"{path} could not be read ({error.strerror or error}); name a file of candidates.") from error
     if not any(text.rounds for text in texts.values()):
-        raise TraceError(f"{path} holds no line of a round, with 'root', 'ids' and 'log_probs'; there is nothing to read.")
+        raise TraceError(
+            f"{path} holds no line of a round, with 'root', 'ids' and 'log_probs'; there is nothing to read."
+        )
     if len({text.token_ids is None for text in texts.values()}) > 1:
         raise TraceError(f"{path} holds lines of texts, but not of each text that has rounds; write one for each.")
     return CandidateDump(path, header, tuple(texts.values()))
@@ -184,7 +189,9 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         for number in range(1, MOST_COUNT):
             line = file.readline(MOST_LINE_BYTES + 1)
             if len(line) > MOST_LINE_BYTES:
-                raise TraceError(f"{path}, line {number} has more than {MOST_LINE_BYTES:,} bytes; write a line a round.")
+                raise TraceError(
+                    f"{path}, line {number} has more than {MOST_LINE_BYTES:,} bytes; write a line a round."
+                )
             if not line:
                 return
             if line.strip():
@@ -205,7 +212,9 @@ def _header(path: Path, number: int, line: bytes) -> DumpHeader:
     check_version(fields, VERSION, "docs/reference/candidates.md says how such a file is written")
     missing = [name for name in DumpHeader.__slots__ if name not in fields.values]
     if missing:
-        _refuse(fields, f"expected the key {missing[0]!r}, which is missing; write null where the engine does not know it")
+        _refuse(
+            fields, f"expected the key {missing[0]!r}, which is missing; write null where the engine does not know it"
+        )
     try:
         return value_of(DumpHeader, fields)
     except ValueError as error:
@@ -264,12 +273,12 @@ def _round(header: DumpHeader, text: DumpedText, fields: JsonFields) -> DumpedRo
     if not np.array_equal(counts, others):
         _refuse(fields, "'ids' and 'log_probs' must list as many candidates at each depth")
     ids = _within(header, fields, "ids", listed)
-    segment = np.repeat(np.arange(header.depth), counts)
+    segment: Longs = np.repeat(np.arange(header.depth), counts)
     values = _falling(fields, segment, ids, np.asarray(log_probs, np.float64))
-    outside = _outside(header, fields, np.bincount(segment, np.exp(values), header.depth))
+    outside = _outside(header, fields, np.bincount(segment, np.exp(values), header.depth).astype(np.float64))
     on_grid = to_grid(values)
     # Numbers that differ may meet on the grid, where the smaller id stands first.
-    order = np.lexsort((ids, -on_grid, segment))
+    order: Longs = np.lexsort((ids, -on_grid, segment))
     pairs = _pairs(header, fields, counts, order) if fields.values.get("pairs") is not None else None
     round_ = DumpedRound(
         where=fields.where,
@@ -300,7 +309,7 @@ def _table(header: DumpHeader, fields: JsonFields, key: str, kinds: tuple[type, 
     return counts, flat
 
 
-def _falling(fields: JsonFields, segment: Ints, ids: Ints, values: Doubles) -> Doubles:
+def _falling(fields: JsonFields, segment: Longs, ids: Ints, values: Doubles) -> Doubles:
     if values.max() > LOG_PROB_TOLERANCE:
         _refuse(fields, f"'log_probs' holds {values.max():g}; natural logarithms of probabilities are at most 0")
     same = segment[1:] == segment[:-1]
@@ -325,21 +334,21 @@ def _outside(header: DumpHeader, fields: JsonFields, kept: Doubles) -> Floats:
         depth = int(np.argmax(wrong))
         _refuse(
             fields,
-            f"at depth {depth + 1} listed and outside mass add up to {kept[depth] + outside[depth]:.4f}, not 1; log-probs "
-            f"must be natural logarithms, normalised over the {header.normalised}",
+            f"at depth {depth + 1} listed and outside mass add up to {kept[depth] + outside[depth]:.4f}, not 1; "
+            f"log-probs must be natural logarithms, normalised over the {header.normalised}",
         )
-    return np.log(np.maximum(outside, np.exp(LOWEST))).clip(LOWEST, 0).astype(np.float32)
+    logs: Floats = np.log(np.maximum(outside, np.exp(LOWEST))).clip(LOWEST, 0).astype(np.float32)
+    return logs
 
 
-def _pairs(header: DumpHeader, fields: JsonFields, counts: Ints, order: Ints) -> Doubles:
+def _pairs(header: DumpHeader, fields: JsonFields, counts: Ints, order: Longs) -> Doubles:
     """Scores of each candidate given each one of the depth above, in the order of the candidates."""
     top_k, rows = header.top_k, fields.values["pairs"]
-    if (counts != top_k).any():
-        _refuse(fields, f"'pairs' needs {top_k} candidates at every depth, as top_k says")
-    num_rows = [1] + [top_k] * (header.depth - 1)
-    is_table = isinstance(rows, list) and len(rows) == header.depth
-    flat = [row for depth in rows if isinstance(depth, list) for row in depth] if is_table else []
-    is_table = is_table and [len(depth) for depth in rows if isinstance(depth, list)] == num_rows
+    if top_k > MOST_ABOVE or (counts != top_k).any():
+        _refuse(fields, f"'pairs' needs as many candidates at every depth as top_k says, {MOST_ABOVE} at most")
+    depths = [depth if isinstance(depth, list) else [] for depth in rows] if isinstance(rows, list) else []
+    flat = [row for depth in depths for row in depth]
+    is_table = [len(depth) for depth in depths] == [1] + [top_k] * (header.depth - 1)
     if not is_table or not all(isinstance(row, list) and len(row) == top_k for row in flat):
         _refuse(fields, f"'pairs' must be {header.depth} tables: 1 row of {top_k} numbers, then {top_k} rows each")
     if not all(type(value) in (int, float) for row in flat for value in row):
@@ -347,7 +356,9 @@ def _pairs(header: DumpHeader, fields: JsonFields, counts: Ints, order: Ints) ->
     scores = np.asarray(flat, np.float64)
     kept = np.exp(scores).sum(axis=1)
     if scores.max() > LOG_PROB_TOLERANCE or kept.max() > 1 + MASS_TOLERANCE:
-        _refuse(fields, f"a row of 'pairs' has the mass {kept.max():.4f}; natural logarithms of a law add up to at most 1")
+        _refuse(
+            fields, f"a row of 'pairs' has the mass {kept.max():.4f}; natural logarithms of a law add up to at most 1"
+        )
     places = order.reshape(header.depth, top_k) - np.arange(header.depth)[:, None] * top_k
     above = np.concatenate([[0], *(1 + top_k * depth + places[depth] for depth in range(header.depth - 1))])
     beside = np.concatenate([places[:1], np.repeat(places[1:], top_k, axis=0)])
@@ -363,9 +374,11 @@ def _count(fields: JsonFields, key: str) -> int | None:
 
 def _check_place(header: DumpHeader, text: DumpedText, found: DumpedRound, fields: JsonFields) -> None:
     """Refuse a root that is no place of its text, and a count of accepted tokens that its tokens contradict."""
-    accepted, drafted = found.accepted or 0, found.drafted
-    if drafted is not None and accepted > drafted:
-        _refuse(fields, f"'accepted' is {accepted}, and 'drafted' {drafted}; no round accepts more than it drafts")
+    accepted = found.accepted or 0
+    if accepted > min(header.depth, header.depth if found.drafted is None else found.drafted):
+        _refuse(
+            fields, f"'accepted' is {accepted}, more than 'drafted' or 'depth' is; no round accepts more than it drafts"
+        )
     if text.token_ids is None or found.root is None:
         return
     last, before = len(text.token_ids) - 1, text.rounds[-1] if text.rounds else None
@@ -377,11 +390,11 @@ def _check_place(header: DumpHeader, text: DumpedText, found: DumpedRound, field
         begun = before.root + (before.accepted or 0)
         if found.root <= begun:
             _refuse(fields, f"'root' is {found.root}, which the round before accepted: 'accepted' is at odds with it")
-    if accepted > min(header.depth, last - found.root):
+    if accepted > last - found.root:
         _refuse(
             fields,
-            f"'accepted' is {accepted}, and behind the root {min(header.depth, last - found.root)} tokens at most were "
-            "drafted and stand in 'token_ids'; count those alone that do",
+            f"'accepted' is {accepted}, and behind the root {last - found.root} tokens stand in 'token_ids'; count "
+            "those alone that do",
         )
     starts = np.concatenate([[0], np.cumsum(found.counts)])
     for depth in range(accepted):
