@@ -162,19 +162,21 @@ def _model(name: str, header: DumpHeader) -> ModelInfo:
 
 
 def _records(dump: CandidateDump) -> Pairs:
-    """The texts as records; equal prompts are samples of one prompt and stand together, as a trace has them."""
-    by_prompt = dict[str, list[DumpedText]]()
+    """The texts as records; those of one prompt stand together, as a trace has them: turns, and samples of each."""
+    by_prompt = dict[str, dict[str, list[DumpedText]]]()
     for text in dump.texts:
-        identity = content_id([text.dataset, text.prompt_ids.tolist()])
-        by_prompt.setdefault(identity, []).append(text)
-    numbered = ((identity, *one) for identity, texts in by_prompt.items() for one in enumerate(texts))
-    return [
-        (_record(index, f"{text.dataset}-{identity}", sample, text, dump.header), text)
-        for index, (identity, sample, text) in enumerate(numbered)
+        asked = content_id(text.prompt_ids.tolist())
+        by_prompt.setdefault(f"{text.dataset}-{text.prompt or asked}", {}).setdefault(asked, []).append(text)
+    places = [
+        (Prompt(identity, text.dataset, turn, sample, text.prompt_ids), text)
+        for identity, turns in by_prompt.items()
+        for turn, texts in enumerate(turns.values())
+        for sample, text in enumerate(texts)
     ]
+    return [(_record(index, *place, dump.header), place[1]) for index, place in enumerate(places)]
 
 
-def _record(index: int, identity: str, sample: int, text: DumpedText, header: DumpHeader) -> SequenceRecord:
+def _record(index: int, prompt: Prompt, text: DumpedText, header: DumpHeader) -> SequenceRecord:
     assert text.token_ids is not None
     roots = len(text.token_ids) - 1
     if len(text.rounds) != roots:
@@ -185,7 +187,7 @@ def _record(index: int, identity: str, sample: int, text: DumpedText, header: Du
         )
     return SequenceRecord(
         index=index,
-        prompt=Prompt(identity, text.dataset, 0, sample, text.prompt_ids),
+        prompt=prompt,
         seed=0,
         text=text.token_ids,
         stop_reason=text.stop,

@@ -122,6 +122,8 @@ class DumpedText:
         where: file and line, for messages.
         token_ids: int32 ``[T]``; None where the file has no texts.
         prompt_ids: int32 ``[P]``.
+        prompt: what its samples and turns share, so that an interval counts them as one; empty: texts of equal
+            ``prompt_ids`` are of one prompt.
         stop: one of `STOP_REASONS`.
     """
 
@@ -130,6 +132,7 @@ class DumpedText:
     prompt_ids: Ints = field(default_factory=lambda: np.empty(0, np.int32))
     token_ids: Ints | None = None
     stop: str = ""
+    prompt: str = ""
     rounds: list[DumpedRound] = field(default_factory=list)
 
 
@@ -247,6 +250,7 @@ def _text(header: DumpHeader, fields: JsonFields) -> DumpedText:
         _ids(header, fields, "prompt_ids"),
         _ids(header, fields, "token_ids"),
         fields.text("stop"),
+        fields.text("prompt") if "prompt" in fields.values else "",
     )
     if text.stop not in STOP_REASONS:
         _refuse(fields, f"'stop' must be {' or '.join(STOP_REASONS)}; got {text.stop!r:.40}")

@@ -78,12 +78,14 @@ class CandidateCounts(StudyResult):
             kept = f"{100 * shares.sum():.1f}" if reached else "-"
             engine = f"{100 * self.accepted[depth] / self.num_told:.1f}" if self.num_told else "-"
             cells.append((str(depth + 1), f"{reached:,}", *shown, claimed, kept, engine))
+        mean = self.accepted.sum() / max(self.num_told, 1)
+        many = f" ({self.num_told:,} rounds, {mean:.2f} tokens each)" if self.num_told else ""
         notes = (
             "rank r: how often the candidate of that rank is the text's own token at this depth, in %, whatever stands "
             "before it. claimed: the mean probability of the first, in %"
             f"{'' if header.normalised == OVER_VOCABULARY else ', over the listed candidates alone'}. engine accepted: "
-            f"of the {self.num_told:,} rounds that say it, those that accepted so many tokens or more, in %; "
-            f"{self.accepted.sum() / max(self.num_told, 1):.2f} a round."
+            "of the rounds that say it, those that accepted so many tokens or more, in %"
+            f"{many}."
         )
         last = (
             f"No trace can be made of it: {self.why_no_trace}."

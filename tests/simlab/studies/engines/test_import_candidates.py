@@ -118,9 +118,13 @@ def test_equal_prompts_are_samples_of_one_prompt(lines: list[Line], tmp_path: Pa
     """Intervals are over prompts, so one that was answered twice must not count twice."""
     texts = [line for line in lines if "token_ids" in line]
     texts[3] |= {name: texts[0][name] for name in ("dataset", "prompt_ids")}
+    texts[1]["prompt"] = texts[2]["prompt"] = "talk"
+    texts[2]["dataset"] = texts[1]["dataset"]
     import_files([write_lines(tmp_path / "engine.jsonl", lines)], out=tmp_path / "imported")
     found = open_trace(tmp_path / "imported").texts
     assert [record.prompt.sample for record in found] == [0, 1, 0, 0, 0]
+    assert [record.prompt.turn for record in found] == [0, 0, 0, 1, 0]
+    assert len({record.prompt.prompt_id for record in found}) == 3
     assert found[0].prompt.prompt_id == found[1].prompt.prompt_id
     assert found[1].text.tolist() == texts[3]["token_ids"]
 
