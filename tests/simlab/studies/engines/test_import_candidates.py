@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,6 +15,7 @@ from commands import output_of, refusal_of
 from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from places import DOCS
 from study_results import refused, rows_of, value_of
 
 import simlab
@@ -322,6 +324,69 @@ def test_counts_by_rank_are_those_of_the_trace(lines: list[Line], recorded: Path
         here = ranks[valid[:, depth], depth]
         assert row["roots"] == len(here)
         assert row["right_by_rank"] == np.bincount(here[(here >= 0) & (here < TOP_K)], minlength=TOP_K).tolist()
+
+
+def made_up_tensors(visit_all: bool) -> dict[str, Any]:
+    """What ddtree writes of DFlash 2, with arrays in place of tensors: 7 depths of 16 candidates."""
+    rng, depth, top_k = np.random.default_rng(8), 7, 16
+    prompt, text = rng.integers(0, 200, 5), rng.integers(0, 200, 30)
+    rounds, root = [], 0
+    while root < len(text) - 1:
+        logits = rng.normal(size=(depth, 200)) * 3
+        ahead = text[root + 1 : root + 1 + depth]
+        right = int(rng.integers(0, len(ahead) + 1))
+        logits[np.arange(right), ahead[:right]] = 12.0
+        logits[np.arange(len(ahead))[right : right + 1], ahead[right : right + 1]] = -9.0
+        ids = np.argsort(-logits, axis=1)[:, :top_k]
+        unary = np.take_along_axis(logits, ids, axis=1)
+        committed = 1 if visit_all else min(right + 1, len(text) - 1 - root)
+        rounds.append(
+            {
+                "prefix_token_ids": np.concatenate([prompt, text[: root + 1]]),
+                "anchor_position": len(prompt) + root,
+                "anchor_token_id": int(text[root]),
+                "candidate_token_ids": ids,
+                "candidate_unary_logits": unary,
+                "unary_logsumexp": np.logaddexp.reduce(logits, axis=1),
+                "anchor_final_scores": unary[0] + rng.normal(size=top_k),
+                "pairwise_final_scores": unary[1:, None] + rng.normal(size=(depth - 1, top_k, top_k)),
+                "accepted_draft_tokens": min(right, len(text) - 1 - root),
+                "committed_token_ids": text[root + 1 : root + 1 + committed],
+            }
+        )
+        root += committed
+    return {"prompts": [{"rounds": rounds}, {"rounds": []}]}
+
+
+@pytest.mark.parametrize("roots", ["visited", "all"])
+def test_tensors_of_ddtree_are_converted_as_the_page_says(roots: str, tmp_path: Path) -> None:
+    page = (DOCS / "reference" / "candidates.md").read_text(encoding="utf-8")
+    block = re.search(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert block is not None
+    written: dict[str, Any] = {}
+    exec(block[1], written)
+    about = {"engine": "ddtree", "target": "t", "drafter": "d", "vocab_size": 200, "depth": 7, "top_k": 16, "block": 8}
+    about |= {"roots": roots, "root_seen": True, "temperature": 0, "sampling": None, "noise": None}
+    artifact = made_up_tensors(roots == "all")
+    path = write_lines(tmp_path / "ddtree.jsonl", list(written["lines_of"](artifact, about, "gsm8k", {151645})))
+    found = value_of(import_files([path]))
+    rounds = artifact["prompts"][0]["rounds"]
+    assert found["engine_rounds"] == found["rounds"] == len(rounds)
+    assert sum(row["engine_accepted"] for row in found["rows"]) == sum(one["accepted_draft_tokens"] for one in rounds)
+    if roots == "visited":
+        assert "visited roots alone" in refusal_of("import", path, "--out", tmp_path / "trace")
+        return
+    import_files([path], out=tmp_path / "trace")
+    check_trace(tmp_path / "trace")
+    (sequence,) = open_trace(tmp_path / "trace").recorded("imported", channels=["transitions"])
+    first = next(sequence.channels["transitions"].rows())
+    assert isinstance(first, Transitions)
+    # A row has the mass that the drafter gave to all 16: what DFlash 2's channel has, recorded here.
+    kept = np.exp(rounds[0]["candidate_unary_logits"] - rounds[0]["unary_logsumexp"][:, None]).sum(axis=1)
+    masses = np.exp(first.log_probs.astype(float)).sum(axis=1)
+    assert masses == pytest.approx(np.repeat(kept, [1] + [16] * 6), abs=1e-3)
+    best = int(rounds[0]["candidate_token_ids"][0][np.argmax(rounds[0]["anchor_final_scores"])])
+    assert first.ids[0, 0] == best
 
 
 def test_options_of_other_files_and_a_folder_that_is_taken_are_refused(
