@@ -1,7 +1,8 @@
 """A trace made of candidates that another engine wrote: what the file says, and nothing beside it."""
 
+import re
+import secrets
 import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -85,11 +86,15 @@ def write_imported_trace(folder: Path, dump: CandidateDump) -> Trace:
         if problem is not None:
             raise TraceError(f"{text.where}: {problem}. Have {dump.header.engine} write it again.")
     with writing_alone(folder):
+        # What a killed import left; nobody else writes there while the lock is held.
+        for path in folder.parent.iterdir():
+            if re.fullmatch(rf"\.{re.escape(folder.name)}\.[0-9a-f]{{12}}\.part", path.name):
+                shutil.rmtree(path, ignore_errors=True)
+        beside = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}.part")
         try:
-            beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
             try:
-                _write(beside / folder.name, manifest, records, dump.header)
-                (beside / folder.name).rename(folder)
+                _write(beside, manifest, records, dump.header)
+                beside.rename(folder)
             finally:
                 shutil.rmtree(beside, ignore_errors=True)
         except OSError as error:

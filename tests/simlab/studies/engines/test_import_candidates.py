@@ -389,6 +389,16 @@ def test_tensors_of_ddtree_are_converted_as_the_page_says(roots: str, tmp_path: 
     assert first.ids[0, 0] == best
 
 
+def test_what_a_killed_import_left_is_removed(lines: list[Line], tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "engine.jsonl", lines)
+    ours, theirs = tmp_path / ".imported.0123456789ab.part", tmp_path / ".imported.x.0123456789ab.part"
+    for left in (ours, theirs):
+        (left / "unfinished").mkdir(parents=True)
+    import_files([path], out=tmp_path / "imported")
+    assert not ours.exists()
+    assert theirs.exists()
+
+
 def test_options_of_other_files_and_a_folder_that_is_taken_are_refused(
     lines: list[Line], imported: Path, tmp_path: Path
 ) -> None:
