@@ -372,17 +372,15 @@ def token_rows_of(rows: pl.DataFrame, lengths: Sequence[int]) -> Iterator[TokenR
         yield TokenRows(top_ids=top_ids[start:stop], **parts)
 
 
-def draft_rows_of(rows: pl.DataFrame, candidates_only: bool = False) -> tuple[DraftRows, Bools]:
+def draft_rows_of(rows: pl.DataFrame) -> tuple[DraftRows, Bools]:
     """What a replay reads, of all sequences one after the other, and where a true rank is stored rather than null.
 
-    Args:
-        rows: of all of them.
-        candidates_only: whether entropies may be null; they are NaN then.
+    Entropies that are null are NaN; `simlab.traces.format.checks` says where they may be.
     """
     ids, log_probs = ints_of(rows["ids"].explode()), floats_of(rows["log_probs"].explode())
     counts, ranks = ints_of(rows["counts"]), ints_of(rows["true_rank"], null=-1)
     valid = rows["true_rank"].explode().is_not_null().to_numpy().reshape(ranks.shape)
-    entropies = read_only(floats_of(rows["entropy"], null=np.nan if candidates_only else None))
+    entropies = read_only(floats_of(rows["entropy"], null=np.nan))
     kept = DraftRows(read_only(ids), read_only(log_probs), read_only(counts), read_only(ranks), entropies)
     return kept, valid
 

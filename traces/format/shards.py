@@ -178,7 +178,7 @@ def _read_draft(
     name, lengths = draft_file(draft, shard), [len(record.text) - 1 for record in texts]
     rows = read_rows(place, manifest, name, schema, texts, lengths)
     with damage_named(place, name):
-        kept, valid = draft_rows_of(rows, manifest.draft_sets[draft].candidates_only)
+        kept, valid = draft_rows_of(rows)
     check_draft_rows(kept, valid, texts, manifest.draft_sets[draft], f"{name} in {place}")
     return rows, kept, valid
 
