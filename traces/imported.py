@@ -163,7 +163,7 @@ def manifest_of(dump: CandidateDump) -> Manifest:
 
 def _model(name: str, header: DumpHeader) -> ModelInfo:
     """A model by its name alone; its digest is none, so that it is never taken for a model that was read."""
-    return ModelInfo(name, "", f"not stated by {header.engine}: {name}")
+    return ModelInfo(name, "", f"unstated by {header.engine}: {name}")
 
 
 def _records(dump: CandidateDump) -> Pairs:

@@ -108,6 +108,16 @@ def test_a_policy_that_reads_what_is_not_known_is_refused(imported: Path, policy
     assert re.search(said, refusal_of("replay", "--trace", imported, "-p", policy))
 
 
+def test_nothing_is_recorded_beside_an_imported_trace(imported: Path, tmp_path: Path) -> None:
+    """No digest says whether models are those of its texts."""
+    said = "no digest says of which models it is"
+    assert said in refusal_of("record", "--trace", imported, "--add-draft", "more=x")
+    assert said in refusal_of("record", "--trace", imported, "--add-channel", "treeflash=x")
+    models = ("--target", "t", "--draft", "d", "--out", tmp_path / "more")
+    assert said in refusal_of("record", "--text-from", imported, *models)
+    assert "made elsewhere" in refusal_of("confirm", "--trace", imported, "-p", "chain", "--out", tmp_path / "run")
+
+
 def test_what_the_target_says_of_each_token_is_not_known(imported: Path) -> None:
     trace = open_trace(imported)
     assert "did not write what the target says of each token" in refused(lambda: list(trace.token_rows()))
