@@ -217,7 +217,7 @@ class Manifest:
         if self.imported is not None:
             raise TraceError(
                 f"{place} was imported from {self.imported.engine}, and no digest says of which models it is, so "
-                "nothing can be added to it; record its texts with the models: `simlab record --completions FILE --out DIR`"
+                "nothing can be added to it; record its texts with the models: `simlab record --completions FILE`"
             )
 
     def held(self) -> TraceContents:

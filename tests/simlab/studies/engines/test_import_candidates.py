@@ -65,7 +65,8 @@ def test_an_exported_trace_replays_to_the_same_rounds(
         return  # texts of one token alone
     path = write_lines(folder / "engine.jsonl", lines)
     import_files([path], out=folder / "imported")
-    check_trace(folder / "imported")
+    report = check_trace(folder / "imported")
+    assert report.manifest.draft_sets["imported"].is_chain == is_chain
     policies = ["chain", f"ddtree:budget={top_k}"]
     wanted, got = (_sums(place, policies) for place in (trace, folder / "imported"))
     assert wanted.equals(got)
@@ -165,12 +166,27 @@ def with_pairs(lines: list[Line], seed: int = 5) -> list[Line]:
     return lines
 
 
+def test_a_row_with_fewer_candidates_bounds_what_is_exact(lines: list[Line], imported: Path, tmp_path: Path) -> None:
+    row = next(line for line in lines if "ids" in line)
+    dropped = row["log_probs"][1].pop()
+    row["ids"][1].pop()
+    row["outside"][1] += float(np.exp(dropped))
+    import_files([write_lines(tmp_path / "fewer.jsonl", lines)], out=tmp_path / "fewer")
+    kept, whole = (open_trace(place).manifest.draft_sets["imported"] for place in (tmp_path / "fewer", imported))
+    assert (kept.min_width, kept.exact_budget) == (TOP_K - 1, TOP_K - 1)
+    assert (whole.min_width, whole.exact_budget) == (TOP_K, TOP_K)
+
+
 def test_pairs_become_a_channel_of_transitions(lines: list[Line], tmp_path: Path) -> None:
+    first = next(line for line in lines if "ids" in line)
+    # Two candidates that meet on the grid in another order than they are listed: their rows must move with them.
+    first["ids"][0][1:3] = sorted(first["ids"][0][1:3], reverse=True)
+    first["log_probs"][0] = [-1.0, -2.0, -2.0 - 1e-9, *[-9.0] * (TOP_K - 3)]
+    del first["outside"]
     path = write_lines(tmp_path / "engine.jsonl", with_pairs(lines))
     assert "channel transitions" in output_of("import", path, "--out", tmp_path / "imported")
     check_trace(tmp_path / "imported")
     trace = open_trace(tmp_path / "imported")
-    first = next(line for line in lines if "ids" in line)
     (sequence, *_) = trace.recorded("imported", channels=["transitions"])
     found = next(sequence.channels["transitions"].rows())
     assert isinstance(found, Transitions)
