@@ -75,9 +75,8 @@ class DumpHeader:
     noise: str | None
 
     def __post_init__(self) -> None:
-        for name, most in (
-            *(("vocab_size", MOST_TOKENS), ("depth", MOST_DEPTH), ("top_k", MOST_KEPT), ("block", MOST_COUNT)),
-        ):
+        sizes = {"vocab_size": MOST_TOKENS, "depth": MOST_DEPTH, "top_k": MOST_KEPT, "block": MOST_COUNT}
+        for name, most in sizes.items():
             if not 1 <= getattr(self, name) <= most:
                 raise ValueError(f"{name!r} must be from 1 to {most:,}; got {getattr(self, name):,}")
         for name, known in (("roots", ROOTS), ("normalised", NORMALISED), ("behind", BEHIND)):
@@ -138,7 +137,7 @@ class DumpedText:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CandidateDump:
-    """A whole file.
+    """Everything that a file of candidates says.
 
     Attributes:
         path: of the file.
