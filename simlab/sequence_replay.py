@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simlab.arrays import Longs, read_only
-from simlab.channels import Branches, Channel, Pool, Transitions, kind_of
+from simlab.channels import TARGET, Branches, Channel, Pool, Transitions, kind_of
 from simlab.channels.needs import Held, check_channels
 from simlab.draft import Draft
 from simlab.errors import MissingChannelError, PolicyError
@@ -228,6 +228,13 @@ def check_needs(policy: AnyPolicy, held: Held) -> None:
         held: what the recording holds.
     """
     needs = policy.needs
+    unknown = ["the drafter's entropies"] * needs.entropies
+    unknown += ["what the target says of the root"] * any(one.name == TARGET for one in needs.channels)
+    if held.imported_from and unknown:
+        raise MissingChannelError(
+            f"{policy!r} reads {' and '.join(unknown)}, and {held.place} was imported from {held.imported_from}, which "
+            "wrote candidates alone; name a policy that reads those, or record the models with `simlab record`"
+        )
     check_channels(policy, held)
     if needs.masked is not None and held.root_seen:
         raise MissingChannelError(
@@ -240,17 +247,24 @@ def check_needs(policy: AnyPolicy, held: Held) -> None:
     if not needs.draft or routes_of(policy):
         return
     if needs.top_k is None and policy.budget > held.exact_budget:
-        option = f"--exact-budget {_doubled(held.exact_budget, policy.budget)}"
+        again = _again(held, "--exact-budget", _doubled(held.exact_budget, policy.budget))
         raise MissingChannelError(
             f"{policy!r} drafts up to {policy.budget} tokens, and the trace is exact up to {held.exact_budget}; "
-            f"choose a smaller budget or record again with `simlab record {option}`"
+            f"choose a smaller budget or {again}"
         )
     if needs.top_k is not None and needs.top_k > held.min_width:
-        option = f"--min-width {_doubled(held.min_width, needs.top_k)}"
+        again = _again(held, "--min-width", _doubled(held.min_width, needs.top_k))
         raise MissingChannelError(
             f"{policy!r} reads the first {needs.top_k} candidates, and the trace holds {held.min_width} at every "
-            f"depth; choose fewer or record again with `simlab record {option}`"
+            f"depth; choose fewer or {again}"
         )
+
+
+def _again(held: Held, option: str, number: int) -> str:
+    """What gives a recording that is large enough."""
+    if held.imported_from:
+        return f"have {held.imported_from} write {number} candidates a depth, and import that"
+    return f"record again with `simlab record {option} {number}`"
 
 
 def _doubled(recorded: int, wanted: int) -> int:

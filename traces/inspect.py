@@ -149,7 +149,8 @@ def check_trace(place: str | Path, on_record: Callable[[SequenceRecord], object]
 def _check_decoded(place: str | Path, draft: str, rows: DraftRows, kept: DraftRows | None) -> None:
     """Refuse rows kept decoded that are not those of the files: replays would read them."""
     if kept is not None and any(
-        not np.array_equal(getattr(rows, entry.name), getattr(kept, entry.name)) for entry in fields(rows)
+        not np.array_equal(getattr(rows, entry.name), getattr(kept, entry.name), equal_nan=True)
+        for entry in fields(rows)
     ):
         raise TraceError(
             f"{place}: the rows of the draft set {draft} that are kept decoded are not those of its files; delete "

@@ -153,7 +153,9 @@ class Trace:
             name: HeldChannel(info.kind, info.extends, info.settings, info.positions == ALL)
             for name, info in self.manifest.channels.items()
         }
-        return Held(kept.exact_budget, kept.min_width, channels, draft, self.place, kept.root_seen)
+        imported = self.manifest.imported
+        from_engine = "" if imported is None else imported.engine
+        return Held(kept.exact_budget, kept.min_width, channels, draft, self.place, kept.root_seen, from_engine)
 
     def recorded(
         self, draft: str | None = None, indices: Collection[int] | None = None, channels: Sequence[str] = ()
@@ -203,6 +205,8 @@ class Trace:
         def read(shard: tuple[int, tuple[SequenceRecord, ...]]) -> tuple[Sequence[SequenceRecord], DraftRows, _Beside]:
             number, texts = shard
             rows = kept_draft_rows(self.place, self.manifest, name, number, texts)
+            if kept.candidates_only:
+                rows = replace(rows, entropies=None)
             found = {channel: self._channel_rows(channel, number, texts, name, rows) for channel in channels}
             return texts, rows, _Beside(found)
 
@@ -284,7 +288,8 @@ class Trace:
         """Everything recorded: texts, the target's rows, all columns of the named draft sets."""
         wanted = self._wanted(indices)
         names = [self.draft_name(name) for name in drafts]
-        for shard, texts in self._shards(wanted, tokens_file, *(partial(draft_file, name) for name in names)):
+        laws = [tokens_file] if self.manifest.imported is None else []
+        for shard, texts in self._shards(wanted, *laws, *(partial(draft_file, name) for name in names)):
             for record in read_records(self.place, self.manifest, names, shard, texts):
                 if record.index in wanted:
                     yield record

@@ -140,8 +140,9 @@ class TraceWriter:
             problem = find_problem(record, self._manifest)
             if problem is not None:
                 raise ValueError(problem)
-        frame = tokens_frame(records, self._manifest.vocab_size)
-        write_frame(self.folder / tokens_file(shard), frame, level=self._level)
+        if self._manifest.imported is None:
+            frame = tokens_frame(records, self._manifest.vocab_size)
+            write_frame(self.folder / tokens_file(shard), frame, level=self._level)
         for name, draft_set in self._manifest.draft_sets.items():
             frame = draft_frame(records, name, draft_set.depth)
             write_frame(self.folder / draft_file(name, shard), frame, level=self._level)
@@ -222,7 +223,8 @@ class TraceWriter:
     def _file_names(self) -> list[str]:
         shards = range(self._num_shards)
         drafts = [draft_file(name, shard) for name in self._manifest.draft_sets for shard in shards]
-        return [SEQUENCES, *(tokens_file(shard) for shard in shards), *drafts]
+        laws = shards if self._manifest.imported is None else ()
+        return [SEQUENCES, *(tokens_file(shard) for shard in laws), *drafts]
 
     def _begin(self) -> None:
         started = with_digest(self._manifest.to_json() | {"num_shards": self._num_shards})

@@ -240,6 +240,7 @@ def read_sources(options: RecordOptions) -> Sources:
     if options.text_from is None:
         raise ValueError("one of prompts, completions and text_from must be given")
     trace = open_trace(str(options.text_from))
+    trace.manifest.check_recorded(trace.place)
     grouped: dict[tuple[str, str, int], list[SequenceRecord]] = {}
     for record in trace.records():
         place = (record.prompt.dataset, record.prompt.prompt_id, record.prompt.sample)

@@ -38,6 +38,7 @@ class Held:
         draft: the name of the draft set.
         place: the folder or address of the recording.
         root_seen: whether the drafter read the root's own token; False of a target that drafts for itself.
+        imported_from: the engine whose dump it was made of, which holds candidates alone; empty: simlab recorded it.
     """
 
     exact_budget: int
@@ -46,6 +47,7 @@ class Held:
     draft: str = "NAME"
     place: str = "DIR"
     root_seen: bool = True
+    imported_from: str = ""
 
 
 def check_channels(policy: AnyPolicy, held: Held) -> None:

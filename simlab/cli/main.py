@@ -116,7 +116,7 @@ COMMANDS: dict[str, Command] = {
         models=True,
     ),
     "import": Command(
-        "Read what was measured elsewhere: timings, engines' tables, counts of engines and benchmarks.",
+        "Read what was measured elsewhere: timings, engines' tables, candidates, counts of engines and benchmarks.",
         f"{_STUDIES}.engines.import_options:ImportOptions",
         f"{_STUDIES}.engines.import_files:import_files",
     ),

@@ -182,6 +182,13 @@ def _dumps(folder: Path) -> None:
     (folder / "served.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
+def _candidates(path: Path) -> None:
+    from candidate_files import candidate_lines, write_lines
+
+    make_missing(path.parent, ["trace"])
+    write_lines(path, candidate_lines(path.parent / "trace", top_k=3))
+
+
 def _texts(path: Path) -> None:
     rows = [([1 + i, 2], [(i * 7 + k * k) % 150 for k in range(10 + i)]) for i in range(6)]
     table = pl.DataFrame({"prompt_ids": [row[0] for row in rows], "text_ids": [row[1] for row in rows]})
@@ -324,6 +331,7 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "dumps": _dumps,
     "texts.parquet": _texts,
     "texts.jsonl": _texts,
+    "candidates.jsonl": _candidates,
     "timings.csv": _timings,
     "timings.json": _timings,
     "policy.py": _policy,

@@ -223,6 +223,7 @@ def writers(inputs: Path, address: str) -> list[Writer]:
         Writer("optimize --shard", out(*search, "--shard", "0/2", option="--sums"), "s.parquet", _same_files),
         Writer("merge", out("merge", *parts), "m.parquet", _same_files),
         Writer("import", out("import", inputs / "timings.csv", *timed, *trace), "c.json", _same_files),
+        Writer("import candidates", out("import", inputs / "candidates.jsonl"), "t", _same_files),
         Writer("confirm", out("confirm", "--trace", models / "trace", *both, "-p", "ddtree:budget=4", "--limit", 2,
                               "--threads", 1), "run", _same_names, True, codes=(0, 1)),
         Writer("report", out("report", inputs / "results.parquet", *trace), "r.html", _same_files),
@@ -237,7 +238,7 @@ def writers(inputs: Path, address: str) -> list[Writer]:
 
 NEEDS = (
     *("trace", "cost.json", "models", "heads", "results.parquet", "part.parquet", "part0.parquet", "timings.csv"),
-    "gsm8k.jsonl",
+    *("gsm8k.jsonl", "candidates.jsonl"),
 )
 """Inputs that the writers read."""
 

@@ -114,7 +114,16 @@ _TRAIN = ("train", "dflash", "--target", "models/target", "--text", "training.pa
 _TRAINED = (Command((*_TRAIN, *_PLAN, "--dev-limit", "4", "--resume"), ("training",), figured=False),)
 
 
+_CANDIDATES = ("import", "candidates.jsonl", "--json")
+
 KINDS = (
+    Kind(
+        "candidates",
+        ("candidates.jsonl",),
+        _lines("candidates.jsonl"),
+        (Command(_CANDIDATES), Command((*_CANDIDATES, "--out", "out/trace"), ("out/trace",))),
+        share=2,
+    ),
     Kind("prompts", ("models",), _prompts, (_record("models/more.jsonl"),), share=2),
     Kind(
         "text-tables",

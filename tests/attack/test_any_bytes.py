@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import simlab
 from simlab.errors import SimlabError
 from simlab.real_runner.record.prompts import read_prompts
+from simlab.traces.artefacts.candidates import read_candidates
 from simlab.traces.artefacts.cost import read_cost_file
 from simlab.traces.artefacts.ngram import read_ngram_file
 from simlab.traces.artefacts.optimum import read_optimum
@@ -66,6 +67,7 @@ VOUCHED: Mapping[str, Callable[[Path], object]] = {
 """Files with a digest, and what reads them."""
 
 FREE: Mapping[str, Callable[[Path], object]] = {
+    "candidates.jsonl": read_candidates,
     "timings.csv": read_timings,
     "timings.json": read_timings,
     "prompts.jsonl": read_prompts,

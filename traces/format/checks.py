@@ -29,10 +29,11 @@ def find_problem(record: SequenceRecord, manifest: Manifest) -> str | None:
 def _problems(record: SequenceRecord, manifest: Manifest) -> Iterator[str]:
     where = f"sequence {record.index}"
     yield from (f"{where}: {problem}" for problem in _text_problems(record, manifest))
-    if record.tokens is None:
-        yield f"{where}: the token rows are missing"
+    if (record.tokens is None) != (manifest.imported is not None):
+        yield f"{where}: the token rows are missing, or of a trace that was imported, which has none"
         return
-    yield from (f"{where}, tokens: {problem}" for problem in _token_problems(record, record.tokens, manifest))
+    if record.tokens is not None:
+        yield from (f"{where}, tokens: {problem}" for problem in _token_problems(record, record.tokens, manifest))
     for name in set(manifest.draft_sets) ^ set(record.drafts):
         yield f"{where}: the manifest and the record disagree on the draft set {name!r}"
     for name, draft in record.drafts.items():
@@ -102,7 +103,7 @@ def _draft_problems(record: SequenceRecord, draft: DraftColumns, draft_set: Draf
         yield f"candidates outside 0 ... {draft_set.vocab_size - 1}"
     segment = np.repeat(np.arange(num * depth), draft.counts.ravel())
     yield from _order_problems(draft, segment, draft_set.vocab_size)
-    yield from _mass_problems(draft, segment)
+    yield from _mass_problems(draft, segment, draft_set.candidates_only)
     yield from _truth_problems(draft, segment, record.text[np.minimum(ahead, len(record.text) - 1)], draft_set)
 
 
@@ -122,13 +123,14 @@ def _order_problems(draft: DraftColumns, segment: Longs, vocab_size: int) -> Ite
         yield "a depth lists the same candidate twice"
 
 
-def _mass_problems(draft: DraftColumns, segment: Longs) -> Iterator[str]:
+def _mass_problems(draft: DraftColumns, segment: Longs, candidates_only: bool) -> Iterator[str]:
     outside = draft.outside_log_mass
     if not ((outside >= LOWEST) & (outside <= 0)).all():
         yield f"outside_log_mass must lie from {LOWEST:g} to 0"
         return
-    if not (np.isfinite(draft.entropy) & (draft.entropy >= -MASS_TOLERANCE)).all():
-        yield "entropy must be a number that is not negative"
+    known = np.isfinite(draft.entropy) & (draft.entropy >= -MASS_TOLERANCE)
+    if not (np.isnan(draft.entropy) if candidates_only else known).all():
+        yield "entropy must be a number that is not negative, or null where candidates alone are known"
     kept = np.bincount(segment, np.exp(draft.log_probs.astype(np.float64)), minlength=outside.size)
     if (np.abs(kept + np.exp(outside.ravel().astype(np.float64)) - 1) > MASS_TOLERANCE).any():
         yield "kept and outside mass must add up to 1"
@@ -150,7 +152,7 @@ def _truth_problems(draft: DraftColumns, segment: Longs, truth: Ints, draft_set:
         yield f"true_rank must lie from -1 to {draft_set.num_proposable - 1}"
     # Which tokens a reduced vocabulary has is not in the trace, so there a rank of -1 can stand anywhere.
     known, inside = ranks >= 0, truth.ravel() < draft_set.vocab_size
-    if (valid & ((known & ~inside) if draft_set.draft_vocab_size is not None else known != inside)).any():
+    if (valid & ((known & ~inside) if draft_set.has_open_ranks else known != inside)).any():
         yield "true_rank is -1 exactly where the true token is outside the drafter's vocabulary"
     log_probs = draft.true_log_prob.ravel()
     known = draft.has_true_log_prob.ravel()
@@ -233,7 +235,8 @@ def check_draft_rows(
         min(draft_set.min_width, draft_set.num_proposable),
         draft_set.num_proposable,
         draft_set.vocab_size,
-        draft_set.draft_vocab_size is not None,
+        draft_set.has_open_ranks,
+        draft_set.candidates_only,
         np.zeros(draft_set.vocab_size, np.uint16),
     )
     refuse(found, firsts_of(texts), texts, where)
@@ -329,7 +332,8 @@ def _first_draft_fault(
     least: int,
     proposable: int,
     vocab_size: int,
-    is_reduced: bool,
+    has_open_ranks: bool,
+    candidates_only: bool,
     seen: Shorts,
 ) -> tuple[int, int]:
     """The first fault and the row that has it; a text has one token more than roots.
@@ -349,7 +353,8 @@ def _first_draft_fault(
                     number = 1
                 own_ids, own_log_probs = ids[low : low + count], log_probs[low : low + count]
                 fault = candidates_fault(own_ids, own_log_probs, vocab_size, seen, number)
-                if fault == WHOLE and not (entropies[row, depth] >= _LEAST_ENTROPY and entropies[row, depth] < np.inf):
+                is_entropy = entropies[row, depth] >= _LEAST_ENTROPY and entropies[row, depth] < np.inf
+                if fault == WHOLE and not (candidates_only or is_entropy):
                     fault = _ENTROPY
                 index, end = row + text + depth + 1, firsts[text + 1] + text + 1
                 if fault == WHOLE and valid[row, depth] != (index < end):
@@ -358,7 +363,7 @@ def _first_draft_fault(
                     rank, truth = int(np.int64(ranks[row, depth])), int(np.int64(tokens[index]))
                     is_kept = truth >= 0 and truth < vocab_size and seen[truth] == number
                     is_here = rank >= 0 and rank < count and own_ids[rank] == truth
-                    fault = _truth_fault(rank, is_kept, is_here, count, proposable, truth < vocab_size, is_reduced)
+                    fault = _truth_fault(rank, is_kept, is_here, count, proposable, truth < vocab_size, has_open_ranks)
                 if fault != WHOLE:
                     return fault, row
                 low += count
@@ -392,9 +397,9 @@ def candidates_fault(ids: Ints, log_probs: Floats, vocab_size: int, seen: Shorts
 
 @borrowing_kernel
 def _truth_fault(
-    rank: int, is_kept: bool, is_here: bool, count: int, proposable: int, is_inside: bool, is_reduced: bool
+    rank: int, is_kept: bool, is_here: bool, count: int, proposable: int, is_inside: bool, has_open_ranks: bool
 ) -> int:
-    """The fault of one true rank; which tokens a reduced vocabulary has is not in the trace.
+    """The fault of one true rank.
 
     Args:
         rank: as it is stored.
@@ -403,7 +408,7 @@ def _truth_fault(
         count: of candidates.
         proposable: ranks that the drafter has.
         is_inside: whether the true token has an id of the drafter.
-        is_reduced: whether the drafter has fewer tokens than ids.
+        has_open_ranks: see `DraftSet`.
     """
     if is_kept != is_here or (rank >= 0 and rank < count and not is_here):
         return _PLACE
@@ -411,7 +416,7 @@ def _truth_fault(
         return _RANK
     if rank >= 0 and not is_inside:
         return _OUTSIDE
-    return _OUTSIDE if rank < 0 and is_inside and not is_reduced else WHOLE
+    return _OUTSIDE if rank < 0 and is_inside and not has_open_ranks else WHOLE
 
 
 @borrowing_kernel

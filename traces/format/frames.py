@@ -69,8 +69,9 @@ class DraftColumns:
         ids: int32 ``[sum counts]``, in the order of row, depth, rank.
         log_probs: float32 ``[sum counts]``, on the grid.
         outside_log_mass: float32 ``[T - 1, D]``, log of the mass not kept, from -255 to 0.
-        entropy: float32 ``[T - 1, D]``, nats, over the drafter's full vocabulary.
-        true_rank: int32 ``[T - 1, D]``, kept or not; -1 outside the drafter's vocabulary.
+        entropy: float32 ``[T - 1, D]``, nats, over the drafter's full vocabulary; NaN, stored as null, where candidates
+            alone are known.
+        true_rank: int32 ``[T - 1, D]``, kept or not; -1 outside the drafter's vocabulary, or where it is not known.
         true_log_prob: float32 ``[T - 1, D]``, on the grid; for a kept token the number in
             ``log_probs``. Not looked at where the rank is -1.
         valid: bool ``[T - 1, D]``, False past the end of the text, where the two above are not
@@ -192,24 +193,23 @@ def _make_read_only(rows: TokenRows | DraftColumns) -> None:
 
 
 def text_digest(record: SequenceRecord) -> str:
-    """sha256 of one sequence: its prompt, its text, and the target's rows."""
-    if record.tokens is None:
-        raise ValueError("the digest of a text covers its token rows; read them too")
+    """sha256 of one sequence: its prompt, its text, and the target's rows, where the trace has any."""
     prompt = record.prompt
     digest = hashlib.sha256()
     facts = [record.index, prompt.prompt_id, prompt.dataset, prompt.turn, prompt.sample, record.seed]
     digest.update(content_id([*facts, record.stop_reason]).encode())
     add_array(digest, "prompt_token_ids", prompt.token_ids)
     add_array(digest, "text_token_ids", record.text)
-    for entry in fields(record.tokens):
+    for entry in () if record.tokens is None else fields(record.tokens):
         add_array(digest, entry.name, getattr(record.tokens, entry.name))
     return digest.hexdigest()
 
 
 def draft_digest(draft: DraftColumns) -> str:
-    """sha256 of one drafter's rows of one sequence; nulls count as rank -1 and log-prob 0."""
+    """sha256 of one drafter's rows of one sequence; nulls count as rank -1, log-prob 0 and entropy 0."""
     digest = hashlib.sha256()
     nulled = {
+        "entropy": np.nan_to_num(draft.entropy, nan=0.0),
         "true_rank": np.where(draft.valid, draft.true_rank, -1).astype(np.int32),
         "true_log_prob": np.where(draft.has_true_log_prob, draft.true_log_prob, 0).astype(np.float32),
     }
@@ -309,8 +309,9 @@ def draft_frame(records: Sequence[SequenceRecord], name: str, depth: int) -> pl.
     columns.append(column_of("counts", [part.counts.astype(np.uint16) for part in parts], schema["counts"]))
     columns.append(lists_of("ids", [(part.ids, part.counts) for part in parts], schema["ids"]))
     columns.append(lists_of("log_probs", [(part.log_probs, part.counts) for part in parts], schema["log_probs"]))
-    for column in ("outside_log_mass", "entropy"):
-        columns.append(column_of(column, [getattr(part, column) for part in parts], schema[column]))
+    columns.append(column_of("outside_log_mass", [part.outside_log_mass for part in parts], schema["outside_log_mass"]))
+    entropies = [(part.entropy, ~np.isnan(part.entropy)) for part in parts]
+    columns.append(_with_nulls("entropy", entropies, schema["entropy"], depth))
     ranks = [(part.true_rank, part.valid) for part in parts]
     log_probs = [(part.true_log_prob, part.has_true_log_prob) for part in parts]
     columns.append(_with_nulls("true_rank", ranks, schema["true_rank"], depth))
@@ -372,11 +373,14 @@ def token_rows_of(rows: pl.DataFrame, lengths: Sequence[int]) -> Iterator[TokenR
 
 
 def draft_rows_of(rows: pl.DataFrame) -> tuple[DraftRows, Bools]:
-    """What a replay reads, of all sequences one after the other, and where a true rank is stored rather than null."""
+    """What a replay reads, of all sequences one after the other, and where a true rank is stored rather than null.
+
+    Entropies that are null are NaN; `simlab.traces.format.checks` says where they may be.
+    """
     ids, log_probs = ints_of(rows["ids"].explode()), floats_of(rows["log_probs"].explode())
     counts, ranks = ints_of(rows["counts"]), ints_of(rows["true_rank"], null=-1)
     valid = rows["true_rank"].explode().is_not_null().to_numpy().reshape(ranks.shape)
-    entropies = read_only(floats_of(rows["entropy"]))
+    entropies = read_only(floats_of(rows["entropy"], null=np.nan))
     kept = DraftRows(read_only(ids), read_only(log_probs), read_only(counts), read_only(ranks), entropies)
     return kept, valid
 
@@ -400,7 +404,8 @@ def draft_columns_of(
         lengths: of each sequence.
     """
     context_length = ints_of(rows["context_length"])
-    outside_log_mass, entropy = floats_of(rows["outside_log_mass"]), floats_of(rows["entropy"])
+    assert kept.entropies is not None
+    outside_log_mass, entropy = floats_of(rows["outside_log_mass"]), kept.entropies
     true_log_prob = floats_of(rows["true_log_prob"], null=0)
     for (start, stop), part in zip(spans(lengths), parts_of(kept, lengths), strict=True):
         yield DraftColumns(
@@ -429,12 +434,12 @@ def ints_of(column: pl.Series, null: int | None = None) -> Ints:
     return np.asarray(_values(column, null), dtype=np.int32)
 
 
-def floats_of(column: pl.Series, null: int | None = None) -> Floats:
+def floats_of(column: pl.Series, null: float | None = None) -> Floats:
     """A column as float32, shaped as by `ints_of`."""
     return np.asarray(_values(column, null), dtype=np.float32)
 
 
-def _values(column: pl.Series, null: int | None) -> npt.NDArray[np.generic]:
+def _values(column: pl.Series, null: float | None) -> npt.NDArray[np.generic]:
     """The values of a column, with something in place of nulls; None: there must be none."""
     flat = column.explode() if isinstance(column.dtype, pl.Array) else column
     if column.null_count() or (null is None and flat.null_count()):

@@ -94,6 +94,8 @@ class DraftSet:
         root_seen: whether the drafter read the root's own token; False of a target that drafts for itself, whose masks
             stand behind the token before it: a row is then a function of the text before its root.
         noise: tokens that stood in place of these masks, as ``--noise`` is typed; empty: masks did, or there are none.
+        candidates_only: whether nothing is known of the drafter's laws beside the kept candidates: there are no
+            entropies, and a true token that is not kept has the rank -1.
     """
 
     model: ModelInfo
@@ -108,6 +110,7 @@ class DraftSet:
     is_chain: bool = False
     root_seen: bool = True
     noise: str = ""
+    candidates_only: bool = False
 
     def __post_init__(self) -> None:
         if not (1 <= self.depth <= MOST_DEPTH and 1 <= self.vocab_size <= MOST_TOKENS):
@@ -128,9 +131,15 @@ class DraftSet:
         """Tokens that the drafter can propose."""
         return self.vocab_size if self.draft_vocab_size is None else self.draft_vocab_size
 
+    @property
+    def has_open_ranks(self) -> bool:
+        """Whether a rank of -1 can stand at any token that is not kept: which tokens it has is not in the trace."""
+        return self.draft_vocab_size is not None or self.candidates_only
+
     def to_json(self) -> Json:
         """The entry of this drafter in the manifest; what does not concern it is left out."""
         absent = {"draft_vocab_size": None, "tap_offset": None, "is_chain": False, "root_seen": True, "noise": ""}
+        absent["candidates_only"] = False
         return {key: value for key, value in as_json(self).items() if key not in absent or value != absent[key]}
 
 

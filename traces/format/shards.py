@@ -124,13 +124,14 @@ def read_draft_columns(
 def read_records(
     place: str | Path, manifest: Manifest, drafts: Sequence[str], shard: int, texts: Sequence[SequenceRecord]
 ) -> Iterator[SequenceRecord]:
-    """Each text of a shard with the target's rows and all columns of the named draft sets.
+    """Each text of a shard with the target's rows, if the trace has any, and all columns of the named draft sets.
 
     Raises:
         TraceError: a file is missing, damaged, or of other texts.
     """
     columns = {name: iter(read_draft_columns(place, manifest, name, shard, texts)) for name in drafts}
-    for record, tokens in zip(texts, read_token_rows(place, manifest, shard, texts), strict=True):
+    laws = read_token_rows(place, manifest, shard, texts) if manifest.imported is None else [None] * len(texts)
+    for record, tokens in zip(texts, laws, strict=True):
         yield replace(record, tokens=tokens, drafts={name: next(parts) for name, parts in columns.items()})
 
 
@@ -259,6 +260,11 @@ def check_holds(
 
 def _file_info(manifest: Manifest, name: str, place: str | Path) -> FileInfo:
     files = manifest.held().files
+    if name not in files and manifest.imported is not None and name.startswith("tokens-"):
+        raise TraceError(
+            f"{place} was imported from {manifest.imported.engine}, which did not write what the target says of each "
+            "token; record the models with `simlab record` for that."
+        )
     if name not in files:
         raise TraceError(f"the manifest of {place} does not list {name}: it is damaged. Copy the trace again.")
     return files[name]

@@ -149,6 +149,7 @@ def opened(options: ChannelOptions | DraftOptions) -> Trace:
     """
     trace = open_trace(options.trace)
     manifest = trace.manifest
+    manifest.check_recorded(trace.place)
     if manifest.hidden_states is not None:
         raise TraceError(
             f"the target's states along the texts of {trace.place} were dumped by an engine and are not in the trace; "

@@ -52,7 +52,7 @@ _shtab_simlab_option_strings=(-h --help --version)
 
 
 _shtab_simlab_demo___dtype_choices=(float32 bfloat16 float16)
-_shtab_simlab_prompts_pos_0_choices=(gsm8k mbpp humaneval mt-bench math-500 aime24 aime25 sample demo demo-dev field field-dev)
+_shtab_simlab_prompts_pos_0_choices=(gsm8k mbpp humaneval mt-bench math-500 aime24 aime25 livecodebench speed-bench speed-bench-1k speed-bench-2k speed-bench-8k speed-bench-16k speed-bench-32k sample demo demo-dev field field-dev)
 _shtab_simlab_prompts___split_choices=(test dev all)
 _shtab_simlab_record___tap_offset_choices=(auto 0 1)
 _shtab_simlab_record___dry_run_choices=(configs sample)

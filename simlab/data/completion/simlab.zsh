@@ -18,7 +18,7 @@ _shtab_simlab_commands() {
     demo:'Run every step once: record, profile, replay, choose, confirm, report.'
     export:'Export policies and results for engines, papers and tests.'
     help:'Show what a command does, and its options.'
-    import:'Read what was measured elsewhere: timings, engines'"'"' tables, counts of engines and benchmarks.'
+    import:'Read what was measured elsewhere: timings, engines'"'"' tables, candidates, counts of engines and benchmarks.'
     inspect:'Show what a trace, checkpoint, cost file, fitted table or result file holds.'
     merge:'Put several result files into one.'
     optimize:'Choose a policy and its settings on dev prompts; report it on other prompts.'
@@ -250,7 +250,7 @@ _shtab_simlab_import_options=(
   "--help-all[explain every option and exit]"
   "--trace[a recorded trace of the models that were timed or served]:DIR:"
   "--draft-set[the draft set, where the trace holds more than one]:NAME:"
-  "--out[the cost file]:FILE:"
+  "--out[the cost file\; of candidates the folder of the trace]:FILE:"
   "--counts[what sizes of CSV and lists count\: tokens of each text\'s pass, the root among them\; drafted tokens, one fewer\; or tokens of the whole pass of a batch (default\: as the name of the column says)]:counts:(root-included drafted-only whole-pass)"
   "--unit[of the times of CSV and lists (default\: as the name of the column says)]:unit:(s ms us)"
   "--format[what is expected in FILE\; auto recognises it (default auto)]:format:(auto timings sglang-sps vllm-curves vllm-bench)"
@@ -268,7 +268,7 @@ _shtab_simlab_import_options=(
   "--first-of-block[the engine drafts the recorded block and keeps its first tokens]"
   "--limit[the first N prompts only]:N:"
   "--json[print JSON]"
-  "(*):timings, or what an engine or a benchmark counted\; or the name of packaged timings:"
+  "(*):timings, candidates, or what an engine or a benchmark counted\; or the name of packaged timings:"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -404,7 +404,7 @@ _shtab_simlab_prompts_options=(
   "--cost[latency profile (default\: the packaged one of the trace)]:FILE:"
   "--draft-set[the draft set, where the trace holds more than one]:NAME:"
   "--json[print JSON]"
-  ":gsm8k, mbpp, humaneval, mt-bench, math-500, aime24, aime25, sample, demo, demo-dev, field, field-dev:(gsm8k mbpp humaneval mt-bench math-500 aime24 aime25 sample demo demo-dev field field-dev)"
+  ":gsm8k, mbpp, humaneval, mt-bench, math-500, aime24, aime25, livecodebench, speed-bench, speed-bench-1k, speed-bench-2k, speed-bench-8k, speed-bench-16k, speed-bench-32k, sample, demo, demo-dev, field, field-dev:(gsm8k mbpp humaneval mt-bench math-500 aime24 aime25 livecodebench speed-bench speed-bench-1k speed-bench-2k speed-bench-8k speed-bench-16k speed-bench-32k sample demo demo-dev field field-dev)"
 )
 
 # guard to ensure default positional specs are added only once per session

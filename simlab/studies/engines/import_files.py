@@ -12,10 +12,12 @@ from simlab.channels import POOL
 from simlab.cost import GRID_STAGES, PLAIN, channel_stage
 from simlab.errors import CostError, UsageError, as_usage_error
 from simlab.options import study
+from simlab.studies.engines.import_candidates import CandidateCounts, ImportedTrace, import_candidates
 from simlab.studies.engines.import_options import AUTO, OF_METRICS, TIMINGS, ImportOptions
 from simlab.studies.engines.read_metrics import EngineMetricsTable, import_metrics
 from simlab.studies.inputs.trace import longest_context, opened
 from simlab.studies.result import StudyResult
+from simlab.traces.artefacts.candidates import is_candidate_dump
 from simlab.traces.artefacts.cost import CostChannel, CostFile, bounds_of, write_cost_file
 from simlab.traces.artefacts.cost_import import (
     ANY_CONTEXT,
@@ -95,16 +97,26 @@ class ImportedCosts(StudyResult):
 
 
 @study(ImportOptions)
-def import_files(options: ImportOptions) -> ImportedCosts | EngineMetricsTable:
-    """Read files from elsewhere: `import_timings` of timings, `import_metrics` of counts.
+def import_files(options: ImportOptions) -> ImportedCosts | EngineMetricsTable | CandidateCounts | ImportedTrace:
+    """Read files from elsewhere: `import_timings`, `import_candidates`, or `import_metrics` of counts.
 
     Raises:
         SimlabError: a file cannot be read, does not fit the trace, or the options are about files of another kind.
     """
     first = options.files[0]
+    if len(options.files) == 1 and options.format == AUTO and _holds_candidates(first):
+        return import_candidates.run(options)
     if len(options.files) > 1 or not _holds_timings(first, options):
         return import_metrics.run(options)
     return import_timings.run(options)
+
+
+def _holds_candidates(path: str | Path) -> bool:
+    """Whether the first line of a file says that it holds candidates."""
+    if not Path(path).is_file():
+        return False
+    with open_file(path) as file:
+        return is_candidate_dump(file.read(_BEGIN).decode(errors="replace"))
 
 
 def _holds_timings(path: str | Path, options: ImportOptions) -> bool:

@@ -60,6 +60,10 @@ trace's: acceptance length and rates by position, with intervals, p-values adjus
 not. With --same-prompts the requests were the trace's own prompts, each once: every count is predicted. Exit code 1:
 they differ. --before subtracts an earlier reading of the same counters.
 
+Candidates that an engine wrote of its own rounds, JSON lines of the format simlab-candidates (its page is
+docs/reference/candidates.md), become a trace, --out, where a replay may claim its figures: rows at every root,
+normalised over the vocabulary, of greedy texts. Of others, and without --out, counts by depth and rank are printed.
+
   simlab import timings.csv --trace runs/mine --draft-s 0.0065 --out runs/engine.json
   simlab import caddtree-a800-qwen3-4b --counts root-included --draft-s 0.0065 --machine "NVIDIA A800"
     --dtype bfloat16 --out runs/a800.json
@@ -67,11 +71,13 @@ they differ. --before subtracts an earlier reading of the same counters.
   simlab replay --trace runs/mine --cost runs/engine.json
   simlab import metrics.txt --before metrics-yesterday.txt --trace runs/mine
   simlab import bench.json --same-prompts --limit 3 --max-new-tokens 32 --trace runs/mine
-  simlab import profile_export.jsonl --trace runs/mine --json"""
+  simlab import profile_export.jsonl --trace runs/mine --json
+  simlab import candidates.jsonl --out runs/engine
+  simlab import visited.jsonl"""
 
     files: Sequence[str | Path] = option(
         ...,
-        "timings, or what an engine or a benchmark counted; or the name of packaged timings",
+        "timings, candidates, or what an engine or a benchmark counted; or the name of packaged timings",
         "FILE",
         repeats=True,
         positional=True,
@@ -79,7 +85,7 @@ they differ. --before subtracts an earlier reading of the same counters.
     trace: TraceSource | None = trace_option("a recorded trace of the models that were timed or served")
     _: KW_ONLY
     draft_set: str | None = draft_set_option()
-    out: str | Path | None = option(None, "the cost file", "FILE", read=Path, group=_COST_FILE, example="cost.json")
+    out: str | Path | None = option(None, "the cost file; of candidates the folder of the trace", "FILE", read=Path)
     counts: str | None = option(
         None,
         "what sizes of CSV and lists count: tokens of each text's pass, the root among them; drafted tokens, one "

@@ -1,9 +1,11 @@
 """Public benchmarks: where their rows are, what each asks, and which are for choosing, which for reporting.
 
 A question is put in the words of the DFlash release (z-lab/dflash, ``dflash/benchmark.py`` at commit 1fe684b0, read in
-November 2026; AIME as older copies of that file have it), so that acceptance lengths can be held beside published ones.
+November 2026; AIME and LiveCodeBench as older copies of that file have them), so that acceptance lengths can be held
+beside published ones. SPEED-Bench is asked as it stands.
 """
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -49,11 +51,15 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a row asks: its number and its name in the benchmark, and the user's messages one after the other."""
+    """What a row asks: its number and its name in the benchmark, and the user's messages one after the other.
+
+    ``dataset`` is what its prompt belongs to where a benchmark tells its rows apart; empty: to the benchmark.
+    """
 
     number: int
     name: str
     turns: tuple[str, ...]
+    dataset: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +127,60 @@ def _mt_bench(row: Row) -> Question:
     return Question(number, f"{row.text('category')}-{number}", tuple(turns))
 
 
+def _drawn(name: str) -> int:
+    """A number of a row's own name, so that copies with fewer rows, or in another order, are cut alike."""
+    return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16)
+
+
+_LIVECODEBENCH = (
+    "You are an expert Python programmer. You will be given a question (problem specification) and will generate a "
+    "correct Python program that matches the specification and passes all tests. You will NOT return anything except "
+    "for the program"
+)
+
+
+def _livecodebench(row: Row) -> Question:
+    name, code = row.text("question_id"), row.fields.get("starter_code") or ""
+    asked = "Use the following code structure:" if code else "Write your code in the following format:"
+    parts = (
+        _LIVECODEBENCH,
+        f"### Question:\n{row.text('question_content')}",
+        f"### Format: {asked}\n```python\n{code or '# YOUR CODE HERE'}\n```",
+        "### Answer: (use the provided format with backticks)",
+    )
+    return Question(_drawn(name), name, ("\n\n".join(parts),))
+
+
+_NOT_FETCHED = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
+
+
+def _speed_bench(row: Row) -> Question:
+    """The turns of a row; a system message in front is a turn, as AIPerf has it."""
+    name, listed = row.text("question_id"), row.first("turns", "messages")
+    turns = [_content(row, place, one) for place, one in enumerate(listed)] if isinstance(listed, list) else []
+    if not turns:
+        raise PromptError(f"{row.where}: expected a list of texts in 'turns', or of messages in 'messages'")
+    if any(_NOT_FETCHED in turn for turn in turns):
+        raise PromptError(
+            f"{row.where}: the text of {name} is not in this file, but a note that it must be fetched from its source; "
+            "make a whole copy with prepare_data.py of NVIDIA's specdec_bench, and give it with --from FILE"
+        )
+    return Question(_drawn(name), name, tuple(turns), row.text("category"))
+
+
+def _content(row: Row, place: int, one: object) -> str:
+    if isinstance(one, Mapping):
+        role = one.get("role")
+        if role != "user" and (role, place) != ("system", 0):
+            raise PromptError(
+                f"{row.where}: expected messages of the user, and one of the system in front; got {role!r:.40}"
+            )
+        one = one.get("content")
+    if not isinstance(one, str) or not one:
+        raise PromptError(f"{row.where}: expected text in each turn; got {one!r:.40}")
+    return one
+
+
 def _of_mbpp(number: int, split: str) -> bool:
     """The splits of Austin et al. (2021), by the task's number; 511 to 600 are its validation."""
     return 11 <= number <= 510 if split == TEST else 601 <= number <= 974
@@ -182,6 +242,25 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             ("aime24", "HuggingFaceH4/aime_2024", "data/train-*.parquet"),
             ("aime25", "MathArena/aime_2025", "data/train-*.parquet"),
         )
+    },
+    "livecodebench": Benchmark(
+        name="livecodebench",
+        repository="livecodebench/code_generation_lite",
+        files=_alike("test*.jsonl"),
+        own_names={},
+        question=_livecodebench,
+        is_of=_fourths,
+    ),
+    **{
+        f"speed-bench{size and f'-{size}'}": Benchmark(
+            name=f"speed_bench{size and f'_{size}'}",
+            repository="nvidia/SPEED-Bench",
+            files=_alike(f"{f'throughput_{size}' if size else 'qualitative'}/test-*.parquet"),
+            own_names={},
+            question=_speed_bench,
+            is_of=_fourths,
+        )
+        for size in ("", "1k", "2k", "8k", "16k", "32k")
     },
 }
 """The benchmarks, by the names under which they are asked for."""

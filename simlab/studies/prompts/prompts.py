@@ -1,12 +1,13 @@
 """A prompt file: questions of a benchmark, or the prompts that come with simlab; and how many prompts are needed."""
 
+import codecs
 import gzip
 import hashlib
 import json
 import re
 import shlex
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -25,13 +26,16 @@ from simlab.studies.prompts.how_many import PromptNumbers, how_many, parse_perce
 from simlab.studies.result import StudyResult
 from simlab.traces.format.files import write_beside
 from simlab.traces.parquet.sizes import check_size
-from simlab.untrusted.json_text import file_bytes, open_file, parse_json
+from simlab.untrusted.json_text import open_file, parse_json
 
 # The rows of a benchmark: of a file of the person's own, or of the files that the hub has.
 
 
 _AS_OBJECTS = 12
 """What a file holds takes so many times as much memory as Python's objects."""
+
+_BEGIN = 1 << 10
+"""Bytes among which the first one that is no space tells a list from lines."""
 
 _ENDINGS = (".jsonl", ".json", ".gz", ".parquet")
 
@@ -97,7 +101,7 @@ def _fetched(name: str, pattern: str) -> Copy:
     return Copy(at_revision(name, files.revision[:12]), found)
 
 
-def _read(path: Path) -> Sequence[object]:
+def _read(path: Path) -> Iterable[object]:
     """The rows of one file: Parquet, JSON lines or a JSON list, also packed with gzip."""
     if path.suffix == ".parquet":
         try:
@@ -109,28 +113,28 @@ def _read(path: Path) -> Sequence[object]:
         except (OSError, ValueError, pl.exceptions.PolarsError) as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise PromptError(f"{path} cannot be read as Parquet ({reason}); fetch it again") from error
+    return _lines(path)
+
+
+def _lines(path: Path) -> Iterator[object]:
+    """The rows of JSON lines, one by one, since a benchmark of code has gigabytes of tests; or those of a list."""
+    most = most_bytes() // _AS_OBJECTS
     try:
-        text = (_unpacked(path) if path.suffix == ".gz" else file_bytes(path)).decode("utf-8-sig")
+        with open_file(path) as raw, gzip.open(raw) if path.suffix == ".gz" else raw as file:
+            # Not splitlines: a text may hold U+2028, which ends no line of JSON.
+            number = 0
+            is_list = file.peek(_BEGIN)[:_BEGIN].removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
+            while line := file.read(most + 1) if is_list else file.readline(most + 1):
+                number += 1
+                if len(line) > most:
+                    # A few bytes of a packed file can stand for a great many.
+                    check_memory(_AS_OBJECTS * len(line), f"reading more of {path}")
+                if line.strip():
+                    value = _parsed(line.decode("utf-8-sig"), path, number)
+                    yield from value if is_list and isinstance(value, list) else [value]
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise PromptError(f"{path} cannot be read ({reason}); expected JSON lines, a JSON list or Parquet") from error
-    if text.lstrip().startswith("["):
-        listed = _parsed(text, path, 1)
-        assert isinstance(listed, list)
-        return listed
-    # Not splitlines: a text may hold U+2028, which ends no line of JSON.
-    lines = text.rstrip().split("\n")
-    return [_parsed(line, path, number) for number, line in enumerate(lines, 1)]
-
-
-def _unpacked(path: Path) -> bytes:
-    """What a file packed with gzip holds; a few bytes of it can stand for a great many."""
-    most = most_bytes() // _AS_OBJECTS
-    with open_file(path) as packed, gzip.open(packed) as file:
-        data = file.read(most + 1)
-    if len(data) > most:
-        check_memory(_AS_OBJECTS * len(data), f"reading more of {path}")
-    return data
 
 
 def _parsed(text: str, path: Path, line: int) -> object:
@@ -195,7 +199,10 @@ class PromptsOptions:
 Benchmarks are read from --from FILE, your own copy (GSM8K's test.jsonl, mbpp.jsonl or sanitized-mbpp.json,
 HumanEval.jsonl.gz, MT-bench's question.jsonl, or the hub's Parquet), else from the Hugging Face Hub.
 Questions are put in the words of the DFlash release's benchmark. math-500, aime24 and aime25 are cut as humaneval
-is: three of four rows to report on, rows 2, 6, 10, ... to choose on.
+is: three of four rows to report on, rows 2, 6, 10, ... to choose on. livecodebench (test.jsonl to test6.jsonl) and
+SPEED-Bench are cut so by their question_id. speed-bench has the 880 rows of 11 categories, speed-bench-1k to -32k
+those of throughput at so many tokens; a prompt's dataset is its category. The hub's copies of these lack many texts:
+make whole ones with prepare_data.py of NVIDIA's specdec_bench.
 
   split   gsm8k      mbpp                humaneval                  mt-bench
   test    its test   tasks 11 to 510     three of four              three of four
@@ -313,7 +320,8 @@ def _asked(name: str, source: str | Path | None, split: str | None) -> tuple[lis
         question = benchmark.question(row)
         if benchmark.is_of(question.number, split):
             identity = benchmark.prompt_id(question, split)
-            there.append({"id": identity, "dataset": benchmark.name, "turns": list(question.turns)})
+            dataset = question.dataset or benchmark.name
+            there.append({"id": identity, "dataset": dataset, "turns": list(question.turns)})
     if not there:
         raise PromptError(f"{copy.place} has no prompt of the split {split} of {name}; give another copy, or --split")
     return there, f"{name}, split {split}, from {copy.place}"

@@ -18,7 +18,7 @@ from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file
 from simlab.traces.artefacts.kinds import SCHEMAS, read_schema
 from simlab.traces.artefacts.optimum import ChosenPolicy, Optimum, PromptSource, read_optimum
 from simlab.traces.format.documents import with_digest
-from simlab.traces.format.manifest import DumpedInfo, read_manifest
+from simlab.traces.format.manifest import DumpedInfo, ImportedInfo, read_manifest
 from simlab.traces.format.manifest_entries import ChannelInfo
 from simlab.traces.reader import packaged_trace
 
@@ -36,10 +36,11 @@ def manifest_values() -> dict[str, Any]:
     manifest = read_manifest(GOLDEN / "trace_v1")
     (name, draft_set) = next(iter(manifest.draft_sets.items()))
     full = replace(draft_set, draft_vocab_size=draft_set.vocab_size - 1, tap_offset=1, mask_token_id=3)
-    full = replace(full, is_chain=True, root_seen=False, noise="deterministic,below=9,salt=0")
+    full = replace(full, is_chain=True, root_seen=False, noise="deterministic,below=9,salt=0", candidates_only=True)
     draft_sets = {name: full, "other": replace(draft_set, mask_token_id=None)}
     draft_ids, channel_ids = {**manifest.held().draft_ids, "other": "0123"}, {"flash": "4", "eagle": "5", "new": "6"}
-    contents = replace(manifest.held(), draft_ids=draft_ids, channel_ids=channel_ids)
+    files = {name: info for name, info in manifest.held().files.items() if not name.startswith("tokens-")}
+    contents = replace(manifest.held(), draft_ids=draft_ids, channel_ids=channel_ids, files=files)
     of_rows = {"depth": draft_set.depth, "previous": 2, "top_k": 3, "order": "base-rank"}
     flash = ChannelInfo("transitions", manifest.target, name, draft_ids[name], of_rows, "float32")
     eagle = ChannelInfo("pool", manifest.target, None, None, {"depth": 2, "beam": 3, "exact_nodes": 4}, "float32")
@@ -47,6 +48,7 @@ def manifest_values() -> dict[str, Any]:
     kept = replace(
         manifest,
         hidden_states=DumpedInfo((1, 2), "float32", "0123"),
+        imported=ImportedInfo("made-up engine", ("the target's distributions",)),
         target=replace(manifest.target, quantised="fp8"),
         draft_sets=draft_sets,
         channels={"flash": flash, "eagle": eagle, "new": new},

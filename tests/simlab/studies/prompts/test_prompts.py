@@ -191,6 +191,10 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
     parquet(folder / "mbpp" / "sanitized" / "train-00000-of-00001.parquet", sanitized[600::3])
     parquet(folder / "humaneval" / "openai_humaneval" / "test-00000-of-00001.parquet", humaneval())
     lines(folder / "mt" / "raw" / "question.jsonl", mt_bench())
+    for number in ("", "2"):
+        code: list[Row] = [{"question_id": f"q{number}-{i}", "question_content": "Add."} for i in range(8)]
+        lines(folder / "lcb" / f"test{number}.jsonl", code)
+    parquet(folder / "speed" / "throughput_2k" / "test-00000-of-00001.parquet", speed_bench(7))
     (folder / "empty").mkdir()
     (folder / "empty" / "README.md").write_text("# nothing")
     with serving() as made:
@@ -198,6 +202,8 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
         made.add("google-research-datasets/mbpp", folder / "mbpp")
         made.add("openai/openai_humaneval", folder / "humaneval")
         made.add("HuggingFaceH4/mt_bench_prompts", folder / "mt")
+        made.add("livecodebench/code_generation_lite", folder / "lcb")
+        made.add("nvidia/SPEED-Bench", folder / "speed")
         made.add("org/empty", folder / "empty")
         made.add("org/gated", folder / "gsm8k")
         made.refused["org/gated"] = (401, "GatedRepo", "Access to dataset org/gated is restricted.")
@@ -212,6 +218,8 @@ def test_data_sets_are_fetched_from_the_hub(hub: Hub, tmp_path: Path) -> None:
         ("mbpp", "dev"): ("mbpp-601", 125),
         ("humaneval", "all"): ("humaneval-0", 164),
         ("mt-bench", "dev"): ("mt_bench-writing-82", 20),
+        ("livecodebench", "all"): ("livecodebench-q-0", 16),
+        ("speed-bench-2k", "all"): (f"speed_bench_2k-{0:032x}", 7),
     }
     outs = {case: tmp_path / f"{'-'.join(case)}.jsonl" for case in cases}
     commands = [["prompts", name, "--split", split, "--out", str(out)] for (name, split), out in outs.items()]
@@ -253,3 +261,58 @@ def test_problems_are_asked_as_the_release_asks_them(name: str, tmp_path: Path) 
     assert len(found) == 6
     asked = "Find 0.\nPlease reason step by step, and put your final answer within \\boxed{}."
     assert found[0] == {"id": f"{own}-0", "dataset": own, "turns": [asked]}
+
+
+def test_livecodebench_is_asked_in_its_own_layout(tmp_path: Path) -> None:
+    rows: list[Row] = [
+        {"question_id": f"abc{i}", "question_content": f"Add {i}.", "starter_code": "def f():" if i % 2 else ""}
+        for i in range(40)
+    ]
+    found = {row["id"]: row for row in made(tmp_path / "a", "livecodebench", lines(tmp_path / "test.jsonl", rows))}
+    dev = made(tmp_path / "b", "livecodebench", lines(tmp_path / "part.jsonl", rows[::-1][:25]), split="dev")
+    assert dev
+    assert not {row["id"] for row in dev} & set(found)
+    every = made(tmp_path / "c", "livecodebench", lines(tmp_path / "test2.jsonl", rows), split="all")
+    plain, starting = (str(row["turns"]) for row in every[:2])
+    assert "### Question:\\nAdd 0.\\n\\n### Format: Write your code in the following format:" in plain
+    assert "# YOUR CODE HERE" in plain
+    assert (
+        "Use the following code structure:\\n```python\\ndef f():\\n```\\n\\n### Answer: (use the provided" in starting
+    )
+
+
+def speed_bench(num: int, **more: object) -> list[Row]:
+    return [
+        {"question_id": f"{i:032x}", "category": ("coding", "math")[i % 2], "turns": [f"{i}?", "And?"], **more}
+        for i in range(num)
+    ]
+
+
+def test_rows_of_speed_bench_belong_to_their_category(tmp_path: Path) -> None:
+    found = made(tmp_path / "out", "speed-bench", parquet(tmp_path / "test.parquet", speed_bench(6)), split="all")
+    assert [row["dataset"] for row in found] == ["coding", "math"] * 3
+    assert found[1] == {"id": f"speed_bench-{1:032x}", "dataset": "math", "turns": ["1?", "And?"]}
+    said: Row = {"messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hello"}]}
+    rows = [{"question_id": "a", "category": "roleplay", **said}]
+    (one,) = made(tmp_path / "out", "speed-bench-1k", lines(tmp_path / "rows.jsonl", rows), split="all")
+    assert (one["id"], one["turns"]) == ("speed_bench_1k-a", ["Be kind.", "Hello"])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            {"turns": ["FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"]},
+            "is not in this file, but a note that it must be fetched from its source",
+        ),
+        ({"turns": []}, "expected a list of texts in 'turns'"),
+        ({"turns": [3]}, "expected text in each turn; got 3"),
+        (
+            {"turns": None, "messages": [{"role": "assistant", "content": "x"}]},
+            "of the system in front; got 'assistant'",
+        ),
+    ],
+)
+def test_rows_of_speed_bench_without_their_text_are_refused(change: Row, said: str, tmp_path: Path) -> None:
+    source = lines(tmp_path / "rows.jsonl", speed_bench(2, **change))
+    assert said in refused(prompts, "speed-bench", source=source, out=tmp_path / "out")
