@@ -59,8 +59,7 @@ def refuse_heads(fields: Mapping[str, object], reads: Callable[[Mapping[str, obj
         fields: of its ``config.json``.
         reads: the configuration without it; raises `ModelError` where that is no plain DFlash either.
     """
-    nested = fields.get("dflash_config")
-    inner = nested if isinstance(nested, Mapping) else {}
+    inner = inner_of(fields)
     projector = said_once("projector_type", inner, fields)
     for head in HEADS_OF_OTHERS:
         classes = [name for name in classes_of(fields) if _has_mark(name, head)]
@@ -79,12 +78,8 @@ def _has_mark(name: str, head: ForeignHead) -> bool:
 
 def _marginals(fields: Mapping[str, object], keys: Collection[str], reads: Callable[..., object]) -> str:
     """What can be recorded of a drafter below a head, in words; empty where that is no plain DFlash."""
-    nested = fields.get("dflash_config")
-    rest = {name: value for name, value in fields.items() if name not in keys} | {"architectures": [DFLASH_CLASS]}
-    if isinstance(nested, Mapping):
-        rest["dflash_config"] = {name: value for name, value in nested.items() if name not in keys}
     try:
-        reads(rest)
+        reads(plain_fields(fields, keys))
     except ModelError:
         return ""
     more = f" and {len(keys) - 2} more of its fields" if len(keys) > 2 else ""
@@ -183,6 +178,20 @@ def check_keys(
 
 def _name(name: str) -> str:
     return name if name.isidentifier() else shown(name)
+
+
+def inner_of(fields: Mapping[str, object]) -> Mapping[str, object]:
+    """What stands in ``dflash_config``; empty where that is no object."""
+    inner = fields.get("dflash_config")
+    return inner if isinstance(inner, Mapping) else {}
+
+
+def plain_fields(fields: Mapping[str, object], own: Collection[str]) -> dict[str, object]:
+    """The fields of the plain DFlash drafter below a network whose own fields these are."""
+    rest = {name: value for name, value in fields.items() if name not in own} | {"architectures": [DFLASH_CLASS]}
+    if inner := inner_of(fields):
+        rest["dflash_config"] = {name: value for name, value in inner.items() if name not in own}
+    return rest
 
 
 def said_once(name: str, *objects: Mapping[str, object]) -> object:

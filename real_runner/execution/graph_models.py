@@ -17,7 +17,7 @@ from torch import Tensor
 from simlab.arrays import Longs
 from simlab.draft import Marginals
 from simlab.errors import ModelError
-from simlab.real_runner.drafters.dense import BlockStates, logits_of
+from simlab.real_runner.drafters.dense import BlockStates, drafted_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
 from simlab.real_runner.drafters.ranked import CandidatesRead, first_on_device, marginals_at
 from simlab.real_runner.execution.captured_work import CapturedGraphs, Moment
@@ -467,7 +467,7 @@ class GraphedModels:
         block = torch.arange(config.block_size, device=fresh.device)
         tokens = torch.where(block == 0, self._root, config.mask_token_id)
         states = self._first.states(tokens[None], self._root_position, num_seen)
-        self._leave(states, logits_of(drafter, self.target, states.after[0]), read)
+        self._leave(states, drafted_logits(drafter, self.target, states.after, self._root)[0], read)
 
     def _leave(self, states: BlockStates, logits: Tensor, read: CandidatesRead) -> None:
         """Leave a draft where it is read: its candidates on the host, its states on the device."""

@@ -5,12 +5,19 @@ trains on a drafter without convolutions, names the checkpoint of its drafter by
 ``simlab_extends``. Nothing here needs torch.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from reprlib import repr as shown
 
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.fields import DFLASH_CLASS, check_keys, classes_of, integer, said_once, typed
+from simlab.real_runner.checkpoints.fields import (
+    check_keys,
+    classes_of,
+    inner_of,
+    integer,
+    plain_fields,
+    said_once,
+    typed,
+)
 from simlab.real_runner.checkpoints.layout import Fields, Layout
 from simlab.real_runner.checkpoints.weights import check_own
 from simlab.real_runner.checkpoints.zlab import ZLAB, config_from_json
@@ -62,7 +69,7 @@ def selector_from_json(fields: Fields) -> SelectorConfig | None:
     """The selector of a checkpoint; None where it is no DFlash 2."""
     if not _is_dflash2(fields):
         return None
-    inner = _inner(fields)
+    inner = inner_of(fields)
     found = {name: said_once(name, inner, fields) for name in _SELECTOR}
     if missing := [name for name, value in found.items() if value is None]:
         raise ModelError(
@@ -89,13 +96,8 @@ def selector_to_json(config: SelectorConfig) -> dict[str, object]:
     }
 
 
-def _inner(fields: Fields) -> Mapping[str, object]:
-    inner = fields.get("dflash_config")
-    return inner if isinstance(inner, Mapping) else {}
-
-
 def _is_dflash2(fields: Fields) -> bool:
-    named = [name for name in (*_SELECTOR, *_CONVOLUTION) if fields.get(name) or _inner(fields).get(name)]
+    named = [name for name in (*_SELECTOR, *_CONVOLUTION) if fields.get(name) or inner_of(fields).get(name)]
     return "speculators_model_type" not in fields and (_CLASS in classes_of(fields) or bool(named))
 
 
@@ -109,14 +111,12 @@ def _drafter_from_json(fields: Fields) -> DFlashConfig:
             "this is a selector of DFlash 2 alone, which chooses beside the drafter that it was trained for; name that "
             "drafter"
         )
-    inner, own = _inner(fields), (*_SELECTOR, *_CONVOLUTION)
-    sizes = [said_once(name, inner, fields) for name in _CONVOLUTION]
+    sizes = [said_once(name, inner_of(fields), fields) for name in _CONVOLUTION]
     if None in sizes:
         raise ModelError(
             f"a drafter of DFlash 2 has {' and '.join(_CONVOLUTION)} in its config.json; this one says {shown(sizes)}"
         )
-    rest = {name: value for name, value in fields.items() if name not in own} | {"architectures": [DFLASH_CLASS]}
-    rest["dflash_config"] = {name: value for name, value in inner.items() if name not in own}
+    rest = plain_fields(fields, (*_SELECTOR, *_CONVOLUTION))
     return replace(config_from_json(rest), convolution=Convolution(*map(integer, sizes)))
 
 
