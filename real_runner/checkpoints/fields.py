@@ -46,7 +46,6 @@ HEADS_OF_OTHERS = (
     ForeignHead("UBTree", "bigram selector", ("ling3ubtree", "ubtree", "candidate_topk"), beside=True),
     ForeignHead("MFD", "learned modes, each of which drafts a future of its own", ("multifuture", "num_modes")),
     ForeignHead("DSpine", "injection between layers", ("dspine",)),
-    ForeignHead("DSpark", "Markov head", ("dspark", "markov_")),
     ForeignHead("Domino", "recurrent head", ("domino", "gru_")),
     ForeignHead("Laguna", "fused projections and gated attention", ("dflashlaguna",)),
 )

@@ -33,13 +33,14 @@ from simlab.policies.routing.routed_policy import RoutedPolicy, RouteRule
 from simlab.policy import AnyPolicy
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
-from simlab.real_runner.drafters.config import Convolution, KeptCandidates
+from simlab.real_runner.drafters.config import Convolution, KeptCandidates, Markov
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.ranked import draft_columns
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks.adapter.noise import Noise
 from simlab.real_runner.networks.dflash2.config import SelectorConfig
 from simlab.real_runner.networks.dflash2.selector import Selector, SelectorProducer
+from simlab.real_runner.networks.dspark.head import MarkovProducer
 from simlab.real_runner.networks.eagle3.config import Eagle3Reach
 from simlab.real_runner.networks.eagle3.pool import eagle3_producer
 from simlab.real_runner.networks.producer import RootProducer, StagedProducer, TextProducer
@@ -266,6 +267,22 @@ class System:
     equal: bool = True
 
 
+@torch.no_grad()
+def spark_models(seed: int = 0, family: str = "qwen3") -> Models:
+    """A drafter with a Markov head of random weights, with a gate or without, and what follows other candidates."""
+    models = random_models(seed, family)
+    plain, generator = models.block_drafter, torch.Generator().manual_seed(seed)
+    config = replace(plain.config, markov=Markov(4, is_gated=seed % 2 == 0), predicts_from_root=seed % 3 > 0)
+    drafter = DFlashDrafter(config).to(models.target.dtype)
+    drafter.load_state_dict(plain.state_dict(), strict=False)
+    assert drafter.markov_head is not None
+    for parameter in drafter.markov_head.parameters():
+        parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    drafter.eval().requires_grad_(False)
+    made = MarkovProducer(drafter, models.target, FLASH_REACH, drafter.markov_head)
+    return replace(models, drafter=drafter, channels={FLASH: made})
+
+
 def _only_router(name: str, seed: int, family: str) -> list[AnyPolicy]:
     return [routers_of(seed, family)[name]]
 
@@ -277,6 +294,7 @@ def _fixed(policies: list[AnyPolicy]) -> Callable[[int, str], list[AnyPolicy]]:
 SYSTEMS = {
     "flash": System(flash_models, _fixed([flash_policy(8), flash_policy(3, previous=1, top_k=2)])),
     "dflash2": System(selecting_models, _fixed([flash_policy(8)])),
+    "dspark": System(spark_models, _fixed([Chain(), flash_policy(8), flash_policy(3, previous=1, top_k=2)])),
     "eagle3": System(
         eagle3_models,
         _fixed([eagle3_policy(), eagle3_policy(4, steps=2), eagle3_policy(105)]),

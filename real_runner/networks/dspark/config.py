@@ -74,13 +74,13 @@ def spark_from_json(fields: Fields) -> SparkConfig | None:
             f"this is a target with a drafter of DSpark inside it ({bundled[0]}), and simlab lacks drafters that are "
             "part of a target; give a drafter that is released on its own"
         )
-    check_classes(fields, _CLASSES, "drafters of DSpark")
     found = {name: said_once(name, said, fields) for name in _HEAD}
     if missing := [name for name, value in found.items() if value is None]:
         raise ModelError(
             f"this is a drafter of DSpark, and its config.json has no {missing[0]!r}, at the top, in dspark_config or "
             "in dflash_config; ask its publisher for a config.json that has it"
         )
+    check_classes(fields, _CLASSES, "drafters of DSpark")
     kind = str(found["markov_head_type"]).lower()
     if kind == "rnn":
         raise ModelError(
@@ -113,8 +113,9 @@ def _said(fields: Fields) -> Mapping[str, object]:
 def _is_dspark(fields: Fields) -> bool:
     if "speculators_model_type" in fields:
         return False
+    asked = (name for one in (fields, inner_of(fields)) for name, value in one.items() if value)
     named = any("dspark" in name.lower() for name in classes_of(fields))
-    return named or any(name.startswith(("markov_", _BUNDLED)) for name in (*fields, *inner_of(fields)))
+    return named or any(name.startswith(("markov_", _BUNDLED)) for name in asked)
 
 
 def _drafter_from_json(fields: Fields) -> DFlashConfig:
@@ -136,7 +137,7 @@ DSPARK = Network(
     what="a Markov head of DSpark",
     layout=Layout(
         name="dspark",
-        field=_NESTED,
+        field=ZLAB.field,
         recognises=_is_dspark,
         reads=_drafter_from_json,
         described=lambda fields: "DSpark, as sglang 0.5.23 reads it",
