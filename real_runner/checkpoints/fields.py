@@ -42,7 +42,6 @@ class ForeignHead:
 
 
 HEADS_OF_OTHERS = (
-    ForeignHead("LiLiCorr", "candidate-lattice head", ("lilicorr",), beside=True),
     ForeignHead("UBTree", "bigram selector", ("ling3ubtree", "ubtree", "candidate_topk"), beside=True),
     ForeignHead("MFD", "learned modes, each of which drafts a future of its own", ("multifuture", "num_modes")),
     ForeignHead("DSpine", "injection between layers", ("dspine",)),

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias, TypeVar
 
 import torch
@@ -18,10 +18,18 @@ from simlab.real_runner.targets.model import Target
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockStates:
-    """Hidden states of the slots that predict, ``[R, D, H]``, before and after the drafter's final norm."""
+    """Hidden states of the slots that predict, ``[R, D, H]``, before and after the drafter's final norm.
+
+    Attributes:
+        before: the norm, and so on.
+        after: the norm.
+        seen: ``[R, taps x H]``, the tapped states of the target at the token before each root; empty where no drafter
+            of blocks reads them.
+    """
 
     before: Tensor
     after: Tensor
+    seen: Tensor = torch.empty(0)
 
 
 class OutputConfig(Protocol):
@@ -144,7 +152,7 @@ def draft_states(
     context = drafter.context(features[None])
     for start in range(0, len(roots), blocks_per_pass):
         some = roots[start : start + blocks_per_pass]
-        yield some, block_states(drafter, target, tokens[some], some, context)
+        yield some, replace(block_states(drafter, target, tokens[some], some, context), seen=features[some - 1])
 
 
 def block_logits(

@@ -154,10 +154,10 @@ class FirstOrderProducer(OnDrafter[Stage, HeadReach], ABC):
         device, key = states.after.device, ("first order", self.head, reach)
         where = [sent(torch.from_numpy(array.astype(np.int64)), device) for array in (above, slots)]
 
-        def work(before: Tensor, after: Tensor, above: Tensor, slots: Tensor) -> tuple[Tensor]:
-            return (self._of_rows(BlockStates(before, after), above, slots),)
+        def work(before: Tensor, after: Tensor, seen: Tensor, above: Tensor, slots: Tensor) -> tuple[Tensor]:
+            return (self._of_rows(BlockStates(before, after, seen), above, slots),)
 
-        (made,) = run(self.graphs, key, work, states.before, states.after, *where)
+        (made,) = run(self.graphs, key, work, states.before, states.after, states.seen, *where)
         if reach.candidates is None:
             own = self.drafter.config.vocab_size, self.drafter.vocabulary, self.graphs
             ids, log_probs = first_of_laws(self._logits, self.drafter.norm, made, reach.top_k, *own)

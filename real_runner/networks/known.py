@@ -18,6 +18,7 @@ from simlab.real_runner.networks.adapter.config import ADAPTER
 from simlab.real_runner.networks.dflash2.config import DFLASH2
 from simlab.real_runner.networks.dspark.config import DSPARK
 from simlab.real_runner.networks.eagle3.config import EAGLE3
+from simlab.real_runner.networks.lilicorr.config import LILICORR
 from simlab.real_runner.networks.network import Network
 from simlab.real_runner.networks.router.config import ROUTER
 from simlab.real_runner.networks.taps.config import TAPS
@@ -25,7 +26,7 @@ from simlab.real_runner.networks.treeflash.config import TREEFLASH
 from simlab.real_runner.targets.quantised import quantisation_of
 from simlab.untrusted.json_text import file_bytes, parse_json
 
-NETWORKS: tuple[Network, ...] = (TREEFLASH, DFLASH2, DSPARK, TAPS, EAGLE3, ADAPTER, ROUTER)
+NETWORKS: tuple[Network, ...] = (TREEFLASH, LILICORR, DFLASH2, DSPARK, TAPS, EAGLE3, ADAPTER, ROUTER)
 """The first that reads a ``config.json`` is the one that the checkpoint holds; a drafter alone is none of them."""
 
 LAYOUTS: tuple[Layout, ...] = (SPECULATORS, *(network.layout for network in NETWORKS), ZLAB)

@@ -143,6 +143,31 @@ def dspark(
     return {"chain": torch.stack(chain, 1), "laws": torch.stack(laws, 1), "rows": base[:, 1:, None] + bias}
 
 
+def lilicorr(
+    folder: str, config: SimpleNamespace, head: dict[str, Tensor], given: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """The scores ``[N, K]`` and ``[N, D - 1, K, K]``, and the ranks ``[N, D]`` of the chain along them."""
+    own = by_path(folder, "sglang.srt.speculative.lilicorr_utils").parse_lilicorr_draft_config(draft_hf_config=config)
+    sizes = {name: getattr(config, name) for name in ("block_size", "rms_norm_eps")}
+    made = by_path(folder, "sglang.srt.models.lilicorr").LiLiCorrHead(
+        model_hidden_size=config.hidden_size, config=own, **sizes
+    )
+    made.load_state_dict(head)
+    made.materialize_inference_buffers(torch.device("cpu"), torch.float32)
+    first, pairs = made.score(
+        token_embeddings=given["embedded"][:, None],
+        candidate_log_probs=given["log_probs"][:, None],
+        pass_hidden=given["after"][:, None],
+        anchor_hidden=given["anchor"][:, None],
+        anchor_valid=torch.ones(len(given["anchor"]), 1, dtype=torch.bool),
+    )
+    first, pairs = (one[:, 0] for one in made.log_factors(first, pairs))
+    chain = [first.argmax(-1)]
+    for slot in range(pairs.shape[1]):
+        chain.append(pairs[torch.arange(len(pairs)), slot, chain[-1]].argmax(-1))
+    return {"first": first, "pairs": pairs, "chain": torch.stack(chain, 1)}
+
+
 def run(
     folder: Path, kind: str, config: dict[str, object], head: dict[str, Tensor], given: dict[str, Tensor]
 ) -> dict[str, Tensor]:
@@ -166,7 +191,7 @@ def main(kind: str, folder: str, given: str, out: str) -> None:
         for prefix in ("head.", "in.")
     ]
     with torch.inference_mode():
-        made = {"dspark": dspark}[kind](folder, config, *parts)
+        made = {"dspark": dspark, "lilicorr": lilicorr}[kind](folder, config, *parts)
         save_file({name: one.contiguous() for name, one in made.items()}, out)
 
 

@@ -43,6 +43,8 @@ from simlab.real_runner.networks.dflash2.selector import Selector, SelectorProdu
 from simlab.real_runner.networks.dspark.head import MarkovProducer
 from simlab.real_runner.networks.eagle3.config import Eagle3Reach
 from simlab.real_runner.networks.eagle3.pool import eagle3_producer
+from simlab.real_runner.networks.lilicorr.config import LatticeConfig
+from simlab.real_runner.networks.lilicorr.head import LatticeHead, LatticeProducer
 from simlab.real_runner.networks.producer import RootProducer, StagedProducer, TextProducer
 from simlab.real_runner.networks.treeflash.config import HeadReach
 from simlab.real_runner.networks.treeflash.head import TreeFlashProducer
@@ -283,6 +285,20 @@ def spark_models(seed: int = 0, family: str = "qwen3") -> Models:
     return replace(models, drafter=drafter, channels={FLASH: made})
 
 
+@torch.no_grad()
+def lattice_models(seed: int = 0, family: str = "qwen3") -> Models:
+    """A lattice head of random weights on the block drafter."""
+    models = random_models(seed, family)
+    own, generator = models.drafter.config, torch.Generator().manual_seed(seed)
+    sizes = (own.hidden_size, own.block_size, 1e-6, 12, 4, 1, 2, 6, 2.0, 1e-6, 4.0)
+    head = LatticeHead(LatticeConfig(*sizes)).to(models.target.dtype).eval().requires_grad_(False)
+    for parameter in head.parameters():
+        parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.5)
+    reach = HeadReach(previous=4, top_k=4, candidates=4)
+    made = LatticeProducer(models.block_drafter, models.target, reach, head)
+    return replace(models, channels={FLASH: made})
+
+
 def _only_router(name: str, seed: int, family: str) -> list[AnyPolicy]:
     return [routers_of(seed, family)[name]]
 
@@ -295,6 +311,7 @@ SYSTEMS = {
     "flash": System(flash_models, _fixed([flash_policy(8), flash_policy(3, previous=1, top_k=2)])),
     "dflash2": System(selecting_models, _fixed([flash_policy(8)])),
     "dspark": System(spark_models, _fixed([Chain(), flash_policy(8), flash_policy(3, previous=1, top_k=2)])),
+    "lilicorr": System(lattice_models, _fixed([flash_policy(8, 4, 4), flash_policy(3, previous=1, top_k=2)])),
     "eagle3": System(
         eagle3_models,
         _fixed([eagle3_policy(), eagle3_policy(4, steps=2), eagle3_policy(105)]),
