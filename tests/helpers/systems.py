@@ -65,6 +65,7 @@ NETWORK = NetworkRule("router", ROUTED, RouteSeconds(np.array([8]), np.ones((1, 
 SOMETIMES = JetSpecExtended(60, width=2, gap=0.9, length=DEEPER)
 LINEAR, ROOT_ONLY, QUADRATIC = -1, 0, 8
 MODES = (LINEAR, ROOT_ONLY, 2, QUADRATIC)
+IN_TURN = RoutedPolicy((Chain(2), flash_policy(8)), CutRule("context", (12.0,)), label="chain, then a tree")
 POOLED: list[AnyPolicy] = [Taps(9, beam=4), JetSpec(9, beam=3, width=4)]
 REDRAFTED = [D2SD(40, branches=2), D2SD(12, branches=3, exclude=True), D2SD(14, branches=4, width=3)]
 OF_MASKS: list[AnyPolicy] = [
@@ -310,8 +311,8 @@ def _fixed(policies: list[AnyPolicy]) -> Callable[[int, str], list[AnyPolicy]]:
 SYSTEMS = {
     "flash": System(flash_models, _fixed([flash_policy(8), flash_policy(3, previous=1, top_k=2)])),
     "dflash2": System(selecting_models, _fixed([flash_policy(8)])),
-    "dspark": System(spark_models, _fixed([Chain(), flash_policy(8), flash_policy(3, previous=1, top_k=2)])),
-    "lilicorr": System(lattice_models, _fixed([flash_policy(8, 4, 4), flash_policy(3, previous=1, top_k=2)])),
+    "dspark": System(spark_models, _fixed([Chain(), IN_TURN, flash_policy(8), flash_policy(3, previous=1, top_k=2)])),
+    "lilicorr": System(lattice_models, _fixed([flash_policy(8), IN_TURN, flash_policy(3, previous=1, top_k=2)])),
     "eagle3": System(
         eagle3_models,
         _fixed([eagle3_policy(), eagle3_policy(4, steps=2), eagle3_policy(105)]),
