@@ -31,7 +31,7 @@ class ForeignHead:
     Attributes:
         name: of the drafters that have it.
         what: simlab lacks, in words.
-        marks: how its class, its projector, or a field that it alone has, begins in small letters.
+        marks: what stands in its class, or how its projector, or a field that it alone has, begins, in small letters.
         beside: whether the drafter below it is plain DFlash, so that its marginals are what they are without it.
     """
 
@@ -45,7 +45,8 @@ HEADS_OF_OTHERS = (
     ForeignHead("UBTree", "bigram selector", ("ling3ubtree", "ubtree", "candidate_topk"), beside=True),
     ForeignHead("MFD", "learned modes, each of which drafts a future of its own", ("multifuture", "num_modes")),
     ForeignHead("DSpine", "injection between layers", ("dspine",)),
-    ForeignHead("Domino", "recurrent head", ("domino", "gru_")),
+    ForeignHead("Domino", "recurrent head, by which a token depends on all before it", ("domino", "gru_")),
+    ForeignHead("xPress", "mix over earlier slots, by which a token depends on all before it", ("xpress",)),
     ForeignHead("Laguna", "fused projections and gated attention", ("dflashlaguna",)),
 )
 
@@ -60,7 +61,7 @@ def refuse_heads(fields: Mapping[str, object], reads: Callable[[Mapping[str, obj
     inner = inner_of(fields)
     projector = said_once("projector_type", inner, fields)
     for head in HEADS_OF_OTHERS:
-        classes = [name for name in classes_of(fields) if _has_mark(name, head)]
+        classes = [name for name in classes_of(fields) if any(mark in name.lower() for mark in head.marks)]
         keys = ["projector_type"] if isinstance(projector, str) and _has_mark(projector, head) else []
         keys += sorted({name for one in (fields, inner) for name in one if _has_mark(name, head)})
         asked = [name for name in keys if fields.get(name) or inner.get(name)]
@@ -89,12 +90,12 @@ def _marginals(fields: Mapping[str, object], keys: Collection[str], reads: Calla
 
 
 KINDS_OF_OTHERS = {
-    "dflash2": "its convolutions and its candidate selector",
-    "dspark": "its Markov head and its confidence head",
+    "dflash2": "this layout of DFlash 2, but reads z-lab's",
+    "dspark": "this layout of DSpark, but reads the one that sglang 0.5.23 serves",
     "eagle3": "this layout of EAGLE-3, but reads that of its authors and of SpecForge",
     "peagle": "P-EAGLE layers",
     "mtp": "multi-token prediction layers",
-    "xpress": "XPress layers",
+    "xpress": "the mix over earlier slots of xPress",
 }
 """By the model type that speculators names."""
 
@@ -107,6 +108,7 @@ _PARTS_OF_OTHERS = {
     "mlp_conv": "the convolutions of DFlash2",
     "markov_head": "the Markov head of DSpark",
     "confidence_head": "a confidence head",
+    "prefix_gru": "the recurrent head of Domino",
     "midlayer": "the layer of EAGLE-3",
     "weight_scale": "quantised weights",
     "weight_packed": "quantised weights",

@@ -75,7 +75,19 @@ HEADS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Tensor], str]] 
         {"layers.1.inject.weight": torch.ones(H, H)},
         "DSpine .*injection between layers$",
     ),
-    "Domino": ({"architectures": ["DominoDraftModel"]}, {"projector_type": "domino"}, {}, "Domino .*recurrent head$"),
+    "Domino": (
+        {"architectures": ["DominoDraftModel"]},
+        {"projector_type": "domino"},
+        {},
+        "Domino .*recurrent head, by",
+    ),
+    "Domino by its tensors": (
+        {},
+        {},
+        {"prefix_gru.weight_ih_l0": torch.ones(6, H)},
+        "the recurrent head of Domino: pre",
+    ),
+    "xPress": ({"architectures": ["Qwen3XPressDraftModel"]}, {}, {}, "of xPress .*mix over earlier slots, by"),
     "tensors alone": ({}, {}, OF_SELECTOR, "does not know beside those of DFlash: selector.next.weight, selector.prev"),
 }
 
