@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 import sglang_heads
 import torch
+from decoded_batches import decode_batch
 from random_spark import RANK, make_spark
 from safetensors.torch import load_file
+from systems import GREEDY, MOST, prompts_for, spark_models
 from tiny_models import HIDDEN_SIZE, VOCAB_SIZE, make_drafter, make_target, write_prompts
 
 from simlab.errors import ModelError, UsageError
+from simlab.policies.named.chain import Chain
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
+from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.drafters.dense import BlockStates, block_states, drafted_logits, logits_of
 from simlab.real_runner.models import load_models
 from simlab.real_runner.networks.candidates import BaseCandidates
@@ -103,6 +107,16 @@ def test_a_trace_holds_chain_and_rows_and_the_runner_makes_them(target: Path, tm
     # Of a lattice the path along the first candidates is the chain.
     chain, along = (replay(tmp_path / "trace", [one]).rows for one in ("chain", CHAIN))
     assert set(chain["committed"]) == set(along["committed"])
+
+
+def test_chains_in_a_batch_are_those_of_each_text_alone() -> None:
+    for seed in range(2):
+        models, prompts = spark_models(seed), prompts_for(seed, 4)
+        for together, one in zip(decode_batch(models, Chain(), prompts, GREEDY, MOST, 3), prompts, strict=True):
+            alone = decode(models, Chain(), one, GREEDY, MOST)
+            assert together.text.tolist() == alone.text.tolist()
+            trees = [[ran.round.tree.tokens.tolist() for ran in text.rounds] for text in (together, alone)]
+            assert trees[0] == trees[1]
 
 
 def test_what_is_there_is_said(tmp_path: Path) -> None:
