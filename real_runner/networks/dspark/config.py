@@ -104,10 +104,12 @@ def spark_from_json(fields: Fields) -> SparkConfig | None:
 
 
 def _said(fields: Fields) -> Mapping[str, object]:
-    """What stands in ``dspark_config`` and ``dflash_config``; the first goes before the second."""
-    nested = fields.get(_NESTED)
-    where = "the drafter's config.json holds dspark_config"
-    return {**inner_of(fields), **typed({} if nested is None else nested, dict, where, "an object")}
+    """What stands in ``dspark_config`` and ``dflash_config``; what stands in both must be the same."""
+    both = []
+    for name in (_NESTED, "dflash_config"):
+        held: object = {} if fields.get(name) is None else fields[name]
+        both.append(typed(held, dict, f"the drafter's config.json holds {name}", "an object"))
+    return {name: said_once(name, *both) for one in both for name in one}
 
 
 def _is_dspark(fields: Fields) -> bool:
@@ -149,5 +151,6 @@ DSPARK = Network(
     module="simlab.real_runner.networks.dspark.head",
     draft_name=MARKOV_DRAFTS,
     first_policies=f"-p chain -p tree:budget=16/32,edges=transitions,channel={MARKOV_DRAFTS}",
+    # The Markov head is the drafter's own; what may lie beside the two is the confidence head.
     prefix="confidence_head.",
 )
