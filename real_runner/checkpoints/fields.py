@@ -31,7 +31,7 @@ class ForeignHead:
     Attributes:
         name: of the drafters that have it.
         what: simlab lacks, in words.
-        marks: how its class, its projector, or a field that it alone has, begins in small letters.
+        marks: what stands in its class, or how its projector, or a field that it alone has, begins, in small letters.
         beside: whether the drafter below it is plain DFlash, so that its marginals are what they are without it.
     """
 
@@ -42,12 +42,11 @@ class ForeignHead:
 
 
 HEADS_OF_OTHERS = (
-    ForeignHead("LiLiCorr", "candidate-lattice head", ("lilicorr",), beside=True),
     ForeignHead("UBTree", "bigram selector", ("ling3ubtree", "ubtree", "candidate_topk"), beside=True),
     ForeignHead("MFD", "learned modes, each of which drafts a future of its own", ("multifuture", "num_modes")),
     ForeignHead("DSpine", "injection between layers", ("dspine",)),
-    ForeignHead("DSpark", "Markov head", ("dspark", "markov_")),
-    ForeignHead("Domino", "recurrent head", ("domino", "gru_")),
+    ForeignHead("Domino", "recurrent head, by which a token depends on all before it", ("domino", "gru_")),
+    ForeignHead("xPress", "mix over earlier slots, by which a token depends on all before it", ("xpress",)),
     ForeignHead("Laguna", "fused projections and gated attention", ("dflashlaguna",)),
 )
 
@@ -59,11 +58,10 @@ def refuse_heads(fields: Mapping[str, object], reads: Callable[[Mapping[str, obj
         fields: of its ``config.json``.
         reads: the configuration without it; raises `ModelError` where that is no plain DFlash either.
     """
-    nested = fields.get("dflash_config")
-    inner = nested if isinstance(nested, Mapping) else {}
+    inner = inner_of(fields)
     projector = said_once("projector_type", inner, fields)
     for head in HEADS_OF_OTHERS:
-        classes = [name for name in classes_of(fields) if _has_mark(name, head)]
+        classes = [name for name in classes_of(fields) if any(mark in name.lower() for mark in head.marks)]
         keys = ["projector_type"] if isinstance(projector, str) and _has_mark(projector, head) else []
         keys += sorted({name for one in (fields, inner) for name in one if _has_mark(name, head)})
         asked = [name for name in keys if fields.get(name) or inner.get(name)]
@@ -79,12 +77,8 @@ def _has_mark(name: str, head: ForeignHead) -> bool:
 
 def _marginals(fields: Mapping[str, object], keys: Collection[str], reads: Callable[..., object]) -> str:
     """What can be recorded of a drafter below a head, in words; empty where that is no plain DFlash."""
-    nested = fields.get("dflash_config")
-    rest = {name: value for name, value in fields.items() if name not in keys} | {"architectures": [DFLASH_CLASS]}
-    if isinstance(nested, Mapping):
-        rest["dflash_config"] = {name: value for name, value in nested.items() if name not in keys}
     try:
-        reads(rest)
+        reads(plain_fields(fields, keys))
     except ModelError:
         return ""
     more = f" and {len(keys) - 2} more of its fields" if len(keys) > 2 else ""
@@ -96,12 +90,12 @@ def _marginals(fields: Mapping[str, object], keys: Collection[str], reads: Calla
 
 
 KINDS_OF_OTHERS = {
-    "dflash2": "its convolutions and its candidate selector",
-    "dspark": "its Markov head and its confidence head",
+    "dflash2": "this layout of DFlash 2, but reads z-lab's",
+    "dspark": "this layout of DSpark, but reads the one that sglang 0.5.23 serves",
     "eagle3": "this layout of EAGLE-3, but reads that of its authors and of SpecForge",
     "peagle": "P-EAGLE layers",
     "mtp": "multi-token prediction layers",
-    "xpress": "XPress layers",
+    "xpress": "the mix over earlier slots of xPress",
 }
 """By the model type that speculators names."""
 
@@ -114,6 +108,7 @@ _PARTS_OF_OTHERS = {
     "mlp_conv": "the convolutions of DFlash2",
     "markov_head": "the Markov head of DSpark",
     "confidence_head": "a confidence head",
+    "prefix_gru": "the recurrent head of Domino",
     "midlayer": "the layer of EAGLE-3",
     "weight_scale": "quantised weights",
     "weight_packed": "quantised weights",
@@ -183,6 +178,20 @@ def check_keys(
 
 def _name(name: str) -> str:
     return name if name.isidentifier() else shown(name)
+
+
+def inner_of(fields: Mapping[str, object]) -> Mapping[str, object]:
+    """What stands in ``dflash_config``; empty where that is no object."""
+    inner = fields.get("dflash_config")
+    return inner if isinstance(inner, Mapping) else {}
+
+
+def plain_fields(fields: Mapping[str, object], own: Collection[str]) -> dict[str, object]:
+    """The fields of the plain DFlash drafter below a network whose own fields these are."""
+    rest = {name: value for name, value in fields.items() if name not in own} | {"architectures": [DFLASH_CLASS]}
+    if inner := inner_of(fields):
+        rest["dflash_config"] = {name: value for name, value in inner.items() if name not in own}
+    return rest
 
 
 def said_once(name: str, *objects: Mapping[str, object]) -> object:

@@ -103,6 +103,7 @@ def config_to_json(config: DFlashConfig) -> dict[str, object]:
         or config.draft_vocab_size is not None
         or config.predicts_from_root
         or config.convolution is not None
+        or config.markov is not None
         or config.tap_offset != _TAP_OFFSET
     ):
         raise ValueError(f"z-lab's layout cannot say that a drafter has {', '.join(config.variants)}")

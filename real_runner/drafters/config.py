@@ -13,6 +13,9 @@ TAP_OFFSETS = (0, 1)
 MOST_SLOTS = 1024
 """No block is longer: a pass takes room for each slot beside each other."""
 
+MARKOV_DRAFTS = "dspark"
+"""What the draft set of a drafter with a Markov head is called."""
+
 _LARGEST = 1 << 24
 _COUNTS = (
     "vocab_size",
@@ -43,6 +46,22 @@ class Convolution:
 
 
 @dataclass(frozen=True, slots=True)
+class Markov:
+    """The Markov head of DSpark: see `simlab.real_runner.drafters.dflash.MarkovHead`.
+
+    Attributes:
+        rank: of its tables.
+        is_gated: whether a gate that reads the drafter's state stands before its second table.
+    """
+
+    rank: int
+    is_gated: bool
+
+    def __post_init__(self) -> None:
+        check_counts("a Markov head's", {"rank": self.rank}, _LARGEST)
+
+
+@dataclass(frozen=True, slots=True)
 class DFlashConfig:
     """Sizes and choices of one drafter; sizes in elements, ids in the target's vocabulary.
 
@@ -56,15 +75,14 @@ class DFlashConfig:
         output_multiplier: of the logits, before that.
         input_embedding_scale: of the embedded root and masks.
         convolution: around attention and perceptron of every layer; None: there is none.
+        markov: a head that corrects the logits of a slot for the token before it; None: there is none.
         predicts_from_root: the root's own slot predicts the token after it, and every other slot one further.
         draft_vocab_size: tokens that it can propose; None: all of the target's.
         tap_offset: what was added to a layer number of the checkpoint to find its state, where state 0 is the
             embedding and state i the output of the i-th layer; each layout of checkpoints has its own.
     """
 
-    draft_name: ClassVar[str] = "dflash"
     noise: ClassVar[None] = None
-    is_chain: ClassVar[bool] = False
     root_seen: ClassVar[bool] = True
     no_blocks: ClassVar[str] = ""
     num_masks: ClassVar[int] = 0
@@ -92,6 +110,7 @@ class DFlashConfig:
     draft_vocab_size: int | None = None
     tap_offset: int = 1
     convolution: Convolution | None = None
+    markov: Markov | None = None
 
     def __post_init__(self) -> None:
         counted = _COUNTS if self.num_target_layers is None else ("num_target_layers", *_COUNTS)
@@ -141,6 +160,16 @@ class DFlashConfig:
         return "drafter"
 
     @property
+    def draft_name(self) -> str:
+        """What its draft set is called in a new recording."""
+        return "dflash" if self.markov is None else MARKOV_DRAFTS
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether its rows stand behind its own chain: those of a Markov head do."""
+        return self.markov is not None
+
+    @property
     def target_hidden_size(self) -> int:
         """Width of the target's states: that of the drafter itself."""
         return self.hidden_size
@@ -176,6 +205,7 @@ class DFlashConfig:
             "a scaled head": self.output_multiplier != 1,
             "scaled embeddings": self.input_embedding_scale != 1,
             "convolutions over the block": self.convolution is not None,
+            "a Markov head": self.markov is not None,
             "predictions from the root's own slot": self.predicts_from_root,
             "a vocabulary of its own": self.draft_vocab_size is not None,
             "a tap of the embedding or of the final norm": not all(
@@ -217,9 +247,20 @@ class DFlashConfig:
                 yield f"{layer}.self_attn.{name}_proj.weight", shape
                 if self.attention_bias:
                     yield f"{layer}.self_attn.{name}_proj.bias", shape[:1]
+        if self.markov is not None:
+            rank = self.markov.rank
+            yield from ((f"markov_head.markov_w{number}.weight", (self.vocab_size, rank)) for number in (1, 2))
+            if self.markov.is_gated:
+                yield "markov_head.gate_proj.weight", (rank, hidden + rank)
+                yield "markov_head.gate_proj.bias", (rank,)
 
     def of_vocabulary(self, size: int) -> "DFlashConfig":
         """This configuration with so many tokens of the target."""
+        if self.markov is not None and size != self.vocab_size:
+            raise ModelError(
+                f"the Markov head of this drafter has {self.vocab_size:,} tokens, and its target {size:,}; choose the "
+                "target that it was trained for"
+            )
         return replace(self, vocab_size=size)
 
     def for_target(self, num_layers: int) -> "DFlashConfig":

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias, TypeVar
 
 import torch
@@ -11,16 +11,25 @@ from tqdm import tqdm
 
 from simlab.real_runner.drafters.config import MadeForTarget, check_sizes, is_padding, padding_note
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
+from simlab.real_runner.drafters.places import ids_at, places_of
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.targets.model import Target
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockStates:
-    """Hidden states of the slots that predict, ``[R, D, H]``, before and after the drafter's final norm."""
+    """Hidden states of the slots that predict, ``[R, D, H]``, before and after the drafter's final norm.
+
+    Attributes:
+        before: the norm, and so on.
+        after: the norm.
+        seen: ``[R, taps x H]``, the tapped states of the target at the token before each root; empty where no drafter
+            of blocks reads them.
+    """
 
     before: Tensor
     after: Tensor
+    seen: Tensor = torch.empty(0)
 
 
 class OutputConfig(Protocol):
@@ -128,7 +137,7 @@ def draft_logits(
         The roots of a pass, and float32 logits ``[R', D, V]``; V is the drafter's own vocabulary, where it has one.
     """
     for some, states in draft_states(drafter, target, features, tokens, roots, blocks_per_pass):
-        yield some, logits_of(drafter, target, states.after)
+        yield some, drafted_logits(drafter, target, states.after, tokens[some])
 
 
 @torch.inference_mode()
@@ -143,7 +152,7 @@ def draft_states(
     context = drafter.context(features[None])
     for start in range(0, len(roots), blocks_per_pass):
         some = roots[start : start + blocks_per_pass]
-        yield some, block_states(drafter, target, tokens[some], some, context)
+        yield some, replace(block_states(drafter, target, tokens[some], some, context), seen=features[some - 1])
 
 
 def block_logits(
@@ -156,7 +165,7 @@ def block_logits(
     V is the target's vocabulary, or the drafter's own, whose ids `DraftVocabulary` maps.
     """
     states = block_states(drafter, target, root_tokens, positions, context)
-    return logits_of(drafter, target, states.after)
+    return drafted_logits(drafter, target, states.after, root_tokens)
 
 
 def block_states(
@@ -233,6 +242,27 @@ def logits_of(drafter: Outputs, target: Target, states: Tensor) -> Tensor:
     hidden = states.reshape(-1, states.shape[-1])
     logits = target.logits(hidden) if drafter.lm_head is None else drafter.lm_head(hidden).float()
     return finished_logits(drafter, logits).view(*states.shape[:-1], -1)
+
+
+def drafted_logits(drafter: DFlashDrafter, target: Target, after: Tensor, root_tokens: Tensor) -> Tensor:
+    """float32 logits ``[R, D, V]`` of a pass: those of a Markov head stand behind the head's own most probable tokens.
+
+    Args:
+        drafter: whose states they are.
+        target: lends the drafter its head.
+        after: ``[R, D, H]``, states after the final norm.
+        root_tokens: int64 ``[R]``.
+    """
+    base, head = logits_of(drafter, target, after), drafter.markov_head
+    if head is None:
+        return base
+    above, laws = root_tokens.to(after.device), list[Tensor]()
+    for depth in range(after.shape[1]):
+        added: Tensor = head.markov_w2(head(after[:, depth], above))
+        laws.append(base[:, depth] + added.to(base.device).float())
+        # In the order of rows, in which a tie of the grid goes to the smaller id.
+        above = ids_at(places_of(laws[-1].log_softmax(-1)).amin(-1)).to(after.device)
+    return torch.stack(laws, dim=1)
 
 
 def finished_logits(drafter: Outputs, logits: Tensor) -> Tensor:

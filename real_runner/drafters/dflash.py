@@ -17,7 +17,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from simlab.real_runner.drafters.config import Convolution, DFlashConfig
+from simlab.real_runner.drafters.config import Convolution, DFlashConfig, Markov
 from simlab.real_runner.drafters.layer_views import LayerView
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 
@@ -237,10 +237,39 @@ def _within(around: Convolved | None, x: Tensor, part: Callable[[Tensor], Tensor
     return mixed
 
 
+class MarkovHead(nn.Module):
+    """What DSpark adds to the logits of a slot once the token before it is known.
+
+    With h the state of the slot behind the final norm and p the token before it, the logit of v gets
+    ``<W2[v], e>``, where e is ``W1[p]``, or ``sigmoid(G [h; W1[p]]) * W1[p]`` with a gate. Names and arithmetic are
+    those of the released checkpoints, as sglang 0.5.23 reads them.
+    """
+
+    def __init__(self, config: DFlashConfig, sizes: Markov) -> None:
+        super().__init__()
+        self.hidden_size, self.inner_size = config.hidden_size, sizes.rank
+        self.markov_w1 = nn.Embedding(config.vocab_size, sizes.rank)
+        self.markov_w2 = nn.Linear(sizes.rank, config.vocab_size, bias=False)
+        self.gate_proj = nn.Linear(config.hidden_size + sizes.rank, sizes.rank) if sizes.is_gated else None
+
+    def forward(self, after: Tensor, above: Tensor) -> Tensor:
+        """By what the second table is multiplied, ``[..., rank]``.
+
+        Args:
+            after: ``[..., H]``, states behind the drafter's final norm.
+            above: int64 ``[...]``, the token before each.
+        """
+        made: Tensor = self.markov_w1(above)
+        if self.gate_proj is None:
+            return made
+        return torch.sigmoid(self.gate_proj(torch.cat([after, made], dim=-1))) * made
+
+
 class DFlashDrafter(nn.Module):
     """The drafter's own weights; embedding and output head are the target's, where it has none itself.
 
     Attributes:
+        markov_head: which its logits are corrected by, slot after slot; None: there is none.
         embed_tokens: the drafter's own embedding, of the target's vocabulary; None: the target's.
         lm_head: its own head, of its own vocabulary; None: the target's.
         vocabulary: which tokens its own head proposes; None: those of the target.
@@ -256,6 +285,7 @@ class DFlashDrafter(nn.Module):
         self.fc = nn.Linear(len(config.target_layer_ids) * config.hidden_size, config.hidden_size, bias=False)
         self.hidden_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.markov_head = None if config.markov is None else MarkovHead(config, config.markov)
 
     def each_layer(self) -> Iterator[Layer]:
         """The layers in order."""

@@ -1,5 +1,7 @@
 """What a drafter keeps of one text that grows: keys and values of the target's states."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -54,7 +56,8 @@ class TextContext:
     def states(self, blocks: Tensor, positions: Tensor) -> BlockStates:
         """One pass below the text that was read; see `simlab.real_runner.drafters.dense.BlockPasses`."""
         self.catch_up()
-        return states_of_blocks(self._drafter, self._target, blocks[None], positions, self._held)
+        found = states_of_blocks(self._drafter, self._target, blocks[None], positions, self._held)
+        return replace(found, seen=self._last[:, -1])
 
     def catch_up(self) -> None:
         """Project what was read since the last time."""

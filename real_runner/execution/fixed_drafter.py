@@ -143,7 +143,8 @@ class FixedContext(TextContext):
             states = self._fixed.states(blocks, position, num_seen)
             return states.before, states.after
 
-        return BlockStates(*self._graphs.call(key, work, blocks, positions[:1]))
+        before, after = self._graphs.call(key, work, blocks, positions[:1])
+        return BlockStates(before, after, self._last[:, -1])
 
     def _append(self, features: Tensor) -> None:
         first, most = self._length, self._graphs.num_fresh

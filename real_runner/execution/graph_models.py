@@ -8,7 +8,7 @@ passes of just the right size and is there to be tested.
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from simlab.arrays import Longs
 from simlab.draft import Marginals
 from simlab.errors import ModelError
-from simlab.real_runner.drafters.dense import BlockStates, logits_of
+from simlab.real_runner.drafters.dense import BlockStates, drafted_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
 from simlab.real_runner.drafters.ranked import CandidatesRead, first_on_device, marginals_at
 from simlab.real_runner.execution.captured_work import CapturedGraphs, Moment
@@ -463,11 +463,13 @@ class GraphedModels:
         drafter = self._first.drafter
         config, fresh = drafter.config, self._fresh[num_fresh, width]
         slots = self._fresh_start + torch.arange(num_fresh, device=fresh.device)
-        self._first.take(fresh[..., : len(config.target_layer_ids) * self.target.embedding.embedding_dim], slots)
+        features = fresh[..., : len(config.target_layer_ids) * self.target.embedding.embedding_dim]
+        self._first.take(features, slots)
         block = torch.arange(config.block_size, device=fresh.device)
         tokens = torch.where(block == 0, self._root, config.mask_token_id)
-        states = self._first.states(tokens[None], self._root_position, num_seen)
-        self._leave(states, logits_of(drafter, self.target, states.after[0]), read)
+        seen = features[0].index_select(0, self._root_position - self._fresh_start - 1)
+        states = replace(self._first.states(tokens[None], self._root_position, num_seen), seen=seen)
+        self._leave(states, drafted_logits(drafter, self.target, states.after, self._root)[0], read)
 
     def _leave(self, states: BlockStates, logits: Tensor, read: CandidatesRead) -> None:
         """Leave a draft where it is read: its candidates on the host, its states on the device."""
@@ -476,9 +478,9 @@ class GraphedModels:
             self._drafts[read] = tuple(map(on_host, found))
         for left, one in zip(self._drafts[read], found, strict=True):
             left.copy_(one, non_blocking=True)
-        both = (states.before, states.after)
+        all_of_it = (states.before, states.after, states.seen)
         if len(logits) not in self._drafted_states:
-            self._drafted_states[len(logits)] = BlockStates(*map(torch.zeros_like, both))
+            self._drafted_states[len(logits)] = BlockStates(*map(torch.zeros_like, all_of_it))
         kept = self._drafted_states[len(logits)]
-        for own, one in zip((kept.before, kept.after), both, strict=True):
+        for own, one in zip((kept.before, kept.after, kept.seen), all_of_it, strict=True):
             own.copy_(one)

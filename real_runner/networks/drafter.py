@@ -16,7 +16,7 @@ from simlab.real_runner.checkpoints.fields import EMBEDDING, HEAD, IGNORED, MASK
 from simlab.real_runner.checkpoints.files import loaded_tensors, own_vocabulary, write_checkpoint
 from simlab.real_runner.checkpoints.zlab import config_to_json
 from simlab.real_runner.drafters.config import KeptCandidates
-from simlab.real_runner.drafters.dense import blocks_of, logits_of
+from simlab.real_runner.drafters.dense import blocks_of, drafted_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.places import on_host
 from simlab.real_runner.drafters.ranked import (
@@ -266,35 +266,35 @@ class LiveDrafter:
         drafter, target = self._own.drafter, self._own.target
         root, place = (torch.tensor([one], device=target.device) for one in (root_token, position))
         states = self._text.states(blocks_of(drafter, root), place)
-        found = drafted_marginals(self._logits, drafter, states.after[0], self._wanted, self._graphs)
+        found = drafted_marginals(self._logits, drafter, self._wanted, self._graphs, states.after, root)
         return Drafted(root_token, position, found, states, self._text.states)
 
-    def _logits(self, states: Tensor) -> Tensor:
-        return logits_of(self._own.drafter, self._own.target, states)
+    def _logits(self, after: Tensor, root: Tensor) -> Tensor:
+        return drafted_logits(self._own.drafter, self._own.target, after, root)[0]
 
 
 def drafted_marginals(
-    logits: Callable[[Tensor], Tensor],
+    logits: Callable[..., Tensor],
     drafter: Proposes,
-    states: Tensor,
     read: CandidatesRead,
     graphs: Captured | None,
+    *states: Tensor,
 ) -> Marginals:
     """The first candidates at each depth of a draft, in the target's vocabulary.
 
     Args:
         logits: from the states to float32 ``[D, V]``.
         drafter: whose these are.
-        states: of the draft.
         read: what is read at each depth.
         graphs: which capture it; None: it is run as it comes.
+        states: of the draft, and what else its logits are made of.
     """
     if graphs is None:
-        found = first_marginals(logits(states), read)
+        found = first_marginals(logits(*states), read)
     else:
 
-        def work(states: Tensor) -> tuple[Tensor, ...]:
-            return first_on_device(logits(states), read)
+        def work(*states: Tensor) -> tuple[Tensor, ...]:
+            return first_on_device(logits(*states), read)
 
-        found = marginals_at(*on_host(*graphs.call(("marginals", drafter.norm, read), work, states)))
+        found = marginals_at(*on_host(*graphs.call(("marginals", drafter.norm, read), work, *states)))
     return found if drafter.vocabulary is None else drafter.vocabulary.in_target(found)

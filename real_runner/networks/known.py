@@ -16,7 +16,9 @@ from simlab.real_runner.checkpoints.zlab import ZLAB
 from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.networks.adapter.config import ADAPTER
 from simlab.real_runner.networks.dflash2.config import DFLASH2
+from simlab.real_runner.networks.dspark.config import DSPARK
 from simlab.real_runner.networks.eagle3.config import EAGLE3
+from simlab.real_runner.networks.lilicorr.config import LILICORR
 from simlab.real_runner.networks.network import Network
 from simlab.real_runner.networks.router.config import ROUTER
 from simlab.real_runner.networks.taps.config import TAPS
@@ -24,7 +26,7 @@ from simlab.real_runner.networks.treeflash.config import TREEFLASH
 from simlab.real_runner.targets.quantised import quantisation_of
 from simlab.untrusted.json_text import file_bytes, parse_json
 
-NETWORKS: tuple[Network, ...] = (TREEFLASH, DFLASH2, TAPS, EAGLE3, ADAPTER, ROUTER)
+NETWORKS: tuple[Network, ...] = (TREEFLASH, LILICORR, DFLASH2, DSPARK, TAPS, EAGLE3, ADAPTER, ROUTER)
 """The first that reads a ``config.json`` is the one that the checkpoint holds; a drafter alone is none of them."""
 
 LAYOUTS: tuple[Layout, ...] = (SPECULATORS, *(network.layout for network in NETWORKS), ZLAB)
@@ -48,10 +50,10 @@ def network_of(fields: Fields) -> Network | None:
     return next((network for network in NETWORKS if network.reads(fields) is not None), None)
 
 
-def trees_bytes(draft_name: str) -> float:
-    """Bytes of a root's trees, which are recorded beside the chain of a head that drafts alone; 0 of other drafters."""
-    heads = (one for one in NETWORKS if one.draft_name == draft_name and not one.needs_drafter)
-    return sum(head.reach({}, {}, False).disk_bytes(0) for head in heads)
+def trees_bytes(draft_name: str, depth: int) -> float:
+    """Bytes of what is recorded at a root beside a chain of so many tokens; 0 of drafters that draft none."""
+    heads = (one for one in NETWORKS if one.draft_name == draft_name and one is not ADAPTER)
+    return sum(head.reach({}, {}, False).disk_bytes(depth) for head in heads)
 
 
 def first_policies(draft_names: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from simlab.real_runner.networks.adapter.config import ADAPTER
 from simlab.real_runner.networks.adapter.masked import OwnDrafter
 from simlab.real_runner.networks.drafter import AnyDrafter, Asked, BlockDrafts, Drafts
 from simlab.real_runner.networks.drafter import load_drafter as load_block_drafter
+from simlab.real_runner.networks.dspark.config import DSPARK
 from simlab.real_runner.networks.known import NETWORKS, network_of, read_fields
 from simlab.real_runner.networks.network import Network, Reach, Settings
 from simlab.real_runner.networks.producer import ChannelAsked, Stage, WithModels
@@ -79,6 +80,11 @@ def load_producer(
             f"on the own masks of {stage.target.name} a first-order head goes on alone, and {place} is another "
             "network; give a head of `simlab train treeflash --draft ADAPTER`, or a draft set of a DFlash drafter"
         )
+    if isinstance(stage, DFlashDrafter) and stage.markov_head is not None and network is not DSPARK:
+        raise ModelError(
+            f"the drafter's rows stand behind the chain of its own Markov head, and {place} goes on from marginals; "
+            "give the drafter's own checkpoint as the channel, or another drafter"
+        )
     reach = network.reach(fields, settings, checkpoint_digest(place) == digest)
     return code_of(network).load(ChannelAsked(place, dtype, stage, digest), reach)
 
@@ -91,7 +97,7 @@ def load_drafter(asked: Asked) -> Callable[[Target], AnyDrafter]:
             step, it belongs to another target.
     """
     network = network_of(read_fields(config_file(asked.place)))
-    if network is not None and network.draft_name is not None:
+    if network is not None and network.drafts_alone:
         if asked.noise is not None and network is not ADAPTER:
             raise ModelError(NO_NOISE)
         return code_of(network).load_drafter(asked)

@@ -127,7 +127,8 @@ class Network:
         module: has its code, see `simlab.real_runner.networks.loading.NetworkCode`.
         needs_drafter: whether its channel goes on from a drafter.
         on_masks: whether it goes on from the target's own masks too.
-        draft_name: what its draft set is called, where a target drafts with it alone; None: it is beside a drafter.
+        draft_name: what its draft set is called, where a target drafts with it, alone or with the drafter that it is
+            part of; None: it is beside a drafter.
         first_policies: for a first replay of such a draft set, as options.
         prefix: what stands before the names of its tensors, where they may lie beside those of its drafter.
         tensor_name: the name within the network of a tensor on disk.
@@ -146,3 +147,8 @@ class Network:
     prefix: str | None = None
     tensor_name: Callable[[str], str] = str
     is_alone: Callable[[Fields], bool] = lambda fields: False
+
+    @property
+    def drafts_alone(self) -> bool:
+        """Whether a target drafts with it and no drafter of blocks."""
+        return self.draft_name is not None and self.prefix is None

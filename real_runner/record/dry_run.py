@@ -54,7 +54,7 @@ def dry_run(options: RecordOptions) -> str:
     plan = estimate(options, models, sources)
     alone = " alone" if len(options.devices) > 1 else ""
     texts = f" ({plan.num_texts} texts)" if plan.num_texts != plan.num_prompts else ""
-    a_root = trees_bytes(models.drafter.config.draft_name)
+    a_root = trees_bytes(models.drafter.config.draft_name, models.drafter.config.depth)
     trees = [f"the head's trees {size_text(plan.positions * a_root)} more, and their time"] if a_root else []
     return "\n".join(
         (

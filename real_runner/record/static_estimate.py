@@ -188,7 +188,7 @@ def any_config(options: RecordOptions) -> SizedConfig:
     """The configuration of what a recording is to draft with; of the hub only that file is fetched."""
     fields = config_fields(options.draft_name)
     network = network_of(fields)
-    if network is None or network.draft_name is None:
+    if network is None or not network.drafts_alone:
         return drafter_config(options.draft_name, options.tap_offset, options.block)
     head = cast(SizedConfig, network.reads(fields))
     if not head.root_seen:
@@ -332,7 +332,7 @@ def draft_bytes(positions: int, depth: int, min_width: int) -> int:
 
 def num_tree_bytes(shapes: ModelShapes, positions: int) -> int:
     """Bytes of the trees that are recorded beside a chain; 0 of a drafter."""
-    return round(positions * trees_bytes(shapes.config.draft_name))
+    return round(positions * trees_bytes(shapes.config.draft_name, shapes.config.depth))
 
 
 def estimate_text(options: RecordOptions) -> str:

@@ -34,15 +34,18 @@ from simlab.policies.routing.routed_policy import RoutedPolicy, RouteRule
 from simlab.policy import AnyPolicy
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
-from simlab.real_runner.drafters.config import Convolution, KeptCandidates
+from simlab.real_runner.drafters.config import Convolution, KeptCandidates, Markov
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.ranked import draft_columns
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks.adapter.noise import Noise
 from simlab.real_runner.networks.dflash2.config import SelectorConfig
 from simlab.real_runner.networks.dflash2.selector import Selector, SelectorProducer
+from simlab.real_runner.networks.dspark.head import MarkovProducer
 from simlab.real_runner.networks.eagle3.config import Eagle3Reach
 from simlab.real_runner.networks.eagle3.pool import eagle3_producer
+from simlab.real_runner.networks.lilicorr.config import LatticeConfig
+from simlab.real_runner.networks.lilicorr.head import LatticeHead, LatticeProducer
 from simlab.real_runner.networks.producer import RootProducer, StagedProducer, TextProducer
 from simlab.real_runner.networks.treeflash.config import HeadReach
 from simlab.real_runner.networks.treeflash.head import TreeFlashProducer
@@ -63,6 +66,7 @@ NETWORK = NetworkRule("router", ROUTED, RouteSeconds(np.array([8]), np.ones((1, 
 SOMETIMES = JetSpecExtended(60, width=2, gap=0.9, length=DEEPER)
 LINEAR, ROOT_ONLY, QUADRATIC = -1, 0, 8
 MODES = (LINEAR, ROOT_ONLY, 2, QUADRATIC)
+IN_TURN = RoutedPolicy((Chain(2), flash_policy(8)), CutRule("context", (12.0,)), label="chain, then a tree")
 POOLED: list[AnyPolicy] = [Taps(9, beam=4), JetSpec(9, beam=3, width=4)]
 REDRAFTED = [D2SD(40, branches=2), D2SD(12, branches=3, exclude=True), D2SD(14, branches=4, width=3)]
 OF_MASKS: list[AnyPolicy] = [
@@ -267,6 +271,36 @@ class System:
     equal: bool = True
 
 
+@torch.no_grad()
+def spark_models(seed: int = 0, family: str = "qwen3") -> Models:
+    """A drafter with a Markov head of random weights, with a gate or without, and what follows other candidates."""
+    models = random_models(seed, family)
+    plain, generator = models.block_drafter, torch.Generator().manual_seed(seed)
+    config = replace(plain.config, markov=Markov(4, is_gated=seed % 2 == 0), predicts_from_root=seed % 3 > 0)
+    drafter = DFlashDrafter(config).to(models.target.dtype)
+    drafter.load_state_dict(plain.state_dict(), strict=False)
+    assert drafter.markov_head is not None
+    for parameter in drafter.markov_head.parameters():
+        parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    drafter.eval().requires_grad_(False)
+    made = MarkovProducer(drafter, models.target, FLASH_REACH, drafter.markov_head)
+    return replace(models, drafter=drafter, channels={FLASH: made})
+
+
+@torch.no_grad()
+def lattice_models(seed: int = 0, family: str = "qwen3") -> Models:
+    """A lattice head of random weights on the block drafter."""
+    models = random_models(seed, family)
+    own, generator = models.drafter.config, torch.Generator().manual_seed(seed)
+    sizes = (own.hidden_size, own.block_size, 1e-6, 12, 4, 1, 2, 6, 2.0, 1e-6, 4.0)
+    head = LatticeHead(LatticeConfig(*sizes)).to(models.target.dtype).eval().requires_grad_(False)
+    for parameter in head.parameters():
+        parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.5)
+    reach = HeadReach(previous=4, top_k=4, candidates=4)
+    made = LatticeProducer(models.block_drafter, models.target, reach, head)
+    return replace(models, channels={FLASH: made})
+
+
 def _only_router(name: str, seed: int, family: str) -> list[AnyPolicy]:
     return [routers_of(seed, family)[name]]
 
@@ -278,6 +312,8 @@ def _fixed(policies: list[AnyPolicy]) -> Callable[[int, str], list[AnyPolicy]]:
 SYSTEMS = {
     "flash": System(flash_models, _fixed([flash_policy(8), flash_policy(3, previous=1, top_k=2)])),
     "dflash2": System(selecting_models, _fixed([flash_policy(8)])),
+    "dspark": System(spark_models, _fixed([Chain(), IN_TURN, flash_policy(8), flash_policy(3, previous=1, top_k=2)])),
+    "lilicorr": System(lattice_models, _fixed([flash_policy(8), IN_TURN, flash_policy(3, previous=1, top_k=2)])),
     "eagle3": System(
         eagle3_models,
         _fixed([eagle3_policy(), eagle3_policy(4, steps=2), eagle3_policy(105)]),

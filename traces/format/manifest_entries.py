@@ -127,6 +127,11 @@ class DraftSet:
         check_kept(self.min_width, self.exact_budget)
 
     @property
+    def is_head(self) -> bool:
+        """Whether a head made the chain in a pass a token, as EAGLE-3's does; without masks, which a block has."""
+        return self.is_chain and self.mask_token_id is None
+
+    @property
     def num_proposable(self) -> int:
         """Tokens that the drafter can propose."""
         return self.vocab_size if self.draft_vocab_size is None else self.draft_vocab_size

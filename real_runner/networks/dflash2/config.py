@@ -5,23 +5,30 @@ trains on a drafter without convolutions, names the checkpoint of its drafter by
 ``simlab_extends``. Nothing here needs torch.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from reprlib import repr as shown
 
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.fields import DFLASH_CLASS, check_keys, classes_of, integer, said_once, typed
+from simlab.real_runner.checkpoints.fields import (
+    check_keys,
+    classes_of,
+    inner_of,
+    integer,
+    plain_fields,
+    said_once,
+    typed,
+)
 from simlab.real_runner.checkpoints.layout import Fields, Layout
 from simlab.real_runner.checkpoints.weights import check_own
 from simlab.real_runner.checkpoints.zlab import ZLAB, config_from_json
 from simlab.real_runner.drafters.config import Convolution, DFlashConfig, check_counts
 from simlab.real_runner.networks.network import Network, Settings, Tensors
-from simlab.real_runner.networks.treeflash.config import HeadReach
+from simlab.real_runner.networks.treeflash.config import HeadReach, reach_of_all
 
 SELECTOR_PREFIX = "candidate_selector."
 _CLASS, _EXTENDS = "DFlash2DraftModel", "simlab_extends"
 _SELECTOR = ("selector_rank", "selector_top_k")
-_CONVOLUTION = ("conv_kernel_size", "conv_group_size")
+CONVOLUTION = ("conv_kernel_size", "conv_group_size")
 _LARGEST = 1 << 24
 
 
@@ -62,7 +69,7 @@ def selector_from_json(fields: Fields) -> SelectorConfig | None:
     """The selector of a checkpoint; None where it is no DFlash 2."""
     if not _is_dflash2(fields):
         return None
-    inner = _inner(fields)
+    inner = inner_of(fields)
     found = {name: said_once(name, inner, fields) for name in _SELECTOR}
     if missing := [name for name, value in found.items() if value is None]:
         raise ModelError(
@@ -89,13 +96,21 @@ def selector_to_json(config: SelectorConfig) -> dict[str, object]:
     }
 
 
-def _inner(fields: Fields) -> Mapping[str, object]:
-    inner = fields.get("dflash_config")
-    return inner if isinstance(inner, Mapping) else {}
+def convolution_of(fields: Fields) -> Convolution | None:
+    """The convolutions of a drafter; None where its fields say nothing of any."""
+    sizes = [said_once(name, inner_of(fields), fields) for name in CONVOLUTION]
+    if not any(sizes):
+        return None
+    if None in sizes:
+        raise ModelError(
+            f"a drafter with convolutions has {' and '.join(CONVOLUTION)} in its config.json; this one says "
+            f"{shown(sizes)}"
+        )
+    return Convolution(*map(integer, sizes))
 
 
 def _is_dflash2(fields: Fields) -> bool:
-    named = [name for name in (*_SELECTOR, *_CONVOLUTION) if fields.get(name) or _inner(fields).get(name)]
+    named = [name for name in (*_SELECTOR, *CONVOLUTION) if fields.get(name) or inner_of(fields).get(name)]
     return "speculators_model_type" not in fields and (_CLASS in classes_of(fields) or bool(named))
 
 
@@ -109,28 +124,18 @@ def _drafter_from_json(fields: Fields) -> DFlashConfig:
             "this is a selector of DFlash 2 alone, which chooses beside the drafter that it was trained for; name that "
             "drafter"
         )
-    inner, own = _inner(fields), (*_SELECTOR, *_CONVOLUTION)
-    sizes = [said_once(name, inner, fields) for name in _CONVOLUTION]
-    if None in sizes:
-        raise ModelError(
-            f"a drafter of DFlash 2 has {' and '.join(_CONVOLUTION)} in its config.json; this one says {shown(sizes)}"
-        )
-    rest = {name: value for name, value in fields.items() if name not in own} | {"architectures": [DFLASH_CLASS]}
-    rest["dflash_config"] = {name: value for name, value in inner.items() if name not in own}
-    return replace(config_from_json(rest), convolution=Convolution(*map(integer, sizes)))
+    convolution = convolution_of(fields)
+    if convolution is None:
+        raise ModelError("a drafter of DFlash 2 has convolutions, and its config.json says no sizes of them")
+    rest = plain_fields(fields, (*_SELECTOR, *CONVOLUTION))
+    return replace(config_from_json(rest), convolution=convolution)
 
 
 def _reach(fields: Fields, settings: Settings, is_base: bool) -> HeadReach:
     """All candidates that the selector chooses among, below all of them."""
     config = selector_from_json(fields)
     assert config is not None
-    own = {"previous": config.top_k, "top_k": config.top_k, "candidates": config.top_k}
-    if wrong := [name for name in own if settings.get(name) not in (None, own[name])]:
-        raise ModelError(
-            f"a selector of DFlash 2 chooses among its {config.top_k} candidates, so {wrong[0]} is {own[wrong[0]]}; "
-            "leave it out"
-        )
-    return HeadReach(**own)
+    return reach_of_all("a selector of DFlash 2", config.top_k, settings)
 
 
 def _tensor_name(name: str) -> str:

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.files import loaded_tensors, write_checkpoint
-from simlab.real_runner.drafters.dense import Outputs
+from simlab.real_runner.drafters.dense import BlockStates, Outputs
 from simlab.real_runner.networks.dflash2.config import SELECTOR_PREFIX, SelectorConfig, selector_to_json
+from simlab.real_runner.networks.first_order import FirstOrderProducer, products_by_depth
 from simlab.real_runner.networks.network import Reach
 from simlab.real_runner.networks.parts import checked_parts
 from simlab.real_runner.networks.producer import ChannelAsked, Stage, WithModels, check_belongs
 from simlab.real_runner.networks.treeflash.config import HeadReach
-from simlab.real_runner.networks.treeflash.head import TreeFlashProducer, products_by_depth
 from simlab.real_runner.targets.model import Target
 
 
@@ -87,19 +87,18 @@ def save_selector(selector: Selector, folder: Path, dtype: torch.dtype = torch.b
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SelectorProducer(TreeFlashProducer):
+class SelectorProducer(FirstOrderProducer):
     """A selector on a drafter: rows as those of a first-order head that scores the drafter's candidates."""
 
     head: Selector
 
-    def _corrected(self, before: Tensor, after: Tensor, above: Tensor, slots: Tensor) -> tuple[Tensor]:
-        return (self.head(after, above, slots),)
+    def _of_rows(self, states: BlockStates, above: Tensor, slots: Tensor) -> Tensor:
+        made: Tensor = self.head(states.after, above, slots)
+        return made
 
-    def _candidate_logits(
-        self, states: Tensor, rows: Tensor, theirs: Tensor, sizes: list[int], slots: Tensor
-    ) -> Tensor:
+    def _candidate_logits(self, made: Tensor, rows: Tensor, theirs: Tensor, sizes: list[int], slots: Tensor) -> Tensor:
         """float32 ``[N, S, C]``: the drafter's own scores, but for a constant of the depth, and what is added."""
-        added = products_by_depth(states, self.head.successor_codebook.weight, rows, sizes)
+        added = products_by_depth(made, self.head.successor_codebook.weight, rows, sizes)
         return theirs.to(added.device)[:, slots] + added
 
 

@@ -337,7 +337,7 @@ class LiveChain:
         own, text, root = self._own, self._text.up_to_root(committed), len(committed) - 1
         roots = torch.tensor([root], device=text.outputs.device)
         logits = own.logits(roots, ReadText(text.past, text.outputs[-1:]))
-        found = drafted_marginals(lambda said: said, own.head, logits[0], self._wanted, own.graphs)
+        found = drafted_marginals(lambda said: said, own.head, self._wanted, own.graphs, logits[0])
         return Drafted(int(committed[-1]), root, found)
 
 

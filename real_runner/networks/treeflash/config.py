@@ -105,6 +105,14 @@ class HeadReach(Reach):
         return f"{'previous' if self.previous > width else 'candidates'}={width}"
 
 
+def reach_of_all(what: str, top_k: int, settings: Settings) -> HeadReach:
+    """The reach of a network that chooses among so many candidates of each depth: all of them, below all of them."""
+    own = {"previous": top_k, "top_k": top_k, "candidates": top_k}
+    if wrong := [name for name in own if settings.get(name) not in (None, own[name])]:
+        raise ModelError(f"{what} chooses among its {top_k} candidates, so {wrong[0]} is {own[wrong[0]]}; leave it out")
+    return HeadReach(**own)
+
+
 def head_from_json(fields: Fields) -> HeadConfig | None:
     """The head of a checkpoint; None where it has none, and is a plain DFlash drafter."""
     if not _is_treeflash(fields):

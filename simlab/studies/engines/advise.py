@@ -246,7 +246,7 @@ def advise(options: AdviseOptions) -> Advice:
         choosing = _rows(chosen_on, dev, others, own_blocks(chosen_on, dev, ()), None, options)
     bound = None if alone is None else results_at(rows, alone[0].cost_id).filter(pl.col("name") == BASELINE)
     depth = judged.manifest.draft_sets[name].depth
-    cut = () if judged.manifest.draft_sets[name].is_chain else _cut(machines, {*blocks, depth}, depth)
+    cut = () if judged.manifest.draft_sets[name].is_head else _cut(machines, {*blocks, depth}, depth)
     found = [
         batch_advice(
             of,
@@ -340,7 +340,7 @@ def _machines(
         if not policies:
             beyond[batch] = "no policy has a price there"
             continue
-        if kept.is_chain and prices.file is not None and not prices.file.is_imported:
+        if kept.is_head and prices.file is not None and not prices.file.is_imported:
             notes.append(
                 f"The latency profile has all {kept.depth} passes of the head in every round; engines stop at the "
                 "chain's length, so shorter chains are faster there."

@@ -223,7 +223,7 @@ def _with_head(options: ImportOptions, file: CostFile) -> CostFile:
         return file
     trace = opened(options.trace)
     manifest, kept = trace.manifest, trace.manifest.draft_sets[trace.draft_name(options.draft_set)]
-    if not kept.is_chain:
+    if not kept.is_head:
         return file
     pools = {
         name: channel

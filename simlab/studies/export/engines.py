@@ -236,7 +236,11 @@ def _drafter(policy: NamedPolicy, manifest: Manifest, draft: str) -> tuple[str, 
         return EAGLE3, manifest.channels[str(policy.settings["channel"])].producer.name
     if kept.noise:
         return UNO, kept.model.name
-    return EAGLE3 if kept.is_chain else DFLASH, kept.model.name
+    if kept.is_chain and not kept.is_head:
+        raise UsageError(
+            f"simlab writes no engine's settings of a drafter of DSpark yet, and draft set {draft} is of one"
+        )
+    return EAGLE3 if kept.is_head else DFLASH, kept.model.name
 
 
 def _policy(typed: str, artefacts: TraceArtefacts, texts: ExportedTexts) -> NamedPolicy:

@@ -59,13 +59,23 @@ def check_engine(
             f"--engine {engine} is for a drafter that {ENGINES[engine]} runs, and draft set {name} is of a target that "
             f"drafts for itself; {other}, or name another draft set"
         )
+    if kept.root_seen and not _has_settings(kept):
+        raise UsageError(
+            f"simlab writes no engine's settings of a drafter of DSpark yet, and draft set {name} is of one; leave out "
+            "--engine, or name another draft set"
+        )
+
+
+def _has_settings(kept: DraftSet) -> bool:
+    """Whether simlab knows how engines name a drafter: not of a chain that a drafter of blocks makes."""
+    return kept.root_seen and kept.is_chain == kept.is_head
 
 
 def drafts_trees(engine: str | None, kept: DraftSet) -> bool:
     """Whether an engine drafts trees with the drafter of a draft set; None: some engine."""
     if not kept.root_seen:
         return engine == SGLANG and bool(kept.noise)
-    if kept.is_chain:
+    if kept.is_head:
         return engine != VLLM
     return engine in (None, TENSORRT_EDGE_LLM)
 
@@ -81,7 +91,7 @@ def trees_of(trace: Trace, kept: DraftSet, sizes: Sequence[int], engine: str | N
     """
     if not drafts_trees(engine, kept):
         return []
-    if kept.is_chain:
+    if kept.is_head:
         return _trees_of_head(trace, sizes, engine)
     if not kept.root_seen:
         return _trees_of_uno(kept, sizes)
@@ -132,18 +142,18 @@ def without_trees(engine: str | None, kept: DraftSet) -> str:
     """Who drafts no trees, with the verb; empty: this engine does."""
     if engine is not None:
         return "" if drafts_trees(engine, kept) else f"{ENGINES[engine]} drafts"
-    return "vLLM drafts" if kept.is_chain else "vLLM and SGLang draft"
+    return "vLLM drafts" if kept.is_head else "vLLM and SGLang draft"
 
 
 def lines_to_paste(engine: str | None, trace: Trace, draft: str, batches: Sequence[BatchAdvice]) -> list[str]:
     """What an engine is to draft, with the lines to paste; of no engine in particular vLLM and SGLang."""
     kept = trace.manifest.draft_sets[draft]
     compared = [batch for batch in batches if len(batch.compared) > 1]
-    if not kept.root_seen or not compared:
+    if not _has_settings(kept) or not compared:
         return []
     if engine in (TENSORRT_LLM, TENSORRT_EDGE_LLM):
         return _line_of_export(engine, trace, kept, compared)
-    method = EAGLE3 if kept.is_chain else DFLASH
+    method = EAGLE3 if kept.is_head else DFLASH
     lengths = {batch.of.batch: length_of(batch, kept) for batch in compared}
     try:
         sglang = next(((one.of.batch, _shape(one, kept)) for one in compared if _sglang(one, kept) != NOTHING), None)
@@ -180,7 +190,7 @@ def lines_of_choice(engine: str, trace: Trace, draft: str, policy: str) -> str:
     name, kept = ENGINES[engine], trace.manifest.draft_sets[draft]
     lines = [f"{name}'s settings and line:", export_line(engine, trace, policy)]
     (chosen,) = parse_policies([policy])
-    if chosen.name == CHAIN and not kept.is_chain and (chosen.policy.budget or kept.depth) < kept.depth:
+    if chosen.name == CHAIN and not kept.is_head and (chosen.policy.budget or kept.depth) < kept.depth:
         said = (
             f"This chain is the beginning of a recorded block of {kept.block_size}; {name} drafts a shorter block, "
             "whose acceptance differs. `simlab advise --block-trace` compares what was recorded at that block."

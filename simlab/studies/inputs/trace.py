@@ -247,7 +247,7 @@ def own_blocks(trace: Trace, draft: str, others: Sequence[Trace]) -> dict[int, t
     sets = trace.manifest.draft_sets
     base, found = sets[draft], dict[int, tuple[Trace, str]]()
     for name, kept in sets.items():
-        if kept.depth != base.depth and kept.model.is_same(base.model) and not kept.is_chain:
+        if kept.depth != base.depth and kept.model.is_same(base.model) and not kept.is_head:
             found.setdefault(kept.depth, (trace, name))
     for other in others:
         name = other.draft_name(draft if draft in other.manifest.draft_sets else None)

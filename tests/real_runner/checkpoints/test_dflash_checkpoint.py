@@ -36,7 +36,7 @@ VARIANTS = {
     "shifted labels": (inside(shift_label=True), "shifted labels"),
     "root slot": (changed(sample_from_anchor=True), "root's own slot"),
     "confidence head": (inside(use_confidence_head=True), "confidence head"),
-    "Markov head": (changed(markov_rank=256), "Markov"),
+    "Markov head": (changed(markov_rank=256), "drafter of DSpark.*no 'markov_head_type'"),
     "convolutions": (changed(conv_kernel_size=2), "drafter of DFlash 2.*no 'selector_rank'"),
     "linear attention": (changed(layer_types=["linear_attention", "full_attention"]), "linear_attention"),
     "too few layer types": (changed(layer_types=["full_attention"]), "each of 2 layers"),
@@ -88,7 +88,10 @@ VARIANTS = {
     "a tower": (changed(num_hidden_layers=10**6), "at most 1,024"),
     "more than 32 bits": (changed(num_target_layers=10**400), "where a whole number belongs"),
     "too many tokens": (changed(vocab_size=1 << 25), "at most 16,777,216"),
-    "list for an architecture": (changed(architectures=[["DFlash2DraftModel"]], markov_rank=[1]), "Markov"),
+    "list for an architecture": (
+        changed(architectures=[["DFlash2DraftModel"]], markov_rank=[1]),
+        "no 'markov_head_type'",
+    ),
 }
 
 

@@ -155,9 +155,10 @@ def test_what_contradicts_itself_or_is_another_kind_is_refused(tmp_path: Path, t
     fields = fields_of(tmp_path)
     proposal = {"speculators_config": {"proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 4}]}}
     for changed, said in (
-        ({"speculators_model_type": "dspark"}, "Markov head and its confidence head"),
-        ({"speculators_model_type": "dflash2"}, "candidate selector"),
+        ({"speculators_model_type": "dspark"}, "this layout of DSpark, but reads"),
+        ({"speculators_model_type": "dflash2"}, "this layout of DFlash 2, but reads z-lab"),
         ({"speculators_model_type": "eagle3"}, "EAGLE-3"),
+        ({"speculators_model_type": "xpress"}, "the mix over earlier slots of xPress"),
         ({"speculators_model_type": "news"}, "'news'"),
         ({"target_hidden_size": 64}, "target 64"),
         ({"transformer_layer_config": None}, "transformer_layer_config"),

@@ -60,17 +60,8 @@ def problem_of(place: Path) -> str:
     return str(found["problem"])
 
 
-LATTICE = {"lilicorr_enabled": True, "lilicorr_candidate_topk": 8, "lilicorr_vector_eps": 1e-6}
-OF_LATTICE = {"lilicorr.in_proj.weight": torch.ones(16, 64), "lilicorr.layers.0.norm.weight": torch.ones(16)}
 OF_SELECTOR = {"selector.next.weight": torch.ones(V, 8), "selector.prev.weight": torch.ones(V, 8)}
 HEADS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Tensor], str]] = {
-    "LiLiCorr": (
-        {"architectures": ["LiLiCorrDraftModel"]},
-        LATTICE | {"projector_type": "lilicorr"},
-        OF_LATTICE,
-        "LiLiCorr .*candidate-lattice head; below it is plain DFlash, whose marginals alone can be recorded",
-    ),
-    "LiLiCorr by its fields": ({}, LATTICE, OF_LATTICE, "LiLiCorr .*candidate-lattice head; .* marginals alone"),
     "UBTree": (
         {"architectures": ["Ling3UBTreeModel"]},
         {"candidate_topk": 16},
@@ -84,7 +75,19 @@ HEADS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Tensor], str]] 
         {"layers.1.inject.weight": torch.ones(H, H)},
         "DSpine .*injection between layers$",
     ),
-    "Domino": ({"architectures": ["DominoDraftModel"]}, {"projector_type": "domino"}, {}, "Domino .*recurrent head$"),
+    "Domino": (
+        {"architectures": ["DominoDraftModel"]},
+        {"projector_type": "domino"},
+        {},
+        "Domino .*recurrent head, by",
+    ),
+    "Domino by its tensors": (
+        {},
+        {},
+        {"prefix_gru.weight_ih_l0": torch.ones(6, H)},
+        "the recurrent head of Domino: pre",
+    ),
+    "xPress": ({"architectures": ["Qwen3XPressDraftModel"]}, {}, {}, "of xPress .*mix over earlier slots, by"),
     "tensors alone": ({}, {}, OF_SELECTOR, "does not know beside those of DFlash: selector.next.weight, selector.prev"),
 }
 
@@ -99,13 +102,13 @@ def test_heads_on_dflash_are_refused_by_their_names(tmp_path: Path, name: str) -
 def test_below_a_head_of_its_own_the_marginals_run_as_the_refusal_says(tmp_path: Path) -> None:
     """From a copy without its fields and tensors, with DFlash's class."""
     plain = tiny_models.make_drafter(tmp_path / "plain")
-    fields, inside, tensors, _ = HEADS["LiLiCorr"]
+    fields, inside, tensors, _ = HEADS["UBTree"]
     place = changed(tiny_models.make_drafter(tmp_path / "head"), fields, inside, tensors)
     said = json.loads((place / "config.json").read_text()) | {"architectures": ["DFlashDraftModel"]}
     for name in inside:
         del said["dflash_config"][name]
     (place / "config.json").write_text(json.dumps(said))
-    kept = {name: one for name, one in load_file(place / "model.safetensors").items() if "lilicorr" not in name}
+    kept = {name: one for name, one in load_file(place / "model.safetensors").items() if "selector" not in name}
     save_file(kept, place / "model.safetensors")
     assert json_of("inspect", place, "--json")["config"] == json_of("inspect", plain, "--json")["config"]
 
