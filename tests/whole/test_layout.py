@@ -20,16 +20,16 @@ ALIKE = ("decoding", "cli", "named")
 MOST_LINES = 500
 
 BUDGET = {
-    "simlab": 29_600,
-    "traces": 11_100,
+    "simlab": 30_050,
+    "traces": 11_850,
     "policies": 14_900,
     "analysis": 13_900,
-    "real_runner": 27_000,
-    "tests": 71_300,
+    "real_runner": 27_950,
+    "tests": 73_100,
 }
 """Lines of Python of a folder; to raise a number takes a line in decision 12."""
 
-MOST_PRODUCT_MODULES = 530
+MOST_PRODUCT_MODULES = 540
 VAGUE_NAMES = {"utils", "common", "misc", "types", "helpers"}
 TAKEN_NAMES = {"target", "build", "dist", "spec", "test"}
 """Names of folders that other programs take for something else."""
