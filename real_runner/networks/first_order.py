@@ -33,8 +33,8 @@ from simlab.real_runner.networks.candidates import (
     first_on_host,
     outside_log_mass,
 )
+from simlab.real_runner.networks.network import HeadReach
 from simlab.real_runner.networks.producer import Drafted, OnDrafter, Stage, block_stage
-from simlab.real_runner.networks.treeflash.config import HeadReach
 from simlab.recorded import DraftRows
 from simlab.traces.channels.columns import TransitionColumns
 

@@ -15,6 +15,7 @@ from simlab.policy import AnyPolicy
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks.eagle3.config import Eagle3Reach
 from simlab.real_runner.networks.eagle3.pool import eagle3_producer
+from simlab.real_runner.networks.network import HeadReach
 from simlab.real_runner.networks.producer import AnyProducer
 from simlab.real_runner.networks.redraft.config import PathReach, RedraftReach
 from simlab.real_runner.networks.redraft.redrafts import PathProducer, RedraftProducer
@@ -22,7 +23,6 @@ from simlab.real_runner.networks.router.config import RouterConfig
 from simlab.real_runner.networks.router.network import RouterNetwork, RouterProducer
 from simlab.real_runner.networks.taps.config import PoolReach
 from simlab.real_runner.networks.taps.pool import TapsProducer
-from simlab.real_runner.networks.treeflash.config import HeadReach
 from simlab.real_runner.networks.treeflash.head import TreeFlashHead, TreeFlashProducer
 from simlab.real_runner.targets.model import Target
 

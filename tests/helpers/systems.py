@@ -46,8 +46,8 @@ from simlab.real_runner.networks.eagle3.config import Eagle3Reach
 from simlab.real_runner.networks.eagle3.pool import eagle3_producer
 from simlab.real_runner.networks.lilicorr.config import LatticeConfig
 from simlab.real_runner.networks.lilicorr.head import LatticeHead, LatticeProducer
+from simlab.real_runner.networks.network import HeadReach
 from simlab.real_runner.networks.producer import RootProducer, StagedProducer, TextProducer
-from simlab.real_runner.networks.treeflash.config import HeadReach
 from simlab.real_runner.networks.treeflash.head import TreeFlashProducer
 from simlab.real_runner.record.texts import forward_text
 from simlab.real_runner.record.token_rows import token_rows

@@ -22,8 +22,7 @@ from simlab.real_runner.checkpoints.layout import Fields, Layout
 from simlab.real_runner.checkpoints.weights import check_own
 from simlab.real_runner.checkpoints.zlab import ZLAB, config_from_json
 from simlab.real_runner.drafters.config import Convolution, DFlashConfig, check_counts
-from simlab.real_runner.networks.network import Network, Settings, Tensors
-from simlab.real_runner.networks.treeflash.config import HeadReach, reach_of_all
+from simlab.real_runner.networks.network import HeadReach, Network, Settings, Tensors, reach_of_all
 
 SELECTOR_PREFIX = "candidate_selector."
 _CLASS, _EXTENDS = "DFlash2DraftModel", "simlab_extends"

@@ -18,10 +18,9 @@ from simlab.real_runner.checkpoints.files import loaded_tensors, write_checkpoin
 from simlab.real_runner.drafters.dense import BlockStates, Outputs
 from simlab.real_runner.networks.dflash2.config import SELECTOR_PREFIX, SelectorConfig, selector_to_json
 from simlab.real_runner.networks.first_order import FirstOrderProducer, products_by_depth
-from simlab.real_runner.networks.network import Reach
+from simlab.real_runner.networks.network import HeadReach, Reach
 from simlab.real_runner.networks.parts import checked_parts
 from simlab.real_runner.networks.producer import ChannelAsked, Stage, WithModels, check_belongs
-from simlab.real_runner.networks.treeflash.config import HeadReach
 from simlab.real_runner.targets.model import Target
 
 

@@ -27,8 +27,7 @@ from simlab.real_runner.checkpoints.layout import Fields, Layout
 from simlab.real_runner.checkpoints.weights import check_own
 from simlab.real_runner.checkpoints.zlab import ZLAB, config_from_json
 from simlab.real_runner.drafters.config import MARKOV_DRAFTS, DFlashConfig, Markov
-from simlab.real_runner.networks.network import Network, Settings, Tensors, reach_with
-from simlab.real_runner.networks.treeflash.config import HeadReach
+from simlab.real_runner.networks.network import HeadReach, Network, Settings, Tensors, reach_with
 
 _CLASSES = ("Qwen3DSparkModel", "LingDSparkModel", "DSparkDraftModel")
 _HEAD = ("markov_rank", "markov_head_type")

@@ -11,9 +11,8 @@ from torch import Tensor
 from simlab.real_runner.drafters.dense import BlockStates, logits_of
 from simlab.real_runner.drafters.dflash import MarkovHead
 from simlab.real_runner.networks.first_order import FirstOrderProducer
-from simlab.real_runner.networks.network import Reach
+from simlab.real_runner.networks.network import HeadReach, Reach
 from simlab.real_runner.networks.producer import ChannelAsked, Stage, WithModels, block_stage, check_belongs
-from simlab.real_runner.networks.treeflash.config import HeadReach
 from simlab.real_runner.targets.model import Target
 
 

@@ -15,8 +15,7 @@ from simlab.real_runner.checkpoints.weights import check_own
 from simlab.real_runner.checkpoints.zlab import ZLAB, config_from_json
 from simlab.real_runner.drafters.config import MOST_SLOTS, DFlashConfig, check_counts, check_within
 from simlab.real_runner.networks.dflash2.config import CONVOLUTION, convolution_of
-from simlab.real_runner.networks.network import Network, Settings, Tensors
-from simlab.real_runner.networks.treeflash.config import HeadReach, reach_of_all
+from simlab.real_runner.networks.network import HeadReach, Network, Settings, Tensors, reach_of_all
 
 _CLASS, _MARK, _ENABLED = "LiLiCorrDraftModel", "lilicorr_", "lilicorr_enabled"
 _COUNTS = ("candidate_topk", "num_layers", "num_heads", "factor_dim")

@@ -19,10 +19,9 @@ from simlab.real_runner.drafters.dense import BlockStates
 from simlab.real_runner.drafters.dflash import RMSNorm
 from simlab.real_runner.networks.first_order import FirstOrderProducer
 from simlab.real_runner.networks.lilicorr.config import FEATURES, LatticeConfig
-from simlab.real_runner.networks.network import Reach
+from simlab.real_runner.networks.network import HeadReach, Reach
 from simlab.real_runner.networks.parts import checked_network
 from simlab.real_runner.networks.producer import ChannelAsked, Stage, WithModels, block_stage, check_belongs
-from simlab.real_runner.networks.treeflash.config import HeadReach
 from simlab.real_runner.targets.model import Target
 
 

@@ -6,9 +6,8 @@ trains, names the checkpoint of its drafter by the digest of its files in ``siml
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from reprlib import repr as shown
-from typing import ClassVar, Self
 
 from simlab.channels import TRANSITIONS
 from simlab.errors import ModelError
@@ -18,8 +17,7 @@ from simlab.real_runner.checkpoints.layout import Fields, Layout
 from simlab.real_runner.checkpoints.weights import check_own
 from simlab.real_runner.checkpoints.zlab import ZLAB, config_from_json
 from simlab.real_runner.drafters.config import DFlashConfig, check_counts
-from simlab.real_runner.networks.network import Network, Reach, Settings, Tensors, check_settings, reach_with
-from simlab.traces.format.manifest_entries import BASE_RANK
+from simlab.real_runner.networks.network import HeadReach, Network, Settings, Tensors, reach_with
 
 HEAD_PREFIX = "ar_approximation."
 _CLASS, _FIELD, _EXTENDS, _KIND = "TreeFlashDraftModel", "treeflash_config", "simlab_extends", "ar_approximation"
@@ -51,66 +49,6 @@ class HeadConfig:
         what = f"first-order: a token given the one before it; {self.hidden_size} wide, {self.inner_size} inside"
         extends = f"the drafter whose files have the sha256 {self.extends}, and no other"
         return [("head", what)] if self.extends is None else [("head", what), ("extends", extends)]
-
-
-@dataclass(frozen=True, slots=True)
-class HeadReach(Reach):
-    """How far a head's rows reach.
-
-    On disk a token of a row takes 4.49 and 4.47 bytes in those of 4,764 and 4,644 roots, 7 depths, 16 rows and 16
-    tokens, along answers of SmolLM2-135M to GSM8K and MBPP.
-
-    Attributes:
-        previous: M, tokens of each depth that have a row below them.
-        top_k: R, tokens of a row.
-        candidates: None scores a row over the whole vocabulary, as published. Else C (ours): over the drafter's own
-            first C candidates of the row's depth alone, whose probabilities share what the drafter gave to all of
-            them; C products with a state then take the place of V.
-    """
-
-    kind: ClassVar[str] = TRANSITIONS
-    score_bytes: ClassVar[float] = 4.48
-
-    previous: int = 16
-    top_k: int = 16
-    candidates: int | None = None
-
-    def __post_init__(self) -> None:
-        check_settings(self, "a head", "previous", "top_k", "candidates")
-        if self.candidates is not None and self.top_k > self.candidates:
-            raise ValueError(f"top_k of a head must be at most its {self.candidates} candidates; got {self.top_k}")
-
-    @property
-    def width(self) -> int:
-        return max(self.previous, self.candidates or 1)
-
-    def within(self, num_tokens: int) -> Self:
-        candidates = None if self.candidates is None else min(self.candidates, num_tokens)
-        previous, top_k = min(self.previous, num_tokens), min(self.top_k, num_tokens)
-        return replace(self, previous=previous, top_k=top_k, candidates=candidates)
-
-    def settings(self, depth: int) -> dict[str, object]:
-        """What the manifest says of the rows; ``candidates`` only where they bound them."""
-        bounded = {} if self.candidates is None else {"candidates": self.candidates}
-        return {"depth": depth, "previous": self.previous, "top_k": self.top_k, "order": BASE_RANK, **bounded}
-
-    def rows_of_depths(self, depth: int) -> list[int]:
-        """Rows of each depth: one below the root, then one below each token above."""
-        return [1] + [self.previous] * (depth - 1)
-
-    def num_scores(self, depth: int) -> int:
-        return sum(self.rows_of_depths(depth)) * self.top_k
-
-    def widest(self, width: int) -> str:
-        return f"{'previous' if self.previous > width else 'candidates'}={width}"
-
-
-def reach_of_all(what: str, top_k: int, settings: Settings) -> HeadReach:
-    """The reach of a network that chooses among so many candidates of each depth: all of them, below all of them."""
-    own = {"previous": top_k, "top_k": top_k, "candidates": top_k}
-    if wrong := [name for name in own if settings.get(name) not in (None, own[name])]:
-        raise ModelError(f"{what} chooses among its {top_k} candidates, so {wrong[0]} is {own[wrong[0]]}; leave it out")
-    return HeadReach(**own)
 
 
 def head_from_json(fields: Fields) -> HeadConfig | None:

@@ -18,10 +18,10 @@ from simlab.real_runner.checkpoints.files import loaded_tensors, write_checkpoin
 from simlab.real_runner.drafters.dense import BlockStates, Outputs, embedded_tokens, finished_logits, logits_of
 from simlab.real_runner.drafters.dflash import RMSNorm
 from simlab.real_runner.networks.first_order import FirstOrderProducer, products_by_depth
-from simlab.real_runner.networks.network import Reach
+from simlab.real_runner.networks.network import HeadReach, Reach
 from simlab.real_runner.networks.parts import checked_parts
 from simlab.real_runner.networks.producer import ChannelAsked, Stage, WithModels, check_belongs
-from simlab.real_runner.networks.treeflash.config import HEAD_PREFIX, HeadConfig, HeadReach, head_to_json
+from simlab.real_runner.networks.treeflash.config import HEAD_PREFIX, HeadConfig, head_to_json
 from simlab.real_runner.targets.model import Target
 
 _EPS = 1e-6

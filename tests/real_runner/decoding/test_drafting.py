@@ -34,8 +34,8 @@ from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence
 from simlab.real_runner.execution.fixed_drafter import Captured
 from simlab.real_runner.models import Models
+from simlab.real_runner.networks.network import HeadReach
 from simlab.real_runner.networks.producer import Drafted, Producer, RootProducer, StagedProducer, TextProducer
-from simlab.real_runner.networks.treeflash.config import HeadReach
 from simlab.real_runner.networks.treeflash.head import TreeFlashHead, TreeFlashProducer
 from simlab.recorded import DraftRows
 from simlab.sampling.choice import Sampling

@@ -31,8 +31,8 @@ from simlab.real_runner.models import Models
 from simlab.real_runner.networks import drafter as drafts
 from simlab.real_runner.networks.eagle3.head import KeyValues
 from simlab.real_runner.networks.eagle3.pool import Eagle3Text
+from simlab.real_runner.networks.network import HeadReach
 from simlab.real_runner.networks.producer import TextProducer
-from simlab.real_runner.networks.treeflash.config import HeadReach
 from simlab.real_runner.networks.treeflash.head import TreeFlashProducer
 from simlab.tree import DraftTree
 

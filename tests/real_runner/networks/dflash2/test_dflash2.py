@@ -21,9 +21,9 @@ from simlab.real_runner.networks.candidates import BaseCandidates
 from simlab.real_runner.networks.dflash2.config import DFLASH2, SelectorConfig
 from simlab.real_runner.networks.dflash2.selector import Selector, SelectorProducer, load_selector, save_selector
 from simlab.real_runner.networks.drafter import load_drafter
+from simlab.real_runner.networks.network import HeadReach
 from simlab.real_runner.networks.parts import checked_parts
 from simlab.real_runner.networks.producer import block_stage
-from simlab.real_runner.networks.treeflash.config import HeadReach
 from simlab.real_runner.record.additions.add import ChannelOptions, add
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record

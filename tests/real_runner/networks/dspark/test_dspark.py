@@ -21,8 +21,8 @@ from simlab.real_runner.models import load_models
 from simlab.real_runner.networks.candidates import BaseCandidates
 from simlab.real_runner.networks.dspark.head import MarkovProducer
 from simlab.real_runner.networks.loading import load_producer
+from simlab.real_runner.networks.network import HeadReach
 from simlab.real_runner.networks.parts import checked_parts
-from simlab.real_runner.networks.treeflash.config import HeadReach
 from simlab.studies.confirm.confirm import confirm
 from simlab.studies.export.export import export
 from simlab.studies.inspect.inspect import inspect

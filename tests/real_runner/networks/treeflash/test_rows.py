@@ -22,7 +22,7 @@ from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.models import Models
 from simlab.real_runner.networks.candidates import base_of, first_on_device, first_on_host
 from simlab.real_runner.networks.first_order import candidates_by_numpy, candidates_on_device
-from simlab.real_runner.networks.treeflash.config import HeadReach
+from simlab.real_runner.networks.network import HeadReach
 from simlab.real_runner.networks.treeflash.head import TreeFlashHead, TreeFlashProducer
 from simlab.real_runner.record.texts import forward_text
 from simlab.traces.channels.columns import TransitionColumns
