@@ -62,7 +62,7 @@ class Eagle4(Composed):
         "intervals; its stop of the draft by depth and its decay of 0.0001 a depth are left out"
     )
     reads = "the first `top_k` candidates at each depth, or the pool of an EAGLE-3 head; a latency profile"
-    variants = ("", "budget=20,threshold=1.0,top_k=3", "channel=eagle3,beam=3,top_k=4,steps=2")
+    variants = ("", "budget=20,threshold=1.0,top_k=3", "budget=31,channel=eagle3,beam=10,top_k=10,steps=3")
 
     def __post_init__(self) -> None:
         super().__post_init__()
