@@ -8,6 +8,7 @@ import pytest
 import random_trees
 import tiny_models
 import torch
+from commands import output_of
 from hypothesis import given
 from hypothesis import strategies as st
 from random_adapter import as_released, make_adapter, random_adapter
@@ -28,8 +29,6 @@ from simlab.real_runner.networks.adapter.gated import load_adapter
 from simlab.real_runner.networks.adapter.masked import OwnDrafter, mask_states, read_texts
 from simlab.real_runner.networks.adapter.noise import Noise, noise_of, parse_noise
 from simlab.real_runner.networks.known import read_fields
-from simlab.real_runner.record.options import RecordOptions
-from simlab.real_runner.record.record import record
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.networks.treeflash import train_head
@@ -266,10 +265,9 @@ def test_no_head_is_trained_on_an_adapter_that_does_not_say_its_noise(place: Pat
 def test_a_trace_keeps_the_noise_and_the_runner_draws_it_again(place: Path, tmp_path: Path) -> None:
     """An adapter as released, whose noise stands in the trace alone."""
     adapter, target, prompts = as_released(place), place.parent / "target", write_prompts(tmp_path / "p.jsonl", 2)
-    options = RecordOptions(
-        str(target), str(adapter), out=tmp_path / "trace", prompts=prompts, max_new_tokens=16, block=4, noise=NOISE
-    )
-    trace = record(options)
+    trace, models = tmp_path / "trace", ("--target", target, "--draft", adapter, "--block", 4, "--noise", NOISE.text())
+    printed = output_of("record", *models, "--prompts", prompts, "--max-new-tokens", 16, "--out", trace)
+    assert f"simlab replay --trace {trace} -p uno:" in printed
     kept = open_trace(trace).manifest.draft_sets["self"]
     assert (kept.block_size, kept.root_seen, kept.noise) == (4, False, "deterministic,below=101,salt=5")
     found = confirm(policies=["uno:budget=6,top_k=3"], trace=trace, draft=str(adapter), out=tmp_path / "c", repeats=1)
