@@ -90,7 +90,6 @@ def _marginals(fields: Mapping[str, object], keys: Collection[str], reads: Calla
 
 
 KINDS_OF_OTHERS = {
-    "dflash2": "this layout of DFlash 2, but reads z-lab's",
     "dspark": "this layout of DSpark, but reads the one that sglang 0.5.23 serves",
     "eagle3": "this layout of EAGLE-3, but reads that of its authors and of SpecForge",
     "peagle": "P-EAGLE layers",

@@ -20,12 +20,14 @@ from simlab.real_runner.checkpoints.fields import (
     rotary_base,
 )
 from simlab.real_runner.checkpoints.layout import Fields, Layout
-from simlab.real_runner.drafters.config import DFlashConfig
+from simlab.real_runner.drafters.config import Convolution, DFlashConfig
 from simlab.real_runner.drafters.layer_views import PLAIN, LayerView
 
 _KIND = "speculators_model_type"
 _TAP_OFFSET = 0  # its layer numbers count states: 0 is the embedding
-_CLASSES = ("DFlashSpeculator", DFLASH_CLASS)
+_CLASSES = {"dflash": ("DFlashSpeculator", DFLASH_CLASS), "dflash2": ("DFlash2DraftModel",)}
+_DFLASH2 = {"conv_kernel_size": 2, "conv_group_size": 16, "selector_rank": 256, "selector_top_k": 16}
+"""What its configuration of DFlash 2 has beside, with its defaults."""
 _READ = (
     *(_KIND, "speculators_version", "speculators_config", "transformer_layer_config", "block_size", "mask_token_id"),
     *("aux_hidden_state_layer_ids", "draft_vocab_size", "target_hidden_size", "sample_from_anchor"),
@@ -43,14 +45,15 @@ def config_from_speculators(fields: Fields) -> DFlashConfig:
 
     What the nested configuration does not name has the default of its model type in transformers.
     """
-    kind = fields[_KIND]
-    if kind != "dflash":
-        lacking = KINDS_OF_OTHERS.get(str(kind), "that kind of drafter")
+    kind = str(fields[_KIND])
+    if kind not in _CLASSES:
+        lacking = KINDS_OF_OTHERS.get(kind, "that kind of drafter")
         raise ModelError(
-            f"this is a drafter of speculators' kind {shown(kind)}; simlab lacks {lacking}, and runs DFlash"
+            f"this is a drafter of speculators' kind {shown(fields[_KIND])}; simlab lacks {lacking}, and runs DFlash"
         )
-    check_classes(fields, _CLASSES, "DFlash drafters")
-    check_keys(fields, _READ, "the drafter's config.json")
+    is_second = is_dflash2(fields)
+    check_classes(fields, _CLASSES[kind], "DFlash drafters")
+    check_keys(fields, (*_READ, *(_DFLASH2 if is_second else ())), "the drafter's config.json")
     layers = _layer_config(fields)
     num_layers = layer_count(layers.get("num_hidden_layers"))
     hidden_size, vocab_size = integer(layers.get("hidden_size")), integer(layers.get("vocab_size"))
@@ -66,6 +69,11 @@ def config_from_speculators(fields: Fields) -> DFlashConfig:
         integer(layers.get("num_attention_heads")),
         integer(_field(fields, "draft_vocab_size")),
     )
+    if is_second and draft_vocab_size != vocab_size:
+        raise ModelError(
+            f"this drafter of DFlash 2 drafts {draft_vocab_size} of {vocab_size} tokens, and speculators' own class "
+            "wants all of them; ask its publisher"
+        )
     config = DFlashConfig(
         block_size=integer(_field(fields, "block_size")),
         mask_token_id=integer(_field(fields, "mask_token_id")),
@@ -87,9 +95,21 @@ def config_from_speculators(fields: Fields) -> DFlashConfig:
         predicts_from_root=flag(_field(fields, "sample_from_anchor", False), "sample_from_anchor"),
         draft_vocab_size=None if draft_vocab_size == vocab_size else draft_vocab_size,
         tap_offset=_TAP_OFFSET,
+        convolution=Convolution(*sizes_of_dflash2(fields)[:2]) if is_second else None,
     )
     _check_promise(fields, config)
     return config
+
+
+def is_dflash2(fields: Fields) -> bool:
+    """Whether these are the fields of a drafter of DFlash 2 in this format."""
+    return fields.get(_KIND) == "dflash2"
+
+
+def sizes_of_dflash2(fields: Fields) -> tuple[int, int, int, int]:
+    """Taps of a convolution and channels of a group, rank of the selector and its number of candidates."""
+    kernel, group, rank, top_k = (integer(_field(fields, name, default)) for name, default in _DFLASH2.items())
+    return kernel, group, rank, top_k
 
 
 def _check_promise(fields: Fields, config: DFlashConfig) -> None:
@@ -160,7 +180,7 @@ def _layer_views(fields: Fields, layers: Fields, num_layers: int) -> tuple[Layer
     if layers.get("layer_types") is None:
         return ()
     window = layers.get("sliding_window")
-    both_ways = flag(_field(fields, "sliding_window_non_causal", False), "sliding_window_non_causal")
+    both_ways = flag(_field(fields, "sliding_window_non_causal", is_dflash2(fields)), "sliding_window_non_causal")
     sliding = PLAIN if window is None else LayerView(not both_ways, integer(window), from_root=True)
     views = tuple(sliding if kind == "sliding_attention" else PLAIN for kind in layer_types(layers, num_layers))
     return () if all(view == PLAIN for view in views) else views

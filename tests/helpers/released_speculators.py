@@ -92,12 +92,13 @@ def made(
     draft_vocab_size: int = VOCAB_SIZE,
     layers: Mapping[str, object] | None = None,
     taps: tuple[int, ...] = (1, 2, 3),
-    **settings: bool,
+    kind: str = "DFlash",
+    **settings: int,
 ) -> Drafter:
     """A random drafter of their class, for the tiny target; ``layers`` go to its transformer configuration."""
     from transformers import Qwen3Config
 
-    package = speculators()
+    speculators()
     sizes: dict[str, Any] = {
         "vocab_size": VOCAB_SIZE,
         "hidden_size": HIDDEN_SIZE,
@@ -110,7 +111,8 @@ def made(
     }
     inner = Qwen3Config(**{**sizes, **(layers or {})})
     inner._attn_implementation = "eager"
-    config = package.DFlashSpeculatorConfig(
+    classes = importlib.import_module(f"speculators.models.{kind.lower()}")
+    config = getattr(classes, f"{kind}SpeculatorConfig")(
         transformer_layer_config=inner,
         block_size=block_size,
         draft_vocab_size=draft_vocab_size,
@@ -118,7 +120,7 @@ def made(
         aux_hidden_state_layer_ids=list(taps),
         **settings,
     )
-    drafter = package.DFlashDraftModel(config).eval().requires_grad_(False)
+    drafter = getattr(classes, f"{kind}DraftModel")(config).eval().requires_grad_(False)
     generator = torch.Generator().manual_seed(seed)
     for parameter in drafter.parameters():
         around, spread = (1.0, 0.3) if parameter.dim() == 1 else (0.0, 1.5 * parameter.shape[1] ** -0.5)

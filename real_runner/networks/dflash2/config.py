@@ -1,8 +1,8 @@
 """What DFlash 2 is: a DFlash drafter with convolutions, a selector of candidates, and their ``config.json``.
 
-z-lab's layout with further fields in ``dflash_config``, as PyPI dflash 0.1.0 reads it. A selector alone, which simlab
-trains on a drafter without convolutions, names the checkpoint of its drafter by the digest of its files in
-``simlab_extends``. Nothing here needs torch.
+z-lab's layout with further fields in ``dflash_config``, as PyPI dflash 0.1.0 reads it, or that of speculators 0.9. A
+selector alone, which simlab trains on a drafter without convolutions, names the checkpoint of its drafter by the digest
+of its files in ``simlab_extends``. Nothing here needs torch.
 """
 
 from dataclasses import dataclass, replace
@@ -19,6 +19,7 @@ from simlab.real_runner.checkpoints.fields import (
     typed,
 )
 from simlab.real_runner.checkpoints.layout import Fields, Layout
+from simlab.real_runner.checkpoints.speculators import config_from_speculators, is_dflash2, sizes_of_dflash2
 from simlab.real_runner.checkpoints.weights import check_own
 from simlab.real_runner.checkpoints.zlab import ZLAB, config_from_json
 from simlab.real_runner.drafters.config import Convolution, DFlashConfig, check_counts
@@ -68,6 +69,9 @@ def selector_from_json(fields: Fields) -> SelectorConfig | None:
     """The selector of a checkpoint; None where it is no DFlash 2."""
     if not _is_dflash2(fields):
         return None
+    if is_dflash2(fields):
+        drafter, (_, _, rank, top_k) = config_from_speculators(fields), sizes_of_dflash2(fields)
+        return SelectorConfig(drafter.hidden_size, drafter.vocab_size, rank, top_k)
     inner = inner_of(fields)
     found = {name: said_once(name, inner, fields) for name in _SELECTOR}
     if missing := [name for name, value in found.items() if value is None]:
@@ -110,7 +114,8 @@ def convolution_of(fields: Fields) -> Convolution | None:
 
 def _is_dflash2(fields: Fields) -> bool:
     named = [name for name in (*_SELECTOR, *CONVOLUTION) if fields.get(name) or inner_of(fields).get(name)]
-    return "speculators_model_type" not in fields and (_CLASS in classes_of(fields) or bool(named))
+    in_zlab_layout = "speculators_model_type" not in fields and (_CLASS in classes_of(fields) or bool(named))
+    return in_zlab_layout or is_dflash2(fields)
 
 
 def _is_alone(fields: Fields) -> bool:

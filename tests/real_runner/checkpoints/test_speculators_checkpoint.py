@@ -15,10 +15,12 @@ from torch import Tensor
 
 from simlab.cli.main import main
 from simlab.errors import ModelError
+from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.drafters.config import KeptCandidates
 from simlab.real_runner.drafters.dense import draft_logits
 from simlab.real_runner.drafters.ranked import draft_columns
 from simlab.real_runner.drafters.vocabulary import vocabulary_of
+from simlab.real_runner.networks.dflash2.selector import load_selector
 from simlab.real_runner.networks.drafter import load_drafter
 from simlab.real_runner.networks.known import read_config
 from simlab.real_runner.record.texts import forward_text
@@ -51,6 +53,7 @@ CASES: dict[str, dict[str, Any]] = {
         "block_size": 6,
     },
     "embedding and last layer": {"taps": (0, 2, 4)},
+    "DFlash 2": {"kind": "DFlash2", "conv_kernel_size": 3, "conv_group_size": 4, "selector_rank": 6, "layers": SLIDING},
 }
 
 
@@ -97,6 +100,19 @@ def test_the_released_class_gives_the_same_logits(tmp_path: Path, target: Target
     ours, other = our_logits(tmp_path, target, ROOTS), their_logits(drafter, target, ROOTS)
     assert ours.shape == other.shape
     assert (ours - other).abs().max() < 1e-4
+
+
+@torch.inference_mode()
+def test_a_selector_of_dflash2_is_read_and_scores_as_theirs_does(tmp_path: Path, target: Target) -> None:
+    theirs = made(tmp_path, target, CASES["DFlash 2"] | {"selector_top_k": 5}).candidate_selector  # type: ignore[attr-defined]
+    ours = load_selector(tmp_path, load_drafter(tmp_path, torch.float32), checkpoint_digest(tmp_path), torch.float32)
+    assert (ours.config.rank, ours.config.top_k) == (6, 5)
+    named = {
+        f"{name}.weight" if name.endswith("codebook") else name: tensor for name, tensor in theirs.named_parameters()
+    }
+    assert named.keys() == dict(ours.named_parameters()).keys()
+    assert all(torch.equal(tensor, named[name]) for name, tensor in ours.named_parameters())
+    assert "one of 5 candidates" in output_of("inspect", tmp_path)
 
 
 def test_rows_of_a_reduced_vocabulary_are_in_the_targets_ids(tmp_path: Path, target: Target) -> None:
@@ -156,7 +172,15 @@ def test_what_contradicts_itself_or_is_another_kind_is_refused(tmp_path: Path, t
     proposal = {"speculators_config": {"proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 4}]}}
     for changed, said in (
         ({"speculators_model_type": "dspark"}, "this layout of DSpark, but reads"),
-        ({"speculators_model_type": "dflash2"}, "this layout of DFlash 2, but reads z-lab"),
+        (
+            {"speculators_model_type": "dflash2", "architectures": ["DFlash2DraftModel"], "draft_vocab_size": 7},
+            "drafts 7 of 101 tokens",
+        ),
+        ({"speculators_model_type": "dspark"}, "this layout of DSpark, but reads"),
+        (
+            {"speculators_model_type": "dflash2", "architectures": ["DFlash2DraftModel"], "draft_vocab_size": 7},
+            "drafts 7 of 101 tokens",
+        ),
         ({"speculators_model_type": "eagle3"}, "EAGLE-3"),
         ({"speculators_model_type": "xpress"}, "the mix over earlier slots of xPress"),
         ({"speculators_model_type": "news"}, "'news'"),
