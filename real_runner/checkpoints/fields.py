@@ -6,7 +6,7 @@ from reprlib import repr as shown
 from typing import TypeVar
 
 from simlab.errors import ModelError
-from simlab.real_runner.drafters.config import DFlashConfig
+from simlab.real_runner.drafters.config import DFlashConfig, Markov
 
 # Which tensors a DFlash checkpoint consists of, by their names.
 
@@ -90,7 +90,6 @@ def _marginals(fields: Mapping[str, object], keys: Collection[str], reads: Calla
 
 
 KINDS_OF_OTHERS = {
-    "dspark": "this layout of DSpark, but reads the one that sglang 0.5.23 serves",
     "eagle3": "this layout of EAGLE-3, but reads that of its authors and of SpecForge",
     "peagle": "P-EAGLE layers",
     "mtp": "multi-token prediction layers",
@@ -261,6 +260,29 @@ def integer(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not -_LARGEST < value < _LARGEST:
         raise ModelError(f"the drafter's config.json holds {shown(value)} where a whole number belongs")
     return value
+
+
+def markov_of(rank: object, kind: object) -> Markov:
+    """The Markov head that a ``config.json`` names, in whichever layout.
+
+    Args:
+        rank: of its tables, as it was read.
+        kind: its type.
+    """
+    name = str(kind).lower()
+    if name == "rnn":
+        raise ModelError(
+            "this is a drafter of DSpark whose Markov head is of the type rnn, and simlab lacks its state, which goes "
+            "from slot to slot, so that a token depends on all before it; types vanilla and gated are run"
+        )
+    if name not in _MARKOV_GATED:
+        raise ModelError(
+            f"this drafter of DSpark has markov_head_type={shown(kind)}; simlab runs {' and '.join(_MARKOV_GATED)}"
+        )
+    return Markov(integer(rank), _MARKOV_GATED[name])
+
+
+_MARKOV_GATED = {"vanilla": False, "gated": True}
 
 
 def layer_count(value: object) -> int:

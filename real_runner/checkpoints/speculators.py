@@ -16,18 +16,30 @@ from simlab.real_runner.checkpoints.fields import (
     layer_count,
     layer_numbers,
     layer_types,
+    markov_of,
     number,
     rotary_base,
 )
 from simlab.real_runner.checkpoints.layout import Fields, Layout
-from simlab.real_runner.drafters.config import Convolution, DFlashConfig
+from simlab.real_runner.drafters.config import Convolution, DFlashConfig, Markov
 from simlab.real_runner.drafters.layer_views import PLAIN, LayerView
 
 _KIND = "speculators_model_type"
 _TAP_OFFSET = 0  # its layer numbers count states: 0 is the embedding
-_CLASSES = {"dflash": ("DFlashSpeculator", DFLASH_CLASS), "dflash2": ("DFlash2DraftModel",)}
+_CLASSES = {
+    "dflash": ("DFlashSpeculator", DFLASH_CLASS),
+    "dflash2": ("DFlash2DraftModel",),
+    "dspark": ("DSparkSpeculator", "DSparkDraftModel"),
+}
 _DFLASH2 = {"conv_kernel_size": 2, "conv_group_size": 16, "selector_rank": 256, "selector_top_k": 16}
-"""What its configuration of DFlash 2 has beside, with its defaults."""
+_DSPARK: Mapping[str, object] = {
+    "markov_rank": 256,
+    "markov_head_type": "vanilla",
+    "enable_confidence_head": True,
+    "confidence_head_with_markov": True,
+}
+_OWN: Mapping[str, Mapping[str, object]] = {"dflash": {}, "dflash2": _DFLASH2, "dspark": _DSPARK}
+"""What the configuration of each kind has beside, with its defaults."""
 _READ = (
     *(_KIND, "speculators_version", "speculators_config", "transformer_layer_config", "block_size", "mask_token_id"),
     *("aux_hidden_state_layer_ids", "draft_vocab_size", "target_hidden_size", "sample_from_anchor"),
@@ -51,9 +63,8 @@ def config_from_speculators(fields: Fields) -> DFlashConfig:
         raise ModelError(
             f"this is a drafter of speculators' kind {shown(fields[_KIND])}; simlab lacks {lacking}, and runs DFlash"
         )
-    is_second = is_dflash2(fields)
     check_classes(fields, _CLASSES[kind], "DFlash drafters")
-    check_keys(fields, (*_READ, *(_DFLASH2 if is_second else ())), "the drafter's config.json")
+    check_keys(fields, (*_READ, *_OWN[kind]), "the drafter's config.json")
     layers = _layer_config(fields)
     num_layers = layer_count(layers.get("num_hidden_layers"))
     hidden_size, vocab_size = integer(layers.get("hidden_size")), integer(layers.get("vocab_size"))
@@ -69,10 +80,10 @@ def config_from_speculators(fields: Fields) -> DFlashConfig:
         integer(layers.get("num_attention_heads")),
         integer(_field(fields, "draft_vocab_size")),
     )
-    if is_second and draft_vocab_size != vocab_size:
+    if _OWN[kind] and draft_vocab_size != vocab_size:
         raise ModelError(
-            f"this drafter of DFlash 2 drafts {draft_vocab_size} of {vocab_size} tokens, and speculators' own class "
-            "wants all of them; ask its publisher"
+            f"this drafter of the kind {kind} drafts {draft_vocab_size} of {vocab_size} tokens, and simlab runs its "
+            "head over all of them alone; choose a release of the whole vocabulary"
         )
     config = DFlashConfig(
         block_size=integer(_field(fields, "block_size")),
@@ -92,10 +103,11 @@ def config_from_speculators(fields: Fields) -> DFlashConfig:
         attention_bias=flag_of(layers, "attention_bias"),
         max_position_embeddings=integer(layers.get("max_position_embeddings", 8192)),
         layer_views=_layer_views(fields, layers, num_layers),
-        predicts_from_root=flag(_field(fields, "sample_from_anchor", False), "sample_from_anchor"),
+        predicts_from_root=flag(_field(fields, "sample_from_anchor", is_dspark(fields)), "sample_from_anchor"),
         draft_vocab_size=None if draft_vocab_size == vocab_size else draft_vocab_size,
         tap_offset=_TAP_OFFSET,
-        convolution=Convolution(*sizes_of_dflash2(fields)[:2]) if is_second else None,
+        convolution=Convolution(*sizes_of_dflash2(fields)[:2]) if is_dflash2(fields) else None,
+        markov=_markov(fields) if is_dspark(fields) else None,
     )
     _check_promise(fields, config)
     return config
@@ -104,6 +116,24 @@ def config_from_speculators(fields: Fields) -> DFlashConfig:
 def is_dflash2(fields: Fields) -> bool:
     """Whether these are the fields of a drafter of DFlash 2 in this format."""
     return fields.get(_KIND) == "dflash2"
+
+
+def is_dspark(fields: Fields) -> bool:
+    """Whether these are the fields of a drafter of DSpark in this format."""
+    return fields.get(_KIND) == "dspark"
+
+
+def confidence_reads_token(fields: Fields) -> bool:
+    """Whether the confidence head of such a drafter reads the token before, as the Markov head does."""
+    name = "confidence_head_with_markov"
+    return flag(_field(fields, name, _DSPARK[name]), name)
+
+
+def _markov(fields: Fields) -> Markov:
+    rank, kind = (_field(fields, name, _DSPARK[name]) for name in ("markov_rank", "markov_head_type"))
+    if rank == 0:
+        raise ModelError("this drafter of DSpark has markov_rank=0, no Markov head; name it a DFlash drafter to run it")
+    return markov_of(rank, kind)
 
 
 def sizes_of_dflash2(fields: Fields) -> tuple[int, int, int, int]:

@@ -39,6 +39,8 @@ class Drafter(Protocol):
     embed_tokens: nn.Embedding
     lm_head: nn.Linear
 
+    markov_head: Any
+
     def load_vocab_mappings(self, t2d: Tensor, d2t: Tensor) -> None: ...
 
     def save_pretrained(self, folder: Path) -> None: ...
@@ -163,6 +165,27 @@ def logits_at(drafter: Drafter, features: Tensor, tokens: Tensor, roots: list[in
     )
     found: Tensor = logits[0].view(len(roots), drafter.block_size, -1)
     return found
+
+
+@torch.inference_mode()
+def chain_at(drafter: Drafter, features: Tensor, tokens: Tensor, roots: list[int]) -> Tensor:
+    """``[R, D, V]`` of a drafter of DSpark: each slot's logits behind the most probable tokens of those before it."""
+    mask = torch.zeros(1, len(tokens))
+    mask[0, roots] = 1
+    states = torch.zeros(1, len(tokens), drafter.hidden_size)
+    texts = torch.zeros(1, len(tokens), dtype=torch.int64)
+    hidden, base, *_ = drafter._backbone_forward(
+        features[None], tokens[None], mask, states, texts, max_anchors=len(roots)
+    )
+    slots = slice(0 if drafter.config.sample_from_anchor else 1, None)
+    hidden = hidden.view(len(roots), drafter.block_size, -1)[:, slots]
+    base = base.view(len(roots), drafter.block_size, -1)[:, slots]
+    above, laws = tokens[roots], list[Tensor]()
+    for slot in range(base.shape[1]):
+        made = drafter.markov_head.block_bias(prev_token_ids=above[:, None], hidden_states=hidden[:, slot : slot + 1])
+        laws.append(base[:, slot] + made[:, 0])
+        above = laws[-1].argmax(-1)
+    return torch.stack(laws, dim=1)
 
 
 def save(drafter: Drafter, folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""What DSpark is: a DFlash drafter with a Markov head, and their ``config.json``, as sglang 0.5.23 reads it.
+"""What DSpark is: a DFlash drafter with a Markov head, and their ``config.json``: sglang 0.5.23's or speculators 0.9's.
 
 Its draft set is the head's own chain (decision 8): the row of a depth stands behind the first candidates of those
 above, which is what engines draft. What follows other candidates is a channel of transitions beside it, below the
@@ -10,7 +10,6 @@ Nothing here needs torch.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from reprlib import repr as shown
 
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.fields import (
@@ -19,11 +18,14 @@ from simlab.real_runner.checkpoints.fields import (
     flag,
     inner_of,
     integer,
+    markov_of,
     plain_fields,
     said_once,
     typed,
 )
 from simlab.real_runner.checkpoints.layout import Fields, Layout
+from simlab.real_runner.checkpoints.speculators import confidence_reads_token, config_from_speculators
+from simlab.real_runner.checkpoints.speculators import is_dspark as in_speculators
 from simlab.real_runner.checkpoints.weights import check_own
 from simlab.real_runner.checkpoints.zlab import ZLAB, config_from_json
 from simlab.real_runner.drafters.config import MARKOV_DRAFTS, DFlashConfig, Markov
@@ -34,7 +36,6 @@ _HEAD = ("markov_rank", "markov_head_type")
 _CONFIDENCE = ("enable_confidence_head", "use_confidence_head", "confidence_head_with_markov")
 _OWN = (*_HEAD, *_CONFIDENCE, "sample_from_anchor")
 _BUNDLED, _NESTED = "dspark_", "dspark_config"
-_GATED = {"vanilla": False, "gated": True}
 _UNSAID = ("final_logit_softcapping", "output_multiplier")
 
 
@@ -67,6 +68,10 @@ def spark_from_json(fields: Fields) -> SparkConfig | None:
     """The heads of a checkpoint; None where it is no DSpark."""
     if not _is_dspark(fields):
         return None
+    if in_speculators(fields):
+        drafter = config_from_speculators(fields)
+        assert drafter.markov is not None
+        return SparkConfig(drafter.markov, drafter.hidden_size + drafter.markov.rank * confidence_reads_token(fields))
     said = _said(fields)
     if bundled := [name for name in fields if name.startswith(_BUNDLED) and name != _NESTED]:
         raise ModelError(
@@ -80,23 +85,12 @@ def spark_from_json(fields: Fields) -> SparkConfig | None:
             "in dflash_config; ask its publisher for a config.json that has it"
         )
     check_classes(fields, _CLASSES, "drafters of DSpark")
-    kind = str(found["markov_head_type"]).lower()
-    if kind == "rnn":
-        raise ModelError(
-            "this is a drafter of DSpark whose Markov head is of the type rnn, and simlab lacks its state, which goes "
-            "from slot to slot, so that a token depends on all before it; types vanilla and gated are run"
-        )
-    if kind not in _GATED:
-        raise ModelError(
-            f"this drafter of DSpark has markov_head_type={shown(found['markov_head_type'])}; simlab runs "
-            f"{' and '.join(_GATED)}"
-        )
     if unsaid := [name for name in _UNSAID if said_once(name, said, fields) not in (None, 0, 1)]:
         raise ModelError(
             f"this drafter of DSpark has {unsaid[0]}, and whether its Markov head adds to logits before or behind that "
             "is not said; ask its publisher, or choose a release without it"
         )
-    markov = Markov(integer(found["markov_rank"]), _GATED[kind])
+    markov = markov_of(found["markov_rank"], found["markov_head_type"])
     with_markov = said_once("confidence_head_with_markov", said, fields)
     reads_token = with_markov is None or flag(with_markov, "confidence_head_with_markov")
     return SparkConfig(markov, integer(fields.get("hidden_size")) + markov.rank * reads_token)
@@ -112,8 +106,8 @@ def _said(fields: Fields) -> Mapping[str, object]:
 
 
 def _is_dspark(fields: Fields) -> bool:
-    if "speculators_model_type" in fields:
-        return False
+    if in_speculators(fields) or "speculators_model_type" in fields:
+        return in_speculators(fields)
     asked = (name for one in (fields, inner_of(fields)) for name, value in one.items() if value)
     named = any("dspark" in name.lower() for name in classes_of(fields))
     return named or any(name.startswith(("markov_", _BUNDLED)) for name in asked)

@@ -102,6 +102,20 @@ def test_the_released_class_gives_the_same_logits(tmp_path: Path, target: Target
     assert (ours - other).abs().max() < 1e-4
 
 
+@pytest.mark.parametrize("settings", [{"markov_head_type": "gated"}, {"sample_from_anchor": False}])
+def test_a_chain_of_dspark_has_the_logits_of_their_class(
+    tmp_path: Path, target: Target, settings: Mapping[str, Any]
+) -> None:
+    drafter = made(tmp_path, target, {"kind": "DSpark", "markov_rank": 6, **settings})
+    with torch.inference_mode():
+        hidden = target.model(TOKENS[None], output_hidden_states=True).hidden_states
+    features = torch.cat([hidden[tap][0] for tap in drafter.target_layer_ids], dim=-1)
+    ours, other = our_logits(tmp_path, target, ROOTS), released.chain_at(drafter, features, TOKENS, ROOTS)
+    assert ours.shape == other.shape
+    assert (ours - other).abs().max() < 1e-4
+    assert "Markov head" in output_of("inspect", tmp_path)
+
+
 @torch.inference_mode()
 def test_a_selector_of_dflash2_is_read_and_scores_as_theirs_does(tmp_path: Path, target: Target) -> None:
     theirs = made(tmp_path, target, CASES["DFlash 2"] | {"selector_top_k": 5}).candidate_selector  # type: ignore[attr-defined]
@@ -170,13 +184,16 @@ def test_what_contradicts_itself_or_is_another_kind_is_refused(tmp_path: Path, t
     made(tmp_path, target)
     fields = fields_of(tmp_path)
     proposal = {"speculators_config": {"proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 4}]}}
+    spark = {"speculators_model_type": "dspark", "architectures": ["DSparkSpeculator"]}
     for changed, said in (
-        ({"speculators_model_type": "dspark"}, "this layout of DSpark, but reads"),
+        ({**spark, "markov_head_type": "rnn"}, "of the type rnn"),
+        ({**spark, "markov_rank": 0}, "no Markov head"),
         (
             {"speculators_model_type": "dflash2", "architectures": ["DFlash2DraftModel"], "draft_vocab_size": 7},
             "drafts 7 of 101 tokens",
         ),
-        ({"speculators_model_type": "dspark"}, "this layout of DSpark, but reads"),
+        ({**spark, "markov_head_type": "rnn"}, "of the type rnn"),
+        ({**spark, "markov_rank": 0}, "no Markov head"),
         (
             {"speculators_model_type": "dflash2", "architectures": ["DFlash2DraftModel"], "draft_vocab_size": 7},
             "drafts 7 of 101 tokens",
