@@ -44,8 +44,8 @@ class Eagle4(Composed):
     that it costs more; 2.4 is the release's constant for one text. The smallest is taken whatever it costs, and a tree
     of fewer than 7 nodes is not verified at all. Expected tokens are those of the text's round before, and widths of
     the last 5 rounds move the threshold by 5 %: this memory is of texts served together, so it takes ``--batch 1``;
-    else every round is sized by its own draft, as the first is. Nodes are the best over ``top_k`` candidates a depth, or, with a
-    ``channel``, of the pool of an EAGLE-3 head with ``beam``, ``top_k`` and ``steps``.
+    else every round is sized by its own draft, as the first is. Nodes are the best over ``top_k`` candidates a depth,
+    or, with a ``channel``, of the pool of an EAGLE-3 head with ``beam``, ``top_k`` and ``steps``.
     """
 
     budget: int = between(7, 63, 63)
