@@ -262,6 +262,9 @@ def integer(value: object) -> int:
     return value
 
 
+_MARKOV_GATED = {"vanilla": False, "gated": True}
+
+
 def markov_of(rank: object, kind: object) -> Markov:
     """The Markov head that a ``config.json`` names, in whichever layout.
 
@@ -280,9 +283,6 @@ def markov_of(rank: object, kind: object) -> Markov:
             f"this drafter of DSpark has markov_head_type={shown(kind)}; simlab runs {' and '.join(_MARKOV_GATED)}"
         )
     return Markov(integer(rank), _MARKOV_GATED[name])
-
-
-_MARKOV_GATED = {"vanilla": False, "gated": True}
 
 
 def layer_count(value: object) -> int:

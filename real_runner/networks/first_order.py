@@ -180,6 +180,7 @@ class FirstOrderProducer(OnDrafter[Stage, HeadReach], ABC):
 
     def _logits(self, made: Tensor) -> Tensor:
         """float32 ``[n, V]`` of what `_of_rows` made, ``[n, any]``; of a network that scores the whole vocabulary."""
+        # A network has this or `_candidate_logits`: its reach says which of the two is asked.
         raise NotImplementedError
 
     def _of_candidates(
@@ -213,6 +214,7 @@ class FirstOrderProducer(OnDrafter[Stage, HeadReach], ABC):
             sizes: rows of each depth.
             slots: int64 ``[S]``, the depth of each row.
         """
+        # As for `_logits`.
         raise NotImplementedError
 
 

@@ -15,6 +15,9 @@ from simlab.real_runner.record.static_estimate import estimate_text
 from simlab.studies.record import addition_of, record, record_part, recording_speed
 from simlab.workers.parts import Part
 
+UNO_FIRST = "-p uno:budget=15,top_k=4"
+"""For a first replay of an adapter of UNO's."""
+
 
 def run(options: RecordOptions) -> int:
     """Record, and say where the trace is; or say what a recording would be."""
@@ -41,10 +44,6 @@ def run(options: RecordOptions) -> int:
     policies = UNO_FIRST if is_uno else first_policies(list(trace.manifest.draft_sets))
     print(f"Replay it with `simlab replay --trace {shlex.quote(str(options.out))} {policies}`.")
     return 0
-
-
-UNO_FIRST = "-p uno:budget=15,top_k=4"
-"""For a first replay of an adapter of UNO's."""
 
 
 def _add(options: RecordOptions) -> int:

@@ -19,7 +19,8 @@ from simlab.real_runner.checkpoints.fields import (
     typed,
 )
 from simlab.real_runner.checkpoints.layout import Fields, Layout
-from simlab.real_runner.checkpoints.speculators import config_from_speculators, is_dflash2, sizes_of_dflash2
+from simlab.real_runner.checkpoints.speculators import config_from_speculators, sizes_of_dflash2
+from simlab.real_runner.checkpoints.speculators import is_dflash2 as in_speculators
 from simlab.real_runner.checkpoints.weights import check_own
 from simlab.real_runner.checkpoints.zlab import ZLAB, config_from_json
 from simlab.real_runner.drafters.config import Convolution, DFlashConfig, check_counts
@@ -69,7 +70,7 @@ def selector_from_json(fields: Fields) -> SelectorConfig | None:
     """The selector of a checkpoint; None where it is no DFlash 2."""
     if not _is_dflash2(fields):
         return None
-    if is_dflash2(fields):
+    if in_speculators(fields):
         drafter, (_, _, rank, top_k) = config_from_speculators(fields), sizes_of_dflash2(fields)
         return SelectorConfig(drafter.hidden_size, drafter.vocab_size, rank, top_k)
     inner = inner_of(fields)
@@ -115,7 +116,7 @@ def convolution_of(fields: Fields) -> Convolution | None:
 def _is_dflash2(fields: Fields) -> bool:
     named = [name for name in (*_SELECTOR, *CONVOLUTION) if fields.get(name) or inner_of(fields).get(name)]
     in_zlab_layout = "speculators_model_type" not in fields and (_CLASS in classes_of(fields) or bool(named))
-    return in_zlab_layout or is_dflash2(fields)
+    return in_zlab_layout or in_speculators(fields)
 
 
 def _is_alone(fields: Fields) -> bool:

@@ -36,7 +36,8 @@ _HEAD = ("markov_rank", "markov_head_type")
 _CONFIDENCE = ("enable_confidence_head", "use_confidence_head", "confidence_head_with_markov")
 _OWN = (*_HEAD, *_CONFIDENCE, "sample_from_anchor")
 _BUNDLED, _NESTED = "dspark_", "dspark_config"
-_UNSAID = ("final_logit_softcapping", "output_multiplier")
+_UNSAID = {"final_logit_softcapping": (None, 0), "output_multiplier": (None, 1)}
+"""Fields that asked for something in a drafter whose head adds to logits, with what asks for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def spark_from_json(fields: Fields) -> SparkConfig | None:
             "in dflash_config; ask its publisher for a config.json that has it"
         )
     check_classes(fields, _CLASSES, "drafters of DSpark")
-    if unsaid := [name for name in _UNSAID if said_once(name, said, fields) not in (None, 0, 1)]:
+    if unsaid := [name for name, nothing in _UNSAID.items() if said_once(name, said, fields) not in nothing]:
         raise ModelError(
             f"this drafter of DSpark has {unsaid[0]}, and whether its Markov head adds to logits before or behind that "
             "is not said; ask its publisher, or choose a release without it"

@@ -236,9 +236,10 @@ def _drafter(policy: NamedPolicy, manifest: Manifest, draft: str) -> tuple[str, 
         return EAGLE3, manifest.channels[str(policy.settings["channel"])].producer.name
     if kept.noise:
         return UNO, kept.model.name
-    if kept.is_chain and not kept.is_head:
+    if kept.is_chain and (not kept.is_head or kept.candidates_only):
         raise UsageError(
-            f"simlab writes no engine's settings of a drafter of DSpark yet, and draft set {draft} is of one"
+            f"simlab writes no engine's settings of a drafter of DSpark yet, nor of an imported chain, and draft set "
+            f"{draft} is such; write a table: --format markdown"
         )
     return EAGLE3 if kept.is_head else DFLASH, kept.model.name
 

@@ -61,14 +61,14 @@ def check_engine(
         )
     if kept.root_seen and not _has_settings(kept):
         raise UsageError(
-            f"simlab writes no engine's settings of a drafter of DSpark yet, and draft set {name} is of one; leave out "
-            "--engine, or name another draft set"
+            f"simlab writes no engine's settings of a drafter of DSpark yet, nor of an imported chain, and draft set "
+            f"{name} is such; leave out --engine, or name another draft set"
         )
 
 
 def _has_settings(kept: DraftSet) -> bool:
-    """Whether simlab knows how engines name a drafter: not of a chain that a drafter of blocks makes."""
-    return kept.root_seen and kept.is_chain == kept.is_head
+    """Whether simlab knows how engines name a drafter: not of a chain of DSpark, nor of one that was imported."""
+    return kept.root_seen and kept.is_chain == kept.is_head and not (kept.is_chain and kept.candidates_only)
 
 
 def drafts_trees(engine: str | None, kept: DraftSet) -> bool:

@@ -142,6 +142,7 @@ def test_what_is_there_is_said(tmp_path: Path) -> None:
         ),
         ({"dspark_block_size": 7}, "inside it .dspark_block_size."),
         ({"final_logit_softcapping": 30.0}, "before or behind that is not said"),
+        ({"final_logit_softcapping": 1.0}, "before or behind that is not said"),
         ({"confidence_head_with_markov": False}, "do not fit"),
         ({"dspark_config": {"mask_token_id": 5}}, "mask_token_id=5 and mask_token_id=4; its publisher"),
         ({"dspark_config": [1]}, r"dspark_config=.1. where an object belongs"),
