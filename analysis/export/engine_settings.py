@@ -90,6 +90,7 @@ TENSORRT_LLM = EngineSource(
     },
     (
         "DFlashDecodingConfig in the documentation of 1.4.0rc1",
+        "DSparkDecodingConfig in the documentation of 1.3.0rc27, read on 2026-11-28",
         "pull request 10860",
         "Eagle3DecodingConfig in docs/source/features/speculative-decoding.md as of August 2026, read on 2026-11-27",
     ),
@@ -105,7 +106,7 @@ MODELOPT = EngineSource(
 
 
 CHAIN, BEAM, HEAD_TREE = "chain", "eagle2-beam", "eagle3"
-DFLASH, EAGLE3, UNO = "dflash", "eagle3", "uno"
+DFLASH, DSPARK, EAGLE3, UNO = "dflash", "dspark", "eagle3", "uno"
 """What engines call the drafters that simlab reads."""
 
 Settings = dict[str, object]
@@ -266,7 +267,8 @@ def vllm_table(method: str, drafter: str, lengths: Mapping[int, int]) -> Setting
 
 def sglang_settings(exported: ExportedPolicy) -> Settings:
     """Flags of SGLang's server, without their dashes: a chain as deep as the policy, or a tree of an EAGLE-3 head."""
-    one = HeadShape(exported.deepest, 1, exported.deepest) if exported.method == DFLASH else exported.head_shape
+    is_block = exported.method in (DFLASH, DSPARK)
+    one = HeadShape(exported.deepest, 1, exported.deepest) if is_block else exported.head_shape
     return {"model-path": exported.target, **sglang_drafter(exported.method, exported.drafter, one)}
 
 
@@ -277,6 +279,7 @@ def sglang_drafter(method: str, drafter: str, shape: HeadShape) -> Settings:
         "speculative-algorithm": method.upper(),
         "speculative-draft-model-path": drafter,
         **(steps if method == EAGLE3 else {}),
+        **({"speculative-dspark-block-size": shape.drafted} if method == DSPARK else {}),
         "speculative-num-draft-tokens": shape.drafted + 1,
     }
 
@@ -297,7 +300,8 @@ def tensorrt_llm_settings(exported: ExportedPolicy) -> Settings:
     """
     if exported.method == EAGLE3:
         return _tensorrt_llm_head(exported)
-    drafter: Settings = {"decoding_type": "DFlash", "speculative_model": exported.drafter}
+    kind = {DFLASH: "DFlash", DSPARK: "DSpark"}[exported.method]
+    drafter: Settings = {"decoding_type": kind, "speculative_model": exported.drafter}
     if not (exported.choices and exported.is_chain):
         return drafter | {"max_draft_len": exported.deepest}
     lengths = {choice.prices.batch: choice.length for choice in exported.choices}
@@ -424,7 +428,7 @@ def cannot_run(engine: str, label: str, method: str = DFLASH) -> str:
     if method == EAGLE3:
         return f"{engine} cannot run {label}: it drafts chains only, so these settings are for load tests."
     return (
-        f"{engine} cannot run {label}: with a DFlash drafter it drafts chains only, of one length for all texts of a "
+        f"{engine} cannot run {label}: with a block drafter it drafts chains only, of one length for all texts of a "
         "batch, so these settings are for load tests."
     )
 

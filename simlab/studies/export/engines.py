@@ -11,6 +11,7 @@ from simlab.analysis.export.edge_llm import EDGE_LLM, edge_llm_commands, edge_ll
 from simlab.analysis.export.engine_settings import (
     CHAIN,
     DFLASH,
+    DSPARK,
     EAGLE3,
     HEAD_TREE,
     MODELOPT,
@@ -131,6 +132,9 @@ ENGINES = ("vllm", "sglang", "tensorrt-llm", "tensorrt-edge-llm", "modelopt", "a
 TABLED: Mapping[str, tuple[str, ...]] = {"vllm": (DFLASH, EAGLE3), "tensorrt-llm": (DFLASH,)}
 """Those that draft another length at another batch size, with these drafters. SGLang does so with EAGLE's only."""
 
+WITH_DSPARK = ("vllm", "sglang", "tensorrt-llm")
+"""Those whose settings are written for a drafter of DSpark."""
+
 _NO_TREES = (
     "The latency profiles of several batch sizes are left aside: a table over them is of chains; name -p chain for it."
 )
@@ -201,6 +205,11 @@ def _exported(engine: str, policy: NamedPolicy, texts: ExportedTexts, priced: Se
             f"settings of an EAGLE-3 head are written for {', '.join(SERVED)}, not for {engine}; choose one of "
             "these, or write a table: --format markdown"
         )
+    if method == DSPARK and engine not in WITH_DSPARK:
+        raise UsageError(
+            f"settings of a drafter of DSpark are written for {', '.join(WITH_DSPARK)}, not for {engine}; choose one "
+            "of these, or write a table: --format markdown"
+        )
     if method == UNO and engine != "sglang":
         raise UsageError(
             f"with an adapter of UNO's SGLang alone drafts, not {engine}; give --format sglang, or write a table: "
@@ -236,12 +245,12 @@ def _drafter(policy: NamedPolicy, manifest: Manifest, draft: str) -> tuple[str, 
         return EAGLE3, manifest.channels[str(policy.settings["channel"])].producer.name
     if kept.noise:
         return UNO, kept.model.name
-    if kept.is_chain and (not kept.is_head or kept.candidates_only):
+    if kept.is_chain and (manifest.imported is not None or kept.candidates_only):
         raise UsageError(
-            f"simlab writes no engine's settings of a drafter of DSpark yet, nor of an imported chain, and draft set "
-            f"{draft} is such; write a table: --format markdown"
+            f"simlab writes no engine's settings of an imported chain, since nobody says what drafted it, and draft "
+            f"set {draft} is such; write a table: --format markdown"
         )
-    return EAGLE3 if kept.is_head else DFLASH, kept.model.name
+    return EAGLE3 if kept.is_head else DSPARK if kept.is_chain else DFLASH, kept.model.name
 
 
 def _policy(typed: str, artefacts: TraceArtefacts, texts: ExportedTexts) -> NamedPolicy:

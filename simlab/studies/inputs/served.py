@@ -8,6 +8,7 @@ from simlab.analysis.advise.verdicts import CHAIN, NOTHING, TREE, BatchAdvice, d
 from simlab.analysis.export.edge_llm import EDGE_MOST_K, EDGE_MOST_NODES, EDGE_TREE
 from simlab.analysis.export.engine_settings import (
     DFLASH,
+    DSPARK,
     EAGLE3,
     HEAD_TREE,
     HeadShape,
@@ -61,14 +62,24 @@ def check_engine(
         )
     if kept.root_seen and not _has_settings(kept):
         raise UsageError(
-            f"simlab writes no engine's settings of a drafter of DSpark yet, nor of an imported chain, and draft set "
-            f"{name} is such; leave out --engine, or name another draft set"
+            f"simlab writes no engine's settings of an imported chain, since nobody says what drafted it, and draft "
+            f"set {name} is such; leave out --engine, or name another draft set"
+        )
+    if _method(kept) == DSPARK and engine == TENSORRT_EDGE_LLM:
+        raise UsageError(
+            f"simlab writes no settings of a drafter of DSpark for {ENGINES[engine]}, and draft set {name} is of one; "
+            "give another --engine"
         )
 
 
 def _has_settings(kept: DraftSet) -> bool:
-    """Whether simlab knows how engines name a drafter: not of a chain of DSpark, nor of one that was imported."""
-    return kept.root_seen and kept.is_chain == kept.is_head and not (kept.is_chain and kept.candidates_only)
+    """Whether simlab knows how engines name a drafter: not of a chain that was imported."""
+    return kept.root_seen and not (kept.is_chain and kept.candidates_only)
+
+
+def _method(kept: DraftSet) -> str:
+    """What engines call the drafter of a draft set."""
+    return EAGLE3 if kept.is_head else DSPARK if kept.is_chain else DFLASH
 
 
 def drafts_trees(engine: str | None, kept: DraftSet) -> bool:
@@ -77,7 +88,7 @@ def drafts_trees(engine: str | None, kept: DraftSet) -> bool:
         return engine == SGLANG and bool(kept.noise)
     if kept.is_head:
         return engine != VLLM
-    return engine in (None, TENSORRT_EDGE_LLM)
+    return engine is None or (engine == TENSORRT_EDGE_LLM and not kept.is_chain)
 
 
 def trees_of(trace: Trace, kept: DraftSet, sizes: Sequence[int], engine: str | None) -> list[str]:
@@ -153,7 +164,7 @@ def lines_to_paste(engine: str | None, trace: Trace, draft: str, batches: Sequen
         return []
     if engine in (TENSORRT_LLM, TENSORRT_EDGE_LLM):
         return _line_of_export(engine, trace, kept, compared)
-    method = EAGLE3 if kept.is_head else DFLASH
+    method = _method(kept)
     lengths = {batch.of.batch: length_of(batch, kept) for batch in compared}
     try:
         sglang = next(((one.of.batch, _shape(one, kept)) for one in compared if _sglang(one, kept) != NOTHING), None)

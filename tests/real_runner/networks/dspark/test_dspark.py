@@ -102,8 +102,11 @@ def test_a_trace_holds_chain_and_rows_and_the_runner_makes_them(target: Path, tm
     policies = ["chain", CHAIN, "tree:budget=6,edges=transitions,channel=dspark,previous=5,top_k=5"]
     found = confirm(policies=policies, trace=tmp_path / "trace", out=tmp_path / "confirm", draft=str(place), repeats=1)
     assert "Rounds and rows are those of the trace: no difference." in str(found)
-    with pytest.raises(UsageError, match="no engine's settings of a drafter of DSpark yet"):
-        export("sglang", "chain", trace=tmp_path / "trace")
+    lines = [export(engine, "chain:length=3", trace=tmp_path / "trace").text for engine in ("sglang", "vllm")]
+    assert all(words in lines[0] for words in ("DSPARK", "speculative-dspark-block-size 3", "draft-tokens 4"))
+    assert '"method": "dspark"' in lines[1]
+    with pytest.raises(UsageError, match="written for vllm, sglang, tensorrt-llm, not for tensorrt-edge-llm"):
+        export("tensorrt-edge-llm", "chain", trace=tmp_path / "trace")
     # Of a lattice the path along the first candidates is the chain.
     chain, along = (replay(tmp_path / "trace", [one]).rows for one in ("chain", CHAIN))
     assert set(chain["committed"]) == set(along["committed"])

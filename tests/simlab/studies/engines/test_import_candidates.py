@@ -113,8 +113,10 @@ def test_no_engine_s_settings_are_written_of_an_imported_chain(recorded: Path, t
     """Whether it is of an EAGLE-3 head or of another one, its file does not say."""
     file = write_lines(tmp_path / "chain.jsonl", candidate_lines(recorded, 4, {"behind": "chain"}))
     import_files([file], out=tmp_path / "chain")
-    assert "nor of an imported chain" in refused(simlab.export, "sglang", policy="chain", trace=tmp_path / "chain")
-    assert "nor of an imported chain" in refused(simlab.advise, tmp_path / "chain", engine="sglang")
+    assert "no engine's settings of an imported chain" in refused(
+        simlab.export, "sglang", policy="chain", trace=tmp_path / "chain"
+    )
+    assert "no engine's settings of an imported chain" in refused(simlab.advise, tmp_path / "chain", engine="sglang")
 
 
 def test_nothing_is_recorded_beside_an_imported_trace(imported: Path, tmp_path: Path) -> None:

@@ -11,8 +11,11 @@ import engine_parsers
 import pytest
 from eagle3_traces import write_head_trace
 from engine_wheels import wheel_files
+from random_spark import make_spark
+from tiny_models import make_target, write_prompts
 
 from simlab.studies.export.export import export
+from simlab.studies.record import record
 from simlab.traces.synthetic import write_synthetic_trace
 
 HEAD_POLICIES = ("chain:length=3", "eagle3:budget=6,beam=3,top_k=3,steps=4")
@@ -27,10 +30,19 @@ def parsed(engine: str, lines: list[list[str]], folder: Path) -> list[dict[str, 
 
 
 def lines_of(engine: str, folder: Path) -> list[list[str]]:
-    """The words behind the program, of all lines to paste, of a block drafter's chains and of a head's trees."""
+    """The words behind the program, of all lines to paste, of block drafters' chains and of a head's trees."""
     trace = write_synthetic_trace(folder / "trace", num_sequences=24)
     head = write_head_trace(folder / "head")
     made = [export(engine, typed, trace=trace) for typed in ("chain", "chain:length=3")]
+    target = make_target(folder / "target")
+    spark = record(
+        str(target),
+        str(make_spark(folder / "spark", "vanilla")),
+        out=folder / "spark-trace",
+        prompts=write_prompts(folder / "prompts.jsonl", 4),
+        max_new_tokens=16,
+    )
+    made += [export(engine, typed, trace=spark) for typed in ("chain", "chain:length=3")]
     made += [
         export(engine, typed, trace=head) for typed in HEAD_POLICIES if engine == "sglang" or "eagle3" not in typed
     ]
