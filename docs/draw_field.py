@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
-from make_field import BASELINE, FASTEST, REPOSITORY, Field, Row, Rows, has_equal_nodes, rows_of, system, untimed
+from make_field import ALL, BASELINE, FASTEST, REPOSITORY, Field, Row, Rows, all_prices, rows_of, system
 from plotly.subplots import make_subplots
 
 from simlab.analysis.figure_style import BLUE, GREY, OCHRE, VERMILLION, on_white, svg_of
@@ -22,48 +22,82 @@ FIGURES = REPOSITORY / "docs" / "figures"
 _ROW_HEIGHT, _MARGINS = 24, 150
 
 
-def gains_figure(rows: Rows, sizes: Sequence[str], baseline: str) -> go.Figure:
-    """Tokens a round over the baseline's, a panel for each number of drafted tokens, with intervals.
+def tokens_figure(rows: Rows, baseline: str) -> go.Figure:
+    """Tokens a round against drafted tokens, a panel for each system, its curve and the baseline's, intervals as bands.
 
     Args:
-        rows: on all prompts.
-        sizes: of which the panels are.
-        baseline: the system that gains are over; it has no mark of its own.
+        rows: on all prompts, of every size; the more names, the more panels.
+        baseline: the system that stands in every panel.
     """
-    names = _names(rows, sizes)
-    titles = [f"at most {size} drafted tokens" for size in sizes]
-    figure = make_subplots(1, len(sizes), subplot_titles=titles, shared_yaxes=True, horizontal_spacing=0.03)
-    for column, size in enumerate(sizes, 1):
-        own = [row for row in rows if row["size"] == size and row["gain_tokens"] is not None]
-        figure.add_scatter(**_marks(own, "gain_tokens", 100, BLUE, "circle", size), showlegend=False, row=1, col=column)
-        figure.update_xaxes(title_text=f"tokens a round, % over {baseline}", row=1, col=column)
-    figure.add_vline(x=0, line={"color": GREY, "width": 1}, row="all", col="all")
-    return _laid_out(figure, names)
+    curves = {name: sorted(own, key=_drafted) for name in _names(rows) if len(own := _own(rows, name)) > 1}
+    names = [name for name in curves if name != baseline]
+    titles = [_name(curves[name][0]) for name in names]
+    lines = -(-len(names) // _PANELS)
+    figure = make_subplots(
+        lines, _PANELS, subplot_titles=titles, shared_xaxes="all", shared_yaxes="all", vertical_spacing=0.3 / lines,
+        horizontal_spacing=0.012,
+    )  # fmt: skip
+    for place, name in enumerate(names):
+        at = {"row": place // _PANELS + 1, "col": place % _PANELS + 1}
+        for own, color in ((curves[baseline], GREY), (curves[name], BLUE)):
+            figure.add_scatter(**_band(own, color), **at)
+            figure.add_scatter(**_curve(own, color), **at)
+    drafted = [8, 16, 32, 64]
+    figure.update_xaxes(type="log", tickvals=drafted, ticktext=[str(number) for number in drafted])
+    figure.update_xaxes(title_text="drafted tokens a round", row=lines, col=1)
+    figure.update_yaxes(title_text="tokens a round", row=1, col=1)
+    figure.update_annotations(font_size=11)
+    figure.update_layout(showlegend=False, margin={"l": 55, "r": 10, "t": 40, "b": 45})
+    return on_white(figure, 150 * lines + 60)
 
 
-def speeds_figure(rows: Rows, size: str) -> go.Figure:
-    """Speedups over autoregressive decoding of each system at one size: predicted, measured and GPU-like.
+_PANELS = 5
+"""Beside each other."""
+
+
+def _own(rows: Rows, name: str) -> list[Row]:
+    return [row for row in rows if row["system"] == name]
+
+
+def _drafted(row: Row) -> float:
+    return float(row["nodes_per_round"])
+
+
+def _band(rows: Rows, color: str) -> dict[str, Any]:
+    """The area between the ends of the intervals."""
+    low, high = ([row[f"acceptance_length_{end}"] for row in rows] for end in ("low", "high"))
+    across = [_drafted(row) for row in rows]
+    line = {"width": 0}
+    return {
+        "x": across + across[::-1], "y": high + low[::-1], "fill": "toself", "fillcolor": color, "opacity": 0.2,
+        "line": line, "mode": "lines",
+    }  # fmt: skip
+
+
+def _curve(rows: Rows, color: str) -> dict[str, Any]:
+    across, up = [_drafted(row) for row in rows], [row["acceptance_length"] for row in rows]
+    return {"x": across, "y": up, "mode": "lines+markers", "line": {"color": color, "width": 2}, "marker": {"size": 5}}
+
+
+def speeds_figure(kinds: Mapping[str, tuple[Rows, str]]) -> go.Figure:
+    """Speedups over autoregressive decoding of each system: predicted, measured, and by other prices.
 
     Args:
-        rows: on all prompts.
-        size: of which systems are shown.
+        kinds: rows on all prompts and the name of their figure, by what they are called.
     """
-    own = [row for row in rows if row["size"] == size and row["predicted_speedup"] is not None]
     figure = go.Figure()
-    for name, label, color, symbol in (
-        ("predicted_speedup", "predicted", BLUE, "circle"),
-        ("measured_speedup", "measured", VERMILLION, "square"),
-        ("gpu_like_speedup", "GPU-like prices, not measured", OCHRE, "diamond"),
-    ):
-        known = [row for row in own if row[name] is not None]
+    marks = ((BLUE, "circle"), (VERMILLION, "square"), (OCHRE, "diamond"), (GREY, "cross"))
+    for (label, (rows, name)), (color, symbol) in zip(kinds.items(), marks, strict=False):
+        known = [row for row in rows if row[name] is not None]
         figure.add_scatter(**_marks(known, name, 1, color, symbol, label))
     figure.add_vline(x=1, line={"color": GREY, "width": 1})
     figure.update_xaxes(title_text="speedup over autoregressive decoding")
-    return _laid_out(figure, _names(own, [size]))
+    names = list(dict.fromkeys(_name(row) for rows, _ in kinds.values() for row in rows))
+    return _laid_out(figure, names)
 
 
-def _names(rows: Rows, sizes: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(_name(row) for row in rows if row["size"] in sizes))
+def _names(rows: Rows) -> list[str]:
+    return list(dict.fromkeys(row["system"] for row in rows))
 
 
 def _name(row: Mapping[str, Any]) -> str:
@@ -99,21 +133,27 @@ def _laid_out(figure: go.Figure, names: Sequence[str]) -> go.Figure:
     return on_white(figure, _MARGINS + _ROW_HEIGHT * max(len(names), 4))
 
 
-def _starred(field: Field, size: str) -> list[Row]:
-    """Rows of a size; what is not as published counts as a reconstruction, which pictures mark."""
-    return [{**row, "reconstruction": "*" in system(field, row)} for row in rows_of(field, size)]
+def _starred(field: Field, rows: Rows) -> list[Row]:
+    """What is not as published counts as a reconstruction, which pictures mark."""
+    return [{**row, "reconstruction": "*" in system(field, row)} for row in rows]
 
 
-PICTURES: Mapping[str, Callable[[Field], go.Figure]] = {
-    "field_gains.svg": lambda field: gains_figure(
-        [row for size in ("16", "64") for row in _starred(field, size) if has_equal_nodes(field, row)],
-        ("16", "64"),
-        BASELINE,
-    ),
-    "field_speeds.svg": lambda field: speeds_figure(
-        [row for row in _starred(field, FASTEST) if not untimed(field, row)], FASTEST
-    ),
-}
+def _tokens(field: Field) -> go.Figure:
+    own = [row for row in field["rows"] if row["slice"] == ALL and row["size"].isdigit()]
+    return tokens_figure(_starred(field, own), BASELINE)
+
+
+def _speeds(field: Field) -> go.Figure:
+    kinds = {}
+    for place, prices in enumerate(all_prices(field)):
+        rows = _starred(field, [row for row in rows_of(field, FASTEST, prices=prices) if not row["untimed"]])
+        kinds[f"predicted, {prices}"] = rows, "predicted_speedup"
+        if place == 0:
+            kinds[f"measured, {prices}"] = rows, "measured_speedup"
+    return speeds_figure(kinds)
+
+
+PICTURES: Mapping[str, Callable[[Field], go.Figure]] = {"field_tokens.svg": _tokens, "field_speeds.svg": _speeds}
 
 
 def draw(field: Field) -> None:

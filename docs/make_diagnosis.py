@@ -121,7 +121,6 @@ LOOPS = (
 HEALTHY = {
     "the packaged drafter": {},
     "a causal drafter": {"draft": "jetspec-smollm2-135m"},
-    "a drafter of filled slots": {"draft": "d2sd-smollm2-135m"},
     "blocks of 4": {"block": 4},
 }
 """Without a fault: what is recorded in place of the packaged drafter."""

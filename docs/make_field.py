@@ -1,7 +1,7 @@
 """Tables and claims of docs/explanation/field.md, out of the field.json of `simlab study field`.
 
 A claim follows from a verdict of the file: Holm over the comparisons of its size, in predicted seconds the noise of the
-prices as well. Sizes that nobody timed (`gap_of_row`) and unequal numbers of drafted tokens are claimed nothing of.
+prices as well. Sizes that nobody timed are claimed nothing of by seconds.
 `make_claims.py` writes them into the page, `draw_field.py` takes the file over and draws.
 """
 
@@ -10,33 +10,53 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from simlab.studies.field.rows import UNTIMED, gap_of_row
+from simlab.studies.field.rows import UNTIMED
 from simlab.studies.field.rows import with_ends as field_figure
-from simlab.studies.field.systems import HALF, VARIANTS
+from simlab.studies.field.systems import BASELINE, COMPOSITION, FASTEST, NODES, PUBLISHED, VARIANTS
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 CARDS = REPOSITORY / "real_runner" / "data"
 
-ALL, FASTEST, BASELINE = "all", "fastest", "ddtree"
+ALL = "all"
 SHOWN = 10
 """Systems of some tables: those with the largest predicted speedups, and the baseline."""
+MISSED = 0.25
+"""Share by which a latency profile misses a verification, above which the page shows it."""
 
 Field = Mapping[str, Any]
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
 
-MISSED = 0.25
-"""Share by which a latency profile misses a verification, above which the page shows it."""
+PAPERS = {
+    "ddtree": "10.73 for the chain's 7.79 tokens a round (MATH-500, Qwen3-8B; arXiv 2604.12989)",
+    "caddtree": "as few ms a token as the best fixed budget: 4.53 (MATH-500, Qwen3-4B; arXiv 2606.01813)",
+    "bastion": "1.39 times as fast as the chain (Qwen3-8B, A100; its README)",
+    "survival": "15 to 25 % more tokens a round than a tuned chain (on DSpark; arXiv 2609.22098)",
+    "presto": "8.8 for the chain's 6.0 tokens a round (Qwen3-4B; arXiv 2607.22634)",
+    "taps": "7.4 % more tokens a round than DDTree, both of 64, 0.7 % more a second (Qwen3-4B; its README)",
+    "treeflash": "7.5 and 12.5 % more tokens a round than DDTree of 16 and 64, 3.9 and 9 % faster (arXiv 2606.03819)",
+    "jetspec": "10.76 for DDTree's 9.81 tokens a round, both of 256 (MATH-500, Qwen3-8B; arXiv 2606.18394)",
+    "d2sd": "7.05 for the chain's 5.31 tokens a round (Qwen3-8B; arXiv 2606.04446)",
+    "entropy-width": "none: 8.86 for DDTree's 9.08 tokens a round, both of 128 (its notes)",
+    "spine-gap": "4.70 for best-first's 4.31 tokens a round, of 13 to 17, and 5.82 of a deeper chain (its notes)",
+}
+"""What each source says of its own system on its own stack; none of it was measured here."""
 
 
-def rows_of(field: Field, size: str, part: str = ALL) -> list[Row]:
-    """The rows of a size on one data set, or on all prompts."""
-    return [row for row in field["rows"] if row["size"] == size and row["slice"] == part]
+def rows_of(field: Field, size: str, part: str = ALL, prices: str | None = None) -> list[Row]:
+    """The rows of a size on one data set, or on all prompts; by the machine's own prices where none are named."""
+    by = prices or own_prices(field)
+    return [row for row in field["rows"] if (row["size"], row["slice"], row["prices"]) == (size, part, by)]
 
 
-def datasets(field: Field) -> list[str]:
-    """The data sets, in the order of the prompts."""
-    return list(field["prompts"])
+def own_prices(field: Field) -> str:
+    """The name of the prices by which the real models ran."""
+    return str(field["models"]["dtype"])
+
+
+def all_prices(field: Field) -> list[str]:
+    """The names of all prices, the machine's own first."""
+    return list(dict.fromkeys(row["prices"] for row in field["rows"]))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -54,13 +74,6 @@ def deviations(field: Field) -> dict[str, str]:
     """In what systems of this file are not as published, reconstructions aside, by system."""
     settings = {name: one["settings"] for name, one in field["models"]["channels"].items()}
     found = dict(VARIANTS)
-    floors = {
-        match[1]
-        for row in field["rows"]
-        if row["system"] == "bastion" and row["size"] != FASTEST and (match := re.search(r"floor=(\d+)", row["policy"]))
-    }
-    if floors - {"32"}:
-        found["bastion"] = f"a floor of {', '.join(sorted(floors))} nodes; published: 32"
     if "candidates" in settings.get("treeflash", {}):
         kept = settings["treeflash"]["candidates"]
         found["treeflash"] = f"a row is scored over the drafter's first {kept} candidates; published: the vocabulary"
@@ -69,9 +82,9 @@ def deviations(field: Field) -> dict[str, str]:
     return {name: text for name, text in found.items() if any(row["system"] == name for row in field["rows"])}
 
 
-def untimed(field: Field, row: Row) -> bool:
-    """Whether nobody timed rounds of a row's size."""
-    return gap_of_row(row, field["size"]["node_counts"]) is not None
+def not_as_published(field: Field) -> str:
+    """Variants, a line each."""
+    return "\n".join(f"* `{name}`: {text}." for name, text in deviations(field).items())
 
 
 def difference(row: Row, name: str) -> str:
@@ -82,76 +95,98 @@ def difference(row: Row, name: str) -> str:
 def system(field: Field, row: Row, by_seconds: bool = False) -> str:
     """The name of a row, marked where it is not the published system, and by seconds where nobody timed its size."""
     star = " *" if row["reconstruction"] or row["system"] in deviations(field) else ""
-    return f"`{row['system']}`{star}{f' {UNTIMED}' if by_seconds and untimed(field, row) else ''}"
+    return f"`{row['system']}`{star}{f' {UNTIMED}' if by_seconds and row['untimed'] else ''}"
 
 
-def baseline(field: Field, size: str, part: str = ALL) -> Row:
-    """DDTree's row of a size."""
-    return next(row for row in rows_of(field, size, part) if row["system"] == BASELINE)
+def policy(row: Row) -> str:
+    """What a row typed, as it may stand in a table."""
+    return f"`{row['policy']}`".replace("|", "\\|")
 
 
-def has_equal_nodes(field: Field, row: Row) -> bool:
-    """Whether a row drafts as many tokens a round as DDTree of its size."""
-    return bool(abs(row["nodes_per_round"] - baseline(field, row["size"])["nodes_per_round"]) < HALF)
+def by_system(rows: Rows) -> dict[str, Row]:
+    """Rows by the name of their system."""
+    return {row["system"]: row for row in rows}
 
 
-def equal_nodes(field: Field) -> str:
-    """Tokens a round with at most so many drafted, and the gain over DDTree where that drafts as many."""
-    sizes = ("16", "64")
-    head = [
-        "",
-        *(
-            cell
-            for size in sizes
-            for cell in (f"at most {size}: drafted", "tokens a round", "over DDTree of as many, %")
-        ),
+def ordered_systems(field: Field) -> list[Row]:
+    """One row of each system, in the order of the file."""
+    return list(by_system([row for row in reversed(field["rows"]) if row["slice"] == ALL]).values())[::-1]
+
+
+def tokens(field: Field) -> str:
+    """Tokens a round at each number of drafted tokens, over the baseline of as many."""
+    sizes = [str(nodes) for nodes in NODES]
+    found = {size: by_system(rows_of(field, size)) for size in sizes}
+    head = ["", *(f"{size} drafted, %" for size in sizes)]
+    base = [with_ends(found[size][BASELINE], "acceptance_length", 2) for size in sizes]
+    rows = [["`ddtree`, tokens a round", *base]]
+    for one in ordered_systems(field):
+        own = [found[size].get(one["system"]) for size in sizes]
+        if one["system"] != BASELINE and any(own):
+            rows.append([system(field, one), *("" if row is None else difference(row, "gain_tokens") for row in own)])
+    return table(head, rows)
+
+
+def published(field: Field) -> str:
+    """Each system at its published setting, beside the baseline of as many drafted tokens."""
+    head = ["", "setting", "drafted", "tokens a round", "over DDTree of as many, %", "predicted speedup"]
+    rows = [
+        [
+            system(field, row, by_seconds=True),
+            policy(row),
+            f"{row['nodes_per_round']:.1f}",
+            with_ends(row, "acceptance_length", 2),
+            difference(row, "gain_tokens"),
+            with_ends(row, "predicted_speedup", 2),
+        ]
+        for row in rows_of(field, PUBLISHED)
     ]
-    larger = {row["system"]: row for row in rows_of(field, "64")}
-    rows = []
-    for row in rows_of(field, "16"):
-        cells = [system(field, row)]
-        for one in (row, larger[row["system"]]):
-            name = "gain_tokens" if has_equal_nodes(field, one) else "gain_tokens_own"
-            known = f"no DDTree of {one['nodes_per_round']:.0f}"
-            if name == "gain_tokens" or one.get(name) is not None:
-                known = difference(one, name)
-            cells += [f"{one['nodes_per_round']:.1f}", with_ends(one, "acceptance_length", 2), known]
-        rows.append(cells)
     return table(head, rows)
 
 
 def fastest(field: Field) -> str:
-    """Each system at its fastest setting on dev: seconds, predicted and measured."""
+    """Each system at its fastest setting on dev by this machine's prices: predicted and measured."""
+    names = ["setting", "drafted", "tokens a round", "predicted", "by prices", "over DDTree, %"]
+    head = ["", *names, "measured", "over DDTree, %", "error, %"]
+    rows = [
+        [
+            system(field, row, by_seconds=True),
+            policy(row),
+            f"{row['nodes_per_round']:.1f}",
+            f"{row['acceptance_length']:.2f}",
+            with_ends(row, "predicted_speedup", 2),
+            _prices(row),
+            difference(row, "gain_speed"),
+            with_ends(row, "measured_speedup", 2),
+            difference(row, "gain_measured"),
+            _error(row),
+        ]
+        for row in rows_of(field, FASTEST)
+    ]
+    return table(head, rows)
+
+
+def elsewhere(field: Field) -> str:
+    """The same by the other prices, of the systems that have any there."""
+    others = all_prices(field)[1:]
+    found = {prices: by_system(rows_of(field, FASTEST, prices=prices)) for prices in others}
     head = [
         "",
-        "setting",
-        "drafted",
-        "tokens a round",
-        "predicted",
-        "by prices",
-        "over DDTree, %",
-        "measured",
-        "over DDTree, %",
-        "error, %",
+        *(cell for prices in others for cell in (f"{prices}: setting", "drafted", "predicted", "over DDTree, %")),
     ]
-    return table(
-        head,
-        [
-            [
-                system(field, row, by_seconds=True),
-                f"`{row['policy']}`".replace("|", "\\|"),
+    rows = []
+    for one in ordered_systems(field):
+        cells = [system(field, one)]
+        for prices in others:
+            row = found[prices].get(one["system"])
+            cells += [""] * 4 if row is None else [
+                policy(row) + f" {UNTIMED}" * row["untimed"],
                 f"{row['nodes_per_round']:.1f}",
-                f"{row['acceptance_length']:.2f}",
                 with_ends(row, "predicted_speedup", 2),
-                _prices(row),
                 difference(row, "gain_speed"),
-                with_ends(row, "measured_speedup", 2),
-                difference(row, "gain_measured"),
-                _error(row),
-            ]
-            for row in rows_of(field, FASTEST)
-        ],
-    )
+            ]  # fmt: skip
+        rows += [cells] if any(cells[1:]) else []
+    return table(head, rows)
 
 
 def _prices(row: Row) -> str:
@@ -159,72 +194,57 @@ def _prices(row: Row) -> str:
     return "" if None in ends else f"[{ends[0]:.2f}, {ends[1]:.2f}]"
 
 
-def error_of(row: Row) -> float | None:
+def error_of(row: Row, name: str = "predicted_on_measured") -> float | None:
     """By how much the predicted speedup is above the measured one, a share, on the prompts that ran."""
-    if row["measured_speedup"] is None or row["predicted_on_measured"] is None:
+    if row["measured_speedup"] is None or row[name] is None:
         return None
-    return float(row["predicted_on_measured"] / row["measured_speedup"] - 1)
+    return float(row[name] / row["measured_speedup"] - 1)
 
 
-def errors(field: Field) -> list[float]:
+def errors(field: Field, name: str = "predicted_on_measured") -> list[float]:
     """The errors of all systems at their fastest."""
-    return [error for row in rows_of(field, FASTEST) if (error := error_of(row)) is not None]
+    return [error for row in rows_of(field, FASTEST) if (error := error_of(row, name)) is not None]
 
 
 def _error(row: Row) -> str:
     error = error_of(row)
-    return "" if error is None else f"{100 * error:+.1f}".replace("-", "−")
+    return "" if error is None else f"{100 * error:+.1f}".replace("-", "\u2212")
 
 
 def by_dataset(field: Field) -> str:
     """Predicted speedups of the fastest systems, by data set, and the bounds."""
-    names = datasets(field)
-    timed = [row for row in rows_of(field, FASTEST) if not untimed(field, row)]
-    fastest = sorted(timed, key=lambda row: row["predicted_speedup"], reverse=True)[:SHOWN]
+    names = list(field["prompts"])
+    timed = [row for row in rows_of(field, FASTEST) if not row["untimed"]]
+    first = sorted(timed, key=lambda row: row["predicted_speedup"], reverse=True)[:SHOWN]
     rows = []
     for row in timed:
-        if row not in fastest and row["system"] != BASELINE:
-            continue
-        parts = [
-            with_ends(one, "predicted_speedup", 2)
-            for name in names
-            for one in rows_of(field, FASTEST, name)
-            if one["system"] == row["system"]
-        ]
-        rows.append([system(field, row, by_seconds=True), *parts])
-    bounds = {(bound["drafter"], bound["bound"]): bound for bound in field["bounds"] if bound["slice"] == ALL}
-    for drafter, name in bounds:
-        parts = [
-            with_ends(one, "predicted_speedup", 2)
-            for part in names
+        if row in first or row["system"] == BASELINE:
+            parts = (by_system(rows_of(field, FASTEST, name))[row["system"]] for name in names)
+            rows.append([system(field, row), *(with_ends(one, "predicted_speedup", 2) for one in parts)])
+    for drafter, bound in dict.fromkeys((one["drafter"], one["bound"]) for one in field["bounds"]):
+        own = {
+            one["slice"]: with_ends(one, "predicted_speedup", 2)
             for one in field["bounds"]
-            if (one["drafter"], one["bound"], one["slice"]) == (drafter, name, part)
-        ]
-        shown = name.replace("|", "\\|")
-        rows.append([f"`{shown}`, {drafter}", *parts])
+            if (one["drafter"], one["bound"]) == (drafter, bound)
+        }
+        shown = bound.replace("|", "\\|")
+        rows.append([f"`{shown}`, {drafter}", *(own[name] for name in names)])
     return table(["", *names], rows)
 
 
-def stages(size: str) -> Callable[[Field], str]:
-    """Milliseconds of each stage a round, predicted, of the baseline and of systems with a pass of their own."""
-
-    def made(field: Field) -> str:
-        names = ("draft", "channel", "select", "verify")
-        head = ["", "drafted tokens", *(f"{name}, ms" for name in names)]
-        return table(
-            head,
-            [
-                [
-                    system(field, row, by_seconds=True),
-                    f"{row['nodes_per_round']:.1f}",
-                    *("" if row[f"{name}_ms"] is None else f"{row[f'{name}_ms']:.1f}" for name in names),
-                ]
-                for row in rows_of(field, size)
-                if row["channel_ms"] or row["system"] == BASELINE
-            ],
-        )
-
-    return made
+def stages(field: Field) -> str:
+    """Milliseconds of each stage a round of 16, predicted, of the baseline and of systems with a pass of their own."""
+    names = ("draft", "channel", "select", "verify")
+    rows = [
+        [
+            system(field, row, by_seconds=True),
+            f"{row['nodes_per_round']:.1f}",
+            *("" if row[f"{name}_ms"] is None else f"{row[f'{name}_ms']:.1f}" for name in names),
+        ]
+        for row in rows_of(field, "16")
+        if row["channel_ms"] or row["system"] == BASELINE
+    ]
+    return table(["", "drafted tokens", *(f"{name}, ms" for name in names)], rows)
 
 
 def verification(field: Field) -> str:
@@ -233,56 +253,104 @@ def verification(field: Field) -> str:
         [
             system(field, row, by_seconds=True),
             f"{row['nodes_per_round']:.1f}",
-            f"{row['predicted_verify_ms_on_measured']:.1f}",
-            f"{row['measured_verify_ms']:.1f}",
+            *("" if row[name] is None else f"{row[name]:.1f}" for name in _VERIFY),
         ]
         for row in rows_of(field, FASTEST)
         if row["measured_verify_ms"] is not None
-        and abs(row["predicted_verify_ms_on_measured"] / row["measured_verify_ms"] - 1) > MISSED
+        and abs(row["predicted_verify_ms"] / row["measured_verify_ms"] - 1) > MISSED
     ]
-    return table(["", "drafted tokens", "predicted, ms", "measured, ms"], rows)
+    if not rows:
+        return f"No system's differs by more than {100 * MISSED:.0f} %."
+    return table(["", "drafted tokens", "predicted, ms", "by a profile made after the runs", "measured, ms"], rows)
 
 
-def gpu_like(size: str) -> Callable[[Field], str]:
-    """Speedups of the fastest systems where a pass of up to 64 tokens takes as long as one of 64."""
-
-    def made(field: Field) -> str:
-        head = ["", "speedup, WHAT IF", "over DDTree, %"]
-        found = rows_of(field, size)
-        fastest = sorted(found, key=lambda row: row["gpu_like_speedup"] or 0.0, reverse=True)[:SHOWN]
-        return table(
-            head,
-            [
-                [
-                    system(field, row, by_seconds=True),
-                    with_ends(row, "gpu_like_speedup", 2),
-                    difference(row, "gain_gpu_like"),
-                ]
-                for row in found
-                if row in fastest or row["system"] == BASELINE
-            ],
-        )
-
-    return made
+_VERIFY = ("predicted_verify_ms", "predicted_after_verify_ms", "measured_verify_ms")
 
 
 def training(_: Field) -> str:
-    """What each packaged network was trained on, out of the cards beside the weights."""
+    """What each packaged network was trained on, and its last steps, out of the cards beside the weights."""
     rows = []
     for folder in sorted(CARDS.iterdir()):
         card = (folder / "README.md").read_text(encoding="utf-8")
         own = re.search(r"own parameters \| ([\d,]+)", card)
         text = re.search(r"^([\d,]+) texts of ([\d,]+) tokens", card, re.MULTILINE)
         seen = re.search(r"Seen in training: ([\d,]+) texts", card)
-        start = re.search(r"^\| start \| (.+) \|$", card, re.MULTILINE)
-        if own and text and seen and start:
-            rows.append([f"`{folder.name}`", own[1], text[1], text[2], seen[1], start[1].split(":")[0].split(";")[0]])
-    return table(["", "own parameters", "texts", "tokens", "texts drawn", "started from"], rows)
+        if own and text and seen:
+            drawn = int(seen[1].replace(",", ""))
+            rows.append([f"`{folder.name}`", own[1], text[1], text[2], seen[1], *_last_steps(card, drawn)])
+    figures = ["measure", "earlier", "at the end", "change in 1,000 draws there"]
+    return table(["", "own parameters", "texts", "tokens", "texts drawn", *figures], rows)
 
 
-def not_as_published(field: Field) -> str:
-    """Variants, a line each."""
-    return "\n".join(f"* `{name}`: {text}." for name, text in deviations(field).items())
+def _last_steps(card: str, drawn: int) -> list[str]:
+    """Two points of a card's curve, about a quarter of its draws apart, and the slope between them."""
+    lines = [
+        [cell.strip() for cell in line.strip("| \n").split("|")] for line in card.split("## Curve")[1].splitlines()
+    ]
+    head, _, *points = [cells for cells in lines if len(cells) > 2]
+    name = next((name for name in head if "chain" in name), "held-out loss")
+    column, most = head.index(name), int(points[-1][0])
+    known = [(int(cells[0]) * drawn / most, float(cells[column])) for cells in points if cells[column]]
+    last = known[-1]
+    earlier = min(known[:-1], key=lambda point: abs(point[0] - 0.75 * last[0]))
+    slope = (last[1] - earlier[1]) / (last[0] - earlier[0]) * 1000
+    shown = [f"{value:.3f} at {draws:,.0f}" for draws, value in (earlier, last)]
+    return [name.replace(":", ","), *shown, f"{slope:+.3f}".replace("-", "\u2212")]
+
+
+def chosen(field: Field) -> str:
+    """What was timed, from how many settings systems were chosen, and how far their own search flatters them."""
+    counts = [0, *field["size"]["node_counts"]]
+    rows = rows_of(field, FASTEST)
+    settings = sorted((row["chosen_from"], row["system"]) for row in rows)
+    (fewest, first), (most, last) = settings[0], settings[-1]
+    flattered = max(rows, key=lambda row: row["optimism"] or 0.0)
+    machines = {name: text for by_name in field["prices"].values() for name, text in by_name.items()}
+    lacking: dict[str, list[str]] = {}
+    for row in ordered_systems(field):
+        for prices in all_prices(field)[1:]:
+            if row["system"] not in by_system(rows_of(field, FASTEST, prices=prices)):
+                lacking.setdefault(prices, []).append(f"`{row['system']}`")
+    timed = (
+        f"**Prices**: {'; '.join(f'`{name}`: {text}' for name, text in machines.items())}. Rounds of "
+        f"{', '.join(map(str, counts))} drafted tokens were timed here. {UNTIMED}: nobody timed rounds of that size, "
+        "and in between prices and their noise are a straight line."
+    )
+    searched = (
+        f"**Searched settings**: from {fewest} (`{first}`) to {most} (`{last}`) a system. The choice flatters most "
+        f"`{flattered['system']}`: on the dev prompts it is {100 * (flattered['optimism'] or 0):.1f} % above nested "
+        "choices there, each made on four fifths of the prompts and judged on the rest."
+    )
+    none = [f"**No prices of {prices}**: {', '.join(names)}." for prices, names in lacking.items()]
+    return "\n".join(f"* {line}" for line in (timed, *none, searched))
+
+
+def survives(field: Field) -> str:
+    """What each source says of its system, and what is so here: at equal drafted tokens, and in seconds."""
+    others = [prices for prices in all_prices(field) if prices not in field["models"]["timed"][1:]]
+    sizes = {size: by_system(rows_of(field, size)) for size in ("16", "64")}
+    seconds = {prices: by_system(rows_of(field, FASTEST, prices=prices)) for prices in others}
+    head = [
+        "",
+        "its source, on its own stack",
+        "tokens at 16, %",
+        "at 64, %",
+        *(f"seconds, {name}, %" for name in others),
+    ]
+    rows = []
+    for one in ordered_systems(field):
+        if one["system"] in PAPERS:
+            name = one["system"]
+            cells = [_gain(sizes[size].get(name), "gain_tokens") for size in sizes]
+            cells += [_gain(seconds[prices].get(name), "gain_speed") for prices in others]
+            rows.append([system(field, one), PAPERS[name], *cells])
+    return table(head, rows)
+
+
+def _gain(row: Row | None, name: str) -> str:
+    if row is None:
+        return "no cell"
+    return "the baseline" if row["system"] == BASELINE else difference(row, name) or "not compared"
 
 
 def _listed(field: Field, rows: Iterable[Row], name: str, policies: bool = False) -> str:
@@ -294,168 +362,115 @@ def _listed(field: Field, rows: Iterable[Row], name: str, policies: bool = False
     )
 
 
-def _tokens_claim(field: Field, size: str) -> str:
-    rows = [row for row in rows_of(field, size) if row["gain_tokens"] is not None]
-    equal = [row for row in rows if has_equal_nodes(field, row)]
-    differ = [row for row in equal if row["gain_tokens_differs"]]
-    above = [row for row in differ if row["gain_tokens"] > 0]
-    rest = ", ".join(system(field, row) for row in equal if row not in differ) or "no system"
-    return (
-        f"**With {size} drafted tokens a round** {len(above)} of {len(equal)} systems add more tokens a round than "
-        f"DDTree, %: {_listed(field, above, 'gain_tokens')}. {len(differ) - len(above)} add fewer. Not told from "
-        f"DDTree: {rest}. {len(rows) - len(equal)} others draft fewer than {size}, and are not compared."
-    )
+def _verdicts(rows: Rows, name: str) -> tuple[list[Row], list[Row], list[Row]]:
+    """Rows above the baseline, below it, and those that are not told from it."""
+    compared = [row for row in rows if row[f"{name}_differs"] is not None]
+    differ = [row for row in compared if row[f"{name}_differs"]]
+    above = [row for row in differ if row[name] > 0]
+    return above, [row for row in differ if row not in above], [row for row in compared if row not in differ]
 
 
-def _seconds_rows(field: Field, part: str = ALL) -> list[Row]:
-    """Rows whose size is timed, compared with DDTree at its fastest; a policy that stands twice once."""
-    sizes = [
-        size for size in ("16", "64", FASTEST) if baseline(field, size)["policy"] == baseline(field, FASTEST)["policy"]
-    ]
-    rows = [row for size in sizes for row in rows_of(field, size, part) if row["gain_speed"] is not None]
-    by_policy = {row["policy"]: row for row in rows if not untimed(field, row)}
-    return list(by_policy.values())
-
-
-def _faster(field: Field, part: str = ALL) -> list[Row]:
-    return [row for row in _seconds_rows(field, part) if row["gain_speed_differs"] and row["gain_speed"] > 0]
-
-
-def _seconds_claim(field: Field) -> str:
-    rows, faster = _seconds_rows(field), _faster(field)
-    slower = sum(row["gain_speed_differs"] and row["gain_speed"] < 0 for row in rows)
-    return (
-        f"**In predicted seconds** {len(faster)} of {len(rows)} settings whose size was timed are faster than "
-        f"`{baseline(field, FASTEST)['policy']}`, DDTree at its fastest, %: "
-        f"{_listed(field, faster, 'gain_speed', policies=True)}. {slower} are slower, "
-        f"{len(rows) - len(faster) - slower} are not told from it."
-    )
-
-
-def _parts_claim(field: Field) -> str:
+def _tokens_claim(field: Field) -> str:
     parts = []
-    for name in datasets(field):
-        most = sorted(_faster(field, name), key=lambda row: -row["gain_speed"])[:1]
-        parts.append(f"{name}: {_listed(field, most, 'gain_speed', policies=True)}")
-    return f"**By data set** the largest of these differences, %. {'; '.join(parts)}."
+    for size in ("16", "64"):
+        above, below, rest = _verdicts(rows_of(field, size), "gain_tokens")
+        number = len(above) + len(below) + len(rest)
+        parts.append(
+            f"with {size}, {len(above)} of {number}: {_listed(field, above, 'gain_tokens')}; {len(below)} add fewer, "
+            f"{len(rest)} are not told from it"
+        )
+    return f"**At equal drafted tokens** systems that add more tokens a round than DDTree, %: {'. And '.join(parts)}."
 
 
-def _autoregressive_claim(field: Field) -> str:
-    most, above, number = _over_plain(field)
+def _seconds_claim(field: Field, prices: str) -> str:
+    rows = [row for row in rows_of(field, FASTEST, prices=prices) if not row["untimed"]]
+    above, below, rest = _verdicts(rows, "gain_speed")
+    base = by_system(rows_of(field, FASTEST, prices=prices))[BASELINE]
+    most = max(rows, key=lambda row: row["predicted_speedup"])
     return (
-        "**Over autoregressive decoding**, on the mix of prompts, the largest predicted speedup is "
-        f"{with_ends(most, 'predicted_speedup', 2)} (`{most['policy']}`); {above} of {number} have an interval "
-        "above 1, before any correction."
+        f"**In predicted seconds, {prices}**, {len(above)} of {len(above) + len(below) + len(rest)} systems are faster "
+        f"than DDTree at its fastest (`{base['policy']}`, {with_ends(base, 'predicted_speedup', 2)} times "
+        f"autoregressive decoding), %: {_listed(field, above, 'gain_speed', policies=True)}. {len(below)} are slower, "
+        f"{len(rest)} are not told from it. The largest predicted speedup is "
+        f"{with_ends(most, 'predicted_speedup', 2)} (`{most['policy']}`)."
     )
 
 
-def _over_plain(field: Field) -> tuple[Row, int, int]:
-    """The largest predicted speedup whose size was timed, how many have an interval above 1, and of how many."""
-    rows = [row for row in field["rows"] if row["slice"] == ALL and row["predicted_speedup_low"] is not None]
-    timed = [row for row in rows if not untimed(field, row)]
-    above = sum(row["predicted_speedup_low"] > 1 for row in timed)
-    return max(timed, key=lambda row: row["predicted_speedup"]), above, len(timed)
+def _together_claim(field: Field) -> str:
+    parts = []
+    for prices in all_prices(field):
+        found = by_system(rows_of(field, FASTEST, prices=prices))
+        if COMPOSITION in found:
+            row = found[COMPOSITION]
+            told = "" if row["gain_speed_differs"] else ", which does not stand"
+            parts.append(
+                f"{prices}: `{row['policy']}`, {with_ends(row, 'gain_speed', 1, 100)} % over DDTree at its fastest"
+                f"{told} (chosen from {row['chosen_from']}, flattered by {100 * (row['optimism'] or 0):.1f} % on dev)"
+            )
+    return f"**Parts of all systems together** are at their fastest, {'; '.join(parts)}."
 
 
 def _measured_claim(field: Field) -> str:
-    rows = [row for row in rows_of(field, FASTEST) if row["gain_measured_differs"] is not None]
-    differ = sum(row["gain_measured_differs"] for row in rows)
-    prompts = [row["measured_prompts"] for row in field["rows"] if row["slice"] == ALL and row["measured_prompts"]]
-    fewest, most = min(prompts, default=0), max(prompts, default=0)
+    rows = rows_of(field, FASTEST)
+    above, below, rest = _verdicts(rows, "gain_measured")
+    prompts = [row["measured_prompts"] for row in rows if row["measured_prompts"]]
     runs = field["confirmations"]
     texts, same = (sum(run[name] for run in runs) for name in ("texts", "same_texts"))
     replayed = sum(run["rounds_equal_replay"] for run in runs)
+    said = [f"predicted speedups are within 5 % of the measured ones {_within(errors(field))}"]
+    if after := errors(field, "predicted_after"):
+        said.append(f"by a profile made after the runs {_within(after)}")
     return (
-        f"**On the real models** ({fewest} to {most} prompts each) {same} of {texts} texts are the target's own, and "
-        f"in {replayed} of {len(runs)} runs every round is the replay's. Of {len(rows)} measured differences from "
-        f"DDTree {differ} stand."
+        f"**On the real models** ({min(prompts, default=0)} to {max(prompts, default=0)} prompts each) {same} of "
+        f"{texts} texts are the target's own, and in {replayed} of {len(runs)} runs every round is the replay's. Of "
+        f"{len(above) + len(below) + len(rest)} measured differences from DDTree {len(above) + len(below)} stand: "
+        f"faster {_listed(field, above, 'gain_measured')}. In seconds {', '.join(said)}."
     )
 
 
-def _errors_claim(field: Field) -> str:
-    parts = []
-    for is_timed, what in ((True, "was timed"), (False, "was not")):
-        rows = [row for row in rows_of(field, FASTEST) if untimed(field, row) is not is_timed]
-        own = [error for row in rows if (error := error_of(row)) is not None]
-        if own:
-            ends = " to ".join(f"{100 * end:+.1f}".replace("-", "\u2212") for end in (min(own), max(own)))
-            within = sum(abs(error) <= 0.05 for error in own)
-            parts.append(f"{within} of {len(own)} systems whose size {what} (errors {ends} %)")
-    return f"**Predicted speedups** are within 5 % of the measured ones for {', and for '.join(parts)}."
-
-
-def _most_tokens(field: Field) -> Row:
-    rows = [row for row in rows_of(field, "16") if row["gain_tokens_differs"] and has_equal_nodes(field, row)]
-    return max(rows, key=lambda row: row["gain_tokens"])
-
-
-def _price_claim(field: Field) -> str:
-    most, base = _most_tokens(field), baseline(field, "16")
-    larger = next(row for row in rows_of(field, "64") if row["system"] == most["system"])
-    gpu_like = (
-        f"{one['gpu_like_speedup']:.2f} and {baseline(field, one['size'])['gpu_like_speedup']:.2f} with {one['size']}"
-        for one in (most, larger)
-    )
-    return (
-        f"**What they take**: {system(field, most)} is predicted at {most['predicted_speedup']:.2f} times "
-        f"autoregressive decoding with 16 drafted tokens, DDTree at {base['predicted_speedup']:.2f}; with GPU-like "
-        f"prices {', '.join(gpu_like)}."
-    )
-
-
-def sizes(field: Field) -> str:
-    """Of which sizes rounds were timed, and from how many settings systems were chosen."""
-    counts = [0, *field["size"]["node_counts"]]
-    chosen = sorted((row["chosen_from"], row["system"]) for row in rows_of(field, FASTEST))
-    (fewest, first), (most, last) = chosen[0], chosen[-1]
-    return (
-        f"* **{UNTIMED}: nobody timed rounds of this size.** The profile of this run has {', '.join(map(str, counts))} "
-        "drafted tokens; in between its prices, and their noise, are a straight line. Such rows are claimed nothing of "
-        "by seconds, and `simlab study field` chooses them no more.\n"
-        f"* **Searched settings**: from {fewest} (`{first}`) to {most} (`{last}`) a system."
-    )
+def _within(found: Sequence[float]) -> str:
+    if not found:
+        return "for 0 of 0 systems"
+    ends = " to ".join(f"{100 * end:+.1f}".replace("-", "\u2212") for end in (min(found), max(found)))
+    return f"for {sum(abs(error) <= 0.05 for error in found)} of {len(found)} systems (errors {ends} %)"
 
 
 def short(field: Field) -> str:
     """All claims of the page."""
-    claims = (
-        _tokens_claim(field, "16"),
-        _tokens_claim(field, "64"),
-        _price_claim(field),
-        _seconds_claim(field),
-        _parts_claim(field),
-        _autoregressive_claim(field),
-        _measured_claim(field),
-        _errors_claim(field),
-    )
+    named = [prices for prices in all_prices(field) if prices not in field["models"]["timed"][1:]]
+    seconds = [_seconds_claim(field, prices) for prices in named]
+    claims = (_tokens_claim(field), *seconds, _together_claim(field), _measured_claim(field))
     return "\n".join(f"* {claim}" for claim in claims)
 
 
 def answer(field: Field) -> str:
     """The field in README's table of questions; no bar, since it stands in a table."""
-    most = _most_tokens(field)
-    fastest, above, number = _over_plain(field)
-    none = "nothing is predicted to be faster than autoregressive decoding"
-    found = f"**{none}**" if above == 0 else f"{above} of {number} settings are predicted to be faster"
-    measured = sum(bool(row["gain_measured_differs"]) for row in rows_of(field, FASTEST))
-    name = f"{most['system']}{' (not as published)' if '*' in system(field, most) else ''}"
+    rows = [row for row in rows_of(field, FASTEST) if not row["untimed"]]
+    most = max(rows, key=lambda row: row["predicted_speedup"])
+    above, *_ = _verdicts(rows_of(field, "16"), "gain_tokens")
+    best = _listed(field, sorted(above, key=lambda row: -row["gain_tokens"])[:1], "gain_tokens").replace(" *", "")
+    faster, *_ = _verdicts(rows, "gain_speed")
+    measured = sum(map(len, _verdicts(rows, "gain_measured")[:2]))
     return (
-        f"all of them side by side, on two CPU cores in float32: {found} (the best: "
-        f"{with_ends(fastest, 'predicted_speedup', 2)}). With 16 drafted tokens most tokens a round: {name}, "
-        f"{with_ends(most, 'gain_tokens', 1, 100)} % over DDTree. Significant measured differences: {measured}"
-    )
+        f"all of them side by side, on two CPU cores in {own_prices(field)}: {len(faster)} systems are predicted to be "
+        f"faster than DDTree (the largest speedup over autoregressive decoding: "
+        f"{with_ends(most, 'predicted_speedup', 2)}). With 16 drafted tokens most tokens a round: {best} % over "
+        f"DDTree. Significant measured differences: {measured}"
+    ).replace("|", "\\|")
 
 
 PARTS: Mapping[str, Callable[[Field], str]] = {
     "short": short,
-    "sizes": sizes,
+    "survives": survives,
+    "chosen": chosen,
     "not-as-published": not_as_published,
     "training": training,
-    "tokens": equal_nodes,
+    "tokens": tokens,
+    "published": published,
     "fastest": fastest,
+    "elsewhere": elsewhere,
     "by-dataset": by_dataset,
-    "stages-16": stages("16"),
+    "stages": stages,
     "verification": verification,
-    "gpu-like-64": gpu_like("64"),
 }
 """All that the page asks for."""

@@ -1,4 +1,4 @@
-"""The field, from beginning to end: record, time, choose on dev prompts, predict, compose, confirm, one table.
+"""The field, from beginning to end: record, time, choose on dev prompts, predict, confirm, one table.
 
 A script on the functions that simlab gives to everybody. Each step is done once and noted in ``steps.json``; an
 interrupted field goes on where it was.
@@ -6,26 +6,24 @@ interrupted field goes on where it was.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
 from simlab.analysis.confirm.table import FAILED
-from simlab.analysis.table.summaries import summarise
-from simlab.errors import PolicyError, PromptError, TimeUpError, UsageError
+from simlab.errors import PromptError, TimeUpError, UsageError
 from simlab.options import study
-from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.model_options import value_or
-from simlab.real_runner.profile.machine import plain_token_seconds
+from simlab.real_runner.profile.machine import has_fast_bfloat16, plain_token_seconds
 from simlab.real_runner.profile.options import ProfileChannel
 from simlab.real_runner.record.prompts import read_prompts
 from simlab.studies.confirm.confirm import confirm
+from simlab.studies.field.choice import PricedDrafts, choose
 from simlab.studies.field.options import (
     FULL,
     PACKAGED,
@@ -36,29 +34,31 @@ from simlab.studies.field.options import (
     expected_seconds,
     read_models,
 )
-from simlab.studies.field.rows import KINDS, Entry, FieldResult, Row, beside_size, bound_rows, field_rows, sources
-from simlab.studies.field.systems import BASELINE, BESIDE, COMPOSED, COMPOSITION, EQUAL, FASTEST, HALF, NODES, SYSTEMS
-from simlab.studies.inputs.artefacts import TraceArtefacts
-from simlab.studies.inputs.prices import prices_for_trace
+from simlab.studies.field.rows import (
+    Entry,
+    FieldResult,
+    FieldRuns,
+    Row,
+    baseline_of,
+    bound_rows,
+    field_rows,
+    sources,
+)
+from simlab.studies.field.systems import BASELINE, FASTEST, SYSTEMS
 from simlab.studies.inputs.progress import STEPS, Steps, announce
-from simlab.studies.optimize.optimize import optimize
 from simlab.studies.profile.profile import profile
 from simlab.studies.record import add_channel, add_draft, record
 from simlab.studies.replay.replay import replay
 from simlab.traces.artefacts.confirmation import read_confirmation
-from simlab.traces.artefacts.cost import read_cost_file
+from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file
 from simlab.traces.format.alone import writing_alone
-from simlab.traces.format.documents import json_fields
+from simlab.traces.format.documents import json_fields, value_of
 from simlab.traces.format.files import write_beside
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.results.files import read_results, write_results
 from simlab.untrusted.json_text import file_bytes
 
 DEV, EVALUATION = "dev", "eval"
-
-
-GPU_LIKE = "tile=64"
-"""A pass of up to 64 tokens takes as long as one of 64, autoregressive decoding's too."""
 
 _DATA = Path(str(files("simlab"))) / "data"
 _PROMPTS = {DEV: _DATA / "field_dev_prompts.jsonl", EVALUATION: _DATA / "field_prompts.jsonl"}
@@ -97,10 +97,35 @@ def field(options: FieldOptions) -> FieldResult:
 
 
 def _models(options: FieldOptions) -> Row:
-    """Target, drafters and channels with how they run, as JSON values."""
-    running = {"dtype": options.dtype, "device": options.device, "execution": value_or(options.execution, EAGER)}
+    """Target, drafters and channels with how they run and at what prices, as JSON values."""
+    timed = [options.dtype or "bfloat16"]
+    if options.dtype is None and options.device == "cpu":
+        timed = ["bfloat16", "float32"] if has_fast_bfloat16() else ["float32"]
+    running = {
+        "dtype": timed[0],
+        "timed": timed,
+        "device": options.device,
+        "execution": value_or(options.execution, EAGER),
+    }
     named = PACKAGED if options.models is None else read_models(Path(options.models))
-    return {**named, "drafters": {**named["drafters"], **dict(options.add_draft)}, **running}
+    prices = {
+        **({"h200": H200} if options.models is None else {}),
+        **{key: str(path) for key, path in dict(options.prices).items()},
+    }
+    taken = next((name for name in prices if name in timed), None)
+    if taken is not None:
+        raise UsageError(f"the prices {taken} are this machine's own; give {prices[taken]} another name")
+    return {**named, "drafters": {**named["drafters"], **dict(options.add_draft)}, **running, "prices": prices}
+
+
+H200 = "smollm2-135m-h200-cuda_graphs"
+"""The packaged latency profile by which the packaged drafter is judged beside this machine's own."""
+
+
+def _cost_path(name: str) -> Path:
+    """A latency profile that is named: a file, or one that comes with simlab."""
+    packaged = {path.stem: path for path in packaged_cost_files()}
+    return packaged.get(name, Path(name))
 
 
 def _digest(prompts: Path) -> str:
@@ -125,43 +150,60 @@ class _Field:
     def trace(self, side: str) -> Trace:
         return open_trace(self.out / side)
 
+    def costs(self, drafter: str) -> dict[str, Path]:
+        """The latency profiles of a draft set, by the name of the prices; those of this machine come first."""
+        own = {dtype: self.out / f"cost-{drafter}-{dtype}.json" for dtype in self.models["timed"]}
+        trace = self.trace(EVALUATION)
+        kept = trace.manifest.draft_sets[drafter]
+        given = {name: _cost_path(named) for name, named in self.models["prices"].items()}
+        of_models = trace.manifest.target, kept.model, kept.block_size
+        return own | {name: path for name, path in given.items() if read_cost_file(path).fits(*of_models)}
+
     def cost(self, drafter: str) -> Path:
-        return self.out / f"cost-{drafter}.json"
+        """That by which the real models run."""
+        return self.out / f"cost-{drafter}-{self.models['dtype']}.json"
 
-    def runs(self, drafter: str, group: str) -> Path:
-        return self.out / f"confirm-{drafter}-{group}"
+    def runs(self, drafter: str) -> Path:
+        return self.out / f"confirm-{drafter}"
 
-    def has_run(self, drafter: str, group: str) -> bool:
+    def has_run(self, drafter: str) -> bool:
         """Whether an earlier run came to its end, or this one did."""
-        return (self.runs(drafter, group) / "confirm.json").is_file()
+        return (self.runs(drafter) / "confirm.json").is_file()
 
     def made(self) -> FieldResult:
         self._say_how_long()
         for side in (EVALUATION, DEV):
             self._record(side)
         for drafter in self.models["drafters"]:
-            self._profile(drafter)
+            for dtype in self.models["timed"]:
+                self._profile(drafter, dtype)
         entries, left_out = self._chosen()
-        groups = list(dict.fromkeys((entry.drafter, entry.group) for entry in entries))
-        # Of a draft set what runs at its fastest first.
-        drafters = list(dict.fromkeys(drafter for drafter, _ in groups))
-        ran = [
-            (drafter, group) for drafter in drafters for group in (FASTEST, EQUAL, BESIDE) if (drafter, group) in groups
-        ]
-        results: dict[tuple[str, str, str], pl.DataFrame] = {}
-        bounds: list[Row] = []
+        drafters = list(dict.fromkeys(entry.drafter for entry in entries))
+        predicted = {
+            (drafter, prices): self._predicted(drafter, prices, entries)
+            for drafter, prices in dict.fromkeys((entry.drafter, entry.prices) for entry in entries)
+        }
+        baseline = self._baseline(entries, predicted)
+        measured, again = dict[str, pl.DataFrame](), dict[str, pl.DataFrame]()
         for drafter in drafters:
-            predicted, gpu_like = self._predicted(drafter, entries)
-            bounds += bound_rows(drafter, predicted)
-            for group in (each for own, each in ran if own == drafter):
-                measured = self._measured(drafter, group, entries)
-                for kind, rows in zip(KINDS, (predicted, gpu_like, measured), strict=True):
-                    results[drafter, kind, group] = predicted.clear() if rows is None else rows
-        confirmations = [self._confirmation(*one) for one in ran if self.has_run(*one)]
+            ran = self._measured(drafter, entries)
+            if ran is not None:
+                measured[drafter] = ran
+        for drafter in measured:
+            after = self._again(drafter, entries)
+            if after is not None:
+                again[drafter] = after
+        confirmations = [self._confirmation(drafter) for drafter in measured]
+        drafts = {key: PricedDrafts(self.trace(EVALUATION), key[0], self.costs(key[0])[key[1]]) for key in predicted}
+
+        def is_untimed(entry: Entry, drafted: float) -> bool:
+            return drafts[entry.drafter, entry.prices].is_untimed(entry.policy, drafted)
+
+        own = self.models["dtype"]
         result = FieldResult(
             facts={**self._facts(confirmations), "systems": sources(entries)},
-            rows=field_rows(entries, results),
-            bounds=bounds,
+            rows=field_rows(entries, FieldRuns(predicted, baseline, measured, again), is_untimed),
+            bounds=[row for drafter in drafters for row in bound_rows(drafter, predicted[drafter, own])],
             left_out=left_out,
             seconds=dict(self.steps.seconds),
             has_failed=any(bool(confirmation["has_failed"]) for confirmation in confirmations),
@@ -172,7 +214,7 @@ class _Field:
     def _say_how_long(self) -> None:
         """About how long what is left takes, from a few tokens of the target on this machine."""
         done, minutes = self.steps.seconds, self.size.confirm_minutes
-        have_run = all(any(step.startswith(f"confirm {model} ") for step in done) for model in self.models["drafters"])
+        have_run = any(step.startswith("confirm ") for step in done)
         if "choose" in done and (not minutes or (have_run and not self.more)):
             return
         token_s = plain_token_seconds(self.models["target"], self.models["dtype"], self.models["device"])
@@ -228,108 +270,96 @@ class _Field:
             path, name, one["checkpoint"], settings=one["settings"], draft_set=one["drafter"], **running, resume=resume
         )
 
-    def _profile(self, drafter: str) -> None:
-        """Time rounds of a drafter, and what its channels and a late reading take."""
-        models, size, out = self.models, self.size, self.cost(drafter)
+    def _profile(self, drafter: str, dtype: str, out: Path | None = None, repeats: int | None = None) -> None:
+        """Time rounds of a drafter in some dtype, and what its channels and a late reading take."""
+        models, size, path = self.models, self.size, out or self.out / f"cost-{drafter}-{dtype}.json"
         channels = {
             name: ProfileChannel(one["checkpoint"], dict(one["settings"]), tuple(one["units"]) or None)
             for name, one in channels_of(models, drafter).items()
         }
         self.steps.once(
-            f"profile {drafter}",
-            f"Timing rounds of {models['drafters'][drafter]}",
+            f"profile {path.stem.removeprefix('cost-')}",
+            f"Timing rounds of {models['drafters'][drafter]} in {dtype}{' once more' if out else ''}",
             lambda: profile(
                 models["target"],
                 models["drafters"][drafter],
-                out=out,
+                out=path,
                 node_counts=(0, *size.node_counts),
                 contexts=size.contexts,
-                repeats=size.repeats,
-                dtype=models["dtype"],
+                repeats=repeats or size.repeats,
+                dtype=dtype,
                 device=models["device"],
                 execution=models["execution"],
                 channel=channels,
                 catch_up=size.catch_up if drafter == next(iter(models["drafters"])) else None,
-                resume=out.exists(),
+                resume=path.exists(),
             ),
         )
 
     def _chosen(self) -> tuple[list[Entry], dict[str, str]]:
-        """What every system runs, chosen on dev prompts, and the best composition; and why some are left out."""
+        """What every system runs, chosen on dev prompts, and why some are left out."""
         path = self.out / "chosen.json"
 
         def work() -> None:
             entries: list[Entry] = []
             left_out: dict[str, str] = {}
             for drafter in self.models["drafters"]:
-                own, without = choose(self.trace(DEV), drafter, self.cost(drafter))
-                entries += [*own, *self._composed(drafter)]
-                left_out |= without
-            entries += _baselines(entries)
+                costs = self.costs(drafter)
+                own, without = choose(self.trace(DEV), drafter, costs)
+                entries, left_out = entries + own, left_out | without
+                others = [name for name in self.models["prices"] if name not in costs]
+                left_out |= {f"draft set {drafter}, {name}": "these prices are of other models" for name in others}
             text = json.dumps({"entries": [asdict(entry) for entry in entries], "left_out": left_out}, indent=1) + "\n"
             write_beside(path, lambda file: file.write(text.encode()))
 
         self.steps.once("choose", "Choosing settings on the dev prompts", work)
         kept = json_fields(file_bytes(path), str(path))
-        entries = [
-            Entry(
-                system=one.text("system"),
-                size=one.text("size"),
-                drafter=one.text("drafter"),
-                policy=one.text("policy"),
-                chosen_from=one.integer("chosen_from"),
-                own_nodes=one.integer("own_nodes") if one.values.get("own_nodes") is not None else None,
-            )
-            for one in kept.objects("entries")
-        ]
-        return entries, kept.texts("left_out")
+        return [value_of(Entry, one) for one in kept.objects("entries")], kept.texts("left_out")
 
-    def _composed(self, drafter: str) -> list[Entry]:
-        """The fastest composition on the dev prompts; its search is kept, with its report on the other prompts."""
-        dev = self.trace(DEV)
-        artefacts = TraceArtefacts(prices_for_trace(self.cost(drafter), dev, drafter), dev, drafter)
-        # Other people's models may lack what some are composed of.
-        known = [typed for typed in COMPOSED.get(drafter, ()) if _can_run(typed, artefacts, dev)]
-        if not known:
-            return []
-        search = optimize(
-            self.trace(EVALUATION),
-            known,
-            dev_trace=self.trace(DEV),
-            cost=self.cost(drafter),
-            draft_set=drafter,
-            progress=False,
-        )
-        search.write(self.out / f"composition-{drafter}.json")
-        return [Entry(COMPOSITION, FASTEST, drafter, search.optimum.best.policy, search.optimum.searched)]
-
-    def _predicted(self, drafter: str, entries: Sequence[Entry]) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Replay the policies of a draft set on the prompts that are reported: at the profile, and GPU-like."""
-        out = self.out / f"predicted-{drafter}.parquet"
+    def _replayed(self, step: str, drafter: str, policies: Iterable[str], cost: Path) -> pl.DataFrame:
+        """Policies of a draft set on the prompts of the report, at some prices; kept under the name of the step."""
+        out = self.out / f"{step.replace(' ', '-')}.parquet"
 
         def predict() -> None:
-            policies = list(dict.fromkeys(entry.policy for entry in entries if entry.drafter == drafter))
-            cost, trace = self.cost(drafter), self.trace(EVALUATION)
-            made = replay(trace, policies, cost=cost, what_if=[GPU_LIKE], draft_set=drafter, progress=False)
+            trace = self.trace(EVALUATION)
+            made = replay(trace, list(dict.fromkeys(policies)), cost=cost, draft_set=drafter, progress=False)
             write_results(out, made.rows, trace.sequence_counts)
 
-        title = f"Replaying the policies of {drafter} on the prompts of the report"
-        self.steps.once(f"predict {drafter}", title, predict)
-        rows, is_what_if = read_results(out), pl.col("cost_id").str.starts_with("what-if")
-        return rows.filter(~is_what_if), rows.filter(is_what_if)
+        self.steps.once(step, f"Replaying the prompts of the report: {step}", predict)
+        return read_results(out)
 
-    def _measured(self, drafter: str, group: str, entries: Sequence[Entry]) -> pl.DataFrame | None:
-        """Run policies of a draft set together on the real models; None where nothing ran, now or earlier.
+    def _predicted(self, drafter: str, prices: str, entries: Sequence[Entry]) -> pl.DataFrame:
+        policies = (entry.policy for entry in entries if (entry.drafter, entry.prices) == (drafter, prices))
+        return self._replayed(f"predict {drafter} {prices}", drafter, policies, self.costs(drafter)[prices])
 
-        Time is shared out by the number of policies within a group, and among groups as the size of the field has it.
-        """
-        if group == BESIDE:
-            return None
-        together = [entry for entry in entries if entry.group == group]
-        policies = list(dict.fromkeys(one.policy for one in together if one.drafter == drafter))
-        share = len(policies) / len({(one.drafter, one.policy) for one in together})
-        share *= self.size.equal_share if group == EQUAL else 1 - self.size.equal_share
-        minutes, models, out = self.size.confirm_minutes * share, self.models, self.runs(drafter, group)
+    def _baseline(
+        self, entries: Sequence[Entry], predicted: Mapping[tuple[str, str], pl.DataFrame]
+    ) -> dict[str, pl.DataFrame]:
+        """The baseline at the drafted tokens of every policy, by the name of the prices."""
+        drafter = next((entry.drafter for entry in entries if entry.system == BASELINE), None)
+        if drafter is None:
+            return {}
+        found = {}
+        for prices, cost in self.costs(drafter).items():
+            names = set()
+            for (own, by), rows in predicted.items():
+                if by == prices:
+                    labels = [entry.label for entry in entries if (entry.drafter, entry.prices) == (own, by)]
+                    of_field = rows.filter(pl.col("policy").is_in(labels)).group_by("policy")
+                    means = of_field.agg(pl.col("drafted").sum() / pl.col("rounds").sum())["drafted"]
+                    names |= {baseline_of(mean) for mean in means}
+            found[prices] = self._replayed(f"predict {BASELINE} {prices}", drafter, sorted(names), cost)
+        return found
+
+    def _fastest_here(self, drafter: str, entries: Sequence[Entry]) -> list[str]:
+        own = (entry for entry in entries if (entry.size, entry.prices) == (FASTEST, self.models["dtype"]))
+        return list(dict.fromkeys(entry.policy for entry in own if entry.drafter == drafter))
+
+    def _measured(self, drafter: str, entries: Sequence[Entry]) -> pl.DataFrame | None:
+        """Run a draft set's fastest policies together on the real models; None where nothing ran, now or earlier."""
+        policies = self._fastest_here(drafter, entries)
+        share = len(policies) / sum(len(self._fastest_here(name, entries)) for name in self.models["drafters"])
+        minutes, models, out = self.size.confirm_minutes * share, self.models, self.runs(drafter)
 
         def run() -> None:
             try:
@@ -350,20 +380,28 @@ class _Field:
             except TimeUpError as error:
                 announce(f"Not measured: {error}")
 
-        if minutes:
+        if minutes and policies:
             title = f"Running {len(policies)} policies of {drafter} on the real models for {minutes:.3g} minutes"
-            self.steps.once(f"confirm {drafter} {group}", title, run, again=self.more)
-        if not self.has_run(drafter, group):
+            self.steps.once(f"confirm {drafter}", title, run, again=self.more)
+        if not self.has_run(drafter):
             return None
         return read_results(out / "results.parquet").filter(pl.col("kind") == "measured")
 
-    def _confirmation(self, drafter: str, group: str) -> Row:
+    def _again(self, drafter: str, entries: Sequence[Entry]) -> pl.DataFrame | None:
+        """What ran, predicted by a profile that is made after the runs; None where none is asked for."""
+        dtype, repeats = self.models["dtype"], self.size.repeats_after
+        if not repeats:
+            return None
+        cost = self.out / f"cost-{drafter}-{dtype}-after.json"
+        self._profile(drafter, dtype, cost, repeats)
+        return self._replayed(f"predict {drafter} {dtype} after", drafter, self._fastest_here(drafter, entries), cost)
+
+    def _confirmation(self, drafter: str) -> Row:
         """What the runs of a draft set were judged to be."""
-        run = read_confirmation(self.runs(drafter, group) / "confirm.json")
+        run = read_confirmation(self.runs(drafter) / "confirm.json")
         judged = [row for row in run.rows if row.get("lossless") is not None]
         return {
             "drafter": drafter,
-            "group": group,
             "prediction": run.prediction,
             "policies": len(judged),
             "prompts": run.ran["prompts"],
@@ -386,85 +424,11 @@ class _Field:
             "size": asdict(self.size),
             "prompts": {name: len(ids) for name, ids in datasets.items()},
             "text_id": trace.text_id,
-            "gpu_like": GPU_LIKE,
-            "costs": {drafter: read_cost_file(self.cost(drafter)).device for drafter in self.models["drafters"]},
+            "prices": {drafter: self._machines(drafter) for drafter in self.models["drafters"]},
             "confirmations": confirmations,
         }
 
-
-def _missing_channel(points: Sequence[NamedPolicy], dev: Trace) -> str:
-    """The first channel that some policies read and a recording lacks; empty where it has them all."""
-    needed = (channel.name for point in points for channel in point.policy.needs.made)
-    return next((name for name in needed if name not in dev.manifest.channels), "")
-
-
-def _can_run(typed: str, artefacts: TraceArtefacts, dev: Trace) -> bool:
-    """Whether a recording and its prices have all that some policies read."""
-    try:
-        return not _missing_channel(parse_policies([typed], artefacts), dev)
-    except PolicyError:
-        return False
-
-
-def choose(dev: Trace, drafter: str, cost: Path) -> tuple[list[Entry], dict[str, str]]:
-    """What each system of a draft set runs at each size: of its settings that predicted to be fastest on dev prompts.
-
-    A setting whose size nobody timed is taken where a system has no other.
-
-    Args:
-        dev: the recording of the dev prompts.
-        drafter: one of its draft sets.
-        cost: the latency profile of target and drafter.
-
-    Returns:
-        the policies, and why those systems are left out that cannot run on this recording.
-    """
-    prices, depth = prices_for_trace(cost, dev, drafter), dev.manifest.draft_sets[drafter].depth
-    artefacts = TraceArtefacts(prices, dev, drafter)
-    asked: list[tuple[str, str, list[NamedPolicy]]] = []
-    left_out: dict[str, str] = {}
-    for system in (one for one in SYSTEMS if one.drafter == drafter):
-        sizes = {
-            str(nodes): [system.equal.format(nodes=nodes, rest=max(nodes - depth, 1), depth=depth)] for nodes in NODES
-        }
-        typed = {**(sizes if system.equal else {}), FASTEST: list(system.searched)}
-        try:
-            own = [(system.name, size, parse_policies(some, artefacts)) for size, some in typed.items()]
-        except PolicyError as error:
-            left_out[system.name] = str(error)
-            continue
-        missing = _missing_channel([point for *_, points in own for point in points], dev)
-        if missing:
-            left_out[system.name] = f"the channel {missing} was not recorded"
-        else:
-            asked += own
-    if not asked:
-        return [], left_out
-    # A policy that two systems have is replayed once, under the first of its names.
-    labels = {point.policy_id: point.label for *_, points in reversed(asked) for point in reversed(points)}
-    rows = replay(dev, list(labels.values()), cost=cost, draft_set=drafter, progress=False).rows
-    summaries = {summary.policy_id: summary for summary in summarise(rows)}
-
-    def rank(point: NamedPolicy) -> tuple[bool, float]:
-        """Sizes that were timed first, then the faster ones."""
-        one = summaries[point.policy_id]
-        gap = prices.gap_of(point.policy, one.totals.nodes_per_round)
-        return gap is None, float(np.nan_to_num(one.speed.tokens_per_s))
-
-    entries = []
-    for system_name, size, points in asked:
-        best = summaries[max(points, key=rank).policy_id]
-        drafted = best.totals.nodes_per_round
-        is_own = size != FASTEST and abs(drafted - int(size)) >= HALF
-        own_nodes = max(round(drafted), 1) if is_own else None
-        entries.append(Entry(system_name, size, drafter, best.policy, len(points), own_nodes))
-    return entries, left_out
-
-
-def _baselines(entries: Sequence[Entry]) -> list[Entry]:
-    """The baseline at each number of drafted tokens that another system came to."""
-    drafter = next((entry.drafter for entry in entries if entry.system == BASELINE), None)
-    sizes = sorted({entry.own_nodes for entry in entries if entry.own_nodes is not None})
-    if drafter is None:
-        return []
-    return [Entry(BASELINE, beside_size(size), drafter, f"{BASELINE}:budget={size}", 1) for size in sizes]
+    def _machines(self, drafter: str) -> dict[str, str]:
+        """On what the prices of a draft set were timed, by their name."""
+        files = {name: read_cost_file(path) for name, path in self.costs(drafter).items()}
+        return {name: f"{file.device}, {file.dtype}, {file.execution}" for name, file in files.items()}

@@ -25,15 +25,15 @@ class FieldOptions:
     """What a field is of, and how its models run."""
 
     DETAILS: ClassVar = """\
-Records the prompts with every drafter, head and scorer, times these here, chooses the settings of
-each system on dev prompts, replays all of them on other prompts at equal drafted tokens (16 and 64) and at their
-fastest, searches the best composition of their parts, and runs everything on the real models.
+Records the prompts with every drafter, head and scorer, times these here, turns every system to 8, 16,
+32 and 64 drafted tokens a round, chooses its fastest setting by each of the prices on dev prompts, replays all of them
+on other prompts, and runs the fastest on the real models.
 Says beforehand about how long it takes, and goes on where it was interrupted. With --quick it takes about ten minutes
-on two cores, runs systems at their fastest alone, and its figures are worth no more than that.
+on two cores, and its figures are worth no more than that.
 All figures are in OUT/field.json. Exit code 1: a text is not the target's, or rounds are not those of their replay.
 
   simlab study field --quick --out runs/quick
-  simlab study field --dtype bfloat16 --out runs/field
+  simlab study field --out runs/field
   simlab study field --models mine.json --dev dev.jsonl --prompts eval.jsonl --device cuda --out runs/mine
 
 --models names other models, as JSON:
@@ -55,13 +55,26 @@ All figures are in OUT/field.json. Exit code 1: a text is not the target's, or r
         repeats=True,
     )
     dev: str | Path | None = option(None, "prompts to choose on (default: 40 that are packaged)", "FILE", read=Path)
-    prompts: str | Path | None = option(None, "prompts to report on (default: 64 that are packaged)", "FILE", read=Path)
+    prompts: str | Path | None = option(
+        None, "prompts to report on (default: 128 that are packaged)", "FILE", read=Path
+    )
     confirm_minutes: float | None = option(
         None,
-        "minutes of all runs together (default 75; --quick: 1); of a finished field, more of them; 0: none",
+        "minutes of all runs together (default 240; --quick: 1); of a finished field, more of them; 0: none",
         "N",
     )
-    dtype: str = dtype_option()
+    prices: Sequence[tuple[str, str]] | Mapping[str, str | Path] = option(
+        (),
+        "a latency profile by which settings are chosen too; may be repeated (default: an H200's for the packaged "
+        "models)",
+        "NAME=FILE",
+        read=named_checkpoint,
+        repeats=True,
+    )
+    dtype: str | None = dtype_option(
+        "bfloat16 where the hardware multiplies it, and a CPU's rounds are then timed in float32 too; else float32",
+        None,
+    )
     device: str = device_option()
     execution: str | None = execution_option()
 
@@ -81,7 +94,7 @@ PACKAGED: Row = {
         "eagle3": _channel("eagle3-smollm2-135m", None, 1, 2, 3, 5, 7, steps=7),
         "treeflash": _channel("treeflash-smollm2-135m", "dflash", 6, 16, previous=16, top_k=16),
         "taps": _channel("taps-smollm2-135m", "dflash", beam=48),
-        "d2sd": _channel("d2sd-smollm2-135m", "dflash", 1, 2, 4, top_k=8),
+        "d2sd": _channel("jetspec-smollm2-135m", "dflash", 1, 2, 4, top_k=8),
         "router": _channel("router-smollm2-135m", None),
         "extension": _channel("jetspec-smollm2-135m", "jetspec", 1, block=15, whole=1),
         "jetspec": _channel("jetspec-smollm2-135m", "jetspec", beam=10, top_k=7),
@@ -105,8 +118,7 @@ class FieldSize:
         repeats: samples of each.
         catch_up: tokens that a drafter of a router may have missed, of which late readings are timed.
         confirm_minutes: of all runs of the real models together.
-        equal_share: of these minutes, for systems at equal nodes, where tokens are what counts; 0: only those at their
-            fastest run.
+        repeats_after: samples of each that are taken once more after these runs; 0: none.
     """
 
     dev_prompts: int
@@ -117,14 +129,15 @@ class FieldSize:
     repeats: int
     catch_up: tuple[int, ...]
     confirm_minutes: float
-    equal_share: float
+    repeats_after: int
 
 
-NODE_COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64)
-"""Every size up to a block: rules that stop early draft one to five tokens, and what lies between is not known."""
+NODE_COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 264)
+"""Every size up to a block: rules that stop early draft one to five tokens, and what lies between is not known. The
+largest tree that is published has 261."""
 
-FULL = FieldSize(40, 64, 96, NODE_COUNTS, (64, 192, 384, 640), 7, (1, 16, 64, 256), 75.0, 0.35)
-QUICK = FieldSize(4, 4, 32, (1, 2, 4, 7, 16, 64), (64, 640), 2, (1, 64), 1.0, 0.0)
+FULL = FieldSize(40, 128, 96, NODE_COUNTS, (64, 192, 384, 640), 7, (1, 16, 64, 256), 240.0, 3)
+QUICK = FieldSize(4, 4, 32, (1, 2, 4, 7, 16, 64), (64, 640), 2, (1, 64), 1.0, 0)
 
 
 def read_models(path: Path) -> Row:
@@ -187,5 +200,6 @@ def expected_seconds(size: FieldSize, models: Row, token_s: float, texts: Mappin
         units = sum(max(len(one["units"]), 1) for one in channels_of(models, drafter).values())
         late = len(size.catch_up) if drafter == first else 0
         cells = (len(size.node_counts) + 2 + units + late) * len(size.contexts)
-        seconds[f"profile {drafter}"] = _LOADING_S + cells * size.repeats * _TIMED_PASS * token_s
+        timed = _LOADING_S + cells * size.repeats * _TIMED_PASS * token_s
+        seconds |= {f"profile {drafter}-{dtype}": timed for dtype in models["timed"]}
     return seconds | {"choose": _CHOOSING_S}

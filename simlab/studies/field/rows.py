@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,18 +19,11 @@ from simlab.analysis.table.text import aligned, within_width
 from simlab.policies import POLICIES
 from simlab.policies.parsing.describe import describe_policies
 from simlab.policies.parsing.parse import LABELS
-from simlab.studies.field.systems import BASELINE, BESIDE, EQUAL, FASTEST, NODES, VARIANTS
+from simlab.studies.field.systems import BASELINE, CLOSE, FASTEST, NODES, PUBLISHED, VARIANTS
 from simlab.studies.result import StudyResult
-from simlab.traces.artefacts.cost import gap_around
 from simlab.traces.format.files import write_beside
 
 DATASET, ALL = "dataset", "all"
-KINDS = ("predicted", "gpu_like", "measured")
-"""At the measured latency profile; the same rounds where a pass of up to 64 tokens takes as long as one of 64; and in
-the runs of the real models."""
-
-OWN = "own"
-"""In place of a kind: over the baseline that drafts as many tokens as a system came to."""
 
 Row = dict[str, Any]
 
@@ -41,11 +34,12 @@ class Entry:
 
     Attributes:
         system: the row.
-        size: drafted tokens as text, or `FASTEST`.
+        size: drafted tokens a round as text, `PUBLISHED` or `FASTEST`.
         drafter: the draft set.
         policy: as it is typed, one point.
         chosen_from: how many settings it was chosen from, on dev.
-        own_nodes: drafted tokens of its rounds on dev, where these are not its size.
+        prices: the name of those by which it was chosen, or which its rounds follow from.
+        optimism: by how much its speed on dev is above that of nested choices there, a share; None: not chosen.
     """
 
     system: str
@@ -53,17 +47,13 @@ class Entry:
     drafter: str
     policy: str
     chosen_from: int
-    own_nodes: int | None = None
+    prices: str
+    optimism: float | None = None
 
     @property
     def label(self) -> str:
         """How result rows call the policy."""
         return LABELS.get(self.policy, self.policy)
-
-    @property
-    def group(self) -> str:
-        """With what it runs, `EQUAL` or `FASTEST`; `BESIDE`: it is predicted and does not run."""
-        return FASTEST if self.size == FASTEST else EQUAL if self.size.isdigit() else BESIDE
 
     @property
     def parts(self) -> list[str]:
@@ -74,45 +64,108 @@ class Entry:
         return list(dict.fromkeys(parts))
 
 
-FieldRows = Mapping[tuple[str, str, str], pl.DataFrame]
-"""Result rows by draft set, kind (of `KINDS`) and what ran together (`Entry.group`); those that ran may be empty."""
+@dataclass(frozen=True)
+class FieldRuns:
+    """Result rows of the field on the prompts that are reported.
+
+    Attributes:
+        predicted: by draft set and the name of the prices.
+        baseline: of the baseline at the drafted tokens of every policy, by the name of the prices.
+        measured: of the real models, by draft set; a draft set that did not run is not there.
+        again: of what ran, predicted by a profile that was made after the runs, by draft set.
+    """
+
+    predicted: Mapping[tuple[str, str], pl.DataFrame]
+    baseline: Mapping[str, pl.DataFrame]
+    measured: Mapping[str, pl.DataFrame]
+    again: Mapping[str, pl.DataFrame]
 
 
-def field_rows(entries: Sequence[Entry], results: FieldRows) -> list[Row]:
-    """A row for each policy on all prompts and on each data set, the baseline's among them."""
-    about, gains = sources(entries), _gains(entries, results)
+def baseline_of(drafted: float) -> str:
+    """The baseline that drafts as many tokens a round as a policy."""
+    return f"{BASELINE}:budget={max(round(drafted), 1)}"
+
+
+def field_rows(entries: Sequence[Entry], runs: FieldRuns, is_untimed: Callable[[Entry, float], bool]) -> list[Row]:
+    """A row for each policy on all prompts and on each data set, the baseline's among them.
+
+    Args:
+        entries: the policies; the first names the machine's own prices.
+        runs: their rounds.
+        is_untimed: whether nobody timed rounds of the size of a policy, given its drafted tokens a round.
+    """
+    own = entries[0].prices if entries else ""
+    tables = {key: _summaries(some) for key, some in runs.predicted.items()}
+    about, gains = sources(entries), _gains(entries, runs, tables)
+    ran = {drafter: _Ran.of(drafter, own, runs) for drafter in runs.measured}
     rows: list[Row] = []
-    tables = {key: _summaries(some) for key, some in results.items()}
-    on_measured = {}
-    for (drafter, kind, group), rows_of_kind in results.items():
-        if kind == "measured":
-            of_texts = pl.col("sequence").is_in(rows_of_kind["sequence"].unique().to_list())
-            on_measured[drafter, group] = _summaries(results[drafter, "predicted", group].filter(of_texts))
     for entry in entries:
-        predicted, gpu_like, measured = (tables[entry.drafter, kind, entry.group] for kind in KINDS)
-        for part in dict.fromkeys(part for part, _ in predicted):
-            key = part, entry.label
-            summary, ran, foreseen = predicted[key], measured.get(key), on_measured[entry.drafter, entry.group].get(key)
-            exact = [each["exactness"] for each in about[entry.system].values()]
+        table = tables[entry.drafter, entry.prices]
+        runs_too = ran.get(entry.drafter) if (entry.size, entry.prices) == (FASTEST, own) else None
+        exact = [each["exactness"] for each in about[entry.system].values()]
+        untimed = is_untimed(entry, table[ALL, entry.label].totals.nodes_per_round)
+        for part in dict.fromkeys(part for part, _ in table):
+            summary = table[part, entry.label]
             rows.append(
                 {
                     **asdict(entry),
                     "slice": part,
                     "reconstruction": entry.system in VARIANTS or any("reconstruction" in each for each in exact),
+                    "untimed": untimed,
                     **_counts(summary),
                     **_stages(summary),
                     **_speed("predicted", summary),
                     **_ends("predicted_speedup_price", summary.speed.price_interval),
-                    **_speed("gpu_like", gpu_like.get(key)),
-                    **_speed("measured", ran),
-                    "predicted_on_measured": None if foreseen is None else _rounded(foreseen.speed.speedup),
-                    "predicted_verify_ms_on_measured": None if foreseen is None else _stages(foreseen)["verify_ms"],
-                    "measured_verify_ms": None if ran is None else _stages(ran)["verify_ms"],
-                    "measured_prompts": 0 if ran is None else ran.prompts,
+                    **(_Ran.none() if runs_too is None else runs_too.row((part, entry.label))),
                     **_gains_row(gains, entry, part),
                 }
             )
     return rows
+
+
+_Table = Mapping[tuple[str, str], Summary]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """What ran on the real models, and what was predicted for the same texts: before, and by a profile made after."""
+
+    measured: _Table
+    before: _Table
+    after: _Table
+
+    @classmethod
+    def of(cls, drafter: str, prices: str, runs: FieldRuns) -> "_Ran":
+        ran = runs.measured[drafter]
+        texts = pl.col("sequence").is_in(ran["sequence"].unique().to_list())
+        after = runs.again.get(drafter)
+        return cls(
+            _summaries(ran),
+            _summaries(runs.predicted[drafter, prices].filter(texts)),
+            {} if after is None else _summaries(after.filter(texts)),
+        )
+
+    @staticmethod
+    def none() -> Row:
+        """The columns of a policy that did not run."""
+        return _Ran({}, {}, {}).row(("", ""))
+
+    def row(self, key: tuple[str, str]) -> Row:
+        measured = self.measured.get(key)
+        before, after = (None if measured is None else table.get(key) for table in (self.before, self.after))
+        if before is not None and after is not None and before.totals.rounds != after.totals.rounds:
+            # Its rounds follow from the prices: with others it drafts other trees.
+            after = None
+        speeds = {
+            f"predicted{name}": None if one is None else _rounded(one.speed.speedup)
+            for name, one in (("_on_measured", before), ("_after", after))
+        }
+        verify = {
+            f"{name}_verify_ms": None if one is None else _stages(one)["verify_ms"]
+            for name, one in (("predicted", before), ("predicted_after", after), ("measured", measured))
+        }
+        prompts = 0 if measured is None else measured.prompts
+        return {**_speed("measured", measured), **speeds, **verify, "measured_prompts": prompts}
 
 
 def sources(entries: Sequence[Entry]) -> dict[str, dict[str, dict[str, str]]]:
@@ -146,72 +199,90 @@ def _summaries(rows: pl.DataFrame) -> dict[tuple[str, str], Summary]:
 
 
 _Gains = Mapping[tuple[str, str, str, str, str], Comparison]
-"""By kind, draft set and system, size, slice and measure."""
+"""By kind, prices, size, system and slice."""
 
 
-def _gains(entries: Sequence[Entry], results: FieldRows) -> _Gains:
-    """Each policy over the baseline of its size, on the same prompts, paired.
+def _gains(
+    entries: Sequence[Entry], runs: FieldRuns, tables: Mapping[tuple[str, str], _Table]
+) -> dict[tuple[str, str, str, str, str], Comparison]:
+    """Each policy over the baseline, on the same prompts, paired; policies of one size are one family.
 
-    Speeds are over autoregressive decoding, each policy's over that of its own profile or run. Two latency profiles
-    were measured one after the other, and differ by more than policies do: predicted speeds are compared within the
-    baseline's draft set alone.
+    By tokens it is the baseline that drafts as many. By seconds it is that one too, and of the fastest settings the
+    baseline's own fastest. Speeds are over autoregressive decoding. Two latency profiles were measured one after the
+    other, and differ by more than policies do: predicted speeds are compared within the baseline's draft set alone.
     """
-    gains = {}
-    for base in (entry for entry in entries if entry.system == BASELINE):
-        pairs = [(entry, base) for entry in entries if entry.size == base.size and entry is not base]
-        for kind in KINDS:
-            for one, comparison in _compared(pairs, results, kind):
-                is_speed = comparison.measure == "speedup"
-                if is_speed and kind != "measured" and one.drafter != base.drafter:
-                    continue
-                gains[kind, one.system, base.size, _part(comparison), comparison.measure] = comparison
-    own = {beside_size(entry.own_nodes): entry for entry in entries if entry.own_nodes is not None}
-    bases = {entry.size: entry for entry in entries if entry.system == BASELINE and entry.size in own}
-    pairs = [(entry, bases[size]) for entry in entries if (size := beside_size(entry.own_nodes)) in bases]
-    for one, comparison in _compared(pairs, results, KINDS[0]):
-        gains[OWN, one.system, one.size, _part(comparison), comparison.measure] = comparison
+    gains: dict[tuple[str, str, str, str, str], Comparison] = {}
+    for size, prices in dict.fromkeys((entry.size, entry.prices) for entry in entries):
+        family = [entry for entry in entries if (entry.size, entry.prices) == (size, prices)]
+        base = next((entry for entry in entries if entry.system == BASELINE and entry.prices == prices), None)
+        if base is None:
+            continue
+        as_many = _over_as_many(family, prices, runs, tables)
+        seconds, measured = [pair for pair in as_many if pair[0].drafter == base.drafter], list[_Pair]()
+        fastest = next((entry for entry in family if entry.system == BASELINE), None)
+        if size == FASTEST and fastest is not None:
+            seconds = _over(fastest, family, {base.drafter: runs.predicted[base.drafter, prices]})
+            measured = _over(fastest, family, runs.measured) if prices == entries[0].prices else []
+        for kind, pairs, measure in (
+            ("tokens", as_many, "acceptance_length"),
+            ("speed", seconds, "speedup"),
+            ("measured", measured, "speedup"),
+        ):
+            for entry, comparison in _compared(pairs):
+                if comparison.measure == measure:
+                    part = ALL if comparison.slice is None else str(comparison.slice)
+                    gains[kind, prices, size, entry.system, part] = comparison
     return gains
 
 
-def beside_size(own_nodes: int | None) -> str:
-    """The size, as text, of the baseline that drafts as many tokens as another system came to."""
-    return f"{own_nodes} nodes"
+def _over_as_many(
+    family: Sequence[Entry], prices: str, runs: FieldRuns, tables: Mapping[tuple[str, str], _Table]
+) -> list["_Pair"]:
+    """Each policy and the baseline that drafts as many tokens."""
+    pairs = []
+    for entry in family:
+        base = baseline_of(tables[entry.drafter, prices][ALL, entry.label].totals.nodes_per_round)
+        if entry.system != BASELINE:
+            own = _run(entry.system, runs.predicted[entry.drafter, prices], entry.label)
+            pairs.append((entry, own, _run(base, runs.baseline[prices], base)))
+    return pairs
 
 
-def _part(comparison: Comparison) -> str:
-    return ALL if comparison.slice is None else str(comparison.slice)
+def _over(base: Entry, family: Sequence[Entry], rows: Mapping[str, pl.DataFrame]) -> list["_Pair"]:
+    """Each policy and one of the baseline's, as far as draft sets have rows of both."""
+    if base.drafter not in rows:
+        return []
+    there = _run(BASELINE, rows[base.drafter], base.label)
+    found = ((entry, rows.get(entry.drafter)) for entry in family if entry is not base)
+    pairs = [(entry, _run(entry.system, some, entry.label), there) for entry, some in found if some is not None]
+    return [pair for pair in pairs if pair[1].rows.height and there.rows.height]
 
 
-def _compared(
-    pairs: Sequence[tuple[Entry, Entry]], results: FieldRows, kind: str
-) -> Iterator[tuple[Entry, Comparison]]:
-    """Comparisons of the first entry of each pair with the second, one family, of those that have rows."""
-    runs, entries = [], dict[str, Entry]()
-    for entry in dict.fromkeys(entry for pair in pairs for entry in pair):
-        rows = results[entry.drafter, kind, entry.group]
-        own, plain = rows.filter(pl.col("policy") == entry.label), rows.filter(pl.col("name") == PLAIN)
-        if own.height:
-            entries[f"{entry.system} {entry.drafter} {entry.size}"] = entry
-            runs.append(PolicyRun(list(entries)[-1], own, plain))
-    places = {entry: place for place, entry in enumerate(entries.values())}
-    known = [(places[one], places[base]) for one, base in pairs if one in places and base in places]
-    if known:
-        shared, _ = shared_runs(runs)
-        for comparison in compare_runs(shared, known, DATASET):
+_Pair = tuple[Entry, PolicyRun, PolicyRun]
+
+
+def _run(name: str, rows: pl.DataFrame, label: str) -> PolicyRun:
+    return PolicyRun(name, rows.filter(pl.col("policy") == label), rows.filter(pl.col("name") == PLAIN))
+
+
+def _compared(pairs: Sequence[_Pair]) -> Iterator[tuple[Entry, Comparison]]:
+    """Comparisons of the first run of each pair with the second, one family."""
+    runs = {run.name: run for _, *both in pairs for run in both}
+    places = {name: place for place, name in enumerate(runs)}
+    entries = {entry.system: entry for entry, *_ in pairs}
+    if pairs:
+        shared, _ = shared_runs(list(runs.values()))
+        for comparison in compare_runs(
+            shared, [(places[one.name], places[two.name]) for _, one, two in pairs], DATASET
+        ):
             yield entries[comparison.first], comparison
 
 
 def _gains_row(gains: _Gains, entry: Entry, part: str) -> Row:
     """The gains of a policy on a slice, as ratios less 1."""
     row: Row = {}
-    for kind, measure, name in (
-        ("predicted", "acceptance_length", "gain_tokens"),
-        (OWN, "acceptance_length", "gain_tokens_own"),
-        ("predicted", "speedup", "gain_speed"),
-        ("gpu_like", "speedup", "gain_gpu_like"),
-        ("measured", "speedup", "gain_measured"),
-    ):
-        comparison = gains.get((kind, entry.system, entry.size, part, measure))
+    for kind in ("tokens", "speed", "measured"):
+        comparison, name = gains.get((kind, entry.prices, entry.size, entry.system, part)), f"gain_{kind}"
         row[name] = None if comparison is None else _rounded(comparison.ratio - 1)
         row |= _ends(name, UNKNOWN if comparison is None else comparison.ratio_interval, 1.0)
         row[f"{name}_differs"] = None if comparison is None else comparison.differs
@@ -272,19 +343,21 @@ class FieldResult(StudyResult):
     def to_json(self) -> Row:
         """What ``field.json`` holds and ``--json`` prints."""
         kept = {name: getattr(self, name) for name in ("rows", "bounds", "left_out", "seconds", "has_failed")}
-        return {"format": "simlab-field", "format_version": 1, **self.facts, **kept}
+        return {"format": "simlab-field", "format_version": 2, **self.facts, **kept}
 
     def text(self) -> str:
         """A table of each size, on all prompts."""
-        parts = [self._of_size(size) for size in (*map(str, NODES), FASTEST)]
+        sizes = [*map(str, NODES), PUBLISHED, FASTEST]
+        titles = {(row["size"], row["prices"]): _title(row) for row in self.rows}
+        parts = [self._of_size(titles[key], *key) for key in sorted(titles, key=lambda key: sizes.index(key[0]))]
         if self.left_out:
             parts.append("Left out: " + "; ".join(f"{name}: {why}" for name, why in self.left_out.items()) + ".")
         parts.append(
-            f"Gains are over {BASELINE} of the same size, on the same prompts, 95 %; * marks a reconstruction or a "
-            f"variant, {UNTIMED} a size that nobody timed, whose seconds are a straight line between two that were. "
-            "Predicted gains in speed are given within a draft set alone, since profiles were measured one after the "
-            "other. Speedups are over autoregressive decoding. GPU-like: what if a pass of up to 64 tokens took as "
-            "long as one of 64."
+            f"Tokens are compared with {BASELINE} of as many drafted tokens, to half a token; speeds at equal drafted "
+            f"tokens too, and at the fastest setting with {BASELINE}'s own fastest; on the same prompts, 95 %. "
+            f"* marks a reconstruction or a variant, {UNTIMED} a size that nobody timed, whose seconds are a straight "
+            "line between two that were. Predicted speeds are compared within a draft set alone, since profiles were "
+            "measured one after the other. Speedups are over autoregressive decoding."
         )
         return "\n\n".join(part if "\n" in part else within_width(part) for part in parts)
 
@@ -299,35 +372,28 @@ class FieldResult(StudyResult):
         text = "{\n" + ",\n".join(blocks) + "\n}\n"
         write_beside(path, lambda file: file.write(text.encode()))
 
-    def _of_size(self, size: str) -> str:
-        title = "Each at its fastest setting on dev" if size == FASTEST else f"At most {size} drafted tokens a round"
-        what, gain = ("speed", "gain_speed") if size == FASTEST else ("tokens", "gain_tokens")
-        shown = [("acceptance_length", 2, 1), (gain, 1, 100)]
-        shown += [(f"{kind}_speedup", 2, 1) for kind in ("predicted", "measured", "gpu_like")]
-        cells = [["system", "policy", "tokens", f"{what}, gain %", "predicted", "measured", "GPU-like"]]
+    def _of_size(self, title: str, size: str, prices: str) -> str:
+        shown = [("acceptance_length", 2, 1), ("gain_tokens", 1, 100), ("predicted_speedup", 2, 1)]
+        shown += [("gain_speed", 1, 100), ("measured_speedup", 2, 1)]
+        cells = [["system", "policy", "drafted", "tokens", "gain %", "predicted", "gain %", "measured"]]
         for row in self.rows:
-            if row["size"] == size and row["slice"] == ALL:
-                untimed = gap_of_row(row, self.facts["size"]["node_counts"]) is not None
-                system = f"{row['system']}{'*' if row['reconstruction'] else ''}{UNTIMED if untimed else ''}"
-                cells.append([system, str(row["policy"])[:60], *(with_ends(row, *column) for column in shown)])
-        return f"{title}\n{aligned(cells, [True, True, *[False] * 5])}"
+            if (row["size"], row["prices"], row["slice"]) == (size, prices, ALL):
+                system = f"{row['system']}{'*' if row['reconstruction'] else ''}{UNTIMED if row['untimed'] else ''}"
+                figures = (with_ends(row, *column) for column in shown)
+                cells.append([system, str(row["policy"])[:60], f"{row['nodes_per_round']:.1f}", *figures])
+        return f"{title}\n{aligned(cells, [True, True, *[False] * 6])}"
+
+
+def _title(row: Row) -> str:
+    if row["size"] == FASTEST:
+        return f"Each at its fastest setting on dev, by the prices {row['prices']}"
+    if row["size"] == PUBLISHED:
+        return "Each as published"
+    return f"Each at {row['size']} drafted tokens a round on dev, within {100 * CLOSE:.0f} %"
 
 
 UNTIMED = "†"
 """Marks a row at whose size no round was timed."""
-
-
-def gap_of_row(row: Mapping[str, Any], node_counts: Sequence[int]) -> tuple[int, int] | None:
-    """The timed node counts around the size of a row, where nobody timed that size.
-
-    Args:
-        row: of a field, with its policy and its drafted tokens a round. A router has the sizes of its routes.
-        node_counts: that the profile has, 0 aside.
-    """
-    is_router = re.match(r"(router|whiflash):", row["policy"])
-    sizes = re.findall(r"(?:budget|length)=(\d+)", row["policy"]) if is_router else [row["nodes_per_round"]]
-    gaps = (gap_around((0, *node_counts), float(size)) for size in sizes)
-    return next((gap for gap in gaps if gap is not None), None)
 
 
 def with_ends(one: Mapping[str, Any], name: str, digits: int, scale: float = 1) -> str:

@@ -13,6 +13,7 @@ from simlab.policies.costs.curves import cost_table
 from simlab.policies.costs.what_if import parse_what_if, what_if
 from simlab.policies.named.chain import most_drafted
 from simlab.policy import MADE_WITH, AnyPolicy, is_plain_decoding, routes_of
+from simlab.real_runner.execution.executions import CUDA_GRAPHS, rows_for
 from simlab.studies.inputs.trace import longest_context
 from simlab.traces.artefacts.cost import CostFile, find_packaged, gap_around, packaged_for, read_cost_file
 from simlab.traces.format.manifest_entries import ModelInfo
@@ -96,7 +97,13 @@ class Prices:
             return None
         depth = self.cost.block_size - 1
         sizes = [float(most_drafted(route.budget, depth)) for route in routes_of(policy)] or [num_drafted]
-        return next(filter(None, (gap_around(self.file.node_counts, size) for size in sizes)), None)
+        gaps = (gap_around(self.file.node_counts, size) for size in sizes)
+        return next((gap for gap in gaps if gap is not None and not self._is_one_pass(*gap)), None)
+
+    def _is_one_pass(self, low: int, high: int) -> bool:
+        """Whether rounds of both ends, and so of all sizes in between, are one captured pass of as many rows."""
+        assert self.file is not None
+        return self.file.execution == CUDA_GRAPHS and rows_for(low + 1) == rows_for(high + 1)
 
     def reaching(self, most_drafted: int, by_default: bool = False) -> "Prices":
         """These prices, or none with a sentence that says why: shipped ones that end too early are left out.

@@ -168,7 +168,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
-        ("--add-channel d2sd=d2sd-smollm2-135m", "224 scored tokens at each"),
+        ("--add-channel d2sd=jetspec-smollm2-135m", "224 scored tokens at each"),
         ("--add-channel eagle3=eagle3-smollm2-135m,steps=7", "710 scored tokens at each"),
         ("--add-channel pools=dflash-smollm2-135m,beam=10,top_k=7", "406 scored tokens at each"),
         ("--add-channel flash=treeflash-smollm2-135m,previous=6,top_k=6", "222 scored tokens at each"),
@@ -194,7 +194,7 @@ def test_it_is_foreseen_by_its_name(typed: str, words: str) -> None:
             "an EAGLE-3 head has no setting branches; expected beam, top_k",
         ),
         ("pools=dflash-smollm2-135m,beam=4,branches=2", "has no setting branches; expected beam, top_k"),
-        ("d2sd=d2sd-smollm2-135m,steps=4", "a drafter that redrafts behind a chain has no setting steps"),
+        ("d2sd=jetspec-smollm2-135m,steps=4", "a drafter that redrafts behind a chain has no setting steps"),
     ],
 )
 def test_what_would_be_refused_is_not_foreseen(typed: str, words: str) -> None:

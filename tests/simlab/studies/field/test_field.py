@@ -12,22 +12,24 @@ from tiny_models import make_pair, write_prompts
 
 from simlab.analysis.confirm.table import FAILED
 from simlab.errors import TimeUpError
+from simlab.real_runner.profile.machine import has_fast_bfloat16
+from simlab.studies.field import choice
 from simlab.studies.field import field as made
-from simlab.studies.field.options import FULL, PACKAGED, FieldSize, expected_seconds
+from simlab.studies.field.options import FULL, PACKAGED, FieldOptions, FieldSize, expected_seconds
 from simlab.studies.field.rows import FieldResult
-from simlab.studies.field.systems import EQUAL, FASTEST, System
+from simlab.studies.field.systems import FASTEST, PUBLISHED, System
 from simlab.traces.artefacts.confirmation import Confirmation, Scalar, read_confirmation
 from simlab.traces.reader import open_trace
 
-TINY = FieldSize(2, 3, 10, (3, 8, 16), (8, 200), 1, (1, 16), 1.0, 0.4)
+TINY = FieldSize(2, 3, 10, (3, 8, 16), (8, 200), 1, (1, 16), 1.0, 1)
 SYSTEMS = (
-    System("chain", "dflash", "", ("chain:length=1/3",)),
-    System("ddtree", "dflash", "ddtree:budget={nodes}", ("ddtree:budget=2/4",)),
-    System("eagle3", "dflash", "eagle3:budget={nodes},steps=1", ("eagle3:budget=4,steps=1",)),
-    System("d2sd", "dflash", "d2sd:budget={nodes}", ("d2sd:budget=8",)),
-    System("its chain", "eagle3", "", ("chain:length=1/2",)),
+    System("chain", "dflash", ("chain:length=1/3",), published="chain:length=3"),
+    System("ddtree", "dflash", ("ddtree:budget=2/4",), ("ddtree:budget={}",)),
+    System("eagle3", "dflash", ("eagle3:budget=4,steps=1",), ("eagle3:budget={},steps=1",)),
+    System("d2sd", "dflash", ("d2sd:budget=8",), ("d2sd:budget={}",)),
+    System("router", "dflash", ('router:routes="ddtree:budget=4|ar",cuts=1',)),
+    System("its chain", "eagle3", ("chain:length=1/2",)),
 )
-COMPOSED = {"dflash": ("tree:budget=2/4/8", 'router:routes="ddtree:budget=4|ar",cuts=1')}
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +55,7 @@ def made_field(folder: Path, **more: object) -> FieldResult:
         "dev": folder / "dev.jsonl",
         "prompts": folder / "eval.jsonl",
         "add_draft": [("eagle3", str(folder / "eagle3"))],
+        "dtype": "float32",
     }
     return made.field(**{**asked, **more})  # type: ignore[arg-type]
 
@@ -60,8 +63,8 @@ def made_field(folder: Path, **more: object) -> FieldResult:
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(made, "FULL", TINY)
-    monkeypatch.setattr(made, "NODES", (8, 16))
-    monkeypatch.setattr(made, "COMPOSED", COMPOSED)
+    monkeypatch.setattr(choice, "NODES", (8, 16))
+    monkeypatch.setattr(choice, "SYSTEMS", SYSTEMS)
     monkeypatch.setattr(made, "SYSTEMS", SYSTEMS)
 
 
@@ -73,24 +76,29 @@ def test_every_system_stands_in_one_table(folder: Path, capfd: pytest.CaptureFix
     assert found == json.loads((folder / "out" / "field.json").read_text())
     assert found["left_out"] == {"d2sd": "the channel d2sd was not recorded"}
     whole = [one for one in found["rows"] if one["slice"] == "all"]
-    assert [(one["system"], one["size"]) for one in whole] == [
-        ("chain", FASTEST),
-        *[(system, size) for system in ("ddtree", "eagle3") for size in ("8", "16", FASTEST)],
-        ("composition", FASTEST),
-        ("its chain", FASTEST),
-    ]
+    kinds = {name: [one["size"] for one in whole if one["system"] == name] for name in {one["system"] for one in whole}}
+    assert kinds == {
+        "chain": [PUBLISHED, FASTEST],
+        "ddtree": ["8", "16", FASTEST],
+        "eagle3": ["8", "16", FASTEST],
+        "router": [FASTEST],
+        "its chain": [FASTEST],
+    }
     for one in whole:
-        assert one["prompts"] == one["measured_prompts"] == 3
+        assert one["prompts"] == 3
         assert one["predicted_speedup"] > 0
-        assert one["measured_speedup"] > 0
+        assert (one["gain_tokens"] is None) == (one["system"] == "ddtree")
+        ran = one["size"] == FASTEST
+        assert one["measured_prompts"] == (3 if ran else 0)
+        assert all((one[name] is not None) == ran for name in ("measured_speedup", "predicted_after"))
+        assert (one["optimism"] is not None) == ran
     for one in found["confirmations"]:
-        own = [row for row in whole if row["drafter"] == one["drafter"]]
-        together = [row for row in own if (row["size"] == FASTEST) == (one["group"] == FASTEST)]
-        assert one["policies"] == len({row["policy"] for row in together} | {"ar", "chain"})
+        own = [row for row in whole if row["drafter"] == one["drafter"] and row["size"] == FASTEST]
+        assert one["policies"] == len({row["policy"] for row in own} | {"ar", "chain"})
         assert one["rounds_equal_replay"]
         assert one["same_texts"] == one["texts"] > 0
-    ran = [(one["drafter"], one["group"]) for one in found["confirmations"]]
-    assert ran == [("dflash", FASTEST), ("dflash", EQUAL), ("eagle3", FASTEST)]
+    assert [one["drafter"] for one in found["confirmations"]] == ["dflash", "eagle3"]
+    assert list(found["prices"]["dflash"]) == ["float32"]
     assert not result.has_failed
     manifest = open_trace(folder / "out" / "eval").manifest
     assert set(manifest.draft_sets) == {"dflash", "eagle3"}
@@ -102,7 +110,7 @@ def test_every_system_stands_in_one_table(folder: Path, capfd: pytest.CaptureFix
 def test_nothing_is_done_twice(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     before = {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("*") if path.name != "field.json"}
     assert before, "the test above leaves the folder"
-    assert "Each at its fastest setting on dev" in made_field(folder).text()
+    assert "Each at its fastest setting on dev, by the prices float32" in made_field(folder).text()
     assert "The field takes" not in capfd.readouterr().err
     after = {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("*") if path.name != "field.json"}
     assert after == before
@@ -110,11 +118,11 @@ def test_nothing_is_done_twice(folder: Path, capfd: pytest.CaptureFixture[str]) 
 
 @pytest.mark.usefixtures("tiny")
 def test_minutes_are_added_to_earlier_runs(folder: Path) -> None:
-    log = folder / "out" / "confirm-dflash-fastest" / "log.jsonl"
+    log = folder / "out" / "confirm-dflash" / "log.jsonl"
     before = log.read_bytes()
     nothing = value_of(made_field(folder, confirm_minutes=0.0))
     assert log.read_bytes() == before
-    assert all(one["measured_speedup"] for one in nothing["rows"] if one["slice"] == "all")
+    assert all(one["measured_speedup"] for one in nothing["rows"] if one["size"] == FASTEST and one["slice"] == "all")
     made_field(folder, confirm_minutes=0.5)
     assert log.read_bytes().startswith(before)
 
@@ -159,6 +167,7 @@ def test_a_field_without_runs_is_a_prediction(folder: Path) -> None:
         ({"quick": True}, "was begun with other size; ask for the same, or give another --out"),
         ({"add_draft": [("other", "x")]}, "no system reads a draft set other; they are called dflash, eagle3"),
         ({"confirm_minutes": -0.5}, "--confirm-minutes must not be negative; got -0.5"),
+        ({"prices": {"float32": "x.json"}}, "the prices float32 are this machine's own; give x.json another name"),
     ],
 )
 def test_another_field_is_refused(folder: Path, named: dict[str, object], said: str) -> None:
@@ -166,7 +175,8 @@ def test_another_field_is_refused(folder: Path, named: dict[str, object], said: 
 
 
 def test_durations_are_those_of_every_step_that_makes_something() -> None:
-    found = expected_seconds(FULL, PACKAGED, 0.05, {"dev": 40, "eval": 80})
+    models = {**PACKAGED, "timed": ["bfloat16", "float32"]}
+    found = expected_seconds(FULL, models, 0.05, {"dev": 40, "eval": 80})
     positions = 40 * 96 * 0.9 * 0.05
     wanted = {
         "record": positions,
@@ -177,7 +187,25 @@ def test_durations_are_those_of_every_step_that_makes_something() -> None:
     for step, seconds in wanted.items():
         assert found[f"{step} dev"] == pytest.approx(6 + seconds)
         assert found[f"{step} eval"] == pytest.approx(6 + 2 * seconds)
-    # Fourteen sizes, plain and draft, 5 + 2 + 1 + 3 + 1 units of channels, 4 late readings; 4 contexts, 7 samples each.
-    assert found["profile dflash"] == pytest.approx(6 + (14 + 2 + 12 + 4) * 4 * 7 * 10 * 0.05)
-    assert found["profile jetspec"] == pytest.approx(6 + (14 + 2 + 2) * 4 * 7 * 10 * 0.05)
-    assert len(found) == 2 * (1 + 2 + len(PACKAGED["channels"])) + 4
+    # 18 sizes, plain and draft, 5 + 2 + 1 + 3 + 1 units of channels, 4 late readings; 4 contexts, 7 samples each.
+    for dtype in models["timed"]:
+        assert found[f"profile dflash-{dtype}"] == pytest.approx(6 + (18 + 2 + 12 + 4) * 4 * 7 * 10 * 0.05)
+        assert found[f"profile jetspec-{dtype}"] == pytest.approx(6 + (18 + 2 + 2) * 4 * 7 * 10 * 0.05)
+    assert len(found) == 2 * (1 + 2 + len(PACKAGED["channels"])) + 7
+
+
+@pytest.mark.parametrize(
+    ("named", "wanted"),
+    [
+        ({"dtype": "float32"}, ["float32"]),
+        ({"device": "cuda"}, ["bfloat16"]),
+        ({}, ["bfloat16", "float32"] if has_fast_bfloat16() else ["float32"]),
+    ],
+)
+def test_a_cpu_is_timed_in_the_dtype_that_it_is_fast_in_and_in_float32(
+    named: dict[str, str], wanted: list[str]
+) -> None:
+    models = made._models(FieldOptions(**named))  # type: ignore[arg-type]
+    assert (models["dtype"], models["timed"]) == (wanted[0], wanted)
+    assert models["prices"] == {"h200": "smollm2-135m-h200-cuda_graphs"}
+    assert made._cost_path("smollm2-135m-h200-cuda_graphs").is_file()

@@ -1,119 +1,148 @@
 """The table of the field: its gains are those of a comparison, its figures those of the replay."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from simlab.studies.compare import compare
-from simlab.studies.field.rows import ALL, KINDS, Entry, FieldResult, FieldRows, bound_rows, field_rows
-from simlab.studies.field.systems import BESIDE, EQUAL, FASTEST
+from simlab.studies.field.rows import ALL, Entry, FieldResult, FieldRuns, Row, baseline_of, bound_rows, field_rows
+from simlab.studies.field.systems import FASTEST, PUBLISHED
 from simlab.studies.inputs.trace import sample_trace
 from simlab.studies.replay.replay import ReplayTable, replay
+from simlab.traces.artefacts.cost import PACKAGED
 
-POLICIES = ("chain:length=4", "ddtree:budget=16", "presto:budget=16", "ddtree:budget=8")
+HERE, THERE = "bfloat16", "h200"
+COSTS = {HERE: "smollm2-135m-epyc-bfloat16", THERE: "smollm2-135m-h200-cuda_graphs"}
+POLICIES = ("chain:length=4", "ddtree:budget=16", "presto:budget=16", "ddtree:budget=8", "ddtree:budget=4")
 ENTRIES = (
-    Entry("ddtree", "16", "dflash", "ddtree:budget=16", 1),
-    Entry("presto", "16", "dflash", "presto:budget=16", 1),
-    Entry("chain", FASTEST, "dflash", "chain:length=4", 7),
-    Entry("ddtree", FASTEST, "dflash", "ddtree:budget=8", 8),
+    Entry("ddtree", "16", "dflash", "ddtree:budget=16", 1, HERE),
+    Entry("presto", "16", "dflash", "presto:budget=16", 1, HERE),
+    Entry("presto", PUBLISHED, "dflash", "presto:budget=16", 1, HERE),
+    Entry("chain", FASTEST, "dflash", "chain:length=4", 7, HERE, 0.01),
+    Entry("ddtree", FASTEST, "dflash", "ddtree:budget=8", 8, HERE, 0.0),
+    Entry("chain", FASTEST, "dflash", "chain:length=4", 7, THERE, 0.0),
+    Entry("ddtree", FASTEST, "dflash", "ddtree:budget=16", 8, THERE, 0.0),
 )
 
 
 @pytest.fixture(scope="module")
-def table() -> ReplayTable:
-    return replay(sample_trace(), POLICIES, what_if=["tile=64"], progress=False)
-
-
-@pytest.fixture(scope="module")
-def found(table: ReplayTable) -> FieldRows:
-    hypothetical = pl.col("cost_id").str.starts_with("what-if")
-    predicted = table.rows.filter(~hypothetical)
-    # As if the real models had run the first three policies, a tenth slower.
-    ran = predicted.filter(pl.col("policy").is_in(["autoregressive", *POLICIES[:3]]))
-    slower = ran.with_columns(pl.col("^.*_s$") * 1.1, kind=pl.lit("measured"))
-    return results(predicted, table.rows.filter(hypothetical), slower)
-
-
-def results(*kinds: pl.DataFrame) -> FieldRows:
+def tables() -> dict[str, ReplayTable]:
     return {
-        ("dflash", kind, group): rows for group in (EQUAL, FASTEST) for kind, rows in zip(KINDS, kinds, strict=True)
+        name: replay(sample_trace(), POLICIES, cost=PACKAGED / f"{file}.json", progress=False)
+        for name, file in COSTS.items()
     }
 
 
-def test_gains_are_those_of_a_comparison(table: ReplayTable, found: FieldRows) -> None:
-    rows = field_rows(ENTRIES, found)
-    alone = replay(sample_trace(), POLICIES, progress=False)
-    for system, size, base in (("presto", "16", "ddtree:budget=16"), ("chain", FASTEST, "ddtree:budget=8")):
-        entry = next(one for one in ENTRIES if (one.system, one.size) == (system, size))
-        for measure, name in (("acceptance_length", "gain_tokens"), ("speedup", "gain_speed")):
-            wanted = compare(alone, [entry.policy, base], measure=measure, by="dataset")
-            for comparison in wanted.of_measure:
-                part = ALL if comparison.slice is None else comparison.slice
-                row = next(row for row in rows if (row["system"], row["size"], row["slice"]) == (system, size, part))
-                assert row[name] == pytest.approx(comparison.ratio - 1, abs=1e-4)
-                assert row[f"{name}_low"] == pytest.approx(comparison.ratio_interval.low - 1, abs=1e-4)
-    assert table.rows.height == 2 * alone.rows.height
-
-
-def test_a_system_is_held_against_a_baseline_of_its_own_size(found: FieldRows) -> None:
-    """Of at most 16 drafted tokens 4 came to be: it stands against DDTree of 16, and against one of its own size."""
-    entries = (
-        Entry("ddtree", "16", "dflash", "ddtree:budget=16", 1),
-        Entry("lean", "16", "dflash", "chain:length=4", 1, own_nodes=8),
-        Entry("unmatched", "16", "dflash", "chain:length=4", 1, own_nodes=9),
-        Entry("ddtree", "8 nodes", "dflash", "ddtree:budget=8", 1),
+@pytest.fixture(scope="module")
+def runs(tables: dict[str, ReplayTable]) -> FieldRuns:
+    """As if the real models had run two policies, a tenth slower, and a later profile were a twentieth slower."""
+    rows = {name: table.rows for name, table in tables.items()}
+    ran = rows[HERE].filter(pl.col("policy").is_in(["autoregressive", "chain:length=4", "ddtree:budget=8"]))
+    slower = ran.with_columns(pl.col("^.*_s$") * 1.1, kind=pl.lit("measured"))
+    after = rows[HERE].with_columns(verify_s=pl.col("verify_s") * 1.05)
+    return FieldRuns(
+        {("dflash", name): some for name, some in rows.items()}, rows, {"dflash": slower}, {"dflash": after}
     )
-    assert [entry.group for entry in entries] == [EQUAL, EQUAL, EQUAL, BESIDE]
-    beside = {("dflash", kind, BESIDE): found["dflash", kind, EQUAL] for kind in KINDS}
-    rows = {row["system"]: row for row in field_rows(entries, {**found, **beside}) if row["slice"] == ALL}
-    alone = replay(sample_trace(), POLICIES, progress=False)
-    wanted = compare(alone, ["chain:length=4", "ddtree:budget=8"], measure="acceptance_length").of_measure[0]
-    assert rows["lean"]["gain_tokens_own"] == pytest.approx(wanted.ratio - 1, abs=1e-4)
-    assert rows["lean"]["gain_tokens_own_low"] == pytest.approx(wanted.ratio_interval.low - 1, abs=1e-4)
-    assert rows["lean"]["gain_tokens_own"] != rows["lean"]["gain_tokens"]
-    assert rows["unmatched"]["gain_tokens_own"] is None
 
 
-def test_the_baseline_gains_nothing_over_itself(found: FieldRows) -> None:
-    for row in field_rows(ENTRIES, found):
+def made(runs: FieldRuns, entries: tuple[Entry, ...] = ENTRIES) -> list[Row]:
+    return field_rows(entries, runs, lambda entry, drafted: entry.system == "chain" and drafted > 1)
+
+
+@pytest.mark.parametrize(
+    ("entry", "tokens_over", "speed_over"),
+    [
+        (ENTRIES[1], "ddtree:budget=16", "ddtree:budget=16"),
+        (ENTRIES[2], "ddtree:budget=16", "ddtree:budget=16"),
+        (ENTRIES[3], "ddtree:budget=4", "ddtree:budget=8"),
+        (ENTRIES[5], "ddtree:budget=4", "ddtree:budget=16"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else f"{one.system}-{one.size}-{one.prices}",
+)
+def test_gains_are_those_of_a_comparison(
+    entry: Entry, tokens_over: str, speed_over: str, tables: dict[str, ReplayTable], runs: FieldRuns
+) -> None:
+    """Tokens over the baseline that drafts as many; seconds over its own fastest, or over as many."""
+    key = entry.system, entry.size, entry.prices
+    rows = [row for row in made(runs) if (row["system"], row["size"], row["prices"]) == key]
+    for measure, name, base in (
+        ("acceptance_length", "gain_tokens", tokens_over),
+        ("speedup", "gain_speed", speed_over),
+    ):
+        wanted = compare(tables[entry.prices], [entry.policy, base], measure=measure, by="dataset")
+        for comparison in wanted.of_measure:
+            row = next(row for row in rows if row["slice"] == (comparison.slice or ALL))
+            assert row[name] == pytest.approx(comparison.ratio - 1, abs=1e-4)
+            assert row[f"{name}_low"] == pytest.approx(comparison.ratio_interval.low - 1, abs=1e-4)
+
+
+def test_the_baseline_drafts_as_many_to_half_a_token() -> None:
+    assert [baseline_of(drafted) for drafted in (0.0, 0.6, 7.4, 7.6)] == [f"ddtree:budget={n}" for n in (1, 1, 7, 8)]
+
+
+def test_the_baseline_gains_nothing_over_itself(runs: FieldRuns) -> None:
+    for row in made(runs):
         assert (row["gain_tokens"] is None) == (row["system"] == "ddtree")
+        assert (row["gain_speed"] is None) == (row["system"] == "ddtree")
 
 
-def test_what_did_not_run_has_no_measured_speed(found: FieldRows) -> None:
-    rows = [row for row in field_rows(ENTRIES, found) if row["slice"] == ALL]
-    assert [row["measured_speedup"] is None for row in rows] == [False, False, False, True]
-    assert [row["measured_prompts"] == 0 for row in rows] == [False, False, False, True]
+def test_what_did_not_run_has_no_measured_speed(runs: FieldRuns) -> None:
+    rows = [row for row in made(runs) if row["slice"] == ALL]
+    ran = [(row["size"], row["prices"]) == (FASTEST, HERE) for row in rows]
+    assert [row["measured_speedup"] is not None for row in rows] == ran
+    assert [row["measured_prompts"] > 0 for row in rows] == ran
+    chain = rows[3]
     # A tenth slower, as is plain decoding: the same speedups, and the same gains.
-    assert rows[1]["measured_speedup"] == pytest.approx(rows[1]["predicted_speedup"], abs=1e-3)
-    assert rows[1]["gain_measured"] == pytest.approx(rows[1]["gain_speed"], abs=1e-3)
-    assert [row["measured_verify_ms"] is None for row in rows] == [False, False, False, True]
-    for row in rows[:3]:
-        predicted, measured = row["predicted_verify_ms_on_measured"], row["measured_verify_ms"]
-        assert isinstance(predicted, float)
-        assert measured == pytest.approx(1.1 * predicted, rel=0.01)
-    predicted, gpu_like, ran = (found["dflash", kind, EQUAL] for kind in KINDS)
-    none = field_rows(ENTRIES, results(predicted, gpu_like, ran.clear()))
+    assert chain["measured_speedup"] == pytest.approx(chain["predicted_speedup"], abs=1e-3)
+    assert chain["gain_measured"] == pytest.approx(chain["gain_speed"], abs=1e-3)
+    assert chain["measured_verify_ms"] == pytest.approx(1.1 * chain["predicted_verify_ms"], rel=0.01)
+    assert chain["predicted_after_verify_ms"] == pytest.approx(1.05 * chain["predicted_verify_ms"], rel=0.01)
+    assert chain["predicted_after"] != chain["predicted_on_measured"] == chain["predicted_speedup"]
+    none = made(replace(runs, measured={}, again={}))
     assert all(row["measured_speedup"] is None for row in none)
 
 
-def test_reconstructions_are_marked(found: FieldRows) -> None:
-    marked = {row["system"]: row["reconstruction"] for row in field_rows(ENTRIES, found)}
-    assert marked == {"ddtree": False, "presto": True, "chain": False}
+def test_a_policy_that_drafts_otherwise_by_later_prices_has_no_second_prediction(runs: FieldRuns) -> None:
+    other = runs.again["dflash"].with_columns(rounds=pl.col("rounds") + 1)
+    rows = [row for row in made(replace(runs, again={"dflash": other})) if row["measured_speedup"] is not None]
+    assert rows
+    assert all(row["predicted_after"] is None and row["predicted_after_verify_ms"] is None for row in rows)
 
 
-def test_the_file_holds_what_is_printed(found: FieldRows, tmp_path: Path) -> None:
-    rows, bounds = field_rows(ENTRIES, found), bound_rows("dflash", found["dflash", "predicted", EQUAL])
+def test_a_system_of_another_draft_set_is_compared_by_tokens_alone(runs: FieldRuns) -> None:
+    other = Entry("jetspec", FASTEST, "jetspec", "ddtree:budget=4", 2, HERE)
+    predicted = {**runs.predicted, ("jetspec", HERE): runs.predicted["dflash", HERE]}
+    rows = made(replace(runs, predicted=predicted), (*ENTRIES, other))
+    row = next(row for row in rows if row["system"] == "jetspec" and row["slice"] == ALL)
+    assert row["gain_tokens"] == 0
+    assert row["gain_speed"] is None
+
+
+def test_reconstructions_and_sizes_that_nobody_timed_are_marked(runs: FieldRuns) -> None:
+    marked = {row["system"]: (row["reconstruction"], row["untimed"]) for row in made(runs)}
+    assert marked == {"ddtree": (False, False), "presto": (True, False), "chain": (False, True)}
+
+
+def test_the_file_holds_what_is_printed(runs: FieldRuns, tmp_path: Path) -> None:
+    rows, bounds = made(runs), bound_rows("dflash", runs.predicted["dflash", HERE])
     assert {str(bound["bound"]) for bound in bounds} >= {"hindsight:budget=16"}
-    facts = {"prompts": {"gsm8k": 3}, "size": {"node_counts": [1, 2, 7, 8, 16]}}
-    result = FieldResult(facts, rows, bounds, {"d2sd": "the channel d2sd was not recorded"}, {}, False)
+    result = FieldResult(
+        {"prompts": {"gsm8k": 3}}, rows, bounds, {"d2sd": "the channel d2sd was not recorded"}, {}, False
+    )
     result.write(tmp_path / "field.json")
     assert json.loads((tmp_path / "field.json").read_text()) == json.loads(json.dumps(result.to_json()))
     text = result.text()
-    assert "At most 16 drafted tokens a round" in text
-    assert "Each at its fastest setting on dev" in text
+    titles = [
+        "Each at 16 drafted tokens a round on dev, within 3 %",
+        "Each as published",
+        "Each at its fastest setting on dev, by the prices bfloat16",
+        "Each at its fastest setting on dev, by the prices h200",
+    ]
+    assert [text.index(title) for title in titles] == sorted(text.index(title) for title in titles)
     assert "presto* " in text
-    assert "chain† " in text, "4 drafted tokens lie between 2 and 7, which were timed"
+    assert "chain† " in text
     assert "Left out: d2sd: the channel d2sd was not recorded." in text
     assert all(len(line) <= 250 for line in text.splitlines())

@@ -4,9 +4,7 @@ import pytest
 from made_up_artefacts import FullArtefacts
 
 from simlab.policies.parsing.parse import parse_policies
-from simlab.studies.field.systems import BASELINE, COMPOSED, NODES, SYSTEMS, System
-
-DEPTH = 7
+from simlab.studies.field.systems import BASELINE, SYSTEMS, System
 
 
 @pytest.fixture(scope="module")
@@ -15,18 +13,15 @@ def artefacts() -> FullArtefacts:
 
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda one: one.name)
-def test_every_size_of_a_system_can_be_made(system: System, artefacts: FullArtefacts) -> None:
-    for nodes in NODES:
-        typed = system.equal.format(nodes=nodes, rest=max(nodes - DEPTH, 1), depth=DEPTH)
-        for point in parse_policies([typed] if typed else [], artefacts):
-            assert getattr(point.policy, "budget", nodes) <= nodes, point.label
-    assert parse_policies(system.searched, artefacts)
-
-
-@pytest.mark.parametrize("drafter", COMPOSED)
-def test_every_composition_can_be_made(drafter: str, artefacts: FullArtefacts) -> None:
-    points = parse_policies(COMPOSED[drafter], artefacts)
-    assert len({point.policy_id for point in points}) == len(points) > 50
+def test_all_that_a_system_may_run_can_be_made(system: System, artefacts: FullArtefacts) -> None:
+    searched = parse_policies(system.searched, artefacts)
+    assert len({point.policy_id for point in searched}) == len(searched) > 0
+    for typed in system.turned:
+        assert typed.count("{}") == 1
+        ends = [typed.replace("{}", f"{value:.4g}") for value in (system.knob[0], system.knob[-1])]
+        few, many = parse_policies(ends, artefacts)
+        assert few.policy_id != many.policy_id
+    assert not system.published or len(parse_policies([system.published], artefacts)) == 1
 
 
 def test_rows_are_one_of_their_own() -> None:
