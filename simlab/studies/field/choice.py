@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -42,7 +42,7 @@ class PricedDrafts:
 
     @cached_property
     def prices(self) -> Prices:
-        """What rounds cost."""
+        """The seconds of rounds by the latency profile."""
         return prices_for_trace(self.cost, self.trace, self.drafter)
 
     @cached_property
@@ -117,13 +117,20 @@ def choose(dev: Trace, drafter: str, costs: Mapping[str, Path]) -> tuple[list[En
     entries, left_out = list[Entry](), dict[str, str]()
     for place, (name, cost) in enumerate(costs.items()):
         drafts = PricedDrafts(dev, drafter, cost)
-        if place == 0:
-            entries += [*_published(drafts, own, name), *_turned(drafts, own, name)]
         found, without = _fastest(drafts, own, name)
-        entries += found
+        if place == 0:
+            found = [*_published(drafts, own, name), *_turned(drafts, own, name), *found]
+        entries += _named_once(drafts, found)
         left_out |= {system if place == 0 else f"{system}, {name}": why for system, why in without.items()}
     order = {system.name: place for place, system in enumerate(own)}
     return sorted(entries, key=lambda entry: order[entry.system]), left_out
+
+
+def _named_once(drafts: PricedDrafts, entries: Sequence[Entry]) -> list[Entry]:
+    """A policy that stands twice has one name: a replay has it once."""
+    names: dict[str, str] = {}
+    ids = (drafts.points([entry.policy], priced=False)[0][0].policy_id for entry in entries)
+    return [replace(entry, policy=names.setdefault(one, entry.policy)) for one, entry in zip(ids, entries, strict=True)]
 
 
 def _published(drafts: PricedDrafts, systems: Sequence[System], prices: str) -> list[Entry]:
@@ -144,6 +151,7 @@ class _Turning:
     high: int = field(init=False)
     place: int | None = field(init=False)
     tokens: float | None = None
+    label: str = ""
 
     def __post_init__(self) -> None:
         knob = self.system.knob
@@ -152,18 +160,19 @@ class _Turning:
         self.place = knob.index(self.nodes) if self.nodes in knob else len(knob) // 2
 
     @property
-    def policy(self) -> str:
+    def next(self) -> str:
+        """What is tried now."""
         assert self.place is not None
         return self.typed.replace("{}", f"{self.system.knob[self.place]:.4g}")
 
-    def learn(self, drafted: float, tokens: float) -> None:
-        """Go on below or above, or end where the mean is close, with the tokens a round that it has there.
+    def learn(self, drafted: float, tokens: float, label: str) -> None:
+        """Go on below or above, or end where the mean is close, with the policy and the tokens a round that it has.
 
         What cannot run drafts more than there are prices of.
         """
         assert self.place is not None
         if abs(drafted - self.nodes) <= CLOSE * self.nodes:
-            self.tokens = tokens
+            self.tokens, self.label = tokens, label
             return
         self.low, self.high = (self.place, self.high) if drafted < self.nodes else (self.low, self.place)
         self.place = (self.low + self.high) // 2 if self.high - self.low > 1 else None
@@ -174,21 +183,21 @@ def _turned(drafts: PricedDrafts, systems: Sequence[System], prices: str) -> lis
     turning = [_Turning(system, typed, nodes) for system in systems for nodes in NODES for typed in system.turned]
     looked_at = turning
     while looked_at := [one for one in looked_at if one.tokens is None and one.place is not None]:
-        points = [drafts.points([one.policy], priced=False)[0] for one in looked_at]
-        means = {"": (math.inf, 0.0)}
+        points = [drafts.points([one.next], priced=False)[0] for one in looked_at]
+        means = {"": (math.inf, 0.0)}  # of what cannot run
         if any(points):
             sums = drafts.sums(point for made in points for point in made)
             for row in sums.group_by("policy_id").agg(pl.col(*_COUNTS).sum()).iter_rows(named=True):
                 means[str(row["policy_id"])] = row["drafted"] / row["rounds"], row["committed"] / row["rounds"]
         for one, made in zip(looked_at, points, strict=True):
-            one.learn(*means[made[0].policy_id if made else ""])
+            one.learn(*means[made[0].policy_id if made else ""], made[0].label if made else "")
     best: dict[tuple[str, int], _Turning] = {}
     for one in turning:
         key = one.system.name, one.nodes
         if one.tokens is not None and (key not in best or one.tokens > (best[key].tokens or 0.0)):
             best[key] = one
     return [
-        Entry(name, str(nodes), drafts.drafter, one.policy, len(one.system.turned), prices)
+        Entry(name, str(nodes), drafts.drafter, one.label, len(one.system.turned), prices)
         for (name, nodes), one in best.items()
     ]
 

@@ -39,7 +39,7 @@ from simlab.studies.field.rows import (
     FieldResult,
     FieldRuns,
     Row,
-    baseline_of,
+    baselines_around,
     bound_rows,
     field_rows,
     sources,
@@ -335,7 +335,7 @@ class _Field:
     def _baseline(
         self, entries: Sequence[Entry], predicted: Mapping[tuple[str, str], pl.DataFrame]
     ) -> dict[str, pl.DataFrame]:
-        """The baseline at the drafted tokens of every policy, by the name of the prices."""
+        """The baseline around the drafted tokens of every policy, by the name of the prices."""
         drafter = next((entry.drafter for entry in entries if entry.system == BASELINE), None)
         if drafter is None:
             return {}
@@ -347,7 +347,7 @@ class _Field:
                     labels = [entry.label for entry in entries if (entry.drafter, entry.prices) == (own, by)]
                     of_field = rows.filter(pl.col("policy").is_in(labels)).group_by("policy")
                     means = of_field.agg(pl.col("drafted").sum() / pl.col("rounds").sum())["drafted"]
-                    names |= {baseline_of(mean) for mean in means}
+                    names |= {label for mean in means for label in baselines_around(mean) if label.startswith(BASELINE)}
             found[prices] = self._replayed(f"predict {BASELINE} {prices}", drafter, sorted(names), cost)
         return found
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from simlab.analysis.compare.comparisons import Comparison, compare_runs
@@ -22,8 +23,10 @@ from simlab.policies.parsing.parse import LABELS
 from simlab.studies.field.systems import BASELINE, CLOSE, FASTEST, NODES, PUBLISHED, VARIANTS
 from simlab.studies.result import StudyResult
 from simlab.traces.format.files import write_beside
+from simlab.traces.results.rows import SECONDS
 
 DATASET, ALL = "dataset", "all"
+COUNTS = ("rounds", "drafted", "verified", "accepted", "committed", "clipped")
 
 Row = dict[str, Any]
 
@@ -70,7 +73,7 @@ class FieldRuns:
 
     Attributes:
         predicted: by draft set and the name of the prices.
-        baseline: of the baseline at the drafted tokens of every policy, by the name of the prices.
+        baseline: of the baseline around the drafted tokens of every policy, by the name of the prices.
         measured: of the real models, by draft set; a draft set that did not run is not there.
         again: of what ran, predicted by a profile that was made after the runs, by draft set.
     """
@@ -81,9 +84,45 @@ class FieldRuns:
     again: Mapping[str, pl.DataFrame]
 
 
-def baseline_of(drafted: float) -> str:
-    """The baseline that drafts as many tokens a round as a policy."""
-    return f"{BASELINE}:budget={max(round(drafted), 1)}"
+def baselines_around(drafted: float) -> list[str]:
+    """The baselines of the whole numbers of drafted tokens around a mean; of none it is autoregressive decoding.
+
+    >>> baselines_around(0.6), baselines_around(8.0)
+    (['autoregressive', 'ddtree:budget=1'], ['ddtree:budget=8', 'ddtree:budget=9'])
+    """
+    low = math.floor(drafted)
+    return [f"{BASELINE}:budget={size}" if size else LABELS[PLAIN] for size in (low, low + 1)]
+
+
+_SHARES = 10_000
+"""Counts of two baselines are added up in so many parts."""
+
+
+def baseline_of(drafted: float, rows: pl.DataFrame) -> PolicyRun:
+    """The baseline that drafts as many tokens a round as a policy, over all prompts.
+
+    Where the mean lies between two sizes, each has the share of all rounds that leads to it: sums of both, weighed.
+
+    Args:
+        drafted: tokens a round of the policy.
+        rows: of the baseline of both sizes around it, and of autoregressive decoding.
+    """
+    (low, high), plain = baselines_around(drafted), rows.filter(pl.col("name") == PLAIN)
+    one, other = (rows.filter(pl.col("policy") == label).sort("sequence") for label in (low, high))
+    if drafted == math.floor(drafted):
+        return PolicyRun(low, one, plain)
+    below, above = (float(some["drafted"].sum()) - drafted * float(some["rounds"].sum()) for some in (one, other))
+    share = below / (below - above)
+    columns = [*COUNTS, *SECONDS]
+    sums = {name: (1 - share) * one[name].fill_null(np.nan) + share * other[name].fill_null(np.nan) for name in columns}
+    mixed = {name: (_SHARES * values).round().cast(pl.Int64) for name, values in sums.items() if name in COUNTS}
+    mixed |= {name: _SHARES * values.fill_nan(None) for name, values in sums.items() if name in SECONDS}
+    draws = [
+        None if first is None or second is None else _SHARES * ((1 - share) * first + share * second).cast(pl.Float32)
+        for first, second in zip(one["draws_s"], other["draws_s"], strict=True)
+    ]
+    made = one.with_columns(**mixed, draws_s=pl.Series(draws, dtype=one.schema["draws_s"]))
+    return PolicyRun(f"{BASELINE} of {drafted:.6g}", made, plain)
 
 
 def field_rows(entries: Sequence[Entry], runs: FieldRuns, is_untimed: Callable[[Entry, float], bool]) -> list[Row]:
@@ -241,10 +280,10 @@ def _over_as_many(
     """Each policy and the baseline that drafts as many tokens."""
     pairs = []
     for entry in family:
-        base = baseline_of(tables[entry.drafter, prices][ALL, entry.label].totals.nodes_per_round)
         if entry.system != BASELINE:
+            drafted = tables[entry.drafter, prices][ALL, entry.label].totals.nodes_per_round
             own = _run(entry.system, runs.predicted[entry.drafter, prices], entry.label)
-            pairs.append((entry, own, _run(base, runs.baseline[prices], base)))
+            pairs.append((entry, own, baseline_of(drafted, runs.baseline[prices])))
     return pairs
 
 
@@ -353,11 +392,11 @@ class FieldResult(StudyResult):
         if self.left_out:
             parts.append("Left out: " + "; ".join(f"{name}: {why}" for name, why in self.left_out.items()) + ".")
         parts.append(
-            f"Tokens are compared with {BASELINE} of as many drafted tokens, to half a token; speeds at equal drafted "
-            f"tokens too, and at the fastest setting with {BASELINE}'s own fastest; on the same prompts, 95 %. "
-            f"* marks a reconstruction or a variant, {UNTIMED} a size that nobody timed, whose seconds are a straight "
-            "line between two that were. Predicted speeds are compared within a draft set alone, since profiles were "
-            "measured one after the other. Speedups are over autoregressive decoding."
+            f"Tokens are compared with {BASELINE} of as many drafted tokens; speeds too, and at the fastest setting "
+            f"with {BASELINE}'s own fastest; on the same prompts, 95 %. * marks a reconstruction or a variant, {UNTIMED} "
+            "a size that nobody timed, whose seconds are a straight line between two that were. Predicted speeds are "
+            "compared within a draft set alone, since profiles were measured one after the other. Speedups are over "
+            "autoregressive decoding."
         )
         return "\n\n".join(part if "\n" in part else within_width(part) for part in parts)
 

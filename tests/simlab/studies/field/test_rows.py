@@ -8,7 +8,17 @@ import polars as pl
 import pytest
 
 from simlab.studies.compare import compare
-from simlab.studies.field.rows import ALL, Entry, FieldResult, FieldRuns, Row, baseline_of, bound_rows, field_rows
+from simlab.studies.field.rows import (
+    ALL,
+    Entry,
+    FieldResult,
+    FieldRuns,
+    Row,
+    baseline_of,
+    baselines_around,
+    bound_rows,
+    field_rows,
+)
 from simlab.studies.field.systems import FASTEST, PUBLISHED
 from simlab.studies.inputs.trace import sample_trace
 from simlab.studies.replay.replay import ReplayTable, replay
@@ -79,8 +89,25 @@ def test_gains_are_those_of_a_comparison(
             assert row[f"{name}_low"] == pytest.approx(comparison.ratio_interval.low - 1, abs=1e-4)
 
 
-def test_the_baseline_drafts_as_many_to_half_a_token() -> None:
-    assert [baseline_of(drafted) for drafted in (0.0, 0.6, 7.4, 7.6)] == [f"ddtree:budget={n}" for n in (1, 1, 7, 8)]
+@pytest.mark.parametrize("drafted", [0.3, 4.0, 4.75, 7.999, 8.5, 16.0])
+def test_the_baseline_drafts_as_many_as_a_policy(drafted: float) -> None:
+    """Between two sizes a share of all rounds has the larger one, and everything else follows from that share."""
+    labels = baselines_around(drafted)
+    rows = replay(sample_trace(), [label for label in labels if label != "autoregressive"], progress=False).rows
+    names = ("drafted", "rounds", "committed", "verify_s", "draft_s")
+    low, high = ({key: float(rows.filter(pl.col("policy") == label)[key].sum()) for key in names} for label in labels)
+    made = baseline_of(drafted, rows)
+    found = {key: float(made.rows[key].sum()) for key in names}
+    assert made.plain["name"].unique().to_list() == ["ar"]
+    assert found["drafted"] / found["rounds"] == pytest.approx(drafted, abs=1e-3)
+    share = drafted - int(drafted)
+    if share == 0:
+        assert found == low
+        return
+    weight = share * low["rounds"] / ((1 - share) * high["rounds"] + share * low["rounds"])
+    for key in names:
+        assert found[key] / 10_000 == pytest.approx((1 - weight) * low[key] + weight * high[key], rel=1e-4), key
+    assert len(made.rows["draws_s"][0]) == len(rows["draws_s"][0])
 
 
 def test_the_baseline_gains_nothing_over_itself(runs: FieldRuns) -> None:
