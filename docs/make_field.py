@@ -284,7 +284,7 @@ def training(_: Field) -> str:
 
 def _last_steps(card: str, drawn: int) -> list[str]:
     """Two points of a card's curve, about a quarter of its draws apart, and the slope between them."""
-    curve = card.split("## Curve")[1].split("\n#")[0].strip().split("\n\n")[0]
+    curve = card.partition("## Curve")[2].strip().partition("\n\n")[0]
     lines = [[cell.strip() for cell in line.strip("| ").split("|")] for line in curve.splitlines()]
     head, _, *points = [cells for cells in lines if len(cells) > 2]
     name = next((name for name in head if "chain" in name), "held-out loss")

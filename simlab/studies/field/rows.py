@@ -393,8 +393,8 @@ class FieldResult(StudyResult):
             parts.append("Left out: " + "; ".join(f"{name}: {why}" for name, why in self.left_out.items()) + ".")
         parts.append(
             f"Tokens are compared with {BASELINE} of as many drafted tokens; speeds too, and at the fastest setting "
-            f"with {BASELINE}'s own fastest; on the same prompts, 95 %. * marks a reconstruction or a variant, {UNTIMED} "
-            "a size that nobody timed, whose seconds are a straight line between two that were. Predicted speeds are "
+            f"with {BASELINE}'s own fastest; on the same prompts, 95 %. * marks a reconstruction or a variant, "
+            f"{UNTIMED} a size that nobody timed, whose seconds are a straight line between two that were. Predicted speeds are "
             "compared within a draft set alone, since profiles were measured one after the other. Speedups are over "
             "autoregressive decoding."
         )
