@@ -394,9 +394,9 @@ class FieldResult(StudyResult):
         parts.append(
             f"Tokens are compared with {BASELINE} of as many drafted tokens; speeds too, and at the fastest setting "
             f"with {BASELINE}'s own fastest; on the same prompts, 95 %. * marks a reconstruction or a variant, "
-            f"{UNTIMED} a size that nobody timed, whose seconds are a straight line between two that were. Predicted speeds are "
-            "compared within a draft set alone, since profiles were measured one after the other. Speedups are over "
-            "autoregressive decoding."
+            f"{UNTIMED} a size that nobody timed, whose seconds are a straight line between two that were. Predicted "
+            "speeds are compared within a draft set alone, since profiles were measured one after the other. Speedups "
+            "are over autoregressive decoding."
         )
         return "\n\n".join(part if "\n" in part else within_width(part) for part in parts)
 
