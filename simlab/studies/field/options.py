@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from simlab.errors import TraceError, UsageError
+from simlab.limits.typed_numbers import shown
 from simlab.options import option
 from simlab.real_runner.model_options import (
     DRAFTER,
@@ -18,6 +19,13 @@ from simlab.real_runner.model_options import (
 from simlab.studies.field.rows import Row
 from simlab.traces.format.documents import json_fields
 from simlab.untrusted.json_text import file_bytes
+
+
+def _named_prices(text: str) -> tuple[str, str]:
+    name, equals, path = text.partition("=")
+    if not (name and equals and path):
+        raise ValueError(f"expected NAME=FILE, such as a100=runs/a100.json; got {shown(text)}")
+    return name, path
 
 
 @dataclass(frozen=True)
@@ -68,7 +76,7 @@ All figures are in OUT/field.json. Exit code 1: a text is not the target's, or r
         "a latency profile by which settings are chosen too; may be repeated (default: an H200's for the packaged "
         "models)",
         "NAME=FILE",
-        read=named_checkpoint,
+        read=_named_prices,
         repeats=True,
     )
     dtype: str | None = dtype_option(
