@@ -100,7 +100,7 @@ def _with_other_figures() -> dict[str, Any]:
 
 def _changed(system: str, size: str, prices: str | None = None, **values: object) -> dict[str, Any]:
     """The field with one row on all prompts changed."""
-    other = deepcopy(FIELD)
+    other: dict[str, Any] = deepcopy(FIELD)
     by = prices or FIELD["models"]["dtype"]
     (row,) = (
         row
@@ -132,7 +132,7 @@ def test_a_claim_needs_the_verdict_of_its_correction(field: ModuleType) -> None:
 
 
 def test_sizes_that_nobody_timed_are_marked_and_not_claimed(field: ModuleType) -> None:
-    values: dict[str, object] = {"gain_speed": 0.5, "gain_speed_low": 0.4, "gain_speed_high": 0.6}
+    values: dict[str, Any] = {"gain_speed": 0.5, "gain_speed_low": 0.4, "gain_speed_high": 0.6}
     own = FIELD["models"]["dtype"]
     for is_untimed in (True, False):
         planted = _changed("chain", "fastest", **values, gain_speed_differs=True, untimed=is_untimed)

@@ -98,7 +98,8 @@ def test_systems_are_turned_until_they_draft_as_many_tokens(costs: dict[str, Pat
             assert ((system.name, nodes) in found) == bool(close), system.name
             if close:
                 entry = found[system.name, nodes]
-                assert entry.policy in close
+                # What is the published setting too has that one's name.
+                assert {"survival": "survival:threshold=0.02"}.get(entry.policy, entry.policy) in close
                 assert entry.chosen_from == len(system.turned)
 
 
