@@ -12,7 +12,7 @@ from typing import Any
 
 from simlab.studies.field.rows import UNTIMED
 from simlab.studies.field.rows import with_ends as field_figure
-from simlab.studies.field.systems import BASELINE, COMPOSITION, FASTEST, NODES, PUBLISHED, VARIANTS
+from simlab.studies.field.systems import BASELINE, CLOSE, COMPOSITION, FASTEST, NODES, PUBLISHED, VARIANTS
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 CARDS = REPOSITORY / "real_runner" / "data"
@@ -123,8 +123,15 @@ def tokens(field: Field) -> str:
     for one in ordered_systems(field):
         own = [found[size].get(one["system"]) for size in sizes]
         if one["system"] != BASELINE and any(own):
-            rows.append([system(field, one), *("" if row is None else difference(row, "gain_tokens") for row in own)])
+            rows.append([system(field, one), *("" if row is None else _at_nodes(row) for row in own)])
     return table(head, rows)
+
+
+def _at_nodes(row: Row) -> str:
+    """A difference in tokens, and the drafted tokens where their mean is not near the number that it was turned to."""
+    drafted, size = row["nodes_per_round"], int(row["size"])
+    beside = f" ({drafted:.1f})" if abs(drafted - size) > CLOSE * size else ""
+    return f"{difference(row, 'gain_tokens')}{beside}"
 
 
 def published(field: Field) -> str:

@@ -20,7 +20,7 @@ ALIKE = ("decoding", "cli", "named")
 MOST_LINES = 500
 
 BUDGET = {
-    "simlab": 30_050,
+    "simlab": 30_400,
     "traces": 11_850,
     "policies": 14_900,
     "analysis": 13_900,
