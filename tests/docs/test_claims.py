@@ -98,15 +98,11 @@ def _with_other_figures() -> dict[str, Any]:
 # The rules of the field's claims, by hand on its file.
 
 
-def _changed(system: str, size: str, prices: str | None = None, **values: object) -> dict[str, Any]:
+def _changed(system: str, size: str, **values: object) -> dict[str, Any]:
     """The field with one row on all prompts changed."""
     other: dict[str, Any] = deepcopy(FIELD)
-    by = prices or FIELD["models"]["dtype"]
-    (row,) = (
-        row
-        for row in other["rows"]
-        if (row["system"], row["size"], row["slice"], row["prices"]) == (system, size, "all", by)
-    )
+    own = (system, size, "all", FIELD["models"]["dtype"])
+    (row,) = (row for row in other["rows"] if (row["system"], row["size"], row["slice"], row["prices"]) == own)
     row |= values
     return other
 
