@@ -89,6 +89,7 @@ def field(options: FieldOptions) -> FieldResult:
         # The minutes of runs may be asked for anew.
         "size": {key: value for key, value in asdict(size).items() if key != "confirm_minutes"},
         "prompts": {side: _digest(path) for side, path in prompts.items()},
+        "prices": {name: read_cost_file(_cost_path(named)).cost_id for name, named in models["prices"].items()},
     }
     out = Path(options.out)
     with writing_alone(out / STEPS):
@@ -270,23 +271,23 @@ class _Field:
             path, name, one["checkpoint"], settings=one["settings"], draft_set=one["drafter"], **running, resume=resume
         )
 
-    def _profile(self, drafter: str, dtype: str, out: Path | None = None, repeats: int | None = None) -> None:
-        """Time rounds of a drafter in some dtype, and what its channels and a late reading take."""
-        models, size, path = self.models, self.size, out or self.out / f"cost-{drafter}-{dtype}.json"
+    def _profile(self, drafter: str, dtype: str, after: Path | None = None) -> None:
+        """Time rounds of a drafter in some dtype, its channels and a late reading; once more into ``after``."""
+        models, size, path = self.models, self.size, after or self.out / f"cost-{drafter}-{dtype}.json"
         channels = {
             name: ProfileChannel(one["checkpoint"], dict(one["settings"]), tuple(one["units"]) or None)
             for name, one in channels_of(models, drafter).items()
         }
         self.steps.once(
             f"profile {path.stem.removeprefix('cost-')}",
-            f"Timing rounds of {models['drafters'][drafter]} in {dtype}{' once more' if out else ''}",
+            f"Timing rounds of {models['drafters'][drafter]} in {dtype}{' once more' if after else ''}",
             lambda: profile(
                 models["target"],
                 models["drafters"][drafter],
                 out=path,
                 node_counts=(0, *size.node_counts),
                 contexts=size.contexts,
-                repeats=repeats or size.repeats,
+                repeats=size.repeats_after if after else size.repeats,
                 dtype=dtype,
                 device=models["device"],
                 execution=models["execution"],
@@ -294,6 +295,7 @@ class _Field:
                 catch_up=size.catch_up if drafter == next(iter(models["drafters"])) else None,
                 resume=path.exists(),
             ),
+            again=after is not None and not path.exists(),
         )
 
     def _chosen(self) -> tuple[list[Entry], dict[str, str]]:
@@ -316,7 +318,9 @@ class _Field:
         kept = json_fields(file_bytes(path), str(path))
         return [value_of(Entry, one) for one in kept.objects("entries")], kept.texts("left_out")
 
-    def _replayed(self, step: str, drafter: str, policies: Iterable[str], cost: Path) -> pl.DataFrame:
+    def _replayed(
+        self, step: str, drafter: str, policies: Iterable[str], cost: Path, again: bool = False
+    ) -> pl.DataFrame:
         """Policies of a draft set on the prompts of the report, at some prices; kept under the name of the step."""
         out = self.out / f"{step.replace(' ', '-')}.parquet"
 
@@ -325,7 +329,7 @@ class _Field:
             made = replay(trace, list(dict.fromkeys(policies)), cost=cost, draft_set=drafter, progress=False)
             write_results(out, made.rows, trace.sequence_counts)
 
-        self.steps.once(step, f"Replaying the prompts of the report: {step}", predict)
+        self.steps.once(step, f"Replaying the prompts of the report: {step}", predict, again)
         return read_results(out)
 
     def _predicted(self, drafter: str, prices: str, entries: Sequence[Entry]) -> pl.DataFrame:
@@ -389,12 +393,15 @@ class _Field:
 
     def _again(self, drafter: str, entries: Sequence[Entry]) -> pl.DataFrame | None:
         """What ran, predicted by a profile that is made after the runs; None where none is asked for."""
-        dtype, repeats = self.models["dtype"], self.size.repeats_after
-        if not repeats:
+        if not self.size.repeats_after:
             return None
+        dtype, ran = self.models["dtype"], self.more and self.size.confirm_minutes > 0
         cost = self.out / f"cost-{drafter}-{dtype}-after.json"
-        self._profile(drafter, dtype, cost, repeats)
-        return self._replayed(f"predict {drafter} {dtype} after", drafter, self._fastest_here(drafter, entries), cost)
+        if ran:
+            cost.unlink(missing_ok=True)
+        self._profile(drafter, dtype, cost)
+        policies = self._fastest_here(drafter, entries)
+        return self._replayed(f"predict {drafter} {dtype} after", drafter, policies, cost, again=ran)
 
     def _confirmation(self, drafter: str) -> Row:
         """What the runs of a draft set were judged to be."""

@@ -88,10 +88,10 @@ def baselines_around(drafted: float) -> list[str]:
     """The baselines of the whole numbers of drafted tokens around a mean; of none it is autoregressive decoding.
 
     >>> baselines_around(0.6), baselines_around(8.0)
-    (['autoregressive', 'ddtree:budget=1'], ['ddtree:budget=8', 'ddtree:budget=9'])
+    (['autoregressive', 'ddtree:budget=1'], ['ddtree:budget=8'])
     """
-    low = math.floor(drafted)
-    return [f"{BASELINE}:budget={size}" if size else LABELS[PLAIN] for size in (low, low + 1)]
+    sizes = sorted({math.floor(drafted), math.ceil(drafted)})
+    return [f"{BASELINE}:budget={size}" if size else LABELS[PLAIN] for size in sizes]
 
 
 _SHARES = 10_000
@@ -107,10 +107,11 @@ def baseline_of(drafted: float, rows: pl.DataFrame) -> PolicyRun:
         drafted: tokens a round of the policy.
         rows: of the baseline of both sizes around it, and of autoregressive decoding.
     """
-    (low, high), plain = baselines_around(drafted), rows.filter(pl.col("name") == PLAIN)
-    one, other = (rows.filter(pl.col("policy") == label).sort("sequence") for label in (low, high))
-    if drafted == math.floor(drafted):
-        return PolicyRun(low, one, plain)
+    labels, plain = baselines_around(drafted), rows.filter(pl.col("name") == PLAIN)
+    one, *others = (rows.filter(pl.col("policy") == label).sort("sequence") for label in labels)
+    if not others:
+        return PolicyRun(labels[0], one, plain)
+    (other,) = others
     below, above = (float(some["drafted"].sum()) - drafted * float(some["rounds"].sum()) for some in (one, other))
     share = below / (below - above)
     columns = [*COUNTS, *SECONDS]

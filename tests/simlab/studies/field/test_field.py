@@ -168,6 +168,7 @@ def test_a_field_without_runs_is_a_prediction(folder: Path) -> None:
         ({"add_draft": [("other", "x")]}, "no system reads a draft set other; they are called dflash, eagle3"),
         ({"confirm_minutes": -0.5}, "--confirm-minutes must not be negative; got -0.5"),
         ({"prices": {"float32": "x.json"}}, "the prices float32 are this machine's own; give x.json another name"),
+        ({"prices": {"a100": "x.json"}}, "x.json"),
     ],
 )
 def test_another_field_is_refused(folder: Path, named: dict[str, object], said: str) -> None:

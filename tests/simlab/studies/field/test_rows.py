@@ -95,7 +95,8 @@ def test_the_baseline_drafts_as_many_as_a_policy(drafted: float) -> None:
     labels = baselines_around(drafted)
     rows = replay(sample_trace(), [label for label in labels if label != "autoregressive"], progress=False).rows
     names = ("drafted", "rounds", "committed", "verify_s", "draft_s")
-    low, high = ({key: float(rows.filter(pl.col("policy") == label)[key].sum()) for key in names} for label in labels)
+    of = [rows.filter(pl.col("policy") == label) for label in labels]
+    low, high = ({key: float(some[key].sum()) for key in names} for some in (of[0], of[-1]))
     made = baseline_of(drafted, rows)
     found = {key: float(made.rows[key].sum()) for key in names}
     assert made.plain["name"].unique().to_list() == ["ar"]
