@@ -285,7 +285,7 @@ class _Field:
                 models["target"],
                 models["drafters"][drafter],
                 out=path,
-                node_counts=(0, *size.node_counts),
+                node_counts=(0, *size.counts_of(drafter)),
                 contexts=size.contexts,
                 repeats=size.repeats_after if after else size.repeats,
                 dtype=dtype,

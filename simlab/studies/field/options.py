@@ -17,6 +17,7 @@ from simlab.real_runner.model_options import (
     named_checkpoint,
 )
 from simlab.studies.field.rows import Row
+from simlab.studies.field.systems import LARGEST
 from simlab.traces.format.documents import json_fields
 from simlab.untrusted.json_text import file_bytes
 
@@ -139,6 +140,10 @@ class FieldSize:
     confirm_minutes: float
     repeats_after: int
 
+    def counts_of(self, drafter: str) -> tuple[int, ...]:
+        """Those of its node counts that rounds of a draft set are timed at."""
+        return tuple(count for count in self.node_counts if count <= LARGEST.get(drafter, count))
+
 
 NODE_COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 264)
 """Every size up to a block: rules that stop early draft one to five tokens, and what lies between is not known. The
@@ -207,7 +212,7 @@ def expected_seconds(size: FieldSize, models: Row, token_s: float, texts: Mappin
     for drafter in models["drafters"]:
         units = sum(max(len(one["units"]), 1) for one in channels_of(models, drafter).values())
         late = len(size.catch_up) if drafter == first else 0
-        cells = (len(size.node_counts) + 2 + units + late) * len(size.contexts)
+        cells = (len(size.counts_of(drafter)) + 2 + units + late) * len(size.contexts)
         timed = _LOADING_S + cells * size.repeats * _TIMED_PASS * token_s
         seconds |= {f"profile {drafter}-{dtype}": timed for dtype in models["timed"]}
     return seconds | {"choose": _CHOOSING_S}

@@ -17,6 +17,10 @@ BASELINE, COMPOSITION = "ddtree", "composition"
 """The system that the others are compared with, at as many nodes or at its own fastest setting; and the best across
 edges, orders, rules and routes, which is no published system."""
 
+LARGEST = {"self": NODES[-1], "uno": NODES[-1]}
+"""The most drafted tokens that rounds of a draft set are timed at: a target that drafts for itself has several masks
+behind each, and nobody drafts more."""
+
 BUDGETS: Sequence[float] = range(1, 255)
 """Budgets of tokens."""
 
