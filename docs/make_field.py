@@ -67,7 +67,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def with_ends(row: Row, name: str, digits: int, scale: float = 1) -> str:
     """As the command prints it, with the sign of a minus."""
-    return field_figure(row, name, digits, scale).replace("-", "\u2212")
+    shown = re.sub(r"-(0\.0+)\b", r"\1", field_figure(row, name, digits, scale))
+    return shown.replace("-", "\u2212")
 
 
 def deviations(field: Field) -> dict[str, str]:
@@ -228,7 +229,7 @@ def by_dataset(field: Field) -> str:
         if row in first or row["system"] == BASELINE:
             parts = (by_system(rows_of(field, FASTEST, name))[row["system"]] for name in names)
             rows.append([system(field, row), *(with_ends(one, "predicted_speedup", 2) for one in parts)])
-    for drafter, bound in dict.fromkeys((one["drafter"], one["bound"]) for one in field["bounds"]):
+    for drafter, bound in _bounds(field):
         own = {
             one["slice"]: with_ends(one, "predicted_speedup", 2)
             for one in field["bounds"]
@@ -237,6 +238,14 @@ def by_dataset(field: Field) -> str:
         shown = bound.replace("|", "\\|")
         rows.append([f"`{shown}`, {drafter}", *(own[name] for name in names)])
     return table(["", *names], rows)
+
+
+def _bounds(field: Field) -> list[tuple[str, str]]:
+    """Those of all trees of a draft set, and of the routers of a draft set the highest one."""
+    whole = [one for one in field["bounds"] if one["slice"] == ALL]
+    routers = [one for one in whole if "routes=" in one["bound"]]
+    highest = {one["drafter"]: one for one in sorted(routers, key=lambda one: one["predicted_speedup"] or 0.0)}
+    return [(one["drafter"], one["bound"]) for one in whole if one not in routers or one in highest.values()]
 
 
 def stages(field: Field) -> str:
@@ -421,17 +430,26 @@ def _measured_claim(field: Field) -> str:
     above, below, rest = _verdicts(rows, "gain_measured")
     prompts = [row["measured_prompts"] for row in rows if row["measured_prompts"]]
     runs = field["confirmations"]
-    texts, same = (sum(run[name] for run in runs) for name in ("texts", "same_texts"))
+    texts, same, ties = (sum(run[name] for run in runs) for name in ("texts", "same_texts", "ties"))
     replayed = sum(run["rounds_equal_replay"] for run in runs)
     said = [f"predicted speedups are within 5 % of the measured ones {_within(errors(field))}"]
     if after := errors(field, "predicted_after"):
         said.append(f"by a profile made after the runs {_within(after)}")
     return (
         f"**On the real models** ({min(prompts, default=0)} to {max(prompts, default=0)} prompts each) {same} of "
-        f"{texts} texts are the target's own, and in {replayed} of {len(runs)} runs every round is the replay's. Of "
+        f"{texts} texts are plain decoding's token for token{_parted(field, same, texts, ties)}; in {replayed} of "
+        f"{len(runs)} runs every round is the replay's. Of "
         f"{len(above) + len(below) + len(rest)} measured differences from DDTree {len(above) + len(below)} stand: "
         f"faster {_listed(field, above, 'gain_measured')}. In seconds {', '.join(said)}."
     )
+
+
+def _parted(field: Field, same: int, texts: int, ties: int) -> str:
+    """Why the other texts are not; a run in which a text has another reason is a failure."""
+    if same == texts:
+        return ""
+    why = "a token that the target's own logits do not settle" if field["has_failed"] is False else "a fault"
+    return f", the others part from it at {why} in {own_prices(field)} ({ties} such tokens, each judged in float32)"
 
 
 def _within(found: Sequence[float]) -> str:

@@ -91,7 +91,7 @@ def _with_other_figures() -> dict[str, Any]:
     for row in other["rows"]:
         for key, value in row.items():
             if isinstance(value, float) and key != "nodes_per_round":
-                row[key] = 1.01 * value + 0.01
+                row[key] = (2 if key == "measured_verify_ms" else 1.01) * value + 0.01
     return other
 
 
@@ -129,6 +129,7 @@ def test_a_claim_needs_the_verdict_of_its_correction(field: ModuleType) -> None:
 
 def test_sizes_that_nobody_timed_are_marked_and_not_claimed(field: ModuleType) -> None:
     values: dict[str, Any] = {"gain_speed": 0.5, "gain_speed_low": 0.4, "gain_speed_high": 0.6}
+    values["predicted_speedup"] = 9.0
     own = FIELD["models"]["dtype"]
     for is_untimed in (True, False):
         planted = _changed("chain", "fastest", **values, gain_speed_differs=True, untimed=is_untimed)

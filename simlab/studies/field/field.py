@@ -414,6 +414,7 @@ class _Field:
             "prompts": run.ran["prompts"],
             "texts": sum(int(str(one["num_texts"])) for one in judged),
             "same_texts": sum(int(str(one["num_same_texts"])) for one in judged),
+            "ties": sum(int(str(one["num_ties"])) for one in judged),
             "rounds_equal_replay": all(one["counts_equal_replay"] for one in judged),
             "has_failed": any(one["lossless"] == FAILED or not one["counts_equal_replay"] for one in judged),
             "ended": run.ran["ended"],
