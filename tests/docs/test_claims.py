@@ -128,8 +128,7 @@ def test_a_claim_needs_the_verdict_of_its_correction(field: ModuleType) -> None:
 
 
 def test_sizes_that_nobody_timed_are_marked_and_not_claimed(field: ModuleType) -> None:
-    values: dict[str, Any] = {"gain_speed": 0.5, "gain_speed_low": 0.4, "gain_speed_high": 0.6}
-    values["predicted_speedup"] = 9.0
+    values: dict[str, Any] = {"gain_speed": 0.5, "gain_speed_low": 0.4, "gain_speed_high": 0.6, "predicted_speedup": 9}
     own = FIELD["models"]["dtype"]
     for is_untimed in (True, False):
         planted = _changed("chain", "fastest", **values, gain_speed_differs=True, untimed=is_untimed)

@@ -70,7 +70,6 @@ def made(runs: FieldRuns, entries: tuple[Entry, ...] = ENTRIES) -> list[Row]:
         (ENTRIES[3], "ddtree:budget=4", "ddtree:budget=8"),
         (ENTRIES[5], "ddtree:budget=4", "ddtree:budget=16"),
     ],
-    ids=lambda one: one if isinstance(one, str) else f"{one.system}-{one.size}-{one.prices}",
 )
 def test_gains_are_those_of_a_comparison(
     entry: Entry, tokens_over: str, speed_over: str, tables: dict[str, ReplayTable], runs: FieldRuns
@@ -129,8 +128,7 @@ def test_what_did_not_run_has_no_measured_speed(runs: FieldRuns) -> None:
     assert chain["measured_verify_ms"] == pytest.approx(1.1 * chain["predicted_verify_ms"], rel=0.01)
     assert chain["predicted_after_verify_ms"] == pytest.approx(1.05 * chain["predicted_verify_ms"], rel=0.01)
     assert chain["predicted_after"] != chain["predicted_on_measured"] == chain["predicted_speedup"]
-    none = made(replace(runs, measured={}, again={}))
-    assert all(row["measured_speedup"] is None for row in none)
+    assert all(row["measured_speedup"] is None for row in made(replace(runs, measured={}, again={})))
 
 
 def test_a_policy_that_drafts_otherwise_by_later_prices_has_no_second_prediction(runs: FieldRuns) -> None:
