@@ -551,7 +551,7 @@ _shtab_simlab_study_field_options=(
   "*--add-draft[another draft set beside these, such as self\=ADAPTER\; may be repeated]:NAME=CHECKPOINT:"
   "--dev[prompts to choose on (default\: 40 that are packaged)]:FILE:"
   "--prompts[prompts to report on (default\: 128 that are packaged)]:FILE:"
-  "--confirm-minutes[minutes of all runs together (default 240\; --quick\: 1)\; of a finished field, more of them\; 0\: none]:N:"
+  "--confirm-minutes[minutes of all runs together (default 240\; --quick\: 3)\; of a finished field, more of them\; 0\: none]:N:"
   "*--prices[a latency profile by which settings are chosen too\; may be repeated (default\: an H200\'s for the packaged models)]:NAME=FILE:"
   "--dtype[dtype of the models (default bfloat16 where the hardware multiplies it, and a CPU\'s rounds are then timed in float32 too\; else float32)]:dtype:(float32 bfloat16 float16)"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"

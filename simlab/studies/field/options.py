@@ -69,7 +69,7 @@ All figures are in OUT/field.json. Exit code 1: a text is not the target's, or r
     )
     confirm_minutes: float | None = option(
         None,
-        "minutes of all runs together (default 240; --quick: 1); of a finished field, more of them; 0: none",
+        "minutes of all runs together (default 240; --quick: 3); of a finished field, more of them; 0: none",
         "N",
     )
     prices: Sequence[tuple[str, str]] | Mapping[str, str | Path] = option(
@@ -150,7 +150,7 @@ NODE_COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 264
 largest tree that is published has 261."""
 
 FULL = FieldSize(40, 128, 96, NODE_COUNTS, (64, 192, 384, 640), 7, (1, 16, 64, 256), 240.0, 3)
-QUICK = FieldSize(4, 4, 32, (1, 2, 4, 7, 16, 64), (64, 640), 2, (1, 64), 1.0, 0)
+QUICK = FieldSize(4, 4, 32, (1, 2, 4, 8, 16, 32, 64), (64, 640), 2, (1, 64), 3.0, 0)
 
 
 def read_models(path: Path) -> Row:
